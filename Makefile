@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := cli.py ingest metrics reports
+# Through fairmfu/, so that relative imports resolve to fairmfu.….
+SOURCES := $(addprefix fairmfu/,__init__.py cli.py ingest metrics reports)
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 # Tests start hundreds of processes: where the variable is set each of them compiles all of fairmfu.
@@ -37,55 +38,61 @@ types: $(VENV)/tested
 	$(BIN)/mypy
 
 tests: $(VENV)/tested
-	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --ignore tests/test_cluster.py \
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --ignore tests/ingest/workers/test_ray_engine.py \
 		--numprocesses auto --dist worksteal
 
 # Logs read by a Ray cluster of two nodes on this machine; workers and a node are killed. Ray may end
 # the process: what it says of that goes to the real standard error, so that is not captured.
 test-ray: $(VENV)/tested
-	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest tests/test_cluster.py --capture=sys -v
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest tests/ingest/workers/test_ray_engine.py --capture=sys -v
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden
 
 # The tables of README.md and docs/ that come from code.
 reference: $(VENV)/tested
-	$(BIN)/python -m tests.reference
+	$(BIN)/python -m tests.tools.reference
 
 # What is read of the public and the generated logs, where they are at hand.
 corpus: $(VENV)/tested
-	$(BIN)/python tests/corpus.py
+	$(BIN)/python -m tests.tools.corpus
 
 # What public and generated logs print of their own speed, reproduced by each framework's formula.
 audit: $(VENV)/tested
-	$(BIN)/python tests/audit.py
+	$(BIN)/python -m tests.tools.audit
 
 # Their time stamps against their logged rates and times, and every count of their tokens.
 evidence: $(VENV)/tested
-	$(BIN)/python tests/evidence.py
+	$(BIN)/python -m tests.tools.evidence
 
 # How often the intervals of simulated runs cover the truth: the table of docs/statistics.md.
 coverage: $(VENV)/tested
-	$(BIN)/python -m tests.coverage_table
+	$(BIN)/python -m tests.tools.coverage_table
 
 # False alarms of steady series and delays of planted changes: the tables of docs/statistics.md.
 changes: $(VENV)/tested
-	$(BIN)/python -m tests.changes_table
+	$(BIN)/python -m tests.tools.changes_table
 
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested
 	$(BIN)/pip install --quiet torch transformers
-	$(BIN)/python -m pytest tests/test_flop_counter.py tests/test_vision.py -k live
+	$(BIN)/python -m pytest tests/metrics/formula/test_flop_counter.py tests/metrics/formula/test_vision.py -k live
 
 # A year of simulated nights by the real command: all that was planted found, and no more. Long.
 year: $(VENV)/tested
-	FAIRMFU_YEAR=1 $(BIN)/python -m pytest tests/test_nights.py -k a_year_of
+	FAIRMFU_YEAR=1 $(BIN)/python -m pytest tests/end_to_end/test_nights.py -k a_year_of
 
 # The tests that draw at random, with more draws, of all kinds by all others, and those that read
 # every log. Long.
-THOROUGH := $(patsubst %,tests/test_%.py,audit bad_input coverage earlier evidence export fuzz \
-	goodput hf_bars kept page_script plans_of_others same_run scan spool store_parts together \
-	unbatched wrapped)
+THOROUGH := $(patsubst %,tests/%.py, \
+	end_to_end/test_bad_input end_to_end/test_fuzz end_to_end/test_same_run ingest/core/test_spill \
+	ingest/decode/test_envelopes ingest/extract/test_table_batches \
+	ingest/formats/test_hf_progress_bars ingest/launches/test_duplicate_steps \
+	ingest/store/test_parquet_parts ingest/store/test_staged_parts ingest/vector/test_block_plan \
+	ingest/vector/test_shapes metrics/audit/test_audit metrics/core/test_interval_coverage \
+	metrics/pipeline/test_metrics_cache metrics/runs/test_goodput \
+	metrics/throughput/test_time_evidence reports/page/test_chart_export \
+	reports/page/test_page_script)
 thorough: $(VENV)/tested
 	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest $(THOROUGH) \
 		--numprocesses auto --dist worksteal
@@ -93,18 +100,18 @@ thorough: $(VENV)/tested
 # Runs killed at each step that writes, and at 1,000 random moments; disks that fail at each of
 # these steps; a hundred readers. Long.
 kills: $(VENV)/tested
-	FAIRMFU_KILLS=$${FAIRMFU_KILLS:-1000} $(BIN)/python -m pytest tests/test_kill.py \
-		tests/test_readers.py -rP --numprocesses auto --dist loadgroup
+	FAIRMFU_KILLS=$${FAIRMFU_KILLS:-1000} $(BIN)/python -m pytest tests/end_to_end/test_kill.py \
+		tests/ingest/store/test_concurrent_readers.py -rP --numprocesses auto --dist loadgroup
 
 # The fast reading of logs against the reading line by line: so many damaged lines of each format,
 # every public and generated log. Long.
 gate: $(VENV)/tested
-	FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest tests/test_gate.py \
+	FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest tests/ingest/vector/test_gate.py \
 		--numprocesses auto --dist worksteal -rs
 
 # Hostile inputs to every reader, with coverage as the guide: so many seconds a target. Long.
 fuzz: $(VENV)/fuzzed
-	$(BIN)/python tests/fuzz.py --seconds $${SECONDS_EACH:-600}
+	$(BIN)/python -m tests.tools.fuzz --seconds $${SECONDS_EACH:-600}
 
 # What everything costs beside what else would do it, one table for each of these: long, 6 GB on the
 # disk. With QUICK=1 small and in a few minutes: before a commit. benchmarks/README.md
@@ -131,11 +138,11 @@ bench-report: $(VENV)/tested
 
 # The pages in Chromium alone; `make test` does it too.
 browser: $(VENV)/tested
-	$(BIN)/python -m pytest tests/test_browser.py
+	$(BIN)/python -m pytest tests/reports/page/test_browser.py
 
 # The pictures of the README, of the demo's page.
 screenshots: demo
-	$(BIN)/python -m tests.screenshots demo/store demo/report.html
+	$(BIN)/python -m tests.tools.screenshots demo/store demo/report.html
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -23,18 +23,18 @@ from click.shell_completion import CompletionItem, get_completion_class
 if TYPE_CHECKING:
     import polars as pl
 
-    from ingest import Store
-    from ingest.config import Config
-    from ingest.fanout import Engine
-    from ingest.intake import Outcome
-    from ingest.known_formats import Known
-    from ingest.registry import Tried
-    from metrics.accelerators import Accelerator
-    from metrics.analysis import Analysis
-    from metrics.cost import Price
-    from reports.night import Night
-    from reports.nightly import Order
-    from reports.redact import Redaction
+    from fairmfu.ingest import Store
+    from fairmfu.ingest.detect.detection import Tried
+    from fairmfu.ingest.detect.format_catalog import Known
+    from fairmfu.ingest.extract.engine_api import Engine
+    from fairmfu.ingest.facts.project_config import Config
+    from fairmfu.ingest.pipeline.ingest_run import Outcome
+    from fairmfu.metrics.compare.cost import Price
+    from fairmfu.metrics.formula.accelerators import Accelerator
+    from fairmfu.metrics.pipeline.analysis import Analysis
+    from fairmfu.reports.nightly.night_report import Night
+    from fairmfu.reports.nightly.nightly import Order
+    from fairmfu.reports.page.redaction import Redaction
 
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -72,7 +72,7 @@ class _Place(_Path):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if isinstance(value, str) and "://" in value:
-            from ingest.places import place
+            from fairmfu.ingest.core.paths import place
 
             return place(value)
         return super().convert(value, param, ctx)
@@ -94,7 +94,7 @@ def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., A
 @_quiet
 def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of the store's runs; ids where no name begins so. An object store is not asked."""
-    from ingest import Store
+    from fairmfu.ingest import Store
 
     path = context.params.get("store")
     if not isinstance(path, Path) or not path.is_dir():
@@ -112,7 +112,7 @@ def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
 @_quiet
 def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of log formats; where none begins so, files: of one's own."""
-    from ingest.known_formats import known
+    from fairmfu.ingest.detect.format_catalog import known
 
     found = [f for f in known().formats if f.name.startswith(begun)]
     for one in found:
@@ -124,7 +124,7 @@ def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionIt
 @_quiet
 def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of models; where none begins so, files: a config.json."""
-    from metrics.model_shapes import known_models
+    from fairmfu.metrics.formula.model_shapes import known_models
 
     found = [m.name for m in known_models() if m.name.startswith(begun.lower())]
     for name in found:
@@ -136,7 +136,7 @@ def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
 @_quiet
 def _devices_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Short names of accelerators, which need no quotes."""
-    from metrics.accelerators import normalised, table
+    from fairmfu.metrics.formula.accelerators import normalised, table
 
     for device in table():
         name = normalised(device.name)
@@ -146,7 +146,7 @@ def _devices_begun(_context: click.Context, begun: str) -> Iterator[CompletionIt
 
 @_quiet
 def _charts_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
-    from reports.export import CHARTS
+    from fairmfu.reports.page.chart_export import CHARTS
 
     for one in CHARTS:
         if one.name.startswith(begun):
@@ -243,7 +243,7 @@ def price_option(command: Command) -> Command:
 
 
 def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
-    from metrics.cost import price
+    from fairmfu.metrics.compare.cost import price
 
     try:
         return None if text is None else price(text)
@@ -299,8 +299,8 @@ class _Group(click.Group):
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        from ingest import FairmfuError
-        from ingest.errors import not_read
+        from fairmfu.ingest import FairmfuError
+        from fairmfu.ingest.core.errors import not_read
 
         try:
             return super().invoke(ctx)
@@ -318,7 +318,7 @@ class _Group(click.Group):
 
 def _printable(text: str) -> str:
     """Text for a terminal: names of files are as hostile as what stands in them."""
-    from reports.tables import printable
+    from fairmfu.reports.text.tabular import printable
 
     return printable(text)
 
@@ -425,12 +425,12 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
       fairmfu ingest "s3://bucket/**/train*.log"
     """
-    from ingest.memory import sparing
+    from fairmfu.ingest.core.allocator import sparing
 
     sparing()
-    from ingest import ingest_logs
-    from ingest.facts import from_flags, from_toml
-    from ingest.known_formats import known
+    from fairmfu.ingest import ingest_logs
+    from fairmfu.ingest.detect.format_catalog import known
+    from fairmfu.ingest.facts.facts import from_flags, from_toml
 
     given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
     _check_names(given)
@@ -460,8 +460,8 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
 
 def _read_before(store: Store, tried: Tried) -> list[Path]:
     """The logs that are to be read anew; those that cannot be stay as they were read."""
-    from ingest.intake import to_read_again
-    from reports.runs import MOST_NAMED
+    from fairmfu.ingest.pipeline.ingest_run import to_read_again
+    from fairmfu.reports.text.runs_table import MOST_NAMED
 
     there, left = to_read_again(store, tried)
     for why in left[:MOST_NAMED]:
@@ -532,9 +532,9 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
       fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
       fairmfu set my-run seq_len=
     """
-    from ingest.facts import from_flags
-    from metrics import choose
-    from reports.verdict import counted
+    from fairmfu.ingest.facts.facts import from_flags
+    from fairmfu.metrics import choose
+    from fairmfu.reports.text.verdict import counted
 
     names = tuple(a for a in arguments if "=" not in a)
     given = [a for a in arguments if "=" in a]
@@ -555,8 +555,8 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU and what is missing."""
-    from reports.runs import LEAST_OF_RUN, RUN_COLUMNS, labelled
-    from reports.tables import render
+    from fairmfu.reports.text.runs_table import LEAST_OF_RUN, RUN_COLUMNS, labelled
+    from fairmfu.reports.text.tabular import render
 
     metrics = _metrics(_open(store))
     shown = labelled(metrics) if output in ("table", "markdown") else metrics
@@ -580,8 +580,8 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     Example:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
     """
-    from reports import compare as side_by_side
-    from reports.tables import render, wrapped
+    from fairmfu.reports import compare as side_by_side
+    from fairmfu.reports.text.tabular import render, wrapped
 
     found = side_by_side(_analysis(_open(store)), *names, price=price)
     if len(names) > 1 and found.ranked.height == 1:
@@ -610,8 +610,8 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     Then what the log itself prints: whether its framework's own formula gives that, which facts it
     proves, and how its figure becomes ours, factor by factor.
     """
-    from reports import explain as describe
-    from reports.tables import wrapped
+    from fairmfu.reports import explain as describe
+    from fairmfu.reports.text.tabular import wrapped
 
     told = describe(_analysis(_open(store)), run, output=output, propose=propose)
     click.echo("\n".join(map(wrapped, told.splitlines())) if output == "table" else told)
@@ -656,15 +656,15 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu report --out nightly.html
       fairmfu report titan-8b xtuner-8b --format md
     """
-    from reports import drawing
+    from fairmfu.reports.charts import render_process
 
     out = out or Path(f"report.{output or 'html'}")
-    drawing.begin(output or out.suffix)
+    render_process.begin(output or out.suffix)
 
-    from reports import report as tell
-    from reports import save_report
-    from reports.files import kind_of
-    from reports.verdict import counted
+    from fairmfu.reports import report as tell
+    from fairmfu.reports import save_report
+    from fairmfu.reports.page.output_files import kind_of
+    from fairmfu.reports.text.verdict import counted
 
     kind = kind_of(out, output)
     tables = _open(store).tables()
@@ -724,10 +724,8 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu chart comparison --out comparison.svg
       fairmfu chart course titan-8b --attention full --out titan.png
     """
-    from reports import drawing
-
     if listed:
-        from reports.export import listing
+        from fairmfu.reports.page.chart_export import listing
 
         if name is not None or out is not None:
             raise click.UsageError("--list draws nothing: leave it out, or NAME and --out.")
@@ -735,18 +733,21 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         return
     if name is None:
         raise click.UsageError("Give the NAME of a chart. They are listed by: fairmfu chart --list")
-    drawing.begin(out.suffix if out else "svg")
+    from fairmfu.reports.charts import render_process
 
-    from reports import draw, export
-    from reports import report as tell
-    from reports.files import write
+    render_process.begin(out.suffix if out else "svg")
 
-    wanted = export.named(name)
+    from fairmfu.reports import draw
+    from fairmfu.reports import report as tell
+    from fairmfu.reports.page import chart_export
+    from fairmfu.reports.page.output_files import write
+
+    wanted = chart_export.named(name)
     out = out or Path(f"{wanted.name}.svg")
-    kind = export.kind_of(out)
-    tables, drawable = _open(store).tables(), partial(export.check, wanted)
+    kind = chart_export.kind_of(out)
+    tables, drawable = _open(store).tables(), partial(chart_export.check, wanted)
     told = tell(tables, *names, overlay=_overlay(), redact=redact, check=drawable)
-    drawn = export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
+    drawn = chart_export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
     write(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
 
@@ -792,10 +793,10 @@ def export(  # noqa: PLR0913 - each is an argument of the command
       fairmfu export --to tensorboard --out tensorboard
       fairmfu export titan-8b xtuner-8b --to wandb --out wandb --experiment speed
     """
-    from metrics import choose
-    from reports import trackers
-    from reports.redact import Redaction
-    from reports.tracked import redacted, tracked
+    from fairmfu.metrics import choose
+    from fairmfu.reports.page.redaction import Redaction
+    from fairmfu.reports.trackers import trackers
+    from fairmfu.reports.trackers.tracker_record import redacted, tracked
 
     if tracker == "tensorboard" and experiment is not None:
         raise click.UsageError("--experiment: event files of TensorBoard name none; leave it out.")
@@ -830,8 +831,8 @@ def query(sql: str, store: Path, output: str) -> None:
     Example:
       fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
     """
-    from reports import query as select
-    from reports.tables import render
+    from fairmfu.reports import query as select
+    from fairmfu.reports.text.tabular import render
 
     click.echo(render(select(_open(store), sql, _overlay()), output))
 
@@ -898,10 +899,10 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     Example:
       fairmfu nightly /data/logs --store perf --out /var/www/perf
     """
-    from ingest.memory import sparing
+    from fairmfu.ingest.core.allocator import sparing
 
     sparing()
-    from reports.nightly import nightly as run
+    from fairmfu.reports.nightly.nightly import nightly as run
 
     config = _config(paths, config_file)
     engine = options["engine"] or config.engine
@@ -927,8 +928,8 @@ def baseline() -> None:
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
     """Hold the level of RUN's series against its TGS from now on."""
-    from metrics import choose
-    from reports.baselines import pin
+    from fairmfu.metrics import choose
+    from fairmfu.reports.nightly.baselines import pin
 
     opened = _open(store)
     chosen = choose(_metrics(opened), *names)
@@ -942,8 +943,8 @@ def baseline_set(names: tuple[str, ...], store: Path) -> None:
 @format_option
 def baseline_list(store: Path, output: str) -> None:
     """Baselines that were set."""
-    from reports.baselines import pinned
-    from reports.tables import render
+    from fairmfu.reports.nightly.baselines import pinned
+    from fairmfu.reports.text.tabular import render
 
     opened = _open(store)
     opened.require()
@@ -961,9 +962,9 @@ def baseline_list(store: Path, output: str) -> None:
 @store_option
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
-    from metrics import choose
-    from reports.baselines import pinned, unpin
-    from reports.verdict import counted
+    from fairmfu.metrics import choose
+    from fairmfu.reports.nightly.baselines import pinned, unpin
+    from fairmfu.reports.text.verdict import counted
 
     opened = _open(store)
     chosen = choose(pinned(opened), *names, noun="baseline")
@@ -979,7 +980,7 @@ def rescore(store: Path) -> None:
     What is new or whose facts changed needs no rescore: the next nightly, or any other command,
     computes that by itself.
     """
-    from reports.scores import rescore_all
+    from fairmfu.reports.store.metrics_store import rescore_all
 
     opened = _open(store)
     done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
@@ -994,9 +995,9 @@ def remove(names: tuple[str, ...], store: Path) -> None:
 
     A file that is still there is read again by the next ingest of it.
     """
-    from metrics import choose
-    from reports.baselines import removed
-    from reports.verdict import counted
+    from fairmfu.metrics import choose
+    from fairmfu.reports.nightly.baselines import removed
+    from fairmfu.reports.text.verdict import counted
 
     opened = _open(store)
     stored = opened.table("runs")
@@ -1015,8 +1016,8 @@ def doctor(store: Path) -> None:
 
     Nothing is changed. Exit 1 where something is lost or wrong.
     """
-    from ingest.health import examine
-    from reports.tables import printable
+    from fairmfu.ingest.store.doctor import examine
+    from fairmfu.reports.text.tabular import printable
 
     found = examine(_open(store))
     for one in found:
@@ -1123,10 +1124,10 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
         raise click.UsageError("--gpus is for --time-for.")
     if options["recompute"] and not options["accelerator"] and not against_others:
         raise click.UsageError("--recompute is for HFU, which takes an --accelerator.")
-    from ingest.facts import model_config
-    from metrics import answer, ask
-    from metrics.calculator import compared_with_others
-    from reports.calculator import show, show_others
+    from fairmfu.ingest.facts.facts import model_config
+    from fairmfu.metrics import answer, ask
+    from fairmfu.metrics.pipeline.calculator import compared_with_others
+    from fairmfu.reports.text.calculator_text import show, show_others
 
     try:
         given = Path(model)
@@ -1174,12 +1175,12 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
     Example:
       fairmfu formats --check titan-fork.toml run.log
     """
-    from ingest.known_formats import known
-    from reports.summary import LEAST_OF_ERA, era_table, format_table
-    from reports.tables import render
+    from fairmfu.ingest.detect.format_catalog import known
+    from fairmfu.reports.text.summary import LEAST_OF_ERA, era_table, format_table
+    from fairmfu.reports.text.tabular import render
 
     if eras:
-        from metrics.identities import ERAS
+        from fairmfu.metrics.audit.formula_checks import ERAS
 
         click.echo(render(era_table(ERAS), output, least=LEAST_OF_ERA))
         return
@@ -1205,9 +1206,9 @@ def _check_format(every: Known, word: str, log: Path | None, output: str) -> Non
     """Say what is wrong with a format. Raises where it knows no line of the log."""
     from dataclasses import asdict
 
-    from ingest.format_check import check
-    from reports.format_check import show
-    from reports.tables import printable
+    from fairmfu.ingest.detect.format_check import check
+    from fairmfu.reports.text.format_check_text import show
+    from fairmfu.reports.text.tabular import printable
 
     with_it, name = every.with_word(word)
     log_format = next(f for f in with_it.formats if f.name == name)
@@ -1226,8 +1227,8 @@ def _check_format(every: Known, word: str, log: Path | None, output: str) -> Non
 @format_option
 def models(output: str) -> None:
     """Models known by name, with their parameters."""
-    from reports.summary import MODEL_COLUMNS, model_table
-    from reports.tables import render
+    from fairmfu.reports.text.summary import MODEL_COLUMNS, model_table
+    from fairmfu.reports.text.tabular import render
 
     click.echo(render(model_table(), output, MODEL_COLUMNS))
 
@@ -1236,8 +1237,12 @@ def models(output: str) -> None:
 @format_option
 def accelerators(output: str) -> None:
     """Dense peaks of devices by number format, with sources."""
-    from reports.summary import ACCELERATOR_COLUMNS, LEAST_OF_ACCELERATOR, accelerator_table
-    from reports.tables import render
+    from fairmfu.reports.text.summary import (
+        ACCELERATOR_COLUMNS,
+        LEAST_OF_ACCELERATOR,
+        accelerator_table,
+    )
+    from fairmfu.reports.text.tabular import render
 
     table = accelerator_table(_overlay())
     click.echo(render(table, output, ACCELERATOR_COLUMNS, least=LEAST_OF_ACCELERATOR))
@@ -1274,7 +1279,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
     """
     given = {fact["name"]: fact["value"] for fact in facts if fact["value"]}
     if "logged_formula" in given:
-        from metrics.identities import BY_NAME
+        from fairmfu.metrics.audit.formula_checks import BY_NAME
 
         if given["logged_formula"] not in BY_NAME:
             raise click.ClickException(
@@ -1282,8 +1287,8 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
                 "by: fairmfu formats --eras"
             )
     if {"model", "accelerator"} & given.keys():
-        from metrics.formula_inputs import taken_for, unknown
-        from reports.tables import wrapped
+        from fairmfu.metrics.utilization.formula_inputs import taken_for, unknown
+        from fairmfu.reports.text.tabular import wrapped
 
         overlay = _overlay()
         for words in unknown(given, overlay):
@@ -1296,7 +1301,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
 def _engine(name: str | None, address: str | None, processes: int | None) -> Iterator[Engine]:
     """The engine that reads logs, for as long as the context lasts."""
     if name != "ray":
-        from ingest.ahead import Processes, usual
+        from fairmfu.ingest.workers.local_engine import Processes, usual
 
         if address:
             raise click.UsageError("--ray-address is for --engine ray.")
@@ -1308,7 +1313,7 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
         raise click.ClickException(
             "--engine ray needs Ray, which is not installed: pip install 'fairmfu[ray]'"
         )
-    from ingest.cluster import Cluster
+    from fairmfu.ingest.workers.ray_engine import Cluster
 
     with Cluster(address, _say) as cluster:
         yield cluster
@@ -1316,9 +1321,9 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
 
 def _config(paths: tuple[str, ...], config_file: Path | None) -> Config:
     """What fairmfu.toml says."""
-    from ingest.config import Config, find, load
-    from metrics.cost import price
-    from metrics.table import METRICS
+    from fairmfu.ingest.facts.project_config import Config, find, load
+    from fairmfu.metrics.compare.cost import price
+    from fairmfu.metrics.core.run_table import METRICS
 
     found = config_file or find()
     config = load(found, METRICS.names(), price) if found else Config()
@@ -1331,14 +1336,14 @@ def _order(
     paths: tuple[str, ...], config: Config, options: dict[str, Any], engine: Engine
 ) -> Order:
     """What a nightly is to do: what is given, else what fairmfu.toml says."""
-    from ingest.config import share
-    from ingest.places import place
-    from ingest.toml_tables import meant
-    from metrics.cost import price
-    from metrics.history import SERIES_BY
-    from metrics.table import METRICS
-    from reports.nightly import Order
-    from reports.redact import Redaction
+    from fairmfu.ingest.core.paths import place
+    from fairmfu.ingest.core.toml_reader import meant
+    from fairmfu.ingest.facts.project_config import share
+    from fairmfu.metrics.compare.cost import price
+    from fairmfu.metrics.compare.history import SERIES_BY
+    from fairmfu.metrics.core.run_table import METRICS
+    from fairmfu.reports.nightly.nightly import Order
+    from fairmfu.reports.page.redaction import Redaction
 
     by = tuple((options["series_by"] or "").replace(",", " ").split()) or config.series.by
     for name in by:
@@ -1374,8 +1379,8 @@ def _order(
 
 
 def _echo_night(night: Night) -> None:
-    from reports.night import says, told
-    from reports.tables import printable, wrapped
+    from fairmfu.reports.nightly.night_report import says, told
+    from fairmfu.reports.text.tabular import printable, wrapped
 
     said = says(told(night))
     click.echo(wrapped(printable(said.says)))
@@ -1389,8 +1394,8 @@ def _echo_hidden(hidden: Redaction) -> None:
 
 def _named_baselines(store: Store) -> Sequence[str]:
     """Baselines of ./fairmfu.toml where that is of this store; its errors are told elsewhere."""
-    from ingest import FairmfuError
-    from ingest.config import find, load
+    from fairmfu.ingest import FairmfuError
+    from fairmfu.ingest.facts.project_config import find, load
 
     with suppress(FairmfuError):
         config = load(found) if (found := find()) else None
@@ -1400,14 +1405,14 @@ def _named_baselines(store: Store) -> Sequence[str]:
 
 
 def _open(path: Path, wait: float | None = None) -> Store:
-    from ingest import Store
+    from fairmfu.ingest import Store
 
     return Store(path, patience_s=wait, says=lambda words: click.echo(words, err=True))
 
 
 def _metrics(store: Store) -> pl.DataFrame:
     """All runs; those whose metrics are kept are not computed again."""
-    from reports import current_metrics
+    from fairmfu.reports import current_metrics
 
     return current_metrics(store, _overlay())
 
@@ -1417,13 +1422,13 @@ def _analysis(store: Store) -> Analysis:
 
 
 def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
-    from metrics import analyse
+    from fairmfu.metrics import analyse
 
     return analyse(tables, _overlay())
 
 
 def _not_written(error: OSError, out: Path) -> str:
-    from ingest.errors import not_written
+    from fairmfu.ingest.core.errors import not_written
 
     why, todo = not_written(error, "--out")
     return _printable(f"{error.filename or out}: {why}. {todo}")
@@ -1431,7 +1436,7 @@ def _not_written(error: OSError, out: Path) -> str:
 
 def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
     """The devices of the file that `--accelerators` names, else of `path`."""
-    from metrics.accelerators import OverlayError, load_overlay
+    from fairmfu.metrics.formula.accelerators import OverlayError, load_overlay
 
     path = click.get_current_context().find_root().obj or path
     if path is None:
@@ -1444,8 +1449,8 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
 
 def _echo_doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> None:
     """What is doubtful of runs, and what they lack, on stderr: the table stays a table."""
-    from reports.runs import doubts
-    from reports.tables import printable, wrapped
+    from fairmfu.reports.text.runs_table import doubts
+    from fairmfu.reports.text.tabular import printable, wrapped
 
     for sentence in doubts(rows, missing=missing):
         click.echo(wrapped(printable(sentence)), err=True)

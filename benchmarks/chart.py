@@ -27,7 +27,7 @@ from benchmarks.harness import (
     main,
     rounds,
 )
-from tests.nights import Plan, write_night
+from tests.support.nights import Plan, write_night
 
 EXACT: Final = 1e-12
 

@@ -24,19 +24,20 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from ingest.log_rows import read_source
-from metrics.analysis import analyse
-from reports import charts, drawing, export
-from reports.content import content
-from reports.figure import Figure
-from reports.run_series import COUNTED
+from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.reports.charts import charts, render_process
+from fairmfu.reports.charts.figure import Figure
+from fairmfu.reports.charts.run_series import COUNTED
+from fairmfu.reports.page import chart_export
+from fairmfu.reports.page.report_data import content
 
 SEED: Final = 7
 
 
 @dataclass(frozen=True)
 class Points:
-    """windows: as metrics.windows has them; metrics, row, events: of their run, as reports take it.
+    """windows: as windows has them; metrics, row, events: of their run, as reports take it.
 
     raw: step and tokens/s/GPU of the same windows.
     """
@@ -87,7 +88,7 @@ class Points:
 
 def ours(points: Points, out: Path) -> Sequence[float]:
     """The course of a run as the report has it: TGS, MFU, loss and memory by bins of steps."""
-    drawing.begin("svg")
+    render_process.begin("svg")
     return least(points, out)
 
 
@@ -106,7 +107,7 @@ def raw(points: Points, out: Path) -> Sequence[float]:
 def least(points: Points, out: Path) -> Sequence[float]:
     """The same where the figure is made before: the library starts and draws."""
     series, figure = points.course
-    out.write_text(export.svg(figure), encoding="utf-8")
+    out.write_text(chart_export.svg(figure), encoding="utf-8")
     counted = series.filter(pl.col("window") == COUNTED)
     return _told(counted["windows"].sum(), counted["low"].min(), counted["high"].max())
 
@@ -129,7 +130,7 @@ def main() -> None:
     wall, cpu = time.perf_counter(), _processor()
     told = {"ours": ours, "raw": raw, "least": least}[name](points, Path(out))
     wall = time.perf_counter() - wall
-    drawing.end()  # so that its processor time counts
+    render_process.end()  # so that its processor time counts
     took = {"wall_s": wall, "cpu_s": _processor() - cpu}
     print(json.dumps({**took, "told": told}))
 

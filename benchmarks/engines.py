@@ -37,9 +37,9 @@ from benchmarks.harness import (
     skipped,
 )
 from benchmarks.nightly import ALL_IS_WELL, QUIET
-from ingest.store import Store
-from reports.scores import METRICS
-from tests.nights import plan_of, write_night
+from fairmfu.ingest.store.store import Store
+from fairmfu.reports.store.metrics_store import METRICS
+from tests.support.nights import plan_of, write_night
 
 WORK: Final[tuple[Word, ...]] = (PYTHON, "-m", "benchmarks.ingest_work")
 SMALL: Final = 200_000

@@ -130,7 +130,7 @@ def ready_to_read() -> None:
 
     import numpy.ma  # noqa: F401, PLC0415
 
-    from ingest.memory import sparing  # noqa: PLC0415
+    from fairmfu.ingest.core.allocator import sparing  # noqa: PLC0415
 
     sparing()
 

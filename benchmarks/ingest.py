@@ -2,9 +2,9 @@
 
     python -m benchmarks.ingest [--quick] [--only WORK] [-h]
 
-Logs are generated (tests/log_lines.py) into a temporary folder. Before anything is timed, what the
-real command stores of a log has to be what was written, every value of every row; the baselines
-have to find as many.
+Logs are generated (tests/support/log_lines.py) into a temporary folder. Before anything is timed,
+what the real command stores of a log has to be what was written, every value of every row; the
+baselines have to find as many.
 """
 
 from __future__ import annotations
@@ -60,7 +60,16 @@ FORMATS: Final = ("xtuner", "xtuner-v1", "megatron-deepspeed", "deepspeed")
 PUBLIC: Final = {"FAIRMFU_CORPUS": "public", "FAIRMFU_GENERATED": "generated"}
 """Variables that name the folders of public and of generated logs, where there are any."""
 TEST_GATE: Final = (
-    *(PYTHON, "-m", "pytest", "tests/test_gate.py", "-q", "-rs", "-p", "no:cacheprovider"),
+    *(
+        PYTHON,
+        "-m",
+        "pytest",
+        "tests/ingest/vector/test_gate.py",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+    ),
     *("--numprocesses", "auto", "--dist", "worksteal"),
 )
 PEAK: Final = Goal(300, at_least=False, unit="MB")

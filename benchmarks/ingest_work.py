@@ -20,7 +20,7 @@ BUFFER: Final = 1 << 20
 
 def write(given: argparse.Namespace) -> None:
     """A log of one format, with its rows beside it."""
-    from tests.log_lines import BY_NAME, write_log  # noqa: PLC0415 - large imports, here and below
+    from tests.support.log_lines import BY_NAME, write_log  # noqa: PLC0415 - large imports, here and below
 
     log = Path(given.log)
     rows = write_log(
@@ -31,7 +31,7 @@ def write(given: argparse.Namespace) -> None:
 
 def many(given: argparse.Namespace) -> None:
     """Logs of all formats in turn, in a folder; how many rows."""
-    from tests.log_lines import KINDS, Style, noise, write_log  # noqa: PLC0415
+    from tests.support.log_lines import KINDS, Style, noise, write_log  # noqa: PLC0415
 
     rows = 0
     for number in range(given.files):
@@ -93,7 +93,7 @@ def check(given: argparse.Namespace) -> None:
     """Every row of a store is what was written, value by value; column by column, in order."""
     import polars as pl  # noqa: PLC0415
 
-    from ingest.store import Store  # noqa: PLC0415
+    from fairmfu.ingest.store.store import Store  # noqa: PLC0415
 
     store = Store(Path(given.store))
     truth = Path(given.truth)
@@ -109,7 +109,7 @@ def check(given: argparse.Namespace) -> None:
 
 def count(given: argparse.Namespace) -> None:
     """A store has so many runs and steps."""
-    from ingest.store import Store  # noqa: PLC0415
+    from fairmfu.ingest.store.store import Store  # noqa: PLC0415
 
     store = Store(Path(given.store))
     found = store.query("select (select count(*) from runs), (select count(*) from steps)").row(0)
@@ -123,7 +123,7 @@ def parse(given: argparse.Namespace) -> None:
     path = Path(given.log)
     read: Callable[[], Any]
     if given.reader == "fairmfu":
-        from ingest.log_rows import read_source  # noqa: PLC0415
+        from fairmfu.ingest.extract.log_tables import read_source  # noqa: PLC0415
 
         read = lambda: read_source(path)  # noqa: E731
     else:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
-from cli import main as fairmfu
+from fairmfu.cli import main as fairmfu
 
 
 def again(place: Path) -> str:

@@ -2,10 +2,10 @@
 
     python -m benchmarks.nightly [--quick] [-h]
 
-Each night some new logs come (tests/nights.py), and the real command reads them, in this process
-and without writing the report: the same code up to the files. The state before the second night and
-before the last one is put aside. Then these two nights are timed by turns, with the report and
-without. What was told is held against what was planted.
+Each night some new logs come (tests/support/nights.py), and the real command reads them, in this
+process and without writing the report: the same code up to the files. The state before the second
+night and before the last one is put aside. Then these two nights are timed by turns, with the
+report and without. What was told is held against what was planted.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ from benchmarks.harness import (
     main,
     rounds,
 )
-from tests.nights import (
-    SIZES as SIZES_PLANTED,
-)
-from tests.nights import (
+from tests.support.nights import SIZES as SIZES_PLANTED
+from tests.support.nights import (
     Judged,
     Plan,
     Told,
@@ -48,10 +46,14 @@ from tests.nights import (
     write_night,
 )
 
-QUIET: Final = (
-    "from cli import main\nfrom tests.nights import without_report\nwith without_report(): main()"
-)
-LOUD: Final = "from cli import main; main()"
+QUIET: Final = """
+from fairmfu.cli import main
+from tests.support.nights import without_report
+
+with without_report():
+    main()
+"""
+LOUD: Final = "from fairmfu.cli import main; main()"
 ALL_IS_WELL: Final = (0, 3)
 """Exit codes: regressions were planted."""
 SEED: Final = 7

@@ -31,20 +31,23 @@ REPEATS: Final = 5
 
 def phases() -> Iterator[tuple[str, object, str]]:
     """Each phase, and the function where it begins: of what, and its name."""
-    from ingest import bulk, bulk_plan, facts, log_rows, parse  # noqa: PLC0415 - of a reader
-    from ingest.familiar import Familiar  # noqa: PLC0415
-    from ingest.scan.layouts import Layouts  # noqa: PLC0415
-    from ingest.scan.learned import Shapes  # noqa: PLC0415
+    from fairmfu.ingest.extract import log_tables  # noqa: PLC0415 - of a reader
+    from fairmfu.ingest.facts import facts  # noqa: PLC0415
+    from fairmfu.ingest.parse import parser  # noqa: PLC0415
+    from fairmfu.ingest.parse.line_cache import Familiar  # noqa: PLC0415
+    from fairmfu.ingest.vector import block_parser, block_plan  # noqa: PLC0415
+    from fairmfu.ingest.vector.fixed_layouts import Layouts  # noqa: PLC0415
+    from fairmfu.ingest.vector.shape_cache import Shapes  # noqa: PLC0415
 
-    yield "the file opened, its formats told", log_rows, "_first_look"
-    yield "their regexes and literals made ready", parse, "patterns_of"
+    yield "the file opened, its formats told", log_tables, "_first_look"
+    yield "their regexes and literals made ready", parser, "patterns_of"
     yield "shapes learned", Shapes, "see"
     yield "lines compared with shapes", Layouts, "fit"
-    yield "digits to numbers, texts put together", bulk_plan, "decode"
+    yield "digits to numbers, texts put together", block_plan, "decode"
     yield "other lines looked up and named", Familiar, "of"
-    yield "blocks besides: frames, order, single lines", bulk, "plan_by"
-    yield "restarts, events, kinds, rows put aside", bulk, "parse"
-    yield "counters brought to steps", parse.Parser, "done"
+    yield "blocks besides: frames, order, single lines", block_parser, "plan_by"
+    yield "restarts, events, kinds, rows put aside", block_parser, "parse"
+    yield "counters brought to steps", parser.Parser, "done"
     yield "facts that follow from all rows", facts, "inferred"
 
 
@@ -75,7 +78,7 @@ class Clock:
 def read(log: Path) -> Mapping[str, float]:
     """Seconds of the phases of one log, in this process."""
     ready_to_read()
-    from ingest.log_rows import read_source  # noqa: PLC0415
+    from fairmfu.ingest.extract.log_tables import read_source  # noqa: PLC0415
 
     clock = Clock()
     for phase, owner, name in [*phases()]:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.report [--quick] [-h]
 
-Logs are simulated (tests/nights.py), and read, computed and set as the commands do it. Each page is
-held against what is true of its logs, and has to say what it aggregated. Then it is opened in
-Chromium from the disk, by turns with two empty pages, one that has the same library and one that
+Logs are simulated (tests/support/nights.py), and read, computed and set as the commands do it. Each
+page is held against what is true of its logs, and has to say what it aggregated. Then it is opened
+in Chromium from the disk, by turns with two empty pages, one that has the same library and one that
 also draws a single point.
 """
 
@@ -40,14 +40,14 @@ from benchmarks.harness import (
     rounds,
     skipped,
 )
-from ingest import intake
-from ingest.store import Store
-from metrics.analysis import analyse
-from reports import page
-from reports.content import content
-from reports.document import Sheet, bundle
-from tests.browser import chromium, launched, opened
-from tests.nights import (
+from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.reports.page import html_report
+from fairmfu.reports.page.html_document import Sheet, bundle
+from fairmfu.reports.page.report_data import content
+from tests.support.browser import chromium, launched, opened
+from tests.support.nights import (
     MARK,
     SLOW_STEPS,
     STEP_NOISE,
@@ -143,7 +143,7 @@ def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *,
     rates = write(folder / "logs")
     watch.lap("write")
     store = Store(folder / "store")
-    outcomes = intake.ingest([folder / "logs"], store)
+    outcomes = ingest_run.ingest([folder / "logs"], store)
     assert {one.status for one in outcomes} <= {"read", "known", "unchanged"}  # noqa: S101
     watch.lap("read")
     tables = store.tables()
@@ -152,7 +152,7 @@ def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *,
     told = content(analysis, analysis.metrics, tables, title, None, "benchmark")
     watch.lap("content")
     path = folder / "report.html"
-    path.write_text(page.render(told), encoding="utf-8")
+    path.write_text(html_report.render(told), encoding="utf-8")
     watch.lap("render")
     names = {row["run_id"]: row["name"] for row in told.rows}
     return Made(title=title, path=path, says=says, rates=rates, names=names, took=watch.took)

@@ -3,11 +3,11 @@
     python -m benchmarks.scalars [--quick] [--repeats N] [--only WORD] [--folder DIR]
 
 Files are generated into a temporary folder. Timed is a file to typed rows in memory
-(`ingest.log_rows.read_source`: detection, hash, facts and all) inside its process, against the same
-file's values read by TensorBoard's EventAccumulator, `json.loads` or `ast.literal_eval` of each
-line. Before anything is timed, the steps and losses that are read have to be those written.
-Of lines a row more has the least that such a reader takes: the file read, hashed, and made columns
-by Polars' own JSON reader, which decides nothing and keeps no text.
+(`ingest.extract.log_tables.read_source`: detection, hash, facts and all) inside its process,
+against the same file's values read by TensorBoard's EventAccumulator, `json.loads` or
+`ast.literal_eval` of each line. Before anything is timed, the steps and losses that are read have
+to be those written. Of lines a row more has the least that such a reader takes: the file read,
+hashed, and made columns by Polars' own JSON reader, which decides nothing and keeps no text.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def write(kind: str, folder: Path, count: int) -> None:
 
 def ours(path: Path) -> Any:  # noqa: ANN401
     """Tables."""
-    from ingest.log_rows import read_source  # noqa: PLC0415 - a large import
+    from fairmfu.ingest.extract.log_tables import read_source  # noqa: PLC0415 - a large import
 
     return read_source(path)
 
@@ -192,7 +192,7 @@ def read(reader: str, path: Path) -> None:
     """Time one reader without its imports."""
     ready_to_read()
     if reader == "ours":
-        import ingest.intake  # noqa: F401, PLC0415
+        import fairmfu.ingest.pipeline.ingest_run  # noqa: F401, PLC0415
     elif reader == "EventAccumulator":
         import tensorboard.backend.event_processing.event_accumulator  # noqa: F401, PLC0415
     elif reader == LEAST:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.start [--quick] [--only WORK] [-h]
 
-The large store holds the runs of many simulated nights, 20 of each (tests/nights.py), the small one
-those of the last of them: the night behind it brings the same logs to both.
-Before anything is timed, what the commands say is held against what was written.
+The large store holds the runs of many simulated nights, 20 of each (tests/support/nights.py), the
+small one those of the last of them: the night behind it brings the same logs to both. Before
+anything is timed, what the commands say is held against what was written.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from benchmarks.harness import (
     rounds,
 )
 from benchmarks.nightly import ALL_IS_WELL, QUIET, Place
-from ingest.intake import SETTLED_NS
-from reports.document import bundle
-from tests.nights import SERIES, Plan, plan_of, write_night
-from tests.packs import unpacked
+from fairmfu.ingest.pipeline.ingest_run import SETTLED_NS
+from fairmfu.reports.page.html_document import bundle
+from tests.support.nights import SERIES, Plan, plan_of, write_night
+from tests.support.packs import unpacked
 
 LIBRARIES: Final = (
     "import altair, click, duckdb, numpy, polars, pyarrow, rich.console, rich.table, "
@@ -53,7 +53,10 @@ NEEDED: Final = (
     "import click, duckdb, numpy, polars, pyarrow, rich.console, rich.table, scipy.special"
 )
 """What metrics are computed, kept and shown with."""
-OWN: Final = "import cli, reports.runs, reports.scores, reports.tables, metrics.rescoring"
+OWN: Final = (
+    "import fairmfu.cli, fairmfu.reports.text.runs_table, fairmfu.reports.store.metrics_store,"
+    " fairmfu.reports.text.tabular, fairmfu.metrics.pipeline.incremental"
+)
 """What `runs` has of fairmfu itself where metrics have to be computed."""
 SEED: Final = 7
 NEW: Final = len(SERIES)

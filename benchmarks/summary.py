@@ -4,9 +4,9 @@
 
 Steps are simulated and written as the store writes parts, 20 runs to each; what they take on the
 disk goes again. Of each run behind its first 20 steps: the rate, its median, 5 % and 95 % quantile,
-median distance and trimmed rate (metrics.statistics.robust), and the MFU. Results are first held
-against plain numpy. Then contenders run by turns, each in a process of its own; imports are not
-timed. DuckDB makes one pass over the same columns for the rate and a mean; pandas, which needs
+median distance and trimmed rate (metrics.core.intervals.robust), and the MFU. Results are first
+held against plain numpy. Then contenders run by turns, each in a process of its own; imports are
+not timed. DuckDB makes one pass over the same columns for the rate and a mean; pandas, which needs
 some 120 bytes a row, makes the whole summary of a tenth of the rows, and counts by row.
 """
 
@@ -44,10 +44,10 @@ from benchmarks.harness import (
     rounds,
     skipped,
 )
-from ingest.parts import write_part
-from ingest.schema import frame_schema
-from ingest.shelf import Shelf
-from metrics.statistics import robust
+from fairmfu.ingest.core.schema import frame_schema
+from fairmfu.ingest.store.local_backend import Shelf
+from fairmfu.ingest.store.parquet_parts import write_part
+from fairmfu.metrics.core.intervals import robust
 
 RUNS_A_PART: Final = 20
 WARM_UP: Final = 20
@@ -107,7 +107,7 @@ def _simulated(place: int, steps: int) -> pl.DataFrame:
 
 
 def ours(paths: Sequence[Path]) -> Rows:
-    """metrics.statistics.robust of each run, a part at a time."""
+    """metrics.core.intervals.robust of each run, a part at a time."""
     return [row for path in paths for row in _of_part(path)]
 
 

@@ -1,6 +1,6 @@
 """Logs of training runs as tables, in memory or in a store.
 
-    from ingest import FairmfuError, Store, ingest_logs, read_logs
+    from fairmfu.ingest import FairmfuError, Store, ingest_logs, read_logs
 
     tables = read_logs("titan.log", "xtuner.log", facts={"gpus": 8})
 
@@ -15,19 +15,19 @@ What to do with the tables: `metrics`, `reports`. All of it by task: docs/python
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ingest.errors import FairmfuError
-    from ingest.logs import ingest_logs, read_logs
-    from ingest.store import Store
+    from fairmfu.ingest.core.errors import FairmfuError
+    from fairmfu.ingest.pipeline.api import ingest_logs, read_logs
+    from fairmfu.ingest.store.store import Store
 else:
-    from ingest.on_demand import on_demand
+    from fairmfu.ingest.core.lazy_exports import on_demand
 
     __getattr__ = on_demand(
         __name__,
         {
-            "FairmfuError": "ingest.errors",
-            "Store": "ingest.store",
-            "ingest_logs": "ingest.logs",
-            "read_logs": "ingest.logs",
+            "FairmfuError": ".core.errors",
+            "Store": ".store.store",
+            "ingest_logs": ".pipeline.api",
+            "read_logs": ".pipeline.api",
         },
     )
 

@@ -1,6 +1,6 @@
 """Throughput and utilisation of runs from their tables, by one formula; and the formula alone.
 
-    from metrics import analyse, answer, ask, choose, price
+    from fairmfu.metrics import analyse, answer, ask, choose, price
 
     analysis = analyse(tables)
     analysis.metrics.select("name", "tgs", "mfu")
@@ -17,21 +17,21 @@ All of it by task: docs/python.md.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from metrics.analysis import analyse
-    from metrics.calculator import answer, ask
-    from metrics.choice import choose
-    from metrics.cost import price
+    from fairmfu.metrics.compare.cost import price
+    from fairmfu.metrics.core.run_selection import choose
+    from fairmfu.metrics.pipeline.analysis import analyse
+    from fairmfu.metrics.pipeline.calculator import answer, ask
 else:
-    from ingest.on_demand import on_demand
+    from fairmfu.ingest.core.lazy_exports import on_demand
 
     __getattr__ = on_demand(
         __name__,
         {
-            "analyse": "metrics.analysis",
-            "answer": "metrics.calculator",
-            "ask": "metrics.calculator",
-            "choose": "metrics.choice",
-            "price": "metrics.cost",
+            "analyse": ".pipeline.analysis",
+            "answer": ".pipeline.calculator",
+            "ask": ".pipeline.calculator",
+            "choose": ".core.run_selection",
+            "price": ".compare.cost",
         },
     )
 

@@ -1,7 +1,7 @@
 """What is said and drawn of runs: who is faster, why a log says otherwise, charts, the page.
 
-    from reports import compare, current_metrics, draw, explain, per_step
-    from reports import query, report, save_report
+    from fairmfu.reports import compare, current_metrics, draw, explain, per_step
+    from fairmfu.reports import query, report, save_report
 
     compare(analysis).sentences
 
@@ -20,27 +20,27 @@ All of it by task: docs/python.md.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.comparison import compare
-    from reports.content import report
-    from reports.export import draw
-    from reports.files import save_report
-    from reports.run_series import per_step
-    from reports.scores import current_metrics, query
-    from reports.summary import explain
+    from fairmfu.reports.charts.run_series import per_step
+    from fairmfu.reports.page.chart_export import draw
+    from fairmfu.reports.page.output_files import save_report
+    from fairmfu.reports.page.report_data import report
+    from fairmfu.reports.store.metrics_store import current_metrics, query
+    from fairmfu.reports.text.comparison import compare
+    from fairmfu.reports.text.summary import explain
 else:
-    from ingest.on_demand import on_demand
+    from fairmfu.ingest.core.lazy_exports import on_demand
 
     __getattr__ = on_demand(
         __name__,
         {
-            "compare": "reports.comparison",
-            "current_metrics": "reports.scores",
-            "draw": "reports.export",
-            "explain": "reports.summary",
-            "per_step": "reports.run_series",
-            "query": "reports.scores",
-            "report": "reports.content",
-            "save_report": "reports.files",
+            "compare": ".text.comparison",
+            "current_metrics": ".store.metrics_store",
+            "draw": ".page.chart_export",
+            "explain": ".text.summary",
+            "per_step": ".charts.run_series",
+            "query": ".store.metrics_store",
+            "report": ".page.report_data",
+            "save_report": ".page.output_files",
         },
     )
 

@@ -9,13 +9,16 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from ingest import clean, intake, other_lines, prefilter
-from ingest.known_formats import FOLDER
-from ingest.log_format import LogFormat
-from ingest.parse import Parsed, Parser
-from ingest.reader import NumberedLine
-from ingest.registry import FORMATS
-from ingest.store import Store
+from fairmfu.ingest.core import prefilter
+from fairmfu.ingest.decode import text_cleaning
+from fairmfu.ingest.decode.line_reader import NumberedLine
+from fairmfu.ingest.detect.detection import FORMATS
+from fairmfu.ingest.detect.format_catalog import FOLDER
+from fairmfu.ingest.formats.spec import LogFormat
+from fairmfu.ingest.parse import unmatched_lines
+from fairmfu.ingest.parse.parser import Parsed, Parser
+from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.store.store import Store
 
 os.environ[FOLDER] = ""  # no test depends on the formats of who runs it
 
@@ -41,8 +44,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 def however_few() -> Iterator[None]:
     """Lines are cleaned and named together, however few they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clean, "FEW", 0)
-        patch.setattr(other_lines, "FEW", 0)
+        patch.setattr(text_cleaning, "FEW", 0)
+        patch.setattr(unmatched_lines, "FEW", 0)
         patch.setattr(prefilter, "FEW", 0)
         yield
 
@@ -89,11 +92,11 @@ def titan() -> Callable[..., str]:
 
 
 @pytest.fixture
-def ingest(store: Store) -> Callable[..., list[intake.Outcome]]:
+def ingest(store: Store) -> Callable[..., list[ingest_run.Outcome]]:
     """Ingest paths into `store`, as the command does."""
 
-    def read(*paths: Path, **options: object) -> list[intake.Outcome]:
-        return intake.ingest(paths, store, **options)
+    def read(*paths: Path, **options: object) -> list[ingest_run.Outcome]:
+        return ingest_run.ingest(paths, store, **options)
 
     return read
 

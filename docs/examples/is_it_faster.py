@@ -11,9 +11,9 @@ with app.setup:
     import marimo as mo
     import polars as pl
 
-    from ingest import read_logs
-    from metrics import analyse, choose
-    from reports import compare, draw, explain, per_step, report
+    from fairmfu.ingest import read_logs
+    from fairmfu.metrics import analyse, choose
+    from fairmfu.reports import compare, draw, explain, per_step, report
 
 
 @app.cell

@@ -1,0 +1,583 @@
+"""Where logs are: at a path of this machine, or at an object store, by fsspec.
+
+    run.log, /data/logs      pathlib.Path
+    s3://bucket/logs         Remote, which does as much of pathlib.Path as logs and what gives facts
+                             to them are asked for; gs://, az:// and what else fsspec knows
+
+A store is asked as seldom as can be: one listing tells of a folder, or of all beneath it, and a
+small object is read by one request. All that its library raises becomes an error of the system or
+UnreadableSourceError here, with the reason and what to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import posixpath
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from glob import has_magic
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, NamedTuple, TypeVar, cast
+
+from .errors import FairmfuError, UnreadableSourceError
+
+MARK: Final = "://"
+"""In the address of an object and in no path: pathlib makes one slash of two."""
+BUCKET: Final = ("s3:", "", "bucket")
+"""How an address begins between its slashes."""
+LOCAL: Final = ("file", "local")
+
+S3: Final = ("s3://", "s3a://")
+
+OPTIONS: Final[Mapping[str, Any]] = {"use_listings_cache": False}
+"""Options for every object store: a listing that is kept would hide what is new."""
+OF_S3: Final[Mapping[str, Any]] = {"max_concurrency": 1}
+"""Else s3fs asks for the size of each object first, and joins parts that may be of two versions."""
+
+BLOCK_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of an object that are asked for at once; a smaller one is read by one request."""
+
+
+def place(text: str) -> Path:
+    """The path that a text names: a Remote where it is the address of an object store.
+
+    Raises UnreadableSourceError where no package knows the store, or it cannot be set up.
+    """
+    if MARK not in text:
+        return Path(text)
+    protocol, _, rest = text.partition(MARK)
+    return Path(rest) if protocol in LOCAL else _as_path(_remote(text))
+
+
+def remote(path: Path) -> Remote | None:
+    """A path of an object store as what it is; None of one of this machine."""
+    at: object = path
+    return at if isinstance(at, Remote) else None
+
+
+def _as_path(path: Remote) -> Path:
+    """Which it is to all who only ask what both can do."""
+    return cast("Path", path)
+
+
+def _remote(text: str) -> Remote:
+    with told(text):
+        store, name = files_of(text)
+        return Remote(str(store.unstrip_protocol(name.rstrip("/"))))
+
+
+def files_of(url: str, **changed: Any) -> tuple[Any, str]:  # noqa: ANN401 - fsspec's options
+    """fsspec's file system of an address, and the name there. Raises ImportError, ValueError."""
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
+
+    options = {**OPTIONS, **OF_S3} if url.startswith(S3) else OPTIONS
+    store, name = url_to_fs(url, **{**options, **changed})
+    return store, str(name)
+
+
+# -- what a listing tells ----------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """An object or a folder as a listing has it, by the names of os.stat_result.
+
+    st_mtime_ns: in whole seconds, as some requests tell no more. st_ino: a number of its ETag or
+    version, which changes with its content; 0 where the store tells none.
+    """
+
+    st_size: int = 0
+    st_mtime_ns: int = 0
+    st_ino: int = 0
+    is_folder: bool = False
+
+
+Contents = Mapping[str, Entry]
+"""What a folder holds, by name."""
+
+TIMES: Final = ("LastModified", "last_modified", "updated", "mtime", "created")
+VERSIONS: Final = ("ETag", "etag", "generation", "version_id", "md5")
+"""Names by which S3, Azure, Google and others tell when an object was written, and which it is."""
+
+Answer = TypeVar("Answer")
+AT_ONCE: Final = 16
+"""Requests for small objects."""
+SHORT_BYTES: Final = 64 * 1024
+MOST_TEXTS: Final = 256
+"""Texts beside logs that are asked for once: the sidecar of a folder is of all its logs."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was asked for: what stands in folders, short texts, and objects that are read next."""
+
+    folders: dict[str, Contents] = field(default_factory=dict)
+    texts: dict[str, bytes] = field(default_factory=dict)
+    objects: dict[str, bytes] = field(default_factory=dict)
+
+    def entry(self, path: Remote) -> Entry | None:
+        """What is known of an object."""
+        return self.folders.get(path.folder.url, {}).get(path.name)
+
+
+_known: ContextVar[_Known | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def asked_once() -> Iterator[None]:
+    """Within it each folder of a store is listed once, and each short text is read once."""
+    if _known.get() is not None:
+        yield
+        return
+    outside = _known.set(_Known())
+    try:
+        yield
+    finally:
+        _known.reset(outside)
+
+
+def contents(folder: Remote) -> Contents:
+    """What a folder holds; hidden ones too. Raises OSError, UnreadableSourceError."""
+    known = _known.get()
+    if known is not None and folder.url in known.folders:
+        return known.folders[folder.url]
+    with told(folder.url):
+        found = _contents(*files_of(folder.url))
+    if known is not None:
+        known.folders[folder.url] = found
+    return found
+
+
+def _contents(store: Any, name: str) -> Contents:  # noqa: ANN401 - of a library without types
+    return {
+        one["name"].rstrip("/").rpartition("/")[2]: _entry(one)
+        for one in sorted(store.ls(name, detail=True), key=_folders_first)
+        if one["name"].strip("/") != name.strip("/")
+    }
+
+
+def _folders_first(info: Mapping[str, Any]) -> bool:
+    """So that an object of the same name holds."""
+    return bool(info["type"] != "directory")
+
+
+def list_all(folder: Remote) -> None:
+    """Ask at once for all that stands beneath a folder, for `contents`, within `asked_once`.
+
+    Raises OSError, UnreadableSourceError.
+    """
+    known = _known.get()
+    if known is None or folder.url in known.folders:
+        return
+    with told(folder.url):
+        store, name = files_of(folder.url)
+        every = store.find(name, detail=True)
+    found: dict[str, dict[str, Entry]] = {folder.url: {}}
+    for path, info in every.items():
+        inside = path.removeprefix(name).removeprefix("/")
+        *folders, last = inside.split("/")
+        within = folder.url
+        for one in folders:
+            found[within].setdefault(one, Entry(is_folder=True))
+            within = f"{within}/{one}"
+            found.setdefault(within, {})
+        if last:  # else a folder's own mark
+            found[within][last] = _entry(info)
+    known.folders.update(found)
+
+
+def beneath(folder: Remote) -> Iterator[tuple[Remote, Entry]]:
+    """All objects beneath a folder in the order of their paths, but for what is hidden.
+
+    Raises OSError, UnreadableSourceError.
+    """
+    for name, entry in sorted(contents(folder).items()):
+        if name.startswith("."):
+            continue
+        if entry.is_folder:
+            yield from beneath(folder.child(name))
+        else:
+            yield folder.child(name), entry
+
+
+def matching(folder: Remote, pattern: Sequence[str]) -> Iterator[tuple[Remote, Entry]]:
+    """Objects and folders beneath a folder whose names fit those of a pattern, one by one.
+
+    `**` stands for any number of folders. Raises UnreadableSourceError.
+    """
+    name, *further = pattern
+    try:
+        if name == "**":
+            list_all(folder)
+        elif further and not has_magic(name):
+            yield from matching(folder.child(name), further)
+            return
+        here = sorted(contents(folder).items())
+    except FileNotFoundError:
+        return
+    if name == "**":
+        yield from matching(folder, further)
+        further = list(pattern)
+    for one, entry in here:
+        fits = name == "**" or fnmatchcase(one, name)
+        if not fits or (one.startswith(".") and not name.startswith(".")):
+            continue
+        if further and entry.is_folder:
+            yield from matching(folder.child(one), further)
+        elif not further:
+            yield folder.child(one), entry
+
+
+def fetch(paths: Iterable[Path]) -> None:
+    """Ask for small objects, and what stands in their folders, many at once, within `asked_once`.
+
+    They are kept until others are asked for. What fails is asked for again by who opens it.
+    """
+    known = _known.get()
+    objects = [one for path in paths if (one := remote(path)) is not None]
+    if known is None or len(objects) <= 1:
+        return
+    known.objects.clear()
+    _tried(contents, objects[0].folder)  # alone: it sets up what the others are asked by
+    folders = {one.folder for one in objects if one.folder.url not in known.folders}
+    known.folders.update(_at_once(_contents, folders))
+    sizes = {one: known.entry(one) for one in objects}
+    small = [one for one, entry in sizes.items() if entry and entry.st_size <= BLOCK_BYTES]
+    known.objects.update(_at_once(_data, small))
+
+
+def _data(store: Any, name: str) -> bytes:  # noqa: ANN401 - of a library without types
+    return bytes(store.cat_file(name))
+
+
+def _at_once(ask: Callable[[Any, str], Answer], paths: Iterable[Remote]) -> dict[str, Answer]:
+    """What is asked of each, by its address; without those where it fails.
+
+    fsspec makes a connection for each thread that asks it for a store: here one asks for all.
+    """
+    where = {path.url: store for path in paths if (store := _tried(files_of, path.url))}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = pool.map(lambda at: _tried(ask, *at), where.values())
+        each = zip(where, answers, strict=True)
+        return {url: answer for url, answer in each if answer is not None}
+
+
+def _tried(ask: Callable[..., Answer], *about: object) -> Answer | None:
+    with suppress(Exception):
+        return ask(*about)
+    return None
+
+
+def _entry(info: Mapping[str, Any]) -> Entry:
+    if info["type"] == "directory":
+        return Entry(is_folder=True)
+    version = next((str(info[name]) for name in VERSIONS if info.get(name)), "")
+    written = next((info[name] for name in TIMES if info.get(name)), None)
+    number = _number(version.strip('"')) if version else 0
+    return Entry(int(info.get("size") or 0), _seconds(written, version) * 1_000_000_000, number)
+
+
+def _seconds(written: object, version: str) -> int:
+    """A time as a file system has it; now, so that it is not relied on, where nothing is told."""
+    if isinstance(written, str):
+        written = datetime.fromisoformat(written)
+    if isinstance(written, datetime):
+        return int(written.timestamp())
+    if isinstance(written, int | float):
+        return int(written)
+    return 0 if version else int(time.time())
+
+
+def _number(version: str) -> int:
+    """A number of 63 bits that stands for a version."""
+    return int.from_bytes(blake2b(version.encode(), digest_size=8).digest()) >> 1
+
+
+# -- a path --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Remote:
+    """A path of an object store, with those methods of pathlib.Path that logs are asked for.
+
+    They raise OSError as those do, and UnreadableSourceError where the store cannot be asked.
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, path: str) -> Path:
+        """A path relative to this one; one from the root on is of this machine."""
+        if path.startswith("/"):
+            return Path(path)
+        protocol, mark, here = self.url.partition(MARK)
+        root = "/" if here.startswith("/") else ""
+        parts = posixpath.normpath(f"/{here}/{path}").strip("/")
+        return _as_path(Remote(f"{protocol}{mark}{root}{parts}"))
+
+    def require_bucket(self) -> None:
+        """Raises UnreadableSourceError where none is named."""
+        if has_magic("/".join(self.url.split("/")[: len(BUCKET)])):
+            raise UnreadableSourceError(f"{self}: no pattern can stand for a bucket: name it.")
+
+    def fixed(self) -> tuple[Remote, list[str]]:
+        """The folder before all patterns in it, and what follows, but for `**` at the end."""
+        names = self.url.split("/")
+        while names[-1] == "**":  # what stands in a folder that fits is looked at anyway
+            names.pop()
+        first = next((at for at, name in enumerate(names) if has_magic(name)), len(names))
+        return Remote("/".join(names[:first])), names[first:]
+
+    def child(self, name: str) -> Remote:
+        """One that a listing of this folder names."""
+        return Remote(f"{self.url}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """The ending of that."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def folder(self) -> Remote:
+        """What it stands in; of a bucket itself."""
+        protocol, mark, here = self.url.partition(MARK)
+        above = here.rpartition("/")[0]
+        return Remote(f"{protocol}{mark}{above}") if above else self
+
+    @property
+    def parent(self) -> Path:
+        """The same."""
+        return _as_path(self.folder)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The bucket, folders and its name."""
+        return PurePosixPath(self.url.partition(MARK)[2]).parts
+
+    def with_name(self, name: str) -> Path:
+        """Another one beside it."""
+        return _as_path(self.folder.child(name))
+
+    def absolute(self) -> Path:
+        """Itself."""
+        return _as_path(self)
+
+    def relative_to(self, folder: Remote) -> PurePosixPath:
+        """What it is called within a folder that it stands in."""
+        return PurePosixPath(self.url.removeprefix(f"{folder.url}/"))
+
+    def exists(self) -> bool:
+        """Whether it is there, or cannot be known not to be."""
+        try:
+            return self._by_folder() is not None
+        except FairmfuError:
+            return True
+
+    def is_file(self) -> bool:
+        """Whether its folder, where that may be listed, has such an object."""
+        entry = self._by_folder()
+        return entry is not None and not entry.is_folder
+
+    def stat(self) -> Entry:
+        """What its folder tells of it, else the store. Raises OSError, UnreadableSourceError."""
+        entry = self._by_folder() if _known.get() is not None else None
+        return entry or self.look()
+
+    def look(self) -> Entry:
+        """What the store tells of it; its folder is not listed. Raises as `stat` does."""
+        known = _known.get()
+        if known is not None and (entry := known.entry(self)) is not None:
+            return entry
+        with told(self.url):
+            store, name = files_of(self.url)
+            return _entry(store.info(name))
+
+    def _by_folder(self) -> Entry | None:
+        try:
+            return contents(self.folder).get(self.name)
+        except (FileNotFoundError, PermissionError):  # objects may be read where none are listed
+            return None
+
+    def glob(self, pattern: str) -> Iterator[Path]:
+        """Objects beneath it that fit the pattern."""
+        first, *_ = parts = pattern.split("/")
+        if has_magic(first) or first in self._held():
+            yield from (_as_path(path) for path, _ in matching(self, parts))
+
+    def _held(self) -> Contents:
+        try:
+            return contents(self)
+        except (FileNotFoundError, PermissionError):
+            return {}
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """All that it holds. Raises OSError, UnicodeDecodeError, UnreadableSourceError."""
+        known = _known.get()
+        data = known.texts.get(self.url) if known else None
+        if data is None:
+            data = self._bytes()
+            if known is not None and len(data) <= SHORT_BYTES:
+                if len(known.texts) >= MOST_TEXTS:
+                    known.texts.clear()
+                known.texts[self.url] = data
+        return data.decode(encoding)
+
+    def _bytes(self) -> bytes:
+        with told(self.url):
+            return _data(*files_of(self.url))
+
+    def open(self, _mode: str = "rb") -> IO[bytes]:
+        """A file to be read from its beginning on. Raises OSError, UnreadableSourceError."""
+        known = _known.get()
+        if known is not None and self.url in known.objects:
+            return io.BytesIO(known.objects[self.url])
+        if self.stat().st_size <= BLOCK_BYTES:
+            data = self._bytes()
+            if known is not None:
+                known.objects = {self.url: data}  # what it is, and its hash, are asked for apart
+            return io.BytesIO(data)
+        with told(self.url):
+            store, name = files_of(self.url)
+            raw = store.open(name, "rb", block_size=BLOCK_BYTES, cache_type="readahead")
+        return cast("IO[bytes]", _Object(self.url, raw))
+
+
+class _Object(io.RawIOBase):
+    """A large object that is read block by block, all of one version where the store can do that.
+
+    A read raises UnreadableSourceError where it goes or changes meanwhile, or is cut off.
+    """
+
+    def __init__(self, url: str, raw: Any) -> None:  # noqa: ANN401 - of a library without types
+        self._url, self._raw = url, raw
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return int(self._raw.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._raw.tell())
+
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - what supports the buffer protocol
+        at = self.tell()
+        try:
+            with told(self._url, f" after {at:,} bytes"):
+                count = int(self._raw.readinto(buffer))
+        except OSError as error:
+            raise UnreadableSourceError(
+                f"{self._url}: {error.strerror} after {at:,} bytes. {AGAIN}"
+            ) from error
+        if not count and len(buffer) and at < self._raw.size:
+            raise UnreadableSourceError(f"{self._url}: it broke off after {at:,} bytes. {AGAIN}")
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+
+# -- what can go wrong ---------------------------------------------------------------------------
+
+NOT_THERE: Final = "no such file or folder"
+LONGEST_WORDS: Final = 300
+SAY_NOTHING: Final = ("Not Found", "Forbidden")
+"""Words that come without any reason, where the store may tell none."""
+AGAIN: Final = "Nothing of it was stored; run it again."
+LATER: Final = "Nothing of it was stored; run it again later, or with fewer --processes."
+REACH: Final = "Look at the address, at the network and, for S3, at AWS_ENDPOINT_URL."
+CREDENTIALS: Final = (
+    "Give some where the store's own tools look for them: for S3 in ~/.aws with AWS_PROFILE, or in "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+)
+
+_WRITTEN_ANEW: Final = frozenset({"FileExpired"})
+_NONE_GIVEN: Final = frozenset(
+    {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
+    | {"ProfileNotFound", "TokenRetrievalError", "SSOError", "DefaultCredentialsError"}
+)
+_NOT_REACHED: Final = frozenset(
+    {"EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError", "SSLError"}
+    | {"ProxyConnectionError", "ConnectionRefusedError", "gaierror"}
+)
+_BROKE_OFF: Final = frozenset(
+    {"IncompleteReadError", "IncompleteRead", "ResponseStreamingError", "ClientPayloadError"}
+    | {"HTTPClientError", "ConnectionError", "FSTimeoutError", "TimeoutError"}
+)
+"""Classes of botocore, aiohttp, fsspec, Python and Google, which need not be installed."""
+
+
+@contextmanager
+def told(url: str, when: str = "") -> Iterator[None]:
+    """Turns what a store's library raises into errors that say what, where, why and what to do.
+
+    FileNotFoundError and PermissionError stay what they are; all else is UnreadableSourceError.
+    when: how far it was read.
+    """
+    try:
+        yield
+    except FairmfuError:
+        raise
+    except ImportError as error:
+        raise UnreadableSourceError(f"{url}: {_missing(url, error)}") from error
+    except FileNotFoundError as error:
+        why = f"{NOT_THERE}{_said(error, url)}"
+        raise FileNotFoundError(errno.ENOENT, why, url) from error
+    except PermissionError as error:
+        why = f"access denied{_said(error, url)}; see that the credentials hold and may read it"
+        raise PermissionError(errno.EACCES, why, url) from error
+    except Exception as error:
+        why, todo = _cause(error)
+        raise UnreadableSourceError(f"{url}: {why}{_said(error, url)}{when}. {todo}") from error
+
+
+def _missing(url: str, error: ImportError) -> str:
+    protocol = url.partition(MARK)[0]
+    if url.startswith(S3) or (error.name or "").startswith("fsspec"):
+        return "reading from an object store needs an extra: pip install 'fairmfu[s3]'."
+    return f"reading from {protocol}{MARK} needs a package that is not installed ({error})."
+
+
+def _cause(error: Exception) -> tuple[str, str]:
+    """Why something failed, and what to do."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if kinds & _WRITTEN_ANEW:
+        return "it was written anew while it was read", AGAIN
+    if isinstance(error, OSError) and error.errno == errno.EBUSY:
+        return "the store asks for fewer requests, and did so again when it was asked later", LATER
+    if kinds & _NONE_GIVEN:
+        return "no credentials for it were found", CREDENTIALS
+    if kinds & _NOT_REACHED:
+        return "the store cannot be reached", REACH
+    if kinds & _BROKE_OFF:
+        return "the connection broke off", AGAIN
+    return "the store could not be asked", REACH
+
+
+def _said(error: Exception, url: str) -> str:
+    """The words of a library, without what only its makers can use."""
+    words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    words = re.split(r",? Request ID: |, HTTP Status code: ", " ".join(words.split()))[0]
+    words = words[:LONGEST_WORDS].strip(" .")
+    known = words in url or words in SAY_NOTHING or type(error).__name__ in _WRITTEN_ANEW
+    return "" if known else f" ({words})"

@@ -1,0 +1,140 @@
+"""TOML files that users write: values by kind, and all that is wrong with them at once."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from .errors import FairmfuError, not_read
+
+_T = TypeVar("_T")
+
+_KINDS: Final[dict[type, str]] = {
+    str: "text in quotes",
+    bool: "true or false",
+    int: "a whole number",
+    list: "a list in [ ]",
+    dict: "a table: { name = … }",
+}
+
+
+class Table:
+    """One table of a file: gives its values by kind and gathers what is wrong with them."""
+
+    def __init__(self, values: Mapping[str, Any], place: str, problems: list[str]) -> None:
+        """`place` begins each problem: `[[steps]] 2, `."""
+        self.values, self.place, self.problems = values, place, problems
+
+    def say(self, key: str, text: str) -> None:
+        """Add to what is wrong: what, and what to do."""
+        self.problems.append(f"{self.place}{key}: {text}")
+
+    def take(self, key: str, kind: type[_T], default: _T) -> _T:
+        """The value of a key; the default where it is not there or of another kind."""
+        value = self.values.get(key, default)
+        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+            return value
+        self.say(key, f"is {value!r}: write {_KINDS[kind]}.")
+        return default
+
+    def need(self, *keys: str) -> None:
+        """Names each of these keys that is not there, or empty."""
+        for key in keys:
+            if not self.values.get(key):
+                self.say(key, "is missing.")
+
+    def only(self, keys: Iterable[str]) -> None:
+        """Names each key that is none of `keys`."""
+        allowed = sorted(keys)
+        for key in self.values:
+            if key not in allowed:
+                self.say(key, self.strange(key, allowed))
+
+    def strange(self, key: str, allowed: Sequence[str]) -> str:
+        """What is said of a key that is none of the allowed ones."""
+        return f"is no key here. {meant(key, allowed)}"
+
+    def tables(self, key: str) -> list[Self]:
+        """The tables of an array, `[[key]]`."""
+        one = isinstance(self.values.get(key), dict)  # [key]
+        rows = [None] if one else self.take(key, list, [])
+        if not all(isinstance(row, dict) for row in rows):
+            self.say(key, f"write [[{key}]] above each of its tables.")
+            return []
+        kind = type(self)
+        return [kind(r, f"[[{key}]] {n}, ", self.problems) for n, r in enumerate(rows, start=1)]
+
+    def table(self, key: str) -> Self:
+        """The table `[key]`; an empty one where it is not there."""
+        return type(self)(self.take(key, dict, {}), f"[{key}] ", self.problems)
+
+
+def read(path: Path, error_of: type[FairmfuError]) -> dict[str, Any]:
+    """The values of a TOML file. Raises `error_of`."""
+    try:
+        return loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        hint = " Put regexes in single quotes: '\\d+'." if "\\" in str(error) else ""
+        raise error_of(f"{path}: not a TOML file: {error}.{hint}") from error
+    except UnicodeDecodeError as error:
+        raise error_of(f"{path}: cannot be read: {error}.") from error
+    except OSError as error:
+        raise error_of(f"{path}: cannot be read: {not_read(error)}") from error
+
+
+def loads(text: str) -> dict[str, Any]:
+    """The values of a text of TOML. Raises TOMLDecodeError.
+
+    Also of what tomllib lets pass or fails at otherwise: tables in tables without an end, and whole
+    numbers beyond the 64 bits that TOML has, some of which Python refuses to print. An editor may
+    have put a byte-order mark in front.
+    """
+    try:
+        values = tomllib.loads(text.removeprefix("\ufeff"))
+        beyond = any(not -(2**63) <= number < 2**63 for number in _whole_numbers(values))
+    except RecursionError as error:
+        raise tomllib.TOMLDecodeError("nested too deeply") from error
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:
+        raise tomllib.TOMLDecodeError(f"{error}") from error
+    if beyond:
+        raise tomllib.TOMLDecodeError("a whole number beyond 64 bits")
+    return values
+
+
+def _whole_numbers(value: object) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(one)
+
+
+def refuse(path: Path, problems: Sequence[str], error_of: type[FairmfuError]) -> None:
+    """Raises `error_of` with all problems, where there are any."""
+    if len(problems) == 1:
+        raise error_of(f"{path}: {problems[0]}")
+    if problems:
+        every = "".join(f"\n  {problem}" for problem in problems)
+        raise error_of(f"{path}: {len(problems)} things are wrong.{every}")
+
+
+def meant(word: str, words: Iterable[str]) -> str:
+    """Which of `words` was meant, or all of them where none is near."""
+    names = list(words)
+    return nearest(word, names) or listed(names)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A question for what was meant; empty where none of `words` is near."""
+    near = get_close_matches(word, words, n=2, cutoff=0.6)
+    return f"Did you mean {' or '.join(near)}?" if near else ""
+
+
+def listed(words: Iterable[str]) -> str:
+    """What may be written."""
+    return f"One of: {', '.join(words)}."

@@ -1,0 +1,1 @@
+"""Bytes of a file to clean, numbered lines of text; event files to values."""

@@ -1,0 +1,152 @@
+"""What collectors of logs put around each line, taken off: Kubernetes, Docker, clouds, Ray, MPI.
+
+The beginning of a file tells which (ingest.decode.envelope_patterns). They go before anything is
+read, so a config that is printed over several lines is whole again, and quotes that JSON has
+escaped are quotes. Ranks of launchers (`[rank0]:`, `0: `) stay: they tell something. Stamps of
+collectors go: they say when a line arrived, and where a log has none of its own, it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final, NamedTuple, Protocol
+
+from . import ansi_residue
+from .envelope_patterns import LOSS, Made, Piece, Unwrap, of_file, of_lines, of_nodes, of_terminal
+
+LOOKED_AT: Final = 1_000
+SAMPLED: Final = 64
+"""Lines of a beginning that are looked at: so many of these, evenly apart."""
+MOST: Final = 3
+"""Wrappings of one file, one within another."""
+TIMES: Final = 3
+"""Times of lines that tell their order."""
+
+Keeps = Callable[[Unwrap, Sequence[bytes]], bool]
+"""Whether lines that are wrapped so are to stay: a format of a user's is of them."""
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """So many bytes at most, none at the end."""
+
+
+class Wrappings(NamedTuple):
+    """What takes off the wrappings of a file, the outermost first; newest_first: of its lines."""
+
+    unwraps: Sequence[Unwrap] = ()
+    newest_first: bool = False
+
+
+def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
+    """What takes off the wrappings of a file that begins so."""
+    every = beginning.split(b"\n", LOOKED_AT)[:-1]
+    some, first = _sample(every), list[Made]()
+    if colour := ansi_residue.of_copies(every, some, beginning):
+        bare = partial(ansi_residue.without, colour)
+        if not keeps(bare, every):
+            first.append(lambda: bare)
+            beginning = colour.sub(b"", beginning)
+            every = beginning.split(b"\n", LOOKED_AT)[:-1]
+            some = _sample(every)
+    lines = every
+    if (made := of_file(every, beginning)) is None:
+        lines = some
+        made = of_lines(lines)
+    found, newest_first = list[Made](), False
+    while made is not None and len(found) < MOST and not keeps(made(), lines):
+        found.append(made)
+        pieces = [piece for piece in map(made(), lines) if piece]
+        newest_first = newest_first or _falls([piece.at for piece in pieces if piece.at])
+        lines = _sample([piece.text for piece in pieces])
+        made = of_lines(lines)
+    made = None if found else of_terminal(every, beginning)
+    if made is not None and not keeps(made(), every):
+        found.append(made)
+    steps = _behind(beginning, LOSS)
+    made = of_nodes(_texts(steps, [one() for one in found])) if steps else None
+    if made is not None and not keeps(made(), steps):
+        found.append(made)
+    return Wrappings([made() for made in (*first, *found)], newest_first)
+
+
+def _behind(beginning: bytes, text: bytes) -> list[bytes]:
+    """The lines from the first one on that holds a text."""
+    at = beginning.find(text)
+    return [] if at < 0 else beginning[beginning.rfind(b"\n", 0, at) + 1 :].split(b"\n")[:-1]
+
+
+def _texts(lines: Iterable[bytes], unwraps: Sequence[Unwrap]) -> Iterator[bytes]:
+    """The lines without these wrappings, each by itself."""
+    for line in lines:
+        for unwrap in unwraps:
+            line = piece.text if (piece := unwrap(line)) is not None else line  # noqa: PLW2901
+        yield line
+
+
+def _sample(lines: list[bytes]) -> list[bytes]:
+    few = lines[:: len(lines) // SAMPLED | 1]  # odd: of lines cut in two both halves
+    return [line for line in few if line.strip()]
+
+
+def _falls(times: Sequence[bytes]) -> bool:
+    """Whether times go back from each line to the next."""
+    return len(set(times)) >= TIMES and all(x >= y for x, y in pairwise(times))
+
+
+class Unwrapped:
+    """A stream of lines without what is around them."""
+
+    def __init__(self, stream: Readable, wrappings: Iterable[Unwrap]) -> None:
+        self._stream, self._wrappings = stream, tuple(wrappings)
+        self._rest = self._ready = b""
+        self._held: bytes | None = None
+        self._goes_on = False
+
+    def read(self, size: int = 1 << 22, /) -> bytes:
+        """So many bytes at most, none at the end."""
+        while not self._ready and (block := self._stream.read(size)):
+            self._ready = self.given(block)
+        if not self._ready:
+            self._ready = self._last()
+        given, self._ready = self._ready[:size], self._ready[size:]
+        return given
+
+    def given(self, block: bytes) -> bytes:
+        """The lines that are whole with the next block; the last may go on in the one after."""
+        block = self._rest + block
+        end = block.rfind(b"\n") + 1
+        self._rest = block[end:]
+        return b"".join(map(self._line, _lines(block[:end])))
+
+    def _last(self) -> bytes:
+        """What is left at the end."""
+        before = self._line(self._rest) if self._rest else b""
+        held, newline = self._held, b"" if self._rest or self._goes_on else b"\n"
+        self._rest, self._held = b"", None
+        return before + (b"" if held is None else held + newline)
+
+    def _line(self, line: bytes) -> bytes:
+        """The line before; of one in parts all in the last, and others blank: numbers go on."""
+        piece, held = self._piece(line), self._held
+        joined = held is not None and (self._goes_on or piece.continues)
+        self._goes_on = piece.partial
+        self._held = held + piece.text if held is not None and joined else piece.text
+        return b"" if held is None else b"\n" if joined else held + b"\n"
+
+    def _piece(self, line: bytes) -> Piece:
+        partial = continues = False
+        for unwrap in self._wrappings:
+            if (piece := unwrap(line)) is not None:
+                line = piece.text
+                partial, continues = partial or piece.partial, continues or piece.continues
+        return Piece(line, partial=partial, continues=continues)
+
+
+def _lines(data: bytes) -> Iterator[bytes]:
+    """Lines that end within `data`, without their newlines."""
+    return iter(data.split(b"\n")[:-1])

@@ -1,0 +1,531 @@
+"""TensorBoard event files as lines of JSON, one for each value, in the order of the file.
+
+    {"tag": "throughput(tps)", "step": 10, "wall_time": 1795188127.787, "value": 7034.0}
+
+So an event file is a log like any other: its formats say which tag fills which column. Most of its
+lines are never written down: plain scalars are columns, which ingest.vector.tfevents_columns reads
+as such.
+
+TensorBoard's own code reads the first value of each tag, and all that is no plain scalar. Records
+of the same bytes but for time, step and value, as SummaryWriter makes them, are told from each
+other and from damage (both CRCs of each) with numpy, a window of the file at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ..core.arrays import Bytes, Floats, Ints, at_every_byte
+from ..core.errors import UnreadableSourceError
+
+FIRST_RECORD: Final = b"brain.Event:"
+"""Every event file begins with a record of its version."""
+
+LONGEST_TEXT: Final = 64 * 1024
+"""Characters kept of a text value: a trainer's arguments, the config of its model."""
+
+LARGEST_ARRAY: Final = 2**20
+"""Values of one that is made: of one value a record may state that it is repeated without end."""
+
+WINDOW: Final = 2 * 1024 * 1024
+"""Bytes of a file that are read at once; its columns take half as many, its lines twice."""
+
+NO_TAG: Final = -1
+FEW: Final = 64
+"""Values whose lines are written one by one."""
+
+
+def is_event_file(head: bytes) -> bool:
+    """Whether `head` (the first bytes of a file) begins an event file."""
+    return FIRST_RECORD in head[:64]
+
+
+@dataclass
+class Values:
+    """Values in the order of their file, each of which is a line.
+
+    tags: names, of which `tag` has the number: NO_TAG where the value is no plain scalar. Arrays
+    are of equal length; value: in single precision. others: lines of the rest, by their places.
+    """
+
+    tags: list[str]
+    tag: Ints
+    step: Ints
+    wall_time: Floats
+    value: NDArray[np.float32]
+    others: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.tag)
+
+    def __getitem__(self, part: slice) -> Values:
+        begin, end, _ = part.indices(len(self))
+        values = self.of(part)
+        values.others = {at - begin: text for at, text in self.others.items() if begin <= at < end}
+        return values
+
+    def of(self, which: Ints | slice) -> Values:
+        """Some of the values, without the lines of `others`."""
+        columns = (self.tag, self.step, self.wall_time, self.value)
+        return Values(self.tags, *(column[which] for column in columns))  # type: ignore[arg-type]
+
+    def before(self, behind: Values) -> Values:
+        """These values, and then others of the same file."""
+        return Values(
+            self.tags,
+            np.concatenate([self.tag, behind.tag]),
+            np.concatenate([self.step, behind.step]),
+            np.concatenate([self.wall_time, behind.wall_time]),
+            np.concatenate([self.value, behind.value]),
+            self.others | {at + len(self): text for at, text in behind.others.items()},
+        )
+
+    @property
+    def bytes(self) -> int:
+        """What they take in memory."""
+        columns = (self.tag, self.step, self.wall_time, self.value)
+        return sum(column.nbytes for column in columns) + sum(map(len, self.others.values()))
+
+    @cached_property
+    def texts(self) -> pl.Series:
+        """Their lines, as json.dumps writes them."""
+        few = len(self) <= FEW or not self.tags
+        lines = pl.Series(self._each(), dtype=pl.String) if few else self._of_scalars()
+        return (
+            lines.scatter(list(self.others), list(self.others.values())) if self.others else lines
+        )
+
+    def _each(self) -> list[str]:
+        """The lines of few scalars: that is quicker."""
+        columns = (self.tag.tolist(), self.step.tolist(), self.wall_time.tolist(), self.value)
+        return [
+            json.dumps(
+                {"tag": self.tags[tag], "step": step, "wall_time": at, "value": _short(value)}
+            )
+            if tag != NO_TAG
+            else ""
+            for tag, step, at, value in zip(*columns, strict=True)
+        ]
+
+    def _of_scalars(self) -> pl.Series:
+        said = pl.concat_str(
+            pl.Series(map(_begin, self.tags)).gather(pl.Series(np.maximum(self.tag, 0))),
+            pl.Series(self.step).cast(pl.String),
+            pl.lit(', "wall_time": '),
+            printed(self.wall_time),
+            pl.lit(', "value": '),
+            printed(as_printed(self.value)),
+            pl.lit("}"),
+        )
+        return pl.select(said).to_series()
+
+
+class Telling:
+    """Which values of a file tell what it is: the first ones of each tag, and no plain scalars."""
+
+    def __init__(self) -> None:
+        self._seen = np.zeros(0, np.int64)
+
+    def of(self, values: Values) -> list[slice]:
+        """Places of some values, which are asked for in their order; of any the last is one."""
+        here = np.bincount(values.tag + 1, minlength=len(values.tags) + 1)
+        before = np.pad(self._seen, (0, len(here) - len(self._seen)))
+        self._seen = before + here
+        self._seen[0] = 0
+        telling = np.zeros(len(values), bool)
+        telling[-1:] = True
+        for tag in np.flatnonzero((here > 0) & (before < TOLD_BY)).tolist():
+            mine = np.flatnonzero(values.tag == tag - 1)
+            telling[mine if tag == 0 else mine[: TOLD_BY - before[tag]]] = True
+        edges = np.flatnonzero(np.diff(telling, prepend=False, append=False)).tolist()
+        return [slice(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
+
+
+TOLD_BY: Final = 64
+"""Values of a tag that are looked at."""
+
+
+def _begin(tag: str) -> str:
+    """The line of a tag's value up to the step."""
+    return json.dumps({"tag": tag, "step": 0}).removesuffix("0}")
+
+
+def as_printed(values: NDArray[np.float32]) -> Floats:
+    """Floats of single precision as what float() makes of their shortest digits."""
+    return pl.Series(values).cast(pl.String).cast(pl.Float64).to_numpy()
+
+
+def printed(floats: Floats) -> pl.Series:
+    """Floats as json.dumps writes them; Polars differs in those with an exponent."""
+    texts = pl.Series(floats).cast(pl.String)
+    size = np.abs(floats)
+    odd = np.flatnonzero(~(((size >= 1e-4) & (size < 1e16)) | (size == 0.0)))  # noqa: PLR2004 - as repr does
+    if not len(odd):
+        return texts
+    return texts.scatter(odd, [json.dumps(value) for value in floats[odd].tolist()])
+
+
+def event_values(path: Path) -> Iterator[Values]:
+    """The values of an event file, many at once.
+
+    Those that are no number keep their kind and, where they are text, the text. Records behind one
+    that is cut off or damaged are not read. Raises UnreadableSourceError where TensorBoard is not
+    installed, or a record is none.
+    """
+    try:
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
+
+        other = _others_reader()
+    except ImportError as error:
+        raise UnreadableSourceError(
+            f"{path}: a TensorBoard event file; reading it needs an extra: "
+            "pip install 'fairmfu[tensorboard]'."
+        ) from error
+    reader = _Reader(other)
+    try:
+        for window in _windows(path):
+            yield reader.values(window)
+    except DecodeError as error:
+        raise UnreadableSourceError(
+            f"{path}: a damaged TensorBoard event file ({error}). Nothing of it was stored; copy "
+            "it again."
+        ) from error
+
+
+# -- records of any kind, one by one ---------------------------------------------------------
+
+
+def _others_reader() -> Any:  # noqa: ANN401 - of modules without types
+    """What reads a record by TensorBoard's own code. Raises ImportError."""
+    from tensorboard import data_compat, dataclass_compat  # noqa: PLC0415 - an extra
+    from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
+    from tensorboard.util import tensor_util  # noqa: PLC0415 - an extra
+
+    first_of_tags: dict[str, Any] = {}
+
+    def read(record: bytes) -> Iterator[str]:
+        """As EventFileLoader.Load does it. Raises DecodeError."""
+        now = data_compat.migrate_event(Event.FromString(record))
+        for event in dataclass_compat.migrate_event(now, first_of_tags):
+            for value in event.summary.value:
+                said = {"tag": value.tag, "step": event.step, "wall_time": event.wall_time}
+                shape = [dimension.size for dimension in value.tensor.tensor_shape.dim]
+                array = None
+                if math.prod(shape) <= LARGEST_ARRAY:
+                    with suppress(ValueError, TypeError):  # a type or shape that numpy has not
+                        array = tensor_util.make_ndarray(value.tensor)
+                yield json.dumps(said | _value(array))
+
+    return read
+
+
+def _value(array: NDArray[Any] | None) -> dict[str, object]:
+    if array is None or array.dtype.kind not in "OSUfiu":
+        return {"kind": "other"}
+    if array.dtype.kind in "OSU":
+        first = array.ravel()[0] if array.size else b""
+        text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(first)
+        return {"kind": "text", "text": text[:LONGEST_TEXT]}
+    if array.size != 1:
+        return {"kind": "array", "shape": list(array.shape)}
+    return {"value": _short(array.ravel()[0])}
+
+
+def _short(value: Any) -> float:  # noqa: ANN401 - a number of numpy
+    """What float() makes of its shortest digits."""
+    return float(str(value))
+
+
+# -- records of a file -----------------------------------------------------------------------
+
+length_at = struct.Struct("<Q").unpack_from
+LENGTH, CRC = 8, 4
+HEAD: Final = LENGTH + CRC
+
+
+class _Window(NamedTuple):
+    """Whole records of a file: its bytes, and where the data of each begins and how long it is."""
+
+    data: bytes
+    begins: Ints
+    sizes: Ints
+
+
+def _windows(path: Path) -> Iterator[_Window]:
+    """The records up to the first that is cut off, or whose bytes have changed since."""
+    rest, before = b"", list[int]()
+    with path.open("rb") as file:
+        while block := file.read(max(WINDOW, len(rest))):  # a record may be larger
+            rest += block
+            begins, sizes, end, broken = _hop(rest, before)
+            data = np.frombuffer(rest, np.uint8)
+            good = _undamaged(data, begins, sizes)
+            yield _Window(rest, begins[:good], sizes[:good])
+            if broken or good < len(begins):
+                return
+            rest, before = rest[end:], sizes[-2 * LONGEST_PERIOD :].tolist()
+
+
+LONGEST_PERIOD: Final = 256
+"""Records after which the lengths of records may repeat: each step writes the same tags."""
+
+
+def _hop(data: bytes, before: list[int]) -> tuple[Ints, Ints, int, bool]:
+    """From record to record by their lengths; where the rest begins, and whether it is damaged.
+
+    before: lengths of the records before `data`. Where lengths repeat, so many records are hopped
+    over at once as have them.
+    """
+    sizes, at, end = before.copy(), 0, len(data) - HEAD - CRC
+    enough = 2 * LONGEST_PERIOD
+    while at <= end:
+        if len(sizes) >= enough:
+            alike = _alike(data, at, _period(sizes[-2 * LONGEST_PERIOD :]))
+            at += int((alike + HEAD + CRC).sum())
+            sizes += alike.tolist()
+            enough = len(sizes) + 2 * LONGEST_PERIOD
+            continue
+        (size,) = length_at(data, at)
+        if at + size > end:
+            break
+        sizes.append(size)
+        at += HEAD + size + CRC
+    every = np.array(sizes[len(before) :], np.int64)
+    begins = np.cumsum(every + HEAD + CRC) - every - CRC
+    head = np.frombuffer(data, np.uint8, min(HEAD, len(data) - at), at)
+    broken = len(head) == HEAD and not _undamaged_part(head, np.zeros(1, np.int64), LENGTH)[0]
+    return begins, every, at, broken
+
+
+def _period(sizes: list[int]) -> list[int]:
+    """The lengths after which these repeat; none where they do not."""
+    said = np.array(sizes)
+    for count in range(1, LONGEST_PERIOD + 1):
+        if said[count] == said[0] and (said[count:] == said[:-count]).all():
+            return sizes[-count:]
+    return []
+
+
+def _alike(data: bytes, at: int, period: list[int]) -> Ints:
+    """The lengths of the records from there on, up to the first that is not as `period` has it."""
+    whole = sum(period) + len(period) * (HEAD + CRC)
+    sizes = np.tile(np.array(period, np.int64), (len(data) - at) // whole if whole else 0)
+    begins = at + np.cumsum(sizes + HEAD + CRC) - sizes - HEAD - CRC
+    same = at_every_byte(data, np.dtype("<u8"))[begins] == sizes.astype(np.uint64)
+    return sizes if same.all() else sizes[: int(np.argmin(same))]
+
+
+def _undamaged(data: Bytes, begins: Ints, sizes: Ints) -> int:
+    """How many records, from the first on, have the CRCs of their length and of their data."""
+    good = _undamaged_part(data, begins - HEAD, LENGTH)
+    for size in _different(sizes):
+        alike = np.flatnonzero(sizes == size)
+        good[alike] &= _undamaged_part(data, begins[alike], size)
+    return int(np.argmin(good)) if not good.all() else len(good)
+
+
+def _different(sizes: Ints) -> list[int]:
+    """The sizes that there are."""
+    if sizes.max(initial=0) > WINDOW:
+        return list(np.unique(sizes).tolist())
+    return list(np.flatnonzero(np.bincount(sizes)).tolist())
+
+
+def _undamaged_part(data: Bytes, at: Ints, size: int) -> NDArray[np.bool_]:
+    """Whether the masked CRC-32C behind `size` bytes at each place is theirs."""
+    if size <= TABLES:
+        records = at_every_byte(data, np.dtype(f"V{size + CRC}"))[at].view(np.uint8)
+        places = np.ascontiguousarray(records.reshape(len(at), size + CRC).T)
+        crc = np.full(len(at), _crc_of_zeros(size), np.uint32)
+        for place in range(size):
+            crc ^= _crc_before(size - 1 - place)[places[place]]
+    else:
+        crc = np.full(len(at), _OF_NOTHING, np.uint32)
+        table = _crc_before(0)
+        for place in range(size):
+            crc = table[(crc ^ data[at + place]) & 0xFF] ^ (crc >> np.uint32(8))
+    crc = ~crc
+    masked = (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8)
+    return np.asarray(masked == at_every_byte(data, np.dtype("<u4"))[at + size])
+
+
+_OF_NOTHING: Final = 0xFFFFFFFF
+_POLYNOMIAL: Final = 0x82F63B78
+TABLES: Final = 512
+"""Bytes of a record up to which there are tables for each place."""
+
+
+@cache
+def _crc_before(zeros: int) -> NDArray[np.uint32]:
+    """What each byte adds to a CRC-32C of a text in which so many bytes stand behind it."""
+    if not zeros:
+        table = np.arange(256, dtype=np.uint32)
+        for _ in range(8):
+            table = np.where(table & 1, table >> 1 ^ np.uint32(_POLYNOMIAL), table >> 1)
+        return table.astype(np.uint32)
+    before, first = _crc_before(zeros - 1), _crc_before(0)
+    return np.asarray(first[before & 0xFF] ^ (before >> np.uint32(8)), np.uint32)
+
+
+@cache
+def _crc_of_zeros(size: int) -> int:
+    """The CRC-32C, not yet inverted, of so many zero bytes."""
+    crc = _OF_NOTHING
+    for _ in range(size):
+        crc = int(_crc_before(0)[crc & 0xFF]) ^ crc >> 8
+    return crc
+
+
+# -- plain scalars, many at once -------------------------------------------------------------
+
+WALL_TIME, STEP, SUMMARY, VALUE, TAG, SIMPLE = 0x09, 0x10, 0x2A, 0x0A, 0x0A, 0x15
+"""Fields of an event and its parts, as protobuf numbers them: with the kind of what follows."""
+AT_STEP: Final = 1 + 8 + 1
+"""Bytes before the digits of a step: wall time and both fields' numbers."""
+MOST_DIGITS: Final = 8
+"""The most digits of a step that are read here; longer ones are left to TensorBoard."""
+MOST_TAGS: Final = 2_000
+"""The most tags that are told from each other by their bytes."""
+
+
+class _Scalars(NamedTuple):
+    """Records of one tag and length: `digits` bytes of the step, `middle`, and the value.
+
+    tag: its number.
+    """
+
+    digits: int
+    middle: bytes
+    tag: int
+
+
+@dataclass
+class _Reader:
+    """Reads the windows of one file in their order. other: reads a record of any kind."""
+
+    other: Any
+    known: dict[int, list[_Scalars]] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+
+    def values(self, window: _Window) -> Values:
+        """The values of all records of a window."""
+        data = np.frombuffer(window.data, np.uint8)
+        count = len(window.sizes)
+        found = Values(
+            self.tags,
+            np.full(count, NO_TAG),
+            np.zeros(count, np.int64),
+            np.zeros(count),
+            np.zeros(count, np.float32),
+        )
+        others: dict[int, list[str]] = {}
+        for size in _different(window.sizes):
+            known = self.known.setdefault(size, [])
+            left = np.flatnonzero(window.sizes == size)
+            for scalars in known:
+                left = _taken(scalars, data, window, left, found)
+            while len(left):
+                first, left = int(left[0]), left[1:]
+                begin = int(window.begins[first])
+                record = window.data[begin : begin + size]
+                others[first] = said = list(self.other(record))
+                new = self._learned(record, said)
+                if new is not None:
+                    known.append(new)
+                    left = _taken(new, data, window, left, found)
+        return _with_others(found, others)
+
+    def _learned(self, record: bytes, said: list[str]) -> _Scalars | None:
+        """What records of the same tag look like, if this one is a plain scalar."""
+        tag = _tag_of_scalar(record)
+        if tag is None or len(said) != 1:
+            return None
+        if not said[0].startswith(_begin(tag)):
+            return None
+        if tag not in self.tags:
+            if len(self.tags) >= MOST_TAGS:
+                return None
+            self.tags.append(tag)
+        digits = _length_of_varint(record, AT_STEP)
+        return _Scalars(digits, record[AT_STEP + digits : -4], self.tags.index(tag))
+
+
+def _with_others(found: Values, others: dict[int, list[str]]) -> Values:
+    """The values of records, one for each but `others`, which have any number of lines."""
+    if not others:
+        return found
+    counts = np.ones(len(found), np.int64)
+    places = sorted(others)
+    counts[places] = [len(others[place]) for place in places]
+    begins = np.cumsum(counts) - counts
+    every = found.of(np.repeat(np.arange(len(found)), counts))
+    for place in places:
+        for at, text in enumerate(others[place], int(begins[place])):
+            every.others[at] = text
+            every.step[at] = json.loads(text)["step"]
+    return every
+
+
+def _tag_of_scalar(record: bytes) -> str | None:
+    """The tag of an event of a time, a step and one plain value, in this order and nothing else."""
+    if len(record) < AT_STEP + 8 or record[0] != WALL_TIME or record[AT_STEP - 1] != STEP:
+        return None
+    at = AT_STEP + _length_of_varint(record, AT_STEP)
+    for number, behind in ((SUMMARY, 0), (VALUE, 0), (TAG, 5)):
+        if record[at : at + 1] != bytes([number]):
+            return None
+        size, after = _varint(record, at + 1)
+        if after + size + behind != len(record):
+            return None
+        at = after
+    if record[-5] != SIMPLE:
+        return None
+    with suppress(UnicodeDecodeError):
+        return record[at:-5].decode()
+    return None
+
+
+def _varint(record: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends."""
+    size = _length_of_varint(record, at)
+    digits = record[at : at + size]
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(digits)), at + size
+
+
+def _length_of_varint(record: bytes, at: int) -> int:
+    return next((n for n, byte in enumerate(record[at:], 1) if byte < 0x80), 1)  # noqa: PLR2004
+
+
+def _taken(one: _Scalars, data: Bytes, window: _Window, left: Ints, found: Values) -> Ints:
+    """Puts those of the records `left` that are of a tag into `found`; which are left then."""
+    if one.digits > MOST_DIGITS:
+        return left
+    begins = window.begins[left]
+    kind = np.dtype(f"V{len(one.middle)}")
+    good = (data[begins] == WALL_TIME) & (data[begins + AT_STEP - 1] == STEP)
+    at = begins + AT_STEP + one.digits
+    good &= at_every_byte(window.data, kind)[at] == np.frombuffer(one.middle, kind)
+    step = np.zeros(len(left), np.int64)
+    for place in range(one.digits):
+        byte = data[begins + AT_STEP + place]
+        good &= (byte < 0x80) == (place == one.digits - 1)  # noqa: PLR2004 - the last has no 8th bit
+        step |= (byte & 0x7F).astype(np.int64) << 7 * place
+    mine = np.flatnonzero(good)
+    places = left[mine]
+    found.tag[places] = one.tag
+    found.step[places] = step[mine]
+    found.wall_time[places] = at_every_byte(window.data, np.dtype("<f8"))[begins[mine] + 1]
+    found.value[places] = at_every_byte(window.data, np.dtype("<f4"))[at[mine] + len(one.middle)]
+    return np.asarray(left[~good], np.int64)

@@ -1,0 +1,216 @@
+"""How far each format gets in a file none of whose steps can be read.
+
+The header of a launch that ended before its first step tells its format; of other files the error
+says what stands there of the formats that got furthest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from ..core.prefilter import any_of
+from ..core.safe_regex import Guarded, Regex
+from ..decode.line_reader import NumberedLine
+from ..decode.text_cleaning import Cleaner
+from ..formats.spec import ENGINE, HF_TRAINER, PARTS, LogFormat
+from ..launches.outcomes import BAD, ENDINGS
+from ..parse.parser import Parser
+from ..parse.partial_match import matched_prefix
+
+PYTHON: Final = (
+    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
+    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
+)
+
+HEADER_EVIDENCE: Final = 2
+"""Different lines of a header that tell its format."""
+
+LOSS: Final = r"(?<![A-Za-z])[Ll]oss\W{1,9}(?:tensor\()?(?:-?\d|nan|inf)"
+"""A loss, by which a script of its own tells that it trains on an engine that prints no steps."""
+
+TIMES: Final = (
+    "logged_at",
+    "elapsed_s",
+    "since_start_s",
+    "logged_tgs",
+    "logged_samples_per_second",
+)
+"""Columns of steps that tell how long they took; a log without any of them has no rate."""
+
+LOOKED_INTO: Final = 20
+"""Lines that look like steps of a format of which it is found out how far it gets."""
+
+
+def hits_of(
+    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...], cleaner: Cleaner
+) -> tuple[list[Hits], End]:
+    """What each format knows of the lines of such a file, and how it ends.
+
+    What an engine prints under anyone says nothing of who trains on it.
+    """
+    hits, end = [Hits(f) for f in formats if f.precedence > PARTS], End()
+    lower = [hit for hit in hits if hit.log_format.precedence <= ENGINE]
+    engines = (f for f in formats if f.precedence == ENGINE)
+    of_engines = [(line.anchor, Regex(line.regex)) for f in engines for line in f.facts]
+    interesting = any_of(
+        (anchor for hit in hits for anchor in hit.anchors),
+        (pattern for hit in hits for pattern in hit.patterns),
+    )
+    for line in lines:
+        clean = line._replace(text=cleaner.strip(line.text))
+        end.look(clean.text)
+        if interesting(clean.text):
+            for hit in lower if _any(of_engines, clean.text) else hits:
+                hit.look(clean)
+    return hits, end
+
+
+def by_header(hits: Iterable[Hits], end: End) -> tuple[LogFormat, ...]:
+    """The trainer whose header stands in the file, and its companions; none where two may be.
+
+    Forks of one trainer share lines, so the one of the most kinds of lines is meant. What has the
+    header of another, and is told from it by its steps alone, is not meant. An engine trains for
+    others, whose steps may be unknown here: it is meant where its launch ended before any.
+    """
+    shown = [hit for hit in hits if len(hit.kinds) >= HEADER_EVIDENCE]
+    least = ENGINE if end.is_early else HF_TRAINER
+    trainers = [hit for hit in shown if hit.log_format.precedence >= least]
+    most = max(map(_evidence, trainers), default=None)
+    likely = [hit.log_format for hit in trainers if _evidence(hit) == most]
+    best = [f for f in likely if f is likely[0] or f.blocks is not likely[0].blocks]
+    if len(best) != 1:
+        return ()
+    lower = (hit.log_format for hit in shown if hit.log_format.precedence < best[0].precedence)
+    return (best[0], *lower)
+
+
+def told(hits: Iterable[Hits]) -> str:
+    """How far the formats got of which some line stands here, best first."""
+    ranked = sorted(hits, key=lambda hit: (-len(hit.reach), -hit.headers))
+    return "".join(hit.text() for hit in ranked[:2] if hit.headers or hit.like_steps)
+
+
+def no_format(path: Path, nearest: str, known: str) -> str:
+    """What is said of a file of no format. nearest: as `told` has it; known: names of formats."""
+    return (
+        f"{path}: no known format matches.\n{nearest}{PYTHON if path.suffix == '.py' else ''}"
+        f"  known: {known}\n"
+        "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
+        "  A format of your own is a TOML file: fairmfu formats -h shows one, "
+        "--log-format FILE.toml reads with it."
+    )
+
+
+class Hits:
+    """Lines that one format knows in a file none of whose steps it can read."""
+
+    def __init__(self, log_format: LogFormat) -> None:
+        self.log_format, self.name = log_format, log_format.name
+        self.events = [(line.anchor, Regex(line.regex)) for line in log_format.events]
+        stating = [line for line in log_format.facts if line.states]
+        facts = [(line.anchor, Regex(line.regex)) for line in stating]
+        starts = [block.start for block in log_format.blocks]
+        self.facts = [*facts, *(("", Regex(start)) for start in starts)]
+        joined = log_format.join is not None  # then a line is not yet what the patterns speak of
+        self.looks = Guarded("(?!)" if joined else log_format.looks_like_step)
+        self.anchors = {line.anchor for line in stating}
+        self.patterns = starts if joined else [log_format.looks_like_step, *starts]
+        self._interesting = any_of(self.anchors, self.patterns)
+        self.steps = [line.regex for line in log_format.steps]
+        self.kinds: Counter[str] = Counter()
+        self.like_steps = 0
+        self.first = self.closest = NumberedLine(0, "", cut=False)
+        self.reach = ""
+
+    @property
+    def headers(self) -> int:
+        """How many lines of its header stand here."""
+        return self.kinds.total()
+
+    def look(self, line: NumberedLine) -> None:
+        """At one line."""
+        if not self._interesting(line.text):
+            return
+        if self.looks.search(line.text) and not _any(self.events, line.text):
+            self.like_steps += 1
+            if self.like_steps <= LOOKED_INTO:
+                self._reach(line)
+        elif kind := _any(self.facts, line.text):
+            self.first = line if not self.kinds else self.first
+            self.kinds[kind] += 1
+
+    def _reach(self, line: NumberedLine) -> None:
+        reach = max((matched_prefix(regex, line.text) for regex in self.steps), key=len)
+        if self.like_steps == 1 or len(reach) > len(self.reach):
+            self.reach, self.closest = reach, line
+
+    def _tells_time(self) -> bool:
+        """Whether the closest line, read as one of its steps, would be of use."""
+        rows = Parser(self.log_format).parse([self.closest]).launches[-1].rows
+        return any(row.get(name) is not None for row in rows for name in TIMES)
+
+    def text(self) -> str:
+        """How far it got, for the error."""
+        if not self.like_steps:
+            return (
+                f"  nearest: {self.name}: {self.headers:,} of its header lines stand here (first: "
+                f'line {self.first.number}, "{self.first.text.strip()[:60]}"), but no step line\n'
+            )
+        if any(Regex(regex).search(self.closest.text) for regex in self.steps):
+            could = (
+                f"  nearest: {self.name}: {self.like_steps:,} lines could be its steps (first: "
+                f"line {self.closest.number}), but "
+            )
+            if not self._tells_time():
+                return f"{could}hold none of its fields that tell a time\n"
+            return (
+                f"{could}lack what tells it from other formats;\n"
+                f"    --log-format {self.name} reads them all the same\n"
+            )
+        return (
+            f"  nearest: {self.name}: {self.like_steps:,} lines look like its steps, and none can "
+            f"be read;\n    line {self.closest.number} is understood up to the mark: "
+            f"{_marked(self.closest.text, self.reach)}\n"
+        )
+
+
+class End:
+    """Whether a launch ended badly before its first step, by what no format says."""
+
+    def __init__(self) -> None:
+        self._bad = [(line.anchor, Regex(line.regex)) for line in ENDINGS if line.kind in BAD]
+        self._losses = [(anchor, Regex(LOSS)) for anchor in ("loss", "Loss")]
+        self._interesting = any_of(anchor for anchor, _ in (*self._bad, *self._losses))
+        self._ended = self._trained = False
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it ended badly, and no line tells a loss."""
+        return self._ended and not self._trained
+
+    def look(self, text: str) -> None:
+        """At one line, wherever it stands: a file may hold several launches."""
+        if self._trained or not self._interesting(text):
+            return
+        self._ended = self._ended or bool(_any(self._bad, text))
+        self._trained = bool(_any(self._losses, text))
+
+
+def _evidence(hit: Hits) -> tuple[int, int]:
+    return hit.log_format.precedence, len(hit.kinds)
+
+
+def _any(lines: Iterable[tuple[str, Regex]], text: str) -> str:
+    """The first pattern that matches, as text."""
+    found = (regex.pattern for anchor, regex in lines if anchor in text and regex.search(text))
+    return next(found, "")
+
+
+def _marked(text: str, reach: str) -> str:
+    """The line around the end of what was understood of it, which >>> marks."""
+    at = text.find(reach) + len(reach)
+    before = text[max(0, at - 60) : at]
+    return f"{'…' if at > 60 else ''}{before}>>>{text[at : at + 40].rstrip()}"  # noqa: PLR2004

@@ -1,0 +1,491 @@
+r"""Log formats that a user describes in a TOML file: the fields of a LogFormat, and no code.
+
+    name = "titan-fork"
+    extends = "torchtitan"    # its lines go before Torchtitan's
+
+    [[steps]]
+    regex = 'step (?P<step>\d+) loss (?P<loss>\S+) mem (?P<mem>[\d.]+)GiB'
+    columns = { step = "step", loss = "loss", mem = ["peak_memory_bytes", "GiB"] }
+    example = "step 10 loss 6.27853 mem 0.71GiB"
+
+Whatever is wrong with a file is said at once, before a log is read with it.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..core.errors import FactError, FormatFileError
+from ..core.schema import EVENT_KINDS, FACT_NAMES, STEPS
+from ..core.toml_reader import Table, listed, meant, read, refuse
+from ..decode.line_reader import NumberedLine
+from ..decode.text_cleaning import Cleaner
+from ..facts import facts as given
+from ..formats.spec import (
+    ENGINE,
+    GIB,
+    HF_TRAINER,
+    JSON,
+    LAUNCH_STEPS,
+    MIB,
+    MICRO_STEPS,
+    MS,
+    PERCENT,
+    SCRIPT,
+    TRAINER,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    Target,
+)
+from ..parse.parser import Parsed, Parser
+from ..parse.partial_match import matched_prefix
+from .detection import FORMATS
+
+Line = StepLine | FactLine | EventLine
+
+PRECEDENCE: Final = {
+    "trainer": TRAINER,
+    "hf_trainer": HF_TRAINER,
+    "engine": ENGINE,
+    "script": SCRIPT,
+}
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "step_unit": ("optimizer_step", "micro_step"),
+    "elapsed_covers": ("step", "interval", "last_10"),
+    "rate_covers": ("step", "interval"),
+    "precedence": tuple(PRECEDENCE),
+    "as_companion": tuple(EVENT_KINDS),
+}
+COUNTERS: Final = (LAUNCH_STEPS, MICRO_STEPS)
+EVIDENCE: Final = ("elapsed", "rate", "clock", "stamp")
+PATTERNS: Final[dict[str, tuple[str, ...]]] = {
+    "signature": (),
+    "looks_like_step": (),
+    "launch": (),
+    "late": (),
+    "noise": (),
+    "clock": ("stamp",),
+    "header": (),
+    "rank_in_path": (),
+}
+"""Keys that are regexes, with the groups that they need."""
+
+ADDED_TO: Final = ("signature", "looks_like_step", "launch")
+"""Patterns that, where a format is extended, hold beside its own; others take their place."""
+
+FLAGS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
+NEEDS_CODE: Final = frozenset(
+    {"complete", "finer_clock", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
+    | {"counts_worlds"}
+)
+NOT_PRINTED: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
+"""Columns that no group fills: `clock` gives logged_at, the launcher's tag the rank."""
+
+_COUNTS: Final = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
+UNITS: Final[dict[str, dict[str, float]]] = {
+    "s": {"s": 1.0, "ms": MS, "us": 1e-6, "min": 60.0, "h": 3600.0},
+    "bytes": {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": MIB, "GiB": GIB},
+    "tokens": _COUNTS,
+    "tokens/s/GPU": _COUNTS,
+    "sequences/s": _COUNTS,
+    "TFLOP/s/GPU": {"GFLOP/s": 1e-3, "TFLOP/s": 1.0, "PFLOP/s": 1e3},
+    "FLOP/s": {"GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
+    "": {"%": PERCENT},
+}
+"""Words that may stand for a factor: by the unit of a column or fact, what one of each is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFormat:
+    """A format, the file that describes it, and the format that it extends, if any."""
+
+    log_format: LogFormat
+    path: Path
+    extends: LogFormat | None = None
+
+
+def load(path: Path) -> OwnFormat:
+    """The format that a TOML file describes. Raises FormatFileError with all that is wrong."""
+    problems: list[str] = []
+    top = _Table(read(path, FormatFileError), "", problems)
+    old = _extended(top)
+    values = _fields(top, old, path.name)
+    refuse(path, problems, FormatFileError)
+    log_format = replace(old, **values) if old else LogFormat(**values)
+    problems += _as_a_whole(log_format)
+    for name, number, line in own_lines(log_format, old):
+        problems += _example(log_format, line, f"[[{name}]] {number}, ")
+    refuse(path, problems, FormatFileError)
+    return OwnFormat(log_format, path, old)
+
+
+def own_lines(log_format: LogFormat, old: LogFormat | None) -> Iterator[tuple[str, int, Line]]:
+    """The lines that a format does not have from `old`: their array, number in it, line."""
+    for name in ("steps", "facts", "events"):
+        every: Sequence[Line] = getattr(log_format, name)
+        inherited = len(getattr(old, name)) if old else 0
+        for number, line in enumerate(every[: len(every) - inherited], start=1):
+            yield name, number, line
+
+
+# -- reading the tables ------------------------------------------------------------------------
+
+
+class _Table(Table):
+    """A table of a format file: it may hold regexes."""
+
+    def regex(self, key: str, *groups: str) -> str:
+        """A pattern that compiles and has the groups; empty where it is not there or does not."""
+        pattern = self.take(key, str, "")
+        wrong = _does_not_compile(pattern)
+        if wrong is None and _does_not_compile(f"(?:{pattern})"):  # it will stand beside others
+            wrong = "has a flag for the whole: write (?i:…) around what it is for."
+        if wrong is None:
+            missing = [g for g in groups if pattern and g not in _groups(pattern)]
+            wrong = f"has no group {missing[0]!r}: write (?P<{missing[0]}>…)." if missing else None
+        if wrong is not None:
+            self.say(key, wrong)
+        return "" if wrong else pattern
+
+    def only(self, keys: Iterable[str]) -> None:
+        """Names each key that is none of `keys`, or that only code can have."""
+        super().only(set(keys) - NEEDS_CODE)
+
+    def strange(self, key: str, allowed: Sequence[str]) -> str:
+        """What is said of a key that is none of the allowed ones."""
+        needs_code = "needs Python: only a format in ingest/formats can have it."
+        return needs_code if key in NEEDS_CODE else super().strange(key, allowed)
+
+
+def _extended(top: _Table) -> LogFormat | None:
+    name = top.take("extends", str, "")
+    old = next((f for f in FORMATS if f.name == name), None)
+    if name and old is None:
+        names = [f.name for f in FORMATS]
+        top.say("extends", f"no format is called {name!r}. {meant(name, names)}")
+    return old
+
+
+def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
+    """What the file says, as fields of a LogFormat; those of `old` with its lines behind."""
+    top.only([*_names(LogFormat), "extends"])
+    top.need("name", *(() if old else ("framework", "looks_like_step", "evidence", "steps")))
+    values: dict[str, Any] = {key: top.take(key, str, "") for key in ("name", "framework")}
+    if not re.fullmatch(r"[\w.-]*", values["name"]):
+        top.say("name", "may hold letters, digits, dots, - and _ only.")
+    values["versions"] = top.take("versions", str, old.versions if old else "")
+    values |= {key: top.regex(key, *groups) for key, groups in PATTERNS.items()}
+    if (path := values["rank_in_path"]) and re.compile(path).groups != 1:
+        top.say("rank_in_path", "needs one group: the rank.")
+    values |= {key: _choice(top, key, words) for key, words in CHOICES.items()}
+    values |= {key: top.take(key, bool, False) for key in FLAGS if key in top.values}  # noqa: FBT003
+    values["evidence"] = _words(top, "evidence", EVIDENCE)
+    values["file_names"] = _words(top, "file_names")
+    values["implies"] = _implied(top)
+    values["steps"] = [_step(table, file) for table in top.tables("steps")]
+    values["facts"] = [_fact(table, file) for table in top.tables("facts")]
+    values["events"] = [_event(table, file) for table in top.tables("events")]
+    if not values["signature"] and values["steps"]:
+        values["signature"] = "|".join(f"(?:{_unnamed(s.regex)})" for s in values["steps"])
+        if wrong := _does_not_compile(values["signature"]):
+            top.say("signature", f"is missing; made of the regex of each of [[steps]] it {wrong}")
+    values = {key: value for key, value in values.items() if value or value is False}
+    return _beside(top, old, values) if old else {"versions": "", **values}
+
+
+def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, Any]:
+    """The values, with what `old` has of the same keys where both hold."""
+    for key in ADDED_TO:
+        if key in values and (theirs := getattr(old, key)):
+            values[key] = f"(?:{values[key]})|(?:{theirs})"
+            if wrong := _does_not_compile(values[key]):
+                top.say(key, f"cannot stand beside that of {old.name}: {wrong}")
+    for key in ("steps", "facts", "events"):
+        values[key] = (*values.get(key, ()), *getattr(old, key))
+    values["implies"] = {**old.implies, **values.get("implies", {})}
+    return values
+
+
+def _choice(table: _Table, key: str, words: Sequence[str]) -> Any:  # noqa: ANN401 - text or rank
+    word = table.take(key, str, "")
+    if word and word not in words:
+        table.say(key, f"is {word!r}: one of {', '.join(words)}.")
+    return PRECEDENCE.get(word) if key == "precedence" else word
+
+
+def _words(table: _Table, key: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+    said = table.take(key, list, [])
+    wrong = [word for word in said if not isinstance(word, str) or (words and word not in words)]
+    if wrong:
+        table.say(key, f"holds {wrong[0]!r}: {listed(words) if words else 'write texts.'}")
+    return tuple(said)
+
+
+def _implied(top: _Table) -> dict[str, tuple[str, str]]:
+    out = {}
+    for name, said in top.take("implies", dict, {}).items():
+        if isinstance(said, list) and len(said) == 2 and isinstance(said[1], str):  # noqa: PLR2004
+            out[name] = (_text(said[0]), said[1])
+            _check_fact(top, f"implies.{name}", name, _text(said[0]))
+        else:
+            top.say(f"implies.{name}", "write [value, why it follows without being printed].")
+    return out
+
+
+def _told(table: _Table) -> dict[str, tuple[str, str]]:
+    out = {}
+    for key, said in table.take("tells", dict, {}).items():
+        if isinstance(said, list) and len(said) == 2:  # noqa: PLR2004
+            name, value = map(_text, said)
+            _check_fact(table, f"tells.{key}", name, value)
+            out[key] = (name, value)
+        else:
+            table.say(f"tells.{key}", "write [fact, value].")
+    return out
+
+
+def _step(table: _Table, file: str) -> StepLine:
+    table.only(_names(StepLine))
+    table.need("regex", "example")
+    json_pairs = table.values.get("pair") == JSON
+    pair = JSON if json_pairs else table.regex("pair", "key", "value")
+    regex = table.regex("regex", *(["pairs"] if pair else []))
+    said = table.take("columns", dict, {})
+    columns = {key: _target(table, f"columns.{key}", column) for key, column in said.items()}
+    facts = table.take("facts", dict, {})
+    for key, name in facts.items():
+        _check_fact(table, f"facts.{key}", _text(name))
+    tells = _told(table)
+    if regex and not pair:
+        groups = sorted(_groups(regex))
+        keys = {"columns": columns, "facts": facts, "tells": tells}
+        for kind, key in ((k, key) for k, named in keys.items() for key in named):
+            if key not in groups:
+                place = f"{kind}.{key}"
+                table.say(place, f"the regex has no group {key!r}. {meant(key, groups)}")
+    numbered = table.take("numbered", bool, False)  # noqa: FBT003 - the default
+    if columns and not numbered and "step" not in columns.values():
+        table.say("columns", 'no group fills "step"; numbered = true counts lines that print none.')
+    return StepLine(
+        **_common(table, regex, file),
+        columns=columns,
+        pair=pair or None,
+        facts=facts,
+        tells=tells,
+        numbered=numbered,
+        every_step=table.take("every_step", bool, False),  # noqa: FBT003 - the default
+        counts=_choice(table, "counts", COUNTERS) or None,
+        may_continue=table.take("may_continue", bool, False),  # noqa: FBT003 - the default
+    )
+
+
+def _fact(table: _Table, file: str) -> FactLine:
+    table.only(_names(FactLine))
+    table.need("regex", "example")
+    regex = table.regex("regex")
+    for name in _groups(regex):
+        _check_fact(table, "regex, group", name)
+    constants = {k: _text(v) for k, v in table.take("constants", dict, {}).items()}
+    for name, value in constants.items():
+        _check_fact(table, f"constants.{name}", name, value)
+    factors = {}
+    for name, said in table.take("factors", dict, {}).items():
+        place, fact = f"factors.{name}", FACT_NAMES.get(name)
+        if fact is None or fact.kind != "float" or name not in _groups(regex):
+            table.say(place, "only a group that is a fact with a fraction can have a factor.")
+        else:
+            factors[name] = _factor(table, place, said, fact.unit)
+    inferred = table.take("inferred", str, "")
+    return FactLine(
+        **_common(table, regex, file),
+        constants=constants,
+        factors=factors,
+        inferred=inferred or None,
+    )
+
+
+def _event(table: _Table, file: str) -> EventLine:
+    table.only(_names(EventLine))
+    table.need("regex", "example", "kind")
+    regex, kind = table.regex("regex"), table.take("kind", str, "")
+    if kind and kind not in EVENT_KINDS:
+        table.say("kind", f"no event is called {kind!r}. {meant(kind, EVENT_KINDS)}")
+    factors = {}
+    for name, said in table.take("factors", dict, {}).items():
+        if name != "seconds":
+            table.say(f"factors.{name}", "only the group seconds can have a factor.")
+        else:
+            factors[name] = _factor(table, "factors.seconds", said, "s")
+    return EventLine(
+        **_common(table, regex, file),
+        kind=kind,
+        factors=factors,
+        with_facts=table.take("with_facts", bool, False),  # noqa: FBT003 - the default
+        overtakes=table.take("overtakes", bool, False),  # noqa: FBT003 - the default
+        begins=table.take("begins", bool, False),  # noqa: FBT003 - the default
+    )
+
+
+def _common(table: _Table, regex: str, file: str) -> dict[str, Any]:
+    """What lines of every kind have. Without an anchor the regex is tried on every line."""
+    anchor, example = table.take("anchor", str, ""), table.take("example", str, "")
+    if anchor not in example:
+        table.say("anchor", f"{anchor!r} does not stand in the example: it must in every line.")
+    return {
+        "anchor": anchor,
+        "regex": regex,
+        "example": example,
+        "printed_by": table.take("printed_by", str, file),
+        "composed": table.take("composed", bool, False),  # noqa: FBT003 - the default
+    }
+
+
+def _target(table: _Table, place: str, said: object) -> Target:
+    """`"loss"`, `["elapsed_s", 0.001]` or `["elapsed_s", "ms"]`."""
+    pair = isinstance(said, list) and len(said) == 2  # noqa: PLR2004
+    column, factor = said if pair and isinstance(said, list) else (said, None)
+    names = [name for name in STEPS if name not in NOT_PRINTED]
+    if not isinstance(column, str):
+        table.say(place, 'write a column, or ["column", factor or unit].')
+        return ""
+    if column not in names:
+        hint = " The clock of the format gives it." if column == "logged_at" else ""
+        table.say(place, f"no column is called {column!r}.{hint} {meant(column, names)}")
+    elif factor is not None and not STEPS[column].dtype.is_float():
+        table.say(place, f"{column} is a whole number: it can have no factor.")
+    elif factor is not None:
+        return column, _factor(table, place, factor, STEPS[column].unit)
+    return column
+
+
+def _factor(table: _Table, place: str, said: object, unit: str) -> float:
+    """A number, or the word of a unit for what one of it is in `unit`."""
+    if isinstance(said, int | float) and not isinstance(said, bool) and said > 0:
+        return float(said)
+    words = UNITS.get(unit, {})
+    if isinstance(said, str) and said in words:
+        return words[said]
+    known = f", or one of {', '.join(words)}" if words else ""
+    table.say(place, f"{said!r} is no factor to {unit or 'a fraction'}: write a number{known}.")
+    return 1.0
+
+
+def _check_fact(table: _Table, place: str, name: str, value: str | None = None) -> None:
+    """Says that no fact has that name or, where there is one, that value."""
+    if name not in FACT_NAMES:
+        table.say(place, f"no fact is called {name!r}. {meant(name, FACT_NAMES)}")
+    elif value is not None and (wrong := _impossible(name, value)):
+        table.say(place, wrong)
+
+
+def _impossible(name: str, value: str) -> str:
+    try:
+        given.check(name, value, "")
+    except FactError as error:
+        return str(error).removeprefix(": ")
+    return ""
+
+
+def _names(kind: type) -> list[str]:
+    return [f.name for f in fields(kind)]
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# -- regexes -----------------------------------------------------------------------------------
+
+
+def _groups(pattern: str) -> set[str]:
+    return set(re.compile(pattern).groupindex)
+
+
+def _unnamed(pattern: str) -> str:
+    """The pattern without the names of its groups, so that it can stand beside others."""
+    return re.sub(r"\(\?P<\w+>", "(?:", pattern)
+
+
+def _does_not_compile(pattern: str) -> str | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(pattern)
+    except re.error as error:
+        at = error.pos or 0
+        rest = f"before {pattern[at : at + 20]}" if pattern[at:] else "its end"
+        return f"does not compile at character {at + 1}, {rest}: {error.msg}."
+    except (FutureWarning, OverflowError, RecursionError) as error:
+        return f"does not compile: {error}."
+    return None
+
+
+# -- the format as a whole ---------------------------------------------------------------------
+
+
+def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
+    """What fields say against one another: figures that would be read and never used, or wrongly.
+
+    Where code completes the rows, it may fill what no line does.
+    """
+    filled = {column for line in log_format.steps for column in line.fills}
+    rates = filled & {"logged_tgs", "logged_samples_per_second"}
+    wanted = {
+        "elapsed": ("elapsed_s" in filled, "no line fills elapsed_s"),
+        "rate": (bool(rates), "no line fills logged_tgs or logged_samples_per_second"),
+        "clock": ("since_start_s" in filled, "no line fills since_start_s"),
+        "stamp": (log_format.clock is not None, "there is no clock"),
+    }
+    for word in log_format.evidence:
+        there, without = wanted[word]
+        if not there and log_format.complete is None:
+            yield f"evidence: holds {word!r}, but {without}."
+    for key, there in (("elapsed_covers", "elapsed_s" in filled), ("rate_covers", bool(rates))):
+        if there and getattr(log_format, key) is None:
+            words = ", ".join(CHOICES[key])
+            yield f"{key}: is missing: which steps a printed time or rate speaks of ({words})."
+
+
+def _example(log_format: LogFormat, line: Line, place: str) -> Iterator[str]:
+    """What is wrong with a line's example, as the parser reads it."""
+    text = Cleaner(log_format.noise).strip(line.example)
+    if re.search(line.regex, text) is None:
+        reach = matched_prefix(line.regex, text)
+        yield f'{place}example: the regex matches it up to "{reach}" only.'
+        return
+    parsed = Parser(log_format).parse([NumberedLine(1, line.example, cut=False)])
+    if isinstance(line, StepLine):
+        yield from (f"{place}example: {wrong}" for wrong in _step_example(log_format, text, parsed))
+    elif isinstance(line, FactLine):
+        stated = {fact["name"]: fact["value"] for fact in parsed.launches[0].facts}
+        for name in (*_groups(line.regex), *line.constants):
+            if name in stated and (wrong := _impossible(name, stated[name])):
+                yield f"{place}example: {wrong}"
+        if not parsed.known_lines:
+            yield f"{place}example: is taken for {_taken_for(parsed)}."
+    elif [event["kind"] for event in parsed.launches[0].events] != [line.kind]:
+        yield f"{place}example: is taken for {_taken_for(parsed)}."
+
+
+def _step_example(log_format: LogFormat, text: str, parsed: Parsed) -> Iterator[str]:
+    if parsed.unread:
+        yield f"cannot be read: {parsed.unread[0]['reason']}."
+    elif not parsed.step_lines:
+        yield f"is taken for {_taken_for(parsed)}."
+    for key in ("signature", "looks_like_step"):
+        if re.search(getattr(log_format, key), text) is None:
+            yield f"the {key} does not match it."
+
+
+def _taken_for(parsed: Parsed) -> str:
+    events = parsed.launches[0].events
+    return (
+        f"an event ({events[0]['kind']})" if events else "a step" if parsed.step_lines else "text"
+    )

@@ -1,0 +1,1 @@
+"""One log, or several small ones, to all of its tables."""

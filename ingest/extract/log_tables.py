@@ -1,0 +1,441 @@
+"""A log as the rows of all tables: what its file says, and what stands beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import polars as pl
+from polars import selectors as cs
+
+from ..core.arrays import give_back
+from ..core.errors import FairmfuError, UnreadableSourceError
+from ..core.paths import asked_once, fetch
+from ..core.schema import READINGS
+from ..core.spill import Spool, whole
+from ..decode.line_reader import PEEKED_BYTES, STDIN, Chunk, Source
+from ..detect.detection import (
+    BUILT_IN,
+    Beginning,
+    Detected,
+    Tried,
+    detect,
+    detect_at_first,
+    detect_each,
+)
+from ..facts import facts as given
+from ..facts.facts import Fact
+from ..formats.spec import ENGINE, LogFormat
+from ..launches import outcomes
+from ..launches.event_rows import Events
+from ..launches.launch import Launch
+from ..launches.step_rows import SCHEMA, Rows
+from ..parse.line_prefix import YEAR_UNKNOWN
+from ..parse.parser import Parsed, Parser, TextsWantedError
+from ..store.changeset import Tables
+from ..vector import block_parser
+from ..vector.block_parser import Planned, unplanned
+from .discovery import identity
+from .engine_api import Given
+from .table_batches import Log
+
+SMALL_BYTES: Final = 1024 * 1024
+"""The largest text that is read together with others, in bytes."""
+
+STAMPED: Final = ("line", "logged_at")
+HALF_A_YEAR: Final = timedelta(days=182)
+GENERIC: Final = re.compile(
+    r"run|logs?|train|std(?:out|err)|out(?:puts?)?|console|work(?:_dirs?)?|runs|files|tb|csv|vis_data"
+    r"|structured_logs|exp_tracking|rank_?\d+|tracker|scalars|trainer_(?:state|log)|\d{8}_?\d{6}"
+    r"|Train_Samples_.*|events\.out\.tfevents.*|training\.global_rank_.*",
+    re.IGNORECASE,
+)
+"""Names of files and folders that frameworks give to each run's: they say nothing of it."""
+OF_TORCHRUN: Final = r"[/\\]attempt_\d+[/\\](\d+)[/\\]std(?:out|err)\.log(?:\.gz|\.zst)?$"
+"""What each rank of a node prints, where torchrun was given a --log-dir: its local rank."""
+
+
+def read_source(
+    path: Path,
+    *,
+    extra: Sequence[Fact] = (),
+    tried: Tried = BUILT_IN,
+    fast: bool = True,
+) -> Tables:
+    """All rows of one log file, with its facts. Raises FairmfuError.
+
+    extra: facts that hold before all. fast: lines that look alike are read many at once, which
+    comes to the same.
+    """
+    spool = Spool(held=math.inf)  # all of them are asked for at once, so none has to go to the disk
+    log = read_log(path, spool, extra=extra, tried=tried, fast=fast)
+    return {name: whole(table) for name, table in log.tables(spool).items()}
+
+
+@asked_once()
+def read_log(  # noqa: PLR0913 - each is an option of the one who reads
+    path: Path,
+    spool: Spool,
+    *,
+    by_path: Sequence[Fact] = (),
+    extra: Sequence[Fact] = (),
+    tried: Tried = BUILT_IN,
+    fast: bool = True,
+    planned: Planned = unplanned,
+) -> Log:
+    """One log file with its facts, its rows not yet as tables. Raises FairmfuError.
+
+    spool: where steps wait; by_path: facts that hold unless those beside the file say otherwise;
+    extra, fast: as of `read_source`; planned: who may look at blocks of a large file before their
+    turn.
+    """
+    with Source(path, keeps=tried.keeps) as source:
+        first, parsed = _first_look(source, tried, watching=fast), None
+        quoting = not (fast and source.lasts())
+        while parsed is None:
+            parser = Parser(*first.detected, spool, first.watch, quoting=quoting)
+            met = partial(_met, path, tried, first, parser)
+            try:
+                parsed = (
+                    block_parser.parse(parser, source.chunks(), planned, met)
+                    if fast
+                    else parser.parse(source.lines())
+                )
+            except _TakenOtherwiseError as otherwise:
+                first = otherwise.sure
+                source.close()  # so that it begins anew
+            except TextsWantedError:
+                quoting = True
+                source.close()
+    if source.bytes > PEEKED_BYTES:  # what its blocks took goes before its rows are written
+        give_back()
+    text = _Text.of(source, parsed, [*by_path, *facts_beside(path), *extra], tried)
+    return next(_logs(*first.detected, [text]))
+
+
+class _TakenOtherwiseError(Exception):
+    """A log has other formats than its beginning shows; nothing of it counts as read."""
+
+    def __init__(self, detected: Detected) -> None:
+        self.sure = Beginning(detected)
+
+
+def _first_look(source: Source, tried: Tried, *, watching: bool) -> Beginning:
+    """What a source is taken for, to be watched where it can be read again."""
+    look = source.path, source.peek(), tried.formats, tried.wanted
+    watching = watching and source.lasts()
+    return detect_at_first(*look) if watching else Beginning(detect(*look))
+
+
+def _met(path: Path, tried: Tried, first: Beginning, parser: Parser, number: float) -> None:
+    """Ask all of a log for its formats: a line behind its beginning may show others."""
+    if number <= first.last:
+        return
+    with Source(path, keeps=tried.keeps) as source:
+        sure = detect(path, source.chunks(), tried.formats, tried.wanted)
+    if sure != first.detected:
+        raise _TakenOtherwiseError(sure)
+    parser.unwatched()
+
+
+@asked_once()
+def read_logs(
+    files: Sequence[Given], spool: Spool, *, extra: Sequence[Fact] = (), tried: Tried = BUILT_IN
+) -> list[Log | Exception]:
+    """As `read_log`, of several files: each as a log or as the error why it can't be read.
+
+    Small files are read together.
+    """
+    read: dict[Path, Log | Exception] = {}
+    small: dict[Path, _Small] = {}
+    fetch(path for path, _ in files)
+    for path, facts in files:
+        try:
+            if (text := _Small.of(path, facts, tried)) is not None:
+                small[path] = text
+            else:
+                read[path] = read_log(path, spool, by_path=facts, extra=extra, tried=tried)
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    texts = [(path, text.chunks) for path, text in small.items()]
+    alike: dict[Detected, list[_Small]] = {}
+    for path, found in zip(small, detect_each(texts, tried.formats, tried.wanted), strict=True):
+        if isinstance(found, Exception):
+            read[path] = found
+        else:
+            alike.setdefault(found, []).append(small[path])
+    for detected, those in alike.items():
+        read |= _read_alike(detected, those, extra, tried)
+    return [read[path] for path, _ in files]
+
+
+class _Small(NamedTuple):
+    """A text that is read with others."""
+
+    source: Source
+    chunks: list[Chunk]
+    by_path: Sequence[Fact]
+
+    @classmethod
+    def of(cls, path: Path, by_path: Sequence[Fact], tried: Tried) -> Self | None:
+        """A file's text; None where it is large or compressed. Raises FairmfuError, OSError."""
+        with Source(path, keeps=tried.keeps) as source:
+            if not source.is_text() or path.stat().st_size > SMALL_BYTES:
+                return None
+            return cls(source, list(source.chunks()), by_path)
+
+
+def _read_alike(
+    detected: Detected, texts: Sequence[_Small], extra: Sequence[Fact], tried: Tried
+) -> dict[Path, Log | Exception]:
+    """Texts of the same formats, read together."""
+    spool = Spool(held=math.inf)  # they become tables together, and several share a frame
+    parsers = (Parser(*detected, spool) for _ in texts)
+    each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
+    read: dict[Path, Log | Exception] = {}
+    parsed: list[_Text] = []
+    for text, said in zip(texts, block_parser.parse_each(each), strict=True):
+        path = text.source.path
+        try:
+            facts = [*text.by_path, *facts_beside(path), *extra]
+            parsed.append(_Text.of(text.source, said, facts, tried))
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    paths = [text.source.path for text in parsed]
+    return read | dict(zip(paths, _logs(*detected, parsed), strict=True))
+
+
+def facts_beside(path: Path) -> list[Fact]:
+    """What the files beside a log say of its runs. Raises FairmfuError."""
+    return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
+
+
+class _Text(NamedTuple):
+    """A text that was read; facts: of beside it, or given; tried: the formats that were."""
+
+    source: Source
+    parsed: Parsed
+    facts: Sequence[Fact]
+    tried: Tried
+
+    @classmethod
+    def of(cls, source: Source, parsed: Parsed, facts: Sequence[Fact], tried: Tried) -> Self:
+        """Raises UnreadableSourceError where its lines go back in time.
+
+        And where not each of them was taken for something.
+        """
+        if source.newest_first:
+            raise UnreadableSourceError(
+                f"{source.path}: its lines stand newest first, as some exports do, so no step has "
+                "a duration. Nothing of it was stored; export it oldest first."
+            )
+        if parsed.lines != source.height:
+            raise UnreadableSourceError(
+                f"{source.path}: {parsed.lines:,} of its {source.height:,} lines were counted: a "
+                "fault of fairmfu, not of the log. So nothing of it is taken; please report it."
+            )
+        return cls(source, parsed, facts, tried)
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches that become runs."""
+        every = self.parsed.launches
+        return [x for x in every if x.rows or len(every) == 1 or x.stated]
+
+
+def _logs(
+    primary: LogFormat, companions: Sequence[LogFormat], texts: Sequence[_Text]
+) -> Iterator[Log]:
+    """Texts of the same formats as the rows of tables."""
+    launches = [text.launches for text in texts]
+    for text, mine in zip(texts, launches, strict=True):
+        for launch in mine:
+            _date(launch)
+            _name_rank(text.source.path, primary, launch)
+            _name_group(launch)
+    inferred = iter(given.inferred(primary, [launch for mine in launches for launch in mine]))
+    for text, mine in zip(texts, launches, strict=True):
+        yield _log(text, primary, companions, [(launch, next(inferred)) for launch in mine])
+
+
+def _log(
+    text: _Text,
+    primary: LogFormat,
+    companions: Sequence[LogFormat],
+    launches: Sequence[tuple[Launch, Sequence[Fact]]],
+) -> Log:
+    """launches: each with what was inferred of it."""
+    source, parsed, facts, _ = text
+    sha256 = source.sha256
+    rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": []}
+    steps: list[tuple[str, Rows]] = []
+    events: list[tuple[str, Events]] = []
+    ids: dict[str, int] = {}
+    for number, (launch, inferred) in enumerate(launches, start=1):
+        ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
+        again = ids[launch.run_id]
+        run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
+        run = _run(source, primary, launch, number, len(launches))
+        run |= {"run_id": run_id, "synthetic": parsed.synthetic}
+        run["framework"] = _framework(primary, companions)
+        rows["runs"].append(run | _ending(launch, facts))
+        steps.append((run_id, launch.rows))
+        events.append((run_id, launch.events))
+        every = [*launch.stated, *facts, *inferred]
+        rows["facts"] += [
+            {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
+        ]
+    rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
+    rows["sources"] = [_source(text, primary, companions)]
+    return Log(rows, steps, events)
+
+
+def _source(text: _Text, primary: LogFormat, companions: Sequence[LogFormat]) -> dict[str, Any]:
+    source, parsed, _, tried = text
+    return {
+        "sha256": source.sha256,
+        "path": identity(source.path),
+        "bytes": source.bytes,
+        "log_format": primary.name,
+        "companions": [f.name for f in companions],
+        "lines": parsed.lines,
+        "step_lines": parsed.step_lines,
+        "known_lines": parsed.known_lines,
+        "companion_lines": parsed.companion_lines,
+        "other_lines": parsed.other_lines,
+        "unread_lines": parsed.unread_lines,
+        "other_kinds": parsed.other_kinds,
+        "reading": len(READINGS),
+        "forced": sorted(tried.wanted) or None,
+    }
+
+
+def _run(
+    source: Source, primary: LogFormat, launch: Launch, number: int, launches: int
+) -> dict[str, Any]:
+    started = launch.started_at or _first_stamp(launch.events)
+    return {
+        "sha256": source.sha256,
+        "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
+        "launch": number,
+        "log_format": primary.name,
+        "first_line": launch.first_line,
+        "last_line": launch.last_line,
+        "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
+        "utc": primary.utc,
+        "step_unit": launch.step_unit or primary.step_unit,
+        "elapsed_covers": primary.elapsed_covers,
+        "elapsed_excludes_data": primary.elapsed_excludes_data,
+        "rate_covers": primary.rate_covers,
+        "rate_excludes_data": primary.rate_excludes_data,
+        "evidence": list(primary.evidence),
+    }
+
+
+def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:
+    """The Hugging Face Trainer trains on an engine; where that prints too, it is the framework."""
+    engines = [f.framework for f in companions if f.precedence <= ENGINE]
+    return engines[0] if engines and primary.framework == "transformers" else primary.framework
+
+
+def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:
+    """The columns of `runs` that say how the launch ended."""
+    ending = outcomes.outcome(launch.rows, launch.events, _planned(launch, facts))
+    return dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True))
+
+
+def _first_stamp(events: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """When a launch began whose steps have no stamps, or that got none."""
+    stamps = (event["logged_at"] for event in events if event["logged_at"] is not None)
+    return next(stamps, None)
+
+
+def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
+    """Steps that the launch was to train for, in the unit of its step lines.
+
+    By the log, else by what stands beside it.
+    """
+    both = [*facts, *launch.stated]
+    said = [fact["value"] for fact in both if fact["name"] == "total_steps"]
+    return int(said[-1]) if said and re.fullmatch(r"\d{1,18}", said[-1]) else None
+
+
+def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
+    """Rows of a file of one rank have that rank, where only the file's name says it."""
+    patterns = filter(None, (primary.rank_in_path, OF_TORCHRUN))
+    match = next(filter(None, (re.search(pattern, str(path)) for pattern in patterns)), None)
+    if match and not any(frame["rank"].count() for frame in launch.rows.frames("rank")):
+        launch.rows.alter(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
+
+
+def _name_group(launch: Launch) -> None:
+    """Ranks in the log of a replica group have its number before theirs: each has a rank 0."""
+    said = {fact["value"] for fact in launch.facts if fact["name"] == "replica_group"}
+    if len(said) == 1:
+        rank = cs.by_name("rank", require_all=False)
+        behind = pl.concat_str(pl.lit(said.pop()), rank, separator=":", ignore_nulls=True)
+        launch.rows.alter(lambda frame: frame.with_columns(rank=behind))
+
+
+def _name(path: Path) -> str:
+    """The file's name; where that says nothing of the run (`run.log`), the folders' around it."""
+    if path == STDIN:
+        return "stdin"
+    path = Path(re.sub(OF_TORCHRUN, "/run.log", str(path)))
+    stem = path.name.removesuffix(".gz").removesuffix(".zst")
+    stem = stem.rsplit(".", 1)[0] if "." in stem else stem
+    parents = [part for part in path.absolute().parent.parts if part != "/"]
+    telling = [part for part in parents if not GENERIC.fullmatch(part)]
+    return "/".join(telling[-2:]) if GENERIC.fullmatch(stem) and telling else stem
+
+
+def _date(launch: Launch) -> None:
+    """Stamps without a year take it from a line that has one (`Exp name: cfg_20240504_…`)."""
+    said = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
+    before = launch.started_at
+    if before is None or before.year != YEAR_UNKNOWN:
+        return
+    years = _Years(before, said[-1] if said else YEAR_UNKNOWN)
+    launch.started_at = years.dated(before)
+    dated, of_events = launch.rows.like(), list[datetime | None]()
+    events = deque(x for f in launch.events.frames(*STAMPED) for x in f.iter_rows())
+    for frame in launch.rows.frames(*SCHEMA):
+        stamps = []
+        for line, stamp in frame.select(STAMPED).iter_rows():
+            while events and events[0][0] < line:
+                of_events.append(years.dated(events.popleft()[1]))
+            stamps.append(years.dated(stamp))
+        dated.extend(frame.with_columns(pl.Series("logged_at", stamps, SCHEMA["logged_at"])))
+    of_events += [years.dated(stamp) for _, stamp in events]
+    dated.settle()
+    launch.rows, launch.events = dated, launch.events.dated(of_events)
+
+
+@dataclass(slots=True)
+class _Years:
+    """Gives stamps without a year one, in the order of their lines; last: the one before."""
+
+    last: datetime
+    year: int
+
+    def dated(self, stamp: datetime | None) -> datetime | None:
+        if stamp is None or stamp.year != YEAR_UNKNOWN:
+            return stamp
+        self.year += self.last - stamp > HALF_A_YEAR  # a New Year lies between them
+        self.last = stamp
+        return _in_year(stamp, self.year)
+
+
+def _in_year(stamp: datetime, year: int) -> datetime | None:
+    """Null for a 29 February in a year that has none."""
+    with suppress(ValueError):
+        return stamp.replace(year=year)
+    return None

@@ -1,0 +1,1 @@
+"""Facts from flags, fairmfu.toml and files beside a log."""

@@ -1,0 +1,545 @@
+"""Facts with origin: what is given by hand, stands beside the log, or follows from its numbers.
+
+    flag > sidecar > log > companion file > inferred
+
+Of two facts of one kind of origin the later holds. All are kept, so that a disagreement shows.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import yaml
+
+from ..core.errors import FactError
+from ..core.numbers import size
+from ..core.schema import FACT_NAMES, SHARING, FactName
+from ..core.toml_reader import loads
+from ..decode.text_cleaning import storable
+from ..formats.deepspeed.engine import RANKS_OF_ONE_BATCH
+from ..formats.spec import MODEL_PARALLEL, PROCESS, LogFormat
+from ..formats.torchtitan.console import job_config
+from ..formats.xtuner.mmengine import config_facts
+from ..launches.deepspeed_engines import FAILED
+from ..launches.launch import Launch
+from ..launches.step_rows import Rows
+from . import xtuner_world_size
+
+SIDECAR: Final = "facts.toml"
+LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
+TELLING: Final = 3
+"""Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
+_RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
+_OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
+MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
+
+Fact = dict[str, Any]
+
+
+def from_flags(
+    assignments: Iterable[str], where: str = "--set", *, may_take_back: bool = False
+) -> list[Fact]:
+    """Facts of `NAME=VALUE` words as `--set` takes them.
+
+    where: what takes them, for errors to begin with.
+    may_take_back: `NAME=` is a fact without a value, which takes back what was given by hand.
+    Raises FactError on a name that is not in FACT_NAMES or a value that it can't have.
+    """
+    facts = []
+    for assignment in assignments:
+        name, equals, value = (word.strip() for word in assignment.partition("="))
+        if not equals:
+            raise FactError(f"{where} {assignment}: write NAME=VALUE, for example gpus=8.")
+        if may_take_back and not value:
+            _known(name, where)
+            facts.append({"name": name, "value": None, "origin": "flag", "line": None})
+        else:
+            facts.append(_fact(name, value, "flag", Path.cwd(), where))
+    return facts
+
+
+def from_sidecars(log: Path) -> list[Fact]:
+    """Facts of `facts.toml` in the log's folder, then of `<log>.facts.toml`, which holds."""
+    return [fact for path in _sidecars(log) for fact in from_toml(path)]
+
+
+def _sidecars(log: Path) -> Iterator[Path]:
+    """The sidecars of a log that exist; one whose name is too long for a file does not."""
+    for path in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
+        try:
+            there = path.is_file()
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            there = False
+        if there:
+            yield path
+
+
+def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
+    """Facts of a TOML file of `name = value` lines. Raises FactError.
+
+    kind: of their origin: sidecar, or flag for a file that is named on the command line.
+    """
+    try:
+        values = loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FactError(f"{path}: not a facts file: {error}.") from error
+    return from_values(values, f"{kind}:{path.name}", path.parent, str(path))
+
+
+def from_values(values: Mapping[str, object], origin: str, folder: Path, where: str) -> list[Fact]:
+    """Facts of the values of a TOML table by name. Raises FactError, which begins with `where`.
+
+    folder: that paths in it are relative to.
+    """
+    return [_fact(n, _toml_text(value), origin, folder, where) for n, value in values.items()]
+
+
+def from_companions(log: Path) -> list[Fact]:
+    """Facts of the files that a framework leaves beside its log; impossible values are no facts.
+
+    Where several match one name, it is not clear which is the log's: then none is read.
+    """
+    folder, facts = log.parent, []
+    for name, read in _companions_in(folder).items():
+        paths = [path for path in folder.glob(name) if path.is_file()]
+        if len(paths) != 1 or paths[0].stat().st_size > LARGEST_COMPANION_BYTES:
+            continue
+        origin = f"companion:{paths[0].relative_to(folder).as_posix()}"
+        for fact, value in read(paths[0]).items():
+            with suppress(FactError):
+                facts.append(_fact(fact, value, origin, folder, str(paths[0])))
+    return facts
+
+
+def why_unreadable(path: Path) -> str | None:
+    """Why a companion cannot be read as what its name says; None where it can, or is no such file.
+
+    `from_companions` takes no facts of it then, without a word.
+    """
+    loads_it, kind = _NAMED_FOR.get(path.name, (None, ""))
+    if loads_it is None:
+        return None
+    try:
+        if path.stat().st_size > LARGEST_COMPANION_BYTES:
+            return f"larger than {LARGEST_COMPANION_BYTES:,} bytes"
+        loads_it(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        return f"no readable {kind}: {error}"
+    return None
+
+
+def stand_beside(folder: Path, names: Collection[str] | None) -> list[Path]:
+    """Files that could give facts to every log of a folder, as the readers above look for them.
+
+    names: what the folder holds, so that nothing else is looked for; None where that is not known.
+    """
+    found = []
+    for name in (SIDECAR, *_companions_in(folder)):
+        first, *further = name.split("/")
+        if names is None or first in names:
+            found += sorted(folder.glob(name)) if further else [folder / name]
+    return found
+
+
+def named_in_sidecars(log: Path) -> list[Path]:
+    """Files in which facts of the log's sidecars stand: `model_config = "config.json"`."""
+    named = []
+    for sidecar in _sidecars(log):
+        with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            values = loads(sidecar.read_text(encoding="utf-8"))
+            given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))
+            named += [sidecar.parent / value for value in given if not value.startswith("{")]
+    return named
+
+
+def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fact]]:
+    """For each launch the facts that its format implies, or that follow from its steps' numbers."""
+    implied = [
+        {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
+        for name, (value, why) in log_format.implies.items()
+    ]
+    worlds: list[list[Fact]] = [[] for _ in launches]
+    if log_format.counts_worlds:
+        worlds = xtuner_world_size.of_xtuner_v1(launches)
+    return [
+        implied
+        + _gpus_from_rates(launch.rows)
+        + (_length_of_all(launch.rows) or _length_of_counts(launch))
+        + _replica_groups(launch)
+        + _shared_batches(launch)
+        + world
+        for launch, world in zip(launches, worlds, strict=True)
+    ]
+
+
+def _replica_groups(launch: Launch) -> list[Fact]:
+    """How many replica groups share the global batch, in the log of one of them.
+
+    TorchFT's groups are alike: Torchtitan's global batch is local batch x accumulation x
+    data-parallel ranks of one group x groups
+    (pytorch/torchtitan/torchtitan/components/ft/manager.py@0a8e148 FTManager.get_dp_info).
+    """
+    if launch.last_said("replica_group") is None:
+        return []
+    batch = _size(launch, "global_batch_size")
+    own = [number for name in _OF_ONE_GROUP if (number := _size(launch, name))]
+    if batch is None or len(own) < len(_OF_ONE_GROUP):
+        return []
+    groups, rest = divmod(batch, math.prod(own))
+    if rest or not groups:
+        return []
+    why = "inferred: the global batch over the batch of this replica group"
+    return [{"name": "replica_groups", "value": str(groups), "origin": why, "line": None}]
+
+
+def _shared_batches(launch: Launch) -> list[Fact]:
+    """GPUs of a launch of which several share a micro-batch by a grouping of the script's own.
+
+    DeepSpeed calls the data-parallel ranks its world. What groups the others (an `mpu` that is
+    handed to it) prints nothing, but each process tells that it begins, and since 0.17 the engine
+    how many share a model, of all axes beside data and sequence. Where no more have begun than are
+    known to train, the log may be of one node of several, and tells nothing. Where the engine
+    groups them itself (AutoTP), its world is that of data-parallel ranks by now
+    (ingest.launches.deepspeed_engines); two numbers of these tell no GPUs.
+    """
+    begun, models = _set_up(launch)
+    each = _size(launch, "data_parallel") if begun > 1 or models > 1 else None
+    if each is None:
+        return []
+    gpus = _size(launch, "gpus")
+    degrees = {name: _size(launch, name) for name in SHARING}
+    sharing = math.prod(degree or 1 for degree in degrees.values())
+    if models > 1:
+        sharing = models * (degrees["context_parallel"] or 1)
+        every, why = each * sharing, f"{each} data-parallel ranks, of which each is {sharing} GPUs"
+    elif begun > each * sharing and begun % each == 0:
+        every, why = begun, f"{begun} processes begin, for {each} data-parallel ranks"
+    else:
+        return []
+    one_world = models == 1 or len(_said(launch, "data_parallel")) == 1
+    found = [("gpus", every)] if gpus is None and one_world else []
+    unsaid = not (degrees["tensor_parallel"] or degrees["pipeline_parallel"])
+    if unsaid and (models > 1 or gpus == begun):
+        found.append(("tensor_parallel", every // each // (degrees["context_parallel"] or 1)))
+    origin = f"inferred: {why}"
+    return [{"name": n, "value": str(v), "origin": origin, "line": None} for n, v in found]
+
+
+def _size(launch: Launch, name: str) -> int | None:
+    """The last value of a fact of a launch, where it is a size."""
+    return size(launch.last_said(name) or "")
+
+
+def _said(launch: Launch, name: str) -> set[str]:
+    """All values of a fact of a launch, of whichever format."""
+    facts = (*launch.facts, *launch.companion_facts)
+    return {fact["value"] for fact in facts if fact["name"] == name}
+
+
+def _set_up(launch: Launch) -> tuple[int, int]:
+    """How many processes have begun before the first step, and how many share a model.
+
+    Of several attempts those of the last one. All of one have begun before its configuration is
+    printed, or its error; a second engine's stands behind that of the first.
+    """
+    first = launch.rows.first_line
+    ends = [f["line"] for f in launch.stated if f["name"] == "data_parallel" and f["line"]]
+    ends += [event["line"] for event in launch.events.of_kinds(FAILED)]
+    begun, models, last = 0, 0, 0
+    for event in launch.events.of_kinds(["setup"]):
+        if first is not None and event["line"] > first:
+            break
+        said = json.loads(event["extra"] or "{}")
+        models = int(said.get(MODEL_PARALLEL, models))
+        if PROCESS in said:
+            again = any(last < end < event["line"] for end in ends)
+            begun, last = (0 if again else begun) + 1, event["line"]
+    return begun, models
+
+
+def _gpus_from_rates(rows: Rows) -> list[Fact]:
+    """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
+    counts = set[int]()
+    for frame in rows.frames(*_RATES) if rows.has(*_RATES) else ():
+        samples, tokens, tgs = (frame[name].cast(pl.Float64).to_numpy() for name in _RATES)
+        printed = (samples != 0) & (tokens != 0) & (tgs != 0)  # what is null is nan
+        with np.errstate(all="ignore"):
+            ratios = samples[printed] * tokens[printed] / tgs[printed]
+        counts.update(map(int, np.unique(np.rint(ratios[np.isfinite(ratios)]))))
+    if len(counts) != 1 or 0 in counts:
+        return []
+    why = "inferred: samples/s x tokens per sample / tgs, the same on every line"
+    return [{"name": "gpus", "value": str(counts.pop()), "origin": why, "line": None}]
+
+
+def _length_of_all(rows: Rows) -> list[Fact]:
+    """The length of samples where every line prints the same, and not by chance."""
+    if len(rows) < TELLING or not rows.has("sequence_length"):
+        return []
+    lengths = set[Any]()
+    for frame in rows.frames("sequence_length"):
+        printed = frame["sequence_length"]
+        lengths |= {printed.min(), printed.max()} if len(printed) else set()
+        if printed.null_count() or len(lengths) > 1:
+            return []
+    (length,) = lengths
+    why = "inferred: every line prints this length"
+    return [{"name": "seq_len", "value": str(length), "origin": why, "line": None}]
+
+
+def _length_of_counts(launch: Launch) -> list[Fact]:
+    """The length of samples where it is what tokens grow by for each sample, from line to line.
+
+    Of a log that states none, as a part of one.
+    """
+    names = ("consumed_tokens", "consumed_samples")
+    if launch.last_said("seq_len") is not None or not launch.rows.has(*names):
+        return []
+    lengths, lines = set[float](), 0
+    for frame in launch.rows.frames(*names):
+        grown = frame.select(names).drop_nulls().select(pl.all().diff()).drop_nulls()
+        grown = grown.filter(pl.all_horizontal(pl.all() > 0))
+        lengths |= {*(grown["consumed_tokens"] / grown["consumed_samples"]).unique()}
+        lines += grown.height
+    if lines < TELLING - 1 or len(lengths) > 1 or not (length := lengths.pop()).is_integer():
+        return []
+    why = "inferred: the tokens that each sample adds to those consumed"
+    return [{"name": "seq_len", "value": f"{length:.0f}", "origin": why, "line": None}]
+
+
+def check(name: str, text: str, where: str) -> None:
+    """Raises FactError on a name that is not in FACT_NAMES or a value that it can't have."""
+    _check(name, _known(name, where), text, where)
+
+
+def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
+    known = _known(name, where)
+    if known.kind == "json" and not text.startswith("{"):
+        text = _json_file(folder / text, where)
+    _check(name, known, text, where)
+    value = storable(_canonical(known, text))
+    return {"name": name, "value": value, "origin": storable(origin), "line": None}
+
+
+def _known(name: str, where: str) -> FactName:
+    known = FACT_NAMES.get(name)
+    if known is None:
+        near = get_close_matches(name, FACT_NAMES, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise FactError(f"{where}: no fact is called {name!r}.{hint}")
+    return known
+
+
+def _canonical(known: FactName, text: str) -> str:
+    """Numbers as all readers of the store understand them: Python takes `8_192` and `1e3` too."""
+    if known.kind == "int":
+        return str(int(float(text)))
+    plain = text.isascii() and "_" not in text
+    return text if known.kind != "float" or plain else repr(float(text))
+
+
+def _check(name: str, known: FactName, text: str, where: str) -> None:
+    unit = f" [{known.unit}]" if known.unit else ""
+    least = "0 or more" if name in MAY_BE_ZERO else "more than 0"
+    try:
+        value = float(text) if known.kind in ("int", "float") else None
+    except ValueError as error:
+        raise FactError(f"{where}: {name}={text!r} is not a number{unit}.") from error
+    if value is not None and not (0 < value < math.inf or (value == 0 and name in MAY_BE_ZERO)):
+        raise FactError(f"{where}: {name}={text} is impossible{unit}: it is {least}.")
+    if known.kind == "int" and value is not None and value != int(value):
+        raise FactError(f"{where}: {name}={text} is not a whole number{unit}.")
+    if known.kind == "bool" and text.lower() not in ("true", "false"):
+        raise FactError(f"{where}: {name}={text!r}: write true or false.")
+    if not text:
+        raise FactError(f"{where}: {name} has no value. Leave it out.")
+    if known.kind == "json":
+        _object(text, f"{where}: {name}")
+    if known.choices and text not in known.choices:
+        raise FactError(f"{where}: {name}={text!r}: one of {', '.join(known.choices)}.")
+
+
+def _toml_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return json.dumps(value, default=str) if isinstance(value, dict) else str(value)
+
+
+def model_config(path: Path) -> dict[str, Any]:
+    """The object of a Hugging Face config.json. Raises FactError."""
+    return _json_values(path, "MODEL")
+
+
+def _json_file(path: Path, where: str) -> str:
+    """A configuration that is named beside a log: no other file is brought into the store."""
+    values = _json_values(path, where)
+    if "model_type" not in values:
+        raise FactError(f"{where}: {path} is no model's config.json: it has no model_type.")
+    return json.dumps(values)
+
+
+def _json_values(path: Path, where: str) -> dict[str, Any]:
+    if not path.is_file():
+        why = "is no file" if path.exists() else "is not there"
+        raise FactError(f"{where}: {path} {why}.")
+    try:
+        if path.stat().st_size > LARGEST_COMPANION_BYTES:
+            raise FactError(f"{where}: {path} is too large for a model's config.json.")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise FactError(f"{where}: {path} is no readable JSON: {error}.") from error
+    return _object(text, f"{where}: {path}")
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FactError(f"{where} is no readable JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise FactError(f"{where} holds no JSON object.")
+    return values
+
+
+def _model_config(path: Path) -> dict[str, str]:
+    """A Hugging Face config.json, or the job config that Torchtitan saves under such a name."""
+    values = _json_object(path)
+    if "model_type" in values:
+        return {"model_config": json.dumps(values)}
+    return _torchtitan_config(values)
+
+
+def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """The job config of Torchtitan; nothing of another's.
+
+    A local batch is a data-parallel rank's and of one micro-step: where the degrees that share it
+    or the number of micro-steps are not known, it says nothing of a GPU's tokens.
+    """
+    if not all(isinstance(config.get(section), dict) for section in ("training", "optimizer")):
+        return {}
+    facts = job_config(config)
+    if "global_batch_size" in facts or not facts.keys() >= {*SHARING}:
+        facts.pop("micro_batch_size", None)
+    return facts
+
+
+def _job_toml(path: Path) -> dict[str, str]:
+    """The TOML file that a Torchtitan job was given, until 2026-02."""
+    try:
+        return _torchtitan_config(loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return {}
+
+
+def _deepspeed_config(path: Path) -> dict[str, str]:
+    """ds_config.json: batch sizes, precision and ZeRO stage, where they are not "auto"."""
+    values = _json_object(path)
+    names = {
+        "train_batch_size": "global_batch_size",
+        "train_micro_batch_size_per_gpu": "micro_batch_size",
+        "gradient_accumulation_steps": "gradient_accumulation",
+    }
+    facts = {fact: str(values[key]) for key, fact in names.items() if _is_int(values.get(key))}
+    for key, precision in (("bf16", "bf16"), ("fp16", "fp16")):
+        section = values.get(key)
+        if isinstance(section, dict) and section.get("enabled") is True:
+            facts["precision"] = precision
+    zero = values.get("zero_optimization")
+    if isinstance(zero, dict) and _is_int(zero.get("stage")):
+        facts["zero_stage"] = str(zero["stage"])
+    for section in (zero, values.get("tensor_parallel"), values):
+        facts |= _sharing(section) if isinstance(section, dict) else {}
+    return facts
+
+
+def _sharing(section: Mapping[str, Any]) -> dict[str, str]:
+    """How many ranks share the tokens of a micro-batch; 0 is none."""
+    return {
+        fact: str(section[name])
+        for name, fact in RANKS_OF_ONE_BATCH.items()
+        if _is_int(section.get(name)) and section[name] > 0
+    }
+
+
+class _WithoutAliases(yaml.SafeLoader):
+    """Refuses aliases, which W&B does not write: a few of them make a file of gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Raises YAMLError on an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)
+
+
+def _wandb_config(path: Path) -> dict[str, str]:
+    """Weights & Biases' config.yaml: `key: {value: …}`; only names that are facts are taken.
+
+    Under Torchtitan it holds the whole job config.
+    """
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _WithoutAliases)  # noqa: S506 - safe
+        if not isinstance(values, dict):
+            return {}
+        pairs = {k: v["value"] for k, v in values.items() if isinstance(v, dict) and "value" in v}
+        named = {k: _toml_text(v) for k, v in pairs.items() if k in ("seq_len", "micro_batch_size")}
+        return _torchtitan_config(pairs) | named
+    except (OSError, ValueError, TypeError, yaml.YAMLError, RecursionError):
+        return {}  # or a value that Python has no text or no key of
+
+
+def _mmengine_config(path: Path) -> dict[str, str]:
+    """The config that XTuner dumps for each launch, as it stands in the launch's own text log."""
+    try:
+        return config_facts(path.read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):
+        return {}
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+_COMPANIONS: Final = {
+    "config.json": _model_config,
+    "ds_config.json": _deepspeed_config,
+    "config.yaml": _wandb_config,
+    "wandb/run-*/files/config.yaml": _wandb_config,
+    "job.toml": _job_toml,
+    "vis_data/config.py": _mmengine_config,
+}
+_NAMED_FOR: Final[Mapping[str, tuple[Callable[[str], object], str]]] = {
+    "config.json": (json.loads, "JSON"),
+    "ds_config.json": (json.loads, "JSON"),
+    "job.toml": (loads, "TOML"),
+}
+_VIS_DATA: Final = {"config.py": _mmengine_config}
+"""Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""
+
+_IN_FILES: Final = frozenset(name for name, known in FACT_NAMES.items() if known.kind == "json")
+"""Facts whose value may be the path of a JSON file."""
+
+
+def _companions_in(folder: Path) -> Mapping[str, Callable[[Path], dict[str, str]]]:
+    return _COMPANIONS | _VIS_DATA if folder.name == "vis_data" else _COMPANIONS

@@ -1,0 +1,329 @@
+"""fairmfu.toml: what a nightly run reads, where it writes, and facts of logs by their paths.
+
+docs/fairmfu.toml shows every key. Paths in the file are relative to its folder. All that is wrong
+with it is said at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields
+from fnmatch import translate
+from functools import lru_cache
+from glob import escape, has_magic
+from pathlib import Path
+from typing import Any, Final
+
+from ..core.errors import ConfigError, FactError, UnreadableSourceError
+from ..core.paths import MARK, place
+from ..core.toml_reader import Table, meant, nearest, read, refuse
+from . import facts as given
+from .facts import Fact
+
+NAME: Final = "fairmfu.toml"
+VARIABLE: Final = "FAIRMFU_CONFIG"
+"""Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
+
+ENGINES: Final = ("local", "ray")
+"""Who may read logs."""
+
+_PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Which runs make a series, and which changes of it count.
+
+    by: columns of `metrics` that are equal within a series; none for the usual ones. threshold: a
+    fraction; smaller changes are listed and do not count.
+    """
+
+    by: tuple[str, ...] = ()
+    threshold: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsByPath:
+    """Facts of all logs whose path one of the patterns fits; `place` names the table."""
+
+    patterns: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    place: str = ""
+
+    def fits(self, path: str) -> bool:
+        """Whether a pattern fits the absolute path, or its end from some folder on."""
+        return _regex(self.patterns).match(path) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What fairmfu.toml says, with the defaults of what it does not say.
+
+    sources: files, folders and patterns, here or at object stores
+    accelerators: a file of devices
+    price: of a GPU-hour, as it was written
+    redact: the reports are for others
+    keep: how many dated reports stay; all without it
+    wait: how long to wait for another writer of the store [s]
+    engine: who reads logs, of ENGINES; ray_address: of the Ray cluster
+    processes: how many read logs; as many as usual without it
+    baselines: names or ids of runs
+    """
+
+    path: Path | None = None
+    store: Path = Path("fairmfu-store")
+    sources: tuple[Path, ...] = ()
+    out: Path = Path("nightly")
+    title: str = "Nightly"
+    accelerators: Path | None = None
+    price: str | None = None
+    redact: bool = False
+    keep: int | None = None
+    wait: float = 600.0
+    engine: str = "local"
+    ray_address: str | None = None
+    processes: int | None = None
+    series: Series = Series()
+    facts: tuple[FactsByPath, ...] = ()
+    baselines: tuple[str, ...] = ()
+
+    def facts_of(self, path: str) -> tuple[Fact, ...]:
+        """Facts of the log of that absolute path; of several tables that fit, the later holds."""
+        named = {fact["name"]: fact for t in self.facts if t.fits(path) for fact in t.facts}
+        return tuple(named.values())
+
+    def unmatched(self, paths: Iterable[Path]) -> list[str]:
+        """A sentence for each table of facts that fits none of these logs."""
+        whole = [str(path.absolute()) for path in paths] if self.facts else []
+        return [
+            f"{self.path}: {table.place}paths: no source fits {' or '.join(table.patterns)}."
+            for table in self.facts
+            if not any(map(table.fits, whole))
+        ]
+
+
+def find() -> Path | None:
+    """$FAIRMFU_CONFIG, or ./fairmfu.toml where it is there. Raises ConfigError."""
+    said = os.environ.get(VARIABLE)
+    if said:
+        if not Path(said).is_file():
+            raise ConfigError(f"{VARIABLE}={said}: no such file. Make it, or unset the variable.")
+        return Path(said)
+    return Path(NAME) if said is None and Path(NAME).is_file() else None
+
+
+def load(
+    path: Path, columns: Collection[str] = (), priced: Callable[[str], object] = str
+) -> Config:
+    """The configuration of a file. Raises ConfigError with all that is wrong.
+
+    columns: what `series.by` may name; anything, where there are none. priced: raises ValueError
+    on a text that is no price.
+    """
+    problems: list[str] = []
+    top = _Top(read(path, ConfigError), "", problems)
+    top.only(field.name for field in fields(Config) if field.name != "path")
+    folder = path.absolute().parent
+    default = Config()
+    config = Config(
+        path=path,
+        store=_store(top, folder, default.store),
+        sources=tuple(_source(top, text, folder) for text in _texts(top, "sources")),
+        out=_path(top, "out", folder, default.out),
+        title=top.take("title", str, default.title),
+        accelerators=_devices(top, folder),
+        price=_price(top, priced),
+        redact=top.take("redact", bool, default.redact),
+        keep=_positive(top, "keep", "reports, for example 400"),
+        wait=_wait(top, default.wait),
+        engine=_engine(top, default.engine),
+        ray_address=top.take("ray_address", str, "") or None,
+        processes=_positive(top, "processes", "processes, for example 4"),
+        series=_series(top.table("series"), columns),
+        facts=tuple(_facts(table, path, folder) for table in top.tables("facts")),
+        baselines=tuple(_baseline(table) for table in top.tables("baselines")),
+    )
+    if config.store == config.out:
+        top.say("out", "is the store's folder. Give the reports another.")
+    refuse(path, problems, ConfigError)
+    return config
+
+
+class _Top(Table):
+    """The whole file; names where a key of [series] goes."""
+
+    def strange(self, key: str, allowed: Sequence[str]) -> str:
+        keys = [field.name for field in fields(Series)]
+        if self.place or nearest(key, allowed) or not (near := nearest(key, keys)):
+            return super().strange(key, allowed)
+        return f"is no key here. {'' if key in keys else f'{near} '}It goes under [series]."
+
+
+@lru_cache(maxsize=256)
+def _regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    ends = (f"*/{pattern}" for pattern in patterns if pattern[:1] not in ("*", "/"))
+    whole = (*patterns, *ends)
+    return re.compile("|".join(map(translate, whole)))
+
+
+def _path(table: Table, key: str, folder: Path, default: Path) -> Path:
+    text = table.take(key, str, str(default))
+    if not text:
+        table.say(key, "is empty. Write a folder, or leave it out.")
+    return folder / _of_home(table, key, text)
+
+
+def _store(table: Table, folder: Path, default: Path) -> Path:
+    """A folder, or an address of an object store."""
+    said = table.values.get("store")
+    if isinstance(said, str) and MARK in said:
+        return _address(table, "store", said)
+    return _path(table, "store", folder, default)
+
+
+def _of_home(table: Table, key: str, text: str) -> Path:
+    """A path whose `~` stands for a home folder; says what can be no path."""
+    wrong = "no path can hold a NUL character." if "\0" in text else ""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        path, wrong = Path(text), str(error)
+    if wrong:
+        table.say(key, f"is {text!r}: {wrong}")
+    return path
+
+
+def _source(table: Table, text: str, folder: Path) -> Path:
+    """A file, a folder or a pattern, which the folder's own name is no part of; or an address."""
+    if MARK in text:
+        return _address(table, "sources", text)
+    path = _of_home(table, "sources", text)
+    return Path(escape(str(folder)) if has_magic(text) else folder) / path
+
+
+def _address(table: Table, key: str, text: str) -> Path:
+    try:
+        return place(text)
+    except UnreadableSourceError as error:
+        table.say(key, f"holds {error}")
+    return Path(text)
+
+
+def _devices(table: Table, folder: Path) -> Path | None:
+    if "accelerators" not in table.values:
+        return None
+    path = _path(table, "accelerators", folder, Path())
+    try:
+        there = path.is_file()
+    except OSError as error:  # a name that is too long
+        table.say("accelerators", f"{path}: {error.strerror}.")
+    else:
+        if not there:
+            table.say("accelerators", f"{path}: no such file.")
+    return path
+
+
+def _texts(table: Table, key: str) -> tuple[str, ...]:
+    """A list of texts, none of them empty."""
+    said = table.take(key, list, [])
+    wrong = [one for one in said if not isinstance(one, str) or not one]
+    if wrong:
+        table.say(key, f"holds {wrong[0]!r}: write texts in quotes.")
+    return tuple(one for one in said if one not in wrong)
+
+
+def _price(table: Table, priced: Callable[[str], object]) -> str | None:
+    said = table.values.get("price")
+    if said is None:
+        return None
+    if isinstance(said, bool) or not isinstance(said, str | int | float):
+        table.say("price", f'is {said!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".')
+        return None
+    try:
+        priced(str(said))
+    except ValueError as error:
+        table.say("price", f"{error}.")
+    return str(said)
+
+
+def _positive(table: Table, key: str, form: str) -> int | None:
+    said = table.values.get(key)
+    if said is None or (isinstance(said, int) and not isinstance(said, bool) and said > 0):
+        return said
+    table.say(key, f"is {said!r}: write a whole number of {form}.")
+    return None
+
+
+def _wait(table: Table, default: float) -> float:
+    said = table.values.get("wait", default)
+    if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
+        return float(said)
+    table.say("wait", f"is {said!r}: write seconds, for example 600.")
+    return default
+
+
+def _engine(table: Table, default: str) -> str:
+    said = table.take("engine", str, default)
+    if said not in ENGINES:
+        table.say("engine", f'is {said!r}: write "local" or "ray".')
+    return said
+
+
+def _series(table: Table, columns: Collection[str]) -> Series:
+    table.only(field.name for field in fields(Series))
+    by = _texts(table, "by")
+    if table.values.get("by") == []:
+        table.say("by", "is empty. Name columns, or leave it out for the usual ones.")
+    for name in by:
+        if columns and name not in columns:
+            table.say("by", f"no column of metrics is called {name!r}. {meant(name, columns)}")
+    return Series(by=by, threshold=_threshold(table))
+
+
+def share(said: object) -> float | None:
+    """A fraction below 1, as 0.03, "0.03" or "3 %"; None of anything else."""
+    percent = _PERCENT.fullmatch(said.strip()) if isinstance(said, str) else None
+    try:
+        value = float(percent[1]) / 100 if percent else float(str(said))
+    except ValueError:
+        return None
+    return value if 0 <= value < 1 else None
+
+
+def _threshold(table: Table) -> float:
+    said = table.values.get("threshold", 0.0)
+    value = share(said)
+    if value is None:
+        table.say("threshold", f'is {said!r}: write a fraction below 1, 0.03, or "3 %".')
+    return value or 0.0
+
+
+def _facts(table: Table, path: Path, folder: Path) -> FactsByPath:
+    """One table of [[facts]]: a pattern or several, and facts by name."""
+    said = table.values.get("paths")
+    patterns = (said,) if isinstance(said, str) else _texts(table, "paths")
+    if not any(patterns):
+        table.say("paths", 'is missing: write a pattern of paths, "*/h100/*.log".')
+    facts: list[Fact] = []
+    named = {name: value for name, value in table.values.items() if name != "paths"}
+    if not named:
+        table.problems.append(f"{table.place}holds no fact: add one, for example gpus = 8.")
+    for name, value in named.items():
+        facts += _fact(table, name, value, f"sidecar:{path.name}", folder)
+    return FactsByPath(patterns=patterns, facts=tuple(facts), place=table.place)
+
+
+def _fact(table: Table, name: str, value: Any, origin: str, folder: Path) -> list[Fact]:  # noqa: ANN401
+    try:
+        return given.from_values({name: value}, origin, folder, "")
+    except FactError as error:
+        table.problems.append(table.place + str(error).removeprefix(": "))
+    return []
+
+
+def _baseline(table: Table) -> str:
+    table.only(["run"])
+    table.need("run")
+    return table.take("run", str, "")

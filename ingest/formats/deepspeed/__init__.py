@@ -1,0 +1,1 @@
+"""Logs that DeepSpeed prints itself: its engine, its monitors, DeepSpeed-Chat."""

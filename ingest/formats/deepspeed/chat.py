@@ -1,0 +1,307 @@
+"""DeepSpeed-Chat: what its scripts print beside the engine (steps 1 and 2; step 3, RLHF).
+
+Steps 1 and 2 print a line a micro-step, without its number: they are counted. `Latency` is its
+wall time without data loading; `Samples/sec` counts one device, and `TFLOPs` divides the work of
+one device by the world size. Every sample is padded to --max_seq_len, so tokens are not known.
+Step 3 prints a line an iteration: generation and training of two models, of which the formula for
+one says nothing; its batch is global (2 where unsupervised data is used).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from ..spec import (
+    PREFERENCE,
+    REINFORCEMENT,
+    SCRIPT,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    known,
+    objective_line,
+)
+
+CHAT: Final = "deepspeedai/DeepSpeedExamples/applications/DeepSpeed-Chat"
+PERF: Final = f"{CHAT}/dschat/utils/perf.py@45b4b71"
+STEP1: Final = f"{CHAT}/training/step1_supervised_finetuning/main.py@45b4b71"
+STEP2: Final = f"{CHAT}/training/step2_reward_model_finetuning/main.py@45b4b71"
+DPO: Final = f"{CHAT}/training/step2_dpo_finetuning/main.py@45b4b71"
+STEP3: Final = f"{CHAT}/training/step3_rlhf_finetuning/main.py@45b4b71"
+HYBRID: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/hybrid_engine.py@edaa722"
+NUMBER: Final = r"-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
+
+OPTIONS: Final = {
+    "max_seq_len": "seq_len",
+    "per_device_train_batch_size": "micro_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation",
+    "zero_stage": "zero_stage",
+    "lora_dim": "lora_rank",
+}
+
+
+def _options(groups: Mapping[str, str]) -> dict[str, str]:
+    """What the command line of steps 1 and 2 says; without its flag, nothing is recomputed."""
+    found = {
+        fact: re.search(rf"--{option}[ =](\d+)", groups["command"])
+        for option, fact in OPTIONS.items()
+    }
+    facts = {fact: match[1] for fact, match in found.items() if match}
+    if facts.get("lora_rank") == "0":  # no adapters
+        facts.pop("lora_rank")
+    checkpointing = re.search(r"--gradient_checkpointing\b", groups["command"])
+    return facts | {"recompute": "full" if checkpointing else "none"}
+
+
+_known: Final = partial(known, composed=True)
+
+
+DEEPSPEED_CHAT: Final = LogFormat(
+    name="deepspeed-chat",
+    framework="deepspeed",
+    versions="DeepSpeed-Chat 2023-2026, steps 1 to 3",
+    signature=r"Model Parameters: [^,:]+, Latency: |End-to-End => Latency: |[Ee]poch: \d+ ?\| ?[Ss]tep: "
+    r"\d+ ?\| ?(?:PPO|ppo)|Epoch: \d+, Step: \d+, Rank: \d+, loss = |[Aa]verage reward score: "
+    r"|Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches|Actor Model Parameters => "
+    r"|\*{5} Evaluating rewards?, Epoch \d",
+    looks_like_step=r"Model Parameters: [^,:]+, Latency: |End-to-End => Latency: "
+    r"|[Ee]poch: \d+ ?\| ?[Ss]tep: |Epoch: \d+, Step: \d+, Rank: |[Aa]verage reward score: ",
+    launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
+    r"|\*\*\*\*\* Running training \*\*\*\*\*",
+    evidence=("elapsed",),
+    precedence=SCRIPT,
+    step_unit="micro_step",
+    elapsed_covers="step",
+    elapsed_excludes_data=True,
+    implies={"packed": ("false", "DeepSpeed-Chat pads every sample to --max_seq_len")},
+    steps=(
+        StepLine(
+            anchor="Model Parameters: ",
+            regex=r"Model Parameters: (?P<parameters>[^,:]+), Latency: (?P<elapsed>[\d.]+)s, "
+            rf"TFLOPs: (?P<tflops>{NUMBER}), Samples/sec: (?P<device_samples_per_second>{NUMBER}), "
+            r"Time/seq (?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
+            r"Sequence Length: (?P<length>\d+)",
+            columns={"elapsed": "elapsed_s", "tflops": "logged_tflops"},
+            facts={"batch": "micro_batch_size", "length": "seq_len"},
+            numbered=True,
+            every_step=True,
+            example="Model Parameters: 1.316 B, Latency: 0.54s, TFLOPs: 2.31, Samples/sec: 14.81, "
+            "Time/seq 0.07s, Batch Size: 8, Sequence Length: 512",
+            printed_by=f"{PERF} print_throughput",
+            composed=True,
+        ),
+        StepLine(
+            anchor="End-to-End => ",
+            regex=rf"End-to-End => Latency: (?P<elapsed>[\d.]+)s, TFLOPs: (?P<tflops>{NUMBER}), "
+            rf"Samples/sec: (?P<samples_per_second>{NUMBER}), Time/seq "
+            r"(?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
+            r"Total Seq\. Length: (?P<length>\d+)",
+            columns={"elapsed": "elapsed_s", "tflops": "logged_tflops"},
+            tells={"elapsed": REINFORCEMENT},
+            numbered=True,
+            every_step=True,
+            example="End-to-End => Latency: 3.15s, TFLOPs: 4.12, Samples/sec: 2.54, Time/seq 0.39s, "
+            "Batch Size: 8, Total Seq. Length: 512",
+            printed_by=f"{PERF} print_throughput_step3",
+            composed=True,
+        ),
+        StepLine(
+            anchor=", loss = ",
+            regex=r"Epoch: (?P<epoch>\d+), Step: (?P<step_of_epoch>\d+), Rank: (?P<rank>\d{1,9}), "
+            rf"loss = (?P<loss>{NUMBER})",
+            columns={"epoch": "epoch", "rank": "rank", "loss": "loss"},
+            numbered=True,
+            every_step=True,
+            example="Epoch: 0, Step: 3, Rank: 0, loss = 2.140625",
+            printed_by=STEP1,
+            composed=True,
+        ),
+        StepLine(
+            anchor="nsuper",
+            regex=r"[Ee]poch: (?P<epoch>\d+) ?\| ?[Ss]tep: (?P<step_of_epoch>\d+) ?\| ?(?:PPO Epoch"
+            rf"|ppo_ep): (?P<ppo_epoch>\d+) ?\| ?(?:Actor L|act_l)oss: (?P<actor_loss>{NUMBER}) ?\| ?"
+            rf"(?:Critic L|cri_l)oss: (?P<critic_loss>{NUMBER}) ?\| ?(?:Unsupervised L|unsuper_l)oss:"
+            rf" (?P<unsupervised_loss>{NUMBER})",
+            columns={"epoch": "epoch"},
+            tells={"actor_loss": REINFORCEMENT},
+            numbered=True,
+            every_step=True,
+            example="Epoch: 0 | Step: 7 | PPO Epoch: 1 | Actor Loss: 0.0129 | Critic Loss: 0.0314 | "
+            "Unsupervised Loss: 0.0",
+            printed_by=STEP3,
+            composed=True,
+        ),
+        StepLine(
+            anchor="verage reward score: ",
+            regex=rf"[Aa]verage reward score: (?P<reward>{NUMBER})",
+            columns={},
+            numbered=True,
+            every_step=True,
+            example="Average reward score: 0.0221 | EMA reward score: -0.1088",
+            printed_by=STEP3,
+            composed=True,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor="Generation => ",
+            regex=r"(?P<phase>Generation) => Latency: (?P<seconds>[\d.]+)s, Per-token Latency "
+            rf"(?P<ms_per_token>[\d.]+) ms, TFLOPs: (?P<tflops>{NUMBER}), BW: "
+            rf"(?P<gigabytes_per_second>{NUMBER}) GB/sec, Answer Seq\. Length: (?P<length>\d+)",
+            kind="timers",
+            example="Generation => Latency: 1.88s, Per-token Latency 7.34 ms, TFLOPs: 0.91, BW: "
+            "105.70 GB/sec, Answer Seq. Length: 256",
+            printed_by=f"{PERF} print_throughput_step3",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Training   => ",
+            regex=rf"(?P<phase>Training) +=> Latency: (?P<seconds>[\d.]+)s, TFLOPs: "
+            rf"(?P<tflops>{NUMBER})",
+            kind="timers",
+            example="Training   => Latency: 1.27s, TFLOPs: 9.03",
+            printed_by=f"{PERF} print_throughput_step3",
+            composed=True,
+        ),
+        EventLine(
+            anchor="|E2E latency=",
+            regex=r"\|E2E latency=(?P<seconds>[\d.]+)s +\|Gather latency=(?P<gather_s>[\d.]+)s[^|]*"
+            r"\|Generate time=(?P<generate_s>[\d.]+)s[^|]*\|Training time=(?P<training_s>[\d.]+)s[^|]*"
+            r"\|Others=(?P<others_s>-?[\d.]+)(?:[^|]*\|CurSamplesPerSec=(?P<samples_per_second>[\d.]+)"
+            r" *\|AvgSamplesPerSec=(?P<mean_samples_per_second>[\d.]+))?",
+            kind="timers",
+            example="|E2E latency=5.20s |Gather latency=0.00s (0.00%) |Generate time=2.01s (38.65%) "
+            "|Training time=2.90s (55.77%) |Others=0.29 (5.58%)|CurSamplesPerSec=12.31 "
+            "|AvgSamplesPerSec=11.87",
+            printed_by=f"{HYBRID} DeepSpeedHybridEngine.eval",
+            composed=True,
+        ),
+        EventLine(
+            anchor="***** Evaluating ",
+            regex=r"\*{5} Evaluating \w+, Epoch (?P<epoch>\d+)/\d+ \*{5}",
+            kind="evaluation",
+            with_facts=True,
+            example="***** Evaluating perplexity, Epoch 1/4 *****",
+            printed_by=STEP1,
+            composed=True,
+        ),
+        EventLine(
+            anchor="ppl: ",
+            regex=rf"^(?:\S+: ?)?ppl: (?P<perplexity>{NUMBER})(?:, loss: (?P<loss>{NUMBER}))?",
+            kind="evaluation",
+            example="ppl: 2.1171875, loss: 0.7501",
+            printed_by=STEP1,
+            composed=True,
+        ),
+        EventLine(
+            anchor="chosen",
+            regex=rf"chosen_last_scores \(higher is better\) : (?P<chosen>{NUMBER})"
+            rf"(?:, rejected_last_scores \(lower is better\) : (?P<rejected>{NUMBER}))?"
+            rf", acc \(higher is better\) : (?P<accuracy>{NUMBER})",
+            kind="evaluation",
+            example="chosen_last_scores (higher is better) : 2.91, acc (higher is better) : 0.52",
+            printed_by=STEP2,
+            composed=True,
+        ),
+        EventLine(
+            anchor="chosen: ",
+            regex=rf"chosen: (?P<chosen>{NUMBER}), rejected: (?P<rejected>{NUMBER}), "
+            rf"loss: (?P<loss>{NUMBER})",
+            kind="evaluation",
+            example="chosen: -27.5, rejected: -29.75, loss: 0.6312",
+            printed_by=DPO,
+            composed=True,
+        ),
+        EventLine(
+            anchor="saving ",
+            regex=r"saving (?:the final )?model \.\.\.",
+            kind="checkpoint",
+            example="saving the final model ...",
+            printed_by=STEP1,
+            composed=True,
+        ),
+    ),
+    facts=(
+        objective_line(
+            PREFERENCE,
+            "***** Evaluating reward",
+            "***** Evaluating reward, Epoch 0/1 *****",
+            STEP2,
+            regex=r"\*{5} Evaluating rewards?, Epoch \d+/\d+ \*{5}",
+        ),
+        FactLine(
+            anchor="***** Evaluating ",
+            regex=r"\*{5} Evaluating \w+, Epoch \d+/\d+ \*{5}",
+            constants={"packed": "false"},
+            inferred="DeepSpeed-Chat pads each sample to max_seq_len; one of steps 2 is a pair",
+            example="***** Evaluating reward, Epoch 0/1 *****",
+            printed_by=STEP2,
+            composed=True,
+        ),
+        FactLine(
+            anchor="--max_seq_len",
+            regex=r"\bcmd = (?P<command>.*\bmain\.py .*--max_seq_len.*)",
+            read=_options,
+            constants={"packed": "false"},
+            example="[2026-11-20 15:01:09,500] [INFO] [runner.py:618:main] cmd = python3 -u -m "
+            "deepspeed.launcher.launch --master_port=29500 main.py --per_device_train_batch_size 8 "
+            "--max_seq_len 512 --gradient_accumulation_steps 2 --zero_stage 2 "
+            "--gradient_checkpointing --deepspeed",
+            printed_by="deepspeedai/DeepSpeed/deepspeed/launcher/runner.py@edaa722",
+            composed=True,
+        ),
+        _known(
+            "cmd = deepspeed ",
+            r"^cmd = deepspeed ",
+            "cmd = deepspeed main.py --data_split 2,4,4 --max_answer_seq_len 256 --deepspeed",
+            STEP3,
+        ),
+        _known(
+            "Running training",
+            r"\*{5} Running training \*{5}",
+            "***** Running training *****",
+            STEP1,
+        ),
+        objective_line(
+            REINFORCEMENT,
+            "Total Generation Batches ",
+            "Beginning of Epoch 1/1, Total Generation Batches 478",
+            STEP3,
+            regex=r"Beginning of Epoch \d+/\d+, Total Generation Batches \d+",
+        ),
+        _known(
+            "Beginning of Epoch ",
+            r"Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches \d+",
+            "Beginning of Epoch 1/4, Total Micro Batches 312",
+            STEP1,
+        ),
+        _known(
+            " with loss ",
+            r"Epoch \d+/\d+ with loss ",
+            "Epoch 1/1 with loss 0.6034",
+            STEP2,
+        ),
+        objective_line(
+            REINFORCEMENT,
+            "Actor Model Parameters => ",
+            "Actor Model Parameters => 1.429 B, Critic Model Parameters => 0.331 B",
+            PERF,
+        ),
+        _known(
+            "Setting model_config.",
+            r"Setting model_config\.\w+ to ",
+            "Setting model_config.dropout to 0.0",
+            f"{CHAT}/dschat/utils/model/model_utils.py@45b4b71 configure_dropout",
+        ),
+        _known(
+            "----------",
+            r"^(?:\S+: ?)?-{50,}\s*$",
+            "-" * 85,
+            STEP3,
+        ),
+    ),
+)

@@ -1,0 +1,342 @@
+"""What DeepSpeed's monitors leave: TensorBoard event files and CSV files, and autotuning's results.
+
+Their x axis is samples since the start of training, over all ranks, not steps; the engine writes
+every optimizer step. So two neighbours tell the batch size, and the batch size the step. Up to
+0.18.2 the base engine writes the loss before it counts the step's samples (the first at 0), the
+learning rate behind: the loss is put to the step that it is of. A CSV file of the loss that begins
+at a resume does not tell, and is taken as it is.
+
+An event file's times of forward, backward and step make up a step without its data loading; its
+stamps hold all. CSV files have no stamps and one file for each tag, so no rate comes of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from ..spec import ENGINE, JSON, MS, EventLine, FactLine, LogFormat, StepLine, Target
+
+ENGINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@v0.16.9"
+PIPELINE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/pipe/engine.py@v0.16.9"
+CSV_MONITOR: Final = "deepspeedai/DeepSpeed/deepspeed/monitor/csv_monitor.py@f33ad0a"
+
+TAGS: Final = "Train/Samples/"
+TIMES: Final = ("forward", "backward", "backward_inner", "backward_allreduce", "step")
+OF_A_STEP: Final = frozenset(
+    {"train_loss", "lr", "loss_scale", *(f"elapsed_time_ms_{part}" for part in TIMES)}
+)
+WHOLE: Final = tuple(f"elapsed_time_ms_{part}" for part in ("forward", "backward", "step"))
+"""The parts that make up a step; the other two are parts of backward."""
+
+LONGER_THAN_STAMPS: Final = 2.0
+"""Times that sum to more than this many times the time between stamps are not in milliseconds:
+0.6.2 to 0.7.1 write them 1000 times too large."""
+
+COLUMNS: Final[Mapping[str, Target]] = {
+    "step": "step",
+    "batch": "samples",
+    "samples": "consumed_samples",
+    "train_loss": "loss",
+    "lr": "learning_rate",
+    "loss_scale": "loss_scale",
+}
+
+
+# -- samples to steps --------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is printed of one optimizer step: `samples` is the x axis, `said` the values as text."""
+
+    number: int
+    lines: int
+    samples: int
+    said: dict[str, Any]
+
+
+class _Steps:
+    """Puts rows to their steps; one for each file."""
+
+    def __init__(self) -> None:
+        self.step_at: dict[int, int] = {}  # samples behind a step: the step, of all launches so far
+        self.counts_behind = True  # samples are those behind the step, not before it
+
+    def put(self, rows: Sequence[_Row]) -> None:
+        """Adds batch, samples and step, as far as they are known, to what rows of a launch say."""
+        self.counts_behind &= not any(row.samples == 0 for row in rows)
+        for part in _rising(rows):
+            self._put(part)
+
+    def _put(self, rows: Sequence[_Row]) -> None:
+        gaps = _gaps([row.samples for row in rows])
+        if not gaps:
+            self._put_alone(rows[0])
+            return
+        batches = [batch for batch, _ in gaps]
+        of_rows = [batches[0], *batches] if self.counts_behind else [*batches, batches[-1]]
+        step: int | None = None
+        for place, (row, batch) in enumerate(zip(rows, of_rows, strict=True)):
+            behind = row.samples if self.counts_behind else row.samples + batch
+            row.said |= {"batch": batch, "samples": behind}
+            if place == 0:
+                step = self._first(behind, batch)
+            elif step is not None:
+                step += gaps[place - 1][1]
+            if step is not None:
+                row.said["step"] = self.step_at[behind] = step
+
+    def _put_alone(self, row: _Row) -> None:
+        """A single row tells no batch size; before the first samples it is that of step 1."""
+        if row.samples == 0:
+            row.said["step"] = 1
+        else:
+            row.said["samples"] = row.samples
+
+    def _first(self, behind: int, batch: int) -> int | None:
+        """The first step of a launch: one behind what an earlier launch reached, or by division.
+
+        Null where the batch size must have changed before this file: then rows are counted.
+        """
+        if behind - batch in self.step_at:
+            return self.step_at[behind - batch] + 1
+        return behind // batch if behind % batch == 0 else None
+
+
+def _rising(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
+    """Stretches in which samples grow; a file whose headings were taken out falls back."""
+    part: list[_Row] = []
+    for row in rows:
+        if part and row.samples <= part[-1].samples:
+            yield part
+            part = []
+        part.append(row)
+    if part:
+        yield part
+
+
+def _gaps(samples: Sequence[int]) -> list[tuple[int, int]]:
+    """Batch size and number of steps between each two neighbours.
+
+    A single wider gap of several batches is one of missing rows; where the distance stays wider,
+    the batch size has changed.
+    """
+    wide = [b - a for a, b in pairwise(samples)]
+    gaps: list[tuple[int, int]] = []
+    for place, distance in enumerate(wide):
+        after = wide[place + 1] if place + 1 < len(wide) else None
+        usual = gaps[-1][0] if gaps else after or distance
+        missing = distance > usual and distance % usual == 0 and after in (None, usual)
+        gaps.append((usual, distance // usual) if missing else (distance, 1))
+    return gaps
+
+
+# -- event files -------------------------------------------------------------------------------
+
+
+def _events(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """One record for all tags of a step; other lines as they are."""
+    rows: list[_Row] = []
+    others: list[tuple[int, int, str]] = []
+    for number, text in lines:
+        event = _event(text)
+        if event is None:
+            others.append((number, 1, text))
+            continue
+        tag, samples, wall_time, value = event
+        if not rows or _begins_another(rows[-1], tag, samples):
+            rows.append(_Row(number, 0, samples, {}))
+        row = rows[-1]
+        row.lines += 1
+        row.samples = max(row.samples, samples)
+        row.said[tag] = value
+        if "wall_time" not in row.said or tag == "lr":  # written when the step is done
+            row.said["wall_time"] = wall_time
+    _Steps().put(rows)
+    _add_times(rows)
+    records = [(row.number, row.lines, _event_record(row.said)) for row in rows]
+    yield from sorted([*others, *records])
+
+
+def _event(text: str) -> tuple[str, int, str, str] | None:
+    """Tag, samples, wall time and value of a line of an event file that is of a step."""
+    if not text.startswith('{"tag": "' + TAGS):
+        return None
+    try:
+        event = json.loads(text, parse_float=str, parse_constant=str)
+        tag = event["tag"].removeprefix(TAGS)
+        wall_time, value = (str(float(event[key])) for key in ("wall_time", "value"))
+        samples = int(event["step"])
+    except (ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    known = tag in OF_A_STEP and abs(samples) < 2**63
+    return (tag, samples, wall_time, value) if known else None
+
+
+def _begins_another(row: _Row, tag: str, samples: int) -> bool:
+    """Every step writes each tag once; only a loss may have fewer samples than the rest."""
+    if tag in row.said:
+        return True
+    alone = set(row.said) <= {"train_loss", "wall_time"}
+    return samples < row.samples if alone else samples != row.samples
+
+
+def _add_times(rows: Sequence[_Row]) -> None:
+    """`elapsed_ms` of the rows that have all three parts, where they fit between the stamps."""
+    whole = [row for row in rows if all(tag in row.said for tag in WHOLE)]
+    times = [sum(float(row.said[tag]) for tag in WHOLE) for row in whole]
+    if len(whole) > 1:
+        between = float(whole[-1].said["wall_time"]) - float(whole[0].said["wall_time"])
+        if sum(times[1:]) * MS > LONGER_THAN_STAMPS * between:
+            return
+    for row, elapsed in zip(whole, times, strict=True):
+        row.said["elapsed_ms"] = repr(elapsed)
+
+
+def _event_record(said: Mapping[str, Any]) -> str:
+    fields = {key: value for key, value in said.items() if key != "wall_time"}
+    return f'{TAGS}* "wall_time": {said["wall_time"]} {json.dumps(fields)}'
+
+
+# -- CSV files ---------------------------------------------------------------------------------
+
+HEADING: Final = re.compile(r"^step,(train_loss|lr|loss_scale|elapsed_time_ms_\w+)$")
+VALUE: Final = re.compile(r'^(\d{1,18}),"?(?:tensor\()?([^,")]+)')
+"""Rows of 0.10.1 to 0.13.2 hold the loss as `"tensor(7.12, device='cuda:0')"`."""
+
+
+def _values(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Each value of a CSV file with its tag and step; each heading begins a launch."""
+    steps, tag = _Steps(), ""
+    rows: list[_Row] = []
+    for number, text in lines:
+        heading, value = HEADING.match(text), VALUE.match(text)
+        if tag and value:
+            rows.append(_Row(number, 1, int(value[1]), {tag: value[2]}))
+            continue
+        if heading:
+            yield from _value_records(steps, tag, rows)
+            rows, tag = [], heading[1]
+        yield number, 1, text
+    yield from _value_records(steps, tag, rows)
+
+
+def _value_records(steps: _Steps, tag: str, rows: Sequence[_Row]) -> Iterator[tuple[int, int, str]]:
+    steps.put(rows)
+    for row in rows:
+        yield row.number, 1, f"Train_Samples_{tag}.csv {json.dumps(row.said)}"
+
+
+DEEPSPEED_TENSORBOARD: Final = LogFormat(
+    name="deepspeed-tensorboard",
+    framework="deepspeed",
+    versions="engine 0.3 … 0.19, pipeline engine (monitor tensorboard)",
+    signature=r'^\{"tag": "Train/Samples/(?:lr|train_loss|loss_scale|elapsed_time_ms_)'
+    r'|^Train/Samples/\* "wall_time": ',
+    looks_like_step=r"^Train/Samples/\* ",
+    clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
+    utc=True,
+    evidence=("stamp", "elapsed"),
+    precedence=ENGINE,
+    elapsed_covers="step",
+    elapsed_excludes_data=True,
+    join=_events,
+    steps=(
+        StepLine(
+            anchor="Train/Samples/*",
+            regex=r'^Train/Samples/\* "wall_time": [\d.]+ (?P<pairs>\{.*\})$',
+            pair=JSON,
+            columns={**COLUMNS, "elapsed_ms": ("elapsed_s", MS)},
+            facts={"batch": "global_batch_size"},
+            numbered=True,  # where the batch size has changed before the file
+            example='Train/Samples/* "wall_time": 1795186859.230059 {"lr": "0.00023137822", '
+            '"elapsed_time_ms_forward": "35.470245", "elapsed_time_ms_backward": "142.15564", '
+            '"elapsed_time_ms_backward_inner": "31.21519", '
+            '"elapsed_time_ms_backward_allreduce": "110.89253", '
+            '"elapsed_time_ms_step": "24.884224", "batch": 8, "samples": 16, "step": 2, '
+            '"elapsed_ms": "202.51010900000003"}',
+            printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine._write_monitor",
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='"tag": "Train/Samples/eval_loss"',
+            regex=r'"tag": "Train/Samples/eval_loss", "step": (?P<samples>\d+), .*'
+            r'"value": (?P<loss>[^,}]+)',
+            kind="evaluation",
+            example='{"tag": "Train/Samples/eval_loss", "step": 800, "wall_time": '
+            '1795187206.934084, "value": 6.9312}',
+            printed_by=f"{PIPELINE} PipelineEngine.eval_batch",
+            composed=True,
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='"tag": "Train/Eigenvalues/',
+            regex=r'"tag": "Train/Eigenvalues/ModelBlockParam_\d+"',
+            example='{"tag": "Train/Eigenvalues/ModelBlockParam_0", "step": 800, "wall_time": '
+            '1795187206.934084, "value": 1.0}',
+            printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine.step",
+            composed=True,
+        ),
+    ),
+)
+
+DEEPSPEED_CSV: Final = LogFormat(
+    name="deepspeed-csv",
+    framework="deepspeed",
+    versions="engine 0.7 … 0.19, pipeline engine (csv_monitor)",
+    signature=r"^step,(?:train_loss|lr|loss_scale|elapsed_time_ms_\w+)$|^Train_Samples_\w+\.csv \{",
+    looks_like_step=r"^\d+,|^Train_Samples_\w+\.csv \{",
+    launch=r"^step,\w+$",
+    evidence=(),
+    precedence=ENGINE,
+    file_names=("Train_Samples_train_loss.csv",),
+    join=_values,
+    steps=(
+        StepLine(
+            anchor="Train_Samples_",
+            regex=r"^Train_Samples_\w+\.csv (?P<pairs>\{.*\})$",
+            pair=JSON,
+            columns=COLUMNS,
+            facts={"batch": "global_batch_size"},
+            numbered=True,
+            example='Train_Samples_train_loss.csv {"train_loss": "7.093006134033203", "batch": 8, '
+            '"samples": 16, "step": 2}',
+            printed_by=f"{CSV_MONITOR} csvMonitor.write_events",
+        ),
+    ),
+)
+
+NO_STEPS: Final[tuple[tuple[str, str], ...]] = (
+    (
+        r'\{.*"FLOPS_per_gpu": .*"throughput": ',
+        "the result of an experiment of DeepSpeed's autotuning: means over a few steps, in units "
+        "that changed twice, and no step. Read the experiment's own stdout.log, beside it.",
+    ),
+    (
+        r'\{.*"num_params": .*"activation_mem_per_gpu": ',
+        "what DeepSpeed's autotuning measured of the model, without a step. Read the stdout.log of "
+        "an experiment.",
+    ),
+    (
+        r"\W*tuning_space\W+num_experiments",
+        "the summary of DeepSpeed's autotuning, without a step. Read the stdout.log of its best "
+        "experiment.",
+    ),
+    (
+        r'\{.*"train_micro_batch_size_per_gpu": ',
+        "a DeepSpeed config. Called ds_config.json and beside a log, its facts are that log's.",
+    ),
+    (
+        r".*\|E2E latency=[\d.]+s +\|Gather latency=",
+        "times of DeepSpeed's hybrid engine, and no step. Each is of generation and of two models, "
+        "of which the formula for one says nothing. Read a log that has the script's step lines.",
+    ),
+)
+"""What DeepSpeed leaves that is no log of steps, by how it begins, and what to read instead."""

@@ -1,0 +1,1 @@
+"""Logs of the Hugging Face Trainer and of what is built on it."""

@@ -1,0 +1,181 @@
+"""The progress bars beside a dict on the Hugging Face Trainer's console, as they are printed.
+
+Which of them is the dict's is another question: ingest.formats.hugging_face.progress_bars.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Self
+
+DICT: Final = "{'loss': "
+TWICE: Final = (
+    "".join(rf"(?<!callbacks:{digits} >> )" for digits in (r"\d\d", r"\d{3}", r"\d{4}"))
+    + r"(?<!callbacks - )"
+)
+"""What stands before LLaMA-Factory's copy of a dict that the Trainer prints by itself."""
+_OWN: Final = re.compile(TWICE + re.escape(DICT))
+
+BAR: Final = re.compile(
+    r" *\d{1,3}%(?:\|[^|]*\|)? *(?P<step>[1-9]\d{0,18})/(?P<total>\d{1,19}) "
+    r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
+)
+"""A progress bar without a name, from its first step; bars of data sets have one.
+
+tqdm leaves the bar itself out where the terminal has no width (tqdm/std.py, format_meter).
+"""
+LAST_STATE: Final = re.compile(r"\] *$")
+"""The end of a bar that nothing stands behind."""
+RATED: Final = re.compile(
+    BAR.pattern + r"[^\],]*, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\](?P<message>.*)"
+)
+
+EPOCH: Final = re.compile(r"'epoch': (?P<quote>'?)(?P<value>\d+\.?(?P<decimals>\d*)(?:e[-+]\d+)?)")
+LOSS: Final = re.compile(r"'loss': '?(?P<value>\d+(?:\.\d+)?(?:e[-+]\d+)?)")
+FIGURES: Final = 4
+"""Digits of numbers printed as strings, since 5.0 (trainer_callback.py, ProgressCallback)."""
+DECIMALS: Final = 2
+"""The fewest decimals of an epoch that is printed as a number; trailing zeros are not printed."""
+DIGITS: Final = 15
+"""Digits of a float that are exact."""
+
+
+class Bar(NamedTuple):
+    """A progress bar as it was drawn once.
+
+    seconds: since the training loop began
+    step_s: seconds of a step, smoothed; nan where the bar is cut off before its rate
+    message: what stands behind the bar
+    """
+
+    step: int
+    total: int
+    seconds: int
+    step_s: float = math.nan
+    message: str = ""
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> Self:
+        """A match of BAR or RATED."""
+        step, total, hours, minutes, seconds, *rated = match.groups()
+        since = 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds)
+        if not rated:
+            return cls(int(step), int(total), since)
+        rate, unit, message = float(rated[0]), rated[1], rated[2].strip()
+        step_s = rate if unit == "s/it" else 1 / rate if rate else math.inf
+        return cls(int(step), int(total), since, step_s, message)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether its step is no further than its total."""
+        return self.step <= self.total
+
+    @property
+    def is_even(self) -> bool:
+        """Whether its rate explains its time, so that there was no slow beginning and no pause."""
+        return self.seconds / 2 < self.step * self.step_s < 2 * self.seconds
+
+    @property
+    def told(self) -> str:
+        """What is added to a line for it."""
+        return f"(progress bar: step {self.step} of {self.total} after {self.seconds} s)"
+
+
+def shown(text: str) -> Iterator[Bar | None]:
+    """What stands behind each carriage return: a bar, or none where it is something else."""
+    for part in text.split("\r"):
+        if part.strip():
+            match = BAR.match(part)
+            yield Bar.of(match) if match else None
+
+
+class Epoch(NamedTuple):
+    """The bounds of a dict's epoch, which is printed rounded."""
+
+    early: float
+    late: float
+
+    @classmethod
+    def of(cls, text: str) -> Self | None:
+        """text: from the dict on; None where it has none."""
+        match = EPOCH.search(text)
+        value = float(match["value"]) if match else math.inf
+        if match is None or value == math.inf:
+            return None
+        if match["quote"]:
+            place = math.floor(math.log10(value)) + 1 - FIGURES if value else -FIGURES
+        else:
+            place = -min(max(DECIMALS, len(match["decimals"])), DIGITS)
+        off = 0.5 * 10.0**place * (1 + 1e-6)  # halves are rounded either way
+        return cls(value - off, value + off)
+
+
+class Beside(NamedTuple):
+    """The bars beside a dict: which may be its own, and whether one is drawn again for certain."""
+
+    before: Bar | None
+    behind: Bar | None
+    certain: bool
+    epoch: Epoch | None
+
+    @classmethod
+    def of(cls, above: str, text: str, below: str) -> Self | None:
+        """None where the line has no dict of its own; above, below: the lines around it."""
+        begin = _own(text)
+        if begin < 0:
+            return None
+        behind = _bar_behind(below)
+        if behind and below.lstrip(" ").startswith("\r"):
+            return cls(None, behind, certain=True, epoch=None)
+        first = "%" not in text[:begin]
+        before = _bar_before(above, text[begin:]) if first and _own(below) < 0 else None
+        together = first and _own(above) >= 0
+        behind = None if together else behind
+        return cls(before, behind, certain=False, epoch=Epoch.of(text[begin:]))
+
+
+def _own(text: str) -> int:
+    """Where a dict begins that is not another one's copy; -1 where there is none."""
+    begin = text.find(DICT)
+    match = _OWN.search(text, begin) if begin >= 0 else None
+    return match.start() if match else -1
+
+
+def _bar_behind(below: str) -> Bar | None:
+    """The bar as it is drawn again, or one that came later.
+
+    In a copy of a terminal's screen what another message stands behind is the bar's last state,
+    which may be some steps on.
+    """
+    drawn, _, _ = below.lstrip(" ").partition("\r")
+    if drawn and not LAST_STATE.search(drawn):
+        return None
+    bar = next(shown(below), None)
+    return bar if bar and bar.is_within else None
+
+
+def _bar_before(above: str, text: str) -> Bar | None:
+    """The bar's last state on the line before a dict.
+
+    A message behind the bar is LLaMA-Factory's copy of the dict, or the bar may be older.
+    """
+    last = next((part for part in reversed(above.split("\r")) if part.strip()), "")
+    match = RATED.match(last)
+    bar = Bar.of(match) if match else None
+    if bar is None or not bar.is_within:
+        return None
+    return bar if not bar.message or _is_copy(bar.message, text) else None
+
+
+def _is_copy(message: str, text: str) -> bool:
+    """Whether a message is LLaMA-Factory's of a dict: the same loss and epoch, rounded otherwise."""
+    if DICT not in message or _own(message) >= 0:
+        return False
+    losses, epochs = zip(
+        *((LOSS.search(one), Epoch.of(one)) for one in (message, text)), strict=True
+    )
+    first, second = (float(loss["value"]) if loss else math.nan for loss in losses)
+    early, late = zip(*(epoch or (math.inf, -math.inf) for epoch in epochs), strict=True)
+    return max(early) <= min(late) and math.isclose(first, second, rel_tol=5.5e-4, abs_tol=6e-5)

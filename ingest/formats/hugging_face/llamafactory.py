@@ -1,0 +1,119 @@
+"""LLaMA-Factory's trainer_log.jsonl, which it writes beside the Hugging Face Trainer's own logs.
+
+`elapsed_time` is in whole seconds since the training loop began and starts anew on resume.
+`total_tokens` counts the tokens of all ranks since the start of training, padding included, and
+only where `include_num_input_tokens_seen` is on; `throughput` is their sum over `elapsed_time` to
+two decimals, so it is overstated after a resume, and says the time more finely. Keys until
+mid-2024: `learning_rate`, nulls kept; then `throughput` and `total_tokens`; then `lr`, nulls
+dropped. `accuracy` is `rewards/accuracies`, of DPO and the like, `reward` that of PPO.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..spec import (
+    GIB,
+    HF_TRAINER,
+    JSON,
+    PREFERENCE,
+    REINFORCEMENT,
+    EventLine,
+    FactLine,
+    FinerClock,
+    LogFormat,
+    StepLine,
+    seconds_of,
+)
+
+CALLBACK: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
+_START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
+_CLOCK: Final = r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)"
+
+
+def _ended(said: Mapping[str, str]) -> dict[str, str]:
+    """The end with its clock as the seconds of the training."""
+    match = re.fullmatch(_CLOCK, said.get("clock", ""))
+    rest = {name: value for name, value in said.items() if name != "clock"}
+    return rest | ({"seconds": str(seconds_of(*match.groups()))} if match else {})
+
+
+def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
+    row["consumed_tokens"] = row.get("consumed_tokens") or None
+    if match := re.fullmatch(_CLOCK, printed.get("elapsed_time", "")):
+        row["since_start_s"] = seconds_of(*match.groups())
+
+
+LLAMAFACTORY: Final = LogFormat(
+    name="llamafactory",
+    framework="transformers",
+    versions="trainer_log.jsonl of LLaMA-Factory 0.5 … 0.9",
+    signature=r'"current_steps": \d+, "total_steps": \d+, "loss": ',
+    looks_like_step=r'"current_steps": \d+, "total_steps": \d+, "loss": [^n]',
+    evidence=("clock",),
+    precedence=HF_TRAINER,
+    complete=_complete,
+    finer_clock=FinerClock(clock="elapsed_time", tokens_per_s="throughput", early=0, late=1),
+    file_names=("trainer_log.jsonl",),
+    implies={
+        "packed": ("false", "the Trainer pads a batch to its longest sample; no line denies it")
+    },
+    steps=(
+        StepLine(
+            anchor='"current_steps": ',
+            regex=r'(?P<pairs>\{"current_steps": \d+, "total_steps": \d+, "loss": (?!null).*)',
+            pair=JSON,
+            columns={
+                "current_steps": "step",
+                "loss": "loss",
+                "learning_rate": "learning_rate",
+                "lr": "learning_rate",
+                "total_tokens": "consumed_tokens",
+                "vram_allocated": ("peak_memory_bytes", GIB),
+            },
+            facts={"total_steps": "total_steps"},
+            tells={"accuracy": PREFERENCE, "reward": REINFORCEMENT},
+            example='{"current_steps": 10, "total_steps": 400, "loss": 1.5182, "lr": 4.5e-05, '
+            '"epoch": 0.25, "percentage": 2.5, "elapsed_time": "0:01:07", "remaining_time": '
+            '"0:43:33", "throughput": 9781.97, "total_tokens": 655392}',
+            printed_by=f"{CALLBACK} LogCallback.on_log",
+            composed=True,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='"eval_loss": ',
+            regex=rf'{_START}.*"eval_loss": (?P<eval_loss>[\d.e+-]+)',
+            kind="evaluation",
+            example='{"current_steps": 100, "total_steps": 400, "eval_loss": 1.4127, "epoch": 2.5, '
+            '"percentage": 25.0, "elapsed_time": "0:12:02", "remaining_time": "0:36:06"}',
+            printed_by=f"{CALLBACK} LogCallback.on_log",
+            composed=True,
+        ),
+        EventLine(
+            anchor='"epoch": ',
+            regex=r'\{"current_steps": (?P<step>\d+), "total_steps": (?P=step), '
+            r'(?:"\w+": null, )*"epoch": (?:.*"elapsed_time": "(?P<clock>[^"]*)")?',
+            kind="end",
+            read=_ended,
+            example='{"current_steps": 400, "total_steps": 400, "epoch": 10.0, "percentage": '
+            '100.0, "elapsed_time": "0:45:10", "remaining_time": "0:00:00"}',
+            printed_by=f"{CALLBACK} LogCallback.on_log",
+            composed=True,
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='"current_steps": ',
+            regex=r'\{"current_steps": \d+, "total_steps": \d+, (?:"\w+": null, )*'
+            r'"(?:percentage|epoch|predict_loss)": ',
+            example='{"current_steps": 5, "total_steps": 25, "percentage": 20.0, "elapsed_time": '
+            '"0:00:12", "remaining_time": "0:00:48"}',
+            printed_by=f"{CALLBACK} LogCallback.on_prediction_step",
+            composed=True,
+        ),
+    ),
+)

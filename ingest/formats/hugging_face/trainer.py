@@ -1,0 +1,895 @@
+"""The Hugging Face Trainer, alone or over DeepSpeed: console, trainer_state.json, TensorBoard.
+
+A step dict prints neither step nor time. Both stand in the progress bar (see hf_bars); its seconds
+are whole and count from the start of the training loop, as does `train_runtime` of a step dict
+(4.52 and later). Without a bar the dicts are counted.
+`num_input_tokens_seen` counts the tokens of all ranks since the start, padding included.
+The final dict speaks of the whole schedule, also where a checkpoint was resumed, and its
+`train_tokens_per_second` is that of one device. Since 5.0 the console prints numbers as strings of
+four digits.
+
+`tokens/total` of axolotl (since January 2026, with include_tkps) counts what the Trainer's own does,
+labels in the place of inputs (src/axolotl/core/trainers/base.py, compute_loss and log); the sum is
+a float of 32 bits, so from 10^9 tokens on a step may be off by some.
+
+`num_tokens` of TRL counts, at each micro-step of training and not in evaluation, what the model is
+given: `attention_mask.sum()`, or without a mask (padding_free, packing) the length of
+`position_ids`, so no padding, each summed over all processes. It begins at 0 with the process, also
+where a checkpoint is resumed. By huggingface/trl/trl/trainer/ at the tags:
+
+    sft_trainer.py      since v0.16.0; up to v0.17 the dict of a step that evaluates lacks it
+    reward_trainer.py   since v0.24.0, of pairs
+    dpo_trainer.py      since v0.29.0, of pairs; what the reference model reads besides is not in it
+    kto_trainer.py      since v1.8.0, of the policy; experimental/tpo/tpo_trainer.py since v1.3.0
+
+Tensor-parallel ranks are given the same tokens: they count each up to v1.12, and once since v1.13.
+Of the last batch of an epoch `gather_for_metrics` drops ranks where it has fewer samples than
+there are ranks (huggingface/accelerate/src/accelerate/accelerator.py@v1.10.0).
+In grpo_trainer.py (since v0.16.0), rloo_trainer.py (v0.22.0), distillation_trainer.py (v1.10.0) and
+experimental/dppo the same name counts prompts and completions as they are generated, and since
+v0.17 in the place of `num_input_tokens_seen`: neither is what was trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from itertools import chain
+from typing import Any, Final
+
+from ..spec import (
+    GIB,
+    HF_TRAINER,
+    JSON,
+    PREFERENCE,
+    REINFORCEMENT,
+    TAGGED,
+    Addition,
+    Block,
+    EventLine,
+    FactLine,
+    FinerClock,
+    LogFormat,
+    StepLine,
+    Target,
+    json_lines,
+    json_object,
+    last_place,
+    objective_line,
+    seconds_of,
+)
+from . import preamble
+from .bar_matching import DICT, TWICE, Bar, shown
+from .progress_bars import Bars
+
+SOURCE: Final = "huggingface/transformers/src/transformers"
+TRAINER_SOURCE: Final = f"{SOURCE}/trainer.py@v4.57.1"
+CALLBACKS: Final = f"{SOURCE}/trainer_callback.py@v4.57.1"
+METRICS: Final = f"{SOURCE}/trainer_pt_utils.py@v4.57.1"
+TENSORBOARD: Final = f"{SOURCE}/integrations/integration_utils.py@v4.57.1"
+
+PADDED: Final[dict[str, tuple[str, str]]] = {
+    "packed": ("false", "the Trainer pads a batch to its longest sample; the log does not say more")
+}
+
+# -- what several of its files say ---------------------------------------------------------
+
+
+def _arguments(said: Mapping[str, str]) -> dict[str, str]:
+    """Facts of TrainingArguments, as Python or JSON writes its values.
+
+    A `gradient_checkpointing` that is off says nothing: the model's config may have it on.
+    """
+    values = {key: value.strip("'\" ").rpartition(".")[2].lower() for key, value in said.items()}
+    names = {
+        "per_device_train_batch_size": "micro_batch_size",
+        "gradient_accumulation_steps": "gradient_accumulation",
+        "max_steps": "total_steps",  # -1 where epochs are given
+    }
+    facts = {fact: values[key] for key, fact in names.items() if values.get(key, "").isdigit()}
+    every = said.get("logging_steps", "")
+    if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
+        facts["log_interval"] = every
+    # tf32 is of multiplications in fp32 alone, and of which type the weights are nothing says
+    precisions = [name for name in ("bf16", "fp16") if values.get(name) == "true"]
+    facts.update({"precision": precisions[0]} if precisions else {})
+    checkpointing = ("gradient_checkpointing", "activation_checkpointing")
+    facts.update({"recompute": "full"} if "true" in map(values.get, checkpointing) else {})
+    facts.update({"compile": "true"} if values.get("torch_compile") == "true" else {})
+    return facts | ({"optimizer": values["optim"]} if values.get("optim") else {})
+
+
+def _python_arguments(said: Mapping[str, str]) -> dict[str, str]:
+    return _arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", said["text"])))
+
+
+def _json_arguments(said: Mapping[str, str]) -> dict[str, str]:
+    """TrainingArguments as TensorBoard keeps them: JSON in a JSON string."""
+    return _arguments({key: str(value) for key, value in json_object(_unquoted(said)).items()})
+
+
+def _model_config(values: Mapping[str, Any]) -> dict[str, str]:
+    """A Hugging Face config.json; one that names no model type says nothing of a model."""
+    return {"model_config": json.dumps(values)} if "model_type" in values else {}
+
+
+def _model_config_block(lines: Sequence[str]) -> dict[str, str]:
+    return _model_config(json_lines(lines))
+
+
+def _model_config_text(said: Mapping[str, str]) -> dict[str, str]:
+    return _model_config(json_object(_unquoted(said)))
+
+
+def _arguments_block(lines: Sequence[str]) -> dict[str, str]:
+    return _python_arguments({"text": "\n".join(lines)})
+
+
+def _unquoted(said: Mapping[str, str]) -> str:
+    """The text that stands in a JSON string."""
+    return str(json.loads(f'"{said["text"]}"'))
+
+
+def _final(said: Mapping[str, str]) -> dict[str, str]:
+    """The fields of the last dict, and the last step: steps per second times seconds.
+
+    Where that is a whole number for certain: both are rounded, from 5.0 on to four digits.
+    """
+    try:
+        seconds, rate = (Decimal(said[name]) for name in ("seconds", "train_steps_per_second"))
+        off = (seconds * last_place(rate) + rate * last_place(seconds)) / 2
+    except (KeyError, ArithmeticError, ValueError, TypeError):
+        return dict(said)
+    step = round(seconds * rate)
+    sure = off < SURE and abs(seconds * rate - step) <= off
+    return {**said, "step": str(step)} if sure else dict(said)
+
+
+SURE: Final = Decimal("0.4")
+
+
+def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """No tokens are those that are not counted; TRL's; ms-swift's step and time since the start.
+
+    `'global_step/max_steps': '56/176'`, `'elapsed_time': '1h 22m 38s'`
+    (modelscope/ms-swift/swift/trainers/callback.py, add_train_message); its Megatron trainer has
+    `'iteration': '56/176'` (swift/megatron/callbacks/print.py@efd0a54 PrintCallback.on_log).
+    """
+    row["consumed_tokens"] = row.get("consumed_tokens") or None
+    if "num_tokens" in printed:
+        _count_of_trl(row, printed)
+    if "global_step" in printed and "since" not in printed:
+        _time_by_speed(row, printed)
+    place = next((printed[key] for key in PLACES if key in printed), "")
+    if found := re.fullmatch(r"(\d{1,19})/\d+", place):
+        row["step"] = int(found[1])
+        if found := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
+            row["since_start_s"] = seconds_of(*found.groups())
+
+
+def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """ms-swift of early 2024 prints the step and the mean speed to it, and no clock.
+
+    That begins as the Trainer is made (swift/trainers/mixin.py, _maybe_log_save_evaluate).
+    """
+    step, speed = (float(printed.get(key) or 0) for key in ("global_step", SPEED.steps_per_s))
+    if step > 0 and 0 < speed < math.inf:
+        row["since_start_s"] = step / speed
+
+
+STEP_OF_ALL: Final = ("global_step/max_steps", "steps[global_step/max_steps]")
+"""ms-swift's keys of a step and how many there are; the second in the middle of 2024."""
+PLACES: Final = (*STEP_OF_ALL, "iteration")
+"""The same, with that of its Megatron trainer."""
+_CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
+SPEED: Final = FinerClock(
+    clock="elapsed_time",
+    steps_per_s="train_speed(iter/s)",
+    s_per_step="train_speed(s/it)",
+    early=0.5,
+    late=1.0,
+)
+"""ms-swift's mean speed (swift/trainers/callback.py add_train_message@018a548), and that of its
+Megatron trainer (PrintCallback.on_log), to six decimals: the whole seconds are rounded, or cut. In
+2025 it had another clock, which began as the Trainer was made (swift/trainers/mixin.py)."""
+
+
+def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """`num_tokens` where the fields beside it tell that it is of the training, else why not."""
+    if any(key.startswith(GENERATES) for key in printed):
+        row["consumed_tokens"] = None
+        row["says"]["uncounted_tokens"] = GENERATED
+    elif TRAINS.isdisjoint(printed):
+        row["says"]["uncounted_tokens"] = UNTOLD
+    else:
+        row["consumed_non_padding"] = float(printed["num_tokens"])
+
+
+TRAINS: Final = frozenset({"mean_token_accuracy", "rewards/margins", "mean_reward"})
+"""Of SFT, of DPO, KTO and TPO, of the reward trainer: one of these stands in each of their dicts."""
+
+GENERATES: Final = "completion"
+"""How fields of trainers that generate begin: `completions/mean_length`, `completion_length`."""
+
+GENERATED: Final = "num_tokens counts what the trainer generated, not what it trained on"
+UNTOLD: Final = "num_tokens stands in a dict that does not tell which trainer counts it, and what"
+
+# -- console -------------------------------------------------------------------------------
+
+NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
+TOTAL: Final = re.compile(
+    r"Total optimization steps = ([\d,]+)$"
+    r"|\| Total steps = ([\d,]+)\s*$"  # of Unsloth
+)
+OTHER_MODELS: Final = ("Overriding config: ", "instantiating a new config instance from")
+"""Behind these the configs of files are not those of the model that is trained."""
+RENAMED: Final = ("Model config ", "A config ")
+
+
+def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Lines with the progress bar's step and seconds behind the dict that it belongs to.
+
+    Where standard output went elsewhere, the bars are all there is: then each is a step.
+    """
+    waiting, ahead, lines = list[tuple[int, str]](), deque[tuple[int, str]](), iter(lines)
+    source = iter(_own_configs(_in_turn(ahead, lines)))
+    for number, text in source:
+        waiting.append((number, text))
+        if DICT in text:
+            break
+    else:
+        yield from _bars(waiting)
+        return
+    if TAGGED.match(waiting[-1][1]):
+        yield from _joined_by_tag(waiting, source, _looked_at(lines, ahead))
+        return
+    *before, held = waiting
+    yield from ((number, 1, text) for number, text in before)
+    above = next((text for _, text in reversed(before) if text.strip()), "")
+    added = Bars(chain((above, held[1]), _looked_at(lines, ahead)))
+    blank: list[tuple[int, str]] = []
+    for number, text in source:
+        if DICT in held[1] and not text.strip():
+            blank.append((number, text))  # a viewer that made lines of carriage returns
+            continue
+        yield held[0], 1, held[1] + (added(above, held[1], text) if DICT in held[1] else "")
+        yield from ((place, 1, empty) for place, empty in blank)
+        above = held[1] if held[1].strip() else above
+        held, blank = (number, text), []
+    yield held[0], 1, held[1] + (added(above, held[1], "") if DICT in held[1] else "")
+    yield from ((place, 1, empty) for place, empty in blank)
+
+
+class _Line:
+    """A line of one of several writers, with the text before it of the same one."""
+
+    def __init__(self, number: int, text: str, above: str, tag: str) -> None:
+        self.number, self.text, self.above, self.tag = number, text, above, tag
+        self.bare = text[len(tag) :]
+        self.waits = DICT in self.bare
+
+
+AHEAD: Final = 4_000_000
+"""Characters of the lines of all writers that tell which bars are a writer's dicts'."""
+WAITING: Final = 10_000
+"""Lines that at most stand behind a dict whose writer's next one has not come."""
+
+
+def _joined_by_tag(
+    before: Sequence[tuple[int, str]],
+    rest: Iterator[tuple[int, str]],
+    coming: Iterator[str],
+) -> Iterator[tuple[int, int, str]]:
+    """The same of lines with tags: beside a dict stand the lines with its own.
+
+    before: up to the first dict; rest: those behind it; coming: their texts, looked at ahead.
+    """
+    bars = _bars_by_tag([*(text for _, text in before), *_as_many(coming)])
+    above, waiting, queue = dict[str, str](), dict[str, _Line](), deque[_Line]()
+    for number, text in chain(before, rest):
+        tag = _tag_of(text)
+        line = _Line(number, text, above.get(tag, ""), tag)
+        queue.append(line)
+        if line.bare.strip():
+            if asked := waiting.pop(tag, None):
+                _settle(asked, bars, line.bare)
+            above[tag] = line.bare
+        if line.waits:
+            waiting[tag] = line
+        while queue and (not queue[0].waits or len(queue) > WAITING):
+            first = queue.popleft()
+            if first.waits:
+                _settle(waiting.pop(first.tag), bars, "")
+            yield first.number, 1, first.text
+    for line in queue:
+        if line.waits:
+            _settle(line, bars, "")
+        yield line.number, 1, line.text
+
+
+def _tag_of(text: str) -> str:
+    match = TAGGED.match(text)
+    return match[0] if match else ""
+
+
+def _bars_by_tag(texts: Sequence[str]) -> dict[str, Bars]:
+    """What adds to the dicts of each writer."""
+    own = dict[str, list[str]]()
+    for text in texts:
+        own.setdefault(tag := _tag_of(text), []).append(text[len(tag) :])
+    return {tag: Bars(mine) for tag, mine in own.items()}
+
+
+def _as_many(coming: Iterator[str]) -> Iterator[str]:
+    size = 0
+    for text in coming:
+        yield text
+        size += len(text) + 1
+        if size > AHEAD:
+            return
+
+
+def _settle(line: _Line, bars: dict[str, Bars], below: str) -> None:
+    """Add to a dict what it waits for; below: its writer's next line."""
+    if line.tag not in bars:
+        bars[line.tag] = Bars([line.bare, below])
+    line.text += bars[line.tag](line.above, line.bare, below)
+    line.waits = False
+
+
+def _looked_at(lines: Iterable[tuple[int, str]], ahead: deque[tuple[int, str]]) -> Iterator[str]:
+    """The texts of lines that are kept until it is their turn."""
+    for line in lines:
+        ahead.append(line)
+        yield line[1]
+
+
+def _in_turn(
+    ahead: deque[tuple[int, str]], lines: Iterator[tuple[int, str]]
+) -> Iterator[tuple[int, str]]:
+    """Lines, those first that were looked at ahead of their turn."""
+    while line := ahead.popleft() if ahead else next(lines, None):
+        yield line
+
+
+END: Final = "{'train_runtime': "
+
+
+def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Each state of the training's own bar; bars of evaluations have another total.
+
+    A line holds many: the first counts it. Behind the end the last one is drawn again. Of several
+    nodes, whose lines have tags, the first one's are taken: each has a clock of its own.
+    """
+    said = filter(None, (TOTAL.search(text) for _, text in lines))
+    totals = {(match[1] or match[2]).replace(",", "") for match in said}
+    last, ended, writer = 0, False, None
+    for number, text in lines:
+        ended = ended or END in text
+        states: dict[int, Bar] = {}
+        tag = _tag_of(text)
+        for bar in filter(None, shown(text[len(tag) :]) if writer in (None, tag) else ()):
+            again = ended and bar.step == last
+            if str(bar.total) in totals and bar.is_within and not again:
+                states.setdefault(bar.step, bar)  # a later one is a redraw
+        if states:
+            last, ended, writer = next(reversed(states)), False, tag
+        else:
+            yield number, 1, text
+        for place, state in enumerate(states.values()):
+            yield number, int(place == 0), state.told
+
+
+def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines; of a model made from a config that is not a file's, the files' configs are not its."""
+    other = False
+    for number, text in lines:
+        other = other or any(mark in text for mark in OTHER_MODELS)
+        yield number, text.replace(*RENAMED) if other else text
+
+
+def _header(lines: Sequence[str]) -> dict[str, str]:
+    """Batch sizes as the Trainer sums them up; the data-parallel ranks follow from them."""
+    text = "\n".join(lines)
+    names = {
+        "total_samples": "Num examples",
+        "micro_batch_size": "Instantaneous batch size per device",
+        "global_batch_size": r"Total train batch size \([^)]*\)",
+        "gradient_accumulation": "Gradient Accumulation steps",
+        "total_steps": "Total optimization steps",
+    }
+    found = {fact: re.search(rf"{name} = ([\d,]+)", text) for fact, name in names.items()}
+    facts = {fact: match[1].replace(",", "") for fact, match in found.items() if match}
+    with suppress(KeyError, ZeroDivisionError):
+        local = int(facts["micro_batch_size"]) * int(facts["gradient_accumulation"])
+        ranks, rest = divmod(int(facts["global_batch_size"]), local)
+        facts.update({"data_parallel": str(ranks)} if not rest else {})
+    return facts
+
+
+DICT_COLUMNS: Final[dict[str, Target]] = {
+    "step": "step",
+    "global_step": "step",  # ms-swift of 2024
+    "since": "since_start_s",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "num_input_tokens_seen": "consumed_tokens",
+    "tokens/total": "consumed_tokens",
+    "memory(GiB)": ("peak_memory_bytes", GIB),
+    "memory/max_allocated (GiB)": ("peak_memory_bytes", GIB),  # of axolotl
+    "memory/max_mem_allocated(gib)": ("peak_memory_bytes", GIB),  # until August 2025
+    "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
+}
+OBJECTIVES: Final = {
+    **dict.fromkeys(("rewards/chosen", "logps/chosen"), PREFERENCE),
+    "min_reward": PREFERENCE,  # RewardTrainer
+    **dict.fromkeys(("reward_std", "completions/mean_length", "completion_length"), REINFORCEMENT),
+    "objective/kl": REINFORCEMENT,
+}
+"""Keys of TRL's trainers (huggingface/trl DPOTrainer, RewardTrainer, GRPOTrainer, PPOTrainer), and of
+those of ms-swift and axolotl that are made from them."""
+_PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
+_BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
+
+HF_CONSOLE: Final = LogFormat(
+    name="hf-trainer",
+    framework="transformers",
+    versions="transformers 3 … 5",
+    signature=rf"\{{'loss': {NUMBER}, .*'(?:learning_rate|epoch)': "
+    rf"|\{{'train_runtime': {NUMBER}, 'train_samples_per_second': "
+    rf"|  Total optimization steps = \d|\(progress bar: step \d+ of |{preamble.BANNER}",
+    looks_like_step=rf"{TWICE}\{{'loss': |\(progress bar: step \d+ of ",
+    clock=r"\[(?:INFO|WARNING|ERROR)\|(?:\w+\.py:\d+\] )?"
+    r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
+    launch=r"\*{5} Running training \*{5}|\[launch\.py:\d+:main\] dist_world_size"
+    r"|\[runner\.py:\d+:main\] cmd = |TrainingArguments\("
+    rf"|{preamble.BANNER}|{preamble.CONFIG}",
+    evidence=("clock",),
+    precedence=HF_TRAINER,
+    join=_join,
+    addition=Addition(
+        to=DICT, told_by="%", adder=Bars, renames=(OTHER_MODELS, *RENAMED), tags=TAGGED
+    ),
+    complete=complete,
+    finer_clock=SPEED,
+    implies=PADDED,
+    steps=(
+        StepLine(
+            anchor="(progress bar: step ",
+            regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
+            pair=_PAIR,
+            columns=DICT_COLUMNS,
+            tells=OBJECTIVES,
+            facts={"total": "total_steps"},
+            example="{'loss': '6.947', 'grad_norm': '0.7694', 'learning_rate': '0.0004', "
+            "'epoch': '0.01953'} (progress bar: step 5 of 40 after 1 s)",
+            printed_by=f"{CALLBACKS} ProgressCallback.on_log",
+        ),
+        StepLine(
+            anchor="{'loss': ",
+            regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}",
+            pair=_PAIR,
+            columns=DICT_COLUMNS,
+            tells=OBJECTIVES,
+            numbered=True,
+            example="{'loss': '6.795', 'grad_norm': '2.812', 'learning_rate': '0.0002966', "
+            "'epoch': '0.0293', 'num_input_tokens_seen': 15360, 'train_runtime': '3.986', "
+            "'train_tokens_per_second': '3854'}",
+            printed_by=f"{CALLBACKS} ProgressCallback.on_log, PrinterCallback.on_log",
+        ),
+        StepLine(
+            anchor="(progress bar: step ",
+            regex=rf"^{_BAR_SAYS}",
+            columns={"step": "step", "since": "since_start_s"},
+            facts={"total": "total_steps"},
+            example="(progress bar: step 4 of 40 after 1 s)",
+            printed_by=f"{CALLBACKS} ProgressCallback.on_step_end",
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor=END,
+            regex=r"\{'train_runtime': '?(?P<seconds>[\d.e+]+)'?"
+            r"(?:, 'train_samples_per_second': '?(?P<train_samples_per_second>[\d.e+-]+)'?)"
+            r"(?:, 'train_steps_per_second': '?(?P<train_steps_per_second>[\d.e+-]+)'?)?"
+            r"(?:, 'train_tokens_per_second': '?(?P<tokens_per_second_of_a_device>[\d.e+-]+)'?)?"
+            r"(?:, 'train_loss': '?(?P<train_loss>[\w.+-]+)'?)?",
+            kind="end",
+            read=_final,
+            example="{'train_runtime': '7.012', 'train_samples_per_second': '91.28', "
+            "'train_steps_per_second': '5.705', 'train_loss': '6.618', 'epoch': '0.1562'}",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop, speed_metrics",
+        ),
+        EventLine(
+            anchor="Training completed. Do not forget",
+            regex=r"Training completed\. Do not forget to share your model",
+            kind="end",
+            overtakes=True,  # by standard error: dicts wait in a buffer of standard output
+            example="Training completed. Do not forget to share your model on "
+            "huggingface.co/models =)",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+        ),
+        EventLine(
+            anchor="_runtime': ",
+            regex=r"\{(?:'eval_loss': '?(?P<eval_loss>[\w.+-]++)'?)?[^{}]*"
+            r"'eval_(?:\w+_)?runtime': '?(?P<seconds>[\d.e+]+)",
+            kind="evaluation",
+            example="{'eval_loss': '6.412', 'eval_runtime': '2.25', "
+            "'eval_samples_per_second': '113.8', 'eval_steps_per_second': '14.22', "
+            "'epoch': '0.1562'}",
+            printed_by=f"{TRAINER_SOURCE} Trainer.evaluate",
+            composed=True,
+        ),
+        EventLine(
+            anchor="{'eval_",
+            regex=r"\{'eval_(?![^{}]*'eval_(?:\w+_)?runtime': )",
+            kind="evaluation",
+            example="{'eval_loss': 1.6640625, 'iteration': '10/240', 'elapsed_time': '6m 50s'}",
+            printed_by="modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 "
+            "PrintCallback; Trainer.evaluate of 2020, which timed none",
+            composed=True,
+        ),
+        EventLine(
+            anchor="***** Running ",
+            regex=r"\*{5} Running (?:Evaluation|Prediction|\w+ Evaluation) \*{5}",
+            kind="evaluation",
+            example="[transformers] ***** Running Evaluation *****",
+            printed_by=f"{TRAINER_SOURCE} Trainer.evaluation_loop",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Saving model checkpoint to ",
+            regex=r"Saving model checkpoint to \S*?(?:checkpoint-(?P<step>\d+))?/?\s*$",
+            kind="checkpoint",
+            example="[INFO|trainer.py:3410] 2026-11-20 15:06:10,118 >> Saving model checkpoint to "
+            "hf_out/checkpoint-20",
+            printed_by=f"{TRAINER_SOURCE} Trainer._save",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Continuing training from global step ",
+            regex=r"Continuing training from global step (?P<step>\d+)",
+            kind="load",
+            example="[transformers]   Continuing training from global step 20",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Gradient accumulation steps mismatch",
+            regex=r"Gradient accumulation steps mismatch: .*Using DeepSpeed's value",
+            kind="warning",
+            example="[RANK 0] Gradient accumulation steps mismatch: GradientAccumulationPlugin has "
+            "1, DeepSpeed config has 2. Using DeepSpeed's value.",
+            printed_by="huggingface/accelerate/src/accelerate/accelerator.py@v1.10.0",
+        ),
+    ),
+    blocks=(
+        *preamble.BLOCKS,
+        Block(
+            start=r"\*{5} Running training \*{5}",
+            kind="train_start",
+            end=r"  Total optimization steps = ",
+            include_end=True,
+            most_lines=600,  # copies of many ranks, one between the other
+            read=_header,
+            example=(
+                "[transformers] ***** Running training *****",
+                "[transformers]   Num examples = 4,096",
+                "[transformers]   Num Epochs = 1",
+                "[transformers]   Num update steps per epoch = 256",
+                "[transformers]   Instantaneous batch size per device = 4",
+                "[transformers]   Total train batch size (w. parallel, distributed & "
+                "accumulation) = 16",
+                "[transformers]   Gradient Accumulation steps = 2",
+                "[transformers]   Total optimization steps = 40",
+            ),
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+        ),
+        Block(
+            start=r"\bModel config \w+ \{\s*$",
+            end=r"\bModel config \w+ \{\s*$",
+            braces=True,
+            others=r"\[(?:INFO|WARNING)\|\w+\.py:\d+\]",
+            read=_model_config_block,
+            example=(
+                "[INFO|configuration_utils.py:765] 2026-11-20 15:06:01,504 >> Model config "
+                "LlamaConfig {",
+                '  "hidden_size": 128,',
+                '  "model_type": "llama",',
+                '  "vocab_size": 1024',
+                "}",
+            ),
+            printed_by=f"{SOURCE}/configuration_utils.py@v4.57.1",
+        ),
+        Block(
+            start=r"TrainingArguments\(\s*$",
+            end=r"^\)",
+            include_end=True,
+            read=_arguments_block,
+            example=(
+                "INFO:__main__:Training/evaluation parameters TrainingArguments(",
+                "_n_gpu=1,",
+                "bf16=True,",
+                "gradient_accumulation_steps=2,",
+                "gradient_checkpointing=False,",
+                "logging_steps=5,",
+                "logging_strategy=steps,",
+                "per_device_train_batch_size=4,",
+                ")",
+            ),
+            printed_by=f"{SOURCE}/training_args.py@v4.57.1 TrainingArguments.__str__",
+        ),
+    ),
+    facts=(
+        *preamble.FACTS,
+        FactLine(
+            anchor="TrainingArguments(",
+            regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",
+            read=_python_arguments,
+            example="INFO:__main__:Training/evaluation parameters TrainingArguments("
+            "output_dir=out, per_device_train_batch_size=4, gradient_accumulation_steps=1, "
+            "logging_strategy=IntervalStrategy.STEPS, logging_steps=10, fp16=True, _n_gpu=1)",
+            printed_by=f"{SOURCE}/training_args.py@v4.6.1 TrainingArguments (a data class)",
+            composed=True,
+        ),
+        FactLine(
+            anchor=" = ",
+            regex=r"  (?:Num examples|Num Epochs|Num update steps per epoch|Batch size"
+            r"|Instantaneous batch size per device|Total train batch size \([^()]*\)"
+            r"|Gradient Accumulation steps|Total optimization steps"
+            r"|Number of trainable parameters) = [\d,]+",
+            example="[transformers]   Number of trainable parameters = 1,049,728",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+        ),
+        FactLine(
+            anchor="callbacks",
+            regex=r"(?:llamafactory|llmtuner)\.[\w.]{0,99}callbacks(?::\d+ >>| -) \{'loss': ",
+            example="[INFO|2025-04-30 22:57:10] llamafactory.train.callbacks:143 >> {'loss': "
+            "1.4229, 'learning_rate': 4.9978e-05, 'epoch': 0.17, 'throughput': 8192.00}",
+            printed_by="hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1",
+            composed=True,
+        ),
+        FactLine(
+            anchor=" metrics *****",
+            regex=r"\*{5} \w+ metrics \*{5}",
+            example="***** train metrics *****",
+            printed_by=f"{METRICS} log_metrics",
+        ),
+        FactLine(
+            anchor=" = ",
+            regex=r"(?:^| >>) +(?:epoch|total_flos|num_input_tokens_seen|(?:train|eval)_\w+) += +"
+            r"[\w.:,+-]+\s*$",
+            example="  train_runtime            = 0:00:07.01",
+            printed_by=f"{METRICS} log_metrics",
+        ),
+        FactLine(
+            anchor="%|",
+            regex=r"^\s*\d+%\|.*\[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
+            example="100%|██████████| 40/40 [00:07<00:00,  5.71it/s]",
+            printed_by=f"{CALLBACKS} ProgressCallback",
+        ),
+        FactLine(
+            anchor="% ",
+            regex=r"^\s*\d+% \d+/\d+ \[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
+            example="  2% 1/40 [00:00<00:07,  5.71it/s]",
+            printed_by=f"{CALLBACKS} ProgressCallback",
+            composed=True,
+        ),
+        FactLine(
+            anchor="max_steps is given, it will override",
+            regex=r"max_steps is given, it will override any value given in num_train_epochs",
+            example="[transformers] max_steps is given, it will override any value given in "
+            "num_train_epochs",
+            printed_by=f"{TRAINER_SOURCE} Trainer.__init__",
+        ),
+    ),
+)
+
+# -- trainer_state.json --------------------------------------------------------------------
+
+
+def _entries(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Each entry of `log_history` as one record; other lines as they are."""
+    inside, start, parts = False, 0, list[str]()
+    for number, text in lines:
+        bare = text.strip()
+        if not inside:
+            inside = bare == '"log_history": ['
+            yield number, 1, text
+        elif not parts and bare == "{":
+            start, parts, indent = number, [bare], text[: len(text) - len(text.lstrip())]
+        elif parts:
+            parts.append(bare)
+            if text.startswith(f"{indent}}}"):
+                yield start, len(parts), f'"log_history": {" ".join(parts).rstrip(",")}'
+                parts = []
+        else:
+            inside = bare != "],"
+            yield number, 1, text
+    if parts:
+        yield start, len(parts), f'"log_history": {" ".join(parts)}'
+
+
+def _state(key: str, fact: str) -> FactLine:
+    return FactLine(
+        anchor=f'"{key}": ',
+        regex=rf'^ +"{key}": (?P<{fact}>\d+),?$',
+        example=f'  "{key}": 40,',
+        printed_by=f"{CALLBACKS} TrainerState",
+    )
+
+
+EMPTY_STATE: Final = (
+    r'\{.*"global_step": .*"log_history": \[\]',
+    "the state of a Hugging Face checkpoint from before the first step that was logged. Read that of "
+    "a later checkpoint, or the console.",
+)
+"""What a state without steps looks like, and what to do about it."""
+
+HF_STATE: Final = LogFormat(
+    name="hf-trainer-state",
+    framework="transformers",
+    versions="trainer_state.json of transformers 3 … 5",
+    signature=r'^ *"log_history": (?!\[\])',
+    looks_like_step=r'"log_history": \{.*"loss": ',
+    evidence=("clock",),
+    precedence=HF_TRAINER,
+    join=_entries,
+    complete=complete,
+    finer_clock=SPEED,
+    file_names=("trainer_state.json",),
+    implies=PADDED,
+    steps=(
+        StepLine(
+            anchor='"log_history": ',
+            regex=r'"log_history": (?P<pairs>\{(?=.*"loss": ).*\})$',
+            pair=JSON,
+            columns=DICT_COLUMNS,
+            tells=OBJECTIVES,
+            example='"log_history": { "epoch": 0.0048828125, "grad_norm": 1.3115072462469197, '
+            '"learning_rate": 0.0004, "loss": 6.951844024658203, "num_input_tokens_seen": 2560, '
+            '"step": 5, "train_runtime": 0.6504, "train_tokens_per_second": 3935.943 }',
+            printed_by=f"{CALLBACKS} TrainerState.save_to_json",
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='_runtime": ',
+            regex=r'"log_history": \{(?=.*"eval_(?:\w+_)?runtime": (?P<seconds>[\d.e+-]+))'
+            r'(?=.*"step": (?P<step>\d+))(?:.*"eval_loss": (?P<eval_loss>[\w.+-]+))?',
+            kind="evaluation",
+            example='"log_history": { "epoch": 0.078125, "eval_loss": 6.512, "eval_runtime": '
+            '2.2504, "eval_samples_per_second": 113.758, "eval_steps_per_second": 14.22, '
+            '"step": 20 }',
+            printed_by=f"{CALLBACKS} TrainerState.save_to_json",
+            composed=True,
+        ),
+        EventLine(
+            anchor='"train_samples_per_second": ',
+            regex=r'"log_history": \{(?=.*"train_runtime": (?P<seconds>[\d.e+-]+))'
+            r'(?=.*"step": (?P<step>\d+))(?=.*"total_flos": (?P<total_flos>[\d.e+-]+))?'
+            r'(?=.*"train_loss": (?P<train_loss>[\w.+-]+))?'
+            r'(?=.*"train_steps_per_second": (?P<train_steps_per_second>[\d.e+-]+))?'
+            r'.*"train_samples_per_second": (?P<train_samples_per_second>[\d.e+-]+)'
+            r'(?:.*"train_tokens_per_second": (?P<tokens_per_second_of_a_device>[\d.e+-]+))?',
+            kind="end",
+            example='"log_history": { "epoch": 0.15625, "step": 40, "total_flos": 451537797120.0, '
+            '"train_loss": 6.617773246765137, "train_runtime": 7.0117, '
+            '"train_samples_per_second": 91.276, "train_steps_per_second": 5.705 }',
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop, speed_metrics",
+        ),
+    ),
+    facts=(
+        _state("logging_steps", "log_interval"),
+        _state("max_steps", "total_steps"),
+        _state("train_batch_size", "micro_batch_size"),
+        FactLine(
+            anchor="",
+            regex=r'^ *(?:"[^"]+": |[{}\]],?$)',
+            example='  "num_train_epochs": 1,',
+            printed_by=f"{CALLBACKS} TrainerState",
+        ),
+    ),
+)
+
+# -- TensorBoard ---------------------------------------------------------------------------
+
+VALUE: Final = r"(?P<value>[-+\w.]+)\}"
+SERIES: Final = "(?:loss|grad_norm|num_input_tokens_seen|tokens/total)"
+
+
+def _tag(tag: str, column: str, value: str) -> StepLine:
+    """A value of each logged step; the row of a step comes together when ranks are folded."""
+    return StepLine(
+        anchor=f'"tag": "train/{tag}"',
+        regex=rf'"tag": "train/{tag}", "step": (?P<step>[1-9]\d*), .*"value": {VALUE}',
+        columns={"step": "step", "value": column},
+        example=f'{{"tag": "train/{tag}", "step": 5, "wall_time": 1795187241.0039966, '
+        f'"value": {value}}}',
+        printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+    )
+
+
+HF_TENSORBOARD: Final = LogFormat(
+    name="hf-trainer-tensorboard",
+    framework="transformers",
+    versions="event files of transformers 3 … 5",
+    signature=rf'"tag": "train/{SERIES}", "step": \d',  # not a rate alone, as GPT-NeoX's
+    looks_like_step=rf'"tag": "train/(?:{SERIES}|learning_rate)", ',
+    clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
+    utc=True,
+    evidence=("stamp",),
+    precedence=HF_TRAINER,
+    implies=PADDED,
+    steps=(
+        _tag("loss", "loss", "6.951844"),
+        _tag("grad_norm", "grad_norm", "1.3115072"),
+        _tag("learning_rate", "learning_rate", "0.0004"),
+        _tag("num_input_tokens_seen", "consumed_tokens", "2560.0"),
+        _tag("tokens/total", "consumed_tokens", "2560.0"),
+    ),
+    events=(
+        EventLine(
+            anchor='"tag": "eval/',
+            regex=r'"tag": "eval/(?:\w+_)?runtime", "step": (?P<step>\d+), .*'
+            r'"value": (?P<seconds>[\d.e+-]+)',
+            kind="evaluation",
+            example='{"tag": "eval/runtime", "step": 20, "wall_time": 1795187243.6, '
+            '"value": 2.2504}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+            composed=True,
+        ),
+        EventLine(
+            anchor='"tag": "train/train_loss"',
+            regex=r'"tag": "train/train_loss", "step": (?P<step>\d+), .*'
+            r'"value": (?P<train_loss>[-+\w.]+)',
+            kind="end",
+            example='{"tag": "train/train_loss", "step": 40, "wall_time": 1795187245.5105836, '
+            '"value": 6.839351}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='"tag": "args/text_summary"',
+            regex=r'"tag": "args/text_summary", .*"text": "(?P<text>.*)"\}$',
+            read=_json_arguments,
+            example='{"tag": "args/text_summary", "step": 0, "wall_time": 1795187240.3549292, '
+            r'"kind": "text", "text": "{\n  \"per_device_train_batch_size\": 4,\n  '
+            r'\"gradient_accumulation_steps\": 1,\n  \"bf16\": true,\n  \"logging_steps\": 5\n}"}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
+        ),
+        FactLine(
+            anchor='"tag": "model_config/text_summary"',
+            regex=r'"tag": "model_config/text_summary", .*"text": "(?P<text>.*)"\}$',
+            read=_model_config_text,
+            example='{"tag": "model_config/text_summary", "step": 0, "wall_time": '
+            r'1795187240.3554342, "kind": "text", "text": "{\n  \"hidden_size\": 128,\n  '
+            r'\"model_type\": \"llama\"\n}"}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
+        ),
+        *(
+            objective_line(
+                told,
+                f'"tag": "train/{key}"',
+                f'{{"tag": "train/{key}", "step": 5, "wall_time": 1795187241.0041494, '
+                '"value": 0.5}',
+                f"{TENSORBOARD} rewrite_logs",
+            )
+            for key, told in OBJECTIVES.items()
+        ),
+        FactLine(
+            anchor='"tag": "',
+            regex=r'"tag": "(?:train|eval|test)/',
+            example='{"tag": "train/epoch", "step": 5, "wall_time": 1795187241.0041494, '
+            '"value": 0.0048828125}',
+            printed_by=f"{TENSORBOARD} rewrite_logs",
+        ),
+    ),
+)

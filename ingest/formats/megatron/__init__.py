@@ -1,0 +1,1 @@
+"""Logs of Megatron and its kin: Megatron-DeepSpeed, GPT-NeoX, Domino."""

@@ -1,0 +1,671 @@
+"""Megatron-DeepSpeed: iteration lines of its forks (Microsoft, bigscience, ALCF) and the header.
+
+`elapsed time per iteration` is the mean over the log interval and holds everything since the last
+line: data, logging, and the evaluation and checkpoint of the iteration before. Older bigscience
+runs print milliseconds, later ones seconds; the key says which. `global batch size` is the size at
+the print; in a ramp-up the differences of `consumed samples` hold the sizes before it. A loss that is
+not above 0, so NaN too, is not printed.
+
+Claims stay as printed. bigscience's `samples per second` is a thousandth of the rate from 2021-12-06
+to 2022-01-27, its `TFLOPs` a thousand times too many until 2022-01-05. ALCF prints two figures since
+2024-06: `[DS]-TFLOPs` (later `[DS]TFLOPs`) by Microsoft's formula, which is the column, and
+`[LM]-TFLOPs` by its own, in `extra`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from ..spec import GIB, MS, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine, Target
+
+TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
+ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
+CHECKPOINTING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479"
+TIMERS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/timers.py@4efb479"
+ENDED: Final = r"(?=\|)"
+"""Behind a field: one that nothing ends may be half a number (`elapsed time per iteration (ms): 12`
+of 1234.5), where a terminal or `cut` has taken the rest of the line."""
+VALUE: Final = r"[^|]{0,200}"
+"""Of a field, which has to be looked through for its end."""
+PAIR: Final = rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{VALUE}){ENDED}"
+NUMBER: Final = r"[-+]?(?:\d+\.?\d*(?:[Ee][-+]\d+)?|nan|inf)"
+
+COLUMNS: Final[dict[str, Target]] = {
+    "step": "step",
+    "consumed samples": "consumed_samples",
+    "consumed tokens": "consumed_tokens",
+    "elapsed time per iteration (ms)": ("elapsed_s", MS),
+    "elapsed time per iteration(ms)": ("elapsed_s", MS),
+    "elapsed time per iteration (s)": "elapsed_s",
+    "learning rate": "learning_rate",
+    "global batch size": "samples",
+    "lm loss": "loss",
+    "lm-loss": "loss",  # under DeepSpeed's pipeline until 2021-08
+    "lm_loss": "loss",
+    "loss scale": "loss_scale",
+    "grad norm": "grad_norm",
+    "actual seqlen": "sequence_length",
+    "actual seq length": "sequence_length",
+    "curriculum seqlen": "sequence_length",
+    "number of skipped iterations": "skipped_steps",
+    "samples per second": "logged_samples_per_second",
+    "tokens per gpu per second (tgs)": "logged_tgs",
+    "tokens per gpu per second(tgs)": "logged_tgs",
+    "tokens-per-second-per-gpu": "logged_tgs",
+    "TFLOPs": "logged_tflops",
+}
+
+ALCF_COLUMNS: Final[dict[str, Target]] = {
+    "step": "step",
+    "consumed_samples": "consumed_samples",
+    "consumed_tokens": "consumed_tokens",
+    "elapsed_time_per_iteration_ms": ("elapsed_s", MS),
+    "learning_rate": "learning_rate",
+    "global_batch_size": "samples",
+    "lm loss": "loss",
+    "loss_scale": "loss_scale",
+    "grad_norm": "grad_norm",
+    "actual_seqlen": "sequence_length",
+    "number_of_skipped_iterations": "skipped_steps",
+    "samples_per_second": "logged_samples_per_second",
+    "tokens_per_gpu_per_second_tgs": "logged_tgs",
+    "TFLOPs": "logged_tflops",
+    "[DS]-TFLOPs": "logged_tflops",
+    "[DS]TFLOPs": "logged_tflops",
+}
+
+# Argument -> fact, where the value stands as it is.
+SAME: Final[dict[str, str]] = {
+    "world_size": "gpus",
+    "data_parallel_size": "data_parallel",
+    "tensor_model_parallel_size": "tensor_parallel",
+    "model_parallel_size": "tensor_parallel",
+    "pipe_parallel_size": "pipeline_parallel",  # until 2021
+    "pipeline_model_parallel_size": "pipeline_parallel",
+    "context_parallel_size": "context_parallel",  # Megatron-LM's
+    "ds_sequence_parallel_size": "context_parallel",
+    "expert_model_parallel_size": "expert_parallel",  # Megatron-LM's
+    "moe_expert_parallel_size": "expert_parallel",
+    "seq_length": "seq_len",
+    "batch_size": "micro_batch_size",  # until 2021
+    "micro_batch_size": "micro_batch_size",
+    "global_batch_size": "global_batch_size",
+    "log_interval": "log_interval",
+    "train_iters": "total_steps",
+}
+
+# What `metrics.formula.model_shapes.from_megatron` and `explain` need of some 330 arguments.
+KEPT: Final = re.compile(
+    r"num_|hidden_size$|ffn_hidden|kv_channels|seq_length|vocab|swiglu|glu_activation|topk|expert"
+    r"|untie|normalization|bias|position|rotary|alibi|recompute|checkpoint_act|use_flash|embed"
+    r"|max_position|layernorm|rmsnorm|bf16|fp16|rampup|curriculum|mlp_type"
+    r"|reset_attention_mask|random_ltd|group_query|multi_latent|window_size"
+    r"|hybrid|linear_attention|attention_variant|output_gate|heterogeneous|moe_latent|^spec$"
+)
+MORE_WORK: Final = ("kd", "retro_add_retriever")
+"""Arguments by which another model works beside the one that is trained: a teacher, a retriever."""
+BERT: Final = "BertWordPiece"
+"""How the names of tokenizers begin that pretrain_bert.py and pretrain_t5.py take."""
+
+
+def _arguments(lines: Sequence[str]) -> dict[str, str]:
+    """The `key .... value` lines of the header; a damaged line is passed over."""
+    found = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
+    return facts_of_arguments({match[1]: match[2].strip() for match in found if match})
+
+
+def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
+    """What Megatron's arguments, by name, say of a launch."""
+    facts = stated(arguments, SAME)
+    facts |= {"precision": _precision(arguments), "recompute": _recompute(arguments)}
+    if zero := re.match(r"\d", arguments.get("zero_stage", "")):
+        facts["zero_stage"] = zero[0]
+    if arguments.get("reset_attention_mask") == "True":
+        facts["document_mask"] = "true"
+    if (drops := arguments.get("random_ltd")) in ("True", "False"):
+        facts["token_dropping"] = drops.lower()
+    if (fp8 := _fp8(arguments)) is not None:
+        facts["quantization"] = fp8
+    kept = {k: v for k, v in arguments.items() if KEPT.search(k) or v.startswith(BERT)}
+    kept |= {key: "True" for key in MORE_WORK if arguments.get(key) == "True"}
+    return facts | {"megatron_arguments": json.dumps(kept)} if "num_layers" in kept else facts
+
+
+def stated(arguments: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Facts of whole arguments; `pipe_parallel_size` 0 is one stage, without the pipeline engine."""
+    facts = {
+        fact: arguments[key]
+        for key, fact in names.items()
+        if re.fullmatch(r"\d+", arguments.get(key, ""))
+    }
+    return facts | ({"pipeline_parallel": "1"} if facts.get("pipeline_parallel") == "0" else {})
+
+
+def _precision(arguments: Mapping[str, str]) -> str:
+    if arguments.get("bf16") == "True":
+        return "bf16"
+    return "fp16" if arguments.get("fp16") == "True" else "fp32"
+
+
+def _fp8(arguments: Mapping[str, str]) -> str | None:
+    """The argument that has Transformer Engine multiply in FP8; `fp8` since Megatron-LM 0.5."""
+    if arguments.get("fp8", "None") not in ("None", "False"):
+        return f"fp8 {arguments['fp8']}"
+    return next((k for k in ("fp8_e4m3", "fp8_hybrid") if arguments.get(k) == "True"), None)
+
+
+def _recompute(arguments: Mapping[str, str]) -> str:
+    """deepspeed_activation_checkpointing alone recomputes nothing; `block` some layers of each rank."""
+    if arguments.get("checkpoint_activations") == "True":
+        return "full"
+    granularity = arguments.get("recompute_granularity", "None")
+    if granularity == "full" and arguments.get("recompute_method") == "block":
+        return "selective"
+    return {"None": "none", "selective": "selective_attention"}.get(granularity, granularity)
+
+
+CLOCK: Final = r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3,6})?)\b"
+DATETIME: Final = r"\] datetime: [-\d]+ [:\d]+"
+
+EVENTS: Final = (
+    EventLine(
+        anchor="[after training is done]",
+        regex=rf"\[after training is done{DATETIME}",
+        kind="end",
+        example="[after training is done] datetime: 2026-11-20 10:42:30 ",
+        printed_by=f"{TRAINING} print_datetime",
+        composed=True,
+    ),
+    EventLine(
+        anchor="[before the start of training step]",
+        regex=rf"\[before the start of training step{DATETIME}",
+        kind="train_start",
+        example="[before the start of training step] datetime: 2026-11-20 10:31:14 ",
+        printed_by=f"{TRAINING} print_datetime",
+        composed=True,
+    ),
+    EventLine(
+        anchor="] datetime: ",
+        regex=rf"\[(?P<stage>(?:after|before) [^][]*){DATETIME}",
+        kind="setup",
+        example="[after model, optimizer, and learning rate scheduler are built] datetime: "
+        "2026-11-20 10:31:12 ",
+        printed_by=f"{TRAINING} print_datetime",
+        composed=True,
+    ),
+    EventLine(
+        anchor="exiting program at",
+        regex=rf"exiting program at iteration +(?P<step>\d+)(?:{DATETIME})?",
+        kind="end",
+        example="[exiting program at iteration 5] datetime: 2026-11-20 10:32:30 ",
+        printed_by=TRAINING,
+        composed=True,
+    ),
+    EventLine(
+        anchor="exiting program after ",
+        regex=rf"exiting program after (?P<minutes>[\d.]+) minutes(?:{DATETIME})?",
+        kind="end",
+        example="[exiting program after 1190.02 minutes] datetime: 2026-11-20 10:32:30 ",
+        printed_by=TRAINING,
+        composed=True,
+    ),
+    EventLine(
+        anchor="exiting program after receiving",
+        regex=rf"exiting program after receiving (?P<signal>\w+)\.(?:{DATETIME})?",
+        kind="killed",
+        example="[exiting program after receiving SIGTERM.] datetime: 2026-11-20 10:32:30 ",
+        printed_by=TRAINING,
+        composed=True,
+    ),
+    EventLine(
+        anchor=" at iteration ",
+        regex=r"valid(?:ation)? (?:loss|results) at iteration +(?P<step>\d+)"
+        rf"(?:[^|]*\| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{NUMBER})"
+        rf"(?:[ |]*(?i:lm[ _-](?:loss[ _])?ppl)(?: value)?[:=] *(?P<perplexity>{NUMBER}))?)?",
+        kind="evaluation",
+        example=" validation loss at iteration 100 | lm loss value: 7.688264E+00 | lm loss PPL: "
+        "2.182582E+03 | ",
+        printed_by=f"{TRAINING} evaluate_and_print_results",
+        composed=True,
+    ),
+    EventLine(
+        anchor="at the end of training for ",
+        regex=r"validation (?:loss|results) at the end of training for (?P<set>\w+) data"
+        rf"(?: \| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{NUMBER}))?",
+        kind="evaluation",
+        example=" validation loss at the end of training for test data | lm loss value: "
+        "7.688264E+00 | lm loss PPL: 2.182582E+03 | ",
+        printed_by=f"{TRAINING} evaluate_and_print_results",
+        composed=True,
+    ),
+    EventLine(
+        anchor="saving checkpoint at",
+        regex=r"saving checkpoint at iteration +(?P<step>\d+)",
+        kind="checkpoint",
+        example="saving checkpoint at iteration     600 to checkpoints",
+        printed_by=f"{CHECKPOINTING} save_checkpoint",
+        composed=True,
+    ),
+    EventLine(
+        anchor="successfully saved checkpoint",
+        regex=r"successfully saved checkpoint at iteration +(?P<step>\d+)",
+        kind="checkpoint",
+        example="  successfully saved checkpoint at iteration     600 to checkpoints",
+        printed_by=f"{CHECKPOINTING} save_checkpoint",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Checkpoint Save GB: ",
+        regex=r"Checkpoint Save GB: (?P<gigabytes>[\d.]+), GB/Sec: [\d.]+, "
+        r"Latency\(second\): (?P<seconds>[\d.]+)",
+        kind="checkpoint",
+        example="Checkpoint Save GB: 4.969, GB/Sec: 2.1, Latency(second): 2.366",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/utils.py@4efb479 "
+        "checkpoint_throughput_calculator",
+        composed=True,
+    ),
+    EventLine(
+        anchor="checkpoint from ",
+        regex=r"(?:loading|successfully loaded) checkpoint from .*?at iteration +(?P<step>\d+)",
+        kind="load",
+        example="  successfully loaded checkpoint from checkpoints at iteration 600",
+        printed_by=f"{CHECKPOINTING} load_checkpoint",
+        composed=True,
+    ),
+    EventLine(
+        anchor="save-checkpoint",
+        regex=r"\bsave-checkpoint(?:: | \.+: \([\d.]+, )(?P<seconds>[\d.]+)",
+        kind="checkpoint",
+        factors={"seconds": MS},
+        example="    save-checkpoint ................................: (2365.42, 2366.17)",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor="load-checkpoint",
+        regex=r"\bload-checkpoint(?:: | \.+: \([\d.]+, )(?P<seconds>[\d.]+)",
+        kind="load",
+        factors={"seconds": MS},
+        example="time (ms) | load-checkpoint: 4.12",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor="time (ms) | ",
+        regex=r"time \(ms\) \| [\w/-]+(?: [\w/-]+)*: ",
+        kind="timers",
+        example="time (ms) | forward-compute: 28373.70 | backward-compute: 56101.22 | optimizer: "
+        "412.05 | batch-generator: 21.50",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor=": (",
+        regex=r"(?<![\w/-])(?P<timer>[\w/-]+) \.{2,}: \((?P<least_ms>[\d.]+), (?P<most_ms>[\d.]+)\)",
+        kind="timers",
+        example="    forward-backward ...............................: (1234.50, 1240.10)",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor=" memory (MB) | allocated: ",
+        regex=r"\bafter (?P<step>\d+) iterations\)? memory \(MB\) \| allocated: (?P<allocated>[\d.]+)"
+        r" \| max allocated: (?P<max_allocated>[\d.]+) \| reserved: (?P<reserved>[\d.]+)"
+        r" \| max reserved: (?P<max_reserved>[\d.]+)",
+        kind="memory",
+        example="[Rank 1] (after 20 iterations) memory (MB) | allocated: 807.95 | max allocated: "
+        "1326.10 | reserved: 1842.0 | max reserved: 1842.0",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/utils.py@4efb479 report_memory",
+        composed=True,
+    ),
+)
+"""What Megatron-DeepSpeed and GPT-NeoX print beside their steps; `extra` is in the unit printed."""
+
+FACTS: Final = (
+    FactLine(
+        anchor="padded vocab",
+        regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)"
+        r"(?: with \d+ dummy tokens \(new size: (?P<padded_vocab_size>\d+)\))?",
+        example=" > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/tokenizer/tokenizer.py@4efb479",
+        composed=True,
+    ),
+    FactLine(
+        anchor="number of parameters on ",
+        regex=r"number of parameters on (?:\(tensor, pipeline\) )?model parallel rank",
+        example=" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 861859840",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479 get_model",
+        composed=True,
+    ),
+    FactLine(
+        anchor="training ...",
+        regex=r"\btraining \.\.\.\s*$",
+        example="training ...",
+        printed_by=f"{TRAINING} pretrain",
+        composed=True,
+    ),
+    FactLine(
+        anchor="done with setup",
+        regex=r"\bdone with setups? \.\.\.\s*$",
+        example="done with setup ...",
+        printed_by=f"{TRAINING} pretrain",
+        composed=True,
+    ),
+    FactLine(
+        anchor="(ms)",
+        regex=r"(?:\btime \(ms\)|\(min, max\) time across ranks \(ms\):)\s*$",
+        example="(min, max) time across ranks (ms):",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    # Of the engine's dump: until 2021 the header has no global batch, so the batch hangs on it.
+    FactLine(
+        anchor="gradient_accumulation_steps ",
+        regex=r"\[config\.py:\d+:print\]   gradient_accumulation_steps \.* ?"
+        r"(?P<gradient_accumulation>\d+)\s*$",
+        example="[2026-05-27 19:49:22,948] [INFO] [config.py:904:print]   gradient_accumulation_steps "
+        ". 128",
+        printed_by="deepspeedai/DeepSpeed/deepspeed/runtime/config.py@edaa722 DeepSpeedConfig.print",
+        composed=True,
+    ),
+)
+
+WORLD_SIZE: Final = FactLine(
+    anchor="using world size: ",
+    regex=r"(?<!\(\) )using world size: (?P<gpus>\d+)(?:, data-parallel-size: (?P<data_parallel>\d+))?"
+    r"(?:, sequence-parallel size: (?P<context_parallel>\d+))?"
+    r"(?:, tensor-model-parallel size: (?P<tensor_parallel>\d+))?"
+    r"(?:, pipeline-model-parallel size: (?P<pipeline_parallel>\d+))?",
+    example="using world size: 16, data-parallel-size: 4, sequence-parallel size: 1, "
+    "tensor-model-parallel size: 4, pipeline-model-parallel size: 1 ",
+    printed_by=ARGUMENTS,
+    composed=True,
+)
+
+HEADER: Final = Block(
+    start=r"- arguments -",
+    end=r"- end of arguments -",
+    include_end=True,
+    read=_arguments,
+    example=(
+        "------------------------ arguments ------------------------",
+        "  num_layers ...................................... 12",
+        "  seq_length ...................................... 2048",
+        "  tensor_model_parallel_size ...................... 2",
+        "-------------------- end of arguments ---------------------",
+    ),
+    printed_by=ARGUMENTS,
+)
+
+EFFECTIVE: Final = EventLine(
+    anchor="Effective Tera Flops per GPU: ",
+    regex=r"Effective Tera Flops per GPU: (?P<tflops>[\d.]+) and total parameters "
+    r"(?P<billion_parameters>[\d.]+) B",
+    kind="timers",
+    example="Effective Tera Flops per GPU: 41.05 and total parameters 51.998 B",
+    printed_by="bigscience-workshop/Megatron-DeepSpeed/megatron/training.py@f52dbd04",
+    composed=True,
+)
+"""A claim behind the line of its step; in June 2021 only, over the whole log interval."""
+
+
+_OF_MEGATRON_LM: Final = (
+    r"\| (?:(?:throughput|compute) per GPU \(TFLOP/s/GPU\)|tokens per GPU \(tokens/s/GPU\)"
+    r"|tokens/s/GPU inst/harmonic mean|tokens/sec/(?:gpu|GPU)|memory\(GiB\)|remaining time): "
+)
+"""Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
+_OF_MINDSPEED: Final = (
+    r"\| elapsed time per iteration \(ms\): [\d.]+ \| learning rate: [^|]*\| global batch size: +\d+"
+    r" \| loss: [^|]*\|(?!.*\| loss scale: )"
+)
+"""No more fields, a loss without a name right behind the batch, and no scale: see MINDSPEED_MM."""
+_OF_MINDSPEED_LLM: Final = r"\| max_memory_allocated\(GB\): [\d.]+ \| max_memory_reserved\(GB\): "
+"""Fields of its own monitor alone: see MINDSPEED_LLM."""
+_OF_SAT: Final = r"\| *speed [\d.]+ samples/\(min\*GPU\)"
+"""SwissArmyTransformer's (CogVLM, ChatGLM), made from Megatron's: adapters may be trained with it,
+images beside text, and samples are as long as they are."""
+_STAMPED: Final = (
+    r"(?:(?<=\d:\d\d)|(?<=\.\d{6}))\] iteration +\d+ */ *\d+ \| "
+    rf"(?!.*(?:{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
+)
+"""A stamp and nothing else before, as NVIDIA's lines are since 2024; a collector stamps others' too."""
+PADDED: Final = {"tokens per sample": ("packed", "false")}
+"""MindSpeed prints it where samples are as long as they are."""
+
+MEGATRON_DEEPSPEED: Final = LogFormat(
+    name="megatron-deepspeed",
+    framework="deepspeed",
+    versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
+    signature=rf"(?:^\s*|(?!{_STAMPED})[^|]\s)iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
+    rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}|{_OF_SAT}))",
+    looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
+    clock=CLOCK,
+    launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
+    evidence=("elapsed", "rate"),
+    elapsed_covers="interval",
+    rate_covers="interval",
+    implies={
+        "trainable": ("full", "Megatron-DeepSpeed trains every weight"),
+        "packed": ("true", "Megatron's GPT data set fills every sample to seq_length"),
+    },
+    steps=(
+        StepLine(
+            anchor="iteration ",
+            regex=r"iteration +(?P<step>\d+) */ *(?P<total>\d+) \| (?P<pairs>.*)",
+            pair=PAIR,
+            columns=COLUMNS,
+            facts={"total": "total_steps"},
+            tells=PADDED,
+            example=" iteration       10/ 9155273 | consumed samples:          480 | consumed "
+            "tokens:       983040 | elapsed time per iteration (ms): 2349.1 | learning rate: "
+            "2.831E-07 | global batch size:    48 | lm loss: 1.093108E+01 | loss scale: 2048.0 | "
+            "actual seqlen:  2048 | number of skipped iterations:   0 | number of nan iterations:  "
+            " 0 | samples per second: 20.434 | tokens per gpu per second (tgs): 871.839 | "
+            "TFLOPs: 10.37 |",
+            printed_by=f"{TRAINING} training_log",
+            composed=True,
+        ),
+        StepLine(
+            anchor="iteration=",
+            regex=r"iteration= *(?P<step>\d+) */ *(?P<total>\d+) \| (?P<pairs>.*)",
+            pair=rf"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>{VALUE}){ENDED}",
+            columns=ALCF_COLUMNS,
+            facts={"total": "total_steps"},
+            example="[2026-11-10 09:43:36,161992][I][megatron/training_log:402:training_log]  "
+            "iteration=      10/  136100 | consumed_samples=        7680 | consumed_tokens= "
+            "31457280 | elapsed_time_per_iteration_ms=3415.3 | learning_rate=2.0127e-05 | "
+            "global_batch_size=  768 | lm loss=12.316531 | loss_scale=1.0 | grad_norm=1.020 | "
+            "actual_seqlen= 4096 | number_of_skipped_iterations=  0 | number_of_nan_iterations=  0 "
+            "| samples_per_second=224.871 | tokens_per_gpu_per_second_tgs=4797.255 | TFLOPs=53.66 |",
+            printed_by="argonne-lcf/Megatron-DeepSpeed/megatron/training_log.py",
+            composed=True,
+        ),
+    ),
+    events=(*EVENTS, EFFECTIVE),
+    facts=(*FACTS, WORLD_SIZE),
+    blocks=(HEADER,),
+)
+
+MOST_AHEAD: Final = 16
+"""Modules of multi-token prediction, far more than anyone trains; each prints its loss."""
+
+_MEAN: Final = rf"(?:/{NUMBER}| \(avg {NUMBER}\)) *(?:\||$)"
+_OWN: Final = (
+    r"(?:(?<=time per iteration \(ms\): )|(?<=/s/GPU\): )|(?<=inst/harmonic mean: ))"
+    rf"{NUMBER}(?={_MEAN})"
+)
+"""Of `6000.0/6010.2` the first figure, which is the line's own. Primus prints the mean of its last
+lines behind the time, TFLOP/s and tokens/s of a line, behind those that it warms up with none."""
+_LAST: Final = r" *(?:number of nan iterations|hip mem usage[\w/]*)(?=:)"
+"""Behind which MindSpeed and Primus end a line without a `|`."""
+
+
+def _whole_tokens(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """Swiss AI's fork prints `consumed tokens: 1.258B`, too coarse to count a step by."""
+    tokens = printed.get("consumed tokens")
+    if tokens is not None and not tokens.endswith("B"):
+        row["consumed_tokens"] = int(tokens)
+
+
+MEGATRON_LM: Final = replace(
+    MEGATRON_DEEPSPEED,
+    name="megatron-lm",
+    framework="megatron-lm",
+    versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT, AMD's Primus, Swiss AI's fork",
+    signature=rf"{_STAMPED}|iteration +\d+ */ *\d+ \|.*{_OF_MEGATRON_LM}",
+    looks_like_step=r"iteration +\d+ */ *\d+ \|",
+    clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
+    evidence=("elapsed", "rate", "stamp"),
+    complete=_whole_tokens,
+    implies={},
+    steps=(
+        replace(
+            MEGATRON_DEEPSPEED.steps[0],
+            pair=rf"(?<![^|:=])(?P<key>{_LAST}|[^|:=]+(?=:{VALUE}\|)): *(?P<value>{_OWN}|[^|]*)",
+            columns={
+                **{key: of for key, of in COLUMNS.items() if key != "consumed tokens"},
+                "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
+                "compute per GPU (TFLOP/s/GPU)": "logged_tflops",
+                "tokens per GPU (tokens/s/GPU)": "logged_tgs",
+                "tokens/s/GPU inst/harmonic mean": "logged_tgs",
+                "tokens/s/GPU": "logged_tgs",
+                "tokens/sec/gpu": "logged_tgs",
+                "tokens/sec/GPU": "logged_tgs",
+                "memory(GiB)": ("peak_memory_bytes", GIB),
+            },
+            tells=PADDED
+            | {f"mtp_{n} loss": ("mtp_modules", str(n)) for n in range(1, MOST_AHEAD + 1)},
+            example=" [2026-11-20 02:59:36] iteration       43/     100 | consumed samples:         "
+            "5504 | elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): "
+            "239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 "
+            "| load_balancing_loss: 1.019746E+00 | loss scale: 1.0 | grad norm: 1.426 | num zeros: "
+            "0.0 | number of skipped iterations:   0 | number of nan iterations:   0 |",
+            printed_by="NVIDIA/Megatron-LM/megatron/training/training.py training_log; "
+            "AMD-AGI/Primus/primus/modules/trainer/megatron/trainer.py training_log",
+        ),
+    ),
+)
+"""Without what Megatron-DeepSpeed alone implies: adapters are trained with it, samples may be padded."""
+
+TRAIN_ENGINE: Final = (
+    "Ascend/MindSpeed-MM/mindspeed_mm/fsdp/train/train_engine.py@069ea64 TrainEngine"
+)
+MINDSPEED_MM: Final = replace(
+    MEGATRON_LM,
+    name="mindspeed-mm",
+    framework="mindspeed-mm",
+    versions="Ascend's MindSpeed-MM 2025 and later, its own engine (FSDP2)",
+    signature=rf"iteration +\d+ */ *\d+ \| consumed samples: +\d+ {_OF_MINDSPEED}",
+    elapsed_covers="step",
+    events=(
+        *MEGATRON_LM.events,
+        EventLine(
+            anchor="** validation after iteration ",
+            regex=r"\*\* validation after iteration (?P<step>\d+) \*\*"
+            rf"(?: \| validation steps: \d+ \| validation loss: (?P<loss>{NUMBER}))?",
+            kind="evaluation",
+            example=" [2026-11-20 03:12:31] ** validation after iteration 20 ** | validation steps: "
+            "4 | validation loss: 9.912345E+00 |",
+            printed_by=f"{TRAIN_ENGINE}._run_validation",
+            composed=True,
+        ),
+    ),
+    steps=(
+        replace(
+            MEGATRON_LM.steps[0],
+            columns={**MEGATRON_LM.steps[0].columns, "loss": "loss"},
+            example=" [2026-11-20 03:12:09] iteration       20/   10000 | consumed samples:         "
+            " 160 | elapsed time per iteration (ms): 2218.4 | learning rate: 1.900000E-07 | global "
+            "batch size:     8 | loss: 1.004471E+01 | grad norm: 48.812 |",
+            printed_by=f"{TRAIN_ENGINE}.training_log",
+        ),
+    ),
+)
+"""Its lines look like Megatron's, but the time is that of the last step alone, without what comes
+between steps: evaluation and checkpoints. Samples are as long as they are, and adapters are trained
+too; the batch is its setting, also of the step that an epoch ends."""
+
+_LLM: Final = "Ascend/MindSpeed-LLM/mindspeed_llm/fsdp2"
+_LLM_TRAIN: Final = f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train"
+MINDSPEED_LLM: Final = replace(
+    MEGATRON_LM,
+    name="mindspeed-llm",
+    framework="mindspeed-llm",
+    versions="Ascend's MindSpeed-LLM 2026 and later, its FSDP2 backend",
+    signature=rf"iteration +\d+ */ *\d+ \| consumed samples: .*{_OF_MINDSPEED_LLM}",
+    launch=r"\*{5} Running training \(FSDP2\) \*{5}",
+    complete=None,
+    events=(
+        EventLine(
+            anchor="Training completed in ",
+            regex=r"Training completed in (?P<seconds>[\d.]+)s",
+            kind="end",
+            example="INFO [2026-11-20 05:40:12] >> Training completed in 812.44s",
+            printed_by=_LLM_TRAIN,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Distributed checkpoint saved at ",
+            regex=r"Distributed checkpoint saved at \S*?(?:global_step_(?P<step>\d+))? successfully!",
+            kind="checkpoint",
+            example="INFO [2026-11-20 05:38:02] >> Distributed checkpoint saved at "
+            "out/checkpoints/global_step_200 successfully!",
+            printed_by=_LLM_TRAIN,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Load distributed checkpoint from ",
+            regex=r"Load distributed checkpoint from \S*?(?:global_step_(?P<step>\d+))? successfully!",
+            kind="load",
+            example="INFO [2026-11-20 05:26:31] >> Load distributed checkpoint from "
+            "out/checkpoints/global_step_100 successfully!",
+            printed_by=_LLM_TRAIN,
+            composed=True,
+        ),
+    ),
+    facts=tuple(
+        FactLine(
+            anchor=f"  {words} = ",
+            regex=rf"  {words} = (?P<{fact}>\d+)\s*$",
+            example=f"INFO [2026-11-20 05:26:30] >>   {words} = 64",
+            printed_by=_LLM_TRAIN,
+            composed=True,
+        )
+        for words, fact in (
+            ("Num examples", "total_samples"),
+            ("Total Batch Size", "global_batch_size"),
+            ("Gradient Accumulation steps", "gradient_accumulation"),
+            ("Total optimization steps", "total_steps"),
+        )
+    ),
+    blocks=(),
+    steps=(
+        replace(
+            MEGATRON_LM.steps[0],
+            pair=PAIR,
+            columns={
+                **COLUMNS,
+                "consumed tokens": "consumed_non_padding",
+                "mfu": ("logged_mfu", PERCENT),
+                "max_memory_reserved(GB)": ("peak_memory_bytes", GIB),
+            },
+            tells={},
+            example="INFO [2026-11-20 05:27:11] >>  iteration       10/    2000 | consumed samples: "
+            "       640 | consumed tokens:     531204 | elapsed time per iteration (ms): 4012.15 | "
+            "tokens/s: 13239.88 | mfu: 21.20 | learning rate: 1.000000E-05 | global batch size:    "
+            "64 | lm loss: 2.345678E+00 | grad norm: 1.250 | max_memory_allocated(GB): 41.20 | "
+            "max_memory_reserved(GB): 44.10 |",
+            printed_by=f"{_LLM}/utils/train_monitor.py@a9d209d TrainMonitor",
+            composed=True,
+        ),
+    ),
+)
+"""Its lines look like Megatron-DeepSpeed's. The time is the mean since the line before, checkpoints
+included. Tokens are without padding (the sum of each attention mask), since the process started,
+summed over all ranks: those that share a sequence (context_parallel, tensor_parallel) count it each
+(metrics.throughput.token_counts.SUMS_RANKS). The batch is its setting, also of the step that an epoch ends.
+`tokens/s` is of all ranks."""

@@ -1,0 +1,370 @@
+"""The vocabulary of a log format: frozen data, no code but what lines cannot say.
+
+A format says how its lines look, which schema column or fact each printed value is, in which
+unit, and which statement of the framework prints it. `ingest.parse.parser` does the reading.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+GIB: Final = 1024.0**3
+MIB: Final = 1024.0**2
+PERCENT: Final = 0.01
+MS: Final = 0.001
+
+JSON: Final = "json"
+"""`StepLine.pair` of a line whose pairs are a JSON object; keys of nested objects join by a dot."""
+
+LAUNCH_STEPS: Final = "launch_steps"
+MICRO_STEPS: Final = "micro_steps"
+"""`StepLine.counts` of a line with a counter of its own: optimizer steps, or micro-steps of the
+gradient accumulation, since the process started; see ingest.launches.step_alignment."""
+
+PREFERENCE: Final = ("objective", "preference")
+REINFORCEMENT: Final = ("objective", "reinforcement")
+"""Facts of training that is no language modelling, for `StepLine.tells` and `objective_line`."""
+
+Target = str | tuple[str, float]
+"""A schema column, or (column, factor to the column's unit)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLine:
+    """A line that reports a training step.
+
+    `anchor` is a literal of every such line. Named groups of `regex` are keys of `columns`; the
+    group `pairs`, where there is one, is cut into further keys and values by `pair` (a regex with
+    the groups key and value, or JSON). Keys of `facts` are facts of the launch, stated where they
+    are first printed or change; with `tells` a key states one by being there and not null. With
+    `may_continue` the rest may stand on the next line (wrapped by a mailer or a split flush).
+    `numbered`: the line prints no step, so it is counted: each is `log_interval` steps (1 where
+    that is unknown) behind the one before of the same rank.
+    `every_step`: it is printed at each step, whatever the log interval and other lines.
+    `counts`: LAUNCH_STEPS or MICRO_STEPS where `step` is not the step of the training.
+    """
+
+    anchor: str
+    regex: str
+    columns: Mapping[str, Target]
+    example: str
+    printed_by: str
+    pair: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    tells: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # key: (fact, value)
+    numbered: bool = False
+    every_step: bool = False
+    counts: str | None = None
+    may_continue: bool = False
+    composed: bool = False
+
+    @property
+    def fills(self) -> list[str]:
+        """The columns that its keys fill, each once."""
+        columns = (t if isinstance(t, str) else t[0] for t in self.columns.values())
+        return [*dict.fromkeys(columns)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactLine:
+    """A line that states facts: named groups are facts, `constants` hold when it is there.
+
+    With `inferred` the line does not say the fact itself; the text says why it follows. A line
+    that states nothing is only known: it is not counted among the lines that no pattern knows.
+    """
+
+    anchor: str
+    regex: str
+    example: str
+    printed_by: str
+    constants: Mapping[str, str] = field(default_factory=dict)
+    factors: Mapping[str, float] = field(default_factory=dict)
+    read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
+    inferred: str | None = None
+    composed: bool = False
+
+    @property
+    def states(self) -> bool:
+        """Whether it states facts; one that is only known may be anyone's."""
+        return bool(self.constants or self.read or re.compile(self.regex).groupindex)
+
+
+def objective_line(
+    told: tuple[str, str], anchor: str, example: str, printed_by: str, *, regex: str | None = None
+) -> FactLine:
+    """A line that tells what the loss is of by being there; without a regex by its anchor."""
+    return FactLine(
+        anchor=anchor,
+        regex=re.escape(anchor) if regex is None else regex,
+        constants=dict([told]),
+        example=example,
+        printed_by=printed_by,
+        composed=True,
+    )
+
+
+def known(
+    anchor: str, regex: str, example: str, printed_by: str, *, composed: bool = False
+) -> FactLine:
+    """A line that states nothing: its framework's, and of no use here."""
+    return FactLine(
+        anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=composed
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLine:
+    """A line that marks an event.
+
+    Groups `step` and `seconds` are its columns (`factors` bring seconds to seconds); what other
+    groups read goes to `extra`. `read` makes its fields of the groups, where those alone do not.
+    `with_facts`: the format's FactLines read the line as well. `overtakes`: it goes another way
+    than the steps, which may still come behind it. `begins`: a process prints it as it begins, so
+    it is of what it trains.
+    """
+
+    anchor: str
+    regex: str
+    kind: str
+    example: str
+    printed_by: str
+    factors: Mapping[str, float] = field(default_factory=dict)
+    read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
+    with_facts: bool = False
+    overtakes: bool = False
+    begins: bool = False
+    composed: bool = False
+
+    @property
+    def closes(self) -> bool:
+        """Whether the process that prints it trains no step behind it."""
+        return self.kind == "end" and not self.overtakes
+
+
+def rate_restarts(printed: Mapping[str, str]) -> Mapping[str, str]:
+    """Fields of an event behind which the rate of the next line counts and times anew."""
+    return {**printed, "restarts": "rate"}
+
+
+def profiled(printed: Mapping[str, str]) -> Mapping[str, str]:
+    """Fields of an event of a profiler under which steps ran, up to the one that it names."""
+    return {**printed, "profiled": "steps"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Facts that stand on several lines, from a line with `start` to one that matches `end`.
+
+    `read` gets the lines between them, cleaned, and gives facts; it never raises on bad text.
+    With `braces` it is JSON that `start` opens, and its last line is the one that closes it,
+    however lines are indented; `end` is then what stands in none of its lines, and braces of lines
+    with `others`, which other ranks print between, do not count. With `kind` the block is an event
+    as well: what `read` gives besides facts are its fields.
+    """
+
+    start: str
+    end: str
+    read: Callable[[Sequence[str]], Mapping[str, str]]
+    example: Sequence[str]
+    printed_by: str
+    kind: str | None = None
+    most_lines: int = 2000
+    include_end: bool = False
+    include_start: bool = False
+    braces: bool = False
+    others: str = "(?!)"
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object of a text; empty where it is none or damaged."""
+    with suppress(ValueError, RecursionError):
+        values = json.loads(text)
+        return values if isinstance(values, dict) else {}
+    return {}
+
+
+def seconds_of(*groups: str | None) -> float:
+    """Seconds of days, hours, minutes and seconds, as a regex has found them."""
+    days, hours, minutes, seconds = (int(group or 0) for group in groups)
+    return float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
+
+
+TAG: Final = r"(?:\[[\w|]+\]:|\d+: |\[\d+,\d+\]<std(?:out|err)>:)"
+"""The tag that a launcher puts before a line: torchrun, srun --label, Open MPI."""
+TAGS: Final = re.compile(rf"^\s*{TAG}*")
+"""They stand before each line of a JSON text too."""
+TAGGED: Final = re.compile(rf"\s*{TAG}+")
+
+
+_BESIDE_JSON: Final = re.compile(
+    r"""(?!\s*(?:["{}\[\]\d-]|true|false|null|NaN|Infinity))[^"]*[^",{\[]"""
+)
+"""A line that is none of a JSON text and holds no part of one, such as a progress bar."""
+
+
+def json_lines(lines: Sequence[str]) -> dict[str, Any]:
+    """The JSON object whose opening brace stands before these lines; empty where it is damaged.
+
+    What others printed between its lines is passed over where it holds nothing of the object.
+    """
+    texts = [TAGS.sub("", line) for line in lines]
+    return json_object("\n".join(["{", *texts])) or json_object(
+        "\n".join(["{", *(text for text in texts if not _BESIDE_JSON.fullmatch(text))])
+    )
+
+
+def last_place(printed: Decimal) -> Decimal:
+    """One unit of the last digit that a number was printed with: 0.01 of 10.67, 10 of 1.234e4."""
+    return Decimal(1).scaleb(int(printed.as_tuple().exponent))
+
+
+PROCESS: Final = "process"
+MODEL_PARALLEL: Final = "model_parallel"
+"""In events of the kind `setup`: one process of the launch has begun, and how many of them share
+a model; what follows of both see ingest.facts.facts."""
+
+TRAINER: Final = 3
+HF_TRAINER: Final = 2
+ENGINE: Final = 1
+SCRIPT: Final = 0
+PARTS: Final = -1
+"""Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
+under either, what a user's script prints beside the engine, and the parts of a step that stand
+for it where nothing else does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misprint:
+    """Versions of a framework that print values in another unit than they say.
+
+    `versions` matches the fact framework_version; `factors` bring columns to their unit.
+    """
+
+    versions: str
+    factors: Mapping[str, float]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class FinerClock:
+    """Which mean since the start says the seconds since then more finely than they are printed.
+
+    clock: the key of these; steps_per_s and s_per_step (of a resumed process perhaps of its own
+    steps alone), or tokens_per_s, of `consumed_tokens`: keys of means, none of which a column
+    holds. early, late: how far the finer seconds may be before and behind the printed ones, or
+    these stay [s].
+    """
+
+    clock: str
+    early: float
+    late: float
+    steps_per_s: str = ""
+    s_per_step: str = ""
+    tokens_per_s: str = ""
+
+
+Complete = Callable[[dict[str, Any], Mapping[str, str]], None]
+"""Completes a row of `steps` in place, given all printed fields as text.
+
+Each number by itself, or with others whatever these are: lines that are read by their shape
+(ingest.vector) would not see that they bear each other out only now and then.
+
+What follows of several fields, or of their values, may be facts of the launch: they go into
+`row["says"]`, by name; what follows of one that is there is for `StepLine.tells`.
+"""
+
+Join = Callable[[Iterable[tuple[int, str]]], Iterator[tuple[int, int, str]]]
+"""Numbered lines to records: number of the first line, how many lines, the record on one line.
+
+For what stands on several lines (pretty-printed JSON) or needs one seen before (the heading of a
+CSV file). No line is lost: the counts add up to the lines read.
+"""
+
+
+Adds = Callable[[str, str, str], str]
+"""What is added to a line: by the one before it, itself, and the one behind it.
+
+Blank ones are passed over; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """A `join` that keeps lines as they are, but for what those beside it add to some.
+
+    `adder` makes of the texts of a file, from a line before the first with `to` on and as far as it
+    reads, what is asked of each line with `to`, in their order. That adds nothing, and learns
+    nothing, where neither line beside one has `told_by`.
+    renames: texts of a line from which on one text stands as another. tags: before the lines of a
+    file of several writers, which `join` reads as each one's own, one line after the other.
+    It says the same as `join` of a file that has a line with `to`.
+    """
+
+    to: str
+    told_by: str
+    adder: Callable[[Iterable[str]], Adds]
+    renames: tuple[Sequence[str], str, str] | None = None
+    tags: re.Pattern[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogFormat:
+    """One log format of one framework, over the versions that print it; each is equal to itself.
+
+    Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
+    its lines are the steps. Lower ones are its companions: their facts count where the primary
+    says nothing, their step lines become events of the kind `as_companion`.
+
+    header: matches lines of a companion that prints no step (a quiet DeepSpeed engine)
+    alone: it runs on no engine, so it has no companion
+    join: makes records of lines before they are read
+    join_by_step: of event files, where no record holds lines of two steps, and which lines one
+        holds depends on their tags alone
+    addition: `join`, where it is an Addition
+    launch: matches lines that begin a launch
+    late: matches those of them that may also be printed behind the first steps of their launch,
+        and then begin none: where the launch has not said how many GPUs it has
+    rank_in_path: the rank that a file of one rank has in its name only (a group)
+    file_names: globs of its files where their ending (.json, .csv) is one that a folder's walk
+        passes over
+    """
+
+    name: str
+    framework: str
+    versions: str
+    signature: str
+    steps: Sequence[StepLine]
+    looks_like_step: str
+    evidence: Sequence[str]
+    facts: Sequence[FactLine] = ()
+    implies: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # fact: (value, why)
+    events: Sequence[EventLine] = ()
+    blocks: Sequence[Block] = ()
+    launch: str | None = None
+    late: str | None = None
+    noise: str | None = None
+    clock: str | None = None
+    complete: Complete | None = None
+    finer_clock: FinerClock | None = None
+    join: Join | None = None
+    join_by_step: bool = False
+    addition: Addition | None = None
+    precedence: int = TRAINER
+    as_companion: str = "engine_step"
+    header: str | None = None
+    alone: bool = False
+    rank_in_path: str | None = None
+    file_names: Sequence[str] = ()
+    utc: bool = False  # its stamps count from the epoch
+    misprints: Sequence[Misprint] = ()
+    counts_worlds: bool = False  # its counts may tell the GPUs (ingest.facts.xtuner_world_size)
+    step_unit: str = "optimizer_step"
+    elapsed_covers: str | None = None
+    elapsed_excludes_data: bool = False
+    rate_covers: str | None = None
+    rate_excludes_data: bool = False

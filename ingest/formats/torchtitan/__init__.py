@@ -1,0 +1,1 @@
+"""Logs of Torchtitan: its console, its TensorBoard files, its spans."""

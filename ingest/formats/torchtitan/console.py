@@ -1,0 +1,1180 @@
+"""Torchtitan's console log: all step lines since `current loss` (2024-01), and forks of its own.
+
+`tps` (once `wps`, in flame `tgs`) is tokens per second per device over all token slots since the
+last logged or validated step, so it speaks of an interval: of nine steps at step 10, and of
+start-up at step 1. The lines of early 2024 have no rate: `iter` and `data` are seconds of one step,
+from behind the batch to the end of the optimizer, and of getting the batch. `end_to_end(s)` of the
+key=value lines is the interval over log_freq whatever its length, so it stays in `extra`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from ..spec import (
+    GIB,
+    PERCENT,
+    Block,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    json_lines,
+    known,
+    profiled,
+    rate_restarts,
+)
+
+METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
+TRAIN: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
+UTILS: Final = "pytorch/torchtitan/torchtitan/tools/utils.py@b5bcd76"
+PARALLEL: Final = "pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@b5bcd76"
+TRAINER_PY: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
+PROFILING: Final = "pytorch/torchtitan/torchtitan/tools/profiling.py@81af883"
+CHECKPOINT: Final = "pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883"
+DCP: Final = "pytorch/torchtitan/torchtitan/components/checkpointer/dcp.py@b5bcd76"
+TORCHFT: Final = "pytorch/torchft/torchft/manager.py@35ca865 Manager"
+FLAME: Final = "fla-org/flame/train.py@f08046c"
+DOCUMENTS_SINCE: Final = (
+    "Torchtitan's language models mask documents since 2026-06 (PR #3571, Flex and block_causal)"
+)
+
+
+def _mesh(names_and_degrees: Mapping[str, str]) -> dict[str, str]:
+    """Facts of `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`."""
+    names = re.findall(r"\w+", names_and_degrees["names"])
+    degrees = [int(n) for n in re.findall(r"\d+", names_and_degrees["degrees"])]
+    return _parallelism(dict(zip(names, degrees, strict=False)))
+
+
+def _parallelism_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
+    """Facts of `parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1, ep=1, etp=1`."""
+    degrees = {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)", pairs["degrees"])}
+    experts = degrees.pop("ep", 1)
+    degrees.pop("etp", 1)  # ep and etp overlap the other ranks: never multiplied
+    return _parallelism(degrees) | {"expert_parallel": str(experts)}
+
+
+def _parallelism(degrees: Mapping[str, int]) -> dict[str, str]:
+    world, data = 1, 1
+    for name, degree in degrees.items():
+        world *= degree
+        if name.startswith("dp"):
+            data *= degree
+    # `dp` alone may be either
+    sharded = any(name.startswith(("dp_shard", "dp_replicate")) for name in degrees)
+    return {
+        "gpus": str(world),
+        "data_parallel": str(data),
+        **({"replicas": str(degrees.get("dp_replicate", 1))} if sharded else {}),
+        "tensor_parallel": str(degrees.get("tp", degrees.get("sp", 1))),
+        "pipeline_parallel": str(degrees.get("pp", 1)),
+        "context_parallel": str(degrees.get("cp", 1)),
+    }
+
+
+def _model_arguments(groups: Mapping[str, str]) -> dict[str, str]:
+    """`ModelArgs(dim=4096, n_layers=32, …)` as facts; nested arguments stay text."""
+    pairs = re.findall(r"(\w+)=('[^']*'|[^,()\s]+)", groups["arguments"])
+    flat = {name: value.strip("'") for name, value in pairs}
+    facts = {"model": groups["model"], "torchtitan_arguments": json.dumps(flat)}
+    return facts | _attention(flat)
+
+
+def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
+    """`Building llama3 8Bwith {` and the JSON lines behind it, up to the closing brace."""
+    head = re.search(r"Building (\S+ \S+?) ?with \{", lines[0])
+    values = json_lines(lines[1:])
+    if head is None or not values:
+        return {}
+    facts = {"model": head[1], "torchtitan_arguments": json.dumps(_flat(values))}
+    return facts | _attention(values)
+
+
+def _flat(arguments: Mapping[str, object]) -> dict[str, str]:
+    """As `_model_arguments` has them of a text: those of the experts among the others."""
+    found = {k: "None" if v is None else str(v) for k, v in arguments.items() if _is_scalar(v)}
+    experts = arguments.get("moe_args")
+    return found | {"moe_args": "MoEArgs"} | _flat(experts) if isinstance(experts, dict) else found
+
+
+RECORD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[(?:[IWE]\]\[|(?:INFO|WARNING|ERROR) *\] )"
+"""In the head of a log record, ezpz's and that of Primus too."""
+
+
+def _is_scalar(value: object) -> bool:
+    return not isinstance(value, (dict, list))
+
+
+def _items(value: object) -> Iterator[tuple[str, object]]:
+    """Every key with its value, at any depth."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key), inner
+            yield from _items(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _items(inner)
+
+
+def _attention(values: Mapping[str, Any]) -> dict[str, str]:
+    """What a printed config says of attention, where all of its layers say the same.
+
+    `block_causal` stops at document borders; `varlen` takes no other mask.
+    """
+    found = list(_items(values))
+    backends = {str(v) for k, v in found if k in ("attn_backend", "attn_type") and v}
+    if any(k == "inner_attention" and "kernel_options" in dict(_items(v)) for k, v in found):
+        backends.add("flex")
+    if flex := {str(v) for k, v in found if k == "use_flex_attn"}:
+        backends.add("flex" if flex == {"True"} else "sdpa")
+    masks = {str(v) for k, v in found if k == "attn_mask_type"}
+    facts = {"attention": backends.pop()} if len(backends) == 1 else {}
+    if masks <= {"causal", "block_causal"} and len(masks) == 1:
+        facts["document_mask"] = "true" if "block_causal" in masks else "false"
+    elif not masks and facts.get("attention") == "varlen":
+        facts["document_mask"] = "true"
+    return facts
+
+
+NUMBERS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "log_interval": (("metrics", "log_freq"),),
+    "seq_len": (("training", "seq_len"),),
+    "micro_batch_size": (("training", "local_batch_size"), ("training", "batch_size")),
+    "global_batch_size": (("training", "global_batch_size"),),
+    "total_steps": (("training", "steps"),),
+    "tensor_parallel": (
+        ("parallelism", "tensor_parallel_degree"),
+        ("training", "tensor_parallel_degree"),
+    ),
+    "pipeline_parallel": (
+        ("parallelism", "pipeline_parallel_degree"),
+        ("experimental", "pipeline_parallel_degree"),
+    ),
+    "context_parallel": (
+        ("parallelism", "context_parallel_degree"),
+        ("experimental", "context_parallel_degree"),
+    ),
+    "expert_parallel": (("parallelism", "expert_parallel_degree"),),
+}
+"""Fact: where it stands in the job config, newer name first."""
+
+FP32: Final = "fp32"
+DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": FP32}
+QUANTIZED: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao", re.IGNORECASE)
+
+
+def job_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """Facts of the job config, by the names of 2024-12 to 0.3.0."""
+    facts: dict[str, str] = {}
+    for fact, places in NUMBERS.items():
+        numbers = (_section(config, section).get(key) for section, key in places)
+        given = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 0]
+        if given:
+            facts[fact] = str(given[0])
+    if quantized := _converters(config):
+        facts["quantization"] = quantized
+    elif dtype := DTYPES.get(str(_section(config, "training").get("mixed_precision_param"))):
+        facts["precision"] = dtype
+    if (weights := DTYPES.get(str(_section(config, "training").get("dtype")), FP32)) != FP32:
+        facts["weights_precision"] = weights
+    recompute = _section(config, "activation_checkpoint").get("mode")
+    if recompute in ("none", "full", "selective"):
+        facts["recompute"] = str(recompute)
+    elif "activation_checkpoint" in config and config["activation_checkpoint"] is None:
+        facts["recompute"] = "none"
+    places = (("compile", "enable"), ("training", "compile"))
+    compiled = [_section(config, section).get(key) for section, key in places]
+    if said := [value for value in compiled if isinstance(value, bool)]:
+        facts["compile"] = str(said[0]).lower()
+    facts |= _profiled_steps(_section(config, "profiler") or _section(config, "profiling"))
+    return facts | _replica_group(_section(config, "fault_tolerance")) | _attention(config)
+
+
+def _profiled_steps(profiler: Mapping[str, Any]) -> dict[str, str]:
+    """Steps of a cycle under the profiler: it warms up, then it records."""
+    if profiler.get("enable_profiling") is not True:
+        return {}
+    numbers = [profiler.get(key) for key in ("profiler_warmup", "profiler_active")]
+    known = [n for n in numbers if type(n) is int and n >= 0]
+    return {"profiled_steps": str(sum(known))} if len(known) == len(numbers) and any(known) else {}
+
+
+def _replica_group(fault_tolerance: Mapping[str, Any]) -> dict[str, str]:
+    """Which of TorchFT's replica groups a job is, and of how many; 0 of them is unsaid."""
+    if fault_tolerance.get("enable") is not True:
+        return {}
+    places = {"replica_groups": ("group_size", 1), "replica_group": ("replica_id", 0)}
+    said = {fact: fault_tolerance.get(key) for fact, (key, _) in places.items()}
+    return {fact: str(n) for fact, n in said.items() if type(n) is int and n >= places[fact][1]}
+
+
+UNCAST: Final = (
+    "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and prints that"
+)
+"""Until then such a run is of the dtype of its weights, fp32 unless training.dtype says otherwise,
+whatever mixed_precision_param is (pytorch/torchtitan#630, #1303); the mesh of one device, and that
+of replicas, pipeline or tensor-parallel ranks alone, is without FSDP."""
+
+LORA_KEYS: Final = {"rank", "alpha", "target_modules", "merge_adapter", "save_format"}
+"""What the config says of LoRA, which quantizes nothing."""
+
+
+def _converters(config: Mapping[str, Any]) -> str:
+    """What the config quantizes: then no one dtype is that of all matmuls."""
+    if _section(config, "float8").get("enable_float8_linear") is True:
+        return "float8.enable_float8_linear"
+    if converters := _section(config, "model_converters").get("converters"):  # 2026-02 to -04
+        set_ = {key for key, value in _items(converters) if value is not False}
+        if kinds := sorted(set_ - LORA_KEYS):
+            return f"model_converters: {', '.join(kinds)[:60]}"
+    listed = _section(config, "model").get("converters")
+    names = listed if isinstance(listed, list) else str(listed or "").split(",")
+    built = (k for k, v in _items(_section(config, "model_spec").get("model")) if v)
+    return ", ".join(sorted({str(n) for n in (*names, *built) if QUANTIZED.search(str(n))}))
+
+
+def _adapters(printed: Mapping[str, str]) -> dict[str, str]:
+    """LoRA on every Linear, lm_head among them, or on those that are named; all else is frozen."""
+    facts = {"trainable": "lora", "lora_rank": printed["lora_rank"]}
+    on = printed["on"].strip()
+    named = re.findall(r"'([^']+)'", on) if on.startswith(", target_modules=[") else []
+    if not named and on != "(all Linear layers)" and not re.fullmatch(r"(?:, dropout=\S+)?", on):
+        return facts  # on layers that the line does not name
+    return {**facts, "lora_targets": ",".join(named) or "every-linear"}
+
+
+def _section(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
+    """`Running with args: {…}` on one line: a Python dict, read as literals and never executed."""
+    try:
+        config = ast.literal_eval(groups["config"])
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return {}
+    return job_config(config) if isinstance(config, dict) else {}
+
+
+def _config_block(lines: Sequence[str]) -> dict[str, str]:
+    """`Running with configs: {` and the JSON lines behind it, up to the closing brace."""
+    return job_config(json_lines(lines))
+
+
+def _token_batch(printed: Mapping[str, str]) -> dict[str, str]:
+    """Batches in sequences of the context length, where the tokens make whole ones.
+
+    The tokens of a rank are those of one accumulation step, over all of its pipeline microbatches.
+    """
+    facts = {k: v for k, v in printed.items() if k not in ("rank_tokens", "step_tokens")}
+    length = int(printed["seq_len"])
+    tokens = {"micro_batch_size": "rank_tokens", "global_batch_size": "step_tokens"}
+    for fact, key in tokens.items():
+        sequences, rest = divmod(int(printed[key]), length) if length else (0, 0)
+        if sequences and not rest:
+            facts[fact] = str(sequences)
+    return facts
+
+
+def _flame(label: str, fact: str, value: str) -> FactLine:
+    """A line of flame's header, such as `  Number of tokens per sequence = 2,048`."""
+    return FactLine(
+        anchor=f"{label} = ",
+        regex=rf"{re.escape(label)} = (?P<{fact}>[\d,]+)",
+        example=f"[rank0]:[titan] 2025-03-02 11:22:33,456 - root - INFO -   {label} = {value}",
+        printed_by=FLAME,
+        composed=True,
+    )
+
+
+FLAME_HEADER: Final = (
+    _flame("Number of tokens per sequence", "seq_len", "2,048"),
+    _flame("Gradient Accumulation steps", "gradient_accumulation", "2"),
+    _flame("Instantaneous batch size (per device)", "micro_batch_size", "32"),
+    _flame(
+        "Global batch size (w. parallel, distributed & accumulation)",
+        "global_batch_size",
+        "512 (1,048,576 tokens)",
+    ),
+    _flame("Total optimization steps", "total_steps", "20,480 (21,474,836,480 tokens)"),
+    _flame("Number of parameters", "params_total", "374,123,520"),
+)
+
+
+_known: Final = partial(known, composed=True)
+
+
+def _plain(printed_by: str, *texts: str) -> Iterator[FactLine]:
+    """Known lines that always hold the same text."""
+    for text in texts:
+        yield _known(text, re.escape(text), text, printed_by)
+
+
+KNOWN: Final = (
+    _known(
+        "Building ",
+        r"- INFO - Building [\w./-]+ [\w.-]+\s*$",
+        "[titan] 2026-05-01 11:22:33,456 - root - INFO - Building qwen3 14B",
+        TRAINER_PY,
+    ),
+    _known(
+        "okenizer built: ",
+        r"(?:TikT|SentencePieceT)okenizer built: ",
+        "TikTokenizer built: #words 128256, BOS ID 128000, EOS ID 128001",
+        "pytorch/torchtitan/torchtitan/datasets/tokenizer/tiktoken.py@f7084fc",
+    ),
+    _known(
+        "Applied ",
+        r"Applied .+ to the model\b",
+        "Applied Float8 tensorwise Tensor Parallelism to the model",
+        "pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+    ),
+    _known(
+        "exceed total ",
+        r"Warmup .*exceed total ",
+        "Warmup steps (200) exceed total training steps (60). Adjusting warmup steps to 60.",
+        "pytorch/torchtitan/torchtitan/components/lr_scheduler.py@81af883",
+    ),
+    _known(
+        "Preparing ",
+        r"Preparing \S+ dataset\b",
+        "Preparing alpaca dataset from HuggingFace",
+        "pytorch/torchtitan/torchtitan/datasets/hf_datasets.py@f7084fc",
+    ),
+    _known(
+        " logging ",
+        r"(?:TensorBoard|WandB|Metrics) logging (?:enabled|active)",
+        "TensorBoard logging enabled. Logs will be saved at ./outputs/tb/20260501-1122",
+        METRICS,
+    ),
+    _known(
+        "Checkpointing active",
+        r"Checkpointing active\. Checkpoints will be",
+        "Checkpointing active. Checkpoints will be loaded from and saved to ./outputs/checkpoint",
+        CHECKPOINT,
+    ),
+    _known(
+        "Dataset ",
+        r"Dataset \S+ (?:is being re-looped|has run out of data)",
+        "Dataset c4_test is being re-looped",
+        "pytorch/torchtitan/torchtitan/hf_datasets/text_datasets.py@b5bcd76",
+    ),
+    _known(
+        " gnorm: ",
+        r"- INFO - lr: \S+ gnorm: +\S+ \[",
+        "[titan] 2025-05-02 11:22:33,456 - root - INFO - lr: 3.0000e-04 gnorm:  0.52 "
+        "[ 0:21:20< 6:45:40]",
+        "fla-org/flame/flame/train.py@623b845",
+    ),
+    *_plain(FLAME, "***** Running training *****", "  Warmup steps = "),
+    *_plain(TORCHFT, "] should_commit=True enough_replicas=", "] peers need recovery from us ["),
+    *_plain(CHECKPOINT, "Staging ft checkpoint took ", " doesn't save checkpoint."),  # of its data
+    *_plain(
+        TRAINER_PY,
+        "Deterministic algorithm enabled",
+        "Process group destroyed",
+    ),
+    *_plain(
+        UTILS,
+        "Error running lspci: ",
+        "Force GC to perform collection",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+        "] = 1 will be overridden to 3 based on job config",
+        "Synchronizing and adjusting timeout for all ProcessGroups to ",
+        "Mixed precision training with TP or PP is only supported when ",
+        "Gradient scaling not enabled",
+        "Model fully initialized via reset_parameters",
+    ),
+    *_plain(PARALLEL, "Successfully created meshes with active dimensions: "),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+        "Async TP is enabled",
+        "Compiling the loss function with torch.compile",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/distributed/pipeline_parallel.py@81af883",
+        "Using pipeline schedule ",
+        " is building stage_idx ",
+        "Pipeline Parallel loss is not visible. ",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/models/utils.py@b5bcd76",
+        "Total parameter count: dense ",
+        "model.safetensors.index.json not found at hf_assets_path: ",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/components/tokenizer.py@81af883",
+        "Loading tokenizer from tokenizer.json",
+        "Building tiktoken tokenizer locally from ",
+        "Building sentencepiece tokenizer locally from ",
+    ),
+    *_plain(
+        PROFILING,
+        "Profiling active. Traces will be saved at ",
+        "Memory profiler active. Snapshot will be saved at ",
+    ),
+    *_plain(
+        DCP,
+        "initial_load_model_only=True has no effect without an initial_load_path",
+        "No checkpoint was provided, this is a fresh start",
+        "Checkpointer is deleting ",
+        "Checkpointer deleted ",
+        "Destroying the purge thread",
+    ),
+    *_plain(
+        "pytorch/pytorch/torch/distributed/checkpoint/_async_process_executor.py@v2.9.0",
+        "Waiting for checkpoint save request",
+        "Submitted checkpoint save request for ",
+        "Received async checkpoint request with id=",
+        "Initializing dist.ProcessGroup in checkpoint background process",
+        "Checkpoint background process is running",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/components/validate.py@81af883",
+        "Setting validation steps to -1 might cause hangs",
+    ),
+)
+"""Lines that state nothing, so that what no pattern knows is few and worth reading."""
+
+
+TORCHTITAN: Final = LogFormat(
+    name="torchtitan",
+    framework="torchtitan",
+    alone=True,
+    versions="2024-01 … 2026-08, flame, mmm",
+    signature=r"\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?loss:"
+    r"(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:|iter: |lr: \S+ gnorm:))"
+    r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
+    looks_like_step=r"(?<!validate )(?<!evaluation:  )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
+    r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
+    noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
+    clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
+    # any of the header's, for excerpts leave out some
+    launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
+    r"|torchtitan version: |Running with (?:args|configs): \{"
+    r"|[\w>] capacity: .{1,99}with [\d.]+GiB memory|Model \S+ \S+ +size: [\d,]+ total parameters"
+    r"|\] GPUs \[\d+ hosts?\] x \[",
+    # a mesh of one device is built when it is first asked for, be it behind step 1
+    late=r"device mesh with parallelism: (?:\w+=1(?:, |\s*$))+$",
+    evidence=("rate", "elapsed", "stamp"),
+    rate_covers="interval",
+    elapsed_covers="step",
+    elapsed_excludes_data=True,
+    implies={"trainable": ("full", "Torchtitan trains every weight unless a fork freezes some")},
+    steps=(
+        StepLine(
+            anchor="step:",
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+)"
+            r" +tflops:(?: +(?P<tflops>[\d.,]+))? *$",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+                "tps": "logged_tgs",
+                "tflops": "logged_tflops",
+            },
+            may_continue=True,
+            example="step: 10  loss:  8.1234  grad_norm:  1.2345  memory: 41.20GiB(52.01%)  "
+            "tps: 883  tflops: 183.59",
+            printed_by=f"{METRICS} MetricsProcessor.log, cut before mfu",
+            composed=True,
+        ),
+        StepLine(
+            anchor="step:",
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
+            r"(?: +(?:wps|tps): +(?P<tps>[\d,]+))(?: +tflops: +(?P<tflops>[\d.,]+))?"
+            r"(?: +mfu: +(?P<mfu>N/A|[\d.]+%))?(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
+            pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+                "tps": "logged_tgs",
+                "tflops": "logged_tflops",
+                "mfu": ("logged_mfu", PERCENT),
+            },
+            example="[rank0]:[titan] 2026-11-20 15:34:16,731 - root - INFO - step: 10  "
+            "loss:  6.27853  grad_norm:  2.7734  memory:  0.71GiB(3.00%)  tps: 415  "
+            "tflops: 0.02  mfu: 0.01%",
+            printed_by=f"{METRICS} MetricsProcessor.log",
+        ),
+        StepLine(
+            anchor="peak_memory:",
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +wps: +(?P<tps>[\d,]+) +"
+            r"peak_memory: +(?P<share>[\d.]+)%",
+            columns={"step": "step", "loss": "loss", "tps": "logged_tgs"},
+            example="step: 10  loss:  8.1234  wps:   2,345  peak_memory: 59.48%",
+            printed_by="pytorch/torchtitan/train.py@7cd2725",
+            composed=True,
+        ),
+        StepLine(
+            anchor="iter: ",
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +iter: +(?P<iter>\S+) +"
+            r"data: +(?P<data>\S+) +lr: +(?P<lr>\S+)",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "iter": "elapsed_s",
+                "data": "data_s",
+                "lr": "learning_rate",
+            },
+            example="2024-02-27 11:22:33,456 - root - INFO - step: 10  loss:  8.1234"
+            "  iter:  1.2345  data: 0.0123  lr: 0.00024",
+            printed_by="pytorch/torchtitan/train.py@629652b",
+            composed=True,
+        ),
+        StepLine(
+            anchor=" current loss: ",
+            regex=r"step: *(?P<step>\d+), +current loss: (?P<loss>[^\s,]+), +"
+            r"lr: \[?(?P<lr>[^\s,\]]+)",
+            columns={"step": "step", "loss": "loss", "lr": "learning_rate"},
+            example="2024-02-02 11:22:33,456 - root - INFO - step: 10, current loss: 8.123456, "
+            "lr: [0.00024]",
+            printed_by="pytorch/torchtitan/train.py@bd5176c",
+            composed=True,
+        ),
+        StepLine(
+            anchor="- current loss: ",
+            regex=r"- INFO - current loss: (?P<loss>\S+)\s*$",
+            columns={"loss": "loss"},
+            numbered=True,
+            every_step=True,
+            example="2024-01-12 11:22:33,456 - root - INFO - current loss: 8.123456001281738",
+            printed_by="pytorch/torchtitan/train.py@d909bc2",
+            composed=True,
+        ),
+        StepLine(
+            anchor=" gnorm: ",
+            regex=r"step: +(?P<step>[\d,]+) +token: +(?P<token>[\d,.]+) +loss: +(?P<loss>\S+) +"
+            r"lr: (?P<lr>\S+) gnorm: +(?P<gnorm>\S+) memory: +(?P<memory>[\d.]+)GiB "
+            r"tgs: +(?P<tgs>[\d,]+) mfu: +(?P<mfu>[\d.]+%) \[ *(?P<elapsed>.+?)< *(?P<eta>.+?)\]",
+            columns={
+                "step": "step",
+                "token": "consumed_tokens",
+                "loss": "loss",
+                "lr": "learning_rate",
+                "gnorm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+                "tgs": "logged_tgs",
+                "mfu": ("logged_mfu", PERCENT),
+            },
+            example="[rank0]:[titan] 2025-03-02 11:22:33,456 - root - INFO - step:    1,024 token:"
+            "   536,870,912.0  loss:  3.1234  lr: 3.0000e-04 gnorm:  0.52 memory: 41.20GiB "
+            "tgs:  52,345 mfu: 31.25% [ 0:21:20< 6:45:40]",
+            printed_by=FLAME,
+            composed=True,
+        ),
+        StepLine(
+            anchor=" global_avg_loss=",
+            regex=r"\bstep=(?P<step>\d+) global_avg_loss=(?P<loss>\S+)"
+            r"(?P<pairs>(?: [\w()%/]+=\S+)*)",
+            pair=r"(?<![\w()%/])(?P<key>[\w()%/]+)=(?P<value>\S+)",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "throughput(tps)": "logged_tgs",
+                "mfu(%)": ("logged_mfu", PERCENT),
+                "data_loading(s)": "data_s",
+                "max_reserved(GiB)": ("peak_memory_bytes", GIB),
+            },
+            example="[2025-02-04 11:22:33][I][mmm/train:493:__main__] step=10 "
+            "global_avg_loss=6.812345 global_max_loss=8.012345 throughput(tps)=261.123456 "
+            "mfu(%)=4.612345 end_to_end(s)=28.212345 data_loading(s)=0.007123 "
+            "data_loading(%)=0.025123",
+            printed_by="saforem2/mmm/src/mmm/train.py@04f08a8",
+            composed=True,
+        ),
+        StepLine(
+            anchor="step:",
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\([\d.]+%\) *$",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+            },
+            may_continue=True,
+            example="step: 10  loss:  8.1234  grad_norm:  1.2345  memory: 41.20GiB(52.01%)",
+            printed_by=f"{METRICS} MetricsProcessor.log, cut before tps",
+            composed=True,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor="Structured logging -> JSONL: ",
+            regex=r"Structured logging -> JSONL: (?P<file>\S.*)",
+            kind="output",
+            example="[rank0]:[titan] 2026-11-20 15:17:35,478 - torchtitan.observability."
+            "structured_logger.jsonl_handler - INFO - Structured logging -> JSONL: outputs/"
+            "structured_logs/training.global_rank_0.20261120-151735-IPIRSC.jsonl",
+            printed_by="pytorch/torchtitan/torchtitan/observability/structured_logger/"
+            "jsonl_handler.py@b5bcd76",
+        ),
+        EventLine(
+            anchor="validate step:",
+            regex=r"validate step: *(?P<step>\d+)(?: +loss: +(?P<loss>\S+) +"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+))?",
+            kind="evaluation",
+            read=rate_restarts,
+            example="[rank0]:[titan] 2026-11-20 15:26:21,417 - root - INFO - validate step:  1  "
+            "loss:  8.1289  memory:  0.70GiB(2.99%)  tps: 4,331",
+            printed_by=f"{METRICS} MetricsProcessor.log_validation",
+            composed=True,
+        ),
+        EventLine(
+            anchor="evaluation: ",
+            regex=r"evaluation: +step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+)",
+            kind="evaluation",
+            example="[rank0]:2025-03-01 11:22:33,456 - root - INFO - evaluation:  step: 20  "
+            "loss:  8.1289  memory: 30.70GiB(38.99%)  tps: 24,331  mfu: 142.50%",
+            printed_by="TrustLLMeu/torchtitan/torchtitan/components/eval.py@104b423 evaluate",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Validation completed. ",
+            regex=r"Validation completed\. Average loss: (?P<loss>\S+) over (?P<batches>\d+) batches",
+            kind="evaluation",
+            example="Validation completed. Average loss: 4.1234 over 10 batches",
+            printed_by="pytorch/torchtitan/torchtitan/components/validate.py@acd5ba8",
+            composed=True,
+        ),
+        EventLine(
+            anchor="ing a",
+            regex=r"Saving a (?:checkpoint at|(?:full|model(?: weights)? only) checkpoint\b.*) "
+            r"step (?P<step>\d+)",
+            kind="checkpoint",
+            example="Saving a model weights only checkpoint in torch.bfloat16 at last step, step 30.",
+            printed_by=CHECKPOINT,
+            composed=True,
+        ),
+        EventLine(
+            anchor="ing the checkpoint",
+            regex=r"(?:Sav|Stag)ing the checkpoint",
+            kind="checkpoint",
+            example="Saving the checkpoint (or staging if async is enabled).",
+            printed_by=CHECKPOINT,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Finished ",
+            regex=r"Finished (?:saving|staging) the checkpoint(?: at step (?P<step>\d+) |.*?)"
+            r"in (?P<seconds>[\d.]+) seconds",
+            kind="checkpoint",
+            example="Finished saving the checkpoint at step 30 in 12.345678901 seconds",
+            printed_by="pytorch/torchtitan/torchtrain/checkpoint.py@0d63f0e",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Last step checkpoint completed",
+            regex=r"Last step checkpoint completed in (?P<seconds>[\d.]+)s",
+            kind="checkpoint",
+            example="Last step checkpoint completed in 4.12s",
+            printed_by=DCP,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Loading ",
+            regex=r"Loading (?:the checkpoint at step (?P<step>\d+)|(?:the|a) checkpoint\b"
+            r"|(?:from )?HF safetensors from )",
+            kind="load",
+            example="Loading the checkpoint at step 30.",
+            printed_by="pytorch/torchtitan/torchtitan/checkpoint.py@9515a14",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Finished loading",
+            regex=r"Finished loading the checkpoint in (?P<seconds>[\d.]+) seconds",
+            kind="load",
+            example="Finished loading the checkpoint in 0.31 seconds.",
+            printed_by=CHECKPOINT,
+            composed=True,
+        ),
+        EventLine(
+            anchor=" traces at step ",
+            regex=r"Dumping (?:profiler )?traces at step (?P<step>\d+)",
+            kind="profiler",
+            read=profiled,
+            example="Dumping profiler traces at step 10",
+            printed_by=PROFILING,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Dumping memory snapshot",
+            regex=r"Dumping memory snapshot at step (?P<step>\d+)",
+            kind="profiler",
+            example="Dumping memory snapshot at step 10",
+            printed_by=PROFILING,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Finished dumping",
+            regex=r"Finished dumping (?:profiler traces|traces|memory snapshot) "
+            r"in (?P<seconds>[\d.]+) seconds",
+            kind="profiler",
+            example="Finished dumping profiler traces in 0.21 seconds",
+            printed_by=PROFILING,
+            composed=True,
+        ),
+        EventLine(
+            anchor="[GC] ",
+            regex=r"\[GC\] .*?\b(?P<seconds>\d+\.\d+) seconds",
+            kind="gc",
+            example="[rank0]:[titan] 2026-11-20 15:53:46,969 - root - INFO - [GC] Initial GC "
+            "collection took 0.00 seconds",
+            printed_by=UTILS,
+        ),
+        EventLine(
+            anchor=" GC collection",
+            regex=r"(?:Initial|Per?forming periodical) GC collection",
+            kind="gc",
+            example="[titan] 2025-02-20 11:22:33,456 - root - INFO - Peforming periodical GC "
+            "collection",
+            printed_by="pytorch/torchtitan/torchtitan/utils.py",
+            composed=True,
+        ),
+        EventLine(
+            anchor=" memory usage for model: ",
+            regex=r"memory usage for model: (?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)",
+            kind="memory",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,165 - root - INFO - CPU memory usage for "
+            "model: 1.72GiB(7.31%)",
+            printed_by=TRAINER_PY,
+        ),
+        EventLine(
+            anchor="Peak flops undefined for: ",
+            regex=r"Peak flops undefined for: (?P<device>.+?), fallback to (?P<fallback>\w+)",
+            kind="warning",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,165 - root - WARNING - Peak flops undefined "
+            "for: Intel(R) Xeon(R) Processor, fallback to A100",
+            printed_by=f"{UTILS} get_peak_flops",
+        ),
+        EventLine(
+            anchor="Number of microbatches (",
+            regex=r"Number of microbatches \((?P<microbatches>\d+)\) is less than the total number "
+            r"of stages \((?P<stages>\d+)\)",
+            kind="warning",
+            example="Number of microbatches (4) is less than the total number of stages (8) which "
+            "may result in a bubble in the pipeline.",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/pipeline.py@f7084fc",
+            composed=True,
+        ),
+        EventLine(
+            anchor="memory allocation retries",
+            regex=r"(?<!\d)(?P<retries>\d+) \w+ memory allocation retries",
+            kind="warning",
+            example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 3 CUDA memory allocation "
+            "retries.",
+            printed_by=f"{METRICS} DeviceMemoryMonitor",
+            composed=True,
+        ),
+        EventLine(
+            anchor=" OOM errors thrown",
+            regex=r"(?<!\d)(?P<ooms>\d+) \w+ OOM errors thrown",
+            kind="warning",
+            example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 1 CUDA OOM errors thrown.",
+            printed_by=f"{METRICS} DeviceMemoryMonitor",
+            composed=True,
+        ),
+        EventLine(
+            anchor="should_commit=False ",
+            regex=r"should_commit=False enough_replicas=(?P<enough>\w+), errored=(?P<error>.*)",
+            kind="warning",
+            example="[titan] 2025-07-16 11:22:33,456 - torchft.manager - INFO - [torchtitan_ft_0:"
+            "0b57c1de-8a4e-4c5b-9d5e-2f6f5f1f7a10/0 - step 21] should_commit=False "
+            "enough_replicas=True, errored=aborted",
+            printed_by=f"{TORCHFT}.should_commit",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Loss or gradient norm is not finite",
+            regex=r"(?P<error>Loss or gradient norm is not finite on at least one rank"
+            r"(?: at step (?P<step>\d+))?.*)",
+            kind="error",
+            example="[rank0]: RuntimeError: Loss or gradient norm is not finite on at least one rank "
+            "at step 120. Stopping training before the optimizer update.",
+            printed_by=f"{TRAINER_PY} train_step",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Training starts at step ",
+            regex=r"Training starts at step (?P<step>\d+)\.?\s*$",
+            kind="train_start",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,193 - root - INFO - Training starts at "
+            "step 1",
+            printed_by=TRAINER_PY,
+        ),
+        EventLine(
+            anchor="Training starts at step ",
+            regex=r"Training starts at step (?P<step>\d+), with ",
+            kind="train_start",
+            with_facts=True,  # it printed the batch sizes until 2025-03-27
+            example="[rank0]:[titan] 2025-03-20 10:11:02,120 - root - INFO - Training starts at "
+            "step 1, with local batch size 2, global batch size 4, sequence length 2048, total "
+            "steps 40 (warmup 10)",
+            printed_by=TRAINER_PY,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Training starts at step {",
+            regex=r"Training starts at step \{self\.step \+ 1\}",  # of 2025-03-27 to 29
+            kind="train_start",
+            example="Training starts at step {self.step + 1}.",
+            printed_by="pytorch/torchtitan/torchtitan/train.py",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Ran out of data",
+            regex=r"Ran out of data; last step was canceled",
+            kind="end",
+            example="Ran out of data; last step was canceled.",
+            printed_by=TRAINER_PY,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Sleeping ",
+            regex=r"Sleeping \d+ seconds? for other ranks to complete",
+            kind="end",
+            example="[rank0]:[titan] 2026-11-20 15:17:26,306 - root - INFO - Sleeping 2 seconds for "
+            "other ranks to complete",
+            printed_by=TRAINER_PY,
+        ),
+        EventLine(
+            anchor="Training completed",
+            regex=r"Training completed",
+            kind="end",
+            example="[rank0]:[titan] 2026-11-20 15:17:28,306 - root - INFO - Training completed",
+            printed_by=TRAIN,
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor=" capacity: ",
+            regex=r"[\w>] capacity: (?P<accelerator>\S.*?)(?: ?\(\d+\))?"
+            r" ?with [\d.]+GiB memory",
+            example="[rank0]:[titan] 2026-11-20 15:53:47,038 - root - INFO - CPU capacity: "
+            "Intel(R) Xeon(R) Processor with 23.54GiB memory",
+            printed_by=f"{METRICS} DeviceMemoryMonitor",
+        ),
+        FactLine(
+            anchor="used for computing MFU",
+            regex=r"Peak FLOP[Ss] used for computing MFU: (?P<logged_peak_flops>[\d.e+]+)",
+            example="[rank0]:[titan] 2026-11-20 15:53:47,308 - root - INFO - Peak FLOPS used for "
+            "computing MFU: 3.120e+14",
+            printed_by=TRAIN,
+        ),
+        FactLine(
+            anchor="-D device mesh with ",  # a tuple of names until 2024-03
+            regex=r"Building \d+-D device mesh with [\[(](?P<names>.*?)[\])], \[(?P<degrees>.*?)\]",
+            read=_mesh,
+            example="Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@29624e3",
+            composed=True,
+        ),
+        FactLine(
+            anchor="device mesh with parallelism",
+            regex=r"device mesh with parallelism: (?P<degrees>[\w=, ]+)",
+            read=_parallelism_pairs,
+            example="[rank0]:[titan] 2026-11-20 15:53:46,957 - root - INFO - Building device mesh "
+            "with parallelism: pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1, ep=1",
+            printed_by=PARALLEL,
+        ),
+        FactLine(
+            anchor="] GPUs [",
+            regex=r"Using \[(?P<gpus>\d{1,9})/\d+\] GPUs \[\d+ hosts?\] x \[",
+            example="[2026-11-20 15:33:07,501612][I][ezpz/pbs:273:get_pbs_launch_cmd] ✅ Using "
+            "[24/24] GPUs [2 hosts] x [12 GPU/host]",
+            printed_by="saforem2/ezpz/src/ezpz/pbs.py get_pbs_launch_cmd",
+            composed=True,
+        ),
+        FactLine(
+            anchor="reconfiguring for quorum_id=",
+            regex=r"\[torchtitan_ft_(?P<replica_group>\d{1,9}):\S{1,99} - step \d{1,19}\] "
+            r"reconfiguring for quorum_id=",
+            example="[titan] 2025-07-16 11:22:33,456 - torchft.manager - INFO - [torchtitan_ft_1:"
+            "0b57c1de-8a4e-4c5b-9d5e-2f6f5f1f7a10/0 - step 0] reconfiguring for quorum_id=1 "
+            "store_prefixed_addr='node1:33745/torchft/1/0'",
+            printed_by=f"{TORCHFT} _async_quorum",
+            composed=True,
+        ),
+        FactLine(
+            anchor="total parameters",
+            regex=r"Model (?P<model>\S+ \S+) +size: (?P<params_total>[\d,]+) total parameters",
+            example="[rank0]:[titan] 2026-11-20 15:53:47,039 - root - INFO - Model llama3 debugmodel "
+            "size: 6,163,712 total parameters",
+            printed_by=TRAIN,
+        ),
+        FactLine(
+            anchor="Building ",
+            regex=r"Building (?P<model>\S+ \S+) with \w*Args\((?P<arguments>.*)\)",
+            read=_model_arguments,
+            example="Building llama3 8B with TransformerModelArgs(_enforced='This field is used to "
+            "enforce all fields have defaults.', dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, "
+            "vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05)",
+            printed_by=TRAIN,
+            composed=True,
+        ),
+        FactLine(
+            anchor="local batch size",
+            regex=r"local batch size:? (?P<micro_batch_size>\d+), "
+            r"(?:global batch size (?P<global_batch_size>\d+), )?"
+            r"(?:gradient[ _]accumulation[ _]steps:? (?P<gradient_accumulation>\d+), )?"
+            # a terminal wraps behind the comma
+            r"sequence length:? (?P<seq_len>\d+),(?: total steps:? (?P<total_steps>\d+))?",
+            example="[rank0]:[titan] 2026-11-20 15:53:47,342 - root - INFO - Trainer is initialized "
+            "with local batch size 2, global batch size 4, gradient accumulation steps 1, "
+            "sequence length 256, total steps 60 (warmup 2)",
+            printed_by=TRAIN,
+        ),
+        FactLine(
+            anchor=" tokens per DP rank, ",
+            regex=r"initialized with (?P<rank_tokens>\d+) tokens per DP rank, "
+            r"(?P<step_tokens>\d+) tokens per train step, "
+            r"gradient accumulation steps (?P<gradient_accumulation>\d+), "
+            r"maximum context length (?P<seq_len>\d+), total steps (?P<total_steps>\d+)",
+            read=_token_batch,
+            example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
+            "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
+            "(warmup 200)",
+            printed_by=TRAINER_PY,
+            composed=True,
+        ),
+        *FLAME_HEADER,
+        FactLine(
+            anchor="activation checkpointing to the model",
+            regex=r"Applied (?:full|FullAC) activation checkpointing to the model",
+            constants={"recompute": "full"},
+            example="Applied full activation checkpointing to the model",
+            printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+            composed=True,
+        ),
+        FactLine(
+            anchor=" activation checkpointing ",  # the latter is the graph trainer's
+            regex=r"Applied (?:selective|SelectiveAC) activation checkpointing "
+            r"(?:to the model|\(SAC\) graph pass)",
+            constants={"recompute": "selective"},
+            example="[rank0]:[titan] 2026-11-20 15:53:47,049 - root - INFO - Applied SelectiveAC "
+            "activation checkpointing to the model",
+            printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+        ),
+        FactLine(
+            anchor="torch.compile",
+            regex=r"Compil(?:ed|ing) (?:each TransformerBlock|model(?: \S+)?) with torch\.compile",
+            constants={"compile": "true"},
+            example="Compiling each TransformerBlock with torch.compile",
+            printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+            composed=True,
+        ),
+        FactLine(
+            anchor="loat8",
+            regex=r"(?P<quantization>Float8 .*training active.*"
+            r"|Swapped to (?:.* )?[Ff]loat8 ?[Ll]inear layers.*)",
+            example="Float8 tensorwise scaled training active",
+            printed_by="pytorch/torchtitan/torchtitan/components/quantization/float8.py@81af883",
+            composed=True,
+        ),
+        FactLine(
+            anchor="MX",
+            regex=r"(?P<quantization>MX(?:FP8)? (?:MoE )?training (?:active|enabled).*)",
+            example="MX training active with recipe mxfp8_cublas",
+            printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@81af883",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Converted ",
+            regex=r"(?P<quantization>Converted (?:Linear layers to \w+"
+            r"|MoE layers matching FQNS .*|GroupedExperts to use dynamic \w.*quantization.*))",
+            example="Converted Linear layers to MXFP8Linear",
+            printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@b5bcd76",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Applied ",
+            regex=r"Applied (?:FSDP|HSDP|fully_shard|Data Parallel \(simple_fsdp\)"
+            r"(?: \(dp mode=\w+\))?) to the model",
+            constants={"precision": "bf16"},
+            inferred="Torchtitan's default under FSDP (mixed_precision_param bfloat16), not printed",
+            example="[rank0]:[titan] 2026-11-20 15:53:47,087 - root - INFO - Applied FSDP to the "
+            "model",
+            printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+        ),
+        FactLine(
+            anchor="Applied ",
+            regex=r"Applied (?P<mixed_precision>FSDP|HSDP|fully_shard|Data Parallel(?= \())"
+            r"(?: \([^)]{1,40}\)){0,2} to the model",  # the last is SimpleFSDP's
+            example="[rank0]:[titan] 2026-11-20 15:53:47,087 - root - INFO - Applied FSDP to the "
+            "model",
+            printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+        ),
+        FactLine(
+            anchor="Applied DDP to the model",
+            regex="Applied DDP to the model",
+            constants={"mixed_precision": "none"},
+            inferred=UNCAST,
+            example="Applied DDP to the model",
+            printed_by="pytorch/torchtitan/torchtitan/parallelisms/parallelize_llama.py@004b314",
+            composed=True,
+        ),
+        FactLine(
+            anchor="-D device mesh with ",
+            regex=r"Building \d+-D device mesh with [\[(]"
+            r"(?:'(?:dp_replicate|tp|sp|pp)'(?:, ?)?){0,4}[\])]",
+            constants={"mixed_precision": "none"},
+            inferred=UNCAST,
+            example="Building 1-D device mesh with ['dp_replicate'], [8]",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@29624e3",
+            composed=True,
+        ),
+        FactLine(
+            anchor="AC activation checkpointing to the model",
+            regex=r"Applied \w+AC activation checkpointing to the model",
+            constants={"document_mask": "true"},
+            inferred=DOCUMENTS_SINCE,
+            example="[rank0]:[titan] 2026-11-20 15:53:47,049 - root - INFO - Applied SelectiveAC "
+            "activation checkpointing to the model",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/activation_checkpoint.py@b5bcd76",
+        ),
+        FactLine(
+            anchor=" tokens per DP rank, ",
+            regex=r"initialized with \d+ tokens per DP rank, ",
+            constants={"document_mask": "true"},
+            inferred=DOCUMENTS_SINCE,
+            example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
+            "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
+            "(warmup 200)",
+            printed_by="pytorch/torchtitan/torchtitan/models/common/config_utils.py@b5bcd76",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Mixed precision training is handled by",
+            regex=r"Mixed precision training is handled by (?:AMP|fully_shard|FSDP)",
+            constants={"precision": "bf16"},
+            inferred="Torchtitan's default of mixed_precision_param is bfloat16; it is not printed",
+            example="[rank0]:[titan] 2026-11-20 15:35:21,880 - root - INFO - Mixed precision "
+            "training is handled by AMP",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Mixed precision training is handled by",
+            regex=r"Mixed precision training is handled by (?P<mixed_precision>AMP|fully_shard|FSDP)",
+            example="[rank0]:[titan] 2026-11-20 15:35:21,880 - root - INFO - Mixed precision "
+            "training is handled by AMP",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Mixed precision training is disabled",
+            regex=r"Mixed precision training is disabled",
+            constants={"precision": "fp32"},
+            example="Mixed precision training is disabled",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Running with ",
+            regex=r"Running with (?:args|configs): (?P<config>\{.*\})\s*$",
+            read=_config_line,
+            example="Running with args: {'metrics': {'log_freq': 10}, 'training': {'batch_size': 8, "
+            "'seq_len': 8192, 'mixed_precision_param': 'bfloat16', 'compile': False}, "
+            "'activation_checkpoint': {'mode': 'selective', 'selective_ac_option': 'op'}}",
+            printed_by="pytorch/torchtitan/torchtitan/train.py@f7084fc",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Preparing ",
+            regex=r"Preparing (?:c4|c4_test) dataset",
+            constants={"packed": "true"},
+            example="[rank0]:[titan] 2026-11-20 15:53:47,312 - root - INFO - Preparing c4_test "
+            "dataset from /data/fm/assets_tt/corpus",
+            printed_by="pytorch/torchtitan/torchtitan/hf_datasets/text_datasets.py@b5bcd76",
+        ),
+        FactLine(
+            anchor="torchtitan version: ",
+            regex=r"torchtitan version: (?P<framework_version>\S+)",
+            example="[rank0]:[titan] 2026-11-20 15:53:46,762 - root - INFO - torchtitan version: "
+            "0.3.0 (0.0.0 means __version__ is not defined correctly).",
+            printed_by=TRAIN,
+        ),
+        FactLine(
+            anchor="torchtitan version: ",
+            regex=r"torchtitan version: (?:0\.(?:[3-9]|\d\d)|[1-9]\d*\.\d+)\.\d",
+            constants={"document_mask": "true"},
+            inferred=DOCUMENTS_SINCE,
+            example="[rank0]:[titan] 2026-11-20 15:53:46,762 - root - INFO - torchtitan version: "
+            "0.3.0 (0.0.0 means __version__ is not defined correctly).",
+            printed_by="pytorch/torchtitan/torchtitan/models/common/config_utils.py@b5bcd76",
+        ),
+        FactLine(
+            anchor="LoRA training active",
+            regex=r"LoRA training active with rank=(?P<lora_rank>\d+), alpha=[\d.e+-]+(?P<on>.*)",
+            read=_adapters,
+            example="LoRA training active with rank=8, alpha=16.0, target_modules=['wq', 'wv']",
+            printed_by="pytorch/torchtitan/torchtitan/components/lora.py LoRAConverter.__init__",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Optimizer ",
+            regex=r"Optimizer (?P<optimizer>\w+) \(model_part=\d+\): ",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,166 - root - INFO - Optimizer AdamW "
+            "(model_part=0): 83 params [.*] {'fused': True, 'foreach': False, 'lr': 0.0003, "
+            "'betas': (0.9, 0.95), 'eps': 1e-08, 'weight_decay': 0.1}",
+            printed_by="pytorch/torchtitan/torchtitan/components/optimizer.py@b5bcd76",
+        ),
+        *KNOWN,
+    ),
+    blocks=(
+        Block(
+            start=r"Running with (?:args|configs): \{\s*$",
+            end=RECORD,
+            braces=True,
+            read=_config_block,
+            most_lines=100_000,  # some 130 for each layer
+            example=(
+                "[rank0]:[titan] 2026-11-20 15:14:04,329 - root - INFO - Running with configs: {",
+                '[rank0]:  "metrics": {',
+                '[rank0]:    "log_freq": 10',
+                "[rank0]:  },",
+                '[rank0]:  "training": {',
+                '[rank0]:    "local_batch_size": 4,',
+                '[rank0]:    "seq_len": 256,',
+                '[rank0]:    "mixed_precision_param": "bfloat16"',
+                "[rank0]:  },",
+                '[rank0]:  "compile": {',
+                '[rank0]:    "enable": false',
+                "[rank0]:  }",
+                "[rank0]:}",
+            ),
+            printed_by="pytorch/torchtitan/torchtitan/trainer.py@b5bcd76",
+        ),
+        Block(
+            start=r"Building \S+ \S+? ?with \{\s*$",
+            end=RECORD,
+            braces=True,
+            read=_json_arguments,
+            include_start=True,
+            example=(
+                "[rank0]:[titan] 2026-11-20 15:33:45,854 - root - INFO - Building llama3 "
+                "debugmodelwith {",
+                '[rank0]:  "dim": 256,',
+                '[rank0]:  "n_layers": 6',
+                "[rank0]:}",
+            ),
+            printed_by=TRAIN,
+        ),
+    ),
+)

@@ -1,0 +1,171 @@
+"""Torchtitan's structured logs since 2026-05: one JSON record for each begin and end of a span.
+
+`step_end` closes every step with its time in ms: collection of garbage, fetching of batches,
+forward and backward, optimizer, and also a checkpoint and a validation, all are in it. But it is
+the host's time. At first a step waited for the device once, when it summed its tokens over the
+ranks, so its span holds the device's work for the step before; later (`dist_sum_tensor`) it waits
+for nothing until a step is logged: those between look shorter than they are, the logged one longer.
+So the rows are the logged steps, stamped to the microsecond at `collect_dist_metrics_end`, where
+the loss has come from the device; the span of every single step is an event.
+
+`global_valid_tokens` is of one step over all ranks, each token once and none that the loss ignores;
+it is printed for logged steps only. `local_valid_tokens` is the share of a data-parallel rank, which
+the ranks of its tensor-, context- and pipeline-parallel group print alike: it is in `extra`, for it
+is nobody's tokens per GPU.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ..spec import JSON, MS, EventLine, FactLine, LogFormat, StepLine, json_object
+
+TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
+LOGGER: Final = (
+    "pytorch/torchtitan/torchtitan/observability/structured_logger/structured_logging.py@11a4957"
+)
+STEP: Final = r'(?:^|[{}])(?>[^{}]*?"step": )(?P<step>\d+), '
+SAME_RECORD: Final = r"[^{}]*?"
+"""From the beginning of a record, and up to what follows in it; a copy may have lost the newlines
+between them. What is found of a record is kept (`(?>`), so that each is gone through once."""
+
+MILLISECONDS: Final = r'"value": (?P<seconds>[-+.\deE]+)'
+
+
+def _logged_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """The records as they are, but of a logged step the last: it gets what its step said so far.
+
+    The spans of one name are added up: each micro-step has its own.
+    """
+    spans, scalars = dict[str, float](), dict[str, float]()
+    for number, text in lines:
+        said = json_object(text)
+        name, value = str(said.get("log_type_name")), said.get("value")
+        if name == "step_start":
+            spans, scalars = {}, {}
+        elif name == "metric_value" and isinstance(value, float):
+            scalars[str(said.get("event_name"))] = value
+        elif name.endswith("_end") and isinstance(value, float):
+            span = name.removesuffix("_end")
+            spans[span] = spans.get(span, 0.0) + value
+        logged = name == "collect_dist_metrics_end" and "step" in said
+        yield number, 1, _logged_step(said, spans, scalars) if logged else text
+
+
+def _logged_step(said: dict[str, Any], spans: dict[str, float], scalars: dict[str, float]) -> str:
+    kept = {name: said.get(name) for name in ("global_rank", "logger_name", "step", "time_us")}
+    return json.dumps(kept | {"logged_step": {**scalars, "ms": spans}})
+
+
+TORCHTITAN_SPANS: Final = LogFormat(
+    name="torchtitan-spans",
+    framework="torchtitan",
+    versions="2026-05 … 0.3.0",
+    signature=r'"global_rank": \d+, .*"logger_name": "torchtitan\.',
+    looks_like_step=r'"logged_step": |"log_type_name": "collect_dist_metrics_end"',
+    clock=r'"time_us": (?P<stamp>\d{16})\b',
+    utc=True,
+    evidence=("stamp",),
+    implies={"trainable": ("full", "Torchtitan trains every weight unless a fork freezes some")},
+    join=_logged_steps,
+    file_names=("*.global_rank_*.jsonl",),
+    steps=(
+        StepLine(
+            anchor='"logged_step": ',
+            regex=r'"global_rank": (?P<rank>\d+), .*"step": (?P<step>\d+), "time_us": \d+, '
+            r'"logged_step": (?P<pairs>\{.*\})\}',
+            pair=JSON,
+            columns={
+                "rank": "rank",
+                "step": "step",
+                "global_valid_tokens": "step_tokens",
+                "ms.fetching_batch": ("data_s", MS),
+            },
+            example='{"global_rank": 0, "logger_name": "torchtitan.structured_logger", "step": 5, '
+            '"time_us": 1795189951724102, "logged_step": {"local_valid_tokens": 1024.0, '
+            '"global_valid_tokens": 2048.0, "ms": {"gc_collect": 0.045, "fetching_batch": 6.611, '
+            '"fwd_bwd": 1326.517, "optim": 30.491, "collect_dist_metrics": 23.197}}}',
+            printed_by=f"{TRAINER} Trainer.train_step",
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor="gc_collect_end",
+            regex=rf'{STEP}(?>{SAME_RECORD}"step_tags": \[)(?>[^]{{}}]*?"gc")'
+            rf'(?>{SAME_RECORD}"log_type_name": "gc_collect_end"){SAME_RECORD}{MILLISECONDS}',
+            kind="gc",
+            factors={"seconds": MS},
+            example='{"global_rank": 0, "step": 50, "relative_step": 50, "step_tags": ["gc"], '
+            '"log_type_name": "gc_collect_end", "event_name": null, "value": 41.51, '
+            '"logger_name": "torchtitan.structured_logger"}',
+            printed_by="pytorch/torchtitan/torchtitan/tools/utils.py@b5bcd76 GarbageCollection.run",
+        ),
+        EventLine(
+            anchor="checkpoint_save_end",
+            regex=rf'{STEP}(?>{SAME_RECORD}"step_tags": \[)(?>[^]{{}}]*?"checkpoint_save")'
+            rf'(?>{SAME_RECORD}"log_type_name": "checkpoint_save_end"){SAME_RECORD}'
+            rf"{MILLISECONDS}",
+            kind="checkpoint",
+            factors={"seconds": MS},
+            example='{"global_rank": 0, "step": 500, "relative_step": 500, "step_tags": '
+            '["checkpoint_save"], "log_type_name": "checkpoint_save_end", "event_name": null, '
+            '"value": 8123.4, "logger_name": "torchtitan.structured_logger"}',
+            printed_by="pytorch/torchtitan/torchtitan/components/checkpoint.py@b5bcd76 "
+            "CheckpointManager.save",
+            composed=True,
+        ),
+        EventLine(
+            anchor='"eval_end"',
+            regex=rf'{STEP}(?>{SAME_RECORD}"log_type_name": "eval_end")'
+            rf"{SAME_RECORD}{MILLISECONDS}",
+            kind="evaluation",
+            factors={"seconds": MS},
+            example='{"global_rank": 0, "step": 10, "relative_step": 10, "step_tags": ["eval"], '
+            '"log_type_name": "eval_end", "event_name": null, "value": 6184.79, '
+            '"logger_name": "torchtitan.structured_logger"}',
+            printed_by="pytorch/torchtitan/torchtitan/components/validate.py@b5bcd76 "
+            "Validator.validate",
+        ),
+        EventLine(
+            anchor='"step_end"',
+            regex=rf'{STEP}(?>{SAME_RECORD}"log_type_name": "step_end")'
+            rf"{SAME_RECORD}{MILLISECONDS}",
+            kind="timers",
+            factors={"seconds": MS},
+            example='{"global_rank": 0, "step": 3, "relative_step": 3, "log_type_name": "step_end", '
+            '"event_name": null, "value": 1333.2597, '
+            '"logger_name": "torchtitan.structured_logger"}',
+            printed_by=f"{TRAINER} Trainer.train",
+        ),
+        EventLine(
+            anchor='_error"',
+            regex=r'"log_type_name": "\w+_error"(?!.*(?:out of memory|OutOfMemoryError'
+            r'|DataloaderExhaustedError)).*"message": "(?:\[step \S+\] )?(?P<error>.*)"',
+            kind="error",
+            example='{"global_rank": 0, "step": 1, "log_type_name": "fwd_bwd_error", "event_name": '
+            'null, "logger_name": "torchtitan.structured_logger", "message": "[step 1] '
+            'fwd_bwd_error: RuntimeError: NCCL communicator was aborted"}',
+            printed_by=f"{LOGGER} log_trace_span.__exit__",
+            composed=True,
+        ),
+        EventLine(
+            anchor="torch_distributed_teardown_end",
+            regex=r'"log_type_name": "torch_distributed_teardown_end"',
+            kind="end",
+            example='{"global_rank": 0, "log_type_name": "torch_distributed_teardown_end", '
+            '"event_name": null, "value": 0.38, "logger_name": "torchtitan.structured_logger"}',
+            printed_by="pytorch/torchtitan/torchtitan/train.py@b5bcd76",
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='"log_type_name": ',
+            regex=r'"log_type_name": "(?!collect_dist_metrics_end")',
+            example='{"global_rank": 0, "step": 3, "log_type_name": "optim_start", '
+            '"event_name": null, "logger_name": "torchtitan.structured_logger"}',
+            printed_by=LOGGER,
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Logs of XTuner: mmengine's, their scalars, and version 1."""

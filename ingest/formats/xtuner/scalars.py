@@ -1,0 +1,157 @@
+"""XTuner 0.1 and 0.2: the scalars that mmengine writes beside its text log, in full precision.
+
+`vis_data/<stamp>.json` and `vis_data/scalars.json` hold one JSON object for each step line; where
+the config asks for it, TensorBoard event files hold the same keys as tags, in single precision.
+What they mean and over which window `time` averages is as in the text log (see
+`ingest.formats.xtuner.mmengine`). `step` counts micro-steps over all epochs. The JSON has no time stamps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from ..spec import JSON, MIB, EventLine, FactLine, LogFormat, StepLine, Target
+
+VIS_BACKEND: Final = "open-mmlab/mmengine/mmengine/visualization/vis_backend.py@v0.10.7"
+
+BARE: Final[Mapping[str, Target]] = {
+    "lr": "learning_rate",
+    "time": "elapsed_s",
+    "data_time": "data_s",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "tflops": "logged_tflops",
+    "tokens_per_sec": "logged_tgs",
+    "num_tokens": "sequence_length",  # labels.shape[1]: of each row, however many
+}
+COLUMNS: Final[Mapping[str, Target]] = {
+    **BARE,
+    **{f"train/{key}": target for key, target in BARE.items()},  # log_with_hierarchy
+    "step": "step",
+    "epoch": "epoch",
+    "memory": ("peak_memory_bytes", MIB),
+}
+LEARNING_RATE: Final = r"(?:train/)?(?:\w+_)?lr"
+"""The first key of every step."""
+
+TAG: Final = re.compile(r'^\{"tag": "(?P<name>[^"]+)", "step": (?P<step>\d+), ')
+
+
+def _whole_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """The tags of one training step as one record: from the learning rate to `iter` or `memory`.
+
+    Validation writes `time` and `data_time` too, and for the same step.
+    """
+    first, parts, before, step = 0, list[str](), "", ""
+    for number, text in lines:
+        tag = TAG.match(text)
+        name, its_step = (tag["name"], tag["step"]) if tag else ("", "")
+        if parts and not (its_step == step and _follows(before, name)):
+            yield first, len(parts), " ".join(parts)
+            parts = []
+        if not parts:
+            first, step = number, its_step
+        parts.append(text)
+        inside = len(parts) > 1 or re.fullmatch(LEARNING_RATE, name) is not None
+        before = name if inside else ""
+    if parts:
+        yield first, len(parts), " ".join(parts)
+
+
+def _follows(before: str, name: str) -> bool:
+    """Whether tag `name` goes on the step whose last tag was `before`; empty where none is open."""
+    if before in ("", "iter", "memory"):
+        return before == "iter" and name == "memory"
+    return not re.fullmatch(LEARNING_RATE, name) or bool(re.fullmatch(LEARNING_RATE, before))
+
+
+XTUNER_SCALARS: Final = LogFormat(
+    name="xtuner-scalars",
+    framework="xtuner",
+    versions="0.1.0 … 0.2.0 (mmengine), vis_data/*.json",
+    signature=r'^\{.*"(?:train/)?data_time": .*"iter": \d+.*"step": \d+\}\s*$',
+    looks_like_step=rf'^\{{"{LEARNING_RATE}": |^\{{.*"iter": \d',
+    evidence=("elapsed", "rate"),
+    step_unit="micro_step",
+    elapsed_covers="last_10",
+    rate_covers="step",
+    file_names=("scalars.json", f"{'[0-9]' * 8}_{'[0-9]' * 6}.json"),
+    steps=(
+        StepLine(
+            anchor='"iter": ',
+            regex=r'^(?P<pairs>\{.*"iter": \d+.*\})\s*$',
+            pair=JSON,
+            columns=COLUMNS,
+            example='{"lr": 0.0009999999999999998, "data_time": 0.0026114940643310546, '
+            '"loss": 6.510884571075439, "time": 0.08413734436035156, '
+            '"tflops": 0.050547630626109855, "tokens_per_sec": 7561.721895421325, '
+            '"iter": 10, "step": 10}',
+            printed_by=VIS_BACKEND,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='"step": ',
+            regex=r'^\{(?!.*"iter": )(?=.*"(?:val/)?data_time": ).*"step": (?P<step>\d+)\}\s*$',
+            kind="evaluation",
+            example='{"accuracy": 0.5125, "data_time": 0.0021, "time": 0.0345, "step": 60}',
+            printed_by="open-mmlab/mmengine/mmengine/hooks/logger_hook.py@v0.10.7",
+            composed=True,
+        ),
+    ),
+)
+
+XTUNER_TENSORBOARD: Final = LogFormat(
+    name="xtuner-tensorboard",
+    framework="xtuner",
+    versions="0.1.0 … 0.2.0 (mmengine), TensorBoard event files",
+    signature=r'"tag": "(?:train/)?data_time"',
+    looks_like_step=rf'^\{{"tag": "{LEARNING_RATE}"',
+    clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
+    evidence=("elapsed", "stamp", "rate"),
+    utc=True,
+    step_unit="micro_step",
+    elapsed_covers="last_10",
+    rate_covers="step",
+    join=_whole_steps,
+    join_by_step=True,
+    steps=(
+        StepLine(
+            anchor='"tag": "iter"',
+            regex=rf'^(?P<pairs>\{{"tag": "{LEARNING_RATE}", "step": (?P<step>\d+), .*'
+            r'\{"tag": "iter", .*\})\s*$',
+            pair=r'\{"tag": "(?P<key>[^"]+)", "step": \d+, "wall_time": [\d.]+, '
+            r'"value": (?P<value>[^{}]+)\}',
+            columns=COLUMNS,
+            example='{"tag": "lr", "step": 10, "wall_time": 1795188729.5, "value": 0.001} '
+            '{"tag": "data_time", "step": 10, "wall_time": 1795188729.5, "value": 0.0093} '
+            '{"tag": "loss", "step": 10, "wall_time": 1795188729.5, "value": 6.7261} '
+            '{"tag": "time", "step": 10, "wall_time": 1795188729.5, "value": 0.2194} '
+            '{"tag": "iter", "step": 10, "wall_time": 1795188729.5, "value": 10.0}',
+            printed_by=VIS_BACKEND,
+            composed=True,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='{"tag": "',
+            regex=r'^\{"tag": "(?:val/)?data_time", "step": (?P<step>\d+), ',
+            kind="evaluation",
+            example='{"tag": "data_time", "step": 60, "wall_time": 1795188740.1, "value": 0.0021}',
+            printed_by="open-mmlab/mmengine/mmengine/hooks/logger_hook.py@v0.10.7",
+            composed=True,
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='{"tag": "',
+            regex=r'^\{"tag": "[^"]+", "step": \d+, ',
+            example='{"tag": "config/text_summary", "step": 0, "wall_time": 1795188725.9, '
+            '"kind": "text", "text": "batch_size = 2"}',
+            printed_by=VIS_BACKEND,
+            composed=True,
+        ),
+    ),
+)

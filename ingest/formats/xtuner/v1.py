@@ -1,0 +1,665 @@
+"""XTuner v1 (xtuner/v1/train/trainer.py): the text log, variants A0 (2025-07) to Q (2026-07).
+
+One line per optimizer step and rank. `time` leaves data loading and checkpoints out (`data_time`
+has the former); `text_tokens` are this rank's tokens without padding, images' included, and `tgs`
+is text_tokens / time. The trainer writes the same figures to `tracker.jsonl` or to TensorBoard
+(XTUNER_V1_TRACKER, XTUNER_V1_TENSORBOARD), as precise as they were, without a time of day in the
+first and without the step count and the device in either.
+
+The same key means other things in other variants, so the set of keys decides (`_complete`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ..spec import (
+    GIB,
+    JSON,
+    Block,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    Target,
+    json_lines,
+    json_object,
+)
+
+TRAINER: Final = "InternLM/xtuner/xtuner/v1/train/trainer.py@b934f46"
+ENGINE: Final = "InternLM/xtuner/xtuner/v1/engine/train_engine.py@b934f46"
+DATASETS: Final = "InternLM/xtuner/xtuner/v1/datasets/__init__.py@b934f46"
+PROFILE: Final = "InternLM/xtuner/xtuner/v1/utils/profile.py@1e2adc4"
+JSONL_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/jsonl_writer.py@7424a02"
+TB_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
+
+PREFIX: Final = r"\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^][]{0,199}\]){1,5} "
+"""Rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
+
+TRAINS_MTP: Final = ("mtp_trained", "true")
+"""Of how many modules of multi-token prediction (InternLM/xtuner@11f2848 MTPConfig) no line says."""
+
+STEP: Final = r"(?:Epoch (?P<epoch>\d+) )?Step (?P<step>\d+)/(?P<total>\d+) "
+UNNAMED: Final = re.sub(r"\?P<\w+>", "?:", PREFIX + STEP)
+
+IMPLIES: Final = {
+    "document_mask": ("true", "XTuner v1 always gives attention the documents' cu_seqlens"),
+}
+
+
+def _compiled(_lines: Sequence[str]) -> dict[str, str]:
+    return {"compile": "true"}
+
+
+def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """Counts whose meaning depends on the variant.
+
+    total_consumed_tokens is this rank's in H to J; beside a step_consumed_tokens (M to O) both are
+    sums over all ranks, and O repeats the latter for this rank, as P and later have it alone.
+    reduced_consumed_tokens (K, L) is a sum over all ranks. P's approximate_total_consumed_tokens
+    takes this rank's tokens for those of each rank: no count of anything. reduced_llm_loss is a
+    mean over ranks; total_loss (up to L) and local_loss are this rank's.
+
+    efficient_attn_ratio was a sum of 32-bit squares until 8cad75e69, wrong from documents of 46,341
+    tokens on. Text of O and later, where a count of this rank has 8 decimals, is behind that; what
+    is printed before stays among the fields without a column.
+
+    A tracker's train_time began with this process where it stands beside exp_tgs; before J it may
+    hold the launches that this one goes on from.
+    """
+    said = {key.rpartition("/")[2]: value for key, value in printed.items()}
+    step, total = said.get("step_consumed_tokens"), said.get("total_consumed_tokens")
+    if step is not None and total is not None:
+        row["step_tokens"], row["consumed_tokens"] = float(step), float(total)
+    elif (reduced := said.get("reduced_consumed_tokens")) is not None:
+        row["consumed_tokens"] = float(reduced)
+    if row.get("rank_tokens") is None and step is not None and total is None:
+        row["rank_tokens"] = float(step)
+    mine = printed.get("step_consumed_tokens#2", printed.get("step_consumed_tokens", ""))
+    if re.fullmatch(r"\d+\.\d{8}", mine) and (ratio := printed.get("efficient_attn_ratio")):
+        row["attention_ratio"] = float(ratio)
+    if "exp_tgs" in said and "train_time" in said:
+        row["since_start_s"] = float(said["train_time"])
+    for key in ("local_loss", "total_loss"):
+        if row.get("loss") is None and key in said:
+            row["loss"] = float(said[key])
+
+
+# -- the header ----------------------------------------------------------------------------
+
+
+def _training_config(lines: Sequence[str]) -> dict[str, str]:
+    """Facts of the TrainerConfig that rank 0 dumps; nothing where the dump is not whole."""
+    config = json_lines([line for line in lines if not line.startswith("[XTuner]")])
+    model, fsdp = _section(config, "model_cfg"), _section(config, "fsdp_cfg")
+    data = _section(config, "dataloader_cfg")
+    expert = max([*_whole(fsdp, "ep_size"), *_whole(model, "ep_size")], default=None)
+    found = {
+        "context_parallel": _whole(config, "sp_size"),
+        "tensor_parallel": _whole(fsdp, "tp_size"),
+        "expert_parallel": [] if expert is None else [expert],
+        "global_batch_size": _whole(config, "global_batch_size"),
+        "micro_batch_size": _whole(config, "intra_layer_micro_batch"),
+        "total_steps": _whole(config, "total_step"),
+        "seq_len": _whole(data, "pack_max_length"),
+        "mtp_modules": _mtp_modules(model),
+    }
+    facts = {name: str(value) for name, values in found.items() for value in values}
+    return facts | _model(config, model) | _numbers(model, fsdp) | _recompute(model, fsdp)
+
+
+def _section(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = config.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(config: Mapping[str, Any], key: str) -> list[int]:
+    """The count of `key`, where it is one."""
+    value = config.get(key)
+    return [value] if isinstance(value, int) and not isinstance(value, bool) and value > 0 else []
+
+
+def _mtp_modules(model: Mapping[str, Any]) -> list[int]:
+    """How many times a token goes through a module of multi-token prediction; all may be one.
+
+    Nothing where their inputs or their head are detached: some of their gradients are not computed.
+    """
+    mtp = _section(model, "mtp_config")
+    detached = any(mtp.get(key) for key in ("detach_mtp_inputs", "detach_mtp_lm_head_weight"))
+    return [] if detached else _whole(mtp, "num_layers")
+
+
+def _model(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
+    """The model's path and config; of one with a vision tower neither: its images are not known.
+
+    Nor of a model that is printed and cannot be read: it may have fewer layers than its path's.
+    """
+    path, hugging_face = config.get("load_from"), _hugging_face(model)
+    if not hugging_face or "text_config" in model or "vision_config" in model:
+        return {}
+    facts = {"model": path} if isinstance(path, str) and path else {}
+    return facts | {"model_config": json.dumps(hugging_face)}
+
+
+PLAIN_ATTENTION: Final = frozenset(
+    {"num_attention_heads", "num_key_value_heads", "head_dim", "qk_norm", "sliding_window"}
+    | {"rms_norm_eps", "rms_norm_type", "causal", "attn_impl"}
+)
+"""Keys of an attention_cfg that leave it the grouped-query attention of Qwen3."""
+
+NOT_QWEN3: Final = (
+    *("linear_attention", "mlp_bias", "gate_bias", "moe_bias"),
+    *("n_shared_experts", "first_k_dense_replace"),
+)
+SAME_KEYS: Final = (
+    *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("tie_word_embeddings", "use_sliding_window", "max_window_layers"),
+)
+ATTENTION_KEYS: Final = ("num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window")
+EXPERT_KEYS: Final = {
+    "num_experts": "n_routed_experts",
+    "num_experts_per_tok": "num_experts_per_tok",
+    "moe_intermediate_size": "moe_intermediate_size",
+}
+
+
+def _hugging_face(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The Hugging Face config of a Qwen3, dense or with experts, as its `hf_config` has it.
+
+    Nothing for other models, and where anything is set that those two do not have.
+    """
+    attention = _section(model, "attention")
+    sparse = {"qwen3": False, "qwen3_moe": True}.get(str(model.get("model_type")))
+    other = [key for key, value in attention.items() if value and key not in PLAIN_ATTENTION]
+    if sparse is None or other or attention.get("qk_norm") is not True:
+        return {}
+    if any(model.get(key) for key in NOT_QWEN3) or sparse != ("n_routed_experts" in model):
+        return {}
+    if model.get("mtp_config") and not _mtp_modules(model):
+        return {}
+    config = {key: model[key] for key in SAME_KEYS if key in model}
+    config |= {key: attention[key] for key in ATTENTION_KEYS if key in attention}
+    return config | ({key: model.get(name) for key, name in EXPERT_KEYS.items()} if sparse else {})
+
+
+def _numbers(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str]:
+    """FSDP's dtype is that of the matmuls, but for float8 and a head that is kept in fp32."""
+    float8 = _section(model, "float8_cfg") or _section(_section(model, "text_config"), "float8_cfg")
+    if any(float8.values()):
+        return {"quantization": f"float8_cfg {json.dumps(float8)}"}
+    plain = fsdp.get("param_dtype") == "torch.bfloat16" and not fsdp.get("lm_head_fp32")
+    return {"precision": "bf16"} if plain else {}
+
+
+def _recompute(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str]:
+    """All layers or none; a part of them, or of a layer, has no closed form."""
+    ratio = fsdp.get("recompute_ratio")
+    parts = [v for k, v in [*model.items(), *fsdp.items()] if "recompute" in k and v != ratio]
+    if isinstance(ratio, (int, float)) and ratio in (0, 1) and not any(parts):
+        return {"recompute": "full" if ratio else "none"}
+    return {}
+
+
+def _architecture(lines: Sequence[str]) -> dict[str, str]:
+    """The printed model: layers without a checkpoint wrapper keep their activations.
+
+    A wrapped layer may keep some of them (selective checkpointing), so that says nothing.
+    """
+    layers = any("DecoderLayer(" in line for line in lines)
+    wrapped = any("_checkpoint_wrapped_module" in line for line in lines)
+    return {"recompute": "none"} if layers and not wrapped else {}
+
+
+def _parameters(said: Mapping[str, str]) -> dict[str, str]:
+    """All trained, where both counts are the same."""
+    return {"trainable": "full"} if said["some"] == said["all"] else {}
+
+
+CONFIG_EXAMPLE: Final = (
+    "[XTuner][2026-11-20 15:49:28][INFO] Training config: {",
+    '  "model_cfg": {',
+    '    "float8_cfg": null,',
+    '    "vocab_size": 1024,',
+    '    "num_hidden_layers": 4,',
+    '    "hidden_size": 128,',
+    '    "intermediate_size": 384,',
+    '    "attention": {',
+    '      "num_attention_heads": 4,',
+    '      "head_dim": 32,',
+    '      "qkv_bias": false,',
+    '      "qk_norm": true,',
+    '      "sliding_window": null,',
+    '      "num_key_value_heads": 2',
+    "    },",
+    '    "linear_attention": null,',
+    '    "tie_word_embeddings": false,',
+    '    "model_type": "qwen3",',
+    '    "use_sliding_window": false',
+    "  },",
+    '  "load_from": "models/tiny",',
+    '  "fsdp_cfg": {',
+    '    "tp_size": 1,',
+    '    "ep_size": 1,',
+    '    "recompute_ratio": 1.0,',
+    '    "param_dtype": "torch.bfloat16",',
+    '    "lm_head_fp32": false',
+    "  },",
+    '  "global_batch_size": 8,',
+    '  "sp_size": 1,',
+    '  "total_step": 20,',
+    '  "intra_layer_micro_batch": 1',
+    "}",
+)
+MODEL_EXAMPLE: Final = (
+    "[XTuner][2026-11-20 15:50:18][INFO] FSDPQwen3Dense(",
+    "  (norm): FSDPRMSNorm((128,), type=default, eps=1e-06)",
+    "  (lm_head): FSDPLMHead(in_features=128, out_features=1024, bias=False)",
+    "  (layers): ModuleDict(",
+    "    (0): FSDPDenseDecoderLayer(",
+    "      (self_attn): MultiHeadAttention(",
+    "        (q_proj): _Linear(in_features=128, out_features=128, bias=False)",
+    "      )",
+    "    )",
+    "  )",
+    "  (rotary_emb): RotaryEmbedding()",
+    ")",
+)
+
+BLOCKS: Final = (
+    Block(
+        start=r"\] Training config: \{\s*$",
+        end=r"\] Training config: \{\s*$",
+        braces=True,
+        others=r"\[XTuner\]",
+        read=_training_config,
+        most_lines=20_000,
+        printed_by=f"{TRAINER} Trainer.from_config",
+        example=CONFIG_EXAMPLE,
+    ),
+    Block(
+        start=r"\[XTuner\].*\] FSDP\w+\(\s*$",
+        end=r"^\)",
+        read=_architecture,
+        include_end=True,
+        most_lines=100_000,
+        printed_by=f"{ENGINE} TrainEngine.build_model",
+        example=MODEL_EXAMPLE,
+    ),
+    Block(
+        start=r"The `compile_cfg` of model is \{\s*$",
+        end=r"The `compile_cfg` of model is \{\s*$",
+        braces=True,
+        others=r"\[XTuner\]",
+        read=_compiled,
+        printed_by=f"{TRAINER} Trainer.build_engine",
+        example=(
+            "[XTuner][2026-11-20 15:49:29][INFO] The `compile_cfg` of model is {",
+            '    "xtuner.v1.module.decoder_layer.dense_decoder_layer.DenseDecoderLayer.forward": {',
+            '        "fullgraph": true',
+            "    }",
+            "}",
+        ),
+    ),
+)
+
+
+def _fact(anchor: str, regex: str, example: str, printed_by: str, **more: Any) -> FactLine:  # noqa: ANN401
+    """A fact line; `more` are further fields of FactLine."""
+    return FactLine(anchor=anchor, regex=regex, example=example, printed_by=printed_by, **more)
+
+
+_AT: Final = "[XTuner][2026-11-20 15:49:29]"
+FACTS: Final = (
+    _fact(
+        "grad_accumulation_steps: ",
+        r"grad_accumulation_steps: (?P<gradient_accumulation>\d+)",
+        f"{_AT}[INFO] grad_accumulation_steps: 2",
+        f"{ENGINE} TrainEngine.train_step",
+    ),
+    _fact(
+        "Total trainable parameters: ",
+        r"Total trainable parameters: (?P<some>[\d.]+)M, total parameters: (?P<all>[\d.]+)M",
+        f"{_AT}[INFO] Total trainable parameters: 1.05M, total parameters: 1.05M",
+        f"{ENGINE} TrainEngine.build_optimizer",
+        read=_parameters,
+    ),
+    _fact(
+        "`compile_cfg` of model is {}",
+        r"The `compile_cfg` of model is \{\}",
+        f"{_AT}[INFO] The `compile_cfg` of model is {{}}",
+        f"{TRAINER} Trainer.build_engine",
+        constants={"compile": "false"},
+    ),
+    _fact(
+        "XTUNER_USE_FA3: 1",
+        r"^XTUNER_USE_FA3: 1\s*$",
+        "XTUNER_USE_FA3: 1",
+        f"{TRAINER} Trainer._setup_env",
+        constants={"attention": "flash_attention_3"},
+        composed=True,
+    ),
+    _fact(
+        "XTUNER_",
+        r"^XTUNER_\w+: ",
+        "XTUNER_GC_ENABLE: None",
+        f"{TRAINER} Trainer._setup_env",
+    ),
+    _fact(
+        "GROUPED_GEMM_",
+        r"^GROUPED_GEMM_\w+: ",
+        "GROUPED_GEMM_USE_CUTLASS: None",
+        f"{TRAINER} Trainer._setup_env",
+    ),
+    _fact(
+        "=====",
+        r"^={20,}\s*$",
+        "==================================================",
+        f"{TRAINER} Trainer._setup_env",
+    ),
+    _fact(
+        "[Dataset] ",
+        r"\] \[Dataset\] (?:\(Original\)|\(Packed\)|Start (?:loading|packing))",
+        f"{_AT}[INFO] [Dataset] (Packed) 350 samples.",
+        DATASETS,
+    ),
+    _fact(
+        "pack workers",
+        r"\] Using \d+ pack workers for packing datasets",
+        f"{_AT}[INFO] Using 1 pack workers for packing datasets.",
+        DATASETS,
+    ),
+    _fact(
+        "Start loading [",
+        r"\] Start loading \[.*with sample_ratio=",
+        f"{_AT}[INFO] Start loading [synthetic]data/openai.jsonl with sample_ratio=1.0.",
+        DATASETS,
+        composed=True,
+    ),
+    _fact(
+        "Elapsed time",
+        r"\[SUCCESS\].*Elapsed time",
+        f"{_AT}[SUCCESS] [Build Datasets] Elapsed time 0.35 seconds",
+        PROFILE,
+    ),
+    _fact(
+        "rainable parameters names: ",
+        r"\] (?:Untrainable|Trainable) parameters names: \[",
+        f"{_AT}[INFO] Untrainable parameters names: []",
+        f"{ENGINE} TrainEngine.build_optimizer",
+    ),
+    _fact(
+        "No checkpoint to resume from",
+        r"\] No checkpoint to resume from",
+        f"{_AT}[INFO] No checkpoint to resume from.",
+        f"{TRAINER} Trainer._load_checkpoint",
+        composed=True,
+    ),
+    _fact(
+        "Health check passed",
+        r"\] Health check passed at step \d+",
+        f"{_AT}[INFO] Health check passed at step 50",
+        f"{TRAINER} Trainer._maybe_check_health",
+        composed=True,
+    ),
+    _fact(
+        "internal_metrics: ",
+        UNNAMED + r"internal_metrics: ",
+        f"{_AT}[INFO] Step 10/40 internal_metrics: layer_0/weight_rms: 0.0213",
+        "InternLM/xtuner/xtuner/v1/train/trainer.py@a0eb348 Trainer._log_step",
+        composed=True,
+    ),
+)
+
+EVENTS: Final = (
+    EventLine(
+        anchor="Load",
+        regex=r"\[SUCCESS\](?:\[[^\]]*\]){0,9} \[?Load.*Elapsed time (?P<seconds>[\d.]+)",
+        kind="load",
+        example="[XTuner][2026-11-20 11:30:15][SUCCESS] [Load DCP Model from work/20261120112900/"
+        "checkpoints/ckpt-step-50/model] Elapsed time 4.05 seconds, peak gpu memory 7.1G",
+        printed_by=f"{ENGINE} TrainEngine.load_dcp",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Resume from checkpoint: ",
+        regex=r"\] Resume from checkpoint: (?P<path>\S+?(?:-step-(?P<step>\d{1,9}))?)/?(?:\s|$)",
+        kind="load",
+        example="[XTuner][2026-11-20 11:30:11][INFO] Resume from checkpoint: "
+        "work/20261120112900/checkpoints/ckpt-step-50",
+        printed_by=f"{TRAINER} Trainer._load_checkpoint",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Elapsed time",
+        regex=r"\[SUCCESS\].*(?:[Cc]heckpoint|[Ss]av(?:e|ing)).*Elapsed time\D{0,99}"
+        r"(?P<seconds>[\d.]+)",
+        kind="checkpoint",
+        example="[XTuner][2026-11-20 11:30:15][SUCCESS] [DCP Checkpoint to work/20261120112900/"
+        "checkpoints/ckpt-step-50/model] Elapsed time 1.25 seconds, peak gpu memory 7.1G",
+        printed_by=f"{ENGINE} TrainEngine.save_dcp",
+        composed=True,
+    ),
+    EventLine(
+        anchor="[DCP async_save for ",
+        regex=r"\[DCP async_save for \S+\] finished in (?P<seconds>[\d.]+)s",
+        kind="checkpoint",
+        example="[XTuner][2026-11-20 11:30:15][INFO] [DCP async_save for work/20261120112900/"
+        "checkpoints/ckpt-step-50/weights] finished in 14.20s",
+        printed_by="InternLM/xtuner/xtuner/v1/engine/train_engine.py@03f91e0 "
+        "TrainEngine.async_save_dcp",
+        composed=True,
+    ),
+    EventLine(
+        anchor="skipping optimizer step",
+        regex=r"\] Gradient norm (?P<grad_norm>\S+) (?:is invalid|exceeds the threshold "
+        r"(?P<threshold>[^,\s]+)), skipping optimizer step",
+        kind="warning",
+        example="[XTuner][2026-11-20 11:30:15][WARNING] Gradient norm nan is invalid, skipping "
+        "optimizer step.",
+        printed_by=f"{ENGINE} TrainEngine.step_optimizer",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Training finished in",
+        regex=r"\[XTuner\].* Training finished in (?P<seconds>[\d.]+) seconds",
+        kind="end",
+        example="[XTuner][2026-11-20 15:49:38][INFO] Training finished in 9.53 seconds",
+        printed_by=f"{TRAINER} Trainer.fit",
+    ),
+)
+
+# -- the text log --------------------------------------------------------------------------
+
+NOT_LAST: Final = r"(?!(?:(?:data_)?time|(?:text|seqlen)_tokens): {0,9}\S{0,40}$)"
+"""Fields that others follow in each version: what ends with one is cut, maybe within its number."""
+PAIR: Final = (
+    rf"(?<!\w){NOT_LAST}(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+    r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?: GB)?(?=[,\s]|$)"
+)
+TEXT_COLUMNS: Final[dict[str, Target]] = {
+    "rank": "rank",
+    "epoch": "epoch",
+    "step": "step",
+    "lr": "learning_rate",
+    "time": "elapsed_s",
+    "data_time": "data_s",
+    "text_tokens": "rank_tokens",
+    "seqlen_tokens": "rank_slots",
+    "reduced_llm_loss": "loss",
+    "grad_norm": "grad_norm",
+    "max_memory": ("peak_memory_bytes", GIB),
+    "tgs": "logged_tgs",
+}
+
+XTUNER_V1: Final = LogFormat(
+    name="xtuner-v1",
+    framework="xtuner",
+    alone=True,
+    versions="2025-07 … 1.0.1 and later (variants A0-Q)",
+    signature=UNNAMED + r"(?!internal_metrics).*(?:text_tokens|total_loss): *[\d.]",
+    looks_like_step=UNNAMED + r"(?!internal_metrics)",
+    clock=r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]",
+    launch=r"XTuner Training Environment|\] Training config: \{",
+    evidence=("elapsed", "stamp"),
+    elapsed_covers="step",
+    elapsed_excludes_data=True,
+    rate_covers="step",
+    rate_excludes_data=True,
+    complete=_complete,
+    implies=IMPLIES,
+    counts_worlds=True,
+    rank_in_path=r"(?:^|/)rank_?(\d+)\.log(?:\.gz|\.zst)?$",
+    steps=(
+        StepLine(
+            anchor="Step ",
+            regex=PREFIX + STEP + r"(?P<pairs>(?!internal_metrics)\S.*)",
+            pair=PAIR,
+            columns=TEXT_COLUMNS,
+            facts={"total": "total_steps"},
+            tells={"reduced_mtp_loss": TRAINS_MTP},
+            example="[XTuner][RANK 0][2026-11-20 15:49:49][INFO] Epoch 1 Step 2/20 data_time: "
+            "0.0080 lr: 5.000000e-04 time: 0.7414 text_tokens: 1887 seqlen_tokens: 2048 "
+            "img_tokens: 0.0 approximate_total_consumed_tokens: 7690 reduced_llm_loss: 6.99893618, "
+            "local_loss: 6.99893665 step_consumed_tokens: 1887.00000000, step_seqlen_tokens: "
+            "2048.00000000, step_consumed_img_tokens: 0.00000000, efficient_attn_ratio: "
+            "0.21284676, img_efficient_attn_ratio: 0.00000000 local_base_loss: 3.6407 grad_norm: "
+            "4.09568071 max_memory: 0.77 GB reserved_memory: 0.77 GB tgs: 2545.1 seqlen_tgs: "
+            "2762.3 exp_tgs: 2418.8 eta: 0:00:13 ",
+            printed_by=f"{TRAINER} Trainer._log_step",
+        ),
+    ),
+    events=EVENTS,
+    facts=FACTS,
+    blocks=BLOCKS,
+)
+
+# -- what the trainer writes for trackers --------------------------------------------------
+
+TRACKER_COLUMNS: Final[dict[str, Target]] = {
+    "step": "step",
+    "lr": "learning_rate",
+    "time/step_time": "elapsed_s",
+    "time/data_time": "data_s",
+    "runtime_info/text_tokens": "rank_tokens",
+    "runtime_info/seqlen_tokens": "rank_slots",
+    "runtime_info/tgs": "logged_tgs",
+    "runtime_info/efficient_attn_ratio": "attention_ratio",  # since P; before, loss/efficient_…
+    "memory/max_memory_GB": ("peak_memory_bytes", GIB),
+    "loss/reduced_llm_loss": "loss",
+    "grad_norm": "grad_norm",
+}
+
+XTUNER_V1_TRACKER: Final = LogFormat(
+    name="xtuner-v1-tracker",
+    framework="xtuner",
+    versions="2025-09 … 1.0.1 and later (variants C-Q)",
+    signature=r'^\{.*"time/step_time": .*"runtime_info/tgs": .*\}$',
+    looks_like_step=r'^\{.*"time/step_time": ',
+    evidence=("elapsed", "clock"),
+    elapsed_covers="step",
+    elapsed_excludes_data=True,
+    rate_covers="step",
+    rate_excludes_data=True,
+    complete=_complete,
+    implies=IMPLIES,
+    counts_worlds=True,
+    rank_in_path=r"(?:^|/)rank(\d+)/tracker\.jsonl(?:\.gz|\.zst)?$",
+    file_names=("tracker.jsonl",),
+    steps=(
+        StepLine(
+            anchor='"time/step_time": ',
+            regex=r'^(?P<pairs>\{.*"time/step_time": .*\})$',
+            pair=JSON,
+            columns=TRACKER_COLUMNS,
+            tells={"loss/reduced_mtp_loss": TRAINS_MTP},
+            example='{"lr": 0.00025, "time/data_time": 0.0052, "time/step_time": 0.2522, '
+            '"time/train_time": 0.6939, "time/eta_seconds": 9.8, "runtime_info/text_tokens": 911, '
+            '"runtime_info/seqlen_tokens": 1024, '
+            '"runtime_info/approximate_total_consumed_tokens": 1861, "runtime_info/tgs": '
+            '3612.552230113529, "runtime_info/seqlen_tgs": 4060.651463925635, '
+            '"runtime_info/exp_tgs": 2682.108103501832, "runtime_info/efficient_attn_ratio": '
+            '0.21502304077148438, "runtime_info/img_efficient_attn_ratio": 0.0, '
+            '"memory/max_memory_GB": 0.77, "memory/reserved_memory_GB": 0.77, "grad_norm": '
+            '4.1782355308532715, "loss/reduced_llm_loss": 6.994091987609863, "loss/local_loss": '
+            '6.994091987609863, "step": 2}',
+            printed_by=f"{TRAINER} Trainer._log_step",
+        ),
+    ),
+    facts=(
+        _fact(
+            '"step": ',
+            r'^\{"[^"]+": [^,]+, "step": \d+\}$',
+            '{"validation/accuracy": 0.71, "step": 20}',
+            f"{JSONL_WRITER} JsonlWriter.add_scalar",
+            composed=True,
+        ),
+    ),
+)
+
+
+def _by_step(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """The values of one step, which stand together, as one record with the tracker's keys.
+
+    A tag that comes again begins another record; what has no tag, step and value stays a record
+    of its own.
+    """
+    start, count, stamp, record = 0, 0, 0.0, dict[str, Any]()
+    for number, text in lines:
+        tag, said = _tagged(text)
+        if count and (not tag or tag in record or said["step"] != record["step"]):
+            yield start, count, f"{stamp} {json.dumps(record)}"
+            count = 0
+        if not tag:
+            yield number, 1, text
+            continue
+        if not count:
+            start, stamp, record = number, said["wall_time"], {"step": said["step"]}
+        record[tag] = said["value"]
+        count += 1
+    if count:
+        yield start, count, f"{stamp} {json.dumps(record)}"
+
+
+def _tagged(text: str) -> tuple[str, dict[str, Any]]:
+    """Tag and fields of a scalar; an empty tag for anything else."""
+    said = json_object(text)
+    whole = said.keys() >= {"tag", "step", "wall_time", "value"}
+    return (str(said["tag"]), said) if whole else ("", {})
+
+
+XTUNER_V1_TENSORBOARD: Final = LogFormat(
+    name="xtuner-v1-tensorboard",
+    framework="xtuner",
+    versions="2025-09 … 1.0.1 and later (variants C-Q)",
+    signature=r'^\{"tag": "(?:time/step_time|runtime_info/(?:tgs|text_tokens))", ',
+    looks_like_step=r'"(?:tag": ")?time/step_time"',
+    evidence=("elapsed", "stamp"),
+    elapsed_covers="step",
+    elapsed_excludes_data=True,
+    rate_covers="step",
+    rate_excludes_data=True,
+    complete=_complete,
+    implies=IMPLIES,
+    counts_worlds=True,
+    join=_by_step,
+    join_by_step=True,
+    clock=r"^(?P<stamp>\d+(?:\.\d+)?) \{",
+    utc=True,
+    rank_in_path=r"(?:^|/)rank(\d+)/[^/]*tfevents[^/]*$",
+    file_names=("*tfevents*",),
+    steps=(
+        StepLine(
+            anchor="time/step_time",
+            regex=r'^(?:[\d.]+ )?(?P<pairs>\{.*"(?:tag": ")?time/step_time".*\})$',
+            pair=JSON,
+            columns=TRACKER_COLUMNS,
+            tells={"loss/reduced_mtp_loss": TRAINS_MTP},
+            example='{"tag": "time/step_time", "step": 2, "wall_time": 1795189789.3, '
+            '"value": 0.7414}',
+            printed_by=f"{TB_WRITER} TensorboardWriter.add_scalars",
+        ),
+    ),
+)

@@ -1,0 +1,191 @@
+"""Which of DeepSpeed's engines a launch's lines are of, and how many ranks its batch counts.
+
+A program with several models (a policy and its reference, actor and critic, teacher and student)
+makes an engine of each, and each prints its configuration. Their lines look alike. Where their
+batches differ, and what the timer counts may be of one of these alone, that one holds; else it is
+not known which batch a step had (`batch_changes`).
+
+Under AutoTP an engine makes its configuration before it groups the ranks: it calls all of them its
+world, and its batch, and the rate of its timer, count a micro-batch once for each rank that shares
+it (deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@edaa722 _configure_tensor_parallel).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ..core.numbers import optional, whole
+from ..core.schema import UNCHANGED
+from ..formats.spec import MODEL_PARALLEL, PROCESS
+from .launch import Launch
+from .micro_steps import APART, samples
+
+ACCUMULATION: Final = "gradient_accumulation"
+BATCH: Final = "global_batch_size"
+MICRO_BATCH: Final = "micro_batch_size"
+WORLD: Final = "data_parallel"
+_OF_DUMP: Final = {
+    ACCUMULATION: "  gradient_accumulation_steps ",
+    BATCH: "  train_batch_size ",
+    MICRO_BATCH: "  train_micro_batch_size_per_gpu ",
+    WORLD: "  world_size ",
+}
+"""Facts of an engine's configuration, and what stands in the lines that state them."""
+
+RANKS: Final = "ranks"
+MODELS: Final = "models"
+SEQUENCES: Final = "sequences"
+AUTOTP: Final = "autotp"
+_BESIDE: Final = {
+    RANKS: (WORLD, "self.dp_world_size"),
+    SEQUENCES: ("context_parallel", "self.sequence_parallel_size"),
+    AUTOTP: ("tensor_parallel", "autotp_size"),
+}
+"""What is printed of its groups before that, and of AutoTP: facts, and words of their lines."""
+_FIRST: Final = (ACCUMULATION, RANKS, MODELS)
+"""One of these, behind a configuration, is another engine's."""
+BEGINS: Final = "begins"
+FAILED: Final = ("error", "out_of_memory", "killed", "restart")
+"""Events behind which processes begin anew."""
+
+Said = Mapping[str, Any]
+"""A fact of a launch, or what stands in its place: it has a `value`."""
+Engine = dict[str, Said]
+"""What an engine prints of itself, by the names above."""
+
+
+def settle_engines(launch: Launch) -> tuple[int, str | None]:
+    """Let the facts of a launch be of the engine whose lines it has, each sample counted once.
+
+    Returns how many times too high the rates of its timer are, and why it is not known which
+    engine that is; 1 and None as a rule.
+    """
+    held = [fact for fact in launch.stated if fact["name"] == BATCH]
+    if not held or _OF_DUMP[BATCH] not in held[-1]["text"]:
+        return 1, None
+    engines = _engines(launch)
+    if not engines:
+        return 1, None
+    counts = [_counts(launch, engine) for engine in engines]
+    fitting = _fitting(launch, engines) if len({*counts}) > 1 else [len(engines) - 1]
+    between = _between_steps(launch, held)
+    if len({counts[place] for place in fitting}) != 1 or between - {batch for batch, _ in counts}:
+        return 1, _unknown(between | {batch // times for batch, times in counts})
+    holds = fitting[-1]
+    if held[-1] is not engines[holds][BATCH]:
+        own = {id(fact) for name, fact in engines[holds].items() if name in _OF_DUMP}
+        for facts in (launch.facts, launch.companion_facts):
+            facts.sort(key=lambda fact: id(fact) in own)  # of several the last one holds
+    _, times = counts[holds]
+    if times > 1:
+        for name in (BATCH, WORLD):
+            _divide(engines[holds][name], times)
+    return times, None
+
+
+def _engines(launch: Launch) -> list[Engine]:
+    """Those of the processes that train, in their order, each with a batch."""
+    engines: list[Engine] = [{}]
+    for name, said in _in_order(launch):
+        configured = any(ACCUMULATION in engine for engine in engines)
+        if name == BEGINS and configured:
+            engines = [{}]
+        elif name in _FIRST and ACCUMULATION in engines[-1]:
+            engines.append({})
+        engines[-1][name] = said
+    return [engine for engine in engines if _number(engine, BATCH)]
+
+
+def _between_steps(launch: Launch, held: Sequence[Said]) -> set[int]:
+    """Batches that are configured between steps: of another engine, or of all steps from there on.
+
+    What is configured behind the last step is of a training that has none.
+    """
+    first, last = launch.rows.first_line or 0, launch.rows.last_line
+    said = (optional(whole, fact["value"]) for fact in held if first < fact["line"] < last)
+    return {batch for batch in said if batch}
+
+
+def _in_order(launch: Launch) -> Iterator[tuple[str, Said]]:
+    """What is said of engines before the first step, and that a process begins, or has failed."""
+    first = launch.rows.first_line
+    said = [(f["line"], name, f) for f in _facts(launch) if (name := _name(f)) is not None]
+    for event in launch.events.of_kinds(["setup", *FAILED]):
+        extra = json.loads(event["extra"] or "{}")
+        if MODEL_PARALLEL in extra:
+            said.append((event["line"], MODELS, {"value": extra[MODEL_PARALLEL]}))
+        elif PROCESS in extra or event["kind"] in FAILED:
+            said.append((event["line"], BEGINS, {"value": ""}))
+    said.sort(key=lambda one: one[0])
+    return ((name, fact) for line, name, fact in said if first is None or line < first)
+
+
+def _facts(launch: Launch) -> list[dict[str, Any]]:
+    return [fact for fact in (*launch.facts, *launch.companion_facts) if fact["line"]]
+
+
+def _name(fact: Said) -> str | None:
+    """What a fact is of an engine; BEGINS where a launcher states it."""
+    name, text = fact["name"], fact["text"]
+    if name == "gpus" and "dist_world_size" in text:
+        return BEGINS
+    if name in _OF_DUMP and _OF_DUMP[name] in text:
+        return str(name)
+    return next((n for n, (of, word) in _BESIDE.items() if of == name and word in text), None)
+
+
+def _number(engine: Engine, name: str, unsaid: int = 0) -> int:
+    said = optional(whole, engine[name]["value"]) if name in engine else None
+    return said or unsaid
+
+
+def _counts(launch: Launch, engine: Engine) -> tuple[int, int]:
+    """The batch that an engine has configured, and for how many ranks it counts each sample."""
+    return _number(engine, BATCH), _counted_for_each(launch, engine)
+
+
+def _fitting(launch: Launch, engines: Sequence[Engine]) -> list[int]:
+    """Places of the engines that may have what the timer counts; none where it is of none.
+
+    Its micro-steps are exact. Its samples are more than a step has where the run waits, as for what
+    a model writes, so an engine of less may have them too, but none of more.
+    """
+    steps = [(_number(engine, ACCUMULATION), _number(engine, BATCH)) for engine in engines]
+    told = {each: samples(launch.rows, each) or 0 for each, _ in steps}
+    ratios = [told[each] / batch for each, batch in steps]
+    able = [place for place, ratio in enumerate(ratios) if ratio > 1 / APART]
+    return able if all(ratios[place] < APART for place in able) else []
+
+
+def _unknown(batches: set[int]) -> str:
+    listed = ", ".join(map(str, sorted(batches)))
+    return (
+        f"the log has the configurations of several engines, of {listed} samples a step, and its "
+        f"lines do not tell of which they are; --set {BATCH}, {MICRO_BATCH} and {ACCUMULATION} to "
+        f"what a step had, and batch_changes={UNCHANGED}"
+    )
+
+
+def _counted_for_each(launch: Launch, engine: Engine) -> int:
+    """How many ranks share each micro-batch that the engine's batch counts for all of them.
+
+    Its world is then the product of its groups, or as many as there are GPUs. Where it is handed
+    a grouping, its world are data-parallel ranks alone.
+    """
+    world, models = _number(engine, WORLD), _number(engine, MODELS, 1)
+    sharing = models if models > 1 else _number(engine, AUTOTP, 1)
+    groups = _number(engine, RANKS) * sharing * _number(engine, SEQUENCES, 1)
+    every = groups or optional(whole, launch.last_said("gpus")) or 0
+    batch = world * _number(engine, MICRO_BATCH) * _number(engine, ACCUMULATION)
+    known = world == every and batch == _number(engine, BATCH) and world % sharing == 0
+    return sharing if known and world else 1
+
+
+def _divide(fact: Said, times: int) -> None:
+    """Of all ranks what is of those that have a micro-batch of their own."""
+    assert isinstance(fact, dict)  # noqa: S101 - of a launch
+    each = int(fact["value"]) // times
+    why = f"{fact['value']}, counted for each of {times} ranks that share a micro-batch"
+    fact |= {"value": str(each), "origin": f"{fact['origin']}: {why}"}

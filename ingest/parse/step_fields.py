@@ -1,0 +1,168 @@
+"""The fields of one step line: cut out of it, made values of columns, or refused as damaged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any, Final
+
+from ..core.numbers import whole, without_commas
+from ..core.safe_regex import Regex
+from ..core.schema import STEPS
+from ..formats.spec import JSON, LogFormat, StepLine, Target
+from ..launches.launch import LAST_STEP
+
+_INTEGER: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_integer())
+_FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
+_NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
+
+
+class Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
+    """A line that looks like a step and cannot be read, with the reason."""
+
+
+# -- fields and values ---------------------------------------------------------------------
+
+
+def cutter(pair: str) -> Callable[[str], dict[str, str]]:
+    """Cuts the `pair`s of a StepLine: their keys and values as printed."""
+    return _json_pairs if pair == JSON else partial(_cut_pairs, re.compile(pair))
+
+
+def _json_pairs(text: str) -> dict[str, str]:
+    """The fields of a JSON object as printed; those of objects in it with a dotted key."""
+    try:
+        values = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"no JSON object ({error})") from error
+    if not isinstance(values, dict):
+        raise Rejected("no JSON object")
+    return dict(_flat(values))
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{key}.")
+        elif isinstance(value, str):
+            yield f"{path}{key}", value
+        else:
+            yield f"{path}{key}", json.dumps(value)
+
+
+def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
+    """Keys and values; a key that comes twice keeps its first value, then `key#2`."""
+    out: dict[str, str] = {}
+    next_times: dict[str, int] = {}
+    for match in pair.finditer(text):
+        if match["key"] is None or match["value"] is None:
+            continue
+        first = key = match["key"].strip()
+        times = next_times.get(first, 2)
+        while key in out:
+            key, times = f"{first}#{times}", times + 1
+            next_times[first] = times
+        _refuse_more(text, match.end("value"), _GOES_ON_UNREAD)
+        out[key] = match["value"].strip()
+    return out
+
+
+def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
+    column, factor = (target, None) if isinstance(target, str) else target
+    if text in _NOT_APPLICABLE:
+        return column, None
+    try:
+        if column in _FLOAT:
+            value = float(without_commas(text.rstrip("%")))
+            return column, value if factor is None else value * factor
+        if column in _INTEGER:
+            return column, whole(without_commas(text.rstrip("%")))
+    except (ValueError, OverflowError) as error:
+        raise Rejected(f"{key} is {text!r}: not a number") from error
+    return column, text
+
+
+def columns_of(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:
+    """The columns that a step line fills, the rest as `extra`, and the facts that it `says`."""
+    row: dict[str, Any] = {"says": {}}
+    extra: dict[str, str] = {}
+    for key, value in printed.items():
+        target = line.columns.get(key)
+        if target is not None:
+            column, number = _convert(key, value, target)
+            row[column] = number
+        elif key not in line.facts:
+            extra[key] = value
+    if form.complete is not None:
+        try:
+            form.complete(row, printed)
+        except ValueError as error:
+            raise Rejected(f"a value is not a number ({error})") from error
+    if (row.get("step") or 0) > LAST_STEP:
+        raise Rejected(f"step {row['step']} is beyond 64 bits")
+    row["says"] |= {fact: printed[key] for key, fact in line.facts.items() if key in printed}
+    row["says"] |= dict(told for k, told in line.tells.items() if printed.get(k, "null") != "null")
+    row["extra"] = json.dumps(extra) if extra else None
+    return row
+
+
+# -- damage --------------------------------------------------------------------------------
+
+
+def closed_alike(text: str, before: str) -> bool:
+    """Whether a line ends with the character that another did, or with as long a number.
+
+    Of `tokens_per_sec: 4749.02` half may be left, a number too: with as many decimals it is whole,
+    or, where there are none, with as many digits.
+    """
+    mine, theirs = (CLOSING.search(one) for one in (text, before))
+    if mine is None or theirs is None:
+        return text[-1:] == before[-1:]
+    kind = mine.lastindex or 0
+    return kind == theirs.lastindex and len(mine[kind]) >= len(theirs[kind])
+
+
+CLOSING: Final = re.compile(r"(?:\d\.(\d*)|(?<!\d)(\d+))$")
+"""The decimals, or the digits, of the number that ends a line."""
+
+
+_EXPONENT: Final = r"[eE][-+]?\d"
+_GOES_ON: Final = re.compile(_EXPONENT)
+_GOES_ON_UNREAD: Final = re.compile(rf",?{_EXPONENT}|[.,_]?\d|,\.\d|_\w")
+"""Where no pattern has read what follows: else a comma may stand between two values."""
+
+
+def refuse_half_a_number(text: str, match: re.Match[str]) -> None:
+    """A pattern that knows no exponents reads 1e-05 as 1, one without commas 52,345 as 52.
+
+    One that ends there reads 1.5.2 as 1.5.
+    """
+    for group in range(1, match.re.groups + 1):
+        if (end := match.end(group)) > 0:
+            _refuse_more(text, end, _GOES_ON_UNREAD if end == match.end() else _GOES_ON)
+    if text[match.end() - 1 : match.end()].isdigit():
+        _refuse_more(text, match.end(), _GOES_ON_UNREAD)
+
+
+def _refuse_more(text: str, end: int, goes_on: re.Pattern[str]) -> None:
+    """A number that ends there and goes on."""
+    last = text[end - 1 : end]
+    if (last.isdigit() or last in (".", ",")) and goes_on.match(text, end):
+        raise Rejected(f"a number goes on behind {text[:end][-20:]!r}: {text[end : end + 20]!r}")
+
+
+def refuse_another_record(text: str, match: re.Match[str]) -> None:
+    """Where a newline is missing, the second record would be lost, or mixed into the first."""
+    printed = [group for group in range(1, match.re.groups + 1) if match.end(group) > 0]
+    first = min(map(match.end, printed), default=len(text))
+    again = _anywhere(match.re).search(text, first)
+    if again and any(again.start(group) >= match.end(group) for group in printed):
+        raise Rejected("two records in one line: a newline is missing")
+
+
+@cache
+def _anywhere(regex: re.Pattern[str]) -> Regex:
+    """The regex, to be found behind the beginning of a line."""
+    return Regex(regex.pattern.removeprefix("^"))

@@ -1,0 +1,1 @@
+"""The store: Parquet parts, their catalogue in DuckDB, one writer, many readers."""

@@ -1,0 +1,371 @@
+"""What the lines of a block say whatever was read before them; each block can be asked by itself.
+
+Steps are taken by their shapes (ingest.vector), lines that hold no literal of any pattern
+(ingest.parse.line_cache) are counted as others, all at once. The rest is read by its regexes, line
+by line; what means something only by the lines before it stays unsure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice, pairwise
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..core.arrays import Bools, Floats, Ints, joined, rows_at, taken, texts_of, there_are, valued
+from ..decode.line_reader import LONGEST_LINE_BYTES, Chunk
+from ..formats.spec import StepLine
+from ..launches import event_rows
+from ..launches.launch import NO_STAMP
+from ..launches.row_chunks import Part, framed, numbered
+from ..launches.step_rows import FORM, NO_STEP, SCHEMA
+from ..parse.line_cache import BLANK
+from ..parse.line_matcher import QUOTED_CHARACTERS
+from ..parse.parser import Parser
+from ..parse.readings import Aside, Other, Step
+from .line_block import MARGIN, Block, Lines
+from .number_decoding import Decoded, decode
+from .shape_cache import IN_VAIN, SEEN_BEFORE, shapes_of
+from .shapes import Shape
+
+NO_EPOCH: Final = -1
+WORTH_LEARNING: Final = 64 * 1024
+"""Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
+MANY_BYTES: Final = 1024 * 1024
+FIRST_LINES: Final = 2_000
+"""Among those of a block of so many bytes, where no shape is known yet, one is looked for first."""
+SOUGHT: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
+"""Columns of rows that tell whether they are of one process."""
+
+
+class Trait(NamedTuple):
+    """What rows have in common.
+
+    form: place of their StepLine in the format; printed: their fields; says: facts that they print.
+    """
+
+    form: int
+    printed: frozenset[str]
+    says: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is known of a block's lines before they are read in their order.
+
+    bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: events, mappings
+    where they are few, with the places of their lines in the block, and which are steps of
+    companions. idle: that are known and state nothing. others: that no pattern knows, with the
+    number of the kind of each. frame: rows of step lines, with the places of their lines in the
+    block and the numbers of their traits.
+    """
+
+    bounds: Ints
+    unsure: list[int]
+    asides: Part
+    aside_places: Ints
+    companions: Bools
+    idle: Ints
+    others: Ints
+    other_kinds: Ints
+    kinds: pa.StringArray
+    frame: pl.DataFrame
+    places: Ints
+    row_traits: Ints
+    traits: list[Trait]
+
+    # of each row, found out where it is asked for: a plan may come from another process
+
+    @cached_property
+    def forms(self) -> Ints:
+        """The place of its StepLine in the format."""
+        return np.array([trait.form for trait in self.traits], np.int64)[self.row_traits]
+
+    @cached_property
+    def epochs(self) -> Ints:
+        """Its epoch, or NO_EPOCH."""
+        return valued(self.frame["epoch"], NO_EPOCH)
+
+    @cached_property
+    def steps(self) -> Ints:
+        """Its step, or NO_STEP."""
+        return valued(self.frame["step"], NO_STEP)
+
+    @cached_property
+    def clocks(self) -> Floats:
+        """How long after the start it was printed, in seconds, or nan."""
+        return valued(self.frame["since_start_s"], float("nan"))
+
+    @cached_property
+    def stamps(self) -> Ints:
+        """When it was printed, in microseconds since 1970, or NO_STAMP."""
+        return valued(self.frame["logged_at"].cast(pl.Int64), NO_STAMP)
+
+
+def plan_of(block: Block, parser: Parser) -> Plan:
+    """What its lines say by what the parser's formats say of each; the parser stays as it is.
+
+    A line of a step that is read by its regex may become a shape, for all that are read behind it.
+    """
+    return _Planner(block, parser).plan()
+
+
+def plan_by(parser: Parser, chunk: Chunk) -> Plan:
+    """The same of a chunk of whole lines."""
+    return plan_of(Block(chunk.number, chunk.view, chunk.newlines, chunk.room), parser)
+
+
+def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
+    """Of small chunks of whole lines: each as lines of a block, with the plan of that block.
+
+    All are one block, which numbers the lines of each as the chunk does: a call of numpy or Polars
+    costs as much as to read some hundred lines.
+    """
+    if not chunks:
+        return []
+    begins = np.cumsum([0, *(len(chunk.data) for chunk in chunks)])
+    newlines = [begin + chunk.newlines for begin, chunk in zip(begins, chunks, strict=False)]
+    block = Block(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
+    plan = plan_of(block, parser)
+    ends = block.starts.searchsorted(MARGIN + begins[1:])
+    lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
+    before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
+
+    def numbers(places: Ints) -> Ints:
+        return np.asarray(places + before[np.searchsorted(ends, places, "right")])
+
+    frame = plan.frame.with_columns(line=numbers(plan.places))
+    plan = replace(plan, frame=frame, asides=numbered(plan.asides, numbers(plan.aside_places)))
+    blocks = map(block.numbered, before.tolist())
+    return [(mine, plan, at) for mine, at in zip(blocks, lines, strict=True)]
+
+
+class _Planner:
+    """Finds out of a block's lines what they say whatever was read before them."""
+
+    def __init__(self, block: Block, parser: Parser) -> None:
+        self.block, self.shapes, self.parser = block, shapes_of(parser.patterns), parser
+        self.free = np.ones(len(block), bool)
+        self.idle: list[int] = []
+        self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.kinds = texts_of(())
+        self.others_by_regex: list[tuple[int, str]] = []
+        self.asides, self.rows = _Gathered(event_rows.SCHEMA), _Gathered(SCHEMA)
+        self.traits: dict[Trait, int] = {}
+        self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
+        self.quoted = [parser.quotes(form) for form in parser.primary.steps]
+
+    def plan(self) -> Plan:
+        """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
+        for shape in self.shapes.for_a_block():
+            self._fitted(shape)
+        if not self.shapes.known and len(self.block.data) >= MANY_BYTES:
+            self._learn()
+        self._looked_through(np.flatnonzero(self.free))
+        for line in np.flatnonzero(self.free).tolist():
+            if self.free[line]:
+                self._by_regex(line)
+        places, traits, frame = self.rows.in_order(SOUGHT)
+        form = np.array([trait.form for trait in self.traits], np.int64)[traits]
+        lines = pl.Series("line", places + self.block.number, pl.Int64)
+        frame = frame.hstack([lines, pl.Series(FORM, form).cast(pl.Int8)])
+        quoted = np.flatnonzero(np.array(self.quoted)[form])
+        if len(quoted):
+            frame = frame.with_columns(self._texts(places, quoted))
+        self._gather_others()
+        aside_places, companions, asides = self._numbered_asides()
+        return Plan(
+            bounds=self.block.bounds,
+            unsure=np.flatnonzero(self.free).tolist(),
+            asides=asides,
+            aside_places=aside_places,
+            companions=companions,
+            idle=np.sort(np.array(self.idle, np.int64)),
+            others=self.others,
+            other_kinds=self.other_kinds,
+            kinds=self.kinds,
+            frame=frame,
+            places=places,
+            row_traits=traits,
+            traits=list(self.traits),
+        )
+
+    def _learn(self) -> None:
+        """Read the first lines that may be steps: then all like them need no looking through."""
+        anchors = [form.anchor.encode() for form in self.parser.primary.steps]
+        lines = range(min(FIRST_LINES, len(self.block)))
+        steps = (x for x in lines if any(anchor in self.block.raw(x) for anchor in anchors))
+        for line in islice(steps, SEEN_BEFORE + IN_VAIN):
+            if self.free[line]:
+                self._by_regex(line)
+
+    def _fitted(self, shape: Shape) -> None:
+        """Take the lines that fit a shape."""
+        rows = decode(self.shapes.layouts.fit(self.block, shape, self.free))
+        if not len(rows.lines):
+            return
+        self.free[rows.lines] = False
+        if shape.reading is Aside and len(rows.lines) < event_rows.FEW:
+            self.asides.alone += _asides(shape, rows)
+        elif shape.reading is Aside:
+            self.asides.add(rows, shape.fields, shape.form)
+        else:
+            self.rows.add(rows, shape.fields, self._trait(shape.form, shape.printed, shape.fields))
+
+    def _looked_through(self, lines: Ints) -> None:
+        """Take those of `lines` that are blank, or hold no literal of any pattern."""
+        lines = lines[self.block.sizes[lines] <= LONGEST_LINE_BYTES]
+        if not len(lines):
+            return
+        familiar = self.parser.patterns.familiar
+        found = familiar.of(self.block.lines(lines))
+        self.idle += lines[found == BLANK].tolist()  # beside those that were read by regexes
+        self.others = lines[found >= 0]
+        kinds = found[found >= 0]
+        there = there_are(kinds)
+        self.kinds = taken(familiar.kinds, there)
+        places = np.zeros(len(familiar.kinds), np.int64)
+        places[there] = np.arange(len(there))
+        self.other_kinds = places[kinds]
+        self.free[self.idle] = self.free[self.others] = False
+
+    def _by_regex(self, line: int) -> None:
+        """Take a line that fits no shape; a shape that it becomes takes those behind it too."""
+        raw = self.block.raw(line)
+        if len(raw) > LONGEST_LINE_BYTES:
+            return
+        found = self.parser.patterns.sure(raw)
+        if found is None:
+            return
+        self.free[line] = False
+        if isinstance(found, Step):
+            trait = self._trait(found.form, found.printed, found.row)
+            self.rows.alone.append((line, trait, found.row))
+        elif isinstance(found, Aside):
+            self.asides.alone.append((line, found.companion, found.row))
+        elif isinstance(found, Other):
+            self.others_by_regex.append((line, found.kind))
+        else:
+            self.idle.append(line)
+        left = len(self.block.data) - self.block.starts[line]
+        if not isinstance(found, Step | Aside) or left < WORTH_LEARNING:
+            return
+        shape = self.shapes.see(raw, self.parser.patterns.sure, event=isinstance(found, Aside))
+        if shape is not None:
+            self._fitted(shape)
+
+    def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
+        trait = Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
+        return self.traits.setdefault(trait, len(self.traits))
+
+    def _gather_others(self) -> None:
+        """Add what regexes found out of single lines."""
+        if not self.others_by_regex:
+            return
+        lines, kinds = zip(*self.others_by_regex, strict=True)
+        numbers = {kind: number for number, kind in enumerate(self.kinds.to_pylist())}
+        alone = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        self.kinds = texts_of(numbers)
+        others = np.concatenate([self.others, lines])
+        order = np.argsort(others, kind="stable")
+        self.others = others[order]
+        self.other_kinds = np.concatenate([self.other_kinds, alone])[order]
+
+    def _texts(self, places: Ints, mine: Ints) -> pl.Series:
+        """The lines of these rows, which are to keep them."""
+        none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
+        return none.scatter(mine, self._quoted(places[mine]))
+
+    def _numbered_asides(self) -> tuple[Ints, Bools, Part]:
+        """Events in the order of their lines: these, which are of companions, and what they say."""
+        if not self.asides.parts and len(self.asides.alone) < event_rows.FEW:
+            alone = sorted(self.asides.alone, key=itemgetter(0))
+            lines = np.array([line for line, _, _ in alone], np.int64)
+            texts = (
+                self.parser.patterns.cleaner.text(self.block.raw(line)) for line, _, _ in alone
+            )
+            said = zip(alone, texts, strict=True)
+            rows = [{**row, "text": text[:QUOTED_CHARACTERS]} for (_, _, row), text in said]
+            companions = np.array([companion for _, companion, _ in alone], bool)
+            return lines, companions, numbered(rows, lines + self.block.number)
+        lines, of_companions, frame = self.asides.in_order(("kind",))
+        frame = frame.hstack([self._quoted(lines).alias("text")])
+        return lines, of_companions.astype(bool), numbered(frame, lines + self.block.number)
+
+    def _quoted(self, lines: Ints) -> pl.Series:
+        """The texts of these lines, as far as they are kept."""
+        texts = self.parser.patterns.cleaner.texts(self.block.lines(lines))
+        long = int(self.block.lengths[lines].max(initial=0)) > QUOTED_CHARACTERS
+        return texts.str.slice(0, QUOTED_CHARACTERS) if long else texts
+
+
+def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Each row with its line, and whether it is of a companion, as the parser makes it of one."""
+    names, same = (*shape.fields, *rows.columns), tuple(shape.fields.values())
+    columns = map(_items, rows.columns.values())
+    for line, *values in zip(rows.lines.tolist(), *columns, strict=True):
+        yield line, shape.form, dict(zip(names, (*same, *values), strict=True))
+
+
+def _items(column: pl.Series | NDArray[Any]) -> list[Any]:
+    """Its values; numpy makes datetimes in a tenth of the time that Polars takes."""
+    return column.to_list() if isinstance(column, pl.Series) else column.tolist()
+
+
+class _Gathered:
+    """Rows of a block of one table, with the place of each one's line and its trait: a number.
+
+    parts: those that were read at once; alone: those that are mappings.
+    """
+
+    def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
+        self._schema = schema
+        self.parts: list[tuple[Ints, Ints, pl.DataFrame]] = []
+        self.alone: list[tuple[int, int, Mapping[str, Any]]] = []
+
+    def add(self, rows: Decoded, fields: Mapping[str, Any], trait: int) -> None:
+        """Rows of lines of one shape, whose other fields are these."""
+        height = len(rows.lines)
+        frame = _frame(self._schema, fields, rows.columns, height)
+        self.parts.append((rows.lines, np.full(height, trait), frame))
+
+    def in_order(self, names: Iterable[str]) -> tuple[Ints, Ints, pl.DataFrame]:
+        """All in the order of their lines: these, their traits, and what they say.
+
+        names: columns that are there though no row says them.
+        """
+        if self.alone:
+            lines, traits, rows = zip(*self.alone, strict=True)
+            frame = framed(rows, self._schema, said_only=True)
+            self.parts.append((np.array(lines), np.array(traits, np.int64), frame))
+        places = joined([lines for lines, _, _ in self.parts])
+        each = joined([traits for _, traits, _ in self.parts])
+        empty = pl.DataFrame(schema={name: self._schema[name] for name in names})
+        frame = pl.concat([empty, *(frame for _, _, frame in self.parts)], how="diagonal")
+        if (np.diff(places) > 0).all():
+            return places, each, frame
+        order = np.argsort(places, kind="stable")  # which sees that parts are in order
+        return places[order], each[order], rows_at(frame.rechunk(), order)
+
+
+def _frame(
+    schema: Mapping[str, pl.DataType],
+    fields: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    height: int,
+) -> pl.DataFrame:
+    """Columns of that schema that the rows fill; those that are null in all are left out."""
+    named: dict[str, pl.Series] = {}
+    for name, kind in schema.items():
+        if name in columns:
+            named[name] = pl.Series(name, columns[name]).cast(kind)
+        elif fields.get(name) is not None:
+            named[name] = pl.Series(name, [fields[name]], kind).new_from_index(0, height)
+    return pl.DataFrame(named)

@@ -1,0 +1,134 @@
+"""Whether a shape reads lines as the regexes do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+from ..parse.line_prefix import COMPACT
+from ..parse.readings import Read, Reading
+from .line_block import Block
+from .number_decoding import EXACT_POWER, Decoded, decode
+from .shape_matching import fit
+from .shapes import MOST_DECIMALS, MOST_PAD, Piece, Shape
+from .timestamps import EPOCH, NO_YEAR
+
+TRIALS: Final = 40
+"""Random lines that a shape has to read as the regexes do."""
+SAME_NUMBERS: Final = tuple(digit * width for digit, width in product("012", (1, 2, 3)))
+"""Of lines all of whose numbers are one, as far as they may be: a tag that stands there twice is
+another's where its numbers differ. No exponent of these is too large to be read."""
+
+Digits = Callable[[Piece, int, int], str]
+"""Those of the number behind a piece, which may have so many, from the least to the most."""
+
+
+def believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
+    """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
+    drawn = (*(_at_random(shape, rng) for _ in range(TRIALS)), *map(_all_of, SAME_NUMBERS))
+    lines = [raw, *(line_of(shape, rng, digits) for digits in drawn)]
+    block = Block(0, b"".join(line + b"\n" for line in lines))
+    found = fit(block, shape, np.ones(len(block), bool))
+    if 0 not in found.lines:
+        return False
+    rows = decode(found)
+    enough = len(rows.lines) >= TRIALS // 4
+    return enough and all(
+        read_alike(shape, rows, index, read(lines[line])) for index, line in enumerate(rows.lines)
+    )
+
+
+def read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
+    """Whether a row that a shape has read is that of a reading by the regexes."""
+    if not isinstance(now, shape.reading):
+        return False
+    if now.form is not shape.form or now.printed != shape.printed:
+        return False
+    mine = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
+    return mine.keys() == now.row.keys() and all(same(mine[n], now.row[n]) for n in mine)
+
+
+def _item(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def same(one: object, other: object) -> bool:
+    """Equal to the bit: 0.0 is not -0.0, and a nan is a nan."""
+    if type(one) is not type(other):
+        return False
+    return bool(one and one == other) or repr(one) == repr(other)
+
+
+def line_of(
+    shape: Shape, rng: random.Random, digits: Digits, pads: Sequence[int] = (0, 0, 1, 3, MOST_PAD)
+) -> bytes:
+    """A line of that shape: of another time, with so many blanks where it may be padded."""
+    out = []
+    stamp = iter(_drawn_stamp(rng, len(shape.stamp)))
+    for piece in shape.pieces:
+        out.append(piece.text + b" " * (rng.choice(pads) if piece.pad else 0))
+        if piece.before is None:
+            continue
+        least, most = shape.widths[piece.before]
+        if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
+            said = next(stamp)[:most]
+            said = said.rjust(most, rng.choice("0123456789"))  # of wider ones the last are the date
+        else:
+            said = digits(piece, least, most)
+        out.append(said.encode())
+    return b"".join(out)
+
+
+def is_exponent(piece: Piece) -> bool:
+    """Whether the number behind a piece is a power of ten."""
+    return piece.text[-2:].lower() in (b"e-", b"e+")
+
+
+def _at_random(shape: Shape, rng: random.Random) -> Digits:
+    """Of other widths; one may be too long to be exact."""
+    widest = rng.choice([None, None, *shape.widths])
+
+    def digits(piece: Piece, least: int, most: int) -> str:
+        assert piece.before is not None  # noqa: S101 - a number stands behind it
+        if is_exponent(piece):
+            return str(rng.randint(0, EXACT_POWER)).zfill(least)
+        many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
+        wide = most if piece.before == widest else rng.randint(least, min(most, least + 5))
+        drawn = _drawn_digits(rng, rng.randint(least, most) if many else wide)
+        if drawn[0] == "0" and piece.before in shape.bare:
+            lone = len(drawn) == 1 and shape.bare[piece.before]
+            return drawn if lone else f"1{drawn[1:]}"
+        return drawn
+
+    return digits
+
+
+def _all_of(number: str) -> Digits:
+    """That number, as far as they may be as wide."""
+    return lambda _, least, most: (number * least)[: max(least, min(most, len(number)))]
+
+
+def _drawn_digits(rng: random.Random, width: int) -> str:
+    if rng.random() < 0.1:  # noqa: PLR2004 - of them all alike
+        return rng.choice("09") * width
+    first = rng.choice("0123456789" if rng.random() < 0.3 else "123456789")  # noqa: PLR2004
+    return first + f"{rng.randrange(10**width):0{width}}"[1:]
+
+
+def _drawn_stamp(rng: random.Random, runs: int) -> list[str]:
+    parts = [
+        str(rng.randint(2001, 2099)),
+        f"{rng.randint(1, 12):02}",
+        f"{rng.randint(1, 28):02}",
+        f"{rng.randint(0, 23):02}",
+        f"{rng.randint(0, 59):02}",
+        f"{rng.randint(0, 59):02}",
+        f"{rng.randint(0, 999_999):06}",
+    ]
+    if runs == COMPACT:
+        return ["".join(parts[:3]), *parts[3:6]]
+    return parts[1:6] if runs == NO_YEAR else parts[:runs]

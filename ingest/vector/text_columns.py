@@ -1,0 +1,113 @@
+"""Texts of many lines put together by bytes, without a Python string of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..core.arrays import Bytes, Ints, Words, texts_of
+from .line_block import Block
+
+Part = bytes | Bytes
+"""Of texts: the same of all, or a row of bytes of each."""
+VIEW: Final = 16
+"""Bytes of a view: a length, four of the text, which bytes are viewed, from where on."""
+INLINE: Final = 12
+"""Bytes of a text that stand in its view."""
+FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
+"""The first n bytes of a word of eight."""
+
+
+class Views(NamedTuple):
+    """Texts: 16 bytes of each, as Arrow has them, and the bytes that these view, if any."""
+
+    views: NDArray[np.uint32]
+    data: pa.Buffer | None
+
+
+def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -> Views:
+    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory.
+
+    head: the first eight bytes of each, and what is behind it.
+    """
+    sizes = (stops - begins).astype(np.uint64)
+    head = block.words[begins] if head is None else head
+    views = np.empty((len(begins), 2), np.uint64)
+    views[:, 0] = sizes | head << np.uint64(32)
+    views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
+    short = np.flatnonzero(sizes <= INLINE)
+    if len(short):  # these stand in their views, with zeros behind them
+        sizes, head = sizes[short], head[short]
+        tail = head >> np.uint64(32) | block.words[begins[short] + 8] << np.uint64(32)
+        low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
+        views[short, 0] = sizes | low << np.uint64(32)
+        views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
+    return Views(views.view(np.uint32), block.buffer if len(short) < len(begins) else None)
+
+
+def laid(parts: Sequence[Part], rows: int) -> Views:
+    """Texts that are all as long: the parts of each, one behind the other."""
+    widths = [len(part) if isinstance(part, bytes) else part.shape[1] for part in parts]
+    size = sum(widths)
+    data = pa.allocate_buffer(rows * size)
+    text = np.frombuffer(data, np.uint8).reshape(rows, size)
+    same = (
+        part if isinstance(part, bytes) else bytes(width)
+        for part, width in zip(parts, widths, strict=True)
+    )
+    text[:] = np.frombuffer(b"".join(same), np.uint8)  # at once: most are short
+    for part, end in zip(parts, accumulate(widths), strict=True):
+        if not isinstance(part, bytes):
+            there = text[:, end - part.shape[1] : end]
+            there.view(f"V{part.shape[1]}")[:] = part.view(f"V{part.shape[1]}")  # twice as fast
+    views = np.zeros((rows, 4), np.uint32)
+    views[:, 0] = size
+    inside = min(size, 4 if size > INLINE else INLINE)
+    views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
+    if size > INLINE:
+        views[:, 3] = np.arange(0, rows * size, size)
+    return Views(views, data if size > INLINE else None)
+
+
+def joined(parts: Sequence[str | pa.StringArray]) -> pl.Series:
+    """Texts of any length: the parts of each, one behind the other; a text is the same of all.
+
+    Arrow joins some hundred texts in a fifth of the time that a query of Polars takes to begin.
+    """
+    *same, nothing = texts_of([*(part for part in parts if isinstance(part, str)), ""])
+    each = (same.pop(0) if isinstance(part, str) else part for part in parts)
+    return pl.Series(pl.from_arrow(pc.binary_join_element_wise(*each, nothing)))
+
+
+def series(parts: Sequence[Views | pl.Series]) -> pl.Series:
+    """The texts of all parts, one behind the other."""
+    views = [part for part in parts if isinstance(part, Views)]
+    if len(views) == len(parts):
+        return _viewed(views)
+    return pl.concat([_viewed([part]) if isinstance(part, Views) else part for part in parts])
+
+
+def _viewed(parts: Sequence[Views]) -> pl.Series:
+    """The same without a copy of what they view."""
+    rows = sum(len(part.views) for part in parts)
+    every = pa.allocate_buffer(rows * VIEW)
+    views, end = np.frombuffer(every, np.uint32).reshape(rows, 4), 0
+    buffers: list[pa.Buffer] = []
+    for part in parts:
+        begin, end = end, end + len(part.views)
+        views[begin:end] = part.views
+        if part.data is None:
+            continue
+        if buffers:
+            mine = views[begin:end]
+            mine[mine[:, 0] > INLINE, 2] = len(buffers)
+        buffers.append(part.data)
+    array = pa.Array.from_buffers(pa.string_view(), rows, [None, every, *buffers])
+    return pl.Series(pl.from_arrow(array))

@@ -1,0 +1,1 @@
+"""Logs read by several processes, or by a Ray cluster."""

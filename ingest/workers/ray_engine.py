@@ -1,0 +1,499 @@
+"""A Ray cluster as an engine: its workers read files, and compute metrics.
+
+A task is a piece of work, some small files, or a large one. Of files its worker writes what may be
+long as parts of the store, which hold for nobody yet, and sends back the rest with the names of
+these parts. The driver asks for each file in its order and stores batches of them, as it does for
+logs that it read itself, so all that is decided is decided in one place. A task that is done again,
+since its worker or node was lost, writes the same files.
+
+Logs and store are to be at the same paths on all nodes: on a shared file system.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, redirect_stdout, suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from secrets import token_hex
+from time import monotonic, sleep
+from typing import Any, Final, Self
+
+import polars as pl
+import pyarrow as pa
+import ray
+from ray import ObjectRef
+from ray.exceptions import RayError, RayTaskError
+
+from ..core.errors import (
+    ClusterError,
+    FairmfuError,
+    StoreError,
+    UnreadableSourceError,
+    not_written,
+)
+from ..core.spill import LogTables, Spool
+from ..decode.line_reader import Chunk
+from ..extract.discovery import Found
+from ..extract.engine_api import (
+    Done,
+    Given,
+    Names,
+    Piece,
+    Read,
+    State,
+    in_turn,
+    names_of,
+    parser_of,
+    size_of,
+)
+from ..extract.log_tables import read_log, read_logs
+from ..extract.table_batches import Group, Log
+from ..facts.facts import Fact
+from ..parse.parser import Parser
+from ..store.local_backend import Shelf
+from ..store.staged_parts import Unbatched
+from ..vector.block_parser import unplanned
+from ..vector.block_plan import Plan, plan_by
+
+TASK_BYTES: Final = 32 * 1024 * 1024
+TASK_FILES: Final = 256
+"""One task reads files up to so many bytes, or so many files."""
+ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of a file from which on idle workers plan its blocks."""
+TASKS_EACH: Final = 3
+"""Tasks for each core of the cluster that were begun, and not all taken."""
+RETRIES: Final = 3
+"""Times that a task is done again whose worker or node was lost."""
+REACHED_S: Final = 10.0
+"""How long a cluster may take to answer at all [s]."""
+COUNTED_EVERY_S: Final = 5.0
+IDLE_EVERY_S: Final = 0.5
+"""How often the cores of the cluster, and the idle ones, are counted: nodes come and go."""
+SAYS_EVERY_S: Final = 30.0
+"""How often it is told how far the files are read."""
+SEEN_WITHIN_S: Final = 10.0
+"""How long a shared file system may take to show what another node wrote."""
+THREADS: Final = {"POLARS_MAX_THREADS": "1"}
+"""The environment of workers: each has one core."""
+
+Says = Callable[[str], None]
+
+
+class Cluster:
+    """An engine: the workers of a Ray cluster read. A context that lets go of the cluster."""
+
+    def __init__(self, address: str | None = None, says: Says = lambda _: None) -> None:
+        """address: as ray.init takes it. says: gets sentences about the cluster.
+
+        Without an address RAY_ADDRESS, the cluster that runs on this machine, or else one that is
+        started here.
+        """
+        self._address = address
+        self._says = says
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises ClusterError where there is no such cluster."""
+        with ExitStack() as held:
+            held.enter_context(redirect_stdout(sys.stderr))  # Ray tells of lost nodes there
+            if not ray.is_initialized():
+                self._connect()
+                held.callback(ray.shutdown)
+            nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+            self._says(f"Ray: {nodes:,} node{'' if nodes == 1 else 's'}, {cores():,} cores")
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def _connect(self) -> None:
+        address = self._address or os.environ.get("RAY_ADDRESS")
+        try:
+            _look_at(address)
+            ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR)
+        except (RayError, OSError, RuntimeError, ValueError) as error:
+            raise ClusterError(
+                f"Ray: no cluster at {address or 'this machine'} ({error}). Start one with: ray "
+                "start --head; or give the address of another with --ray-address."
+            ) from error
+
+    def reading(self, state: State, shelf: Shelf, spool: Spool) -> Reading:
+        """For one ingest."""
+        order = Order(state, shelf.absolute(), Driver(), token_hex(4))
+        return Reading(order, spool, self._says)
+
+    def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece]) -> Iterator[Done]:
+        """What comes of each piece, in their order. Raises ClusterError, and what the work raises.
+
+        At most TASKS_EACH pieces a core are begun, and not taken. Those that are begun when one
+        fails are left to end: Ray ends the driver whose cancelling meets a task's answer
+        (github.com/ray-project/ray, pull request 54798).
+        """
+        sent = ray.put((Driver(), work))
+        begun = deque[ObjectRef[Any]]()
+        counted = _Counted()
+        left, said = iter(pieces), monotonic()
+        for done in range(len(pieces)):
+            more = TASKS_EACH * counted.cores() - len(begun)
+            begun += (_remote(_do, RETRIES).remote(sent, one) for one in islice(left, more))
+            yield _result(begun[0])
+            begun.popleft()
+            if monotonic() - said > SAYS_EVERY_S:
+                self._says(f"Ray: {done + 1:,} of {len(pieces):,} pieces of work done")
+                said = monotonic()
+
+
+def _look_at(address: str | None) -> None:
+    """See that somebody listens: Ray itself waits for minutes. Raises OSError."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), REACHED_S).close()
+
+
+def cores() -> int:
+    """How many the cluster has now."""
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(found.get("CPU", 0))
+
+
+class _Counted:
+    """How many cores the cluster has, as of some seconds ago; at least one."""
+
+    def __init__(self) -> None:
+        self._cores, self._at = 0, -math.inf
+
+    def cores(self) -> int:
+        """Counted anew every COUNTED_EVERY_S, as nodes come and go."""
+        if monotonic() - self._at > COUNTED_EVERY_S:
+            self._cores, self._at = max(cores(), 1), monotonic()
+        return self._cores
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Who gives work to a cluster. folder: that paths are relative to; program: the version."""
+
+    folder: Path = field(default_factory=Path.cwd)
+    program: str = field(default_factory=lambda: version("fairmfu"))
+
+    def join(self) -> None:
+        """Have this worker do as the driver would. Raises ClusterError where it cannot."""
+        if (mine := version("fairmfu")) != self.program:
+            raise ClusterError(
+                f"Ray: {socket.gethostname()} has fairmfu {mine}, the driver {self.program}. "
+                "Install the same on all nodes."
+            )
+        pa.set_cpu_count(1)
+        with suppress(OSError):  # who gives absolute paths can do without
+            os.chdir(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What all tasks of an ingest are to do alike; job: as for unbatched.write_unbatched."""
+
+    state: State
+    shelf: Shelf
+    driver: Driver
+    job: str
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """Files that one worker reads one after the other; left: of those that were not yet taken."""
+
+    files: list[Given] = field(default_factory=list)
+    bytes: int = 0
+    left: int = 0
+    result: ObjectRef[Read | FairmfuError] | None = None
+    read: list[LogTables | Exception] | None = None
+
+
+class Reading:
+    """Has the files of one ingest read; fanout.Reading."""
+
+    def __init__(self, order: Order, spool: Spool, says: Says) -> None:
+        self._spool, self._says = spool, says
+        self._sent: ObjectRef[Order] = ray.put(order)
+        self._gathered = _Task()
+        self._offered: dict[str, tuple[_Task, int]] = {}
+        self._begun = 0  # tasks that were begun, and not all taken
+        self._taken: _Task | None = None
+        self._counted = _Counted()
+        self._files, self._said = 0, monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._offered.clear()  # what is begun is left to end, as by `each`
+
+    @property
+    def between(self) -> bool:
+        """Not while files of a task are left: its parts would have to be taken apart."""
+        return self._taken is None or not self._taken.left
+
+    def before(
+        self, files: Iterable[Found], offer: Callable[[Found], Given | None]
+    ) -> Iterator[Found]:
+        """The files in their order, some time after they were offered; offer: None to leave one."""
+        waiting = deque[Found]()
+        for found in files:
+            waiting.append(found)
+            if (given := offer(found)) is not None and found.path not in self._offered:
+                self._offer(found, given)
+            while waiting and self._begun > TASKS_EACH * self._counted.cores():
+                yield waiting.popleft()
+        self._begin()
+        yield from waiting
+
+    def take(self, found: Found, facts: Sequence[Fact]) -> LogTables | None:
+        """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
+        task, place = self._offered.get(found.path, (None, 0))
+        if task is None or task.files[place][1] != facts:
+            return None
+        if task is self._gathered:
+            self._begin()
+        task.read = task.read or self._read(task)
+        read = task.read[place]
+        if isinstance(read, Exception):
+            raise read
+        return read
+
+    def forget(self, found: Found) -> None:
+        """The file had its turn: nothing of it is kept any more."""
+        task, _place = self._offered.pop(found.path, (None, 0))
+        if task is None:
+            return
+        task.left -= 1
+        self._taken, self._files = task, self._files + 1
+        if not task.left:
+            self._begun -= 1
+            task.read = task.result = None
+        if monotonic() - self._said > SAYS_EVERY_S:
+            self._says(
+                f"Ray: {self._files:,} files read; {self._begun:,} tasks begun, "
+                f"{self._counted.cores():,} cores"
+            )
+            self._said = monotonic()
+
+    def planned(
+        self, _: Found, parser: Parser, chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Chunk, None]]:
+        """What the driver reads itself it reads alone."""
+        return unplanned(parser, chunks)
+
+    def _offer(self, found: Found, given: Given) -> None:
+        size = size_of(found)
+        if self._gathered.files and self._gathered.bytes + size > TASK_BYTES:
+            self._begin()
+        task = self._gathered
+        self._offered[found.path] = task, len(task.files)
+        task.files.append(given)
+        task.bytes += size
+        task.left += 1
+        if task.bytes >= TASK_BYTES or len(task.files) >= TASK_FILES:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Have the files that were gathered read."""
+        task, self._gathered = self._gathered, _Task()
+        if task.files:
+            task.result = _given(self._sent, task.files)
+            self._begun += 1
+
+    def _read(self, task: _Task) -> list[LogTables | Exception]:
+        """What a task's files hold, in their order. Raises ClusterError.
+
+        Where its workers were lost again and again, each file is read by itself: one of them may be
+        what they are lost by.
+        """
+        assert task.result is not None  # noqa: S101 - it was begun
+        try:
+            read = ray.get(task.result)
+        except RayTaskError as error:
+            raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
+        except RayError as error:
+            if len(task.files) == 1:
+                return [_lost(task.files[0][0], error)]
+            count = f"{len(task.files):,}"
+            self._says(f"Ray: workers were lost {RETRIES + 1} times over the same {count} files")
+            alone = [_Task([one], result=_given(self._sent, [one])) for one in task.files]
+            return [read for one in alone for read in self._read(one)]
+        if isinstance(read, ClusterError):
+            raise read
+        if isinstance(read, FairmfuError):
+            return [read] * len(task.files)
+        _look_for(read)
+        return read.each(self._spool)
+
+
+def _given(order: ObjectRef[Order], files: Sequence[Given]) -> ObjectRef[Read | FairmfuError]:
+    """What a worker reads."""
+    result: ObjectRef[Read | FairmfuError] = _remote(_read, RETRIES).remote(order, files)
+    return result
+
+
+@cache
+def _remote(function: Callable[..., Any], retries: int) -> Any:  # noqa: ANN401 - Ray's
+    """A function as a task of one core."""
+    env = {"env_vars": THREADS}
+    return ray.remote(num_cpus=1, max_retries=retries, runtime_env=env)(function)
+
+
+def _look_for(read: Read) -> None:
+    """See that its parts are here. Raises ClusterError where they stay away."""
+    tables = read.group.tables.values()
+    written = [part for table in tables for part in table if isinstance(part, Unbatched)]
+    until = monotonic() + SEEN_WITHIN_S
+    while missing := [part for part in written if not part.is_here()]:
+        if monotonic() > until:
+            raise ClusterError(
+                f"{missing[0].shelf.at(missing[0].part.path)}: a worker wrote this part, and it is "
+                "not seen here. The store has to be on a file system that all nodes of the cluster "
+                "share."
+            )
+        sleep(0.1)
+
+
+def _result(done: ObjectRef[Any]) -> Any:  # noqa: ANN401 - what the work gives
+    """What came of a piece of work. Raises ClusterError, and what the work raised."""
+    try:
+        result = ray.get(done)
+    except RayTaskError as error:
+        raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
+    except RayError as error:
+        raise ClusterError(
+            f"Ray: the worker of a piece of work was lost {RETRIES + 1} times ({_why(error)}). "
+            "What was stored before is whole. Give workers more memory, or use --engine local."
+        ) from error
+    if isinstance(result, FairmfuError):
+        raise result
+    return result
+
+
+def _why(error: RayError) -> str:
+    return str(error).partition("\n")[0].removesuffix(".")
+
+
+def _lost(path: Path, error: RayError) -> UnreadableSourceError:
+    return UnreadableSourceError(
+        f"{path}: the worker that read it was lost {RETRIES + 1} times ({_why(error)}). Nothing of "
+        "it was stored; read it alone with --engine local, and see how much memory it takes."
+    )
+
+
+# --- in the workers ---------------------------------------------------------------------------
+
+
+def _read(order: Order, files: Sequence[Given]) -> Read | FairmfuError:
+    """Read some files, and write those rows that may be many; or why that cannot be done."""
+    try:
+        order.driver.join()
+    except ClusterError as error:
+        return error
+    host = socket.gethostname()
+    found = [
+        _not_here(path, host) if isinstance(one, Exception) and not path.exists() else one
+        for (path, _), one in zip(files, _logs(order, files), strict=True)
+    ]
+    try:
+        return Read.of(found, partial(Group.written, shelf=order.shelf, job=order.job))
+    except (OSError, pl.exceptions.ComputeError) as error:
+        why, todo = not_written(error, "--store")
+        return StoreError(f"{order.shelf}: {why} (on {host}). {todo}")
+
+
+def _do(sent: tuple[Driver, Callable[[Piece], Done]], piece: Piece) -> Done | FairmfuError:
+    """What comes of a piece of work, or why it cannot be done."""
+    driver, work = sent
+    try:
+        driver.join()
+        return work(piece)
+    except FairmfuError as error:
+        return error
+
+
+def _logs(order: Order, files: Sequence[Given]) -> list[Log | Exception]:
+    extra, tried = order.state
+    (path, facts), spool = files[0], Spool()
+    planned = partial(_planned, order)
+    try:
+        if len(files) > 1 or path.stat().st_size < ONE_PAYS_BYTES:
+            return read_logs(files, spool, extra=extra, tried=tried)
+        return [read_log(path, spool, by_path=facts, extra=extra, tried=tried, planned=planned)]
+    except (FairmfuError, OSError) as error:
+        return [error]
+
+
+def _not_here(path: Path, host: str) -> UnreadableSourceError:
+    return UnreadableSourceError(
+        f"{path}: not there on {host}, a node of the cluster. Logs have to be on a file system "
+        "that all nodes share, or are read with --engine local."
+    )
+
+
+def _planned(
+    order: Order, parser: Parser, chunks: Iterable[Chunk]
+) -> Iterator[tuple[Chunk, Plan | None]]:
+    """Blocks of a large file, planned by workers that have nothing else to do."""
+    idle = _Idle(ray.put(order), parser)
+    return in_turn(parser, chunks, idle.submit, cores() - 1)
+
+
+class _Idle:
+    """Workers that have nothing to do, as long as there are some."""
+
+    def __init__(self, order: ObjectRef[Order], parser: Parser) -> None:
+        self._order, self._parser = order, parser
+        self._there, self._counted = False, 0.0
+
+    def submit(self, chunk: Chunk) -> _Planned | None:
+        """Have an idle worker plan a block; None where there is none."""
+        if monotonic() - self._counted > IDLE_EVERY_S:
+            free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+            self._there = free.get("CPU", 0) >= 1
+            self._counted = monotonic()
+        if not self._there:
+            return None
+        return _Planned(_remote(_plan, 0).remote(self._order, names_of(self._parser), chunk))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan that another worker makes."""
+
+    plan: ObjectRef[Plan]
+
+    def done(self) -> bool:
+        """Whether nobody has to be waited for."""
+        ready, _ = ray.wait([self.plan], timeout=0)
+        return bool(ready)
+
+    def result(self) -> Plan | None:
+        """The plan; None where the worker was lost: then whoever asks makes it."""
+        with suppress(RayError):
+            plan: Plan = ray.get(self.plan)
+            return plan
+        return None
+
+
+_parsers: dict[tuple[str, Names], Parser] = {}
+
+
+def _plan(order: Order, names: Names, chunk: Chunk) -> Plan:
+    key = order.job, names
+    if key not in _parsers:
+        _parsers[key] = parser_of(names, order.state[1])
+    return plan_by(_parsers[key], chunk)

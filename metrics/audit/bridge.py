@@ -1,0 +1,219 @@
+"""From the figure that a log prints to ours, one named factor at a time.
+
+    logged  x  factor  x  factor  x ...  =  ours
+
+The factors are ratios of whole counts: each stage of the framework's own formula
+(metrics/audit/formula_era.py) over the stage before, what is trained, how tokens and time are
+counted, the peak. Their product is the total, exactly. What the own formula does not reproduce of
+the print stands as `unexplained`, with the bounds that the print's last digit allows, and is never
+spread over the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any, Final
+
+from ..formula.flops import flops_per_token, operators
+from ..formula.model_shapes import ShapeError
+from ..throughput.token_counts import UNLIKE
+from ..utilization.formula_inputs import Inputs, Score, formula_inputs
+from .audit import Audit
+from .formula_checks import Known, flops_of
+from .formula_era import CAUSES, Era
+
+__all__ = ["Bridge", "Factor", "bridges"]
+
+NOTHING: Final = 1e-9
+"""A factor this near to 1 is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One reason why the log's figure is not ours.
+
+    cause: of CAUSES; text: what it is; factor: times which the figure comes nearer to ours
+    """
+
+    cause: str
+    text: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """How a logged figure becomes ours: logged x every factor / unexplained = ours.
+
+    figure: logged_mfu, logged_tflops [TFLOP/s per GPU] or logged_tgs [tokens/s/GPU]
+    logged: the median over the steady windows; ours: by the one formula, exact attention
+    unexplained: the log's figure over what its own formula gives; low, high: what the rounding of
+        the print allows; 1 lies between them where the own formula is the right one
+    explained: nothing is left but that rounding, and no line of the run failed
+    """
+
+    figure: str
+    logged: float
+    ours: float
+    factors: tuple[Factor, ...]
+    unexplained: float
+    low: float
+    high: float
+    explained: bool
+
+
+def bridges(
+    row: Mapping[str, Any],
+    facts: Mapping[str, Mapping[str, Any]],
+    known: Known,
+    audit: Audit,
+    rate: float | None,
+) -> list[Bridge]:
+    """Bridges of one run, for each figure of FLOPs that its log prints, else for its TGS.
+
+    row: of metrics.core.run_table.METRICS; facts: the held ones, by name; rate: tokens/s of one
+    device behind the medians of its figures, of the same lines. None where ours is not known, or
+    the lines speak of several lengths, so that no one count of FLOPs is theirs.
+    """
+    if row["tgs"] is None or not rate or audit.lengths:
+        return []
+    return list(_all(row, facts, known, audit, rate))
+
+
+def _all(
+    row: Mapping[str, Any],
+    facts: Mapping[str, Mapping[str, Any]],
+    known: Known,
+    audit: Audit,
+    rate: float,
+) -> Iterator[Bridge]:
+    run = formula_inputs(facts, row, Score())
+    of_rate, left = _rates(row, rate)
+    rate *= left
+    if run is not None and row["flops_per_token"] is not None:
+        ours = row["flops_per_token"]
+        if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
+            counted = _counts(run, known, audit.era, "logged_mfu")
+            theirs = prod(1 / f.factor for f in counted) * ours
+            divisor = audit.peak_flops or row["peak_flops"]
+            peak = _factor("peak", divisor / row["peak_flops"], _peaks(divisor, row))
+            factors = (*counted, *peak, *of_rate)
+            predicted = theirs * rate / divisor
+            yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
+        if row["logged_tflops"] and _compared("logged_tflops", audit):
+            counted = _counts(run, known, audit.era, "logged_tflops")
+            theirs = prod(1 / f.factor for f in counted) * ours
+            unit = _factor("unit", 1 / audit.unit)
+            predicted = theirs * rate * audit.unit / 1e12
+            factors = (*unit, *counted, *of_rate)
+            now = row["tgs"] * ours / 1e12
+            yield _bridge("logged_tflops", now, factors, predicted, row, audit)
+    if row["logged_tgs"] and not (row["logged_tflops"] or row["logged_mfu"]):
+        yield _bridge("logged_tgs", row["tgs"], of_rate, rate, row, audit)
+
+
+def _compared(figure: str, audit: Audit) -> bool:
+    """Whether an own formula speaks of the figure; without one there is nothing to lead from."""
+    return figure in audit.by_column
+
+
+def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], float]:
+    """Factors from the median of the printed rates to ours, and what no cause explains of it."""
+    timed, left = _timed(row), counted_otherwise(row)
+    text = MICRO_STEPS if row["step_unit"] == "micro_step" else ""
+    factors = (
+        *_factor("data", timed),
+        *_factor("window", row["tgs"] / median / timed / left, text),
+    )
+    return factors, left
+
+
+def _timed(row: Mapping[str, Any]) -> float:
+    """The share of the steps' time that printed rates are over; their tokens are those of ours.
+
+    XTuner v1 prints tokens without padding (`tgs`) beside those with it (`seqlen_tgs`).
+    """
+    waits = (row["data_share"] or 0.0) if row["rate_excludes_data"] else 0.0
+    return 1.0 - waits if waits < 1 else 1.0  # where all of it waits the share says nothing
+
+
+def counted_otherwise(row: Mapping[str, Any]) -> float:
+    """By how much our rate is off from all that the log prints, where no sampling explains it; 1.
+
+    row: of metrics.core.run_table.METRICS. The printed rates may be a sample of the steps behind
+    ours. A sample may be off by some, never by a half: then one of the two counts other tokens.
+    """
+    if not row["logged_tgs_total"] or not row["tgs"]:
+        return 1.0
+    ratio = row["tgs"] / row["logged_tgs_total"] / _timed(row)
+    return 1.0 if 1 / UNLIKE < ratio < UNLIKE else ratio
+
+
+MICRO_STEPS: Final = "tokens over time of all micro-steps, not the median of single ones"
+
+
+def _bridge(  # noqa: PLR0913, PLR0917 - its parts
+    figure: str,
+    ours: float,
+    factors: Sequence[Factor],
+    predicted: float,
+    row: Mapping[str, Any],
+    audit: Audit,
+) -> Bridge:
+    logged = row[figure]
+    unexplained = logged / predicted
+    rounding = audit.rounding.get(figure, 0.0) / logged
+    if figure != "logged_tgs":
+        rounding += audit.rate_rounding
+    order = list(CAUSES)
+    low, high = unexplained * (1 - rounding), unexplained * (1 + rounding)
+    return Bridge(
+        figure=figure,
+        logged=logged,
+        ours=ours,
+        factors=tuple(sorted(factors, key=lambda f: order.index(f.cause))),
+        unexplained=unexplained,
+        low=low,
+        high=high,
+        explained=low <= 1.0 <= high and audit.reproduced is not False,
+    )
+
+
+def _factor(cause: str, factor: float, text: str = "") -> tuple[Factor, ...]:
+    """The factor, or none where it is 1."""
+    if abs(factor - 1) <= NOTHING:
+        return ()
+    return (Factor(cause, text or CAUSES[cause], factor),)
+
+
+def _peaks(divisor: float, row: Mapping[str, Any]) -> str:
+    return f"its peak {divisor / 1e12:,.4g} TFLOP/s, dense {row['peak_flops'] / 1e12:,.4g}"
+
+
+# --- FLOPs per token ------------------------------------------------------------------------
+
+
+def _counts(
+    run: Inputs, known: Known, era: Era | None, column: str = "logged_tflops"
+) -> tuple[Factor, ...]:
+    """Factors from the framework's count of FLOPs per token to ours; none of an unknown era."""
+    seen = known.seen()
+    if era is None or seen is None or flops_of(era, seen, column) is None:
+        return ()
+    whole = flops_per_token(operators(run.shape, run.seq_len, attended=run.attended))
+    one_sequence = flops_per_token(operators(run.shape, known.length or known.T or run.seq_len))
+    path = [
+        ("", flops_per_token(run.operators())),
+        ("trained", whole),
+        ("attention", one_sequence),
+    ]
+    try:
+        path += [(stage.cause, float(stage.flops(seen))) for stage in era.stages_of(column)]
+    except ShapeError:  # a cause between cannot be told apart for this model
+        path.append(("experts", float(era.flops(seen, column))))
+    factors: dict[str, float] = {}
+    for (_, before), (cause, after) in pairwise(path):
+        factors[cause] = factors.get(cause, 1.0) * before / after
+    return tuple(f for cause, factor in factors.items() for f in _factor(cause, factor))

@@ -1,0 +1,1 @@
+"""Versions of each framework's own formula for its speed, as data."""

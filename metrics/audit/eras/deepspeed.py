@@ -1,0 +1,684 @@
+"""DeepSpeed and what trains on it: Megatron-DeepSpeed's forks, GPT-NeoX, DeepSpeed-Chat.
+
+    TFLOPs = F x tokens / (t x GPUs x 1e12)        t: time of a step
+
+F by one of four lines of descent: equation 3 of arXiv:2104.04473 (`paper`), which knows one model
+(plain feed-forward of 4d, as many key/value heads as heads, recomputed), Microsoft's count of 2024
+by matmuls (`by_matmuls`), Megatron-LM's (`megatron_lm`), and parameters (`parameters_*`). The
+vocabulary is the padded one; attention is never halved for causality; most call recomputed forwards
+work. The engine itself counts no tokens and no FLOPs: what it prints of speed is in samples.
+
+Letters as in metrics/formula/flops.py, r for 3 or, recomputing, 4 forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from typing import Final
+
+from ...formula.model_shapes import Attention, LayerGroup, ShapeError
+from ...formula.simplified_model import Seen, full_attention
+from ..formula_era import Era, Stage
+
+# --- our count, part by part ----------------------------------------------------------------
+
+HEAD: Final = ("lm_head", "embedding projections")
+FEED_FORWARD: Final = ("ffn", "router", "routed experts", "shared experts", "shared gate")
+
+
+def _sum(seen: Seen, **parts: float) -> float:
+    """FLOPs per token of full training with A = T: ours, save the parts that are given.
+
+    parts: projections, core, feed_forward, head
+    """
+    ours = {"projections": 0.0, "core": 0.0, "feed_forward": 0.0, "head": 0.0}
+    for op in seen.full():
+        if op.name.endswith("core attention"):
+            part = "core"
+        elif op.name.endswith(FEED_FORWARD):
+            part = "feed_forward"
+        else:
+            part = "head" if op.name in HEAD else "projections"
+        ours[part] += op.training
+    return sum((ours | parts).values())
+
+
+def padded(seen: Seen) -> int:
+    """Rows of the lm_head, with those that no token has."""
+    return seen.padded_vocab or seen.V
+
+
+def expert_width(seen: Seen) -> int:
+    """`ffn_hidden_size`: of an expert, where there are any."""
+    return seen.moe.expert.width if seen.moe else seen.f
+
+
+# --- forwards that count --------------------------------------------------------------------
+
+Forwards = Callable[[Seen], float]
+
+
+def model_forwards(_: Seen) -> int:
+    """3: nothing that is recomputed."""
+    return 3
+
+
+def recomputed_forwards(seen: Seen) -> int:
+    """4 where layers are recomputed."""
+    return seen.r
+
+
+def any_recomputed_forwards(seen: Seen) -> int:
+    """4 where anything is recomputed, were it core attention alone."""
+    return 4 if seen.recompute == "selective" else seen.r
+
+
+def forwards_with_adapters(seen: Seen) -> float:
+    """r; under LoRA of rank k one fewer, but for 2k/d of it."""
+    return seen.r - (0 if seen.lora_rank is None else 1 - 2 * seen.lora_rank / seen.d)
+
+
+# --- equation 3 of arXiv:2104.04473 ---------------------------------------------------------
+
+
+def paper(seen: Seen, forwards: Forwards = recomputed_forwards, coefficient: int = 24) -> float:
+    """c r L d d (1 + T/6d + V/16Ld), V padded [FLOP per token]."""
+    d, layers = seen.d, seen.L
+    block = coefficient * forwards(seen) * layers * d * d
+    return block * (1 + seen.T / (6 * d) + padded(seen) / (16 * layers * d))
+
+
+def paper_without_logits(seen: Seen) -> float:
+    """24 r L d d (1 + T/6d) [FLOP per token].
+
+    The code adds V/16Ld to the FLOPs of a whole step, where it was a factor: less than one FLOP.
+    """
+    return 24 * seen.r * seen.L * seen.d**2 * (1 + seen.T / (6 * seen.d))
+
+
+def glu_coefficient(seen: Seen) -> int:
+    """32 for 24 where the feed-forward is gated: 8 more for the gate, but in front of all terms."""
+    return 32 if seen.matrices == 3 else 24  # noqa: PLR2004 - matrices of a gated block
+
+
+def _own_core(seen: Seen) -> int:
+    return 12 * seen.L * seen.d * seen.T
+
+
+def _d_wide(seen: Seen) -> dict[str, float]:
+    """Query, key, value and output as wide as the model, and so the heads."""
+    return {"core": _own_core(seen), "projections": 24 * seen.L * seen.d**2}
+
+
+def _one_expert(seen: Seen) -> float:
+    block = 6 * seen.matrices * seen.L * seen.d * expert_width(seen)
+    return _sum(seen, **_d_wide(seen), feed_forward=block)
+
+
+def _plain_parts(seen: Seen) -> dict[str, float]:
+    """One plain feed-forward block of 4d in each layer."""
+    return _d_wide(seen) | {"feed_forward": 48 * seen.L * seen.d**2}
+
+
+def _plain(seen: Seen) -> float:
+    return _sum(seen, **_plain_parts(seen))
+
+
+def _padded_head(seen: Seen) -> int:
+    return 6 * seen.d * padded(seen)
+
+
+def _gated_parts(seen: Seen) -> dict[str, float]:
+    """The block of 4d with its gate, where there is one."""
+    more = (glu_coefficient(seen) - 24) / 24
+    parts = _plain_parts(seen)
+    layers = 24 * 3 * seen.L * seen.d**2
+    return parts | {"feed_forward": parts["feed_forward"] + more * layers}
+
+
+def _paper_path(
+    forwards: Forwards = recomputed_forwards,
+    *,
+    trained: Forwards | None = None,
+    glu: bool = False,
+    logits: bool = True,
+) -> tuple[Stage, ...]:
+    """From ours to `paper`.
+
+    forwards: that count where every weight is trained; trained: that count in the end
+    """
+    last = trained or forwards
+
+    def parts(seen: Seen) -> dict[str, float]:
+        if not glu:
+            return _plain_parts(seen)
+        return _gated_parts(seen) | {"core": _own_core(seen) * glu_coefficient(seen) / 24}
+
+    def with_head(seen: Seen) -> float:
+        return _sum(seen, **parts(seen), head=_padded_head(seen))
+
+    def counted(seen: Seen, times: float) -> float:
+        return _sum(seen, **parts(seen), head=0) * times / 3 + _padded_head(seen)
+
+    def closed(seen: Seen) -> float:
+        coefficient = glu_coefficient(seen) if glu else 24
+        return paper(seen, last, coefficient) if logits else paper_without_logits(seen)
+
+    gate = (
+        Stage("ffn", lambda seen: _sum(seen, **_gated_parts(seen))),
+        Stage("attention", lambda seen: _sum(seen, **parts(seen))),
+    )
+    return (
+        Stage("attention", full_attention),
+        Stage("head_size", lambda seen: _sum(seen, core=_own_core(seen))),
+        Stage("kv_heads", lambda seen: _sum(seen, **_d_wide(seen))),
+        Stage("experts", _one_expert),
+        Stage("ffn", _plain),
+        *(gate if glu else ()),
+        Stage("lm_head", lambda seen: _sum(seen, **parts(seen) | {"head": 6 * seen.d * seen.V})),
+        Stage("vocabulary", with_head),
+        Stage("recompute", lambda seen: counted(seen, forwards(seen))),
+        *((Stage("trained", lambda seen: counted(seen, last(seen))),) if trained else ()),
+        Stage("lm_head", closed),
+    )
+
+
+# --- Microsoft's count by matmuls -----------------------------------------------------------
+
+
+def by_matmuls(seen: Seen, *, top_k: bool = True) -> float:
+    """2r (L ((1 + 2 // (H // G) + 1) dd + 2 H (d // H) T + m d f k) + dV), V padded.
+
+    m: matrices of a feed-forward block; f is the experts' where there are any; k is 1 without
+    `top_k`. Recomputing core attention alone adds its forward. [FLOP per token]
+    """
+    layers = _sum(seen, **_matmul_parts(seen, top_k=top_k), head=0)
+    if seen.recompute == "selective":
+        return layers + _matmul_core(seen) / 3 + _padded_head(seen)
+    return (layers + _padded_head(seen)) * seen.r / 3
+
+
+def _matmul_core(seen: Seen) -> int:
+    return 12 * seen.L * seen.H * seen.q * seen.T
+
+
+def _matmul_heads(seen: Seen) -> dict[str, float]:
+    """Key and value have 2 // (H // G) of the query's width: none from three heads a group on."""
+    squares = 1 + 2 // (seen.H // seen.G) + 1
+    return {"core": _matmul_core(seen), "projections": 6 * squares * seen.L * seen.d**2}
+
+
+def _matmul_parts(seen: Seen, *, top_k: bool) -> dict[str, float]:
+    k = seen.moe.experts_per_token if seen.moe and top_k else 1
+    block = 6 * seen.matrices * seen.L * seen.d * expert_width(seen) * k
+    return _matmul_heads(seen) | {"feed_forward": block}
+
+
+def _matmul_path(*, top_k: bool) -> tuple[Stage, ...]:
+    """From ours to `by_matmuls`; experts stand in every layer, whatever their interval."""
+
+    def parts(seen: Seen) -> dict[str, float]:
+        return _matmul_parts(seen, top_k=top_k)
+
+    def with_head(seen: Seen) -> float:
+        return _sum(seen, **parts(seen), head=_padded_head(seen))
+
+    def recomputed(seen: Seen) -> float:
+        if seen.recompute == "selective":
+            return with_head(seen) + _matmul_core(seen) / 3
+        return _sum(seen, **parts(seen), head=0) * seen.r / 3 + _padded_head(seen)
+
+    return (
+        Stage("attention", full_attention),
+        Stage("head_size", lambda seen: _sum(seen, core=_matmul_core(seen))),
+        Stage("kv_heads", lambda seen: _sum(seen, **_matmul_heads(seen))),
+        Stage("experts", lambda seen: _sum(seen, **parts(seen))),
+        Stage("vocabulary", with_head),
+        Stage("recompute", recomputed),
+        Stage("lm_head", lambda seen: by_matmuls(seen, top_k=top_k)),
+    )
+
+
+# --- Megatron-LM's of 2024, as Argonne's fork has it ----------------------------------------
+
+
+def megatron_lm(seen: Seen) -> float:
+    """12 L d d (1 + G/H + T/d + c k f/d + V/2Ld), c = 3/2 where gated, else 1; V padded.
+
+    Nothing that is recomputed counts. [FLOP per token]
+    """
+    d, layers = seen.d, seen.L
+    k = seen.moe.experts_per_token if seen.moe else 1
+    block = seen.matrices / 2 * k * expert_width(seen) / d
+    head = padded(seen) / (2 * layers * d)
+    return 12 * layers * d * d * (1 + seen.G / seen.H + seen.T / d + block + head)
+
+
+def _lm_heads(seen: Seen) -> dict[str, float]:
+    wide = 12 * seen.L * seen.d**2 * (1 + seen.G / seen.H)
+    return {"core": _own_core(seen), "projections": wide}
+
+
+def _lm_parts(seen: Seen) -> dict[str, float]:
+    return _lm_heads(seen) | {"feed_forward": _matmul_parts(seen, top_k=True)["feed_forward"]}
+
+
+_MEGATRON_LM: Final = (
+    Stage("attention", full_attention),
+    Stage("head_size", lambda seen: _sum(seen, **_lm_heads(seen))),
+    Stage("experts", lambda seen: _sum(seen, **_lm_parts(seen))),
+    Stage("vocabulary", megatron_lm),
+)
+
+
+# --- by parameters --------------------------------------------------------------------------
+
+
+def parameters(seen: Seen) -> int:
+    """P: what the ranks of one model hold together, each its own norms; the vocabulary padded."""
+    tables = 1 if seen.shape.tied_embeddings else 2
+    rows = (padded(seen) - seen.V) * (seen.shape.embedding_size or seen.d) * tables
+    return seen.shape.params_total + rows + (seen.tensor_parallel - 1) * _copied(seen)
+
+
+def _norm(seen: Seen) -> int:
+    return seen.d * (1 if seen.shape.norm == "rms" else 2)
+
+
+def _copied(seen: Seen) -> int:
+    """Parameters that tensor parallelism does not split: norms, positions, biases of outputs."""
+    shape, norm = seen.shape, _norm(seen)
+    norms = seen.L * shape.norms_per_layer + shape.final_norm + shape.embedding_norm
+    biases = sum(group.count * _output_biases(group) for group in shape.layers)
+    return norm * norms + seen.d * (biases + shape.positions)
+
+
+def _output_biases(group: LayerGroup) -> int:
+    attention = isinstance(group.attention, Attention) and group.attention.output_bias
+    return int(attention) + int(group.ffn is not None and group.ffn.bias)
+
+
+def _tables(seen: Seen) -> int:
+    """Parameters of the look-ups alone; a tied table is the lm_head's."""
+    positions = seen.shape.positions * seen.d * seen.tensor_parallel
+    return positions + (0 if seen.shape.tied_embeddings else padded(seen) * seen.d)
+
+
+def _non_embedding(seen: Seen) -> int:
+    """P without the tables and without the lm_head, as if all stages were the last one.
+
+    That one has the final norm, and not the embedding's. Where it has fewer layers than the others,
+    the code counted fewer than there are, and this does not follow it.
+    """
+    whole = parameters(seen) - _tables(seen) - padded(seen) * seen.d
+    stages, shape = seen.pipeline_parallel, seen.shape
+    norms = (stages - 1) * shape.final_norm - (stages > 1) * shape.embedding_norm
+    return whole + norms * seen.tensor_parallel * _norm(seen)
+
+
+def _dense(seen: Seen) -> Seen:
+    if seen.moe is not None:
+        raise ShapeError("This version had no experts.")
+    return seen
+
+
+def parameters_and_attention(seen: Seen) -> int:
+    """6P + 60 L d T: the embedding too, and five times the attention [FLOP per token]."""
+    return 6 * parameters(_dense(seen)) + 60 * seen.L * seen.d * seen.T
+
+
+def eight_parameters(seen: Seen) -> int:
+    """8P: the embedding too, recomputed in any case; no attention [FLOP per token]."""
+    return 8 * parameters(_dense(seen))
+
+
+def non_embedding_parameters(seen: Seen) -> int:
+    """2r P, P without embeddings; neither attention nor lm_head [FLOP per token]."""
+    return 2 * seen.r * _non_embedding(_dense(seen))
+
+
+def trainer_parameters(seen: Seen) -> int:
+    """6 (N - every nn.Embedding), all experts; no attention [FLOP per token].
+
+    A tied lm_head is an nn.Embedding's weight, and so goes with it.
+    """
+    return 6 * (seen.shape.params_total - seen.shape.params_embedding)
+
+
+def _core(seen: Seen) -> float:
+    return full_attention(seen) - _sum(seen, core=0)
+
+
+_PARAMETERS_AND_ATTENTION: Final = (
+    Stage("attention", full_attention),
+    Stage("vocabulary", lambda seen: _sum(seen, head=_padded_head(seen))),
+    Stage("norms", lambda seen: 6 * (parameters(seen) - _tables(seen)) + _core(seen)),
+    Stage("embedding", lambda seen: 6 * parameters(seen) + _core(seen)),
+    Stage("attention", parameters_and_attention),
+)
+_EIGHT_PARAMETERS: Final = (
+    Stage("attention", lambda seen: _sum(seen, core=0)),
+    Stage("vocabulary", lambda seen: _sum(seen, core=0, head=_padded_head(seen))),
+    Stage("norms", lambda seen: 6 * (parameters(seen) - _tables(seen))),
+    Stage("embedding", lambda seen: 6 * parameters(seen)),
+    Stage("recompute", eight_parameters),
+)
+_NON_EMBEDDING: Final = (
+    Stage("attention", lambda seen: _sum(seen, core=0)),
+    Stage("lm_head", lambda seen: _sum(seen, core=0, head=0)),
+    Stage("norms", lambda seen: 6 * _non_embedding(seen)),
+    Stage("recompute", non_embedding_parameters),
+)
+
+
+def _active(seen: Seen) -> int:
+    return 6 * (seen.shape.params_active - seen.shape.params_embedding)
+
+
+_TRAINER: Final = (
+    Stage("attention", lambda seen: _sum(seen, core=0)),
+    Stage(
+        "lm_head",
+        lambda seen: _sum(seen, core=0, **({"head": 0} if seen.shape.tied_embeddings else {})),
+    ),
+    Stage("norms", _active),
+    Stage("experts", trainer_parameters),
+)
+
+
+# --- the eras -------------------------------------------------------------------------------
+
+MILLISECONDS: Final = {
+    "elapsed_s": 4,
+    "logged_samples_per_second": 3,
+    "logged_tgs": 3,
+    "logged_tflops": 2,
+    "logged_lm_tflops": 2,
+}
+SECONDS: Final = MILLISECONDS | {"elapsed_s": 2}
+BY_STEP_TIME: Final = ("logged_tgs", "logged_samples_per_second")
+EQUATION: Final = "24 r L d d (1 + T/6d + V/16Ld), V padded"
+MATMULS: Final = "2 r (L ((1 + 2 // (H // G) + 1) d d + 2 H (d // H) T + m d f) + d V), V padded"
+LM: Final = "12 L d d (1 + G/H + T/d + c k f/d + V/2Ld), c = 3/2 where gated, V padded"
+NON_EMBEDDING: Final = "2 r P, P without embeddings and lm_head"
+
+
+def _era(log_format: str, name: str, since: str | None, until: str | None, **more: object) -> Era:
+    first, last = (None if day is None else date.fromisoformat(day) for day in (since, until))
+    formats = {"log_formats": (log_format,)}
+    return Era(name=name, since=first, until=last, **(formats | more))  # type: ignore[arg-type]
+
+
+def _megatron(month: str, since: str | None, until: str | None, **more: object) -> Era:
+    known: dict[str, object] = {
+        "repo": "deepspeedai/Megatron-DeepSpeed",
+        "path": "megatron/utils.py",
+        "decimals": MILLISECONDS,
+        "identities": BY_STEP_TIME,
+        "counts_recompute": True,
+    }
+    return _era("megatron-deepspeed", f"megatron-deepspeed-{month}", since, until, **known | more)
+
+
+def _bigscience(month: str, since: str | None, until: str | None, **more: object) -> Era:
+    known: dict[str, object] = {
+        "repo": "bigscience-workshop/Megatron-DeepSpeed",
+        "path": "megatron/training.py",
+        "decimals": SECONDS,
+        "identities": BY_STEP_TIME,
+        "counts_recompute": True,
+    }
+    return _era("megatron-deepspeed", f"bigscience-{month}", since, until, **known | more)
+
+
+def _argonne(month: str, since: str | None, **more: object) -> Era:
+    """A fork, of whose commits not all are dated here: what it prints tells it."""
+    known: dict[str, object] = {
+        "repo": "argonne-lcf/Megatron-DeepSpeed",
+        "path": "megatron/utils.py",
+        "commit": "b8413d98",
+        "decimals": MILLISECONDS,
+        "identities": BY_STEP_TIME,
+        "fork": True,
+    }
+    return _era("megatron-deepspeed", f"argonne-{month}", since, None, **known | more)
+
+
+def _neox(month: str, since: str | None, until: str | None, **more: object) -> Era:
+    percents = {"logged_mfu": 4, "logged_hfu": 4}
+    known: dict[str, object] = {
+        "log_formats": ("gpt-neox", "gpt-neox-tensorboard"),
+        "repo": "EleutherAI/gpt-neox",
+        "path": "megatron/logging.py",
+        "decimals": MILLISECONDS | percents | {"logged_tflops": 1},
+        "identities": BY_STEP_TIME,
+    }
+    return _era("gpt-neox", f"gpt-neox-{month}", since, until, **known | more)
+
+
+_OVER_THE_ENGINE: Final = {
+    "logged_samples_per_second": "DeepSpeed's timer does not print the time that it divides by"
+}
+
+
+def _engine(version: str, **more: object) -> Era:
+    known: dict[str, object] = {
+        "repo": "deepspeedai/DeepSpeed",
+        "path": "deepspeed/runtime/pipe/engine.py",
+        "formula": "samples/s = batch / time of a step, which the pipeline engine alone prints",
+        "decimals": {"elapsed_s": 3, "logged_samples_per_second": 3},
+        "identities": BY_STEP_TIME,
+        "not_compared": _OVER_THE_ENGINE,
+    }
+    known["log_formats"] = ("deepspeed", "deepspeed-timers")
+    return _era("deepspeed", f"deepspeed-{version}", None, None, **known | more)
+
+
+ERAS: Final[tuple[Era, ...]] = (
+    _megatron(
+        "2022-07",
+        "2022-07-11",
+        "2022-08-08",
+        commit="62bc4562",
+        formula=EQUATION,
+        stages=_paper_path(any_recomputed_forwards),
+    ),
+    _megatron(
+        "2022-08",
+        "2022-08-08",
+        "2022-12-12",
+        commit="7041c862",
+        formula=f"{EQUATION}; T as configured, also where a curriculum's steps are shorter",
+        stages=_paper_path(any_recomputed_forwards),
+        configured_length=True,
+    ),
+    _megatron(
+        "2022-12",
+        "2022-12-12",
+        "2024-08-19",
+        commit="5e8d5784",
+        formula=EQUATION,
+        stages=_paper_path(any_recomputed_forwards),
+    ),
+    _megatron(
+        "2024-08",
+        "2024-08-19",
+        "2024-10-18",
+        commit="b7b2d5ef",
+        formula=MATMULS,
+        stages=_matmul_path(top_k=False),
+    ),
+    _megatron(
+        "2024-10",
+        "2024-10-18",
+        None,
+        commit="6acc370a",
+        formula=MATMULS.replace("m d f", "m d f k"),
+        stages=_matmul_path(top_k=True),
+    ),
+    _bigscience(
+        "2021-05",
+        None,
+        "2021-06-11",
+        commit="f52dbd04",
+        formula="8 P, P with embeddings; recomputed in any case; over the whole log interval",
+        decimals=MILLISECONDS,
+        stages=_EIGHT_PARAMETERS,
+        whole_interval=True,
+        counts_recompute=False,
+    ),
+    _bigscience(
+        "2021-12",
+        "2021-12-06",
+        "2022-01-05",
+        commit="e53fd737",
+        formula=f"{NON_EMBEDDING}; a thousand times too many, samples/s a thousandth",
+        decimals=MILLISECONDS,
+        stages=_NON_EMBEDDING,
+        unit=lambda _: 1000.0,
+        scales={"logged_samples_per_second": 0.001},
+    ),
+    _bigscience(
+        "2022-01",
+        "2022-01-05",
+        "2022-01-27",
+        commit="d1143a7e",
+        formula=f"{NON_EMBEDDING}; samples/s a thousandth",
+        decimals=MILLISECONDS,
+        stages=_NON_EMBEDDING,
+        scales={"logged_samples_per_second": 0.001},
+    ),
+    _bigscience(
+        "2022-01-seconds",
+        "2022-01-27",
+        "2022-02-21",
+        commit="4c2aea04",
+        formula=NON_EMBEDDING,
+        stages=_NON_EMBEDDING,
+    ),
+    _bigscience(
+        "2022-02",
+        "2022-02-21",
+        "2022-06-05",
+        commit="ae6277f5",
+        formula=EQUATION,
+        stages=_paper_path(),
+    ),
+    _bigscience(
+        "2022-06",
+        "2022-06-05",
+        None,
+        commit="e23393fb",
+        formula=f"{EQUATION}; 32 for 24 where the feed-forward is gated",
+        stages=_paper_path(glu=True),
+    ),
+    _argonne(
+        "2024-06",
+        "2024-06-19",
+        formula=f"[DS]: {EQUATION}; [LM]: {LM}",
+        stages=_paper_path(any_recomputed_forwards),
+        claims={"logged_lm_tflops": _MEGATRON_LM},
+        needs=("logged_lm_tflops",),
+        counts_recompute=True,
+    ),
+    _argonne(
+        "2024-matmuls",
+        "2024-06-19",
+        formula=f"[DS]: {MATMULS.replace('m d f', 'm d f k')}; [LM]: {LM}",
+        stages=_matmul_path(top_k=True),
+        claims={"logged_lm_tflops": _MEGATRON_LM},
+        needs=("logged_lm_tflops",),
+        counts_recompute=True,
+    ),
+    _argonne("2025", None, formula=LM, stages=_MEGATRON_LM),
+    _neox(
+        "2021",
+        None,
+        "2023-09-27",
+        commit="5f364017^",
+        formula="6 P + 60 L d T, P with embeddings",
+        path="megatron/utils.py",
+        stages=_PARAMETERS_AND_ATTENTION,
+    ),
+    _neox(
+        "2023-09",
+        "2023-09-27",
+        "2023-12-06",
+        commit="5f364017",
+        formula="24 r L d d (1 + T/6d): the logits are lost",
+        stages=_paper_path(logits=False),
+        counts_recompute=True,
+    ),
+    _neox(
+        "2023-12",
+        "2023-12-06",
+        None,
+        commit="050f560e",
+        formula=f"{EQUATION}; MFU (since 2024-12-19, 29080c3a) with r = 3",
+        stages=_paper_path(),
+        claims={"logged_mfu": _paper_path(model_forwards), "logged_hfu": _paper_path()},
+        counts_recompute=True,
+    ),
+    Era(
+        name="deepspeed-chat-2023-08",
+        log_formats=("deepspeed-chat", "deepspeed"),
+        since=date(2023, 8, 22),
+        until=None,
+        repo="deepspeedai/DeepSpeedExamples",
+        path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
+        commit="45b4b715",
+        formula=f"{EQUATION.replace(', V padded', '')}; one device's work over the world"
+        " size; r less 1 - 2k/d under LoRA of rank k",
+        stages=_paper_path(trained=forwards_with_adapters),
+        decimals={
+            "elapsed_s": 2,
+            "logged_tflops": 2,
+            "logged_device_samples_per_second": 2,
+        },
+        identities=("logged_device_samples_per_second",),
+        needs=("logged_device_samples_per_second",),
+        not_compared=_OVER_THE_ENGINE,
+        unit=lambda gpus: 1 / gpus,
+        counts_recompute=True,
+    ),
+    Era(
+        name="deepspeed-chat-step3",
+        log_formats=("deepspeed-chat",),
+        since=date(2023, 8, 22),
+        until=None,
+        repo="deepspeedai/DeepSpeedExamples",
+        path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
+        commit="45b4b715",
+        formula="that of step 1, of generation by one model and of training two",
+        not_compared={
+            "logged_tflops": "an iteration generates, and trains two models, of which a run has one"
+        },
+    ),
+    _engine("engine", commit="edaa7221"),
+    _engine(
+        "0.3.0",
+        commit="v0.3.0",
+        versions=("0.3.0",),
+        formula="samples/s = batch / time of all steps since the last line",
+        whole_interval=True,
+    ),
+    _engine(
+        "0.6.2",
+        commit="v0.6.2",
+        versions=("0.6.2", "0.6.3"),
+        formula="samples/s = batch / time of a step in ms",
+        decimals={"elapsed_s": 6, "logged_samples_per_second": 0},
+    ),
+    _era(
+        "hf-trainer-state",
+        "hf-trainer",
+        None,
+        None,
+        repo="huggingface/transformers",
+        path="src/transformers/modeling_utils.py",
+        commit="v5.23.0",
+        formula="total_flos = 6 x tokens x P, P without embeddings; tokens of all ranks, padded",
+        claims={"logged_total_flops": _TRAINER},
+    ),
+)

@@ -1,0 +1,255 @@
+"""Torchtitan: `get_*nparams_and_flops` and `get_peak_flops`, commit by commit.
+
+    tflops = F x tps / 1e12        mfu = F x tps / peak        tps: tokens of one device, unrounded
+
+F is of the whole sequence T, also under context parallelism; never halved for causality, and
+document masks are ignored. Parameters are counted as the module tree has them, so norms and biases
+are products to it. No recomputation is ever counted. Commits are of pytorch/torchtitan.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Final
+
+from ...formula.model_shapes import LinearAttention
+from ...formula.simplified_model import Seen, full_attention
+from ..formula_era import Era, Peak, Stage
+
+LOG_FORMATS: Final = ("torchtitan", "torchtitan-tensorboard")
+DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
+FALLBACK: Final = 312e12
+"""The A100's peak, which a device gets that the table lacks; without a word until 2024-10-18."""
+
+
+# --- FLOPs per token ------------------------------------------------------------------------
+
+
+def own_heads(seen: Seen) -> float:
+    """6 (N_active - embedding) + 6 sum H(q+v) T: heads as wide as the model has them."""
+    return 6 * _counted_params(seen) + _core(seen)
+
+
+def d_by_heads(seen: Seen) -> float:
+    """12 L H (d // H) T in place of the core attention, the products as ours."""
+    return full_attention(seen) - _core(seen) + _core_by_hidden(seen)
+
+
+def dense(seen: Seen) -> float:
+    """6 (N_active - embedding) + 12 L H (d // H) T."""
+    return 6 * _counted_params(seen) + _core_by_hidden(seen)
+
+
+def with_embedding(seen: Seen) -> float:
+    """6 N + 12 L H (d // H) T."""
+    return dense(seen) + 6 * _untied_table(seen)
+
+
+def all_experts(seen: Seen) -> float:
+    """6 (N - embedding) + 12 L H (d // H) T: the dense form, for sparse models too."""
+    idle = seen.shape.params_total - seen.shape.params_active
+    return dense(seen) + 6 * idle
+
+
+def without_tied_head(seen: Seen) -> float:
+    """6 (N - table) + 6 sum H(q+v) T, where a tied table was counted once and subtracted."""
+    return own_heads(seen) - (6 * seen.token_table if seen.shape.tied_embeddings else 0)
+
+
+def windows(seen: Seen) -> float:
+    """6 (N_active - embedding) + 6 sum H(q+v) min(T, window or chunk)."""
+    return own_heads(seen) - _core(seen) + _windowed_core(seen)
+
+
+def hugging_face_backend(seen: Seen) -> float:
+    """6 N + 6 L H q T: half of the attention, all experts, the embedding too."""
+    halved = sum(6 * n * a.heads * a.qk_head_dim for n, a in seen.attention) * seen.T
+    return 6 * seen.shape.params_total + halved
+
+
+def _counted_params(seen: Seen) -> int:
+    """Adapters of LoRA are in the module tree, and count as what is frozen beside them does."""
+    return seen.shape.params_active + seen.adapters - _untied_table(seen)
+
+
+def _untied_table(seen: Seen) -> int:
+    """The embedding's parameters; a tied table is the lm_head, and stays."""
+    return 0 if seen.shape.tied_embeddings else seen.token_table
+
+
+def _core(seen: Seen) -> float:
+    return sum(op.training for op in seen.full() if op.name.endswith("core attention"))
+
+
+def _core_by_hidden(seen: Seen) -> int:
+    return 12 * seen.L * seen.H * seen.q * seen.T
+
+
+def _windowed_core(seen: Seen) -> int:
+    total = 0
+    for group in seen.shape.layers:
+        a = group.attention
+        if not isinstance(a, LinearAttention):
+            length = min(seen.T, a.window or seen.T, a.chunk or seen.T)
+            total += 6 * group.count * a.heads * (a.qk_head_dim + a.v_head_dim) * length
+    return total
+
+
+# --- the peak -------------------------------------------------------------------------------
+
+
+def _day(text: str) -> date:
+    return date.fromisoformat(text)
+
+
+def _row(part: str, teraflops: float, since: str, until: str | None = None) -> Peak:
+    end = None if until is None else _day(until)
+    return Peak(part=part, flops=teraflops * 1e12, since=_day(since), until=end)
+
+
+PEAKS: Final[tuple[Peak, ...]] = (
+    _row("A100", 312, "2024-03-20"),
+    _row("A6000", 154.85, "2026-04-08"),
+    _row("H100 NVL", 1979, "2024-03-20", "2024-08-22"),  # with sparsity
+    _row("H100 NVL", 835, "2024-08-22"),
+    _row("H100 PCIe", 756, "2024-03-20"),
+    _row("H100", 989, "2024-03-20"),
+    _row("H200", 989, "2024-10-18"),
+    _row("H20", 148, "2026-02-01"),
+    _row("GB200", 2500, "2026-02-28"),
+    _row("GB300", 2500, "2026-02-28"),
+    _row("B300", 2250, "2026-04-08"),
+    _row("B200", 4500, "2025-05-15", "2025-07-14"),  # twice the dense peak
+    _row("B200", 2250, "2025-07-14"),
+    _row("MI355X", 2500, "2025-10-17"),
+    _row("MI350X", 2300, "2026-09-18"),
+    _row("MI300X", 1300, "2025-03-03"),
+    _row("MI325X", 1300, "2025-03-03"),
+    _row("MI250", 362, "2025-03-03", "2025-03-04"),
+    _row("MI250X", 191.5, "2025-03-04"),
+    _row("Data Center GPU Max 1550", 298.1888, "2025-03-25"),  # 512 x 448 units x 1300 MHz
+    _row("l40s", 362, "2025-05-19"),  # never found: the driver says "NVIDIA L40S"
+    _row("TPU v4", 275, "2026-07-22"),
+    _row("TPU v5e", 197, "2026-07-22"),
+    _row("TPU v5p", 459, "2026-07-22"),
+    _row("TPU v6e", 918, "2026-07-22"),
+)
+"""Rows of get_peak_flops in its order; the first whose `part` the name holds decides. H100 by the
+name that `lspci` prints, where it runs; else by the driver's, as here."""
+
+
+def peak(device: str, day: date | None) -> float:
+    """What get_peak_flops returned for a device on a day; without one, at the last commit."""
+    for row in PEAKS:
+        stood = row.until is None if day is None else row.since <= day < (row.until or date.max)
+        if stood and row.part in device:
+            return row.flops
+    return FALLBACK
+
+
+# --- the eras -------------------------------------------------------------------------------
+
+_ATTENTION: Final = Stage("attention", full_attention)
+_HEADS: Final = Stage("head_size", d_by_heads)
+
+
+def _era(name: str, since: str, until: str | None, **more: object) -> Era:
+    known: dict[str, object] = {
+        "log_formats": LOG_FORMATS,
+        "repo": "pytorch/torchtitan",
+        "path": "torchtitan/models/utils.py",
+        "decimals": DECIMALS,
+        "peaks": peak,
+        "peak_values": (FALLBACK, *(row.flops for row in PEAKS)),
+    }
+    end = None if until is None else _day(until)
+    return Era(name=f"torchtitan-{name}", since=_day(since), until=end, **(known | more))  # type: ignore[arg-type]
+
+
+ERAS: Final[tuple[Era, ...]] = (
+    _era(
+        "2024-03",
+        "2024-03-20",
+        "2024-05-01",
+        path="torchtitan/utils.py",
+        commit="e5d1b8915",
+        formula="6 N + 12 L H (d // H) T, N with the embedding",
+        stages=(
+            _ATTENTION,
+            _HEADS,
+            Stage("norms", dense),
+            Stage("embedding", with_embedding),
+        ),
+    ),
+    _era(
+        "2024-05",
+        "2024-05-01",
+        "2025-10-29",
+        path="torchtitan/utils.py",
+        commit="0c6ca903f",
+        versions=("0.1.0", "0.2.0"),
+        formula="6 (N_active - embedding) + 12 L H (d // H) T",
+        stages=(_ATTENTION, _HEADS, Stage("norms", dense)),
+    ),
+    _era(
+        "2025-08-qwen3",
+        "2025-08-18",
+        "2025-09-12",
+        path="torchtitan/models/qwen3/model/args.py",
+        commit="d240be0cf^",
+        fork=True,
+        formula="6 (N - embedding) + 12 L H (d // H) T, N with all experts (Qwen3 MoE)",
+        stages=(_ATTENTION, _HEADS, Stage("norms", dense), Stage("experts", all_experts)),
+    ),
+    _era(
+        "2025-10",
+        "2025-10-29",
+        "2026-01-26",
+        commit="5a090f21e",
+        versions=("0.2.1",),
+        formula="6 (N_active - embedding) + 6 sum H(q+v) T",
+        stages=(_ATTENTION, Stage("norms", own_heads)),
+    ),
+    _era(
+        "2026-01",
+        "2026-01-26",
+        "2026-05-08",
+        commit="d12ff2fc1",
+        versions=("0.2.2",),
+        formula="6 (N_active - embedding) + 6 sum H(q+v) T; a tied lm_head goes with the embedding",
+        stages=(_ATTENTION, Stage("norms", own_heads), Stage("lm_head", without_tied_head)),
+    ),
+    _era(
+        "2026-05",
+        "2026-05-08",
+        "2026-08-25",
+        commit="4ed3c5363",
+        versions=("0.3.0",),
+        formula="6 (N_active - embedding) + 6 sum H(q+v) T, softmax layers only since fd712e814",
+        stages=(_ATTENTION, Stage("norms", own_heads)),
+    ),
+    _era(
+        "2026-08",
+        "2026-08-25",
+        None,
+        commit="#4300",
+        formula="6 (N_active - embedding) + 6 sum H(q+v) min(T, window)",
+        stages=(_ATTENTION, Stage("norms", own_heads), Stage("attention", windows)),
+    ),
+    _era(
+        "hf-backend",
+        "2025-11-20",
+        "2026-08-25",
+        path="torchtitan/models/transformers_modeling_backend",
+        commit="#4300^",
+        fork=True,
+        formula="6 N + 6 L H q T: half of the attention, all experts, the embedding",
+        stages=(
+            _ATTENTION,
+            Stage("norms", own_heads),
+            Stage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
+            Stage("experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)),
+            Stage("embedding", hugging_face_backend),
+        ),
+    ),
+)

@@ -1,0 +1,215 @@
+"""XTuner: ThroughputHook of the legacy engine by release; v1 counts tokens alone.
+
+    tflops = F B S / 1e12 t        tokens_per_sec = B S / t        B S: tokens of one GPU
+
+of one micro-step: t is its time, B and S are the shape of its batch, S over the ranks that share a
+sequence. So F is tflops over tokens_per_sec, whatever the time. Where samples are not packed, S is
+that of the longest in the batch, and each line has its own. Text prints 4 decimals, vis_data all.
+
+The hook takes any model for a Llama with as many key as query heads and one gated feed-forward
+block of intermediate_size: 8dd for the projections, 6df for the block, heads of d / H. It counts
+recomputed layers as work, lm_head never twice. LoRA, packed documents and images change nothing.
+Commits are of InternLM/xtuner; `packaged` means the day that the hook's file bears in the wheel.
+
+DeepLink-org/AIChipBenchmark's copy (llm/Deepseek/throughput_hook.py, 8174338f2) has 0.1.16's F, and
+prints gbs_tokens_per_sec, of an optimizer step, in place of tokens_per_sec. That is no rate of its
+line, and is not compared; its tflops are where the line's time is its own (log_processor's
+window_size=1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Final
+
+from ...formula.simplified_model import Seen
+from ..formula_era import Era, Stage
+
+HOOK: Final = "xtuner/engine/hooks/throughput_hook.py"
+LEGACY: Final = ("xtuner", "xtuner-scalars", "xtuner-tensorboard")
+LEGACY_DECIMALS: Final = {"logged_tgs": 4, "logged_tflops": 4, "elapsed_s": 4}
+
+
+# --- FLOPs per token ------------------------------------------------------------------------
+
+
+def parameters(seen: Seen) -> float:
+    """2r N, N all parameters [FLOP per token]."""
+    return 2 * seen.r * seen.shape.params_total
+
+
+def square(seen: Seen) -> float:
+    """r L (8dd + 6df + 4dT) + 6dV [FLOP per token]."""
+    return _closed(seen, 4 * seen.d * seen.T)
+
+
+def halved(seen: Seen) -> float:
+    """r L (8dd + 6df + 4dT/2) + 6dV [FLOP per token]."""
+    return _closed(seen, 2 * seen.d * seen.T)
+
+
+def _closed(seen: Seen, attention: int) -> float:
+    d = seen.d
+    layer = 8 * d * d + 6 * d * seen.f + attention
+    return seen.r * seen.L * layer + 6 * d * seen.V
+
+
+# --- from ours to there ---------------------------------------------------------------------
+
+PARTS: Final = ("head_size", "kv_heads", "ffn", "experts", "mtp", "lm_head")
+"""Causes by which the hook counts a part of the model otherwise, in the order of the path."""
+
+BY_NAME: Final = {
+    "core attention": "head_size",
+    "linear attention state": "head_size",
+    "ffn": "ffn",
+    "routed experts": "experts",
+    "shared experts": "experts",
+    "router": "experts",
+    "shared gate": "experts",
+    "lm_head": "lm_head",
+    "embedding projections": "lm_head",
+}
+"""Operator to its part; any other is a projection of attention."""
+
+
+def _path(share: float) -> tuple[Stage, ...]:
+    """From ours to the closed form that counts this share of T x T pairs.
+
+    Part by part of the model, each with all before it.
+    """
+    swaps = [Stage(part, _swapped(PARTS[: n + 1], share)) for n, part in enumerate(PARTS)]
+    closed = halved if share < 1 else square
+    return (Stage("attention", _swapped((), share)), *swaps, Stage("recompute", closed))
+
+
+def _swapped(parts: Sequence[str], share: float) -> Callable[[Seen], float]:
+    """Ours of this share of T x T pairs, these parts as the hook has them."""
+
+    def flops(seen: Seen) -> float:
+        return sum((_ours(seen, share) | {p: _theirs(seen, share, p) for p in parts}).values())
+
+    return flops
+
+
+def _ours(seen: Seen, share: float) -> dict[str, float]:
+    """Our operators by part, of this share of T x T pairs."""
+    found = dict.fromkeys(PARTS, 0.0)
+    for operator in seen.full():
+        mtp = operator.name.startswith("mtp ")
+        part = "mtp" if mtp else BY_NAME.get(operator.name, "kv_heads")
+        halves = operator.name.endswith("core attention")
+        found[part] += operator.training * (share if halves else 1.0)
+    return found
+
+
+def _theirs(seen: Seen, share: float, part: str) -> float:
+    """What the hook counts in place of a part, without recomputation."""
+    d, dense = seen.d, sum(g.count for g in seen.shape.layers if g.ffn is not None)
+    match part:
+        case "head_size":
+            return 12 * seen.L * d * seen.T * share
+        case "kv_heads":
+            return 24 * seen.L * d * d
+        case "ffn":
+            return 18 * dense * d * seen.f if dense else 0.0
+        case "experts":
+            return 18 * (seen.L - dense) * d * seen.f if dense < seen.L else 0.0
+        case "lm_head":
+            return 6 * d * seen.V
+        case _:
+            return 0.0
+
+
+def _idle(seen: Seen) -> int:
+    """Parameters of the experts that a token does not pass."""
+    return seen.shape.params_total - seen.shape.params_active
+
+
+def _looked_up(seen: Seen) -> int:
+    """Parameters that multiply nothing: positions, and an embedding that is not the lm_head."""
+    table = 0 if seen.shape.tied_embeddings else seen.token_table
+    return seen.shape.positions * seen.d + table
+
+
+# --- the eras -------------------------------------------------------------------------------
+
+
+def _hook(name: str, commit: str, formula: str, **more: object) -> Era:
+    known: dict[str, object] = {
+        "log_formats": LEGACY,
+        "since": None,
+        "until": None,
+        "repo": "InternLM/xtuner",
+        "path": HOOK,
+        "decimals": LEGACY_DECIMALS,
+        "counts_recompute": True,
+        "batch_lengths": True,
+    }
+    return Era(name=f"xtuner-{name}", commit=commit, formula=formula, **(known | more))  # type: ignore[arg-type]
+
+
+PACKAGED: Final = date(2023, 12, 11)
+"""0.1.10's wheel."""
+
+HALVED: Final = date(2024, 3, 29)
+"""#527."""
+
+
+ERAS: Final[tuple[Era, ...]] = (
+    _hook(
+        "2023-11",
+        "90491b265",
+        "2 r N over the ranks that share the model; in no release",
+        fork=True,
+        since=date(2023, 11, 1),
+        until=PACKAGED,
+        stages=(
+            Stage("attention", lambda seen: 6 * seen.shape.params_matmul),
+            Stage("experts", lambda seen: 6 * (seen.shape.params_matmul + _idle(seen))),
+            Stage("norms", lambda seen: 6 * (seen.shape.params_total - _looked_up(seen))),
+            Stage("embedding", lambda seen: 6 * seen.shape.params_total),
+            Stage("recompute", parameters),
+        ),
+    ),
+    _hook(
+        "0.1.10",
+        "v0.1.10",
+        "r L (8dd + 6df + 4dT) + 6dV; the line shows the iteration before its own",
+        since=PACKAGED,
+        versions=("0.1.10", "0.1.11", "0.1.12", "0.1.13"),
+        stages=_path(1.0),
+    ),
+    _hook(
+        "0.1.14",
+        "v0.1.14",
+        "r L (8dd + 6df + 4dT) + 6dV",
+        until=HALVED,
+        versions=("0.1.14", "0.1.15"),
+        stages=_path(1.0),
+        identities=("logged_tgs",),
+    ),
+    _hook(
+        "0.1.16",
+        "520ce9996",
+        "r L (8dd + 6df + 4dT/2) + 6dV, T of the whole sequence (#527); the hook divides it by the"
+        " ranks that share it itself since 376188af5 (#555, 0.1.18)",
+        since=HALVED,
+        versions=(*(f"0.1.{n}" for n in range(16, 24)), "0.2.0rc0", "0.2.0"),
+        stages=_path(0.5),
+        identities=("logged_tgs",),
+    ),
+    Era(
+        name="xtuner-v1",
+        log_formats=("xtuner-v1", "xtuner-v1-tracker", "xtuner-v1-tensorboard"),
+        since=date(2025, 7, 21),
+        until=None,
+        repo="InternLM/xtuner",
+        path="xtuner/v1/train/trainer.py",
+        commit="42fcade0f",
+        formula="no FLOPs; tgs = text_tokens / time, both of the line's step and rank",
+        decimals={"elapsed_s": 4},
+        identities=("logged_tgs",),
+    ),
+)

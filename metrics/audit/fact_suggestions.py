@@ -1,0 +1,113 @@
+"""Which model, length and own formula would print what a log prints: found without facts.
+
+A log that prints TFLOP/s and tokens/s (or MFU, over a peak) tells the FLOPs per token of its
+formula to within the rounding of the print. Of all models, lengths and eras few come out so. What
+is found is proposed, never taken: several may fit, and a fork may count something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil, floor
+from typing import Final
+
+from ..formula.flops import Recompute
+from ..formula.model_shapes import known_models
+from .audit import eras_of
+from .explanations import LENGTHS
+from .formula_checks import Known, Lines, fingerprint, flops_of
+from .formula_era import Era
+
+__all__ = ["Proposal", "proposals"]
+
+FEW: Final = 1.0
+"""An odd length is proposed where the print tells it to within one token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Facts that would reproduce every line of a run.
+
+    era: name of the own formula; seq_len [tokens]; flops_per_token: by that formula
+    recompute: only where that formula counts it; peak_flops: only where it had to be found
+    """
+
+    model: str
+    seq_len: int
+    era: str
+    flops_per_token: float
+    recompute: str | None = None
+    peak_flops: float | None = None
+
+    @property
+    def settings(self) -> str:
+        """The proposal as arguments of `fairmfu set`."""
+        recompute = f" recompute={self.recompute}" if self.recompute else ""
+        return f'model="{self.model}" seq_len={self.seq_len}{recompute}'
+
+
+def proposals(lines: Lines | None, known: Known) -> list[Proposal]:
+    """Facts that would reproduce every line, those that the run already has left as they are.
+
+    lines: of metrics.audit.audit.printed. The likeliest era first; of eras that count the same for
+    a model only the likeliest.
+    """
+    if lines is None:
+        return []
+    found: dict[tuple[str, int, str | None, float | None], Proposal] = {}
+    for era in eras_of(known, lines):
+        for peak, low, high in _fingerprints(lines, era, known):
+            for proposal in _of_era(era, known, low, high):
+                key = (proposal.model, proposal.seq_len, proposal.recompute, peak)
+                found.setdefault(key, replace(proposal, peak_flops=peak))
+    return list(found.values())
+
+
+def _fingerprints(
+    lines: Lines, era: Era, known: Known
+) -> Iterator[tuple[float | None, float, float]]:
+    """(peak that was tried, lowest, highest FLOPs per token)."""
+    low, high = fingerprint(lines, era, known)
+    if low is not None and high is not None:
+        yield None, low, high
+        return
+    for peak in sorted(set(era.peak_values)):
+        low, high = fingerprint(lines, era, known._replace(peak=peak))
+        if low is not None and high is not None:
+            yield peak, low, high
+
+
+def _of_era(era: Era, known: Known, low: float, high: float) -> Iterator[Proposal]:
+    shapes = (known.shape,) if known.shape else known_models()
+    ask = era.counts_recompute and known.recompute is None
+    policies: tuple[Recompute | None, ...] = ("none", "full") if ask else (known.recompute,)
+    for shape, policy in product(shapes, policies):
+        like = known._replace(shape=shape, recompute=policy)
+        for length in _lengths(era, like, low, high, odd=known.shape is not None):
+            flops = flops_of(era, like.seen(length))
+            if flops is not None and low <= flops <= high:
+                found = Proposal(shape.name, length, era.name, flops)
+                yield replace(found, recompute=policy) if ask else found
+
+
+def _lengths(era: Era, known: Known, low: float, high: float, *, odd: bool) -> list[int]:
+    """Lengths that may give these FLOPs: usual ones, or an odd one that the print tells exactly."""
+    length = known.length or known.T
+    if length is not None:
+        return [length]
+    short, long = LENGTHS[0], LENGTHS[-1]
+    at = [flops_of(era, known.seen(length)) for length in (short, long)]
+    if at[0] is None or at[1] is None or not at[0] <= high or not low <= at[1]:
+        return []
+    usual = [n for n in LENGTHS if _between(flops_of(era, known.seen(n)), low, high)]
+    if usual or not odd:
+        return usual
+    slope = (at[1] - at[0]) / (long - short)
+    first, last = ((flops - at[0]) / slope + short for flops in (low, high))
+    return [ceil(first)] if last - first < FEW and ceil(first) == floor(last) else []
+
+
+def _between(flops: float | None, low: float, high: float) -> bool:
+    return flops is not None and low <= flops <= high

@@ -1,0 +1,149 @@
+"""The lines that print figures of a framework's own: of steps, and of events that hold figures.
+
+What has no column of ingest.core.schema stands in `extra`, as JSON. From there it becomes one here,
+so that a figure is audited wherever it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from . import flops_profiler
+
+PER_GPU: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
+"""Figures of one GPU, in the order in which one of them is compared."""
+
+FIGURES: Final = (
+    *PER_GPU,
+    "logged_samples_per_second",
+    "logged_lm_tflops",
+    "logged_hfu",
+    "logged_total_flops",
+    "logged_device_samples_per_second",
+    flops_profiler.FLOPS,
+    flops_profiler.SAMPLES,
+)
+"""Columns that are claims: of schema's steps, then of `extra` (Megatron-LM's TFLOP/s beside
+Microsoft's, HFU as a fraction, FLOPs since the start, samples/s of one device), then of DeepSpeed's
+flops profiler."""
+
+DECIMALS: Final = dict.fromkeys(FIGURES[-2:], flops_profiler.DECIMALS)
+"""Decimals of figures that every version prints alike."""
+
+PERCENT: Final = 0.01
+OF_A_STEP: Final = ("elapsed_s", "samples", "sequence_length", "consumed_tokens", "logged_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Where lines print figures that have no column.
+
+    event: kind of the events whose `extra` holds them; None: `extra` of steps
+    keys: key of `extra` to (column, factor to its unit); the first is of every such line
+    of_the_step: an event behind the line of its step speaks of that step's time and samples
+    """
+
+    event: str | None
+    keys: Mapping[str, tuple[str, float]]
+    of_the_step: bool = False
+
+
+CLAIMS: Final = (
+    Claim(
+        event=None,
+        keys={
+            "[LM]-TFLOPs": ("logged_lm_tflops", 1.0),
+            "[LM]TFLOPs": ("logged_lm_tflops", 1.0),
+            "HFU": ("logged_hfu", PERCENT),
+            "device_samples_per_second": ("logged_device_samples_per_second", 1.0),
+        },
+    ),
+    Claim(
+        event="timers",
+        keys={"billion_parameters": ("billion_parameters", 1.0), "tflops": ("logged_tflops", 1.0)},
+        of_the_step=True,
+    ),
+    Claim(
+        event="engine_step",
+        keys={
+            "device_samples_per_second": ("logged_device_samples_per_second", 1.0),
+            "tflops": ("logged_tflops", 1.0),
+            "elapsed": ("elapsed_s", 1.0),
+            "batch": ("device_samples", 1.0),
+            "length": ("sequence_length", 1.0),
+        },
+    ),
+    Claim(event="end", keys={"total_flos": ("logged_total_flops", 1.0)}, of_the_step=True),
+)
+"""Bigscience of 2021 (timers), DeepSpeed-Chat under the engine, the Hugging Face Trainer's end."""
+
+
+def claims(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The lines of all runs that print one of FIGURES, in their order.
+
+    steps, events: as in ingest.core.schema. Columns of steps, FIGURES, and `device_samples`
+    [sequences of one device's micro-step].
+    """
+    of_steps = _with_keys(steps, next(c for c in CLAIMS if c.event is None).keys)
+    of_events = [] if events is None else list(_of_events(events, steps))
+    lines = pl.concat([of_steps, *of_events], how="diagonal_relaxed")
+    missing = [c for c in (*FIGURES, "device_samples") if c not in lines.columns]
+    lines = lines.with_columns(pl.lit(None, pl.Float64).alias(c) for c in missing)
+    lines = lines.with_columns(pl.col("sequence_length").cast(pl.Int64))
+    some = pl.any_horizontal(pl.col(FIGURES).is_not_null())
+    return lines.filter(some).sort("run_id", "line", maintain_order=True)
+
+
+def _of_events(events: pl.DataFrame, steps: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    for claim in CLAIMS:
+        if claim.event is None:
+            continue
+        key = next(iter(claim.keys))
+        holds = pl.col("extra").fill_null("").str.contains(f'"{key}": ', literal=True)
+        found = events.filter(pl.col("kind") == claim.event, holds)
+        if found.height:
+            lines = found.select("run_id", "line", "step", "extra")
+            if claim.of_the_step:
+                lines = _beside_their_step(lines, steps)
+            yield _with_keys(lines, claim.keys).drop("billion_parameters", strict=False)
+    yield flops_profiler.profiles(events)
+
+
+def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Events with what the line of their step prints: the one before them.
+
+    Where an event names its step and that line is another's, it has nothing of it.
+    """
+    of = steps.select("run_id", "line", pl.col("step").alias("of"), *OF_A_STEP).sort("line")
+    lines = lines.sort("line").join_asof(of, on="line", by="run_id", check_sortedness=False)
+    own = pl.col("step").is_null() | (pl.col("step") == pl.col("of"))
+    taken = [pl.when(own).then(pl.col(c)).alias(c) for c in OF_A_STEP]
+    return lines.with_columns(*taken).drop("of")
+
+
+def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl.DataFrame:
+    """Lines with columns of keys of their `extra`, where any line has it; `54.97%` is 54.97."""
+    said = pl.col("extra").fill_null("")
+    has = [said.str.contains(f'"{key}": ', literal=True).any().alias(key) for key in keys]
+    there = [key for key, found in lines.select(has).row(0, named=True).items() if found]
+    if not there:
+        return lines
+    fields = pl.col("extra").str.json_decode(pl.Struct(dict.fromkeys(there, pl.String)))
+    found: dict[str, list[pl.Expr]] = {}
+    for key in there:
+        column, factor = keys[key]
+        number = fields.struct.field(key).str.strip_chars(" %").cast(pl.Float64, strict=False)
+        found.setdefault(column, []).append(number * factor)
+    return lines.with_columns(
+        pl.coalesce(spellings).alias(column) for column, spellings in found.items()
+    )
+
+
+def by_run(lines: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """run_id to its lines."""
+    parts = lines.partition_by("run_id", as_dict=True, maintain_order=True)
+    return {str(run_id): frame for (run_id,), frame in parts.items()}

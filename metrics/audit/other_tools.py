@@ -1,0 +1,378 @@
+"""What other tools count for the same model: their formulas, as their code has them.
+
+Eighteen formulas; five of them count recomputation as work, so that one model has 23 answers. None
+enters a figure of ours: they show why figures of two tools may not stand side by side. Full
+training of one unpacked sequence; letters as in metrics/formula/flops.py, with r for the forwards
+that a tool counts: 3, or 4 where recomputation is on and the tool counts it as work.
+
+Each takes a model as that tool takes it: most know one kind of layer and a head width of d // H,
+whatever the model is. Left out is what a shape cannot say: vocabularies padded to the
+tensor-parallel size (Megatron and its kin), lengths that are not T.
+
+tests/metrics/audit/test_other_tools.py holds them against a table of 23 formulas by 11 models, made
+apart from this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ..formula.flops import flops_per_token, operators
+from ..formula.model_shapes import ModelShape, ShapeError
+from ..formula.simplified_model import Seen, full_attention
+from .eras import deepspeed
+from .eras.torchtitan import own_heads as torchtitan
+from .eras.xtuner import halved as xtuner
+
+__all__ = ["OTHERS", "Comparison", "OtherFormula", "against_others"]
+
+
+# --- per operator ---------------------------------------------------------------------------
+
+
+def megatron_lm(seen: Seen) -> float:
+    """6 (projections + experts + head) + 6H(q+v) T/2; router and gate not [FLOP per token].
+
+    With it go the norms of MLA (q and key/value ranks) and of MTP (3d), which it calls products.
+    """
+    skipped = ("router", "shared gate")
+    counted = [op for op in seen.full() if not op.name.endswith(skipped)]
+    core = sum(op.training for op in counted if op.name.endswith("core attention"))
+    return flops_per_token(counted) - core / 2 + 6 * _megatron_norms(seen)
+
+
+def _megatron_norms(seen: Seen) -> int:
+    mtp = seen.shape.mtp_modules
+    groups = [*seen.attention, (mtp, seen.attention[-1][1])]
+    ranks = sum(count * ((a.q_lora_rank or 0) + (a.kv_lora_rank or 0)) for count, a in groups)
+    return ranks + mtp * 3 * seen.d
+
+
+def verl(seen: Seen) -> float:
+    """6 (N_matmul + dV) + 3 sum H(q+v) min(T, W) [FLOP per token].
+
+    Windows only where layers differ in them (Gemma 3, gpt-oss), and then half of each; its Qwen2
+    MoE (the one with a shared gate) has no shared experts.
+    """
+    gated = any(group.moe and group.moe.shared_gates for group in seen.shape.layers)
+    skipped = ("core attention", *(("shared experts", "shared gate") if gated else ()))
+    linear = sum(op.training for op in seen.full() if not op.name.endswith(skipped))
+    return linear + 6 * seen.d * seen.V + _verl_core(seen)
+
+
+def _verl_core(seen: Seen) -> int:
+    mixed = len({a.window for _, a in seen.attention}) > 1
+    total = 0
+    for count, a in seen.attention:
+        length = min(seen.T, a.window) if mixed and a.window else seen.T
+        total += 3 * count * a.heads * (a.qk_head_dim + a.v_head_dim) * length
+    return total
+
+
+# --- one kind of layer ----------------------------------------------------------------------
+
+
+def internevo(seen: Seen) -> float:
+    """r L ((8 + 4m) dd + 4dT) + 6dV, m = f/d, times 3/2 where gated [FLOP per token]."""
+    d = seen.d
+    m = seen.f / d * seen.matrices / 2
+    return seen.r * seen.L * ((8 + 4 * m) * d * d + 4 * d * seen.T) + 6 * d * seen.V
+
+
+def llama_factory(seen: Seen) -> float:
+    """3 (L (6df + 4dd + 4ddG/H + 4dT) + 2dV), dV where tied [FLOP per token]."""
+    d = seen.d
+    head = d * seen.V * (1 if seen.shape.tied_embeddings else 2)
+    projections = 4 * d * d + 2 * (2 * d * d * seen.G // seen.H)
+    return 3 * (seen.L * (6 * d * seen.f + projections + 4 * d * seen.T) + head)
+
+
+def nanotron(seen: Seen) -> float:
+    """3 (L (4dHq + 4dGq + 4HqT + 6df) + 2dV) [FLOP per token]."""
+    d, width = seen.d, seen.H * seen.q
+    layer = 4 * d * width + 4 * d * seen.G * seen.q + 4 * width * seen.T + 6 * d * seen.f
+    return 3 * (seen.L * layer + 2 * d * seen.V)
+
+
+def levanter(seen: Seen) -> float:
+    """3 (L (4dd + 4dGd/H + ffn + 4dT + 3HT) + 2dV), 3HT for the mask [FLOP per token].
+
+    ffn: 6df, or k experts and the router; shared experts are an argument that its conversion of a
+    Hugging Face config leaves at 0.
+    """
+    d, moe = seen.d, seen.moe
+    f, k, router = (
+        (moe.expert.width, moe.experts_per_token, 2 * d * moe.experts) if moe else (seen.f, 1, 0)
+    )
+    projections = 4 * d * d + 4 * d * seen.G * (d / seen.H)
+    attention = (4 * d + 3 * seen.H) * seen.T
+    layer = projections + attention + 2 * seen.matrices * d * f * k + router
+    return 3 * (seen.L * layer + 2 * d * seen.V)
+
+
+def accelerate(seen: Seen) -> float:
+    """L (18df + 12q(H + G) + 12HqT): no lm_head [FLOP per token].
+
+    The projections' 12q(H + G) lacks the factor d, so they are as good as not counted.
+    """
+    heads = 12 * seen.q * (seen.H + seen.G)
+    return seen.L * (18 * seen.d * seen.f + heads + 12 * seen.H * seen.q * seen.T)
+
+
+# --- all parameters -------------------------------------------------------------------------
+
+
+def colossal_parameters(seen: Seen) -> float:
+    """2r N, N with embeddings and all experts; no attention [FLOP per token]."""
+    return 2 * seen.r * seen.shape.params_total
+
+
+def nanogpt(seen: Seen) -> float:
+    """6N + 12LHqT, N with token embeddings, without positions [FLOP per token]."""
+    positions = seen.shape.positions * seen.d
+    return 6 * (seen.shape.params_total - positions) + 12 * seen.L * seen.H * seen.q * seen.T
+
+
+def litgpt(seen: Seen) -> float:
+    """3 (2N + 4LdT), N all parameters [FLOP per token]."""
+    return 3 * (2 * seen.shape.params_total + 4 * seen.L * seen.d * seen.T)
+
+
+def six_n(seen: Seen) -> float:
+    """6N, N all parameters [FLOP per token]."""
+    return 6 * seen.shape.params_total
+
+
+def six_n_active(seen: Seen) -> float:
+    """6N, N the weights that multiply one token, lm_head with them [FLOP per token]."""
+    return 6 * seen.shape.params_matmul
+
+
+# --- the list -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherFormula:
+    """A formula of somebody else.
+
+    name: of the tool, and of its function where it has several
+    repo, path, commit: of the code that was read; empty for a rule that has no code
+    why: what it does otherwise than ours
+    counts_recompute: recomputed forwards are work to it, so `recompute` changes the figure
+    flops: FLOPs per token of full training
+    """
+
+    name: str
+    why: str
+    flops: Callable[[Seen], float]
+    repo: str = ""
+    path: str = ""
+    commit: str = ""
+    counts_recompute: bool = False
+
+
+OTHERS: tuple[OtherFormula, ...] = (
+    OtherFormula(
+        name="full attention, per operator",
+        why="every query meets every key: causal mask and windows ignored (PaLM, appendix B)",
+        flops=full_attention,
+    ),
+    OtherFormula(
+        name="Megatron-LM num_floating_point_operations",
+        repo="NVIDIA/Megatron-LM",
+        path="megatron/training/training.py",
+        commit="001b00c2734d8f0fad096fe48a382fedf755d321",
+        why="no router; half of T x T in every layer, windows ignored (full T x T before"
+        " 2025-03-06, 8873b55d6a); vocabulary padded in its runs",
+        flops=megatron_lm,
+    ),
+    OtherFormula(
+        name="torchtitan get_*_nparams_and_flops",
+        repo="pytorch/torchtitan",
+        path="torchtitan/models/utils.py",
+        commit="b5bcd76c6",
+        why="full attention, windows ignored (until #4300, after this commit); norms and biases"
+        " count as matmuls",
+        flops=torchtitan,
+    ),
+    OtherFormula(
+        name="verl flops_counter",
+        repo="verl-project/verl",
+        path="verl/utils/flops_counter.py",
+        commit="34ae9879b6d7d6088b927d01306740929205cc29",
+        why="the embedding look-up counts as a second lm_head; half of a window's pairs; a"
+        " model_type that it does not list counts 0, here its formula all the same",
+        flops=verl,
+    ),
+    OtherFormula(
+        name="xtuner 0.1/0.2 ThroughputHook",
+        repo="InternLM/xtuner",
+        path="xtuner/engine/hooks/throughput_hook.py",
+        commit="b934f462095c1e750229de35367c50ae36caa786",
+        why="recomputation is work; key and value as wide as the query; one gated FFN of"
+        " intermediate_size, whatever the experts",
+        flops=xtuner,
+        counts_recompute=True,
+    ),
+    OtherFormula(
+        name="InternEvo get_megatron_flops",
+        repo="InternLM/InternEvo",
+        path="internlm/utils/common.py",
+        commit="ded6398d528cfbb27d8ca6e2fb101120523ad133",
+        why="recomputation is work; full attention; key and value as wide as the query; no experts",
+        flops=internevo,
+        counts_recompute=True,
+    ),
+    OtherFormula(
+        name="Megatron-DeepSpeed throughput_calculator",
+        repo="deepspeedai/Megatron-DeepSpeed",
+        path="megatron/utils.py",
+        commit="4efb479d5317ce9b86096b9d8e3e8030b0b5263b",
+        why="recomputation is work, lm_head too; full attention; 2 // (H // G) drops key and value"
+        " where more than two heads share them; experts in every layer, no shared ones, no router",
+        flops=deepspeed.by_matmuls,
+        counts_recompute=True,
+    ),
+    OtherFormula(
+        name="Colossal-AI flop_megatron / gpt-neox",
+        repo="hpcaitech/ColossalAI",
+        path="examples/language/performance_evaluator.py",
+        commit="01ee32a75ebd4d5ad93665090dffc9a0d9fc8cf0",
+        why="recomputation is work; full attention; every FFN is plain and 4d wide; three quarters"
+        " of the lm_head without recomputation",
+        flops=deepspeed.paper,
+        counts_recompute=True,
+    ),
+    OtherFormula(
+        name="Colossal-AI 'TFLOPS per GPU'",
+        repo="hpcaitech/ColossalAI",
+        path="examples/language/performance_evaluator.py",
+        commit="01ee32a75ebd4d5ad93665090dffc9a0d9fc8cf0",
+        why="recomputation is work; no attention; all experts, and the embedding look-up",
+        flops=colossal_parameters,
+        counts_recompute=True,
+    ),
+    OtherFormula(
+        name="HF Trainer total_flos",
+        repo="huggingface/transformers",
+        path="src/transformers/modeling_utils.py",
+        commit="v5.23.0",
+        why="no attention; all experts; a tied lm_head is left out with the embedding",
+        flops=deepspeed.trainer_parameters,
+    ),
+    OtherFormula(
+        name="nanoGPT/picotron 6N+12LHQT",
+        repo="karpathy/nanoGPT",
+        path="model.py",
+        commit="04a1d697ddc57aadb2edbe95816bf86c6b8918b0",
+        why="full attention of d // H wide heads; all experts, and the embedding look-up",
+        flops=nanogpt,
+    ),
+    OtherFormula(
+        name="LLaMA-Factory cal_mfu",
+        repo="hiyouga/LLaMA-Factory",
+        path="scripts/stat_utils/cal_mfu.py",
+        commit="1fee69f874195d227f9f478198a9e890bf5962ca",
+        why="full attention of d // H wide heads; half of a tied lm_head; one gated FFN of"
+        " intermediate_size, whatever the experts",
+        flops=llama_factory,
+    ),
+    OtherFormula(
+        name="nanotron get_flops",
+        repo="huggingface/nanotron",
+        path="src/nanotron/models/llama.py",
+        commit="03b83fc825418ac4f22d2fcea41514cdba6cedb9",
+        why="full attention of d // H wide heads; one gated FFN of intermediate_size, whatever the"
+        " experts",
+        flops=nanotron,
+    ),
+    OtherFormula(
+        name="levanter lm_flops_per_token x3",
+        repo="stanford-crfm/levanter",
+        path="src/levanter/utils/flop_utils.py",
+        commit="03c45fecdf5b15f738017693efbe8bca5ec667fe",
+        why="full attention of d / H wide heads, and the mask's 3HT; experts in every layer",
+        flops=levanter,
+    ),
+    OtherFormula(
+        name="accelerate nd_parallel example",
+        repo="huggingface/accelerate",
+        path="examples/torch_native_parallelism/utils.py",
+        commit="19d422eb1b0cbe75b6426dbd99c65417e22289cd",
+        why="no lm_head; a factor d is missing in the projections; full attention of d // H wide"
+        " heads; one gated FFN of intermediate_size, whatever the experts",
+        flops=accelerate,
+    ),
+    OtherFormula(
+        name="litgpt estimate_flops",
+        repo="Lightning-AI/litgpt",
+        path="litgpt/utils.py",
+        commit="d49df2089a7b8c6c84d562b1e6293a6c16530392",
+        why="full attention, d wide; all experts, and the embedding look-up",
+        flops=litgpt,
+    ),
+    OtherFormula(
+        name="6N (all parameters)",
+        why="no attention; all experts, and the embedding look-up (arXiv:2001.08361)",
+        flops=six_n,
+    ),
+    OtherFormula(
+        name="6N_active (non-embedding)",
+        why="no attention",
+        flops=six_n_active,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One formula for one model.
+
+    flops_per_token: of full training, as that tool counts it; None where it reads what is unknown
+    ratio_to_ours: over our exact count
+    why: what it does otherwise than ours, or what is unknown
+    """
+
+    name: str
+    flops_per_token: float | None
+    ratio_to_ours: float | None
+    why: str
+
+
+def against_others(
+    shape: ModelShape,
+    seq_len: int,
+    *,
+    recompute: Literal["none", "full"],
+) -> list[Comparison]:
+    """Every formula of `OTHERS` for this model, in their order.
+
+    seq_len: tokens of one unpacked sequence
+    recompute: whether every layer is recomputed, which some tools count as work
+
+    A tool that reads `intermediate_size` of the model's config.json has no figure for a wholly
+    sparse model that is not known by name.
+
+    Raises ValueError for another policy of recomputation, or a length below 1.
+    """
+    if recompute not in ("none", "full"):
+        raise ValueError(
+            f"These formulas know recomputation as off or on, none or full, not {recompute!r}."
+        )
+    ours = flops_per_token(operators(shape, seq_len))
+    seen = Seen(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)
+    return [_compared(other, seen, ours) for other in OTHERS]
+
+
+def _compared(other: OtherFormula, seen: Seen, ours: float) -> Comparison:
+    try:
+        theirs = float(other.flops(seen))
+    except ShapeError as unknown:
+        return Comparison(
+            name=other.name, flops_per_token=None, ratio_to_ours=None, why=str(unknown)
+        )
+    return Comparison(
+        name=other.name, flops_per_token=theirs, ratio_to_ours=theirs / ours, why=other.why
+    )

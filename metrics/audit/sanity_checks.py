@@ -1,0 +1,441 @@
+"""Values that no run can have: said with how many, where and what they mean for its rate.
+
+None of them is averaged in: what has no time above zero is no window (metrics.throughput.windows),
+and a rate or time of a line counts for that line alone. But a log that prints them may be wrong in
+more than these lines, so whoever reads a figure is told.
+
+Steps that go back begin another launch when the log is read, and no window spans two; where no
+start was printed before them, that is told here. A line whose step lies before an earlier line's,
+and was on no line yet, is no copy of another rank's: lines of several runs are mixed, and the run
+is not ranked. Nor is one whose memory and speed change their level together, most likely lines of
+two runs whose steps go on, or one of whose lines figures give a token other FLOPs than the others.
+Nor are the launches of a log that goes back at each turn of two that write into it, nor is a run
+that prints a step again with another loss, or is of several engines of DeepSpeed.
+
+Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization.utilization), a
+clock that jumped forward where its times are held against others
+(metrics.throughput.time_evidence).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ..core.print_precision import DISAGREEMENT, digits_by
+from ..core.run_table import NOT_RANKED
+from .eras.torchtitan import LOG_FORMATS
+
+BACK: Final = timedelta(minutes=1)
+"""A stamp so far before an earlier one of its rank is of a clock that was set, or of another."""
+
+_RATE: Final = "logged_tgs", "logged_samples_per_second"
+_KINDS: Final[tuple[tuple[pl.Expr, str], ...]] = (
+    (
+        pl.any_horizontal(pl.col(name) <= 0 for name in _RATE),
+        "a rate that is not above 0 is printed ({}): a counter that was set back, or a step that "
+        "was not timed; it counts in no rate",
+    ),
+    (
+        (pl.col("elapsed_s") <= 0) | (pl.col("data_s") < 0),
+        "a step time that is not above 0 is printed ({}): a clock that was set back, or a step "
+        "that was not timed; it counts in no rate",
+    ),
+    (
+        ~pl.all_horizontal(pl.col(*_RATE, "elapsed_s").is_finite().fill_null(value=True)),
+        "a rate or time that is no number is printed ({}): a division by a time of 0; it counts in "
+        "no rate",
+    ),
+    (
+        pl.col("logged_mfu") > 1,
+        "an MFU above 100 % is printed ({}), which is impossible: a wrong peak or formula of the "
+        "framework's; ours does not use it",
+    ),
+    (
+        pl.col("logged_at") < pl.col("logged_at").cum_max().over("run_id", "rank") - BACK,
+        "time stamps go back by more than a minute ({}): a clock that was set, or lines of another "
+        "process; no time is taken across it",
+    ),
+)
+
+_SEVERAL_RUNS: Final = (
+    "a step is printed behind a later one ({}): lines of several runs, as of a table" + NOT_RANKED
+)
+
+_OTHER_COUNT: Final = (
+    "samples or tokens counted since the start go back or stand still, or grow by others than the "
+    "batches that are printed, from one line to the next ({}): lines of several runs, one behind "
+    "the other or at the same time" + NOT_RANKED
+)
+_OTHER_WORK: Final = (
+    "by the rate and the TFLOP/s or MFU beside it a token costs other FLOPs than on most lines "
+    "({}): lines of several runs, of other models or lengths, or damaged ones" + NOT_RANKED
+)
+_CLAIMS: Final = "logged_tflops", "logged_mfu"
+_TOKENS: Final = "consumed_tokens", "consumed_non_padding"
+_COUNTED: Final = ("consumed_samples", *_TOKENS)
+
+_OTHER_LEVEL: Final = (
+    "memory and speed change for good, both from one line to the next ({}): lines of several runs, "
+    "one behind the other, or another batch or length; TGS is a mean of both" + NOT_RANKED
+)
+_TWICE: Final = (
+    "loss, gradient norm, learning rate, epoch and counts of the line before are printed again, to "
+    "the last digit, as another step's ({}): copies, as each node of a job prints them, that no "
+    "step or tag tells apart" + NOT_RANKED
+)
+_EARLIER_EPOCH: Final = (
+    "the epoch goes back from one line to the next ({}): lines of several runs, one behind the "
+    "other or at the same time" + NOT_RANKED
+)
+OF_NO_STEP: Final = "hf-trainer"
+"""The format whose lines with figures print no step: of others a copy has the step of the first."""
+EPOCH: Final = r'"epoch": "([^"]{1,40})"'
+TWICE: Final = 0.1
+"""Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
+less those that a bar gives the same step."""
+_OTHER_FIGURES: Final = (
+    "a step is printed again with another loss, rate, learning rate or time than before, where one "
+    "process prints it once or all share it ({}): several runs, engines of one program, or ranks "
+    "whose loss is their own and that no tag tells apart, wrote into this log at the same time"
+    + NOT_RANKED
+)
+OTHER_LOSS: Final = 1e-3
+"""Two prints of one loss differ by less, absolutely or relatively; so does launch count."""
+OF_ONE_PROCESS: Final = "deepspeed"
+"""The format whose lines are printed by one process of a job alone, as a rule without a loss."""
+OF_HANDLERS: Final = timedelta(seconds=0.1)
+"""A line that several handlers of one logger print has stamps at most so far apart, or none."""
+_IN_TURN: Final = (
+    "steps go back again and again where the log prints no start of a run ({}), each time after a "
+    "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
+    "time" + NOT_RANKED
+)
+IN_TURN: Final = 4
+TURNS: Final = 3
+"""So many launches of so few steps are lines of runs that take turns."""
+EVEN: Final = 0.5
+"""Of the lines of one run more are as many steps behind the one before; excerpts leave some out."""
+OF_A_LINE: Final = 0.5
+"""Of the time between two lines: a process that starts again needs more until it prints one."""
+SOON: Final = 2
+"""Times the longest time between two lines: what is begun again needs more."""
+FEWEST_OF_A_LEVEL: Final = 8
+"""Lines on either side of a change."""
+OTHER_MEMORY: Final = 0.02
+OTHER_PACE: Final = 0.05
+"""Of the smaller level, by how much another is apart from it. Allocators and data move what is
+printed of one run by less, or for some lines alone."""
+
+
+def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
+    """Warnings by run_id. steps, runs: as in ingest.core.schema, each run from one source."""
+    asked = steps.select(
+        *("run_id", "line", "rank", "step", "epoch", "logged_at", "elapsed_s", "data_s", "loss"),
+        *("since_start_s", *_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
+        *("learning_rate", "skipped_steps"),
+    ).sort("run_id", "line")
+    warnings: dict[str, list[str]] = {}
+    kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
+    told = _of_no_step(steps, runs)
+    later, unstarted = _behind_later(asked), _without_a_start(asked, runs)
+    several = (
+        (later, _SEVERAL_RUNS),
+        (_counted_otherwise(asked), _OTHER_COUNT),
+        (_at_another_level(asked), _OTHER_LEVEL),
+        (_of_other_work(asked, runs), _OTHER_WORK),
+        (_told_twice(told), _TWICE),
+        (_epoch_back(told), _EARLIER_EPOCH),
+        (_told_otherwise(asked, runs), _OTHER_FIGURES),
+        (_in_turn(asked, runs, later, unstarted), _IN_TURN),
+    )
+    for bad_lines, said in (*kinds, *several):
+        lines = bad_lines.group_by("run_id", maintain_order=True).agg(
+            pl.len().alias("count"), pl.col("line", "step").first()
+        )
+        for run_id, count, line, step in lines.iter_rows():
+            first = f"line {line:,}, step {step:,}"
+            where = first if count == 1 else f"{count:,} lines, the first {first}"
+            warnings.setdefault(run_id, []).append(said.format(where))
+    for run_id, line, step, before in unstarted.iter_rows():
+        back = before is not None and step <= before
+        begins = "steps go back to" if back else "another process begins with step"
+        warnings.setdefault(run_id, []).append(
+            f"{begins} {step:,} at line {line:,}, where the log prints no start of a run: "
+            "steps that were trained again, or lines of another run; they are a launch of their "
+            "own, and what is known of the one before may not be true of them"
+        )
+    return warnings
+
+
+def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
+    """Lines with a rate or a time whose step is printed behind a later one of their launch.
+
+    Copies of a step and lines with an earlier stamp are left out: ranks that do not name themselves
+    print those. So are lines with nothing but an earlier time since the start: progress bars and
+    dicts of one process are written to different streams, and either may come late. Lines that all
+    have a loss are of one stream.
+    """
+    own = pl.any_horizontal(pl.col(*_RATE, "elapsed_s").is_not_null())
+    timed = steps.filter(own | pl.col("since_start_s").is_not_null())
+    apart = pl.col("loss").is_null().any().over("run_id")
+    clock = pl.when(~own & apart).then("since_start_s")
+    step, run, rank = pl.col("step"), pl.col("run_id"), "rank"
+    some = timed.filter(step < step.shift(), run == run.shift())["run_id"].unique()
+    before = pl.any_horizontal(
+        at <= at.cum_max().shift().over(run, rank) for at in (pl.col("logged_at"), clock)
+    )
+    return timed.filter(run.is_in(some.implode())).filter(
+        step < step.cum_max().over(run, rank),
+        step.is_first_distinct().over(run, rank),
+        ~before.fill_null(value=False),
+    )
+
+
+def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Lines with a loss of the format that prints no step beside it; `at`: epoch, as printed."""
+    mine = runs.filter(pl.col("log_format") == OF_NO_STEP)["run_id"]
+    lines = steps.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
+    told = lines.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
+    return told.with_columns(at=pl.col("extra").str.extract(EPOCH))
+
+
+def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
+    """Lines of another step than the one before of their rank, with all of its figures."""
+    figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED)
+    same = pl.all_horizontal(
+        pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
+    )
+    other = pl.col("step") != pl.col("step").shift().over("run_id", "rank")
+    twice = (same & other & pl.col("learning_rate").is_not_null()).fill_null(value=False)
+    told = told.with_columns(twice=twice)
+    return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= TWICE)
+
+
+def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
+    """Lines of a later step than the one before of their rank, and of an earlier epoch."""
+    at = pl.col("at").cast(pl.Float64, strict=False)
+    back, new = ((one.diff().over("run_id", "rank")) for one in (at, pl.col("step")))
+    return told.filter(back < 0, new > 0)
+
+
+def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Lines that print a step of their rank again otherwise than its first line does.
+
+    One process prints a step once, and copies of its line are alike. Ranks that are named alike, or
+    not at all, each have a speed and a memory of their own, but the loss of all. Of a format that
+    one process alone prints other figures tell too.
+    """
+    run, step = pl.col("run_id"), pl.col("step")
+    some = steps.filter(step <= step.shift(), run == run.shift())["run_id"].unique()
+    lines = steps.filter(run.is_in(some.implode()))
+    again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))["run_id"].unique()
+    lines = lines.filter(run.is_in(again.implode()))
+    own = runs.filter(pl.col("log_format") == OF_ONE_PROCESS)["run_id"]
+    of_one = lines.filter(run.is_in(own.implode()))
+    odd = pl.concat([_of_another_loss(lines), _of_another_engine(of_one)])
+    return odd.unique(("run_id", "line")).sort("run_id", "line")
+
+
+def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
+    """Of lines of a step those with another loss than its first; pipeline stages print -1."""
+    loss = pl.col("loss")
+    losses = lines.filter(loss.is_finite(), loss >= 0)
+    first = loss.first().over("run_id", "rank", "step")
+    return losses.filter((loss - first).abs() > OTHER_LOSS * (1 + first))
+
+
+def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
+    """The same by the rate that DeepSpeed's timer prints, and the learning rate and time of a step.
+
+    Several handlers of one logger may each print a line, with stamps of their own or none.
+    """
+    rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
+    rates = lines.filter(rate.is_finite())
+    other = rates.filter(rate != rate.first().over("run_id", "rank", "epoch", "step", timed))
+    of_step = ("run_id", "step")
+    lr, at = pl.col("learning_rate"), pl.col("logged_at")
+    later = (at - at.drop_nulls().first().over(of_step)).abs() > OF_HANDLERS
+    unlike = lr.ne_missing(lr.first().over(of_step)) | later.fill_null(value=False)
+    printed = lines.filter(pl.col("skipped_steps") >= 0)
+    return pl.concat([other, printed.filter(unlike, unlike.mean().over("run_id") >= TWICE)])
+
+
+def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
+    """Lines whose counters can't be of the same run as the line before, though the steps go on.
+
+    A run's counters never go back, nor do tokens stand still while steps are trained, and between
+    two lines each step has a batch that is none smaller, and none larger, than both print; 1 % is
+    left to the rounding of counters. Where a step has several lines nothing is asked, nor where
+    tokens are printed too coarsely for a step to show (`'num_tokens': '1.305e+09'`).
+    """
+    of_rank = ("run_id", "rank")
+    counted = steps.filter(pl.any_horizontal(pl.col(*_COUNTED) > 0))
+    new, samples = (pl.col(name).diff().over(of_rank) for name in ("step", "consumed_samples"))
+    batch, before = pl.col("samples"), pl.col("samples").shift().over(of_rank)
+    known = batch.is_not_null() & before.is_not_null()
+    more = samples > (1 + DISAGREEMENT) * new * pl.max_horizontal(batch, before)
+    fewer = samples < (1 - DISAGREEMENT) * new * pl.min_horizontal(batch, before)
+    tokens = [pl.col(name).diff().over(of_rank) for name in _TOKENS]
+    still = [change.eq(0) & _would_show(name) for change, name in zip(tokens, _TOKENS, strict=True)]
+    back = pl.any_horizontal(samples < 0, tokens[0] < 0, *still)
+    odd = counted.filter((new > 0) & (back | (known & (more | fewer))))
+    mine = counted.filter(pl.col("run_id").is_in(odd["run_id"].unique().implode()))
+    copied = mine.filter(pl.struct(*of_rank, "step").is_duplicated())["run_id"].unique()
+    return odd.filter(~pl.col("run_id").is_in(copied.implode()))
+
+
+def _would_show(counter: str) -> pl.Expr:
+    """Whether the steps since the line before add as much as the counter's last digit stands for.
+
+    By what each adds on average; that digit is the last one above 0.
+    """
+    of_rank, value = ("run_id", "rank"), pl.col(counter)
+    pace = (value.max() - value.min()) / (pl.col("step").max() - pl.col("step").min())
+    grown = pace.over(of_rank) * pl.col("step").diff().over(of_rank)
+    zeros = value.cast(pl.Int64, strict=False).cast(pl.String).str.extract("(0*)$").str.len_chars()
+    return pl.max_horizontal(grown, 1) >= 10.0 ** zeros.cast(pl.Float64)
+
+
+def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
+    """The first line of those whose memory and pace are of another level than those before.
+
+    Behind the first line, which holds the start-up; of a run whose lines name one rank or none. Of
+    memory no value lies between the two levels, and each is less wide than they are apart; of the
+    pace that holds of the middle of each, for some lines hold a pause.
+    """
+    memory, rate = pl.col("peak_memory_bytes"), pl.coalesce("logged_tgs", 1 / pl.col("elapsed_s"))
+    one_rank = pl.col("rank").n_unique().over("run_id") == 1
+    timed = rate.is_finite() & (rate > 0) & memory.is_finite()
+    lines = steps.filter(timed, memory > 0, one_rank).with_columns(rate=rate)
+    behind = lines.filter(pl.int_range(pl.len()).over("run_id") > 0)
+    place, count = pl.int_range(pl.len()).over("run_id"), pl.len().over("run_id")
+    enough = pl.min_horizontal(place, count - place) >= FEWEST_OF_A_LEVEL
+    jumps = behind.with_columns(place=place, enough=enough).filter(enough & _jumps(memory))
+    if jumps.is_empty():
+        return jumps
+    rates = {run: of["rate"] for (run,), of in behind.group_by("run_id", maintain_order=True)}
+    sure = [_apart(rates[run], at) for run, at in jumps.select("run_id", "place").iter_rows()]
+    return jumps.filter(pl.Series(sure, dtype=pl.Boolean))
+
+
+def _jumps(memory: pl.Expr) -> pl.Expr:
+    """Whether all values of a run before a line lie beyond all from that line on."""
+    before = [memory.cum_min().shift(), memory.cum_max().shift()]
+    after = [memory.cum_min(reverse=True), memory.cum_max(reverse=True)]
+    low, high, later_low, later_high = (one.over("run_id") for one in (*before, *after))
+    gap = pl.max_horizontal(later_low - high, low - later_high)
+    wide = pl.max_horizontal(high - low, later_high - later_low)
+    return (gap > OTHER_MEMORY * pl.min_horizontal(low, later_low)) & (gap > wide)
+
+
+def _apart(rates: pl.Series, at: int) -> bool:
+    """Whether the middle 80 % of the rates before a place lies beyond that of the others."""
+    levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:at], rates[at:])])
+    (low, high), wide = sorted(levels.tolist()), np.ptp(levels, axis=1).max()
+    gap = high[0] - low[1]
+    return bool(gap > OTHER_PACE * low[0] and gap > wide)
+
+
+def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Lines whose claims are not their rate times what most of their run's lines make of a token.
+
+    Torchtitan counts the FLOPs of a token once, from the model and the length, and each claim of a
+    line is that times its rate. Small figures leave a token's open, and are held against others'.
+    """
+    mine = runs.filter(pl.col("log_format").is_in(LOG_FORMATS))["run_id"]
+    lines, rate = steps.filter(pl.col("run_id").is_in(mine.implode())), "logged_tgs"
+    odd = []
+    for claim in _CLAIMS:
+        both = lines.filter(pl.col(claim).is_finite(), pl.col(rate).is_finite(), pl.col(rate) > 1)
+        units = digits_by(both, ("run_id",), (claim, rate))
+        claimed, rated = (
+            0.5 * 10.0 ** -pl.col(f"{name}_decimals").cast(pl.Float64) for name in (claim, rate)
+        )
+        per_token = both.join(units, on="run_id", how="left", maintain_order="left").with_columns(
+            low=(pl.col(claim) - claimed) / (pl.col(rate) + rated),
+            high=(pl.col(claim) + claimed) / (pl.col(rate) - rated),
+        )
+        fine = pl.col("high") <= (1 + DISAGREEMENT) * pl.col("low")
+        usual = pl.mean_horizontal("low", "high").filter(fine).quantile(0.5, "lower").over("run_id")
+        low, high = pl.col("low") / (1 + DISAGREEMENT), pl.col("high") * (1 + DISAGREEMENT)
+        odd.append(per_token.filter((low > usual) | (high < usual)).select(steps.columns))
+    return pl.concat(odd).unique(["run_id", "line"]).sort("run_id", "line")
+
+
+def _in_turn(
+    steps: pl.DataFrame, runs: pl.DataFrame, later: pl.DataFrame, unstarted: pl.DataFrame
+) -> pl.DataFrame:
+    """The first lines of all launches of a source into which several runs wrote at the same time.
+
+    A line of the one that is behind begins a launch at each turn, without a start; the one that is
+    ahead goes on in it. Experiments one behind the other, of a few lines each, begin where the one
+    before did: steps that are counted always do, so tokens tell. Of two that go at one pace with
+    intervals of their own, lines meet where both print a step, and a launch begins with the very
+    one that the last ended with, about as soon as any other line comes. later, unstarted: of
+    `_behind_later` and `_without_a_start`.
+    """
+    run, stamp = pl.col("run_id"), pl.col("logged_at")
+    back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
+    goes_back = run.is_in(back.implode()).any().over("sha256")
+    runs = runs.filter(goes_back)  # few sources do
+    steps = steps.join(runs, on="run_id", how="semi", maintain_order="left")
+    mixed = later["run_id"].unique()
+    each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
+    new = pl.col("step").sort().diff()
+    told = each.group_by("run_id", maintain_order=True).agg(
+        few=pl.len() <= IN_TURN,
+        first=pl.col("step").first(),
+        last=pl.col("step").max(),
+        tokens=pl.col("consumed_tokens").first(),
+        uneven=(pl.len() > IN_TURN) & ((new == new.median()).mean() < EVEN),
+        began=stamp.drop_nulls().first(),
+        apart=stamp.diff().median(),
+        longest=stamp.diff().max(),
+    )
+    ends = steps.group_by("run_id").agg(ended=stamp.max())
+    counts = pl.col("log_format") == OF_NO_STEP
+    further = pl.when(counts).then(pl.coalesce("tokens", "first")).otherwise("first")
+    before = {name: pl.col(name).shift().over("sha256") for name in ("last", "uneven")}
+    of_source = (
+        runs.sort("sha256", "launch")
+        .join(told, on="run_id", maintain_order="left")
+        .join(ends, on="run_id", maintain_order="left")
+        .with_columns(
+            back=run.is_in(back.implode()),
+            short=(pl.col("few") | run.is_in(mixed.implode()))
+            & (further > further.shift().over("sha256")),
+            meet=(pl.col("first") == before["last"]) & pl.col("uneven") & before["uneven"],
+            gap=pl.col("began") - pl.col("ended").shift().over("sha256"),
+            apart=pl.col("apart").shift().over("sha256"),
+            longest=pl.col("longest").shift().over("sha256"),
+        )
+    )
+    short = pl.col("short").filter("back")
+    soon = pl.col("gap").is_between(timedelta(), OF_A_LINE * pl.col("apart"), closed="left")
+    several = (short.sum() >= TURNS) & (short.mean() > 1 / 2)
+    meet = pl.col("meet") & (pl.col("gap") <= SOON * pl.col("longest")).fill_null(value=True)
+    at_once = (pl.col("back") & (soon | meet)).any()
+    in_turn = of_source.filter((several | at_once).over("sha256"))["run_id"]
+    return steps.filter(run.is_in(in_turn.implode())).unique(
+        "run_id", keep="first", maintain_order=True
+    )
+
+
+def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Where a later launch of a source begins with a step: run_id, line, step, the last one before.
+
+    The last one is null where the launch before has no step.
+    """
+    begins = steps.group_by("run_id", maintain_order=True).agg(
+        pl.col("line", "step").first(), last=pl.col("step").max()
+    )
+    launches = runs.sort("sha256", "launch").join(
+        begins.select("run_id", "last"), on="run_id", how="left", maintain_order="left"
+    )
+    before = launches.with_columns(before=pl.col("last").shift().over("sha256"))
+    later = before.filter(pl.col("launch") > 1).select("run_id", "before", line="first_line")
+    return begins.drop("last").join(later, on=["run_id", "line"], maintain_order="left")

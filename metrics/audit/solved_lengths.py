@@ -1,0 +1,78 @@
+"""The length of each line, solved from its figures, where the run's facts give no one length.
+
+    F = tflops x 1e12 / tokens_per_sec        T = (F - F(0)) / (F(1) - F(0))
+
+of a formula that is affine in T. A formula that reads the batch at hand speaks of another length on
+every line where samples are not packed. The figures tell it where they are printed so finely that
+each line leaves one whole number of tokens and hardly anything beside it; that such numbers came
+out by accident must be unlikely, for a wrong formula or model leaves any number, whole or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from ..core.arrays import Array
+from .formula_checks import Interval, Known, Lines, flops_of, rate_behind, unit_of
+from .formula_era import Era
+
+__all__ = ["solved"]
+
+NARROW: Final = 0.05
+"""The widest range of lengths that a line's rounding may leave, in tokens."""
+
+LUCK: Final = 1e-4
+"""The largest chance that whole numbers come out by accident: the product, over all different
+lengths, of how much of a token is left open."""
+
+AFFINE: Final = (1024, 2048, 65536)
+"""Lengths at which a formula is computed, to see whether it is a straight line."""
+SAME: Final = 1e-9
+"""How far it may be off that line, as a fraction."""
+
+
+def solved(told: Lines, era: Era, known: Known) -> Lines | None:
+    """The lines with the length that each one's TFLOP/s and tokens/s imply as `sequence_length`.
+
+    None where the length is known, where not every line tells its own, or where all that they tell
+    may be an accident.
+    """
+    if known.T is not None or len(told.some("sequence_length")):
+        return None
+    line, lines = _affine(era, known), told.by(era).of("logged_tflops", "logged_tgs")
+    if line is None or not 0 < len(told.some("logged_tflops")) == lines.height:
+        return None
+    rate = rate_behind("logged_tflops", lines, known)
+    if rate is None:
+        return None
+    flops = lines.interval("logged_tflops").times(1e12 / unit_of(era, known)) / rate[0]
+    tokens = Interval((flops.low - line[0]) / line[1], (flops.high - line[0]) / line[1])
+    whole = np.rint((tokens.low + tokens.high) / 2)
+    if not _certain(tokens, whole, known.longest):
+        return None
+    lengths = np.full(told.height, np.nan)
+    lengths[np.isfinite(told.columns["logged_tflops"])] = whole
+    return replace(told, columns={**told.columns, "sequence_length": lengths})
+
+
+def _affine(era: Era, known: Known) -> tuple[float, float] | None:
+    """F(0) and the FLOPs per token of one token more; None where F is no straight line of T."""
+    first, second, third = (flops_of(era, known.seen(length)) for length in AFFINE)
+    if first is None or second is None or third is None or second <= first:
+        return None
+    slope = (third - first) / (AFFINE[2] - AFFINE[0])
+    between = first + slope * (AFFINE[1] - AFFINE[0])
+    return (first - slope * AFFINE[0], slope) if abs(between / second - 1) < SAME else None
+
+
+def _certain(tokens: Interval, whole: Array, longest: int | None) -> bool:
+    """Whether each line leaves one whole number of tokens, and all of them hardly by accident."""
+    width = tokens.high - tokens.low
+    possible = (whole >= 1) & (whole <= (longest or np.inf))
+    held = (tokens.low <= whole) & (whole <= tokens.high) & (width <= NARROW)
+    narrowest = {length: width[whole == length].min() for length in np.unique(whole)}
+    return bool((held & possible).all()) and prod(narrowest.values()) <= LUCK

@@ -1,0 +1,542 @@
+"""Which runs may stand side by side, and what differs between those that do and those that do not.
+
+Any two runs are a `Pair`: like for like, the same model with something else different, or not
+comparable. Like for like is the same work per token on the same device: model, sequence length,
+attention, what is trained, number format, accelerator, and how tokens are counted. Everything else
+(GPUs, recompute, batch, framework) is what one compares, and is named. `compare` groups runs by the
+same verdict, and ranks within a group only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os.path import commonprefix
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXTS
+
+from ..audit.logged_figures import PER_GPU
+from ..core.run_table import NOT_RANKED
+from ..throughput.resolved_facts import SETUP
+from ..throughput.throughput import why_no_rate
+from . import cost, loss_parity, repeated_runs
+
+Row = Mapping[str, Any]
+Verdict = Literal["like for like", "same model", "not comparable"]
+
+SAME_WORK: Final = (
+    "work",
+    "seq_len",
+    "attention_pattern",
+    "trained",
+    "precision",
+    "device",
+    "token_group",
+)
+"""Runs with one of these missing, or different, are never ranked against each other. `work` stands
+for the model's layers: one framework's name for it need not be another's."""
+
+ALIKE: Final = 0.01
+"""FLOPs per token of one group differ by a smaller share: vocabularies and the lengths of packed
+documents differ a little."""
+
+MAY_DIFFER: Final = (
+    *SETUP,
+    "recompute",
+    "packed",
+    "compile",
+    "attention",
+    "quantization",
+    "attended_pairs",
+    "flops_per_token",
+    "framework",
+    "framework_version",
+    "torch",
+    "time_basis",
+)
+"""What may differ between runs that are ranked: what is compared, or is shown beside it."""
+
+MEASURED: Final = ("attended_pairs", "flops_per_token")
+"""Names of MAY_DIFFER that are measured where documents are masked, so that repeats may differ in
+them."""
+
+LABELS: Final = {
+    "seq_len": "sequence length",
+    "attention_pattern": "attention",
+    "trained": "trained weights",
+    "precision": "number format",
+    "token_group": "token basis",
+    "flops_per_token": "FLOPs per token",
+    "attended_pairs": "attended pairs per token",
+    "work": "model",
+    "device": "accelerator",
+    "framework_version": "version",
+    "torch": "PyTorch",
+    "packed": "packing",
+    "attention": "attention kernel",
+    "gpus": "GPUs",
+    "global_batch_size": "global batch",
+    "micro_batch_size": "micro batch",
+    "gradient_accumulation": "accumulation",
+    "replicas": "replicas of the shards",
+    "replica_groups": "replica groups",
+    "tensor_parallel": "tensor parallel",
+    "pipeline_parallel": "pipeline parallel",
+    "context_parallel": "context parallel",
+    "expert_parallel": "expert parallel",
+    "zero_stage": "ZeRO stage",
+    "time_basis": "time evidence",
+}
+
+COMPARISON: Final = pl.Schema(
+    {
+        "group": TEXT,
+        "rank": INT,
+        "run_id": TEXT,
+        "name": TEXT,
+        "framework": TEXT,
+        "setup": TEXT,
+        "repeats": INT,
+        "chain": TEXT,
+        "tgs": FLOAT,
+        "tgs_low": FLOAT,
+        "tgs_high": FLOAT,
+        "no_interval": TEXT,
+        "relative_tgs": FLOAT,
+        "relative_low": FLOAT,
+        "relative_high": FLOAT,
+        "smallest_difference": FLOAT,
+        "tied_with_best": BOOL,
+        "tgs_end_to_end": FLOAT,
+        "mfu": FLOAT,
+        "mfu_full_attention": FLOAT,
+        "logged_tgs": FLOAT,
+        "logged_tflops": FLOAT,
+        "logged_mfu": FLOAT,
+        "logged_rank": INT,
+        "logged_by": TEXT,
+        "tflops": FLOAT,
+        "flops_per_token": FLOAT,
+        "equal_flops": FLOAT,
+        "tgs_at_equal_flops": FLOAT,
+        "gpu_hours_per_billion_tokens": FLOAT,
+        "gpu_hours_per_billion_tokens_end_to_end": FLOAT,
+        "price_per_gpu_hour": TEXT,
+        "cost_per_billion_tokens": FLOAT,
+        "cost_per_billion_tokens_end_to_end": FLOAT,
+        "equal_tokens": FLOAT,
+        "loss_at_equal_tokens": FLOAT,
+        "loss_spread": FLOAT,
+        "same_loss": BOOL,
+        "no_loss": TEXT,
+        "differs": TEXTS,
+        "nearest_group": TEXT,
+        "nearest_differs": TEXTS,
+        "not_ranked": TEXTS,
+        "synthetic": BOOL,
+    }
+)
+
+
+# --- two runs -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What two runs are to each other.
+
+    verdict: like for like, same model or not comparable
+    different: names of SAME_WORK (or flops_per_token) that differ
+    listed: these with both values, in words
+    why: obstacles to any comparison
+    context: what else differs without being an obstacle, with both values
+    """
+
+    verdict: Verdict
+    different: tuple[str, ...]
+    listed: tuple[str, ...]
+    why: tuple[str, ...]
+    context: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The verdict in one line."""
+        if self.verdict == "like for like":
+            return "like for like"
+        if self.verdict == "same model":
+            return f"same model, different {'; '.join(self.listed)}"
+        return f"not comparable: {'; '.join(self.why)}"
+
+
+def pair(one: Row, other: Row) -> Pair:
+    """The verdict on two rows of `metrics.core.run_table.METRICS`."""
+    both = (_keyed(one), _keyed(other))
+    found = _pair(*both)
+    without = MEASURED if found.different else ()
+    return replace(found, context=tuple(_differences(both, without)))
+
+
+def _pair(one: Row, other: Row) -> Pair:
+    """The verdict on rows as `_keyed` gives them, without its context."""
+    both = (one, other)
+    different = [n for n in SAME_WORK if None not in (one[n], other[n]) and one[n] != other[n]]
+    if not _near(one["flops_per_token"], other["flops_per_token"]):
+        different.append("flops_per_token")
+    listed = [f"{LABELS[name]} ({_both(name, both)})" for name in different if name != "work"]
+    why = [f"{run['name']}: {reason}" for run in both for reason in run["not_ranked"]]
+    if one["synthetic"] != other["synthetic"]:
+        why.append("one of the two is synthetic")
+    if "work" in different:
+        why.append(f"different models ({one['model']} / {other['model']})")
+    verdict: Verdict = "same model" if different else "like for like"
+    return Pair(
+        verdict="not comparable" if why else verdict,
+        different=tuple(different),
+        listed=tuple(listed),
+        why=tuple(why),
+    )
+
+
+def _both(name: str, rows: Sequence[Row]) -> str:
+    return " / ".join(written(row[name]) for row in rows)
+
+
+def _near(one: float | None, other: float | None) -> bool:
+    return one is None or other is None or max(one, other) <= min(one, other) * (1 + ALIKE)
+
+
+def _keyed(row: Row) -> dict[str, Any]:
+    """A row with the basis of its tokens, our TFLOP/s and what keeps it out of any ranking."""
+    said: dict[str, Any] = {name: _plain(row[name]) for name in MAY_DIFFER}
+    basis = row["token_basis"]
+    tgs, flops = row["tgs"], row["flops_per_token"]
+    keyed = {
+        **row,
+        **said,
+        "no_interval": row.get("no_interval"),
+        "token_group": "packed" if basis == "non_padding" else basis,
+        "tflops": tgs * flops / 1e12 if tgs is not None and flops is not None else None,
+    }
+    return keyed | {"not_ranked": _obstacles(keyed)}
+
+
+def _plain(value: object) -> object:
+    """True, true and TRUE are one answer."""
+    folded = str(value).lower()
+    return YES_NO.get(folded, value)
+
+
+YES_NO: Final = {"true": "yes", "false": "no"}
+
+
+def _obstacles(row: Row) -> list[str]:
+    """Why a run can't stand in any ranking."""
+    reasons = []
+    if row["tgs"] is None:
+        return [f"no TGS: {why_no_rate(row)[0]}"]
+    unknown = [LABELS.get(name, name) for name in SAME_WORK if row[name] is None]
+    if unknown:
+        reasons.append(f"unknown: {', '.join(unknown)}")
+    elif row["flops_per_token"] is None:
+        reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
+    reasons += [warning for warning in row["warnings"] if warning.endswith(NOT_RANKED)]
+    if row["implied"] is not None:
+        reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
+    return reasons
+
+
+# --- groups -------------------------------------------------------------------------------
+
+
+def compare(
+    metrics: pl.DataFrame,
+    windows: pl.DataFrame | None = None,
+    price: cost.Price | None = None,
+) -> pl.DataFrame:
+    """Groups of like-for-like runs, best TGS first; runs that can't be ranked come last.
+
+    metrics: as `metrics.pipeline.analysis.Analysis.metrics`; windows: as
+    `metrics.throughput.windows.windows`, for the loss at equal tokens; price: of one GPU-hour.
+    Columns of COMPARISON, of which
+
+    setup: a letter; runs of one letter differ in nothing that is known
+    repeats: how many starts the setup has
+    relative_tgs: TGS over the best, of repeats over their mean
+    relative_low, relative_high: the 95 % interval of that, of all runs of a setup with repeats
+    tied_with_best: whether that holds 1; null where there is no interval (no_interval says why)
+    smallest_difference: the smallest that the data mostly shows
+    logged_rank: the rank by `logged_by`: TFLOP/s, MFU or TGS, the first that most logs print
+    tflops: ours, TGS x FLOPs per token, per GPU
+    tgs_at_equal_flops: TGS at the same utilisation with `equal_flops` FLOPs per token, where runs
+        of one device and number format have other FLOPs per token; for no ranking
+    equal_tokens and the loss columns: metrics.compare.loss_parity
+    differs: what is not the same within the group
+    nearest_differs: what the group differs in from the nearest group of the same model
+    not_ranked: why a run has no rank
+    """
+    rows = [_keyed(row) for row in metrics.iter_rows(named=True)]
+    first = repeated_runs.chains([{"continues": None, **row} for row in rows])
+    rows = [row | _costs(row, price) | {"chain": first[row["run_id"]]} for row in rows]
+    apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))
+    groups = _groups(row for row in rows if not row["not_ranked"])
+    labels = Counter(_label(group[0]) for group in groups)
+    found = [_ranked(group, twice=labels[_label(group[0])] > 1) for group in groups]
+    found.sort(key=lambda group: str(group[0]["group"]))
+    _set_at_equal_flops(found)
+    _set_nearest(found)
+    out = [row for group in found for row in group]
+    out += [row | {"group": None, "differs": [], "nearest_differs": []} for row in apart]
+    frame = pl.DataFrame([{n: row.get(n) for n in COMPARISON} for row in out], schema=COMPARISON)
+    return frame if windows is None else _with_losses(frame, windows)
+
+
+def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Rows that are like for like with the first of their group, which has the least FLOPs."""
+    found: list[list[dict[str, Any]]] = []
+    for row in sorted(rows, key=lambda row: row["flops_per_token"]):
+        mine = (group for group in found if _pair(group[0], row).verdict == "like for like")
+        group = next(mine, None)
+        if group is None:
+            found.append([row])
+        else:
+            group.append(row)
+    return found
+
+
+def _label(row: Row) -> str:
+    trained = "" if row["trained"] == "full" else f", {row['trained']}"
+    pattern = row["attention_pattern"]
+    masked = "" if pattern == "causal" else f", {pattern.removeprefix('causal, ')}"
+    return (
+        f"{row['model']}, {row['seq_len']:,} tokens{masked}, {row['precision']}{trained}, "
+        f"{row['device']}, {row['token_group']} tokens"
+    )
+
+
+def _ranked(group: Sequence[dict[str, Any]], *, twice: bool) -> list[dict[str, Any]]:
+    """`twice`: another group has the same label, so what tells them apart is added."""
+    order = sorted(group, key=lambda row: -row["tgs"])
+    best, label = order[0], _label(order[0])
+    if twice:
+        label += f", {best['flops_per_token']:.5g} FLOPs/token, model {best['work'][:6]}"
+        label += ", synthetic" if best["synthetic"] else ""
+    letters = repeated_runs.setups(order, _setup)
+    order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
+    common = {"group": label, "differs": _differences(group) + _own_formulas(group)}
+    sides = repeated_runs.sides(order)
+    rows = [{**row, **common, **_against(side, sides[0])} for side in sides for row in side.rows]
+    return [
+        {**row, "rank": place, "relative_tgs": row["tgs"] / sides[0].tgs} | logged
+        for place, (row, logged) in enumerate(zip(rows, _by_the_logs(rows), strict=True), start=1)
+    ]
+
+
+def _setup(row: Row) -> tuple[Any, ...]:
+    """What runs of one setup have alike; a run that says too little of itself has its own.
+
+    Most logs say nothing of some of it, as no log does of its nodes; what decides speed has to be
+    known, for else two experiments would pass for one that was repeated.
+    """
+    if any(row[name] is None for name in TELLING) or row["tokens_per_gpu_step"] is None:
+        return (row["run_id"],)
+    masked = row["attention_pattern"].endswith(BORDERS)
+    names = [name for name in MAY_DIFFER if not (masked and name in MEASURED)]
+    return tuple(UNSAID.get(name) if row[name] is None else row[name] for name in names)
+
+
+TELLING: Final = ("gpus", "recompute", "framework_version")
+"""Names of MAY_DIFFER that have to be known of a run for it to be a repeat, beside its tokens per
+step."""
+
+UNSAID: Final = {"replicas": 1, "replica_groups": 1}
+"""What holds of a run where nothing says it, as in stores of before it was read."""
+
+BORDERS: Final = "document borders"
+
+
+def _against(side: repeated_runs.Side, best: repeated_runs.Side) -> dict[str, Any]:
+    """How surely a side is slower than the best; the best itself is tied."""
+    if side is best:
+        return {"repeats": side.repeats, "tied_with_best": True}
+    gap = repeated_runs.gap(side, best)
+    return {
+        "repeats": side.repeats,
+        "relative_low": gap.low,
+        "relative_high": gap.high,
+        "smallest_difference": gap.smallest,
+        "tied_with_best": gap.tied,
+    }
+
+
+def _by_the_logs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rank that the logs' own figures would give: by the first that more than half print."""
+    counts = {name: sum(bool(row[name]) for row in rows) for name in PER_GPU}
+    by_most = max(PER_GPU, key=lambda name: counts[name])
+    name = next((name for name in PER_GPU if 2 * counts[name] > len(rows)), by_most)
+    claims = sorted((row[name] for row in rows if row[name]), reverse=True)
+    if len(claims) < 2:  # noqa: PLR2004 - one has no rank
+        return [{} for _ in rows]
+    return [
+        {"logged_by": name, "logged_rank": claims.index(row[name]) + 1} if row[name] else {}
+        for row in rows
+    ]
+
+
+def _costs(row: Row, price: cost.Price | None) -> dict[str, Any]:
+    steady, whole = cost.gpu_hours(row["tgs"]), cost.gpu_hours(row["tgs_end_to_end"])
+    return {
+        "gpu_hours_per_billion_tokens": steady,
+        "gpu_hours_per_billion_tokens_end_to_end": whole,
+        "price_per_gpu_hour": None if price is None else str(price),
+        "cost_per_billion_tokens": cost.money(steady, price),
+        "cost_per_billion_tokens_end_to_end": cost.money(whole, price),
+    }
+
+
+def _with_losses(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    ranked = frame.filter(pl.col("rank").is_not_null())
+    groups = ranked.group_by("group", maintain_order=True).agg("run_id")["run_id"].to_list()
+    losses = loss_parity.sameness(windows, groups)
+    names = [name for name in loss_parity.SAMENESS if name != "run_id"]
+    joined = frame.drop(names).join(losses, on="run_id", how="left", maintain_order="left")
+    return joined.select(COMPARISON.names())
+
+
+# --- across groups ------------------------------------------------------------------------
+
+
+def _set_at_equal_flops(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """Fills `tgs_at_equal_flops` where groups differ in length or trained weights alone.
+
+    That is, in FLOPs per token, of one model, device and number format.
+
+    At the same utilisation the rate goes with the ideal time per token, F / P. The reference is
+    the group with the least FLOPs per token.
+    """
+    alike: dict[tuple[Any, ...], list[Sequence[dict[str, Any]]]] = {}
+    for group in groups:
+        row = group[0]
+        if row["peak_flops"] is not None:
+            names = ("work", "device", "precision", "token_group", "synthetic")
+            alike.setdefault(tuple(row[name] for name in names), []).append(group)
+    for several in alike.values():
+        reference = min((group[0] for group in several), key=lambda row: row["flops_per_token"])
+        rows = [row for group in several if len(several) > 1 for row in group]
+        for row in rows:
+            if row["peak_flops"] is not None:
+                times = _ideal_seconds(row) / _ideal_seconds(reference)
+                row["equal_flops"] = reference["flops_per_token"]
+                row["tgs_at_equal_flops"] = row["tgs"] * times
+
+
+def _ideal_seconds(row: Row) -> float:
+    return float(row["flops_per_token"] / row["peak_flops"])
+
+
+def _set_nearest(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """Fills `nearest_group`: of the same model, by the fewest differences."""
+    for group in groups:
+        others = [(o[0], _pair(group[0], o[0])) for o in groups if o is not group]
+        same = [(other, found) for other, found in others if found.verdict == "same model"]
+        if same:
+            other, found = min(same, key=lambda item: len(item[1].different))
+            told = {"nearest_group": other["group"], "nearest_differs": list(found.listed)}
+            for row in group:
+                row.update(told)
+        else:
+            for row in group:
+                row["nearest_differs"] = []
+
+
+# --- within a group -----------------------------------------------------------------------
+
+
+def varying(group: Sequence[Row]) -> list[str]:
+    """Names of MAY_DIFFER that are known to differ within a group."""
+    return [name for name in MAY_DIFFER if len(_known(name, group)) > 1]
+
+
+def _known(name: str, group: Sequence[Row]) -> set[str]:
+    return {_whole(row[name]) for row in group if row[name] is not None}
+
+
+def written(value: object) -> str:
+    """A value of SAME_WORK or MAY_DIFFER as text that can be shown."""
+    return _whole(value)[:LONGEST]
+
+
+def _whole(value: object) -> str:
+    value = _plain(value)
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+LONGEST: Final = 60
+"""Characters of a value that are shown."""
+
+
+def _differences(group: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
+    """What is known to differ within a group; then what only some of its runs say."""
+    differs = [
+        f"{LABELS.get(name, name)}: {' / '.join(_told_apart(_known(name, group)))}"
+        for name in varying(group)
+        if name not in without
+    ]
+    partly = [
+        LABELS.get(name, name)
+        for name in MAY_DIFFER
+        if len(_known(name, group)) == 1 and any(row[name] is None for row in group)
+    ]
+    if partly:
+        differs.append(f"{SAID_BY_SOME}{', '.join(partly)}")
+    return differs
+
+
+def _told_apart(values: set[str]) -> list[str]:
+    """Values as text; long ones without what all begin with."""
+    long = max(map(len, values)) > LONGEST
+    alike = len(commonprefix([*values])) if long else 0  # noqa: RUF071 - character by character
+    return sorted(f"{'…' if alike else ''}{value[alike:]}"[:LONGEST] for value in values)
+
+
+def _own_formulas(group: Sequence[Row]) -> list[str]:
+    """Frameworks whose runs print the same work on the same device differently.
+
+    Of runs whose print is reproduced, so that their formula and peak are known.
+    """
+    found = []
+    for framework in sorted({str(row["framework"]) for row in group}):
+        mine = [r for r in group if r["framework"] == framework and r["logged_reproduced"]]
+        counted = [r for r in mine if r["logged_flops_per_token"] and r["logged_tflops"]]
+        ratios = [_theirs(row) / row["flops_per_token"] for row in counted]
+        divided = sorted({row["logged_peak"] for row in mine if row["logged_mfu"]})
+        if ratios and max(ratios) > min(ratios) * (1 + ONE_COUNT):
+            eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
+            found.append(
+                f"own formula of {framework}: {eras}, which count {max(ratios) / min(ratios):.3f}x "
+                "apart: their logged figures do not compare"
+            )
+        if len(divided) > 1:
+            peaks = " / ".join(f"{peak / 1e12:,g}" for peak in divided)
+            found.append(
+                f"peak of {framework}: {peaks} TFLOP/s for one device: their logged MFU do not "
+                "compare"
+            )
+    return found
+
+
+def _theirs(row: Row) -> float:
+    """FLOPs per token as printed, with whatever the print is multiplied by."""
+    return float(row["logged_flops_per_token"] * row["logged_unit"])
+
+
+ONE_COUNT: Final = 1e-4
+"""Two logs of one framework count the same work alike within this."""
+
+
+SAID_BY_SOME: Final = "said by some only: "

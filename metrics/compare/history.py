@@ -1,0 +1,567 @@
+"""Series of runs over the nights: one point a run, their levels, changes and baselines.
+
+Runs of one job (SERIES_BY) stand in one series, in the order of their start. What is compared from
+night to night is TGS: it holds neither F nor P, so a series may go on over a new formula or a new
+peak. MFU holds both, and the MFU of a level is of the points with the newest formula only.
+
+Frames in, frames out; a pure function of its input, where the order of rows does not matter.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from math import exp, log
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
+
+from ..core import intervals
+from ..core.intervals import FEWEST_SURE, Estimate
+from ..core.run_table import READ_BEFORE
+from ..throughput.throughput import why_no_rate
+from .change_points import Change, Course, course
+from .comparability import LABELS, MAY_DIFFER, MEASURED, written
+
+Row = Mapping[str, Any]
+
+SERIES_BY: Final = ("framework", "model", "seq_len", "device", "precision", "trained", "gpus")
+"""Columns of METRICS that runs of one series have alike; synthetic runs stand apart besides."""
+
+POINTS: Final = pl.Schema(
+    {
+        "series": TEXT,
+        "run_id": TEXT,
+        "name": TEXT,
+        "at": TIME,
+        "dated": BOOL,
+        "tgs": FLOAT,
+        "tgs_low": FLOAT,
+        "tgs_high": FLOAT,
+        "mfu": FLOAT,
+        "mfu_full_attention": FLOAT,
+        "formula": TEXT,
+        "peaks": TEXT,
+        "outcome": TEXT,
+        "synthetic": BOOL,
+        "marks": TEXTS,
+        "segment": INT,
+        "level": FLOAT,
+        "outlier": BOOL,
+    }
+)
+
+CHANGES: Final = pl.Schema(
+    {
+        "series": TEXT,
+        "against": TEXT,
+        "kind": TEXT,
+        "at": TIME,
+        "run_id": TEXT,
+        "last_before": TEXT,
+        "found_at": TIME,
+        "found_by": TEXT,
+        "before": FLOAT,
+        "after": FLOAT,
+        "ratio": FLOAT,
+        "ratio_low": FLOAT,
+        "ratio_high": FLOAT,
+        "points_after": INT,
+        "causes": TEXTS,
+        "counts": BOOL,
+    }
+)
+
+SERIES: Final = pl.Schema(
+    {
+        "series": TEXT,
+        "framework": TEXT,
+        "model": TEXT,
+        "gpus": INT,
+        "points": INT,
+        "nights": INT,
+        "first_at": TIME,
+        "last_at": TIME,
+        "level": FLOAT,
+        "level_low": FLOAT,
+        "level_high": FLOAT,
+        "spread": FLOAT,
+        "mfu": FLOAT,
+        "last_run": TEXT,
+        "last_tgs": FLOAT,
+        "last_ratio": FLOAT,
+        "suspect": BOOL,
+        "formulas": TEXTS,
+        "peaks": TEXTS,
+        "setups": TEXTS,
+        "baseline_run": TEXT,
+        "baseline_tgs": FLOAT,
+        "against_baseline": FLOAT,
+        "against_low": FLOAT,
+        "against_high": FLOAT,
+        "state": TEXT,
+    }
+)
+"""framework, model, gpus: null where they are not of the key."""
+
+READ: Final = (
+    *("run_id", "name", "tgs", "tgs_low", "tgs_high", "mfu", "mfu_full_attention", "formula"),
+    *("peaks", "outcome", "synthetic", "missing", "warnings", "steps", "framework", "model"),
+    *("gpus", "windows"),
+)
+"""Columns of METRICS that points are made of, besides the key and what is marked."""
+
+TOLD: Final = tuple(
+    dict.fromkeys(
+        name
+        for name in (*SERIES_BY, "work", "attention_pattern", "token_basis", *MAY_DIFFER)
+        if name not in MEASURED
+    )
+)
+"""Columns that may explain a change: all that a run is set to, and how it was measured."""
+
+READER: Final = "reader"
+"""Column of points: whether today's readers read a run's log as it is stored. A change where that
+changes may be one of reading."""
+
+NAMED: Final = {
+    **LABELS,
+    "work": "layers of the model",
+    "token_basis": "token basis",
+    READER: "read by",
+}
+
+HASHED: Final = 6
+"""Characters of a hash that are shown."""
+
+RETURNS: Final = 2
+"""A setting whose value comes back once was taken back; from so many returns on, jobs of different
+settings take turns."""
+
+FEWER: Final = 3 / 4
+"""A run with a smaller share of the windows that runs before it had is short: the warm-up is not
+found in it, and weighs more."""
+LATELY: Final = 9
+FEWEST_BEFORE: Final = 3
+"""How many runs before, at most and at least, a run is called short by."""
+
+MIDDAY: Final = timedelta(hours=12)
+"""A night goes from noon to noon."""
+
+UNPLACED: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "why": TEXT})
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Columns of POINTS, CHANGES, SERIES and UNPLACED."""
+
+    points: pl.DataFrame
+    changes: pl.DataFrame
+    series: pl.DataFrame
+    unplaced: pl.DataFrame
+
+
+def history(
+    metrics: pl.DataFrame,
+    *,
+    by: Sequence[str] = SERIES_BY,
+    threshold: float = 0.0,
+    baselines: pl.DataFrame | None = None,
+) -> History:
+    """Series, their points, their changes, and where they stand against their baselines.
+
+    metrics: rows of metrics.core.run_table.METRICS with read_at (when a run was ingested) and peaks
+    by: columns of it that runs of one series have alike
+    threshold: relative size from which a change counts; smaller ones are listed
+    baselines: run_id, name, at (when pinned) and tgs (as pinned, tokens/s/GPU); of several in one
+        series the last pinned holds, and a baseline without its run is unplaced
+
+    Columns of CHANGES, of which
+
+    against: history, or the baseline
+    run_id, at: the first point behind the change
+    last_before: the point before it, or the pinned run
+    found_by, found_at: the point that made it sure, which later points do not alter
+    before, after, ratio and its 95 % interval: by all points of both levels as of now
+    causes: what was set otherwise at that point, or else where the change may as well lie
+    """
+    held = set() if baselines is None else set(baselines["run_id"])
+    placed, unplaced = _placed(metrics, by, held)
+    points = _with_marks(placed, by)
+    pinned, lost = _pinned(baselines, points)
+    told = [
+        _one_series(frame, pinned.get(str(series)), by, threshold)
+        for (series,), frame in points.group_by("series", maintain_order=True)
+    ]
+    return History(
+        pl.concat([pl.DataFrame(schema=POINTS), *(one.points for one in told)]),
+        pl.DataFrame([row for one in told for row in one.changes], schema=CHANGES),
+        pl.DataFrame([one.summary for one in told], schema=SERIES),
+        pl.DataFrame([*unplaced, *lost], schema=UNPLACED).sort("name", "run_id"),
+    )
+
+
+# --- points -------------------------------------------------------------------------------
+
+
+def _placed(
+    metrics: pl.DataFrame, by: Sequence[str], held: Collection[str]
+) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
+    """Runs that have a place in a series, in its order, with `series`, `at` and `dated`.
+
+    held: runs that have one however short they are.
+    """
+    key = list(dict.fromkeys((*by, "synthetic")))
+    names = dict.fromkeys((*READ, *by, *_told(by)))
+    rows = metrics.select(
+        *names,
+        at=pl.coalesce("started_at", "read_at"),
+        dated=pl.col("started_at").is_not_null(),
+        **{READER: _reader()},
+    )
+    usable = pl.col("tgs").is_finite() & (pl.col("tgs") > 0)
+    whole = pl.all_horizontal(pl.col([*by, "at"]).is_not_null(), usable.fill_null(value=False))
+    left = [
+        {"run_id": row["run_id"], "name": row["name"], "why": _why_not(row, by)}
+        for row in rows.filter(~whole).iter_rows(named=True)
+    ]
+    rows = rows.filter(whole)
+    keys = rows.select(key).unique()
+    named = keys.with_columns(
+        series=pl.Series([_label(row, by) for row in keys.iter_rows(named=True)], dtype=TEXT)
+    )
+    rows = rows.join(named, on=key, nulls_equal=True).sort("series", "at", "run_id")
+    short = _short(rows, held)
+    left += [
+        {"run_id": row["run_id"], "name": row["name"], "why": _too_short(row)}
+        for row in rows.filter(short).iter_rows(named=True)
+    ]
+    return rows.filter(~short), left
+
+
+def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
+    """Runs too short for their warm-up to be found, in a series whose runs before were longer.
+
+    One that broke off, or is still being written, would be a slow night. Where most have become
+    short, they are a series: their warm-up weighs alike in all.
+    """
+    found: list[bool] = []
+    lately: dict[str, deque[int]] = {}
+    counts = pl.col("windows").fill_null(0)
+    for series, run_id, count in rows.select("series", "run_id", counts).iter_rows():
+        before = lately.setdefault(series, deque(maxlen=LATELY))
+        usual = median(before) if len(before) >= FEWEST_BEFORE else 0
+        found.append(count < min(FEWEST_SURE, FEWER * usual) and run_id not in held)
+        before.append(count)
+    return pl.Series(found, dtype=BOOL)
+
+
+def _too_short(row: Row) -> str:
+    windows = f"{row['windows']} window{'s' * (row['windows'] != 1)}"
+    return f"too short: of {windows} the warm-up cannot be told, and runs before it were longer"
+
+
+def _why_not(row: Row, by: Sequence[str]) -> str:
+    if row["tgs"] is None or not row["tgs"] > 0:
+        why = why_no_rate(row)[0]
+        return f"no TGS: {why}" if why else "no TGS"
+    unknown = [LABELS.get(name, name) for name in by if row[name] is None]
+    return f"unknown: {', '.join(unknown)}" if unknown else "no time: no stamp, and not when read"
+
+
+def _label(row: Row, by: Sequence[str]) -> str:
+    """The key in words."""
+    words = [text for name in by if (text := _of_key(name, row, by)) is not None]
+    return ", ".join([*words, "synthetic"] if row["synthetic"] else words)
+
+
+def _of_key(name: str, row: Row, by: Sequence[str]) -> str | None:
+    value = row[name]
+    match name:
+        case "seq_len":
+            return f"{value:,} tokens"
+        case "gpus":
+            return None if "device" in by else f"{value} GPUs"
+        case "device":
+            return f"{row['gpus']} x {value}" if "gpus" in by else str(value)
+        case "trained":
+            return None if value == "full" else str(value)
+        case "framework" | "model" | "precision":
+            return str(value)
+        case _:
+            return f"{LABELS.get(name, name)} {written(value)}"
+
+
+def _reader() -> pl.Expr:
+    before = pl.col("warnings").list.eval(pl.element().str.starts_with(READ_BEFORE)).list.any()
+    earlier, today = pl.lit("an earlier fairmfu"), pl.lit("this fairmfu")
+    return pl.when(before).then(earlier).otherwise(today)
+
+
+def _told(by: Sequence[str]) -> list[str]:
+    """Columns of METRICS that may explain a change within a series."""
+    return [name for name in TOLD if name not in by]
+
+
+def _marked(by: Sequence[str]) -> list[str]:
+    """Columns of which a point says where they differ from the point before."""
+    return [*_told(by), READER]
+
+
+def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Points with `marks`; the last value that was said stands until another is."""
+    marks: dict[int, list[str]] = {}
+    for name in _marked(by):
+        value = pl.col(name)
+        before = value.forward_fill().shift(1).over("series")
+        differs = points.select(pl.int_range(pl.len()).alias("at"), name, before=before).filter(
+            value != pl.col("before")
+        )
+        for at, new, old in differs.iter_rows():
+            one, other = _said(name, old), _said(name, new)
+            if one != other:
+                marks.setdefault(at, []).append(f"{NAMED.get(name, name)} {one} -> {other}")
+    told = pl.DataFrame(
+        {"place": list(marks), "marks": list(marks.values())}, schema={"place": INT, "marks": TEXTS}
+    )
+    placed = points.with_columns(place=pl.int_range(pl.len(), dtype=INT))
+    joined = placed.join(told, on="place", how="left", maintain_order="left").drop("place")
+    return joined.with_columns(pl.col("marks").fill_null([]))
+
+
+def _said(name: str, value: object) -> str:
+    return str(value)[:HASHED] if name == "work" else written(value)
+
+
+def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
+    """Fields that go back and forth: a value comes back, and later one comes back again."""
+    found = []
+    for name in _told(by):
+        values = points[name].drop_nulls()
+        new = values[:1].append(values.filter(values != values.shift(1)))
+        said = [_said(name, value) for value in new]
+        turns = said[:1] + [after for before, after in pairwise(said) if after != before]
+        if len(turns) - len(set(turns)) >= RETURNS:
+            found.append(f"{NAMED.get(name, name)}: {' / '.join(sorted(set(turns)))}")
+    return found
+
+
+# --- one series ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What is told of one series: columns of POINTS; rows of CHANGES; a row of SERIES."""
+
+    points: pl.DataFrame
+    changes: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+def _one_series(
+    points: pl.DataFrame, pinned: Row | None, by: Sequence[str], threshold: float
+) -> _Told:
+    found = course(np.log(points["tgs"].to_numpy()))
+    segments = found.segments()
+    lengths = [part.stop - part.start for part in segments]
+    out = points.with_columns(
+        segment=pl.Series(np.repeat(np.arange(len(segments)), lengths), dtype=INT),
+        level=pl.Series(np.repeat(np.exp([found.level(part) for part in segments]), lengths)),
+        outlier=pl.Series(found.outliers()),
+    ).select(POINTS.names())
+    changes = _changes(out, found, threshold)
+    off = _off_baseline(out, found, pinned, threshold)
+    last = segments[-1]
+    summary = {
+        **_whole(out),
+        **_level(out, found, last),
+        **_against(found, pinned),
+        **{name: points[name][-1] for name in ("framework", "model", "gpus") if name in by},
+        "setups": _setups(points, by),
+    }
+    since = -1 if pinned is None else pinned["place"]
+    later = [
+        row["kind"]
+        for row, change in zip(changes, found.changes, strict=True)
+        if row["counts"] and change.first > since
+    ]
+    kinds = later[-1:] + [row["kind"] for row in off]
+    summary["state"] = _state(found, kinds, suspect=summary["suspect"])
+    return _Told(out, changes + off, summary)
+
+
+def _changes(points: pl.DataFrame, found: Course, threshold: float) -> list[dict[str, Any]]:
+    rows = []
+    segments = found.segments()
+    for i, change in enumerate(found.changes):
+        before, after = segments[i : i + 2]
+        ratio = found.ratio(i)
+        rows.append(
+            {
+                "against": "history",
+                **_change(points, change.first, change.found, ratio, threshold),
+                "last_before": points["run_id"][change.first - 1],
+                "before": exp(found.level(before)),
+                "after": exp(found.level(after)),
+                "points_after": after.stop - after.start,
+                "causes": _causes(points["marks"], change),
+            }
+        )
+    return rows
+
+
+def _change(
+    points: pl.DataFrame, first: int, found: int, ratio: Estimate, threshold: float
+) -> dict[str, Any]:
+    """What a row says of any change."""
+    return {
+        "series": points["series"][0],
+        "kind": "improvement" if ratio.value > 1 else "regression",
+        "at": points["at"][first],
+        "run_id": points["run_id"][first],
+        "found_at": points["at"][found],
+        "found_by": points["run_id"][found],
+        "ratio": ratio.value,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+        "counts": abs(ratio.value - 1) >= threshold,
+    }
+
+
+def _causes(marks: pl.Series, change: Change) -> list[str]:
+    """Marks of the first point behind a change, else of those where it may have begun as well."""
+    there: list[str] = marks[change.first].to_list()
+    if there:
+        return there
+    near = marks[change.earliest : change.latest + 1].to_list()
+    return list(dict.fromkeys(mark for of_point in near for mark in of_point))
+
+
+def _off_baseline(
+    points: pl.DataFrame, found: Course, pinned: Row | None, threshold: float
+) -> list[dict[str, Any]]:
+    """A row of CHANGES where the level is surely not the baseline's, else none."""
+    if pinned is None:
+        return []
+    baseline = log(pinned["tgs"])
+    off, ratio = found.off(baseline, pinned["place"] + 1, threshold), found.against(baseline)
+    if off is None or ratio is None:
+        return []
+    return [
+        {
+            "against": "baseline",
+            **_change(points, off.first, off.found, ratio, threshold),
+            "last_before": pinned["run_id"],
+            "before": pinned["tgs"],
+            "after": exp(found.level(found.segments()[-1])),
+            "points_after": points.height - off.first,
+            "causes": points["marks"][off.first].to_list(),
+        }
+    ]
+
+
+def _whole(points: pl.DataFrame) -> dict[str, Any]:
+    """What a row of SERIES says that does not depend on the levels."""
+    at = points["at"]
+    return {
+        "series": points["series"][0],
+        "points": points.height,
+        "nights": (at - MIDDAY).dt.date().n_unique(),
+        "first_at": at[0],
+        "last_at": at[-1],
+        "last_run": points["run_id"][-1],
+        "last_tgs": points["tgs"][-1],
+        "formulas": points["formula"].drop_nulls().unique(maintain_order=True).to_list(),
+        "peaks": points["peaks"].drop_nulls().unique(maintain_order=True).to_list(),
+    }
+
+
+def _level(points: pl.DataFrame, found: Course, last: slice) -> dict[str, Any]:
+    """The last level: its rate, and the MFU of its points that have the newest formula."""
+    level = exp(found.level(last))
+    mine = points[last.start :]
+    rate = found.rate(last) or intervals.over_runs(mine["tgs"].to_list(), _own(mine))
+    scored = mine.filter(pl.col("mfu").is_not_null() & ~pl.col("outlier"))
+    newest = scored.filter(
+        pl.col(name).eq_missing(pl.col(name).last()) for name in ("formula", "peaks")
+    )
+    return {
+        "level": level,
+        "level_low": None if rate is None else rate.low,
+        "level_high": None if rate is None else rate.high,
+        "spread": found.spread,
+        "mfu": newest["mfu"].median(),
+        "last_ratio": points["tgs"][-1] / level,
+        "suspect": points["outlier"][-1],
+    }
+
+
+def _own(points: pl.DataFrame) -> list[Estimate]:
+    """The intervals that runs have of themselves."""
+    whole = points.select("tgs", "tgs_low", "tgs_high").drop_nulls()
+    return [Estimate(*row) for row in whole.iter_rows()]
+
+
+def _state(found: Course, kinds: Sequence[str], *, suspect: bool) -> str:
+    """What to make of a series.
+
+    kinds: of the last change that counts, since its baseline, and of what is off that
+    """
+    if found.spread is None:
+        return "new"
+    if "regression" in kinds:
+        return "regressed"
+    if suspect:
+        return "suspect"
+    return "improved" if "improvement" in kinds else "steady"
+
+
+# --- baselines ----------------------------------------------------------------------------
+
+
+LOST_BASELINE: Final = "a baseline, and its run is in no series"
+"""Why a pinned run is unplaced; nothing is held to it then."""
+
+
+def _pinned(
+    baselines: pl.DataFrame | None, points: pl.DataFrame
+) -> tuple[dict[str, Row], list[dict[str, Any]]]:
+    """The baseline of each series, with the `place` of its run; and baselines without a series."""
+    if baselines is None or not baselines.height:
+        return {}, []
+    places = points.select(
+        "run_id", "series", place=pl.int_range(pl.len()).over("series"), now=pl.col("tgs")
+    )
+    known = baselines.select("run_id", "name", "at", "tgs").sort("at", "run_id", nulls_last=False)
+    joined = known.join(places, on="run_id", how="left", maintain_order="left").with_columns(
+        tgs=pl.when(pl.col("tgs") > 0).then("tgs").otherwise("now")
+    )
+    held: dict[str, Row] = {}
+    lost: list[dict[str, Any]] = []
+    for row in joined.iter_rows(named=True):
+        if row["series"] is None:
+            lost.append({"run_id": row["run_id"], "name": row["name"], "why": LOST_BASELINE})
+        else:
+            held[row["series"]] = row
+    return held, lost
+
+
+def _against(found: Course, pinned: Row | None) -> dict[str, Any]:
+    if pinned is None:
+        return {}
+    baseline = log(pinned["tgs"])
+    ratio = found.against(baseline)
+    return {
+        "baseline_run": pinned["run_id"],
+        "baseline_tgs": pinned["tgs"],
+        "against_baseline": exp(found.level(found.segments()[-1]) - baseline),
+        "against_low": None if ratio is None else ratio.low,
+        "against_high": None if ratio is None else ratio.high,
+    }

@@ -1,0 +1,142 @@
+"""Runs of one setup, and how surely their speed is known from how often it ran.
+
+The interval of one run's windows says nothing of another night or node. With FEWEST repeats or
+more the runs are the sample and the interval is between them; with fewer each run stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, log
+from statistics import geometric_mean
+from string import ascii_uppercase
+from typing import Any, Final
+
+from ..core import intervals
+from ..core.intervals import Estimate
+from ..runs.resume_chains import chain
+
+FEWEST: Final = intervals.FEWEST_RUNS
+"""Repeats from which on the noise between runs is estimated."""
+
+TOO_FEW_WINDOWS: Final = "too few windows"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What stands on one side of a comparison: one run, or the runs of a setup that has repeats.
+
+    rows: of metrics.compare.comparability.COMPARISON, fastest first
+    repeats: starts of the setup; launches that continue one another are one start
+    tgs: tokens/s/GPU, of several runs the geometric mean
+    estimate: that with its interval; None where there is none, and `why` says why
+    """
+
+    rows: tuple[Row, ...]
+    repeats: int
+    tgs: float
+    estimate: Estimate | None
+    why: str | None
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the interval is between runs."""
+        return self.repeats >= FEWEST
+
+    @property
+    def mfu(self) -> float | None:
+        """MFU at `tgs`, exact attention; None where that of a row is not known."""
+        shares = [None if row["mfu"] is None else row["mfu"] / row["tgs"] for row in self.rows]
+        known = [share for share in shares if share is not None]
+        return self.tgs * geometric_mean(known) if len(known) == len(shares) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One side against another.
+
+    ratio: of their TGS; low, high: its 95 % interval; smallest: the least relative difference that
+    such data mostly shows (statistics.FOUND); all None where a side has no interval, which `why`
+    explains
+    """
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    smallest: float | None = None
+    why: str | None = None
+
+    @property
+    def tied(self) -> bool | None:
+        """Whether the difference is inside the noise; None where the noise is not known."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low <= 1.0 <= self.high
+
+
+def gap(one: Side, other: Side) -> Gap:
+    """The ratio of one side's TGS to the other's, with its interval."""
+    times = one.tgs / other.tgs
+    if one.estimate is None or other.estimate is None:
+        return Gap(times, why=one.why if one.estimate is None else other.why)
+    between = intervals.ratio(one.estimate, other.estimate)
+    smallest = intervals.smallest_difference(one.estimate, other.estimate)
+    return Gap(times, between.low, between.high, smallest)
+
+
+def setups(group: Sequence[Row], alike: Callable[[Row], Hashable]) -> list[str]:
+    """A letter for each row, the same for rows of which `alike` gives the same."""
+    letters: dict[Hashable, str] = {}
+    for row in group:
+        letters.setdefault(alike(row), _letter(len(letters)))
+    return [letters[alike(row)] for row in group]
+
+
+def _letter(place: int) -> str:
+    again, letter = divmod(place, len(ascii_uppercase))
+    return ascii_uppercase[letter] + (str(again + 1) if again else "")
+
+
+def chains(rows: Sequence[Row]) -> dict[str, str]:
+    """run_id to the run_id of the first launch of those that continue one another."""
+    before = {row["run_id"]: row["continues"] for row in rows}
+    return {run_id: chain(run_id, before)[0] for run_id in before}
+
+
+def sides(group: Sequence[Row]) -> list[Side]:
+    """The sides of one group, the fastest first.
+
+    group: rows with run_id, tgs, tgs_low, tgs_high, no_interval, setup and chain
+    """
+    by_setup: dict[str, list[Row]] = {}
+    for row in sorted(group, key=lambda row: -row["tgs"]):
+        by_setup.setdefault(row["setup"], []).append(row)
+    found = [side for rows in by_setup.values() for side in _of_setup(rows)]
+    return sorted(found, key=lambda side: -side.tgs)
+
+
+def _of_setup(rows: Sequence[Row]) -> list[Side]:
+    starts: dict[str, list[float]] = {}
+    for row in rows:
+        starts.setdefault(row["chain"], []).append(log(row["tgs"]))
+    if len(starts) < FEWEST:
+        return [_alone(row, len(starts)) for row in rows]
+    rates = [exp(fsum(of) / len(of)) for of in starts.values()]
+    mean = geometric_mean(rates)
+    between = intervals.over_runs(rates, [own for row in rows if (own := _own(row)) is not None])
+    return [Side(tuple(rows), len(starts), mean, between, None)]
+
+
+def _alone(row: Row, repeats: int) -> Side:
+    own = _own(row)
+    why = None if own is not None else row["no_interval"] or TOO_FEW_WINDOWS
+    return Side((row,), repeats, row["tgs"], own, why)
+
+
+def _own(row: Row) -> Estimate | None:
+    """A run's rate with the interval of its own windows."""
+    low, high = row["tgs_low"], row["tgs_high"]
+    return None if low is None or high is None else Estimate(row["tgs"], low, high)

@@ -1,0 +1,1 @@
+"""The formula: matmul FLOPs of a model, number formats, dense peaks."""

@@ -1,0 +1,573 @@
+"""Model FLOPs per token, operator by operator: THE formula, version `fairmfu-1`.
+
+Matmuls only; one multiply-add is 2 FLOPs; nothing that is recomputed counts. Forward, per token:
+
+    query/key/value/output projections   2d(Hq + Gq + Gv) + 2Hvd
+      the same under MLA                 query 2dHq, or 2dr + 2rHq with a query rank r
+                                         key/value 2d(c + rope) + 2cH(nope + v); output 2Hvd
+      an output gate (Qwen3-Next)        2dHv more
+    core attention                       2H(q + v) A
+    linear attention projections         2 per weight, convolution likewise
+    linear attention state               6 d_k d_v per value head: an estimate
+    ffn                                  gated 6df, plain 4df
+    router                               2dE
+    routed experts                       k times the FFN of the experts' width
+    shared experts, shared gate          the FFN of their width, 2d
+    lm_head                              2dV, tied or not; the embedding look-up is no matmul
+    mtp module                           projection 2(2d)d, one layer, a second lm_head
+    embedding projections                2ed on the way in, 2de on the way out (a table of width e)
+
+    d  hidden size            H  query heads              G  key/value heads
+    q  head width of QK       v  head width of V          f  FFN width
+    c  key/value rank of MLA  rope, nope  the two parts of q under MLA
+    E  experts                k  experts per token        V  vocabulary, unpadded
+    T  sequence length        A  attended pairs per token, see `attended_pairs`
+    d_k, d_v  head widths of linear attention, see `linear_attention_state`
+
+Backward: a trained weight 2x its forward (input and weight gradient), a frozen weight that a
+gradient passes 1x, one upstream of everything trained 0x; core attention and states 2x where a
+gradient passes, else 0x. So full training is 3x forward.
+
+Vision towers are in metrics/formula/vision.py, by the same operators.
+
+Not counted: norms, softmax, activations, rotary, embeddings, optimizer, communication.
+Sources: PaLM, arXiv:2204.02311, appendix B, and Korthikanti et al., arXiv:2205.05198, made exact
+per operator; held by PyTorch's FlopCounterMode in tests/metrics/formula/test_flop_counter.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from .model_shapes import (
+    Attention,
+    FeedForward,
+    LayerGroup,
+    LinearAttention,
+    MixtureOfExperts,
+    ModelShape,
+    Weight,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+FORMULA = "fairmfu-1"
+"""Version of this formula; stored with each computed row. Another formula is another version."""
+
+Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
+"""Number format that a matmul is computed in (not the one that its result is kept in)."""
+
+Pass = Literal["forward", "input_gradient", "weight_gradient"]
+"""The products of a training step: forward and recomputed forward, dX, dW."""
+
+Convention = Literal["exact", "full"]
+"""`exact`: attended pairs as masked. `full`: A = T, windows and documents ignored (PaLM)."""
+
+Recompute = Literal["none", "full", "selective"]
+"""`full`: every layer is checkpointed. `selective`: core attention only (Megatron)."""
+
+Phase = Literal["prefill", "decode"]
+"""Of inference. `prefill`: a whole prompt at once. `decode`: one token after a cached context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainable:
+    """What is trained, of a model or of one part of it (`metrics.formula.vision.TrainedParts`).
+
+    kind: `full`: every weight. `lora`: adapters only. `frozen`: no weight, but a gradient passes
+        through it (LLaVA's first stage: only the projector before it is trained). `upstream`: no
+        weight, and nothing before it is trained either, so that it runs forward only
+    lora_rank: rank of the adapters; required with `lora`
+    lora_targets: ("all-linear",), every projection of attention and FFN, but not router, gates
+        and lm_head; ("every-linear",), lm_head too; or names of projections as the model's code
+        has them: q_proj, w1, wqkv, … Routed experts are adapted where their
+        names are meant, as many as a token passes.
+
+    Raises ValueError where the three contradict each other.
+    """
+
+    kind: Literal["full", "lora", "frozen", "upstream"] = "full"
+    lora_rank: int | None = None
+    lora_targets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind == "lora":
+            self._check_adapters()
+        elif self.lora_rank is not None or self.lora_targets:
+            raise ValueError(
+                f"LoRA rank or targets are given, but {self.kind!r} is trained: say trainable lora."
+            )
+
+    def _check_adapters(self) -> None:
+        if self.lora_rank is None or self.lora_rank < 1:
+            raise ValueError(
+                f"LoRA needs a rank of at least 1, not {self.lora_rank}: give the LoRA rank."
+            )
+        if not self.lora_targets:
+            raise ValueError("LoRA needs its targets: give LoRA targets, all-linear or names.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One kind of matmul of a model, all its layers together [FLOP per token].
+
+    Of a vision tower, before `metrics.formula.vision.per_token`, it is FLOP per set of images.
+
+    layers: in how many layers it stands
+    forward, backward: of one token, one forward and its backward
+    recomputed: forward that runs once more in the backward pass; 0 but for HFU
+    estimate: the count depends on a kernel (linear attention), so it is no exact number
+    """
+
+    name: str
+    layers: int
+    forward: float
+    backward: float
+    recomputed: float = 0.0
+    estimate: bool = False
+
+    @property
+    def training(self) -> float:
+        """Forward and backward [FLOP per token]; recomputation is not part of it."""
+        return self.forward + self.backward
+
+    def of(self, step: Pass) -> float:
+        """FLOPs per token of one pass.
+
+        A backward up to 1x the forward is the input gradient, what is above it the weight
+        gradient. Of core attention, which has no weight, that is half and half.
+        """
+        if step == "forward":
+            return self.forward + self.recomputed
+        input_gradient = min(self.forward, self.backward)
+        return input_gradient if step == "input_gradient" else self.backward - input_gradient
+
+
+# --- attended pairs -------------------------------------------------------------------------
+
+
+def attended_pairs(
+    seq_len: int,
+    *,
+    window: int | None = None,
+    chunk: int | None = None,
+    causal: bool = True,
+    documents: Sequence[int] | None = None,
+) -> float:
+    """A: query-key pairs that the mask lets through, per token.
+
+    seq_len: tokens of one sequence, or of one pack
+    window: keys that a query sees at most, itself included
+    chunk: attention stays inside consecutive chunks of this many tokens
+    documents: lengths of a pack's documents where a mask keeps them apart (of several packs: all
+        of them in one list); without it, the whole sequence is one document
+
+    Causal (T+1)/2; window (W(W+1)/2 + (T-W)W)/T; documents sum n(n+1)/2 / sum n; else T.
+    Raises ValueError for a length below 1, a document longer than `seq_len`, or a window or
+    chunk without a causal mask.
+    """
+    lengths = [seq_len] if documents is None else list(documents)
+    _check_lengths(seq_len, lengths, [size for size in (window, chunk) if size is not None])
+    if not causal and (window is not None or chunk is not None):
+        raise ValueError("A window or chunk of a bidirectional mask is not in the formula.")
+    if not causal:
+        return sum(n * n for n in lengths) / sum(lengths)
+    return sum(_chunked_pairs(n, window, chunk) for n in lengths) / sum(lengths)
+
+
+def _check_lengths(seq_len: int, lengths: list[int], sizes: list[int]) -> None:
+    if not lengths or min(seq_len, *lengths, *sizes) < 1:
+        raise ValueError(
+            f"Lengths are whole tokens, 1 or more: {seq_len=}, documents={lengths}, {sizes=}."
+        )
+    if max(lengths) > seq_len:
+        raise ValueError(f"A document of {max(lengths)} tokens does not fit a pack of {seq_len}.")
+
+
+def _chunked_pairs(n: int, window: int | None, chunk: int | None) -> int:
+    if chunk is None:
+        return _causal_pairs(n, window)
+    chunks, rest = divmod(n, chunk)
+    return chunks * _causal_pairs(chunk, window) + _causal_pairs(rest, window)
+
+
+def _causal_pairs(n: int, window: int | None) -> int:
+    W = n if window is None else min(window, n)
+    return W * (W + 1) // 2 + (n - W) * W
+
+
+_Pairs: TypeAlias = "Callable[[Attention], float]"
+"""A of a kind of attention."""
+
+
+# --- forward, one layer ---------------------------------------------------------------------
+
+
+def projections(d: int, attention: Attention) -> int:
+    """Query, key, value and output projections of one layer [FLOP per token]."""
+    H, G, q, v = (
+        attention.heads,
+        attention.kv_heads,
+        attention.qk_head_dim,
+        attention.v_head_dim,
+    )
+    if attention.kv_lora_rank is not None:
+        return _latent_projections(d, attention) + 2 * H * v * d
+    gate = 2 * d * H * v if attention.gated else 0
+    return 2 * d * (H * q + G * q + G * v) + gate + 2 * H * v * d
+
+
+def _latent_projections(d: int, attention: Attention) -> int:
+    """Query, key and value of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434)."""
+    H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
+    c, r, rope = attention.kv_lora_rank or 0, attention.q_lora_rank, attention.rope_head_dim
+    query = 2 * d * H * q if r is None else 2 * d * r + 2 * r * H * q
+    return query + 2 * d * (c + rope) + 2 * c * H * (q - rope + v)
+
+
+def core_attention(attention: Attention, A: float) -> float:
+    """Scores and weighted sum of one layer at A attended pairs per token [FLOP per token]."""
+    H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
+    return 2 * H * (q + v) * A
+
+
+def linear_attention_state(attention: LinearAttention) -> int:
+    """Recurrent form of the state of one layer [FLOP per token], an estimate.
+
+    Per value head a product with the state for the delta rule's read, one for its write and one
+    for the query: 6 d_k d_v. (Megatron counts 8.) A chunked kernel does more, which is its own.
+    """
+    return 6 * attention.value_heads * attention.key_head_dim * attention.value_head_dim
+
+
+def _linear_attention(d: int, attention: LinearAttention) -> Iterator[tuple[str, float]]:
+    weights = {weight.name: 2 * weight.rows * weight.columns for weight in attention.weights(d)}
+    convolution = weights.pop("conv1d")
+    yield "linear attention projections", sum(weights.values())
+    yield "linear attention convolution", convolution
+    yield "linear attention state", linear_attention_state(attention)
+
+
+def ffn(d: int, feed_forward: FeedForward) -> int:
+    """A feed-forward block [FLOP per token]."""
+    f = feed_forward.width
+    return 6 * d * f if feed_forward.gated else 4 * d * f
+
+
+def _experts(d: int, moe: MixtureOfExperts) -> Iterator[tuple[str, float]]:
+    E, k = moe.experts, moe.experts_per_token
+    yield "router", 2 * d * E
+    yield "routed experts", k * ffn(d, moe.expert)
+    if moe.shared is not None:
+        yield "shared experts", ffn(d, moe.shared)
+    if moe.shared_gates:
+        yield "shared gate", 2 * d * moe.shared_gates
+
+
+def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float]]:
+    """Operators of one layer: name, forward FLOPs per token."""
+    if isinstance(layer.attention, LinearAttention):
+        yield from _linear_attention(d, layer.attention)
+    else:
+        yield "query/key/value/output projections", projections(d, layer.attention)
+        yield "core attention", core_attention(layer.attention, A_of(layer.attention))
+    if layer.ffn is not None:
+        yield "ffn", ffn(d, layer.ffn)
+    if layer.moe is not None:
+        yield from _experts(d, layer.moe)
+
+
+# --- forward, the model ---------------------------------------------------------------------
+
+
+def _attended(attention: Attention, T: int, convention: Convention, known: float | None) -> float:
+    """A of one layer; `known` as `attended` of `operators`."""
+    if convention == "full":
+        return T
+    masked = attended_pairs(
+        T, window=attention.window, chunk=attention.chunk, causal=attention.causal
+    )
+    if known is None:
+        return masked
+    local = attention.window is not None or attention.chunk is not None
+    return min(known, masked) if local or not attention.causal else known
+
+
+def _forward(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]]:
+    """(name, layers, forward FLOPs per token of them together), group by group."""
+    d, e, V = shape.hidden_size, shape.embedding_size, shape.vocab_size
+    for group in shape.layers:
+        for name, flops in _layer(d, group, A_of):
+            yield name, group.count, group.count * flops
+    if e is not None:
+        yield "embedding projections", 1, 2 * e * d + 2 * d * e
+    yield "lm_head", 1, 2 * (d if e is None else e) * V
+    if shape.mtp_modules:
+        yield from _mtp(shape, A_of)
+
+
+def _mtp(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]]:
+    """Multi-token prediction: modules of the last kind of layer (DeepSeek-V3, arXiv:2412.19437)."""
+    d, V, modules = shape.hidden_size, shape.vocab_size, shape.mtp_modules
+    yield "mtp projection", modules, modules * 2 * (2 * d) * d
+    for name, flops in _layer(d, shape.layers[-1], A_of):
+        yield f"mtp {name}", modules, modules * flops
+    yield "mtp lm_head", modules, modules * 2 * d * V
+
+
+def _summed(terms: Iterable[tuple[str, int, float]]) -> Iterator[tuple[str, int, float]]:
+    """One term per name, in the order of first appearance."""
+    sums: dict[str, tuple[int, float]] = {}
+    for name, layers, flops in terms:
+        seen, total = sums.get(name, (0, 0.0))
+        sums[name] = (seen + layers, total + flops)
+    return ((name, layers, flops) for name, (layers, flops) in sums.items())
+
+
+# --- forward and backward -------------------------------------------------------------------
+
+
+def operators(
+    shape: ModelShape,
+    seq_len: int,
+    *,
+    attention: Convention = "exact",
+    trainable: Trainable | None = None,
+    attended: float | None = None,
+) -> tuple[Operator, ...]:
+    """Every operator of the model, one each, in the order of the forward pass.
+
+    seq_len: T, tokens of one sequence or pack
+    attention: `exact`, the headline; `full`, A = T, for comparison with published figures
+    trainable: default everything
+    attended: A, where the lengths of the packed documents are known (`attended_pairs` of them).
+        It replaces A of the full causal layers. A layer with a window or chunk takes the smaller
+        of this and its own A over one sequence: exact where every document is shorter than the
+        window or none ends inside it, else an upper bound. `full` ignores it.
+
+    Raises ValueError for a length below 1, an `attended` outside (0, T], or LoRA targets that
+    this model does not have.
+    """
+    if attended is not None and not 0 < attended <= seq_len:
+        raise ValueError(
+            f"Attended pairs per token lie in (0, {seq_len}], the sequence length: {attended}."
+        )
+    trained = trainable or Trainable()
+    terms = _summed(_forward(shape, lambda at: _attended(at, seq_len, attention, attended)))
+    base = (operator(name, layers, flops, trained) for name, layers, flops in terms)
+    if trained.kind != "lora":
+        return tuple(base)
+    forward = adapter_flops(shape.adapted_weights(trained.lora_targets), trained)
+    adapters = operator("lora adapters", shape.layer_count, forward, Trainable())
+    return (*base, adapters)
+
+
+def operator(name: str, layers: int, forward: float, trainable: Trainable) -> Operator:
+    """The operator with its backward: 2x, 1x for a frozen weight that a gradient passes, or 0x."""
+    weightless = name.endswith(("core attention", "linear attention state"))
+    times = 2 if trainable.kind == "full" or weightless else 1
+    return Operator(
+        name=name,
+        layers=layers,
+        forward=forward,
+        backward=0 if trainable.kind == "upstream" else times * forward,
+        estimate=name.endswith("linear attention state"),
+    )
+
+
+def adapter_flops(weights: Iterable[tuple[int, Weight]], trainable: Trainable) -> int:
+    """LoRA: 2r(in + out) per adapted (layers, weight) [FLOP per token] (arXiv:2106.09685)."""
+    r = trainable.lora_rank or 0
+    return sum(
+        layers * weight.per_token * 2 * r * (weight.rows + weight.columns)
+        for layers, weight in weights
+    )
+
+
+def adapter_params(shape: ModelShape, trainable: Trainable) -> int:
+    """Parameters of LoRA's adapters: r(in + out) for each adapted matrix; 0 without LoRA.
+
+    Raises ShapeError for targets that the model does not have.
+    """
+    r = trainable.lora_rank or 0
+    return sum(
+        layers * weight.copies * r * (weight.rows + weight.columns)
+        for layers, weight in (shape.adapted_weights(trainable.lora_targets) if r else ())
+    )
+
+
+def forward_flops_per_token(ops: Iterable[Operator]) -> float:
+    """F of one forward [FLOP per token]."""
+    return sum(op.forward for op in ops)
+
+
+def flops_per_token(ops: Iterable[Operator]) -> float:
+    """F of training, forward and backward [FLOP per token]: the numerator of MFU."""
+    return sum(op.training for op in ops)
+
+
+# --- inference ------------------------------------------------------------------------------
+
+
+def inference_operators(shape: ModelShape, context_len: int, phase: Phase) -> tuple[Operator, ...]:
+    """Every operator of inference with a key/value cache, forward only, per token.
+
+    prefill: the forward of a prompt of `context_len` tokens, logits of all of them (an engine that
+        makes only the last token's saves nearly all of lm_head). A is causal, as in training
+    decode: one token more, which sees `context_len` keys, itself included, or its window or chunk
+
+    MLA counts as over decompressed keys and values, 2H(q + v) a pair; kernels that attend over the
+    latent vector execute 2H(2c + rope). Multi-token prediction is not part of it.
+    Raises ValueError for a length below 1 or another phase.
+    """
+    if phase not in ("prefill", "decode"):
+        raise ValueError(f"Inference has the phases prefill and decode, not {phase!r}.")
+    served, forward_only = replace(shape, mtp_modules=0), Trainable(kind="upstream")
+    if phase == "prefill":
+        return operators(served, context_len, trainable=forward_only)
+    _check_lengths(context_len, [context_len], [])
+    terms = _summed(_forward(served, lambda attention: _cached(attention, context_len)))
+    return tuple(operator(*term, forward_only) for term in terms)
+
+
+def _cached(attention: Attention, context_len: int) -> int:
+    """Keys that the last of `context_len` tokens sees."""
+    seen = context_len
+    if attention.chunk is not None:
+        seen = (context_len - 1) % attention.chunk + 1
+    return seen if attention.window is None else min(seen, attention.window)
+
+
+# --- what the hardware executes -------------------------------------------------------------
+
+
+_POLICIES: Mapping[str | None, Recompute] = {
+    "none": "none",
+    "full": "full",
+    "selective": "selective",
+}
+
+
+def hardware_unknown(recompute: str | None, shape: ModelShape | None = None) -> str | None:
+    """Why no HFU can be given, for this policy or this shape; None where it can."""
+    if shape is not None and shape.has_linear_attention:
+        return f"{shape.name} has linear attention, whose kernel decides what is executed"
+    if recompute in _POLICIES:
+        return None
+    if recompute is None:
+        return "it is not known what was recomputed: --set recompute=none|full|selective"
+    return f"no closed form for recompute={recompute!r}: what it executes is not known"
+
+
+def hardware_operators(
+    shape: ModelShape,
+    seq_len: int,
+    recompute: Recompute,
+    *,
+    trainable: Trainable | None = None,
+    attended: float | None = None,
+) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
+    """Operators with what is recomputed, exact attention: the lower and the upper bound of HFU.
+
+    none: both as `operators`. selective: core attention once more. full: high is each layer's
+    forward once more, lm_head not; low is the same less each block's last product, before which
+    PyTorch's non-reentrant checkpointing stops. Flash attention's own recomputation of the scores
+    is not counted, as in PaLM.
+
+    Raises ValueError for a shape with linear attention, which has no HFU (`hardware_unknown`).
+    """
+    if reason := hardware_unknown(recompute, shape):
+        raise ValueError(f"No HFU: {reason}.")
+    ops = operators(shape, seq_len, trainable=trainable, attended=attended)
+    high = tuple(replace(op, recomputed=_recomputed(op, recompute)) for op in ops)
+    if recompute != "full":
+        return high, high
+    last = dict(_last_products(shape))
+    low = (replace(op, recomputed=op.recomputed - last.get(op.name, 0.0)) for op in high)
+    return tuple(low), high
+
+
+def _recomputed(op: Operator, recompute: Recompute) -> float:
+    """Upper bound of what runs once more of an operator [FLOP per token]."""
+    if recompute == "selective":
+        return op.forward if op.name.endswith("core attention") else 0.0
+    outside = op.name.endswith("lm_head") or op.name == "embedding projections"
+    return 0.0 if recompute == "none" or outside else op.forward
+
+
+def _last_products(shape: ModelShape) -> Iterator[tuple[str, float]]:
+    """The down projections: one of the three products of a gated FFN, of the two of a plain."""
+    d = shape.hidden_size
+    blocks = [("", group.count, group) for group in shape.layers]
+    if shape.mtp_modules:
+        blocks.append(("mtp ", shape.mtp_modules, shape.layers[-1]))
+    terms = []
+    for prefix, count, group in blocks:
+        for name, feed_forward, k in group.feed_forwards():
+            terms.append((prefix + name, count, float(count * k * 2 * feed_forward.width * d)))
+    return ((name, flops) for name, _, flops in _summed(terms))
+
+
+def hardware_flops_bounds(
+    shape: ModelShape,
+    seq_len: int,
+    recompute: str | None,
+    *,
+    trainable: Trainable | None = None,
+) -> tuple[float | None, float | None]:
+    """Numerators of `hfu_low` and `hfu_high` [FLOP per token].
+
+    (None, None) where there is no closed form; `hardware_unknown` says why.
+    """
+    policy = _POLICIES.get(recompute)
+    if policy is None or shape.has_linear_attention:
+        return None, None
+    low, high = hardware_operators(shape, seq_len, policy, trainable=trainable)
+    return _executed(low), _executed(high)
+
+
+def _executed(ops: Iterable[Operator]) -> float:
+    return sum(op.training + op.recomputed for op in ops)
+
+
+# --- ideal time -----------------------------------------------------------------------------
+
+
+def ideal_seconds_per_token(
+    ops: Iterable[Operator],
+    dtype_of: Mapping[str, Dtype] | Callable[[Operator, Pass], Dtype],
+    peaks: Mapping[Dtype, float],
+) -> float:
+    """Sum of F_o / P(dtype_o): seconds per token of one accelerator at its peak.
+
+    dtype_of: number format by operator name, or a function of operator and pass for recipes that
+        keep one of the passes in another format (FP8 with the weight gradient in BF16)
+    peaks: dense FLOP/s of one accelerator by number format
+
+    Raises ValueError where an operator has no format, or a format no peak.
+    """
+    lookup = dtype_of if callable(dtype_of) else _by_name(dtype_of)
+    steps: tuple[Pass, ...] = ("forward", "input_gradient", "weight_gradient")
+    return sum(op.of(step) / _peak(lookup(op, step), peaks, op) for op in ops for step in steps)
+
+
+def _by_name(dtypes: Mapping[str, Dtype]) -> Callable[[Operator, Pass], Dtype]:
+    def lookup(op: Operator, _: Pass) -> Dtype:
+        if op.name not in dtypes:
+            raise ValueError(
+                f"No number format is given for operator {op.name!r}: {', '.join(dtypes)} have one."
+            )
+        return dtypes[op.name]
+
+    return lookup
+
+
+def _peak(dtype: Dtype, peaks: Mapping[Dtype, float], op: Operator) -> float:
+    if not peaks.get(dtype):
+        raise ValueError(
+            f"{op.name}: computed in {dtype}, for which this accelerator has no peak"
+            f" (it has {', '.join(peaks) or 'none'}): --set peak_flops=…"
+        )
+    return peaks[dtype]

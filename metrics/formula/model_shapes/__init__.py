@@ -1,0 +1,53 @@
+"""Model shapes: the dimensions that the formula needs, and that count a model's parameters.
+
+A shape comes from one of four places, never from a guess:
+
+    known(name)                a model that people call by name, or a framework's own flavour
+    from_hugging_face(config)  a Hugging Face config.json, by its model_type
+    from_megatron(arguments)   the arguments header of Megatron-DeepSpeed
+    from_torchtitan(flavour)   torchtitan's `Building … with …ModelArgs(…)`, or its flavour alone
+
+Errors:
+
+    ShapeError (ValueError)
+    └── UnknownModelError      `known` has no model of this name
+"""
+
+from __future__ import annotations
+
+from .hugging_face import Config, from_hugging_face, text_config
+from .names import UnknownModelError, known, known_models
+from .printed import from_megatron, from_torchtitan
+from .shape import (
+    Attention,
+    FeedForward,
+    LayerGroup,
+    LinearAttention,
+    MixtureOfExperts,
+    ModelShape,
+    ShapeError,
+    Weight,
+    targeted,
+    with_params_total,
+)
+
+__all__ = [
+    "Attention",
+    "Config",
+    "FeedForward",
+    "LayerGroup",
+    "LinearAttention",
+    "MixtureOfExperts",
+    "ModelShape",
+    "ShapeError",
+    "UnknownModelError",
+    "Weight",
+    "from_hugging_face",
+    "from_megatron",
+    "from_torchtitan",
+    "known",
+    "known_models",
+    "targeted",
+    "text_config",
+    "with_params_total",
+]

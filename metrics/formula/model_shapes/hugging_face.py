@@ -1,0 +1,953 @@
+"""Shapes of Hugging Face configs, by their model_type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from .shape import (
+    Attention,
+    FeedForward,
+    LayerGroup,
+    LinearAttention,
+    Mixer,
+    MixtureOfExperts,
+    ModelShape,
+    ShapeError,
+    grouped_layers,
+    grouped_query,
+    possible,
+    windowed_layers,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Reads a configuration; a key that is missing or of the wrong kind is a ShapeError.
+
+    A default stands only where transformers documents one for this model_type (5.23.0, its
+    configuration classes), and means what transformers does: absent and null are the same.
+
+    read: keys that were asked for, by this configuration or one that was `completed` from it
+    """
+
+    values: Mapping[str, object]
+    source: str
+    read: set[str] = field(default_factory=set, compare=False)
+
+    def completed(self, values: Mapping[str, object]) -> Config:
+        """The same configuration with these values."""
+        return Config(values, self.source, self.read)
+
+    def number(self, *keys: str, default: int | None = None) -> int:
+        """The first of `keys` that is there, a whole number of at least 1."""
+        value = self.optional(*keys)
+        if value is None:
+            value = default
+        if value is None:
+            raise ShapeError(
+                f"{self.source} has no {' or '.join(repr(key) for key in keys)}, which the model's"
+                " shape needs: complete the configuration, --set model_config=PATH/config.json"
+            )
+        if value < 1:
+            raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
+        return possible(self.source, keys[0], value)
+
+    def optional(self, *keys: str) -> int | None:
+        """The first of `keys` that is there and not null; else None."""
+        self.read.update(keys)
+        for key in keys:
+            value = self.values.get(key)
+            if isinstance(value, bool) or not isinstance(value, int | None):
+                raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
+            if value is not None:
+                return possible(self.source, key, value)
+        return None
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """A true or false of the configuration."""
+        self.read.add(key)
+        value = self.values.get(key)
+        if not isinstance(value, bool | None):
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
+        return default if value is None else value
+
+    def choice(self, key: str, *choices: str, default: str) -> str:
+        """One of `choices`; where the key is absent, the default."""
+        self.read.add(key)
+        value = self.values.get(key) or default
+        if value not in choices:
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
+        return str(value)
+
+    def items(self, key: str) -> list[object]:
+        """A list of the configuration; empty where it is absent."""
+        self.read.add(key)
+        value = self.values.get(key) or []
+        if not isinstance(value, list | tuple):
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
+        return list(value)
+
+    def places(self, key: str) -> set[int]:
+        """A list of layers, by their numbers; empty where it is absent."""
+        places = self.items(key)
+        for place in places:
+            if isinstance(place, bool) or not isinstance(place, int):
+                raise ShapeError(f"{self.source}: {key!r} holds {place!r}, not a whole number.")
+        return {place for place in places if isinstance(place, int)}
+
+
+def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
+    """Shape of a Hugging Face `config.json`, its text model where it is a multimodal one.
+
+    The tower of such a model is `metrics.formula.vision.from_hugging_face` of the same config.
+    Raises ShapeError for an unknown model_type, for a key that is missing or malformed, for one
+    that changes FLOPs and is not read for this model_type, where `architectures` names a class
+    without lm_head, and for a model with another part beside text and vision.
+    """
+    if headless := [one for one in _architectures(config) if OTHER_HEAD.search(one)]:
+        raise ShapeError(
+            f"{headless[0]} has another head than lm_head, and its FLOPs are not known: no MFU."
+        )
+    inner = text_config(config)
+    if inner is not config:
+        if parts := sorted(_other_parts(config)):
+            raise ShapeError(
+                f"{config.get('_name_or_path') or config.get('model_type')} has a part"
+                f" {parts[0]!r}, whose FLOPs are not known. For text alone give the text_config as"
+                " model_config"
+            )
+        return from_hugging_face(inner)
+    model_type = config.get("model_type")
+    reader = _HUGGING_FACE.get(str(model_type))
+    if reader is None:
+        raise ShapeError(
+            f"model_type {model_type!r} is not known (known: {', '.join(sorted(_HUGGING_FACE))})."
+            " A decoder of the llama kind can be given as model_type 'llama' with hidden_size,"
+            " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
+            " intermediate_size, vocab_size and tie_word_embeddings."
+        )
+    given = Config(config, f"the {model_type} config")
+    shape = reader(given)
+    _refuse_unread(given)
+    name = config.get("_name_or_path")
+    return replace(shape, name=str(name) if name else shape.name)
+
+
+SHAPING: Final = frozenset(
+    {
+        "add_cross_attention", "altup_num_inputs", "attention_chunk_size", "attn_layer_period",
+        "attn_res_block_size", "attn_type_list", "block_configs", "cla_share_factor",
+        "cross_attention_layers", "decoder_sparse_step", "draft_vocab_size",
+        "first_k_dense_replace", "full_attention_interval",
+        "hidden_size_per_layer_input", "hybrid_layer_pattern", "hybrid_override_pattern",
+        "index_topk", "interleave_moe_layer_step", "is_causal", "kv_lora_rank", "laurel_rank",
+        "layer_group_size", "layer_types", "layers_block_type", "linear_attn_config",
+        "linear_num_value_heads", "mamba_d_state", "mamba_num_heads", "mla_use_output_gate",
+        "mlp_layer_types", "mlp_only_layers", "moe_intermediate_size", "moe_latent_size",
+        "moe_layer_freq", "moe_layer_interval", "moe_layers", "moe_num_experts",
+        "n_routed_experts", "n_shared_experts", "num_experts", "num_kv_shared_layers",
+        "num_local_experts", "num_shared_experts", "routed_expert_hidden_size",
+        "shared_expert_intermediate_size", "shared_intermediate_size", "sliding_window",
+        "sliding_window_pattern", "sparse_attention_config", "sparse_config", "ssm_cfg",
+        "ssm_state_size", "use_bidirectional_attention", "zero_expert_num",
+    }
+)  # fmt: skip
+"""Keys that change FLOPs wherever a model's code reads them: windows and chunks, experts and the
+layers that have them, latent, linear and sparse attention, layers that share or leave out."""
+
+_STEPS: Final = frozenset(
+    {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "moe_layer_interval"}
+)
+"""Of these, 1 is every layer: none is another than the rest."""
+
+_SAME_COUNT: Final = (
+    frozenset({"moe_num_experts", "n_routed_experts", "num_experts", "num_local_experts"}),
+    frozenset({"n_shared_experts", "num_shared_experts"}),
+)
+"""Names of one count: classes of transformers have several for it (`attribute_map`)."""
+
+
+def _refuse_unread(config: Config) -> None:
+    """Raises ShapeError for a key of SHAPING that was not read and does not say "none of it"."""
+    values = dict(config.values)
+    if values.get("use_sliding_window") is False:
+        values.pop("sliding_window", None)
+    for key in sorted(SHAPING & values.keys() - config.read):
+        if not _none_of_it(config, key, values[key]):
+            raise ShapeError(
+                f"{config.source}: {key!r} is {str(values[key])[:60]}, which this model_type is not"
+                " read with, and it may change FLOPs: none are given. Where the code that ran"
+                " ignores it, give a configuration without it."
+            )
+
+
+def _none_of_it(config: Config, key: str, value: object) -> bool:
+    """Whether the model is the same without this key, which was not read."""
+    if key == "is_causal":  # transformers lets every decoder attend both ways where it is false
+        return value is not False
+    if not value or (key in _STEPS and value == 1):
+        return True
+    if isinstance(value, list):
+        return set(map(str, value)) == {"full_attention"}
+    said = {name for names in _SAME_COUNT if key in names for name in names & config.read}
+    return any(config.values.get(name) == value for name in said)
+
+
+OTHER_HEAD: Final = re.compile(r"(?:Classification|RewardModel|QuestionAnswering|MultipleChoice)$")
+"""How classes of transformers end that have no lm_head: a reward model is a classifier."""
+
+
+def _architectures(config: Mapping[str, object]) -> list[str]:
+    named = config.get("architectures")
+    return [str(one) for one in named] if isinstance(named, list) else []
+
+
+def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
+    """The text model's part of a config; the config itself where it is one of a text model.
+
+    A nested part is saved without what equals its class's defaults (transformers, to_diff_dict), so
+    that those stand in for what it lacks. Tied embeddings may be said at either level.
+    """
+    for nested in ("text_config", "llm_config"):
+        inner = config.get(nested)
+        if isinstance(inner, Mapping):
+            given = {"_name_or_path": config.get("_name_or_path"), **inner}
+            if config.get("tie_word_embeddings") is True:
+                given["tie_word_embeddings"] = True
+            return {**_NESTED_DEFAULTS.get(str(inner.get("model_type")), {}), **given}
+    return config
+
+
+def _other_parts(config: Mapping[str, object]) -> Iterator[str]:
+    """Models inside a model beside that of text and the vision tower: what hears, what speaks."""
+    for key, value in config.items():
+        if key in ("text_config", "llm_config", "vision_config") or not isinstance(value, Mapping):
+            continue
+        if key.endswith("_config") and ("model_type" in value or key == "audio_config"):
+            yield key
+
+
+def _gqa(config: Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:
+    """Heads of a Llama-like config; `width`, `kv_heads`: defaults of the model_type, if any."""
+    heads = config.number("num_attention_heads")
+    width = config.number("head_dim", default=width or config.number("hidden_size") // heads)
+    return grouped_query(heads, config.number("num_key_value_heads", default=kv_heads), width)
+
+
+def _decoder(config: Config, layers: tuple[LayerGroup, ...], *, tied: bool = False) -> ModelShape:
+    """A decoder with RMSNorm before attention and feed-forward block."""
+    return ModelShape(
+        name=str(config.values.get("model_type")),
+        hidden_size=config.number("hidden_size"),
+        vocab_size=config.number("vocab_size"),
+        tied_embeddings=config.flag("tie_word_embeddings", default=tied),
+        layers=layers,
+    )
+
+
+def _layer_kinds(
+    config: Config, default: Callable[[int], str], *known: str, key: str = "layer_types"
+) -> list[str]:
+    """Kind of attention of each layer: `layer_types`, or as the model's class has it by default.
+
+    key: `mlp_layer_types` for the kind of feed-forward block.
+    """
+    count = config.number("num_hidden_layers")
+    types = [str(kind) for kind in config.items(key)]
+    if not types:
+        return [default(layer) for layer in range(count)]
+    unknown = sorted(set(types) - set(known))
+    if unknown or len(types) != count:
+        raise ShapeError(
+            f"{config.source}: {key} holds {len(types)} layers of {count}, and kinds that"
+            f" this formula does not have: {', '.join(unknown) or 'none'}."
+        )
+    return types
+
+
+def _windows(
+    config: Config, default: Callable[[int], bool], window: int | None
+) -> list[int | None]:
+    """Window of each layer, from `layer_types` or, without them, where `default` says so."""
+    types = _layer_kinds(
+        config,
+        lambda layer: "sliding_attention" if default(layer) else "full_attention",
+        "full_attention",
+        "sliding_attention",
+    )
+    if config.items("layer_types") and "sliding_attention" in types and window is None:
+        raise ShapeError(f"{config.source}: layer_types needs 'sliding_window', which is missing.")
+    return [window if kind == "sliding_attention" else None for kind in types]
+
+
+def _ffn(config: Config, *keys: str, bias: bool = False, fused: bool = False) -> FeedForward:
+    width = config.number(*(keys or ("intermediate_size",)))
+    return FeedForward(width=width, bias=bias, fused=fused)
+
+
+def _every_layer(config: Config, attention: Attention, ffn: FeedForward) -> tuple[LayerGroup, ...]:
+    return (LayerGroup(count=config.number("num_hidden_layers"), attention=attention, ffn=ffn),)
+
+
+def _llama(config: Config) -> ModelShape:
+    bias = config.flag("attention_bias", default=False)
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    attention = replace(attention, qkv_bias=bias, output_bias=bias)
+    ffn = _ffn(config, bias=config.flag("mlp_bias", default=False))
+    return _decoder(config, _every_layer(config, attention, ffn))
+
+
+def _mistral(config: Config) -> ModelShape:
+    window = config.optional("sliding_window")
+    if "sliding_window" not in config.values:
+        window = 4096
+    attention = replace(_gqa(config, kv_heads=8), window=window)
+    return _decoder(config, _every_layer(config, attention, _ffn(config)))
+
+
+def _mixtral(config: Config) -> ModelShape:
+    attention = replace(_gqa(config, kv_heads=8), window=config.optional("sliding_window"))
+    experts = MixtureOfExperts(
+        experts=config.number("num_local_experts"),
+        experts_per_token=config.number("num_experts_per_tok"),
+        expert=_ffn(config),
+    )
+    count = config.number("num_hidden_layers")
+    return _decoder(config, (LayerGroup(count=count, attention=attention, moe=experts),))
+
+
+def _qwen_windows(config: Config) -> list[int | None]:
+    """Qwen: windows only where switched on, and then from layer `max_window_layers` up."""
+    if not config.flag("use_sliding_window", default=False):
+        config.read.update({"sliding_window", "layer_types"})  # neither counts without the switch
+        return [None] * config.number("num_hidden_layers")
+    first = config.number("max_window_layers", default=28)
+    return _windows(config, lambda layer: layer >= first, config.number("sliding_window"))
+
+
+def _qwen2(config: Config) -> ModelShape:
+    attention = replace(_gqa(config), qkv_bias=True)
+    return _decoder(config, windowed_layers(attention, _qwen_windows(config), _ffn(config)))
+
+
+def _qwen3_attention(config: Config, *, width: int | None = None) -> Attention:
+    bias = config.flag("attention_bias", default=False)
+    attention = _gqa(config, width=width)
+    return replace(attention, qkv_bias=bias, output_bias=bias, qk_norm="head")
+
+
+def _qwen3(config: Config) -> ModelShape:
+    attention = _qwen3_attention(config, width=128)
+    return _decoder(config, windowed_layers(attention, _qwen_windows(config), _ffn(config)))
+
+
+def _windowed_mixers(config: Config, attention: Attention) -> list[Mixer]:
+    return [replace(attention, window=window) for window in _qwen_windows(config)]
+
+
+def _qwen_sparse(
+    config: Config, mixers: Sequence[Mixer], experts: MixtureOfExperts
+) -> tuple[LayerGroup, ...]:
+    """Every `decoder_sparse_step`-th layer has experts, but those in `mlp_only_layers`."""
+    step = config.number("decoder_sparse_step", default=1)
+    dense = config.places("mlp_only_layers")
+    sparse = [(i + 1) % step == 0 and i not in dense for i in range(len(mixers))]
+    ffn = None if all(sparse) else _ffn(config)
+    return grouped_layers(
+        (mixer, None, experts) if has_experts else (mixer, ffn, None)
+        for mixer, has_experts in zip(mixers, sparse, strict=True)
+    )
+
+
+def _gated_shared_experts(config: Config) -> MixtureOfExperts:
+    return MixtureOfExperts(
+        experts=config.number("num_experts"),
+        experts_per_token=config.number("num_experts_per_tok"),
+        expert=_ffn(config, "moe_intermediate_size"),
+        shared=_ffn(config, "shared_expert_intermediate_size"),
+        shared_gates=1,
+    )
+
+
+def _qwen2_moe(config: Config) -> ModelShape:
+    attention = replace(_gqa(config), qkv_bias=config.flag("qkv_bias", default=True))
+    mixers = _windowed_mixers(config, attention)
+    return _decoder(config, _qwen_sparse(config, mixers, _gated_shared_experts(config)))
+
+
+def _qwen3_moe(config: Config) -> ModelShape:
+    experts = MixtureOfExperts(
+        experts=config.number("num_experts", "num_local_experts"),
+        experts_per_token=config.number("num_experts_per_tok"),
+        expert=_ffn(config, "moe_intermediate_size"),
+    )
+    mixers = _windowed_mixers(config, _qwen3_attention(config))
+    return _decoder(config, _qwen_sparse(config, mixers, experts))
+
+
+def _qwen3_vl_moe(config: Config) -> ModelShape:
+    """The text model of Qwen3-VL with experts: tied unless it says not."""
+    return _qwen3_moe(config.completed({"tie_word_embeddings": True, **config.values}))
+
+
+def _delta_mixers(config: Config, *, fused: bool) -> list[Mixer]:
+    """Layers of Qwen3-Next and Qwen3.5: Gated DeltaNet, every fourth with gated attention."""
+    interval = config.number("full_attention_interval", default=4)
+    kinds = _layer_kinds(
+        config,
+        lambda i: "linear_attention" if (i + 1) % interval else "full_attention",
+        "linear_attention",
+        "full_attention",
+    )
+    bias = config.flag("attention_bias", default=False)
+    attention = replace(
+        _gqa(config, width=256), gated=True, qkv_bias=bias, output_bias=bias, qk_norm="head"
+    )
+    linear = LinearAttention(
+        key_heads=config.number("linear_num_key_heads", default=16),
+        value_heads=config.number("linear_num_value_heads", default=32),
+        key_head_dim=config.number("linear_key_head_dim", default=128),
+        value_head_dim=config.number("linear_value_head_dim", default=128),
+        conv_kernel=config.number("linear_conv_kernel_dim", default=4),
+        fused=fused,
+    )
+    return [linear if kind == "linear_attention" else attention for kind in kinds]
+
+
+def _qwen3_next(config: Config) -> ModelShape:
+    mixers = _delta_mixers(config, fused=True)
+    return _decoder(config, _qwen_sparse(config, mixers, _gated_shared_experts(config)))
+
+
+def _qwen3_5(config: Config) -> ModelShape:
+    mixers, ffn = _delta_mixers(config, fused=False), _ffn(config)
+    return _decoder(config, grouped_layers((mixer, ffn, None) for mixer in mixers))
+
+
+def _qwen3_5_moe(config: Config) -> ModelShape:
+    mixers, experts = _delta_mixers(config, fused=False), _gated_shared_experts(config)
+    return _decoder(config, grouped_layers((mixer, None, experts) for mixer in mixers))
+
+
+def _internlm(config: Config) -> ModelShape:
+    bias = config.flag("bias", default=True)
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    attention = replace(attention, qkv_bias=bias, output_bias=bias)
+    return _decoder(config, _every_layer(config, attention, _ffn(config)))
+
+
+def _internlm2(config: Config) -> ModelShape:
+    bias = config.flag("bias", default=True)
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    attention = replace(attention, fused=True, qkv_bias=bias, output_bias=bias)
+    return _decoder(config, _every_layer(config, attention, _ffn(config)))
+
+
+def _internlm3(config: Config) -> ModelShape:
+    bias = config.flag("bias", default=False)
+    attention = replace(
+        _gqa(config), qkv_bias=config.flag("qkv_bias", default=False), output_bias=bias
+    )
+    return _decoder(config, _every_layer(config, attention, _ffn(config, bias=bias)))
+
+
+def _leading_dense(
+    config: Config, attention: Attention, experts: MixtureOfExperts
+) -> tuple[LayerGroup, ...]:
+    """Dense layers first, then every `moe_layer_freq`-th with experts (DeepSeek, GLM)."""
+    step = config.number("moe_layer_freq", default=1)
+    dense = config.optional("first_k_dense_replace")
+    if dense is None:
+        raise ShapeError(f"{config.source} has no 'first_k_dense_replace', which it needs.")
+    count = config.number("num_hidden_layers")
+    sparse = [i >= dense and i % step == 0 for i in range(count)]
+    ffn = None if all(sparse) else _ffn(config)
+    return grouped_layers(
+        (attention, None, experts) if has_experts else (attention, ffn, None)
+        for has_experts in sparse
+    )
+
+
+def _shared_experts(config: Config) -> MixtureOfExperts:
+    """Experts of DeepSeek and its kin.
+
+    transformers and DeepSeek's own code differ in how many shared experts an absent key means, so
+    that it has to be there.
+    """
+    if "n_shared_experts" not in config.values:
+        raise ShapeError(
+            f"{config.source} has no 'n_shared_experts', which it needs: a number, or null for"
+            " none."
+        )
+    width = config.number("moe_intermediate_size")
+    shared = config.optional("n_shared_experts") or 0
+    return MixtureOfExperts(
+        experts=config.number("n_routed_experts"),
+        experts_per_token=config.number("num_experts_per_tok"),
+        expert=FeedForward(width=width),
+        shared=FeedForward(width=shared * width) if shared else None,
+    )
+
+
+def _deepseek(config: Config) -> ModelShape:
+    """DeepSeek-V2 and V3; num_nextn_predict_layers is a checkpoint's, not a run's: not used."""
+    layers = _leading_dense(config, _latent_attention(config), _shared_experts(config))
+    return _decoder(config, layers)
+
+
+def _latent_attention(config: Config) -> Attention:
+    heads, rope = config.number("num_attention_heads"), config.number("qk_rope_head_dim")
+    bias = config.flag("attention_bias", default=False)
+    return Attention(
+        heads=heads,
+        kv_heads=heads,
+        qk_head_dim=config.number("qk_nope_head_dim") + rope,
+        v_head_dim=config.number("v_head_dim"),
+        kv_lora_rank=config.number("kv_lora_rank"),
+        q_lora_rank=_query_rank(config),
+        rope_head_dim=rope,
+        qkv_bias=bias,
+        output_bias=bias,
+    )
+
+
+def _query_rank(config: Config) -> int | None:
+    """A null q_lora_rank is a full query projection (V2-Lite); an absent one is an omission."""
+    if "q_lora_rank" not in config.values:
+        raise ShapeError(
+            f"{config.source} has no 'q_lora_rank', which it needs: a number, or null for a full"
+            " query projection."
+        )
+    return config.optional("q_lora_rank")
+
+
+def _kimi_linear(config: Config) -> ModelShape:
+    """Kimi Linear: KDA layers, and MLA where `full_attn_layers` (counted from 1) says so.
+
+    transformers saves the kinds of layers beside what the published configuration has.
+    """
+    names = {
+        "num_experts": "n_routed_experts",
+        "num_experts_per_token": "num_experts_per_tok",
+        "num_shared_experts": "n_shared_experts",
+    }
+    values = config.completed({names.get(k, k): v for k, v in config.values.items()})
+    config.read.update(names, {"linear_attn_config"})
+    layers = config.values.get("linear_attn_config")
+    if not isinstance(layers, Mapping):
+        raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
+    linear = Config(layers, f"linear_attn_config of {config.source}")
+    _without(linear, "use_full_rank_gate")
+    full, width = linear.places("full_attn_layers"), linear.number("head_dim")
+    heads = linear.number("num_heads")
+    delta = LinearAttention(
+        key_heads=heads,
+        value_heads=heads,
+        key_head_dim=width,
+        value_head_dim=width,
+        conv_kernel=linear.number("short_conv_kernel_size"),
+        gate_rank=width,
+    )
+    latent, experts = _latent_attention(values), _shared_experts(values)
+    dense, ffn = values.number("first_k_dense_replace"), _ffn(values)
+    mixers = _layer_kinds(
+        values,
+        lambda i: "full_attention" if i + 1 in full else "linear_attention",
+        *("full_attention", "linear_attention"),
+    )
+    blocks = _layer_kinds(
+        values,
+        lambda i: "dense" if i < dense else "sparse",
+        *("dense", "sparse"),
+        key="mlp_layer_types",
+    )
+    return _decoder(
+        values,
+        grouped_layers(
+            (
+                latent if mixer == "full_attention" else delta,
+                *((ffn, None) if block == "dense" else (None, experts)),
+            )
+            for mixer, block in zip(mixers, blocks, strict=True)
+        ),
+    )
+
+
+def _glm4_moe(config: Config) -> ModelShape:
+    attention = replace(
+        _gqa(config),
+        qkv_bias=config.flag("attention_bias", default=False),
+        qk_norm="head" if config.flag("use_qk_norm", default=False) else "none",
+    )
+    return _decoder(config, _leading_dense(config, attention, _shared_experts(config)))
+
+
+def _gpt_oss(config: Config) -> ModelShape:
+    bias = config.flag("attention_bias", default=True)
+    attention = replace(_gqa(config, width=64), qkv_bias=bias, output_bias=bias, sinks=True)
+    experts = MixtureOfExperts(
+        experts=config.number("num_local_experts"),
+        experts_per_token=config.number("num_experts_per_tok", "experts_per_token"),
+        expert=_ffn(config, bias=True, fused=True),
+        router_bias=True,
+    )
+    windows = _windows(config, lambda layer: layer % 2 == 0, config.number("sliding_window"))
+    return _decoder(
+        config, grouped_layers((replace(attention, window=w), None, experts) for w in windows)
+    )
+
+
+def _gemma(config: Config) -> ModelShape:
+    attention = _gqa(config, width=256)
+    return _decoder(config, _every_layer(config, attention, _ffn(config)), tied=True)
+
+
+def _gemma2(config: Config) -> ModelShape:
+    window = config.number("sliding_window", default=4096)
+    windows = _windows(config, lambda layer: layer % 2 == 0, window)
+    layers = windowed_layers(_gqa(config, width=256), windows, _ffn(config))
+    return replace(_decoder(config, layers, tied=True), norms_per_layer=4)
+
+
+def _gemma3(config: Config) -> ModelShape:
+    """Gemma 3's text model; its published configs leave out what is the class's default."""
+    defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208}
+    values = config.completed({**defaults, **config.values})
+    pattern = values.number("sliding_window_pattern", default=6)
+    window = values.number("sliding_window", default=4096)
+    windows = _windows(values, lambda layer: (layer + 1) % pattern != 0, window)
+    attention = replace(_gqa(values, width=256), qk_norm="head")
+    layers = windowed_layers(attention, windows, _ffn(values))
+    return replace(_decoder(values, layers, tied=True), norms_per_layer=4)
+
+
+def _olmo2(config: Config) -> ModelShape:
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    attention = replace(attention, qk_norm="all")
+    return _decoder(config, _every_layer(config, attention, _ffn(config)))
+
+
+def _olmo(config: Config) -> ModelShape:
+    """The first OLMo: its norms have no parameters."""
+    return replace(_llama(config), norms_per_layer=0, final_norm=False)
+
+
+def _olmo3(config: Config) -> ModelShape:
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    bias = config.flag("attention_bias", default=False)
+    attention = replace(attention, qk_norm="all", qkv_bias=bias, output_bias=bias)
+    window = config.number("sliding_window", default=4096)
+    windows = _windows(config, lambda layer: (layer + 1) % 4 != 0, window)
+    return _decoder(config, windowed_layers(attention, windows, _ffn(config)))
+
+
+def _cohere(config: Config) -> ModelShape:
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    bias = config.flag("attention_bias", default=False)
+    norm: Literal["none", "all"] = "all" if config.flag("use_qk_norm", default=False) else "none"
+    attention = replace(attention, qkv_bias=bias, output_bias=bias, qk_norm=norm)
+    shape = _decoder(config, _every_layer(config, attention, _ffn(config)), tied=True)
+    return replace(shape, norms_per_layer=1)  # attention and feed-forward block stand side by side
+
+
+def _glm4(config: Config) -> ModelShape:
+    bias = config.flag("attention_bias", default=True)
+    attention = replace(_gqa(config, width=128), qkv_bias=bias)
+    layers = _every_layer(config, attention, _ffn(config, fused=True))
+    return replace(_decoder(config, layers), norms_per_layer=4)
+
+
+def _seed_oss(config: Config) -> ModelShape:
+    attention = replace(
+        _gqa(config, width=128),
+        qkv_bias=config.flag("attention_bias", default=True),
+        output_bias=config.flag("attention_out_bias", default=False),
+    )
+    ffn = _ffn(config, bias=config.flag("mlp_bias", default=False))
+    return _decoder(config, _every_layer(config, attention, ffn))
+
+
+def _smollm3(config: Config) -> ModelShape:
+    """Windows, where switched on, stand in the layers without rotary embedding."""
+    if config.flag("use_sliding_window", default=False):
+        raise ShapeError(f"{config.source}: 'use_sliding_window' is not in this formula.")
+    values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
+    return _llama(config.completed(values))
+
+
+def _llama4(config: Config) -> ModelShape:
+    """Llama 4's text model: three of four layers attend inside chunks."""
+    rotary = config.items("no_rope_layers")  # 1 where a layer has rotary embedding
+    if rotary and len(rotary) != config.number("num_hidden_layers"):
+        raise ShapeError(
+            f"{config.source}: 'no_rope_layers' has {len(rotary)} entries, not one each."
+        )
+    interval = config.number("no_rope_layer_interval", default=4)
+    kinds = _layer_kinds(
+        config,
+        lambda i: (
+            "chunked_attention"
+            if (rotary[i] if rotary else (i + 1) % interval)
+            else "full_attention"
+        ),
+        "chunked_attention",
+        "full_attention",
+    )
+    bias = config.flag("attention_bias", default=False)
+    attention = replace(_gqa(config, width=128), qkv_bias=bias, output_bias=bias)
+    chunked = replace(attention, chunk=config.number("attention_chunk_size", default=8192))
+    expert = _ffn(config)
+    experts = MixtureOfExperts(
+        experts=config.number("num_local_experts"),
+        experts_per_token=config.number("num_experts_per_tok", default=1),
+        expert=replace(expert, fused=True),
+        shared=expert,
+    )
+    step = config.number("interleave_moe_layer_step", default=1)
+    sparse = config.items("moe_layers")
+    if config.values.get("moe_layers") is None:
+        sparse = list(range(step - 1, len(kinds), step))
+    ffn = None if len(sparse) == len(kinds) else _ffn(config, "intermediate_size_mlp")
+    return _decoder(
+        config,
+        grouped_layers(
+            (
+                chunked if kind == "chunked_attention" else attention,
+                *((None, experts) if i in sparse else (ffn, None)),
+            )
+            for i, kind in enumerate(kinds)
+        ),
+    )
+
+
+def _olmoe(config: Config) -> ModelShape:
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    experts = MixtureOfExperts(
+        experts=config.number("num_experts"),
+        experts_per_token=config.number("num_experts_per_tok"),
+        expert=_ffn(config),
+    )
+    layers = LayerGroup(
+        count=config.number("num_hidden_layers"),
+        attention=replace(attention, qk_norm="all"),
+        moe=experts,
+    )
+    return _decoder(config, (layers,))
+
+
+def _phi3(config: Config) -> ModelShape:
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    attention = replace(attention, fused=True, window=config.optional("sliding_window"))
+    return _decoder(config, _every_layer(config, attention, _ffn(config, fused=True)))
+
+
+def _plain(
+    config: Config, attention: Attention, ffn: FeedForward, *, count: int, hidden: int
+) -> ModelShape:
+    """A decoder of the GPT-2 kind: LayerNorm, plain feed-forward blocks, tied embeddings."""
+    return ModelShape(
+        name=str(config.values.get("model_type")),
+        hidden_size=hidden,
+        vocab_size=config.number("vocab_size"),
+        tied_embeddings=config.flag("tie_word_embeddings", default=True),
+        layers=(LayerGroup(count=count, attention=attention, ffn=ffn),),
+        norm="layer",
+    )
+
+
+def _biased(heads: int, hidden: int, *, kv_heads: int | None = None, bias: bool) -> Attention:
+    return replace(
+        grouped_query(heads, kv_heads or heads, hidden // heads),
+        qkv_bias=bias,
+        output_bias=bias,
+    )
+
+
+def _gpt2(config: Config) -> ModelShape:
+    hidden = config.number("n_embd", "hidden_size")
+    width = config.number("n_inner", default=4 * hidden)
+    shape = _plain(
+        config,
+        replace(_biased(config.number("n_head"), hidden, bias=True), fused=True),
+        FeedForward(width=width, gated=False, bias=True),
+        count=config.number("n_layer"),
+        hidden=hidden,
+    )
+    return replace(shape, positions=config.number("n_positions"))
+
+
+def _bloom(config: Config) -> ModelShape:
+    hidden = config.number("hidden_size", "n_embed")
+    heads = config.number("n_head", "num_attention_heads")
+    shape = _plain(
+        config,
+        replace(_biased(heads, hidden, bias=True), fused=True),
+        FeedForward(width=4 * hidden, gated=False, bias=True),
+        count=config.number("n_layer", "num_hidden_layers"),
+        hidden=hidden,
+    )
+    return replace(shape, embedding_norm=True)
+
+
+def _opt(config: Config) -> ModelShape:
+    hidden, table = config.number("hidden_size"), config.optional("word_embed_proj_dim")
+    bias = config.flag("enable_bias", default=True)
+    shape = _plain(
+        config,
+        _biased(config.number("num_attention_heads"), hidden, bias=bias),
+        FeedForward(width=config.number("ffn_dim"), gated=False, bias=bias),
+        count=config.number("num_hidden_layers"),
+        hidden=hidden,
+    )
+    return replace(
+        shape,
+        positions=config.number("max_position_embeddings") + 2,  # OPT's table starts at row 2
+        embedding_size=None if table in (None, hidden) else table,
+        final_norm=config.flag("do_layer_norm_before", default=True),
+    )
+
+
+def _falcon(config: Config) -> ModelShape:
+    hidden, heads = config.number("hidden_size"), config.number("num_attention_heads", "n_head")
+    new = config.flag("new_decoder_architecture", default=False)
+    multi_query = config.flag("multi_query", default=True)
+    kv_heads = config.number("num_kv_heads") if new else 1 if multi_query else heads
+    bias = config.flag("bias", default=False)
+    width = config.number("ffn_hidden_size", default=4 * hidden)
+    shape = _plain(
+        config,
+        replace(_biased(heads, hidden, kv_heads=kv_heads, bias=bias), fused=True),
+        FeedForward(width=width, gated=False, bias=bias),
+        count=config.number("num_hidden_layers", "n_layer"),
+        hidden=hidden,
+    )
+    one_norm = config.flag("parallel_attn", default=True) and not new
+    if new and config.optional("num_ln_in_parallel_attn") == 1:
+        one_norm = True
+    return replace(shape, norms_per_layer=1 if one_norm else 2)
+
+
+def _without(config: Config, key: str) -> None:
+    """Raises ShapeError where a variant is switched on that the shape has no place for."""
+    if config.flag(key, default=False):
+        raise ShapeError(f"{config.source}: {key!r} is true, which is not in this formula.")
+
+
+def _phi(config: Config) -> ModelShape:
+    """Phi 1 and 2: attention and feed-forward block side by side after one norm."""
+    _without(config, "qk_layernorm")
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    kv_heads = config.number("num_key_value_heads", default=heads)
+    shape = _plain(
+        config,
+        _biased(heads, hidden, kv_heads=kv_heads, bias=True),
+        FeedForward(width=config.number("intermediate_size"), gated=False, bias=True),
+        count=config.number("num_hidden_layers"),
+        hidden=hidden,
+    )
+    tied = config.flag("tie_word_embeddings", default=False)
+    return replace(shape, norms_per_layer=1, head_bias=True, tied_embeddings=tied)
+
+
+def _gpt_neox(config: Config) -> ModelShape:
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    bias = config.flag("attention_bias", default=True)
+    shape = _plain(
+        config,
+        replace(_biased(heads, hidden, bias=bias), fused=True),
+        FeedForward(width=config.number("intermediate_size"), gated=False, bias=True),
+        count=config.number("num_hidden_layers"),
+        hidden=hidden,
+    )
+    return replace(shape, tied_embeddings=config.flag("tie_word_embeddings", default=False))
+
+
+def _starcoder2(config: Config) -> ModelShape:
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    bias = config.flag("use_bias", default=True)
+    attention = _biased(heads, hidden, kv_heads=config.number("num_key_value_heads"), bias=bias)
+    return _plain(
+        config,
+        replace(attention, window=config.optional("sliding_window")),
+        FeedForward(width=config.number("intermediate_size"), gated=False, bias=bias),
+        count=config.number("num_hidden_layers"),
+        hidden=hidden,
+    )
+
+
+def _stablelm(config: Config) -> ModelShape:
+    _without(config, "qk_layernorm")
+    attention = replace(_gqa(config), qkv_bias=config.flag("use_qkv_bias", default=False))
+    shape = _decoder(config, _every_layer(config, attention, _ffn(config)))
+    parallel = config.flag("use_parallel_residual", default=False)
+    return replace(shape, norm="layer", norms_per_layer=1 if parallel else 2)
+
+
+_HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
+    "bloom": _bloom,
+    "cohere": _cohere,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "falcon": _falcon,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "glm4": _glm4,
+    "glm4_moe": _glm4_moe,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "gpt_oss": _gpt_oss,
+    "granite": _llama,
+    "internlm": _internlm,
+    "internlm2": _internlm2,
+    "internlm3": _internlm3,
+    "kimi_k2": _deepseek,
+    "kimi_linear": _kimi_linear,
+    "llama": _llama,
+    "llama4_text": _llama4,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "olmo": _olmo,
+    "olmo2": _olmo2,
+    "olmo3": _olmo3,
+    "olmoe": _olmoe,
+    "opt": _opt,
+    "phi": _phi,
+    "phi3": _phi3,
+    "qwen2": _qwen2,
+    "qwen2_5_vl": _qwen2,  # flat, as published: text keys beside vision_config
+    "qwen2_5_vl_text": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen2_vl": _qwen2,
+    "qwen2_vl_text": _qwen2,
+    "qwen3": _qwen3,
+    "qwen3_5_moe_text": _qwen3_5_moe,
+    "qwen3_5_text": _qwen3_5,
+    "qwen3_moe": _qwen3_moe,
+    "qwen3_next": _qwen3_next,
+    "qwen3_vl_moe_text": _qwen3_vl_moe,
+    "qwen3_vl_text": _qwen3,
+    "seed_oss": _seed_oss,
+    "smollm3": _smollm3,
+    "stablelm": _stablelm,
+    "starcoder2": _starcoder2,
+}
+
+# Defaults of nested configurations (transformers 5.23.0), in the order of `DIMENSIONS`.
+DIMENSIONS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+)
+_NESTED_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "llama": dict(zip(DIMENSIONS, (4096, 32, 32, 32, 11008, 32000), strict=True)),
+    "qwen2_vl_text": dict(zip(DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
+    "qwen2_5_vl_text": dict(zip(DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
+    "qwen3_vl_text": dict(zip(DIMENSIONS, (4096, 32, 32, 32, 22016, 151936), strict=True)),
+}

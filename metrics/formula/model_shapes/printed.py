@@ -1,0 +1,408 @@
+"""Shapes of the arguments that Megatron-DeepSpeed and torchtitan print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .names import known
+from .shape import (
+    Attention,
+    FeedForward,
+    LayerGroup,
+    MixtureOfExperts,
+    ModelShape,
+    ShapeError,
+    grouped_layers,
+    grouped_query,
+    possible,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """Arguments as a framework printed them: 'None', 'True', '4096', '[64]'."""
+
+    values: Mapping[str, str]
+    source: str
+
+    def get(self, key: str) -> str | None:
+        """The text of an argument; None where it is absent or none."""
+        value = self.values.get(key)
+        return None if value is None or value.strip() in ("None", "null", "") else value.strip()
+
+    def optional(self, key: str) -> int | None:
+        """A whole number; None where it is absent or none."""
+        value = self.get(key)
+        if value is None:
+            return None
+        try:
+            return int(value)
+        except ValueError:
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.") from None
+
+    def number(self, key: str, default: int | None = None) -> int:
+        """A whole number of at least 1."""
+        value = self.optional(key)
+        value = default if value is None else value
+        if value is None or value < 1:
+            raise ShapeError(
+                f"{self.source}: {key!r} is {value}, but the model's shape needs it:"
+                " --set model_config=PATH/config.json or --set model=NAME"
+            )
+        return possible(self.source, key, value)
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """A true or false, as Python or JSON has it."""
+        value = self.get(key)
+        if value not in (None, "True", "False", "true", "false"):
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither True nor False.")
+        return default if value is None else value in ("True", "true")
+
+
+# --- Megatron-DeepSpeed's arguments header --------------------------------------------------
+
+
+def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -> ModelShape:
+    """Shape of a decoder from Megatron-DeepSpeed's `arguments` header, values as printed.
+
+    vocab_size: unpadded vocabulary; required where the header has none, as it does unless
+        --vocab-size was given: ` > padded vocab (size: 50257)` prints it.
+
+    An argument that is absent is one that this version does not have yet, and then means what the
+    version did: biases, LayerNorm, tied embeddings, learned positions, no gated FFN, one key/value
+    head per head, no experts. Raises ShapeError for what is missing or malformed.
+    """
+    printed = Printed(arguments, "the arguments header")
+    for key, absent in MEGATRON_WITHOUT.items():
+        if (said := printed.get(key)) is not None and re.match(absent, said) is None:
+            raise ShapeError(
+                f"{printed.source}: {key} {said!r} is not read: --set model_config=PATH/config.json"
+            )
+    hidden, count = printed.number("hidden_size"), printed.number("num_layers")
+    vocabulary = vocab_size if vocab_size is not None else printed.optional("vocab_size")
+    if vocabulary is None:
+        raise ShapeError(
+            "the arguments header has no vocab_size, and the padded one is not the model's:"
+            " --set vocab_size=… (` > padded vocab (size: N)` in the same log is it)"
+        )
+    if vocabulary < 1:
+        raise ShapeError(f"the arguments header: 'vocab_size' must be 1 or more, not {vocabulary}.")
+    rms = (printed.get("normalization") or "layernorm").lower() == "rmsnorm"
+    return ModelShape(
+        name=f"megatron-{count}x{hidden}",
+        hidden_size=hidden,
+        vocab_size=vocabulary,
+        tied_embeddings=not printed.flag("untie_embeddings_and_output_weights", default=False),
+        layers=_megatron_layers(printed, hidden, count),
+        norm="rms" if rms else "layer",
+        mtp_modules=printed.optional("mtp_num_layers") or 0,
+        embedding_norm=printed.flag("embed_layernorm", default=False),
+        positions=_megatron_positions(printed),
+    )
+
+
+MEGATRON_WITHOUT: Final = {
+    "multi_latent_attention": "False$",
+    "window_size": r"None$|\(-1, -1\)$",
+    "kd": "False$",
+    "retro_add_retriever": "False$",
+    "num_experts_switch": "None$",
+    "tokenizer_type": "(?!BertWordPiece)",
+    "spec": r"None$|\['local'\]$",
+    "is_hybrid_model": "False$",
+    "hybrid_override_pattern": "None$",
+    "hybrid_layer_pattern": "None$",
+    "hybrid_attention_ratio": r"0(?:\.0+)?$",
+    "hybrid_mlp_ratio": r"0(?:\.0+)?$",
+    "experimental_attention_variant": "None$",
+    "linear_attention_type": "None$",
+    "attention_output_gate": "False$",
+    "heterogeneous_layers_config_path": "None$",
+    "moe_latent_size": "None$",
+}
+"""Arguments with which a model is another than is read here, and what they are without it; BERT
+and T5 attend both ways. From `spec` on of NVIDIA's Megatron-LM: Mamba, gated delta nets, sparse
+attention, layers of several widths (megatron/training/arguments.py and training.py@001b00c)."""
+
+
+def _megatron_positions(printed: Printed) -> int:
+    """Rows of the position table: none with rotary or ALiBi."""
+    kind = printed.get("position_embedding_type") or "absolute"
+    learned = kind.rsplit(".", maxsplit=1)[-1] in ("absolute", "learned_absolute")
+    if learned and printed.flag("add_position_embedding", default=True):
+        return printed.number("max_position_embeddings")
+    return 0
+
+
+def _megatron_layers(printed: Printed, hidden: int, count: int) -> tuple[LayerGroup, ...]:
+    heads = printed.number("num_attention_heads")
+    bias = printed.flag("add_bias_linear", default=True)
+    width = printed.number("kv_channels", default=hidden // heads)
+    grouped = printed.flag("group_query_attention", default=False)
+    groups = printed.number("num_query_groups") if grouped else heads
+    attention = replace(
+        grouped_query(heads, printed.number("num_key_value_heads", default=groups), width),
+        fused=True,
+        qkv_bias=bias,
+        output_bias=bias,
+    )
+    gated = printed.flag("swiglu", default=False) or printed.get("glu_activation") is not None
+    ffn = FeedForward(
+        width=printed.number("ffn_hidden_size", default=4 * hidden),
+        gated=gated,
+        bias=bias,
+        fused=gated,
+    )
+    experts = _megatron_experts(printed, count)
+    return grouped_layers(
+        (attention, ffn, None) if n == 1 else (attention, None, _megatron_moe(printed, n, ffn))
+        for n in experts
+    )
+
+
+def _megatron_experts(printed: Printed, count: int) -> list[int]:
+    """Experts of each layer, 1 for a dense one (Megatron-DeepSpeed get_num_experts_per_layer)."""
+    value = printed.get("num_experts") or "1"
+    if not re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", value):
+        raise ShapeError(f"{printed.source}: 'num_experts' is {value!r}, not like '[64]'.")
+    per_block = [int(number) for number in re.findall(r"\d+", value)]
+    if per_block == [1]:
+        return [1] * count
+    interval = printed.number("expert_interval")
+    blocks = per_block * (count // interval) if len(per_block) == 1 else per_block
+    if len(blocks) != count // interval:
+        raise ShapeError(
+            f"{printed.source}: num_experts {value} does not fit {count} layers with an"
+            f" expert_interval of {interval}."
+        )
+    layers = range(1, count + 1)
+    return [1 if layer % interval else blocks[(layer - 1) // interval] for layer in layers]
+
+
+def _megatron_moe(printed: Printed, experts: int, ffn: FeedForward) -> MixtureOfExperts:
+    kind = printed.get("mlp_type") or "standard"
+    if kind != "standard":
+        raise ShapeError(
+            f"{printed.source}: mlp_type {kind!r} is not in the formula, only 'standard' experts:"
+            " --set model_config=PATH/config.json"
+        )
+    return MixtureOfExperts(experts=experts, experts_per_token=printed.number("topk"), expert=ffn)
+
+
+# --- torchtitan -----------------------------------------------------------------------------
+
+
+def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -> ModelShape:
+    """Shape of a torchtitan model: from its printed arguments, else by its flavour's name.
+
+    flavour: as in `Model llama3 8B size: …`
+    model_args: of `Building llama3 8B with TransformerModelArgs(dim=4096, …)`, values as printed;
+        absent since 2026-04-20 (torchtitan #3030)
+
+    A flavour's vocabulary may be the tokenizer's: compare `params_total` with the `size:` line, or
+    see `with_params_total`. Raises UnknownModelError for a flavour that is not known and ShapeError
+    for arguments of a model that is none of llama, llama4, qwen3, deepseek_v3, gpt_oss.
+    """
+    if model_args is None:
+        return known(flavour)
+    printed = Printed(model_args, f"torchtitan's arguments of {flavour!r}")
+    if "kv_lora_rank" in model_args:
+        return _titan_deepseek(flavour, printed)
+    if "qk_norm" in model_args and "head_dim" in model_args:
+        return _titan_qwen3(flavour, printed)
+    if "sliding_window_size" in model_args and "moe_args" in model_args:
+        return _titan_gpt_oss(flavour, printed)
+    if "interleave_moe_layer_step" in model_args:
+        return _titan_llama4(flavour, printed)
+    if "multiple_of" in model_args and "moe_args" not in model_args:
+        return _titan_llama(flavour, printed)
+    raise ShapeError(
+        f"{printed.source} are none of llama's (multiple_of), llama4's (interleave_moe_layer_step),"
+        " qwen3's (qk_norm, head_dim), deepseek_v3's (kv_lora_rank) or gpt_oss's"
+        " (sliding_window_size): --set model_config=PATH/config.json"
+    )
+
+
+def _titan_shape(
+    name: str, printed: Printed, layers: tuple[LayerGroup, ...], *, tied: bool = False
+) -> ModelShape:
+    return ModelShape(
+        name=name,
+        hidden_size=printed.number("dim"),
+        vocab_size=printed.number("vocab_size"),
+        tied_embeddings=tied,
+        layers=layers,
+    )
+
+
+def _titan_llama(name: str, printed: Printed) -> ModelShape:
+    dim = printed.number("dim")
+    if printed.flag("moe_enabled", default=False):
+        raise ShapeError(
+            f"{printed.source}: moe_enabled=True is llama4, without its interleave_moe_layer_step."
+        )
+    if (printed.get("norm_type") or "rmsnorm").strip("'") not in ("rmsnorm", "fused_rmsnorm"):
+        raise ShapeError(f"{printed.source}: norm_type {printed.get('norm_type')} is not RMSNorm.")
+    layers = LayerGroup(
+        count=printed.number("n_layers"),
+        attention=_llama_attention(dim, printed),
+        ffn=FeedForward(width=_llama_ffn_width(dim, printed)),
+    )
+    return _titan_shape(name, printed, (layers,))
+
+
+def _llama_attention(dim: int, printed: Printed) -> Attention:
+    heads = printed.number("n_heads")
+    return grouped_query(heads, printed.number("n_kv_heads", default=heads), dim // heads)
+
+
+def _titan_llama4(name: str, printed: Printed) -> ModelShape:
+    """Experts in every so many layers; each token's have together the width of a dense layer.
+
+    Where layers without rotary embedding stand between the others, these attend inside blocks
+    (torchtitan/models/llama4/model/model.py@018740b TransformerBlock).
+    """
+    dim, attention = printed.number("dim"), _llama_attention(printed.number("dim"), printed)
+    whole, moe = FeedForward(width=_llama_ffn_width(dim, printed)), _llama4_experts(dim, printed)
+    step = printed.number("interleave_moe_layer_step") if moe else 0
+    full, blocks = _llama4_blocks(printed), None
+    if full:
+        blocks = replace(attention, chunk=printed.number("fixed_attn_block_size"))
+    layers = grouped_layers(
+        (
+            blocks if blocks and layer % full else attention,
+            *((None, moe) if step and not (layer + 1) % step else (whole, None)),
+        )
+        for layer in range(printed.number("n_layers"))
+    )
+    return _titan_shape(name, printed, layers)
+
+
+def _llama4_blocks(printed: Printed) -> int:
+    """Of how many layers one attends to all tokens; 0 where all do."""
+    nope = printed.optional("every_n_layers_nope") or 0
+    flex = printed.flag("use_flex_attn", default=False) or printed.get("attn_type") == "flex"
+    if flex != bool(nope):
+        raise ShapeError(
+            f"{printed.source}: use_flex_attn is {flex} and every_n_layers_nope {nope or None}: "
+            "whether its layers attend inside blocks differs between versions"
+        )
+    return nope
+
+
+def _llama4_experts(dim: int, printed: Printed) -> MixtureOfExperts | None:
+    """Experts and shared ones, of the arguments of 2025-04 (`use_shared_expert`) or later."""
+    if not printed.flag("moe_enabled", default=True):
+        return None
+    if not printed.flag("use_token_choice", default=True):
+        raise ShapeError(f"{printed.source}: experts that choose tokens are not in the formula.")
+    top_k = printed.number("top_k")
+    shared = printed.optional("num_shared_experts")
+    if shared is None:
+        shared = int(printed.flag("use_shared_expert", default=True))
+    scaled = printed.flag("auto_scale_hidden_dim", default=True)
+    width = _llama_ffn_width(dim, printed, top_k + shared if scaled else 1)
+    return MixtureOfExperts(
+        experts=printed.number("num_experts"),
+        experts_per_token=top_k,
+        expert=FeedForward(width=width),
+        shared=FeedForward(width=shared * width) if shared else None,
+    )
+
+
+def _llama_ffn_width(dim: int, printed: Printed, shares: int = 1) -> int:
+    """Llama's rule: two thirds of 4d, times the multiplier, rounded up (torchtitan FeedForward).
+
+    shares: of experts that have it together
+    """
+    width = int(2 * (4 * dim) / 3)
+    multiplier = printed.get("ffn_dim_multiplier")
+    if multiplier is not None:
+        try:
+            width = int(float(multiplier) * width)
+        except (ValueError, OverflowError):
+            raise ShapeError(
+                f"{printed.source}: ffn_dim_multiplier is {multiplier!r}, not a number."
+            ) from None
+        width = possible(printed.source, "ffn_dim_multiplier", width)
+    multiple = printed.number("multiple_of")
+    return multiple * -(-(width // shares) // multiple)
+
+
+def _titan_moe(printed: Printed) -> MixtureOfExperts:
+    """Experts from `moe_args=MoEArgs(…)`, or from the flat arguments before 2025-08."""
+    inner = dict(re.findall(r"\"?(\w+)\"?\s*[=:]\s*([^,(){}]+)", printed.get("moe_args") or ""))
+    args = Printed({**printed.values, **inner}, printed.source)
+    old = "n_routed_experts" in printed.values
+    shared = args.optional("n_shared_experts" if old else "num_shared_experts") or 0
+    width = args.number("moe_inter_dim")
+    return MixtureOfExperts(
+        experts=args.number("n_routed_experts" if old else "num_experts"),
+        experts_per_token=args.number("n_activated_experts" if old else "top_k"),
+        expert=FeedForward(width=width),
+        shared=FeedForward(width=shared * width) if shared else None,
+    )
+
+
+def _titan_qwen3(name: str, printed: Printed) -> ModelShape:
+    attention = grouped_query(
+        printed.number("n_heads"),
+        printed.number("n_kv_heads"),
+        printed.number("head_dim"),
+        qk_norm="head" if printed.flag("qk_norm", default=True) else "none",
+    )
+    moe = _titan_moe(printed) if printed.flag("moe_enabled", default=False) else None
+    ffn = None if moe else FeedForward(width=printed.number("hidden_dim"))
+    layers = LayerGroup(count=printed.number("n_layers"), attention=attention, ffn=ffn, moe=moe)
+    tied = printed.flag("enable_weight_tying", default=False)
+    return _titan_shape(name, printed, (layers,), tied=tied)
+
+
+def _titan_gpt_oss(name: str, printed: Printed) -> ModelShape:
+    """A window in every second layer, the first with it (torchtitan GptOssModel)."""
+    attention = replace(
+        grouped_query(
+            printed.number("n_heads"), printed.number("n_kv_heads"), printed.number("head_dim")
+        ),
+        qkv_bias=True,
+        output_bias=True,
+        sinks=True,
+    )
+    moe = _titan_moe(printed)
+    layer = LayerGroup(
+        count=printed.number("n_layers") // 2,
+        attention=attention,
+        moe=replace(moe, expert=replace(moe.expert, bias=True, fused=True), router_bias=True),
+    )
+    windowed = replace(
+        layer,
+        count=printed.number("n_layers") - layer.count,
+        attention=replace(attention, window=printed.number("sliding_window_size")),
+    )
+    return _titan_shape(name, printed, (windowed, layer))
+
+
+def _titan_deepseek(name: str, printed: Printed) -> ModelShape:
+    heads, rope = printed.number("n_heads"), printed.number("qk_rope_head_dim")
+    attention = Attention(
+        heads=heads,
+        kv_heads=heads,
+        qk_head_dim=printed.number("qk_nope_head_dim") + rope,
+        v_head_dim=printed.number("v_head_dim"),
+        kv_lora_rank=printed.number("kv_lora_rank"),
+        q_lora_rank=printed.optional("q_lora_rank") or None,  # torchtitan prints 0 for none
+        rope_head_dim=rope,
+    )
+    dense = printed.optional("n_dense_layers") or 0
+    groups = [
+        LayerGroup(
+            count=printed.number("n_layers") - dense, attention=attention, moe=_titan_moe(printed)
+        )
+    ]
+    if dense:
+        ffn = FeedForward(width=printed.number("inter_dim"))
+        groups.insert(0, LayerGroup(count=dense, attention=attention, ffn=ffn))
+    return _titan_shape(name, printed, tuple(groups))

@@ -1,0 +1,61 @@
+"""Which number format each operator runs in, by the name of a training's precision.
+
+Below 16 bits only the linears of attention and FFN run so; core attention, router, gates, adapters
+and lm_head stay in BF16, as Transformer Engine, DeepSeek-V3 (arXiv:2412.19437, 3.3.1) and what is
+advised for torchao keep them. Torchtitan's Float8 converts the lm_head too where nothing keeps it
+from it (filter_fqns; torchtitan/components/quantization/float8.py@v0.2.2): `fp8+lm_head`. All three
+passes of a linear run in its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fairmfu.ingest.core.schema import FACT_NAMES
+
+from .flops import Dtype, Operator, Pass
+
+DtypeOf = Callable[[Operator, Pass], Dtype]
+
+BELOW_16_BITS: Final[Mapping[str, Dtype]] = {
+    "fp8": "fp8",
+    "fp8+lm_head": "fp8",
+    "mxfp8": "fp8",
+    "nvfp4": "fp4",
+}
+"""Recipes that run the linears below 16 bits, and in what."""
+
+SIXTEEN_AND_MORE: Final[Mapping[str, Dtype]] = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+}
+
+LOW_PRECISION_OPERATORS: Final = frozenset(
+    {
+        "query/key/value/output projections",
+        "linear attention projections",
+        "ffn",
+        "routed experts",
+        "shared experts",
+    }
+)
+
+
+def number_formats(precision: str) -> tuple[DtypeOf, Dtype]:
+    """The format of each operator and pass, and the fastest of them.
+
+    Raises ValueError for a name that the fact `precision` does not take.
+    """
+    low = BELOW_16_BITS.get(precision)
+    if low is not None:
+        head = {"lm_head"} if precision.endswith("+lm_head") else set()
+        linears = LOW_PRECISION_OPERATORS | head
+        return (lambda op, _: low if op.name.removeprefix("mtp ") in linears else "bf16"), low
+    one = SIXTEEN_AND_MORE.get(precision)
+    if one is None:
+        known = ", ".join(FACT_NAMES["precision"].choices)
+        raise ValueError(f"{precision!r} is no precision: one of {known}.")
+    return (lambda *_: one), one

@@ -1,0 +1,1 @@
+"""All metrics of all runs: computed, kept, and brought up to date."""

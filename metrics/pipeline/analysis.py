@@ -1,0 +1,332 @@
+"""Everything that is computed of the runs of a store: `analyse`, and what it finds, `Analysis`.
+
+Each step has a module of its own; here they are called in order, and what came of them becomes one
+row per run. Frames in, frames out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+import polars as pl
+
+from fairmfu.ingest.core.schema import FLOAT, TEXT, read_otherwise
+
+from ..audit import audit as logged
+from ..audit import sanity_checks
+from ..audit.audit import Audit
+from ..audit.bridge import Bridge, bridges, counted_otherwise
+from ..audit.fact_suggestions import Proposal, proposals
+from ..audit.formula_checks import Known, Lines, known_of
+from ..audit.other_tools import against_others
+from ..core.run_arrays import Columns
+from ..core.run_table import METRICS, NOT_RANKED, READ_BEFORE, beside_others
+from ..formula.accelerators import Accelerator
+from ..formula.flops import FORMULA
+from ..runs import run_identity
+from ..runs.goodput import goodput
+from ..runs.resume_chains import resumes
+from ..throughput import rank_skew, resolved_facts, throughput, warmup, windows
+from ..throughput.end_to_end import clock
+from ..throughput.token_counts import COUNTED_OTHERWISE
+from ..utilization.formula_inputs import Score, formula_inputs, integer_of, is_inferred, text_of
+from ..utilization.utilization import operator_table, score
+
+ASSUMED: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
+"""Facts that may follow from the framework or the numbers instead of being said; then marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """All that is computed of a store.
+
+    metrics: one row per run, columns of METRICS
+    alone: the same without what depends on other runs (`beside_others`)
+    windows: one row per logged step, of metrics.throughput.warmup.mark
+    events: of each run, of metrics.runs.source_merging.pooled: each once, however many sources tell
+    of it held: the facts that hold, of metrics.throughput.resolved_facts.holding audits: by run_id
+    what came of reproducing the log's own figures known: by run_id what frameworks' own formulas
+    read of the facts printed: by run_id the lines with figures of the log's own, of
+    metrics.audit.audit.printed ranks: of metrics.throughput.rank_skew.of_ranks united: which
+    sources are one launch, of metrics.runs.run_identity.unite, without the tables resumed: which
+    launches go on from which, of metrics.runs.resume_chains.resumes
+    """
+
+    metrics: pl.DataFrame
+    windows: pl.DataFrame
+    events: pl.DataFrame
+    held: pl.DataFrame
+    audits: Mapping[str, Audit]
+    known: Mapping[str, Known]
+    printed: Mapping[str, Lines]
+    ranks: pl.DataFrame
+    alone: pl.DataFrame
+    united: run_identity.United
+    resumed: pl.DataFrame
+
+    def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
+        """The held facts of one run, by name."""
+        mine = self.held.filter(pl.col("run_id") == run_id)
+        return {fact["name"]: fact for fact in mine.iter_rows(named=True)}
+
+    def operators(self, run_id: str) -> pl.DataFrame:
+        """The formula of one run, a row per operator: `operator_table`."""
+        row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
+        return operator_table(self.facts(run_id), row)
+
+    def bridges(self, run_id: str) -> list[Bridge]:
+        """From each figure that the log of a run prints to ours; metrics.audit.bridge.bridges."""
+        row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
+        known, audit = self.known[run_id], self.audits[run_id]
+        return bridges(row, self.facts(run_id), known, audit, self._rate(row, known, audit))
+
+    def _rate(self, row: Mapping[str, Any], known: Known, audit: Audit) -> float | None:
+        """The rate behind the medians of a run's figures: printed, or by the same lines' times."""
+        if row["logged_tgs"] is not None:
+            return float(row["logged_tgs"])
+        lines = self.printed.get(row["run_id"])
+        if lines is None or row["time_basis"] is None:
+            return None
+        mine = Columns(self.windows.filter(pl.col("run_id") == row["run_id"]))
+        counted = windows.clean_of(mine, row["time_basis"])
+        steady = mine["step"][windows.lines_of(mine, row["time_basis"], counted).at]
+        return logged.rate_over(lines, known, audit, steady)
+
+    def proposals(self, run_id: str) -> list[Proposal]:
+        """Facts that would reproduce what the log of a run prints; fact_suggestions.proposals."""
+        return proposals(self.printed.get(run_id), self.known[run_id])
+
+    def others(self) -> dict[str, pl.DataFrame]:
+        """What other tools' formulas make of each model and length: label to a table.
+
+        Columns of metrics.audit.other_tools.Comparison, for full training; recomputation is work
+        where a tool counts it and the model's first run recomputes. A formula that lacks an input
+        is null.
+        """
+        found: dict[str, pl.DataFrame] = {}
+        ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
+        for row in ranked.iter_rows(named=True):
+            label = f"{row['model']}, {row['seq_len']:,} tokens"
+            if label in found:
+                continue
+            run = formula_inputs(self.facts(row["run_id"]), row, Score())
+            if run is None:
+                continue
+            again: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
+            rows = against_others(run.shape, run.seq_len, recompute=again)
+            found[label] = pl.DataFrame([asdict(other) for other in rows], schema=COMPARISONS)
+        return found
+
+
+COMPARISONS: Final = pl.Schema(
+    {"name": TEXT, "flops_per_token": FLOAT, "ratio_to_ours": FLOAT, "why": TEXT}
+)
+
+
+def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] = ()) -> Analysis:
+    """Everything of the tables `runs`, `facts`, `steps`, `events` and `sources` of schema.
+
+    tables: of `read_logs`, or of `Store.tables`. overlay: a user's accelerators, which go before
+    the table's (metrics.formula.accelerators.load_overlay).
+
+    `metrics` has a row per run, sorted by name: tgs, tgs_low, tgs_high [tokens/s/GPU, its 95 %
+    interval], tokens_per_second [tokens/s, all GPUs], mfu (exact attention), mfu_full_attention
+    [fraction], flops_per_token [FLOP/token], wall_s [s], logged_* as the log claims; a value
+    that cannot be known is null, and `missing` says what for. `windows` has a row per logged step:
+    its tokens and its time [s] by each evidence. Nothing is raised for what a log lacks.
+
+    >>> analyse(read_logs("titan.log")).metrics.select("name", "tgs", "mfu", "missing")
+    """
+    single, united = tables, run_identity.unite(tables)
+    tables = united.tables
+    held = resolved_facts.holding(tables["facts"])
+    facts = resolved_facts.typed(held)
+    runs = tables["runs"]
+    spans = windows.windows(tables["steps"], runs, facts, tables["events"])
+    spans = warmup.mark(spans, runs)
+    clocks = clock(runs, spans, facts, single["events"], united.members)
+    rates = throughput.summarise(spans, runs.join(clocks, on="run_id", how="left"), facts)
+    of_run = rates.rows_by_key("run_id", named=True, unique=True, include_key=True)
+    differ = resolved_facts.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
+    about = held.rows_by_key("run_id", named=True, include_key=True)
+    sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
+    links = resumes(runs, spans, facts, clocks)
+    good = goodput(runs, spans, links, clocks, rates)
+    linked = links.join(good, on="run_id").rows_by_key("run_id", named=True, unique=True)
+    each_rank = rank_skew.of_ranks(tables["steps"], spans)
+    apart = rank_skew.compare_ranks(tables["steps"], each_rank)
+    of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
+    each_printed = logged.printed(single["steps"], single["events"])
+    odd = sanity_checks.found(single["steps"], single["runs"])
+    printed: dict[str, Lines] = {}
+    audits: dict[str, Audit] = {}
+    known: dict[str, Known] = {}
+    rows = []
+    for run in runs.iter_rows(named=True):
+        run_id, members = run["run_id"], united.members[run["run_id"]]
+        known_facts = {row["name"]: row for row in about.get(run_id, [])}
+        warnings = [
+            *(row["warning"] for row in differ.get(run_id, [])),
+            *united.doubts.get(run_id, []),
+            *(one for m in members for one in odd.get(m["run_id"], [])),
+        ]
+        scored = score(known_facts, of_run[run_id], overlay)
+        told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
+        row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
+        row |= {"members": [member["run_id"] for member in members]}
+        lines, known[run_id] = _own_figures(run, members, known_facts, each_printed)
+        if lines is not None:
+            printed[run_id] = lines
+        audits[run_id] = audited = logged.audit(lines, known[run_id])
+        row |= _audited(audited)
+        row |= _outside_of_steps(row, lines)
+        row["warnings"] += logged.doubt(audited, known[run_id]) + _other_tokens(row)
+        row["warnings"] += logged.out_of_time(audited, known[run_id])
+        row |= {"bound": rank_skew.bound(row["data_share"])}
+        rows.append(row | linked.get(run_id, {}) | of_ranks.get(run_id, {}))
+    alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
+    metrics = beside_others(alone)
+    united = replace(united, tables={})
+    events = tables["events"]
+    return Analysis(
+        *(metrics, spans, events, held, audits, known, printed, each_rank, alone, united, links)
+    )
+
+
+UNREAD: Final = 0.1
+FEW_UNREAD: Final = 2
+"""The share, and the number, of lines that look like steps that may be unread: where more are,
+those that were read may all be of start-up."""
+
+
+def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
+    run: dict[str, Any],
+    rates: dict[str, Any],
+    facts: dict[str, dict[str, Any]],
+    scored: Score,
+    further: list[str],
+    sources: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    warnings = [*rates["throughput_warnings"], *scored.warnings, *further]
+    if unread := sum(source["unread_lines"] for source in sources):
+        read = sum(source["step_lines"] for source in sources)
+        many = unread > FEW_UNREAD and unread > UNREAD * (read + unread)
+        words = f"lines that look like steps and could not be read: {unread}"
+        warnings.append(f"{words} of {read + unread}{NOT_RANKED}" if many else words)
+    warnings += _of_reading(sources)
+    plain = (
+        "framework_version",
+        "accelerator",
+        "precision",
+        "recompute",
+        "trainable",
+        "quantization",
+        "compile",
+        "torch",
+        "packed",
+        "attention",
+    )
+    values: dict[str, Any] = {name: text_of(facts, name) for name in plain}
+    values |= {name: integer_of(facts, name) for name in ("seq_len", *resolved_facts.SETUP)}
+    values["inferred"] = sorted(
+        name for name in ASSUMED if name in facts and is_inferred(facts[name])
+    )
+    if "precision" in scored.missing:
+        values["precision"] = None  # what the log says contradicts what follows from the framework
+    values |= {name: rates[name] for name in throughput.SUMMARY if name in METRICS}
+    values |= {
+        name: run[name]
+        for name in (
+            *("run_id", "name", "framework", "log_format", "synthetic", "launch"),
+            *("outcome", "outcome_text", "started_at", "step_unit", "rate_excludes_data"),
+        )
+    }
+    missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
+    return (
+        values
+        | {
+            "model": text_of(facts, "model"),
+            "formula": FORMULA,
+            "missing": missing,
+            "warnings": warnings,
+            "sources": [source["path"] for source in sources],
+        }
+        | {name: value for name, value in scored.values.items() if value is not None}
+    )
+
+
+def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning where today's readers read a run's sources otherwise than they are stored.
+
+    What was read wrongly is not to win over anything, nor to lose; not even among its like.
+    """
+    columns = ("reading", "log_format", "companions")
+    since = [what for one in sources for what in read_otherwise(*map(one.__getitem__, columns))]
+    return [f"{read_before(since)}{NOT_RANKED}"] if since else []
+
+
+def read_before(since: Iterable[str]) -> str:
+    """In words, that what a run was read from is read otherwise now; since: each change of that."""
+    return f"{READ_BEFORE}{'; '.join(dict.fromkeys(since))}, so figures may be wrong"
+
+
+def _own_figures(
+    run: dict[str, Any],
+    members: Sequence[Mapping[str, Any]],
+    facts: dict[str, dict[str, Any]],
+    printed: Mapping[str, Lines],
+) -> tuple[Lines | None, Known]:
+    """What a run prints of its own speed, and what its own formula reads of its facts.
+
+    Of several sources, by the one that prints it finest. printed: metrics.audit.audit.printed, by
+    the run_id of each source.
+    """
+    told = [
+        (member["log_format"], printed[member["run_id"]])
+        for member in members
+        if member["run_id"] in printed
+    ]
+    log_format, lines = logged.finest(told) or (run["log_format"], None)
+    return lines, logged.with_length(known_of(run | {"log_format": log_format}, facts), lines)
+
+
+def _other_tokens(row: Mapping[str, Any]) -> list[str]:
+    """A warning where our rate and the printed ones can't be of the same tokens."""
+    times = counted_otherwise(row)
+    if times == 1 or any(COUNTED_OTHERWISE in warning for warning in row["warnings"]):
+        return []
+    return [
+        f"TGS is {times:.2f}x what the log's own rates say, more than other steps explain: tokens "
+        f"per step are {COUNTED_OTHERWISE} (micro_batch_size, seq_len, gpus, context_parallel?)"
+        f"{NOT_RANKED}"
+    ]
+
+
+def _outside_of_steps(row: Mapping[str, Any], lines: Lines | None) -> dict[str, float]:
+    """Medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat)."""
+    wanted = [name for name in ("logged_tflops", "logged_mfu") if row[name] is None]
+    there = [name for name in wanted if lines is not None and name in lines.digits]
+    return {name: float(np.median(lines.some(name))) for name in there if lines is not None}
+
+
+def _audited(audit: Audit) -> dict[str, Any]:
+    """The columns of METRICS that an audit fills."""
+    return {
+        "logged_formula": audit.era.name if audit.by_column and audit.era else None,
+        "logged_reproduced": audit.reproduced,
+        "logged_lines": audit.lines,
+        "logged_lines_reproduced": audit.reproduced_lines,
+        "logged_unexplained": audit.unexplained,
+        "logged_flops_per_token": audit.flops_per_token,
+        "logged_peak": audit.peak_flops,
+        "logged_unit": audit.unit,
+        "logged_flops_low": audit.low,
+        "logged_flops_high": audit.high,
+        "logged_hypothesis": audit.hypothesis,
+        "logged_not_compared": audit.why or None,
+        "logged_lengths": list(audit.solved),
+        "proven": list(audit.proven),
+    }

@@ -1,0 +1,262 @@
+"""Goodput: trained tokens that survived restarts, over the wall clock and the accelerators.
+
+    goodput = tokens of the final course / (GPU-seconds from the first stamp to the last)
+
+A chain is the launches that continue one another (metrics.runs.resume_chains). Each run carries the
+figure of the chain *up to and including it*: the last launch's row tells of the whole training, an
+earlier row tells how it stood when that launch ended. Steps that a later launch trained again count
+once, as that launch trained them; what came behind the checkpoint it went on from and was not
+trained again does not count. Whether the last launch's own last steps were saved is not known: they
+count.
+
+The clock runs from the first stamp of the first launch, before its start-up, to the last stamp of
+the last one: the start-up of each launch, checkpoints, evaluation, hangs and the time between two
+launches are in it. GPU-seconds are the seconds of each launch times its accelerators; between two
+launches those count that both had. A launch that failed and from which nothing was continued lies
+between the others: its time counts, its steps do not. The end-to-end rate beside it is of the run's
+own launch: a short last launch may have a lower one than the whole chain's goodput.
+
+No figure where the clock cannot be read: the first launch's first stamp is that of its first step
+line or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local,
+with a year and without), a later launch stamped before an earlier one ended, whole seconds over a
+time too short for them. None where the tokens are not known, contradict what logged rates and
+stamps say, or are of a chain whose accelerators are unknown.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
+
+from ..core.run_arrays import Columns
+from ..throughput.end_to_end import counted_wrongly, interval, shortest_between, trained
+from .resume_chains import SLACK, chain
+
+GOODPUT: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "goodput": FLOAT,
+        "goodput_share": FLOAT,
+        "goodput_launches": INT,
+        "lost_to_restarts_s": FLOAT,
+    }
+)
+
+DATED: Final = 2001
+"""Stamps of logs without a year lie before it (ingest.vector.timestamps.YEAR_UNKNOWN)."""
+
+
+def goodput(
+    runs: pl.DataFrame,
+    spans: pl.DataFrame,
+    linked: pl.DataFrame,
+    clocks: pl.DataFrame,
+    rates: pl.DataFrame,
+) -> pl.DataFrame:
+    """One row per run that has steps, columns of GOODPUT.
+
+    runs: as in ingest.core.schema; spans: metrics.throughput.windows.windows; linked:
+    metrics.runs.resume_chains.resumes; clocks: metrics.throughput.end_to_end.clock; rates:
+    metrics.throughput.throughput.summarise.
+
+    goodput: tokens/s/GPU
+    goodput_share: the GPU-time that the surviving tokens would have taken at each launch's steady
+        TGS, as a share of the GPU-time spent; of one launch, goodput over its TGS
+    goodput_launches: launches of the chain up to this one
+    lost_to_restarts_s [s]: 0 for one launch; for each restart the time from when the step that it
+        went on from was first done to when the later launch began its first step: steps trained
+        again, the hang and shutdown behind the last line, the time between the launches and the
+        later start-up
+    """
+    known = {row["run_id"]: row for row in clocks.iter_rows(named=True)}
+    rated = {row["run_id"]: row for row in rates.iter_rows(named=True)}
+    utc = dict(runs.select("run_id", "utc").iter_rows())
+    launches = {
+        run_id: _Launch(known[run_id], windows, rated[run_id], utc[run_id])
+        for run_id, windows in Columns(spans).by_run().items()
+    }
+    before = dict(linked.select("run_id", "continues").iter_rows())
+    rows = []
+    for run_id in launches:
+        course = _Course([launches[each] for each in chain(run_id, before)])
+        rows.append({"run_id": run_id} | course.row())
+    return pl.DataFrame(rows, schema=GOODPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    clock: Mapping[str, Any]
+    windows: Columns
+    rates: Mapping[str, Any]
+    utc: bool
+
+    @property
+    def first(self) -> int:
+        return int(self.windows.value("step"))
+
+    @property
+    def last(self) -> int:
+        return int(self.windows.value("step", -1))
+
+    @property
+    def gpus(self) -> int | None:
+        gpus: int | None = self.windows.value("gpus")
+        return gpus
+
+    def done_at(self, step: float) -> datetime | None:
+        """When a step was done, by the stamps of the lines around it."""
+        places = np.flatnonzero(~np.isnan(self.windows["logged_at"]))
+        steps = self.windows["step"][places]
+        if not len(places):
+            return None
+        ahead = int(np.searchsorted(steps, step, "right")) - 1
+        behind = int(np.searchsorted(steps, step, "left"))
+        if ahead < 0 or behind == len(steps):
+            return self._off(int(places[max(ahead, 0)]), step)
+        one, other = int(places[ahead]), int(places[behind])
+        part = (step - steps[ahead]) / ((steps[behind] - steps[ahead]) or 1)
+        stamp: datetime = self._stamp(one) + float(part) * (self._stamp(other) - self._stamp(one))
+        return stamp
+
+    def _stamp(self, place: int) -> datetime:
+        stamp: datetime = self.windows.value("logged_at", place)
+        return stamp
+
+    def _off(self, place: int, step: float) -> datetime | None:
+        """Beyond the lines: by the typical time of a step."""
+        if self.clock["step_s"] is None:
+            return None
+        beyond = step - self.windows.value("step", place)
+        return self._stamp(place) + timedelta(seconds=beyond * self.clock["step_s"])
+
+
+class _Course:
+    """A chain of launches, the first one first, and the steps of each that stand in the end."""
+
+    def __init__(self, launches: Sequence[_Launch]) -> None:
+        self.launches = launches
+        first = launches[0].clock["trained_from"]
+        if first is None:  # its first line speaks of the steps of an interval, in the middle
+            first = max(0, launches[0].first - interval(launches[0].windows))
+        self.begins = [first]
+        self.begins += [_resumed_from(one, other) for one, other in pairwise(launches)]
+        ends: list[int] = [launches[-1].clock["trained_to"] or launches[-1].last]
+        for begin in reversed(self.begins[1:]):
+            ends.append(min(begin, ends[-1]))
+        self.ends = ends[::-1]
+
+    def row(self) -> dict[str, Any]:
+        row: dict[str, Any] = dict.fromkeys(GOODPUT.names()[1:])
+        row["goodput_launches"] = len(self.launches)
+        if not self._one_clock():
+            return row
+        row["lost_to_restarts_s"] = self._lost()
+        gpu_seconds, counts = self._gpu_seconds(), self._tokens()
+        if gpu_seconds is None or counts is None:
+            return row
+        row["goodput"] = sum(counts) / gpu_seconds
+        rates = [launch.rates["tgs"] for launch in self.launches]
+        if all(rates):
+            needed = sum(n / rate for n, rate in zip(counts, rates, strict=True) if rate)
+            row["goodput_share"] = needed / gpu_seconds
+        return row
+
+    def _one_clock(self) -> bool:
+        """Whether the stamps of all launches are of one clock and follow each other."""
+        starts = [launch.clock["launched_at"] for launch in self.launches]
+        ends = [launch.clock["last_step_at"] for launch in self.launches]
+        if any(start is None for start in starts):
+            return False
+        alike = len({(x.utc, s.year >= DATED) for x, s in zip(self.launches, starts, strict=True)})
+        following = (
+            end is not None and end <= start + SLACK
+            for end, start in zip(ends[:-1], starts[1:], strict=True)
+        )
+        return alike == 1 and all(following)
+
+    def _lost(self) -> float | None:
+        lost = 0.0
+        for one, other, step in zip(
+            self.launches[:-1], self.launches[1:], self.begins[1:], strict=True
+        ):
+            done, began = one.done_at(step), _first_step_began(other, step)
+            if done is None or began is None:
+                return None
+            lost += max(0.0, (began - done).total_seconds())
+        return lost
+
+    def _tokens(self) -> list[float] | None:
+        """Tokens of the final course by launch, over all accelerators (of one launch: on one)."""
+        counts = []
+        for launch, begin, end in zip(self.launches, self.begins, self.ends, strict=True):
+            count = trained(launch.windows, begin, end)
+            gpus, told = self._gpus(launch), launch.rates
+            wrong = counted_wrongly(launch.windows, told["time_basis"])
+            if count is None or gpus is None or wrong or launch.clock["trained_to"] is None:
+                return None
+            counts.append(count * gpus)
+        return counts
+
+    def _gpus(self, launch: _Launch) -> int | None:
+        """1 of one launch alone: its tokens are those of one accelerator."""
+        return 1 if len(self.launches) == 1 else launch.gpus
+
+    def _gpu_seconds(self) -> float | None:
+        """Null where the first launch's start-up has no stamp, or nothing tells when it ended."""
+        gpus = [self._gpus(launch) for launch in self.launches]
+        clocks = [launch.clock for launch in self.launches]
+        unseen = clocks[0]["launched_at"] in {clocks[0]["first_step_at"], clocks[0]["trained_at"]}
+        if unseen or None in gpus or clocks[-1]["ended_at"] is None:
+            return None
+        starts = [clock["launched_at"] for clock in clocks]
+        start, end = starts[0], clocks[-1]["ended_at"]
+        if (end - start).total_seconds() < shortest_between(start, end):
+            return None
+        ends = [
+            min(clock["ended_at"], start)
+            for clock, start in zip(clocks[:-1], starts[1:], strict=True)
+        ]
+        ends.append(clocks[-1]["ended_at"])
+        held = [n or 0 for n in gpus]
+        spent = _held(starts, ends, held)
+        idle = _held(ends[:-1], starts[1:], [min(pair) for pair in pairwise(held)])
+        return spent + idle or None
+
+
+def _held(starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[int]) -> float:
+    """GPU-seconds of several spells."""
+    return sum(
+        (end - start).total_seconds() * n for start, end, n in zip(starts, ends, gpus, strict=True)
+    )
+
+
+def _resumed_from(one: _Launch, other: _Launch) -> int:
+    """The step of `one` that `other` went on from.
+
+    As the log of `other` says; else one log interval before its first line, or the last line of
+    `one` where that is nearer: nothing between the two is missing.
+    """
+    if (said := other.clock["trained_from"]) is not None:
+        return int(said)
+    each = interval(other.windows)
+    return min(other.first - each, one.last)
+
+
+def _first_step_began(launch: _Launch, behind: int) -> datetime | None:
+    """When the first step of a launch began: its first line's stamp less its typical steps."""
+    stamp, step_s = launch.clock["first_step_at"], launch.clock["step_s"]
+    if stamp is None or step_s is None:
+        return None
+    began: datetime = stamp - timedelta(seconds=(launch.first - behind) * step_s)
+    launched: datetime = launch.clock["launched_at"]
+    return max(began, launched)

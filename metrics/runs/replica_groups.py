@@ -1,0 +1,210 @@
+"""Replica groups of TorchFT: jobs that train one model together, each with its GPUs and its log.
+
+A log counts the GPUs of its own group and the batch of all of them. Here the facts of a launch
+become those of the groups that tell of it, all of them or some; where some are missing, what is
+said of the launch is of the others alone, and that keeps it out of every ranking.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import polars as pl
+
+from ..core.run_table import NOT_RANKED
+from ..throughput.resolved_facts import BY_HAND, holding
+
+OF_GROUP: Final = ("gpus", "data_parallel", "replicas")
+"""Facts that a group's log states of that group alone."""
+
+OF_ALL: Final = "global_batch_size"
+"""The fact that it states of all groups, which have equal shares of it."""
+
+UNLIKE: Final = "TorchFT's replica groups are not known to have the same number of GPUs each"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The replica groups that the sources of one launch are of.
+
+    lead: its run_id; groups: their numbers; sources: run_id of the first source of each; several:
+    numbers that stand in one source; of: how many groups there are, where that is known
+    """
+
+    lead: str
+    groups: Sequence[int]
+    sources: Sequence[str]
+    several: Sequence[int]
+    of: int | None
+
+    @property
+    def alone(self) -> bool:
+        """Whether groups are missing, or may be."""
+        return self.of is None or len(self.groups) < self.of
+
+
+def of_sources(facts: pl.DataFrame) -> dict[str, list[int]]:
+    """By run_id the replica groups that a source is of: one, or those that its log tells of.
+
+    facts: of all sources, as in ingest.core.schema.
+    """
+    mine = facts.filter(pl.col("name") == "replica_group")
+    said = mine.join(holding(mine).select("run_id", held="origin"), on="run_id")
+    kind = r"^\w+"
+    alike = pl.col("origin").str.extract(kind, 0) == pl.col("held").str.extract(kind, 0)
+    groups = said.filter(alike).group_by("run_id").agg(_number().unique().sort().drop_nulls())
+    return {run_id: numbers for run_id, numbers in groups.iter_rows() if numbers}
+
+
+def _number() -> pl.Expr:
+    return pl.col("value").cast(pl.Int64, strict=False)
+
+
+def told(
+    of_source: Mapping[str, Sequence[int]],
+    facts: pl.DataFrame,
+    members: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> list[Told]:
+    """Launches of which a source is of a replica group.
+
+    of_source: `of_sources` of the facts; members: as metrics.runs.run_identity.United.members.
+    """
+    of = _numbers(facts, "replica_groups")
+    found = []
+    for lead, rows in members.items() if of_source else ():
+        ids = [row["run_id"] for row in rows if row["run_id"] in of_source]
+        first = {of_source[run_id][-1]: run_id for run_id in reversed(ids)}
+        several = next((of_source[i] for i in ids if len(of_source[i]) > 1), [])
+        known = [number for run_id in ids if (number := of.get(run_id))]
+        if ids:
+            groups = sorted(first)
+            sources = [first[group] for group in groups]
+            found.append(Told(lead, groups, sources, several, max(known, default=None)))
+    return found
+
+
+def _numbers(facts: pl.DataFrame, name: str) -> dict[str, int | None]:
+    """By run_id the number that a fact holds."""
+    held = holding(facts.filter(pl.col("name") == name))
+    return dict(held.select("run_id", _number()).iter_rows())
+
+
+def of_told(facts: pl.DataFrame, pooled: pl.DataFrame, launches: Collection[Told]) -> pl.DataFrame:
+    """The facts of all launches, where those of replica groups are of the groups that are told of.
+
+    facts: of all sources; pooled: of the launches, by the run_id of their leads.
+    """
+    stated = facts.filter(~pl.col("origin").str.contains(BY_HAND))
+    values = {name: _numbers(stated, name) for name in (*OF_GROUP, OF_ALL)}
+    rows = [row for launch in launches for row in _of_launch(launch, values)]
+    spoken = pl.DataFrame(rows, schema={"run_id": pl.String, "name": pl.String, **NEW})
+    ours = spoken.select("run_id", "name", ours=True)
+    kept = pooled.join(ours, on=["run_id", "name"], how="left", maintain_order="left").filter(
+        pl.col("ours").is_null() | pl.col("origin").str.contains(BY_HAND)
+    )
+    known = spoken.filter(pl.col("value").is_not_null())
+    return pl.concat([kept.drop("ours"), known], how="diagonal")
+
+
+NEW: Final = {"value": pl.String, "origin": pl.String, "sequence": pl.Int64}
+
+
+def _of_launch(
+    launch: Told, values: Mapping[str, Mapping[str, int | None]]
+) -> list[dict[str, Any]]:
+    """Facts of one launch that take the place of those of one of its groups; null: not known.
+
+    values: by name and source
+    """
+    if len(launch.groups) == 1 and not launch.several:
+        facts = dict[str, str | None]()
+    else:
+        facts = dict.fromkeys(("replica_group", *OF_GROUP))
+    if len(launch.groups) > 1 and not launch.several:
+        facts |= {name: _sum([*map(values[name].get, launch.sources)]) for name in OF_GROUP}
+    batch = values[OF_ALL].get(launch.sources[0])
+    if launch.of is not None and launch.alone and batch is not None:
+        share, rest = divmod(batch * len(launch.groups), launch.of)
+        facts[OF_ALL] = None if rest else str(share)
+    origin = f"log, of replica groups {_listed(launch.groups)} together"
+    return [
+        {"run_id": launch.lead, "name": name, "value": value, "origin": origin, "sequence": 0}
+        for name, value in facts.items()
+    ]
+
+
+def _sum(numbers: Sequence[int | None]) -> str | None:
+    known = [number for number in numbers if number is not None]
+    return str(sum(known)) if len(known) == len(numbers) else None
+
+
+def doubts(
+    steps: pl.DataFrame, facts: pl.DataFrame, launches: Collection[Told]
+) -> dict[str, list[str]]:
+    """By run_id why launches of replica groups are not ranked.
+
+    steps: of the launches, with the group before the rank (ingest.core.schema); facts: of all
+    sources.
+    """
+    several = [launch.lead for launch in launches if len(launch.groups) > 1]
+    mine = steps.filter(pl.col("run_id").is_in(several)).select(
+        "run_id", "step", group=pl.col("rank").str.extract(r"^(\d+)").cast(pl.Int64)
+    )
+    there = mine.drop_nulls().unique()
+    gpus = _numbers(facts, "gpus")
+    found = {}
+    for launch in launches:
+        alike = len({*map(gpus.get, launch.sources)}) == 1
+        reasons = (
+            _in_one_log(launch),
+            _missing(launch),
+            None if alike else UNLIKE,
+            _away(launch, there.filter(pl.col("run_id") == launch.lead)),
+        )
+        if said := [f"{reason}{NOT_RANKED}" for reason in reasons if reason is not None]:
+            found[launch.lead] = said
+    return found
+
+
+def _in_one_log(launch: Told) -> str | None:
+    if not launch.several:
+        return None
+    return (
+        f"lines of TorchFT's replica groups {_listed(launch.several)} stand in one log, and do not "
+        "say which of them they are of; ingest a log of each"
+    )
+
+
+def _missing(launch: Told) -> str | None:
+    if launch.several or not launch.alone:
+        return None
+    of = "not known how many" if launch.of is None else f"{launch.of}"
+    return (
+        f"of TorchFT's replica groups ({of}), each with a log of its own, only these are told of: "
+        f"{_listed(launch.groups)}; GPUs, batch and tokens/s are of them alone"
+    )
+
+
+def _away(launch: Told, there: pl.DataFrame) -> str | None:
+    """Of steps before the last one, which the end of a log may lack."""
+    before = there.filter(pl.col("step") < pl.col("step").max())
+    steps = before["step"].n_unique()
+    lacking = [
+        f"group {group} lacks {steps - its} of {steps}"
+        for group in (launch.groups if len(launch.groups) > 1 else ())
+        if (its := before.filter(pl.col("group") == group).height) < steps
+    ]
+    if not lacking:
+        return None
+    return (
+        f"TorchFT's replica groups do not all tell of the same steps ({', '.join(lacking)}): some "
+        "were away, so the pace is of fewer GPUs, or logs are cut"
+    )
+
+
+def _listed(groups: Sequence[int]) -> str:
+    return ", ".join(map(str, groups))

@@ -1,0 +1,381 @@
+"""One launch that several sources tell of: its run, its steps, events and facts, each once.
+
+A column is taken from the source that prints it best, a fact from the one whose origin goes before,
+events of a kind from the first source that tells of any.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import PRINTING
+
+from ..core.print_precision import digits_by
+from ..throughput.windows import BESIDE_TRAINING, MOMENTS, PRINTED_TIMES
+
+GROUPS: Final = (
+    ("elapsed_s", "data_s"),
+    ("logged_tgs", "logged_samples_per_second", "logged_tflops", "logged_mfu"),
+    ("logged_at",),
+    ("rank_tokens", "rank_slots", "attention_ratio"),
+)
+"""Columns that only make sense together: a launch takes each from sources of one format."""
+
+TIMED_BY: Final = {
+    kind: PRINTED_TIMES.get(kind) or (MOMENTS[kind],)
+    for kind in ("elapsed", "rate", "clock", "stamp")
+}
+"""Columns of each kind of time evidence."""
+
+WITH_ENGINE: Final = {"transformers": "deepspeed", "megatron-lm": "deepspeed"}
+"""The Hugging Face Trainer's files do not say that DeepSpeed ran below it, nor do the event files
+of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that it did not."""
+
+
+ENDED_BY: Final = ("error", "out_of_memory", "killed")
+"""Kinds of events of all sources: each rank has its own."""
+BESIDE_STEPS: Final = (
+    *(*BESIDE_TRAINING, "gc", "compile", "load", "restart", "overflow", "warning", *ENDED_BY),
+)
+"""Kinds of events of any source that say why the pace changes or stops, or bear on the figures;
+others are the lead's."""
+
+
+def pooled(
+    tables: Mapping[str, pl.DataFrame], members: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, pl.DataFrame]:
+    """The tables with one run for each launch, under the run_id of its leading source.
+
+    tables: `runs`, `steps`, `events`, `facts` as in ingest.core.schema; what else there is stays.
+    members: run_id of the lead to the rows of `runs` of all its sources, the lead first.
+    """
+    lead_of = {row["run_id"]: lead for lead, rows in members.items() for row in rows}
+    several = {lead: rows for lead, rows in members.items() if len(rows) > 1}
+    sources = pl.DataFrame(
+        [
+            {"run_id": row["run_id"], "lead": lead, "place": place, "told_by": row["log_format"]}
+            for lead, rows in several.items()
+            for place, row in enumerate(rows)
+        ]
+    )
+    alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
+    own = _one_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
+    taken = _formats_of_groups(own, sources)
+    formats = {row["lead"]: row for row in taken.iter_rows(named=True)}
+    united = [_one_run(rows, formats[lead]) for lead, rows in several.items()]
+    runs = pl.DataFrame(united, schema=tables["runs"].schema)
+    timed = _timed_steps(own, taken, {row["run_id"]: row["evidence"] for row in united})
+    steps = _one_each(timed, own, taken).select(tables["steps"].columns)
+    return {
+        **tables,
+        "runs": pl.concat([tables["runs"].filter(alone), runs]),
+        "steps": pl.concat([tables["steps"].filter(alone), steps]).sort(
+            "run_id", "line", maintain_order=True
+        ),
+        "events": _events(tables["events"], own, steps, sources, several),
+        "facts": _with_all_ranks(_facts(tables["facts"], members, lead_of), steps),
+    }
+
+
+def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
+    """Steps of which one source of each format tells a lead's seconds since its start, the finest.
+
+    Of two, one that rounds them would lie behind the other at one step and before it at the next.
+    steps: as for `_formats_of_groups`.
+    """
+    told = steps.filter(pl.col("since_start_s").is_not_null())
+    by = ("lead", "told_by", "place")
+    fine = digits_by(told, by, ("since_start_s",)).sort(
+        "since_start_s_significant", "place", descending=[True, False]
+    )
+    finest = fine.unique(by[:2], keep="first", maintain_order=True).select(by)
+    its = steps.select(by).join(
+        finest.with_columns(its=True), on=by, how="left", maintain_order="left"
+    )
+    return steps.with_columns(since_start_s=pl.when(its["its"]).then("since_start_s"))
+
+
+def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
+    """For each lead the format that each column of GROUPS is taken from.
+
+    The one of most steps, then of most digits, then of the first source. steps: with the columns
+    of `sources`, which are lead, place and told_by.
+    """
+    by = ["lead", "told_by"]
+    formats = sources.group_by(by, maintain_order=True).agg(pl.col("place").min())
+    taken = sources.select("lead").unique(maintain_order=True)
+    for group in GROUPS:
+        numbers = [name for name in group if steps.schema[name].is_numeric()]
+        told = steps.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
+        digits = digits_by(told, by, numbers).select(
+            *by, fine=pl.max_horizontal(0, *(f"{name}_significant" for name in numbers))
+        )
+        best = (
+            formats.join(told.group_by(by).agg(pl.col("step").n_unique()), on=by, how="left")
+            .join(digits, on=by, how="left")
+            .with_columns(pl.col("step", "fine").fill_null(0))
+            .sort("lead", "step", "fine", "place", descending=[False, True, True, False])
+            .group_by("lead")
+            .agg(*(pl.col("told_by").first().alias(name) for name in group))
+        )
+        taken = taken.join(best, on="lead", maintain_order="left")
+    return taken
+
+
+def _timed_steps(
+    steps: pl.DataFrame, taken: pl.DataFrame, evidence: Mapping[str, Sequence[str]]
+) -> pl.DataFrame:
+    """Rows of the steps of the format that gives a lead's preferred kind of time evidence.
+
+    Others would cut its windows, and with them the first one, which holds start-up. All steps
+    where no source gives evidence.
+    """
+    by = ("lead", "told_by")
+    giving: dict[tuple[str, str], list[str]] = {}
+    for kind, columns in TIMED_BY.items():
+        told = steps.filter(pl.any_horizontal(pl.col(*columns).is_not_null()))
+        if columns[0] in taken.columns:
+            told = taken.select("lead", told_by=columns[0]).join(told, on="lead", how="semi")
+        for lead, told_by in told.select(by).unique().iter_rows():
+            giving.setdefault((lead, kind), []).append(told_by)
+    timers = [
+        (lead, told_by)
+        for lead, kinds in evidence.items()
+        for told_by in next((giving[lead, kind] for kind in kinds if (lead, kind) in giving), ())
+    ]
+    timing = pl.DataFrame(timers, schema=dict.fromkeys(by, pl.String), orient="row")
+    told = steps.select(*by, "step")
+    kept = [told.join(timing, on=by, how="semi"), told.join(timing, on="lead", how="anti")]
+    return steps.join(pl.concat(kept), on=["lead", "step"], how="semi")
+
+
+def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    """For each lead one row per step and rank, each column from the source that prints it best.
+
+    A source that does not say its rank is the lowest one, which writes such files.
+    Copies of a step that no rank tells apart become one. `line` is the lead's, at this step or
+    behind it: its events stand by it. rows: those of `steps` that are kept. steps, taken: as for
+    and from `_formats_of_groups`.
+    """
+    whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
+    columns = [name for name in steps.columns if name not in whose]
+    grouped = [name for group in GROUPS for name in group]
+    floats = [name for name in columns if name not in grouped and steps.schema[name].is_float()]
+    fine = digits_by(steps, ["run_id"], floats).select(
+        "run_id", pl.col([f"{name}_significant" for name in floats]).cast(pl.Int8)
+    )
+    rows = (
+        rows.join(taken, on="lead", suffix="_from")
+        .with_columns(
+            pl.when(pl.col("told_by") == pl.col(f"{name}_from")).then(name) for name in grouped
+        )
+        .select(steps.columns)
+        .join(fine, on="run_id")
+        .with_columns(pl.col("rank").fill_null(_lowest_ranks(steps)))
+        .sort("lead", "step", "place", "line", maintain_order=True)
+    )
+    picks = []
+    for name in columns:
+        mine = pl.col(name)
+        if name in floats:  # rows stay in the order of the sources where equal
+            mine = mine.sort_by(f"{name}_significant", descending=True, maintain_order=True)
+        picks.append(mine.drop_nulls().first())
+    line = pl.col("line").filter(pl.col("run_id") == pl.col("lead")).first()
+    return (
+        rows.group_by("lead", "step", "rank", maintain_order=True)
+        .agg(line, *picks)
+        .with_columns(pl.col("line").backward_fill().forward_fill().over("lead"))
+        .rename({"lead": "run_id"})
+    )
+
+
+def _events(
+    events: pl.DataFrame,
+    told: pl.DataFrame,
+    steps: pl.DataFrame,
+    sources: pl.DataFrame,
+    several: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> pl.DataFrame:
+    """For each launch the events of its lead, of kinds that this does not tell of another's too.
+
+    And what ended any of them. Those of others have the `step` behind which they happened: as
+    printed, or of the line before, if their source prints its lines elsewhere. Their `line` is the
+    lead's at the first step behind that; which line of which source tells of them, `text` says.
+    told: steps of all sources, and steps: of the launches, as in ingest.core.schema; sources: as
+    for `_formats_of_groups`.
+    """
+    of = events.join(sources, on="run_id", how="left", maintain_order="left")
+    first = pl.col("place") == pl.col("place").min().over("lead", "kind")
+    first |= pl.col("kind").is_in(ENDED_BY)
+    own = (pl.col("place") == 0) | pl.col("place").is_null()
+    others = of.filter(~own & first & pl.col("kind").is_in(BESIDE_STEPS))
+    lead_alone = of.filter(own).select(events.columns)
+    if others.is_empty():
+        return lead_alone
+    lines = told.select("run_id", "line", "step").sort("line")
+    names = {row["run_id"]: row["name"] for rows in several.values() for row in rows}
+    around = (
+        others.sort("line", maintain_order=True)
+        .join_asof(
+            lines.rename({"step": "before"}),
+            on="line",
+            by="run_id",
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        .join_asof(
+            lines.rename({"step": "next"}),
+            on="line",
+            by="run_id",
+            strategy="forward",
+            check_sortedness=False,
+        )
+    )
+    before = pl.col("before").fill_null(-1)
+    most = pl.max_horizontal(pl.col("next") - 1, before)  # of several ranks one may lag
+    most = pl.when(pl.col("next").is_not_null()).then(most)
+    behind = pl.min_horizontal(pl.max_horizontal("step", before), most)
+    leads = steps.group_by(lead="run_id", at="step").agg(pl.col("line").min()).sort("at")
+    last = leads.group_by("lead").agg(end=pl.col("line").max() + 1)
+    placed = (
+        around.with_columns(
+            text=pl.format(
+                "{} (line {} of {})", "text", "line", pl.col("run_id").replace_strict(names)
+            ),
+            step=behind.clip(0),
+            at=behind + 1,
+        )
+        .drop("line")
+        .sort("at", maintain_order=True)
+        .join_asof(leads, on="at", by="lead", strategy="forward", check_sortedness=False)
+        .join(last, on="lead", maintain_order="left")
+        .with_columns(pl.col("line").fill_null(pl.col("end")), run_id="lead")
+    )
+    return pl.concat([lead_alone, placed.select(events.columns)]).sort(
+        "run_id", "line", maintain_order=True
+    )
+
+
+def _lowest_ranks(steps: pl.DataFrame) -> pl.Expr:
+    """The lowest rank that a row's lead says, or, where it says none, any of its launch.
+
+    Null where none does.
+    """
+    said = steps.filter(pl.col("rank").is_not_null())
+    others, own = (
+        said.filter((pl.col("run_id") == pl.col("lead")) == leads) for leads in (False, True)
+    )
+    lowest: dict[str, str] = {}
+    for some in (others, own):  # the lead's are set last
+        ranks: dict[str, str] = {}
+        for lead, rank in some.select("lead", "rank").unique().iter_rows():
+            ranks[lead] = min(ranks.get(lead, rank), rank, key=_rank_order)
+        lowest |= ranks
+    return pl.col("lead").replace_strict(lowest, default=None, return_dtype=pl.String)
+
+
+def _rank_order(rank: str) -> tuple[int, str]:
+    return (int(rank) if rank.isdigit() else 0, rank)
+
+
+def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dict[str, Any]:
+    """The lead's row, with what its steps' columns mean where they are taken from."""
+    of_format = {row["log_format"]: row for row in reversed(rows)}
+    elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
+    ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
+    started = [row["started_at"] for row in rows if row["started_at"] is not None]
+    return {
+        **rows[0],
+        "framework": _framework(rows),
+        "elapsed_covers": elapsed["elapsed_covers"],
+        "elapsed_excludes_data": elapsed["elapsed_excludes_data"],
+        "rate_covers": rate["rate_covers"],
+        "rate_excludes_data": rate["rate_excludes_data"],
+        "utc": of_format[taken["logged_at"]]["utc"],
+        "evidence": _evidence(rows, elapsed["evidence"]),
+        "started_at": rows[0]["started_at"] or next(iter(started), None),
+        **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
+    }
+
+
+def _framework(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The engine where one of the sources tells of it, as within one file; else the lead's."""
+    own = str(rows[0]["framework"])
+    engine = WITH_ENGINE.get(own, own)
+    return engine if any(row["framework"] == engine for row in rows) else own
+
+
+def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:
+    """Kinds of time evidence in the order that the lead prefers.
+
+    The step time stands behind the stamps where its own source puts it there: it may hold less.
+    """
+    order = list(dict.fromkeys(kind for row in rows for kind in row["evidence"]))
+    own = [kind for kind in of_elapsed if kind in ("elapsed", "stamp")]
+    if own == ["stamp", "elapsed"]:
+        order.remove("elapsed")
+        order.insert(order.index("stamp") + 1, "elapsed")
+    return order
+
+
+def _with_all_ranks(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The facts with the GPUs of all sources where each was said to have those that print in it.
+
+    Each node has a log of its ranks. Without some of them nothing is known. steps: of the launches.
+    """
+    number = pl.col("rank").cast(pl.Int64, strict=False)
+    printing = (
+        steps.group_by("run_id")
+        .agg(count=number.drop_nulls().n_unique(), highest=number.max())
+        .with_columns(whole=pl.col("highest") == pl.col("count") - 1)
+    )
+    every = facts.join(printing, on="run_id", how="left", maintain_order="left")
+    counted = (pl.col("name") == "gpus") & pl.col("origin").str.ends_with(PRINTING)
+    more = counted & (pl.col("highest") >= pl.col("value").cast(pl.Int64, strict=False))
+    more = more.fill_null(value=False)
+    return (
+        every.filter(~more | pl.col("whole"))
+        .with_columns(
+            value=pl.when(more).then(pl.col("count").cast(pl.String)).otherwise("value"),
+            origin=pl.when(more)
+            .then(pl.format(f"inferred: {{}} {PRINTING}", "count"))
+            .otherwise("origin"),
+        )
+        .select(facts.columns)
+    )
+
+
+def _facts(
+    facts: pl.DataFrame,
+    members: Mapping[str, Sequence[Mapping[str, Any]]],
+    lead_of: Mapping[str, str],
+) -> pl.DataFrame:
+    """The facts of all sources of a launch; of two of one kind of origin the lead's holds.
+
+    A line number of another source is followed by that source's name.
+    """
+    place = {row["run_id"]: -i for rows in members.values() for i, row in enumerate(rows)}
+    names = {row["run_id"]: row["name"] for rows in members.values() for row in rows}
+    logged = pl.col("origin").str.contains(r"log:\d")
+    other = pl.col("run_id") != pl.col("lead")
+    named = pl.format(
+        "{} of {}", "origin", pl.col("run_id").replace_strict(names, default="another source")
+    )
+    return (
+        facts.with_columns(
+            lead=pl.col("run_id").replace(lead_of),
+            place=pl.col("run_id").replace_strict(place, default=0, return_dtype=pl.Int64),
+        )
+        .with_columns(origin=pl.when(logged & other).then(named).otherwise("origin"))
+        .sort("lead", "place", "sequence")
+        .with_columns(
+            run_id=pl.col("lead"),
+            sequence=pl.int_range(pl.len()).over("lead"),
+        )
+        .select(facts.columns)
+    )

@@ -1,0 +1,179 @@
+"""The facts that hold: one value for each run and name, and where sources disagree.
+
+    flag > sidecar > log > companion file > inferred
+
+Of two facts of one kind of origin the later holds. What loses is kept and shown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import FACT_NAMES, SHARING
+
+from ..core.run_table import NOT_RANKED
+from ..formula import accelerators
+
+PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
+BY_HAND: Final = "^(?:flag|sidecar)"
+"""Origins of facts that somebody gave of a run, whatever its log states."""
+
+SETUP: Final = (
+    "gpus",
+    "global_batch_size",
+    "micro_batch_size",
+    "gradient_accumulation",
+    "replicas",
+    "replica_groups",
+    *SHARING,
+    "expert_parallel",
+    "zero_stage",
+)
+"""Whole numbers that say how a run is batched and spread over its devices."""
+
+LANGUAGE: Final = "language_modeling"
+"""The objective of a log that tells no other."""
+
+OTHER_WORK: Final = {
+    "preference": "steps are of preferences (chosen and rejected answers): where a sample is a "
+    "pair it is two sequences, and a reference model may run beside the one that is trained",
+    "reinforcement": "steps are of reinforcement learning: samples are prompts that are written "
+    "on, and some steps hold the time of that",
+}
+"""Objectives of which a step is not a forward and a backward pass over its samples, and why."""
+
+
+def other_work(objective: str | None) -> str | None:
+    """Why a step of an objective is not such; None where it is, or nothing tells another one."""
+    return OTHER_WORK.get(objective or LANGUAGE)
+
+
+_COMPARABLE: Final = [
+    name
+    for name, known in FACT_NAMES.items()
+    if known.kind in ("int", "float", "bool") or known.choices or name == "accelerator"
+]
+_DTYPES: Final = {"int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
+
+
+def holding(facts: pl.DataFrame) -> pl.DataFrame:
+    """One row per run and name: run_id, name, value, origin, line, text; sorted by run and name."""
+    kind = pl.col("origin").str.extract(r"^(\w+)")
+    rank = kind.replace_strict({k: i for i, k in enumerate(PRECEDENCE)}, return_dtype=pl.Int64)
+    return (
+        facts.with_columns(rank=rank)
+        .sort("run_id", "name", "rank", pl.col("sequence").neg())
+        .unique(["run_id", "name"], keep="first", maintain_order=True)
+        .select("run_id", "name", "value", "origin", "line", "text")
+        .pipe(_with_uncast)
+    )
+
+
+def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
+    """With the dtype of the weights as the precision of runs that nothing casts.
+
+    Unless somebody gave another one.
+    """
+    uncast = held.filter(name="mixed_precision", value="none")
+    if uncast.is_empty():
+        return held
+    by_hand = pl.col("origin").str.contains(BY_HAND)
+    named = held.filter((pl.col("name") == "precision") & ~by_hand)
+    weights = held.filter(name="weights_precision").select("run_id", weights="value")
+    changed = (
+        uncast.join(named, on="run_id", how="semi")
+        .join(weights, on="run_id", how="left")
+        .with_columns(name=pl.lit("precision"), value=pl.col("weights").fill_null("fp32"))
+    )
+    return held.update(changed.drop("weights"), on=["run_id", "name"])
+
+
+def typed(held: pl.DataFrame) -> pl.DataFrame:
+    """One row per run, one column per name of FACT_NAMES, null where nothing says.
+
+    Numbers and booleans have their dtype; a text that is no number is null, as if unsaid.
+    """
+    runs = held.select(pl.col("run_id").unique().sort())
+    named = held.filter(pl.col("name").is_in(list(FACT_NAMES)))
+    wide = named.pivot("name", index="run_id", values="value") if named.height else runs
+    missing = [name for name in FACT_NAMES if name not in wide.columns]
+    wide = wide.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
+    return wide.select("run_id", *(_cast(name) for name in FACT_NAMES)).sort("run_id")
+
+
+def _cast(name: str) -> pl.Expr:
+    kind = FACT_NAMES[name].kind
+    column = pl.col(name)
+    if kind == "bool":
+        return column.str.to_lowercase().replace_strict(
+            {"true": True, "false": False}, default=None, return_dtype=pl.Boolean
+        )
+    if kind in _DTYPES:
+        number = column.cast(pl.Float64, strict=False)
+        return number.cast(_DTYPES[kind], strict=False).alias(name)
+    return column
+
+
+def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
+    """run_id, warning: names for which the log, companions or people say different values."""
+    return pl.concat([_unlike(facts), _unlike_models(facts)]).sort("run_id", maintain_order=True)
+
+
+def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
+    """run_id, warning: logs that print several models, as one with a teacher or a reward model."""
+    config = [pl.col("value").str.json_path_match(f"$.{key}") for key in DIMENSIONS]
+    said = pl.format("{} of {} layers, {} wide, {} words", *(one.fill_null("?") for one in config))
+    return (
+        facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
+        .sort("run_id", "sequence")
+        .select("run_id", said=said)
+        .unique(keep="last", maintain_order=True)
+        .group_by("run_id", maintain_order=True)
+        .agg("said")
+        .filter(pl.col("said").list.len() > 1)
+        .select(
+            "run_id",
+            warning=pl.format(
+                f"the log prints several models, of which the last counts: {{}}{NOT_RANKED}",
+                pl.col("said").list.join("; "),
+            ),
+        )
+    )
+
+
+DIMENSIONS: Final = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
+"""Keys of a Hugging Face config that models are told apart by here."""
+
+
+def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
+    """run_id, warning: names for which there are different values, compared as they are."""
+    said = facts.filter(
+        ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
+    )
+    devices = said.filter(pl.col("name") == "accelerator")["value"].unique()
+    same = {name: _device(name) for name in devices}
+    return (
+        said.with_columns(
+            folded=pl.when(pl.col("name") == "accelerator")
+            .then(pl.col("value").replace(same))
+            .otherwise(pl.col("value").str.to_lowercase())
+        )
+        .sort("run_id", "name", "sequence")
+        .unique(["run_id", "name", "folded"], keep="last", maintain_order=True)
+        .group_by("run_id", "name", maintain_order=True)
+        .agg(pl.format("{} ({})", "value", "origin").alias("said"), n=pl.len())
+        .filter(pl.col("n") > 1)
+        .select(
+            "run_id", warning=pl.format("{}: {}", "name", pl.col("said").list.join(" against "))
+        )
+    )
+
+
+def _device(name: str) -> str:
+    """What a device is called, whichever of its names is used."""
+    try:
+        return accelerators.find(name).name
+    except accelerators.UnknownAcceleratorError:
+        return accelerators.normalised(name)

@@ -1,0 +1,732 @@
+"""Two kinds of time evidence side by side: how far they are apart, and why.
+
+Every two kinds of metrics.throughput.windows that a log has are compared over steps that both time,
+in windows that are clean under both. Where one speaks of a span that the other divides, the parts
+are summed; where one only times the last of several steps, it is a sample of them, and its scatter
+widens what is allowed. A gap beyond that and 1 % has a cause that follows from the log, or none.
+
+A rate whose tokens are not counted is held against itself: times the time between two moments it
+is the tokens of the steps between them, and a step of a run holds one number of tokens.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+
+from ..core.arrays import Array, Flags, Whole
+from ..core.intervals import MAD_TO_SIGMA
+from ..core.print_precision import DISAGREEMENT, half_unit
+from ..core.run_arrays import Columns, total
+from ..core.run_table import NOT_RANKED
+from .token_counts import COUNTED_OTHERWISE, UNLIKE, per_ms
+from .windows import (
+    MOMENTS,
+    PRINTED_TIMES,
+    RARE,
+    accumulated,
+    explained,
+    optimizer_steps,
+    stamp_error,
+    unit_of,
+)
+
+KINDS: Final[dict[str, str]] = {
+    "elapsed": "the logged step time",
+    "rate": "the logged rate",
+    "clock": "the clock since the start",
+    "stamp": "time stamps",
+    "engine": "the engine's time stamps",
+    "timer": "DeepSpeed's timer",
+    "runtime": "the run time that the end prints",
+}
+"""Kinds of time evidence, in words."""
+
+RATES: Final = frozenset({"rate", "timer"})
+"""Kinds that divide by one and the same time: that two of them agree proves nothing of it."""
+
+CHECKS: Final = ("stamp", "engine", "clock", "elapsed", "rate", "runtime")
+"""Kinds that the evidence of a run's rates is checked by, the best first."""
+
+TRUNCATED: Final = 1.22
+"""Three standard deviations of a difference of two truncated stamps, in their unit."""
+
+SIGMAS: Final = 3.0
+
+FEWEST: Final = 3
+"""From so many windows on single steps can stand for all."""
+
+FAR: Final = 2.0
+"""By chance a few single steps take up to so many times as long as all do, or as little. Of fewer
+than FEWEST windows only a ratio beyond that is told."""
+
+LATE: Final = 0.25
+"""How long after the moment that its rate ends at a line may be written, s; public logs: 0.17."""
+
+OUTLYING: Final = 8.0
+"""Median deviations beyond which a window holds something that the others do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two kinds of time evidence of one run.
+
+    kind, other: of KINDS
+    ratio: TGS by `other` over TGS by `kind`, over the same steps
+    windows, seconds: how many were compared, and how long they take by `kind`
+    resolution: the coarser unit of the time stamps or the clock [s]; None where neither is one
+    tolerance: how far the ratio may be from 1 without a cause
+    cause: why it is further from 1; None where it is not, or where no cause is known
+    miscounted: the cause is that tokens are counted wrongly, so that no rate of them holds
+    exceptions: the cause is that a few windows hold what one of the two does not time
+    sampled: one kind times single steps only, of all those that the other times
+    fitted: where the log does not say the tokens (or samples) of a step, the number by which most
+        windows agree; only the other windows can differ then
+    unfit: each step must have the same number, and no number makes most windows agree
+    """
+
+    kind: str
+    other: str
+    ratio: float
+    windows: int
+    seconds: float
+    resolution: float | None
+    tolerance: float
+    cause: str | None
+    miscounted: bool = False
+    exceptions: bool = False
+    sampled: bool = False
+    fitted: float | None = None
+    unfit: bool = False
+
+    @property
+    def gap(self) -> float:
+        """TGS by `other` over TGS by `kind`, less 1."""
+        return self.ratio - 1
+
+    @property
+    def apart(self) -> bool:
+        """Whether they are further apart than the prints and the scatter of single steps allow."""
+        far = self.sampled and not _near(self.ratio)
+        return self.unfit or far or abs(self.gap) > self.tolerance
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        """Both kinds."""
+        return self.kind, self.other
+
+    @property
+    def independent(self) -> bool:
+        """Whether one can check the other.
+
+        Not a time and a rate that one line prints of the same steps, nor a kind that is no check.
+        """
+        same_line = {"elapsed", "rate"} <= set(self.kinds) and not self.sampled
+        return not same_line and self.other in CHECKS
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether they are apart without a cause, or because tokens are counted otherwise.
+
+        Or because moments, which count, hold pauses in a few windows that no step time holds: what
+        they were is not known, and a restart or an evaluation is no part of a steady rate.
+        What is fitted to single steps of many agrees as far as it can: only that nothing fits
+        speaks against it.
+        """
+        if self.unfit or (self.fitted is not None and self.sampled):
+            return self.unfit
+        paused = self.exceptions and self.kind in MOMENTS and self.gap > 0
+        return self.apart and (self.cause is None or self.miscounted or paused)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The same steps by two kinds of evidence, a window in each place.
+
+    step, span: the last step of each window, and how many it holds
+    a, b: its seconds by the first kind and by the second
+    stretches: how many unbroken rows of windows there are
+    sampled: single steps by one kind stand for all of the other's
+    """
+
+    kinds: tuple[str, str]
+    step: Array
+    span: Array
+    a: Array
+    b: Array
+    stretches: int
+    sampled: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """TGS by the second kind over TGS by the first."""
+        return float(self.a.sum() / self.b.sum())
+
+    def faster(self, kind: str) -> float:
+        """TGS by this kind over TGS by the other."""
+        return self.ratio if self.kinds[1] == kind else 1 / self.ratio
+
+    def other(self, kind: str) -> str:
+        """The kind that this one stands beside."""
+        return self.kinds[1] if self.kinds[0] == kind else self.kinds[0]
+
+    def seconds(self, kind: str) -> tuple[Array, Array]:
+        """Of each window by this kind, and by the other."""
+        return (self.a, self.b) if self.kinds[0] == kind else (self.b, self.a)
+
+    @property
+    def few(self) -> bool:
+        """Whether single steps are too few to stand for all."""
+        return self.sampled and len(self.a) < FEWEST
+
+
+def _near(ratio: float) -> bool:
+    return 1 / FAR < ratio < FAR
+
+
+def comparisons(windows: Columns, run: Mapping[str, Any]) -> list[Comparison]:
+    """Every two kinds of time evidence of one run that time the same steps.
+
+    windows: those of the run; run: its row of ingest.core.schema's runs. Of each two the one that
+    its format prefers goes first.
+    """
+    order = [*run["evidence"], *(k for k in KINDS if k not in run["evidence"])]
+    timed = {kind: _timed(windows, kind) for kind in order if kind != "runtime"}
+    fitted = {"rate"} if not windows.known("known_rate_time") else set()  # if it can be
+    untimed = {kind for kind, lines in timed.items() if not lines.clean.any()} - fitted
+    there = [kind for kind in order if kind not in untimed]
+    pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATES]
+    found = [_compared(windows, run, timed, a, b) for a, b in pairs]
+    return [one for one in found if one is not None]
+
+
+def ratios_between(windows: Columns, kind: str, other: str) -> Array:
+    """TGS by `other` over TGS by `kind`, of each window that both time.
+
+    Windows that are too short for clocks of whole seconds are taken together with those behind
+    them. windows: of one run; kind, other: of KINDS, `runtime` left out.
+    """
+    pair = _paired(_timed(windows, kind), _timed(windows, other))
+    if pair is None or pair.few:
+        return np.empty(0)
+    a, b = pair.a, pair.b
+    if unit := _resolution(windows, pair.kinds):
+        together = np.unique(np.cumsum(b) // (unit / COARSE), return_index=True)[1]
+        a, b = np.add.reduceat(a, together), np.add.reduceat(b, together)
+    timed = (a > 0) & (b > 0)
+    return np.asarray(a[timed] / b[timed])
+
+
+COARSE: Final = 0.1
+"""How far clocks of whole seconds may shift a ratio: little beside the 2 of a wrong degree."""
+
+
+def check(found: Iterable[Comparison], kind: str) -> Comparison | None:
+    """The comparison by which rates of `kind` are checked: with time stamps, if there are any.
+
+    The rate and the time that one line prints of its step are no check of each other's time (they
+    are one of tokens, in metrics.throughput.token_counts), nor is a rate whose tokens were fitted
+    to the time.
+    """
+    mine = [one if one.kind == kind else _turned(one) for one in found if kind in one.kinds]
+    checks = (one for one in mine if one.independent and one.fitted is None)
+    return min(checks, key=lambda one: CHECKS.index(one.other), default=None)
+
+
+def _turned(one: Comparison) -> Comparison:
+    return replace(
+        one, kind=one.other, other=one.kind, ratio=1 / one.ratio, seconds=one.seconds / one.ratio
+    )
+
+
+def warning(one: Comparison) -> str | None:
+    """What a run is told of two kinds that are apart."""
+    if not one.apart:
+        return None
+    if one.unfit:
+        return f"{one.cause}{NOT_RANKED}"
+    told = f"TGS by {KINDS[one.other]} is {one.gap:+.1%} against that by {KINDS[one.kind]}"
+    why = one.cause or "without a known cause"
+    return f"{told}, {why}" + (NOT_RANKED if one.contradicts else "")
+
+
+# --- the same steps -------------------------------------------------------------------------
+
+
+def _compared(
+    windows: Columns, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
+) -> Comparison | None:
+    if "runtime" in (a, b):
+        return _whole_run(windows, a, b)
+    pair, fitted = _paired(timed[a], timed[b]), None
+    if pair is None and "rate" in (a, b) and not windows.known("known_rate_time"):
+        pair, fitted = _fitted(windows, a, b)
+    if pair is None or not pair.a.sum() or not pair.b.sum():
+        return None
+    if pair.few and _near(pair.ratio):
+        return None
+    tolerance = float(DISAGREEMENT + _rounding(windows, pair))
+    if fitted is not None:
+        tolerance += _scatter(pair, pair.b - pair.a)
+    one = Comparison(
+        a,
+        b,
+        pair.ratio,
+        len(pair.a),
+        float(pair.a.sum()),
+        _resolution(windows, pair.kinds),
+        tolerance,
+        None,
+        sampled=pair.sampled,
+        fitted=fitted,
+    )
+    unlike = None if fitted is None else _unlike(windows, run, pair, fitted)
+    if unlike is not None:
+        return replace(one, cause=unlike, unfit=True)
+    if not one.apart:
+        return one
+    tokens = _tokens(pair) if fitted is None else None
+    few = _exceptions(pair, tolerance)
+    cause = _cause(windows, run, pair, tolerance, few) or tokens
+    return replace(
+        one,
+        cause=cause,
+        miscounted=cause is not None and cause == tokens,
+        exceptions=cause is not None and cause == few,
+    )
+
+
+def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | None]:
+    """A rate whose tokens are unknown beside another kind, and the tokens of a step that fit it.
+
+    These are chosen so that the median window takes as long by both.
+    """
+    printed = windows["logged_tgs"]
+    rate = np.where(np.isnan(printed), windows["logged_samples_per_second"], printed)
+    usable = np.isfinite(rate) & (rate > 0)
+    unit = np.divide(windows["rate_span"], rate, out=np.full(len(rate), np.nan), where=usable)
+    unknown = windows.having(known_rate_time=unit)
+    pair = _paired(_timed(unknown, a), _timed(unknown, b))
+    if pair is None or len(pair.a) == 1:  # which any number fits
+        return None, None
+    printed, timed = pair.seconds("rate")
+    per_step = float(np.median(timed / printed))
+    scale = (per_step, 1.0) if a == "rate" else (1.0, per_step)
+    return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
+
+
+def tokens_of_step(windows: Columns, run: Mapping[str, Any]) -> float | None:
+    """Tokens of a step on one GPU where nothing counts them: the logged rate over the stamps.
+
+    None where these do not make one number of most windows, of a single one, or of windows that are
+    too short for stamps of whole seconds.
+    """
+    pair, fitted = _fitted(windows, "rate", "stamp")
+    if pair is None or not fitted or pair.sampled:
+        return None
+    if stamp_error(windows, "stamp") > DISAGREEMENT * float(np.median(pair.b)):
+        return None
+    return None if _unlike(windows, run, pair, fitted) else fitted
+
+
+def _unlike(windows: Columns, run: Mapping[str, Any], pair: _Pair, fitted: float) -> str | None:
+    """In words, that no number of tokens of a step fits the windows; None where one may.
+
+    Each step of a run trains as many tokens. So a rate that is a mean over all time and all steps
+    between two moments, times the time between them, is the same number in most windows. In those
+    that hold time that the rate leaves out it is more; it can't be fewer.
+
+    pair: of a rate and another kind; fitted: the tokens of a step by which most windows agree
+    """
+    moment = pair.other("rate")
+    of_all = windows.value("rate_covers") == "interval" and not run["rate_excludes_data"]
+    batches = windows["samples"][~np.isnan(windows["samples"])]
+    if moment not in MOMENTS or not of_all or pair.sampled or (batches != batches[:1]).any():
+        return None
+    rated, timed = pair.seconds("rate")
+    column = next(name for name in PRINTED_TIMES["rate"] if windows.known(name))
+    off = (DISAGREEMENT + half_unit(windows[column])) * timed + unit_of(windows, moment) + LATE
+    apart = _disagreeing(rated, timed, off)
+    if apart is None:
+        return None
+    held = fitted * timed / rated
+    counted = "tokens on one GPU" if column == "logged_tgs" else "samples"
+    return (
+        f"by {KINDS['rate']} and {KINDS[moment]} a step holds {held.min():,.0f} to "
+        f"{held.max():,.0f} {counted}, and {apart} (lines picked out of a longer log, a log "
+        "interval that changed, or pauses without a line?)"
+    )
+
+
+def _disagreeing(rated: Array, timed: Array, off: Array) -> str | None:
+    """Why no multiple of `rated` is right: None where one is.
+
+    It is right where it is `timed`, to within `off`, in most windows, and in none is longer. The
+    smallest multiple that most windows agree with is the one to try: it is longer in the fewest.
+    """
+    least, most = np.sort((timed - off) / rated), np.sort((timed + off) / rated)
+    agreeing = np.arange(1, len(least) + 1) - np.searchsorted(most, least)
+    of_most = least[2 * agreeing > len(timed)]
+    if not len(of_most):
+        which = "no two" if agreeing.max() == 1 else f"at most {agreeing.max()}"
+        return f"{which} of {len(timed)} windows agree"
+    longer = np.maximum(of_most[0] * rated - timed - off, 0.0)
+    if longer.sum() <= DISAGREEMENT * timed.sum():
+        return None
+    return f"{np.count_nonzero(longer)} of {len(timed)} windows last less than the rate says"
+
+
+def _scatter(pair: _Pair, off: Array) -> float:
+    """Three standard errors of the ratio, by how far the median window is off.
+
+    off: by how much each window is off [s]. The median does not mind a few that are far off, as
+    where a clock was set.
+    """
+    n = len(off)
+    share = np.abs(off) / float(np.mean(pair.a))
+    return float(_sigmas(n) * MAD_TO_SIGMA * np.median(share) / np.sqrt(n))
+
+
+def _paired(one: _Timed, two: _Timed) -> _Pair | None:
+    whole = max((_tiled(one, two), _swapped(_tiled(two, one))), key=_steps_of)
+    if whole is not None:
+        return whole
+    return _sampled(one, two)
+
+
+def _steps_of(pair: _Pair | None) -> float:
+    return 0.0 if pair is None else float(pair.span.sum())
+
+
+def _swapped(pair: _Pair | None) -> _Pair | None:
+    if pair is None:
+        return None
+    return replace(pair, kinds=pair.kinds[::-1], a=pair.b, b=pair.a)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """The lines of one run by one kind of evidence: step, span and time of each; whether clean."""
+
+    kind: str
+    step: Array
+    span: Array
+    time: Array
+    clean: Flags
+
+
+def _timed(windows: Columns, kind: str) -> _Timed:
+    seconds = windows["known_rate_time" if kind == "rate" else f"{kind}_time"]
+    step, spans = windows["step"], windows[f"{kind}_span"]
+    known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
+    return _Timed(kind, step, spans, seconds, known & ~explained(windows, kind))
+
+
+def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
+    """Windows of one kind that are whole windows of the other, or sums of them; none twice."""
+    step = wide.step
+    before = np.concatenate([[np.nan], step[:-1]])
+    joined = parts.clean & (parts.step - parts.span == before)
+    times = np.concatenate([[0.0], np.cumsum(np.where(joined, parts.time, 0.0))])
+    bad = np.concatenate([[0], np.cumsum(~joined)])
+    lines = np.arange(len(step))
+    start = np.minimum(np.searchsorted(step, step - wide.span), lines)  # begins behind this line
+    whole = (start < lines) & (step[start] == step - wide.span) & (bad[1:] == bad[start + 1])
+    at = _apart(np.flatnonzero(wide.clean & whole), start)
+    if not len(at):
+        return None
+    stretches = 1 + int((start[at[1:]] != at[:-1]).sum())
+    theirs = times[at + 1] - times[start[at] + 1]
+    kinds = (wide.kind, parts.kind)
+    return _Pair(kinds, step[at], wide.span[at], wide.time[at], theirs, stretches)
+
+
+def _apart(at: Whole, start: Whole) -> Whole:
+    """Those of the windows that end with these lines that share no step with one before them.
+
+    start: of each line the one that its window begins behind
+    """
+    if (start[at[1:]] >= at[:-1]).all():
+        return at
+    kept = list(at[:1])
+    for line in at[1:]:
+        if start[line] >= kept[-1]:
+            kept.append(line)
+    return np.array(kept)
+
+
+def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
+    """Windows of unlike length that end with the same step, both stretched to the longer one."""
+    both = one.clean & two.clean & (one.span != two.span)
+    if not both.any():
+        return None
+    span = np.maximum(one.span, two.span)[both]
+    a, b = (k.time[both] / k.span[both] * span for k in (one, two))
+    joined = np.concatenate([[True], np.diff(np.flatnonzero(both)) != 1])
+    kinds = (one.kind, two.kind)
+    return _Pair(kinds, one.step[both], span, a, b, int(joined.sum()), sampled=True)
+
+
+# --- how exactly they can agree -------------------------------------------------------------
+
+
+def _rounding(windows: Columns, pair: _Pair) -> float:
+    """What truncated stamps, rounded prints and single steps leave open, as a fraction."""
+    slack = 0.0
+    for kind, seconds in zip(pair.kinds, (pair.a, pair.b), strict=True):
+        column = next((c for c in PRINTED_TIMES.get(kind, ()) if windows.known(c)), None)
+        slack += half_unit(windows[column]) if column else 0.0
+        if kind in MOMENTS:
+            n = pair.stretches
+            slack += unit_of(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
+    if pair.sampled and not pair.few:
+        there = pair.b > 0
+        off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b
+        slack += _scatter(pair, off - np.median(off))
+    return slack
+
+
+def _sigmas(n: int) -> float:
+    """Student's quantile of three standard deviations (Cornish and Fisher's expansion)."""
+    return SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
+
+
+def _resolution(windows: Columns, kinds: Iterable[str]) -> float | None:
+    """The coarser unit of the moments among these kinds, s."""
+    units = [unit_of(windows, kind) for kind in kinds if kind in MOMENTS]
+    return max(units, default=None)
+
+
+# --- why they are apart ---------------------------------------------------------------------
+
+
+def _cause(
+    windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float, few: str | None
+) -> str | None:
+    """The first cause that the log bears out, but for a wrong count of tokens (`_tokens`).
+
+    few: that of `_exceptions`.
+    """
+    causes = (
+        _one_micro_batch(windows, pair),
+        _single_micro_steps(windows, pair, tolerance),
+        _other_updates(windows, pair, tolerance),
+        few,
+        _without_data(windows, run, pair, tolerance),
+        _other_unit(pair, tolerance),
+    )
+    return next((cause for cause in causes if cause is not None), None)
+
+
+def _tokens(pair: _Pair) -> str | None:
+    """A whole factor between a rate and a time: a degree of parallelism that was not known."""
+    if "rate" not in pair.kinds:
+        return None
+    held = pair.faster(pair.other("rate"))
+    for times, word in ((held, "many"), (1 / held, "few")):
+        whole = round(times)
+        if whole > 1 and abs(times / whole - 1) < DISAGREEMENT:
+            return (
+                f"as if tokens per step were {COUNTED_OTHERWISE}, {whole}x too {word} "
+                "(tensor_parallel, pipeline_parallel, context_parallel or gradient_accumulation?)"
+            )
+    return None
+
+
+def _one_micro_batch(windows: Columns, pair: _Pair) -> str | None:
+    """DeepSpeed's timer under Megatron times the last micro-batch of a step alone.
+
+    It is started anew at each forward and stopped by `step`, which Megatron calls once for all
+    micro-batches. So it counts one call a step, though a step accumulates gradients over several.
+    """
+    if "timer" not in pair.kinds:
+        return None
+    faster = pair.faster("timer")
+    each, whole = windows["timer_micro_step"], windows["timer_step"]
+    calls, steps = np.diff(np.where(np.isnan(each), whole, each)), np.diff(windows["step"])
+    counted = ~np.isnan(calls)
+    once = counted.any() and (calls[counted] == steps[counted]).all()
+    batches = windows.value("gradient_accumulation")
+    if not once or batches == 1 or (batches is not None and faster > batches):
+        return None
+    many = "the micro-batches" if batches is None else f"the {batches} micro-batches"
+    return f"the timer is read once a step: it times the last of {many} with the optimizer"
+
+
+def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str | None:
+    """Of the micro-steps that are timed one by one more, or fewer, hold the optimizer's step.
+
+    Of all micro-steps it is one of each accumulation. That is the cause where the mean time with it
+    and the mean time without, each times how many there are of all, come to the time of all.
+    """
+    every = accumulated(windows)
+    later = ~windows.flags("first")
+    singles = [kind for kind in pair.kinds if (windows[f"{kind}_span"][later] == 1).all()]
+    if every == 1 or len(singles) != 1:
+        return None
+    single, whole = pair.seconds(singles[0])
+    update, each = pair.step % every == 0, single / pair.span
+    if update.all() or not update.any():
+        return None
+    updates = optimizer_steps(pair.step, pair.span, every)
+    with_them = updates * each[update].mean() + (pair.span - updates) * each[~update].mean()
+    if abs(with_them.sum() / whole.sum() - 1) > tolerance:
+        return None
+    return (
+        f"{update.sum():,} of the {len(update):,} micro-steps that are printed hold the "
+        f"optimizer's step, of all 1 of {every}"
+    )
+
+
+def _other_updates(windows: Columns, pair: _Pair, tolerance: float) -> str | None:
+    """The micro-steps that two kinds are of hold other shares of optimizer steps.
+
+    As means over the last ten of every 20 do, or single ones of every 4. A micro-step takes no less
+    than nothing beside the optimizer's: times are no further apart than the shares are.
+    """
+    every = accumulated(windows)
+    if every == 1 or not pair.sampled:
+        return None
+    at = np.isin(windows["step"], pair.step)
+    spans = [windows[f"{kind}_span"][at] for kind in pair.kinds]
+    found = [int(optimizer_steps(windows["step"][at], span, every).sum()) for span in spans]
+    mine, theirs = (many / span.sum() for many, span in zip(found, spans, strict=True))
+    slower, more = float(pair.a.sum() / pair.b.sum()), mine / theirs if theirs else np.inf
+    if not 1 / UNLIKE < slower < UNLIKE:
+        return None
+    if not min(1.0, more) - tolerance <= slower <= max(1.0, more) + tolerance:
+        return None
+    held = " and ".join(
+        f"{many:,} of {span.sum():,.0f} by {KINDS[kind]}"
+        for kind, many, span in zip(pair.kinds, found, spans, strict=True)
+    )
+    return f"micro-steps that hold the optimizer's step are {held}, of all 1 of {every}"
+
+
+def _without_data(
+    windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float
+) -> str | None:
+    """One kind leaves data loading out, and so is faster.
+
+    Where the log says how long loading takes, it has to be faster by just that. Where it does not
+    say, it must be less than a wrong degree would make it, which could hide behind loading.
+    """
+    kinds = set(pair.kinds)
+    short = RATES & kinds if run["rate_excludes_data"] or "timer" in kinds else set()
+    waits = windows["data_s"]
+    loading = not np.isnan(waits[~windows.flags("first")]).all()
+    if not short and run["elapsed_excludes_data"] and not loading:
+        short = {"elapsed"} & kinds
+    if not short:
+        return None
+    (kind,) = short
+    faster = pair.faster(kind)
+    if not loading:
+        left_out = f"{KINDS[kind]} leaves out data loading and what else runs between steps"
+        return left_out if 1 < faster < UNLIKE else None
+    mine = waits[np.isin(windows["step"], pair.step) & ~np.isnan(waits)]
+    share = float(mine.mean()) if len(mine) else 0.0
+    _, timed = pair.seconds(kind)
+    left = faster * (1 - share * float(pair.span.sum()) / float(timed.sum()))
+    return "the logged rate leaves data loading out" if abs(left - 1) <= tolerance else None
+
+
+def _other_unit(pair: _Pair, tolerance: float) -> str | None:
+    if "rate" not in pair.kinds:
+        return None
+    return per_ms(pair.faster(pair.other("rate")), tolerance)
+
+
+def _exceptions(pair: _Pair, tolerance: float) -> str | None:
+    """A few windows hold what one of the two does not time, and the others agree."""
+    off = pair.b / pair.span - pair.a / pair.span
+    middle = np.median(off)
+    spread = max(
+        float(np.median(np.abs(off - middle))), 1e-3 * float(np.median(pair.a / pair.span))
+    )
+    odd = np.abs(off - middle) > OUTLYING * spread
+    rest = ~odd
+    if not odd.any() or odd.mean() > RARE or not rest.any() or not pair.b[rest].sum():
+        return None
+    if abs(float(pair.a[rest].sum() / pair.b[rest].sum()) - 1) > tolerance:
+        return None
+    more = float((pair.b - pair.a)[odd].sum())
+    name, holds = (pair.kinds[1], more) if more > 0 else (pair.kinds[0], -more)
+    if name not in MOMENTS and not pair.sampled and not MOMENTS.keys().isdisjoint(pair.kinds):
+        return None  # no step takes longer than passes
+    gaps = np.diff(pair.step[odd])
+    clock = ", or a clock that was set" if name in MOMENTS else ""
+    often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
+    return (
+        f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
+        f" {KINDS[name]} (a restart, evaluation or checkpoint without a line{clock}?); the others "
+        "agree"
+    )
+
+
+# --- the whole run --------------------------------------------------------------------------
+
+
+def _whole_run(windows: Columns, a: str, b: str) -> Comparison | None:
+    """The run time that a log prints at its end, against a clock or the sum of all steps."""
+    kind = a if b == "runtime" else b
+    runtime = windows.value("runtime_s")
+    timed = _total(windows, kind)
+    if runtime is None or not timed:
+        return None
+    ratio = timed / runtime
+    unit = unit_of(windows, kind) if kind in MOMENTS else 0.0
+    tolerance = DISAGREEMENT + unit / timed
+    outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
+    cause = outside if ratio < 1 - tolerance else None
+    one = Comparison(kind, "runtime", ratio, windows.height, timed, unit or None, tolerance, cause)
+    return one if b == "runtime" else _turned(one)
+
+
+def _total(windows: Columns, kind: str) -> float | None:
+    """Seconds from the start to the last step, if every step is timed."""
+    if kind == "clock":
+        last: float | None = windows.value("since_start_s", -1)
+        return last
+    if kind != "elapsed":
+        return None
+    spans = np.diff(windows["step"], prepend=0.0)
+    every = (windows["elapsed_span"] == spans).all() and windows.complete("elapsed_time")
+    return total(windows["elapsed_time"]) if every else None
+
+
+def summary(windows: Columns, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """How the evidence of a run's rates is borne out: evidence_gap, _windows, _cause, _warnings.
+
+    `borne_out`: whether moments do, which pass over no step, and to 1 %.
+    """
+    found = comparisons(windows, run)
+    best = check(found, kind)
+    return {
+        "borne_out": best is not None and best.other in MOMENTS and abs(best.gap) <= DISAGREEMENT,
+        "evidence_gap": None if best is None else best.gap,
+        "evidence_windows": None if best is None else best.windows,
+        "evidence_cause": None if best is None else best.cause,
+        "evidence_warnings": list(_told(found, best, kind)),
+    }
+
+
+def _told(found: list[Comparison], best: Comparison | None, kind: str) -> Iterator[str]:
+    """What is apart from the evidence that counts: by the best check, and without a cause.
+
+    And what was fitted to it.
+    """
+    for one in found:
+        mine = one if one.kind == kind else _turned(one)
+        of_it = kind in one.kinds and mine.independent
+        of_all = mine.fitted is not None and not mine.sampled
+        if mine == best or (of_it and (mine.contradicts or of_all)):
+            text = warning(mine)
+            if text is not None:
+                yield text

@@ -1,0 +1,624 @@
+"""What the formula needs of one run, from its facts; or the name of what is missing.
+
+`formula_inputs` gives shape, length, what is trained and attended pairs, `hardware_of` the number
+formats and peaks. What cannot be known for certain is missing, never assumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Final
+
+from ..formula import accelerators, flops, vision
+from ..formula.accelerators import Accelerator, UnknownAcceleratorError
+from ..formula.flops import Dtype, Operator, Recompute, Trainable, adapter_params
+from ..formula.model_shapes import (
+    Attention,
+    LayerGroup,
+    ModelShape,
+    ShapeError,
+    UnknownModelError,
+    from_hugging_face,
+    from_megatron,
+    from_torchtitan,
+    known,
+    known_models,
+    with_params_total,
+)
+from ..formula.precision import BELOW_16_BITS, DtypeOf, number_formats
+from ..throughput import resolved_facts
+
+SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
+
+
+@dataclass(slots=True)
+class Score:
+    """What is known of one run's utilisation; figures are fractions, FLOPs are per token."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The formula's inputs of one run.
+
+    attended: pairs per token, where they are not those of one sequence; lengths_unknown: why they
+    are not known, of DOCUMENTS and PADDED; then those of one sequence are the most, and `fewest`
+    the least, where that is known.
+    """
+
+    shape: ModelShape
+    seq_len: int
+    trainable: Trainable
+    attended: float | None
+    lengths_unknown: str | None
+    fewest: float | None = None
+
+    def operators(self, convention: flops.Convention = "exact") -> tuple[Operator, ...]:
+        """The run's operators under one attention convention."""
+        return flops.operators(
+            self.shape,
+            self.seq_len,
+            attention=convention,
+            trainable=self.trainable,
+            attended=self.attended,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The number format of each operator, the fastest of them, and the device's dense peaks."""
+
+    dtype_of: DtypeOf
+    fastest: Dtype
+    peaks: Mapping[Dtype, float]
+
+
+def hardware_of(
+    facts: Mapping[str, Mapping[str, Any]], overlay: Sequence[Accelerator], out: Score
+) -> Hardware | None:
+    """Number formats and peaks; None with `out.missing` filled."""
+    dtypes = dtypes_of(facts, out)
+    peaks = _peaks(facts, dtypes, overlay, out)
+    return None if dtypes is None or peaks is None else Hardware(*dtypes, peaks)
+
+
+def formula_inputs(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], out: Score
+) -> Inputs | None:
+    """Shape, length, what is trained and attended pairs; or None with `out.missing` filled."""
+    shape = _shape(facts, out)
+    said = integer_of(facts, "seq_len")
+    trainable = _trainable(facts, shape, out)
+    if said is None and rates.get("sequence_length") is None:
+        out.missing.append("seq_len")
+    if truth_of(facts, "token_dropping"):
+        out.warnings.append(
+            "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
+        )
+        return None
+    if (objective := text_of(facts, "objective")) in resolved_facts.OTHER_WORK:
+        out.warnings.append(f"objective={objective}: the formula's FLOPs are not what ran: no MFU")
+        return None
+    if shape is None or "seq_len" in out.missing or trainable is None:
+        return None
+    seq_len = _mean_length(said, rates, out)
+    if seq_len is None:
+        return None
+    attended, lengths_unknown = _attended(facts, rates, seq_len)
+    mean = _mean_of_padded(facts, rates) if lengths_unknown == PADDED else None
+    if attended is not None and not 1 <= attended <= seq_len:
+        out.missing.append("attended_pairs")
+        out.warnings.append(
+            f"attended pairs per token lie between 1 and the sequence length, {seq_len:,}, "
+            f"not at {attended:,.6g}"
+        )
+        return None
+    fewest = None if mean is None else (mean + 1) / 2  # all as long as the mean
+    return Inputs(shape, seq_len, trainable, attended, lengths_unknown, fewest)
+
+
+def _mean_length(said: int | None, rates: Mapping[str, Any], out: Score) -> int | None:
+    """The mean length over the tokens, where lines print one of their own (a curriculum)."""
+    logged = rates.get("sequence_length")
+    if logged is None or round(logged) == said:
+        return said
+    if round(logged) < 1:
+        out.missing.append("seq_len")
+        out.warnings.append(f"steps have a mean length of {logged:,.3g} tokens, which is none")
+        return None
+    if said is not None:
+        out.warnings.append(
+            f"steps are not all of seq_len={said:,}: FLOPs are of their mean length, {logged:,.0f}"
+        )
+    return round(float(logged))
+
+
+def shape_of(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | None, str]:
+    """The shape that a run's facts give; without one, why."""
+    out = Score()
+    shape = _shape(facts, out)
+    return shape, "" if shape is not None else "; ".join(out.warnings) or "no model is given"
+
+
+def unknown(given: Mapping[str, str], overlay: Sequence[Accelerator] = ()) -> list[str]:
+    """What of some facts, values by name, names a model or a device that is not known: why, each.
+
+    overlay: devices that go before the table. Nothing where another of the facts says what the
+    name would have.
+    """
+    found = []
+    if "model" in given and not set(SHAPE_FACTS) & given.keys() - {"model"}:
+        try:
+            known(given["model"])
+        except UnknownModelError as error:
+            found.append(str(error))
+    if "accelerator" in given and "peak_flops" not in given:
+        try:
+            accelerators.find(given["accelerator"], overlay)
+        except UnknownAcceleratorError as error:
+            found.append(str(error))
+    return found
+
+
+def taken_for(given: Mapping[str, str], overlay: Sequence[Accelerator] = ()) -> str | None:
+    """Which device a name is taken for, in words; None where it is that device's own, or unknown.
+
+    H100 is the SXM card's: who has another one has to see it.
+    """
+    name = given.get("accelerator", "")
+    try:
+        device = accelerators.find(name, overlay)
+    except UnknownAcceleratorError:
+        return None
+    if accelerators.normalised(name) == accelerators.normalised(device.name):
+        return None
+    peak = device.peaks.get("bf16")
+    dense = "" if peak is None else f", {peak / 1e12:,g} TFLOP/s dense in bf16"
+    return f"{name} is taken for {device.name}{dense}"
+
+
+def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:
+    """The shape by the fact of the best origin; checked against the logged parameter count."""
+    given = [name for name in SHAPE_FACTS if name in facts]
+    if not given:
+        out.missing.append("model")
+        return None
+    given.sort(key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
+    try:
+        best = _describing(given, facts, out)
+        shape = _build(best, facts)
+        if best != given[0]:
+            _hold_against(str(facts[given[0]]["value"]), shape)
+        modules = _mtp_modules(shape, facts)
+        if modules is None:
+            out.missing.append("mtp_modules")
+            out.warnings.append(
+                "the log prints a loss of multi-token prediction, not how many modules are trained "
+                "for it, nor does the model say: --set mtp_modules=1, or as many as there are"
+            )
+            return None
+        return _checked(replace(shape, mtp_modules=modules), facts, out)
+    except ShapeError as error:
+        out.missing.append("model_config")
+        out.warnings.append(str(error))
+        return None
+
+
+def _describing(given: Sequence[str], facts: Mapping[str, Mapping[str, Any]], out: Score) -> str:
+    """The first fact that says a shape, of one or more in the order in which they hold.
+
+    A name that a log prints and that is not known, as the path of a model is, says none: what
+    stands beside the log does. One that somebody gave is not passed over.
+    """
+    best, *others = given
+    name, origin = (str(facts[best][key]) for key in ("value", "origin"))
+    if best == "model" and others and not re.match(resolved_facts.BY_HAND, origin):
+        try:
+            known(name)
+        except UnknownModelError:
+            source = str(facts[others[0]]["origin"]).removeprefix("companion:")
+            own = _own_name(others[0], facts)
+            out.warnings.append(
+                f"the log calls its model {name!r}, which is no known one: its shape is that of "
+                f"{source} beside it" + (f", which calls it {own!r}" if own else "")
+            )
+            return others[0]
+    return best
+
+
+def _own_name(fact: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
+    """What a config calls its model, which may be the one that it was trained from."""
+    if fact != "model_config":
+        return ""
+    return str(json.loads(str(facts[fact]["value"])).get("_name_or_path") or "")
+
+
+def _hold_against(name: str, shape: ModelShape) -> None:
+    """Raises ShapeError on a shape that is not as large as the model's name says (`my-72b`)."""
+    last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+    sizes = [
+        float(match["size"]) * float(match["experts"] or 1) * UNITS[match["unit"].lower()]
+        for match in SIZE_IN_NAME.finditer(last)
+    ]
+    if sizes and not any(
+        1 / OTHER_SIZE <= size / shape.params_total <= OTHER_SIZE for size in sizes
+    ):
+        raise ShapeError(
+            f"{name!r} is not of the {shape.params_total / 1e9:,.3g} billion parameters of the "
+            "config beside the log, which seems to be another model's: --set model_config=PATH/"
+            "config.json or --set model=NAME"
+        )
+
+
+SIZE_IN_NAME: Final = re.compile(
+    r"(?<![A-Za-z\d.])(?:(?P<experts>\d+)x)?(?P<size>\d+(?:\.\d+)?)(?P<unit>[bBmM])(?![A-Za-z\d])"
+)
+UNITS: Final = {"b": 1e9, "m": 1e6}
+OTHER_SIZE: Final = 2
+"""Names round, and experts share weights (8x7B has 46.7 billion), by less than this factor."""
+
+
+def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """How many modules of multi-token prediction are trained; None where that is not known."""
+    modules = integer_of(facts, "mtp_modules")
+    if modules is not None:
+        return modules
+    return None if truth_of(facts, "mtp_trained") and not shape.mtp_modules else shape.mtp_modules
+
+
+def work_key(run: Inputs) -> str:
+    """A key of the model that a run trains: layers and width.
+
+    Without names; without the vocabulary, which frameworks pad or crop by less than 1 %; without
+    windows, which `attention_pattern` tells, and multi-token prediction, which `trained_weights`.
+    """
+    layers = replace(_same_work(run.shape), vocab_size=1)
+    text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _unmasked(group: LayerGroup) -> LayerGroup:
+    if not isinstance(group.attention, Attention):
+        return group
+    return replace(group, attention=replace(group.attention, window=None, chunk=None, causal=True))
+
+
+def attention_pattern(run: Inputs) -> str:
+    """Which keys a query sees, in words; a window or chunk as long as the sequence is none."""
+    layers = [(g.count, g.attention) for g in run.shape.layers]
+    seen = [(count, a) for count, a in layers if isinstance(a, Attention)]
+    whole = sum(count for count, _ in layers)
+    words = ["causal" if all(a.causal for _, a in seen) else "not causal"]
+    for name in ("window", "chunk"):
+        lengths = [(count, getattr(a, name)) for count, a in seen]
+        short = [(n, length) for n, length in lengths if length and length < run.seq_len]
+        for length in sorted({length for _, length in short}):
+            among = sum(n for n, other in short if other == length)
+            words.append(f"{name} of {length:,} in {among} of {whole} layers")
+    pairs = attended_pairs(run)
+    if run.lengths_unknown == PADDED:
+        words.append("over padded samples")
+    elif pairs is None or pairs < NEARLY_WHOLE * (run.seq_len + 1) / 2:
+        words.append("stops at document borders")
+    return ", ".join(words)
+
+
+NEARLY_WHOLE: Final = 0.99
+"""From this share of the pairs of a whole sequence on documents are as long as their pack."""
+
+
+def trained_weights(run: Inputs) -> str:
+    """What of a model is trained: rank and targets of adapters, modules that predict further on."""
+    trainable, modules = run.trainable, run.shape.mtp_modules
+    words: str = trainable.kind
+    if words == "lora":
+        words += f" of rank {trainable.lora_rank} on {', '.join(sorted(trainable.lora_targets))}"
+    return f"{words} with {modules} MTP module{'' if modules == 1 else 's'}" if modules else words
+
+
+def attended_pairs(run: Inputs) -> float | None:
+    """Pairs per token of a layer without a window; None where documents' lengths are unknown."""
+    if run.lengths_unknown is not None:
+        return None
+    return (run.seq_len + 1) / 2 if run.attended is None else run.attended
+
+
+def canonical_name(shape: ModelShape) -> str:
+    """The known name of a shape that some framework named otherwise; else its own."""
+    return _names_by_work().get(_same_work(shape), shape.name)
+
+
+@cache
+def _names_by_work() -> Mapping[ModelShape, str]:
+    """Names of known models, by their shape; of several the first."""
+    return {_same_work(model): model.name for model in reversed(known_models())}
+
+
+def _same_work(shape: ModelShape) -> ModelShape:
+    """The shape without its name and without how an implementation fuses its matmuls."""
+    layers = tuple(
+        replace(
+            group,
+            attention=replace(group.attention, fused=False),
+            ffn=None if group.ffn is None else replace(group.ffn, fused=False),
+        )
+        for group in shape.layers
+    )
+    return replace(shape, name="", layers=layers, mtp_modules=0)
+
+
+def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
+    value = str(facts[name]["value"])
+    if name == "model_config":
+        return _text_only(json.loads(value))
+    if name == "megatron_arguments":
+        return from_megatron(json.loads(value), integer_of(facts, "vocab_size"))
+    if name == "torchtitan_arguments":
+        return from_torchtitan(text_of(facts, "model") or "torchtitan", json.loads(value))
+    return known(value)
+
+
+def _text_only(config: Mapping[str, object]) -> ModelShape:
+    """The language model of a config; one that sees needs images per step, which no log has."""
+    shape = from_hugging_face(config)
+    if config.get("audio_config") is not None:
+        raise ShapeError(f"{shape.name} hears: the FLOPs of its audio tower are not known.")
+    if vision.from_hugging_face(config) is not None:
+        raise ShapeError(
+            f"{shape.name} has a vision tower, and how many patches a step holds is not logged: "
+            "its FLOPs are not known. For text alone give the text_config as model_config"
+        )
+    return shape
+
+
+def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape:
+    """The shape whose parameters are those that the log counts, where it counts them."""
+    logged = integer_of(facts, "params_total")
+    own = (
+        shape.params_total,
+        shape.params_total - shape.params_embedding,  # tied weights counted once, then subtracted
+    )
+    if logged is None or logged in own:
+        return shape
+    adapters = adapters_of(facts, shape)
+    if adapters is None:  # the count holds them
+        return shape
+    logged -= adapters
+    if logged in own:
+        return shape
+    try:
+        fitted = with_params_total(shape, logged)
+    except ShapeError as other_model:
+        raise ShapeError(f"{other_model}{_as_many(logged)}") from other_model
+    if fitted.vocab_size not in TOKENIZERS:
+        raise ShapeError(
+            f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
+            "no tokenizer in use explains it: it is another model. --set model_config=PATH"
+            + _as_many(logged)
+        )
+    out.warnings.append(
+        f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}: "
+        f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
+    )
+    return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
+
+
+def adapters_of(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int | None:
+    """Parameters of LoRA's adapters; 0 without LoRA, None where rank or targets are not known."""
+    if text_of(facts, "trainable") != "lora":
+        return 0
+    trained = _trainable(facts, shape, Score())
+    with suppress(ShapeError):  # of targets that have been tried
+        return None if trained is None else adapter_params(shape, trained)
+    return None
+
+
+def _as_many(params_total: int) -> str:
+    """Known models of as many parameters, as what may be meant."""
+    names = [shape.name for shape in known_models() if shape.params_total == params_total]
+    return f", or model={' or '.join(names)}, of as many parameters" if names else ""
+
+
+TOKENIZERS: Final = frozenset(
+    {2000, 2048, 2256, 32_000, 32_064, 32_768, 50_257, 50_304, 100_277, 100_352, 102_400}
+    | {128_256, 128_815, 129_280, 151_643, 151_646, 151_936, 152_064, 201_088, 202_048}
+)
+"""Vocabularies of tokenizers that Torchtitan's recipes use; it took them from the tokenizer."""
+
+
+def is_inferred(fact: Mapping[str, Any]) -> bool:
+    """Whether nothing says the fact: it follows from the framework or from numbers."""
+    return str(fact["origin"]).startswith("inferred")
+
+
+def _rank(fact: Mapping[str, Any]) -> int:
+    kind = str(fact["origin"]).split(":")[0]
+    return resolved_facts.PRECEDENCE.index(kind)
+
+
+def _trainable(
+    facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None, out: Score
+) -> Trainable | None:
+    kind = text_of(facts, "trainable")
+    if kind is None:
+        out.missing.append("trainable")
+        return None
+    if kind != "lora":
+        return Trainable(kind="frozen" if kind == "frozen" else "full")
+    rank, targets = integer_of(facts, "lora_rank"), text_of(facts, "lora_targets")
+    if rank is None or targets is None:
+        out.missing += [n for n in ("lora_rank", "lora_targets") if n not in facts]
+        return None
+    names = tuple(name.strip() for name in targets.split(","))
+    try:
+        if shape is not None:
+            shape.adapted_weights(names)
+    except ShapeError as error:
+        out.missing.append("lora_targets")
+        out.warnings.append(str(error))
+        return None
+    return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
+
+
+def _attended(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
+) -> tuple[float | None, str | None]:
+    """Attended pairs per token where they are logged or given, and why they are not known.
+
+    XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, padding included, which are `filled`
+    with tokens that count: A = (ratio P / filled + 1) / 2. A sum of pairs of padding is in it.
+    """
+    if (pairs := text_of(facts, "attended_pairs")) is not None:
+        return float(pairs), None
+    if rates.get("attention_ratio") is not None:
+        slots = rates.get("tgs_slots")
+        filled = rates["tgs"] / slots if slots and rates.get("tgs") else 1.0
+        return (rates["attention_ratio"] * seq_len / filled + 1) / 2, None
+    flavour = text_of(facts, "model") or ""
+    masked = (text_of(facts, "document_mask") or str(bool(MASKED.search(flavour)))).lower()
+    if masked == "true":
+        return None, DOCUMENTS
+    return None, PADDED if _padded_to_unknown(facts, rates, seq_len) else None
+
+
+def _padded_to_unknown(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
+) -> bool:
+    """Whether tokens are counted, of samples that are as long as the longest of their batch."""
+    padded = truth_of(facts, "packed") is False
+    if not padded or rates.get("tgs") is None or rates.get("sequence_length") is not None:
+        return False
+    mean = _mean_of_padded(facts, rates)
+    return mean is None or mean < NEARLY_WHOLE * seq_len
+
+
+def _mean_of_padded(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
+) -> float | None:
+    """Tokens of a sample, padding included, where both are counted."""
+    gpus, samples = integer_of(facts, "gpus"), integer_of(facts, "global_batch_size")
+    tokens = rates.get("tokens_per_gpu_step")
+    if gpus is None or samples is None or tokens is None:
+        return None
+    return float(tokens * gpus / samples)
+
+
+DOCUMENTS: Final = (
+    "attention stops at document borders and their lengths are not logged: MFU is {bounds} "
+    "(one document per pack)"
+)
+PADDED: Final = (
+    "samples are padded to the longest of their batch and those lengths are not logged: MFU is "
+    "{bounds} (all as long as seq_len); where every sample is filled to it, --set packed=true"
+)
+MASKED: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$|^llama4 17bx")
+"""Flavours of Torchtitan whose attention stops at document borders: llama4's do since its arguments
+are not printed (models/llama4/__init__.py@1b230bb, block_causal); before, these say it."""
+
+
+def dtypes_of(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf, Dtype] | None:
+    """The number format of each operator, and the fastest of them."""
+    fact = facts.get("precision")
+    if fact is None:
+        out.missing.append("precision")
+        return None
+    precision = str(fact["value"])
+    by_hand = re.match(resolved_facts.BY_HAND, str(fact["origin"])) is not None
+    if "quantization" in facts and not by_hand:
+        out.missing.append("precision")
+        out.warnings.append(
+            f"the log says {str(facts['quantization']['value'])[:60]!r}, not which layers it "
+            "converted: --set precision=fp8 if the lm_head stayed in bf16, fp8+lm_head if not, or "
+            "bf16 if it converted none"
+        )
+        return None
+    if precision == "fp32" and not by_hand:
+        out.missing.append("precision")
+        out.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
+        return None
+    return number_formats(precision)
+
+
+def _peaks(
+    facts: Mapping[str, Mapping[str, Any]],
+    dtypes: tuple[DtypeOf, Dtype] | None,
+    overlay: Sequence[Accelerator],
+    out: Score,
+) -> Mapping[Dtype, float] | None:
+    """Dense peaks of the device by number format: given by hand, or from the table.
+
+    `device` becomes the one name of all the spellings that frameworks print, `peak_source` says
+    where the peaks are from that the run's number formats have.
+    """
+    name = text_of(facts, "accelerator")
+    out.values["device"] = name
+    if (given := facts.get("peak_flops")) is not None and dtypes is not None:
+        peak = float(given["value"])
+        out.values["device"] = f"{name or 'device'} at {peak / 1e12:,g} TFLOP/s"
+        out.values["peak_source"] = (
+            f"given: peak_flops, dense {dtypes[1]} {peak / 1e12:,g} TFLOP/s ({given['origin']})"
+        )
+        return {dtypes[1]: peak}
+    if name is None:
+        out.missing.append("accelerator")
+        return None
+    try:
+        device = accelerators.find(name, overlay)
+    except accelerators.UnknownAcceleratorError as error:
+        out.missing.append("peak_flops")
+        out.warnings.append(str(error))
+        return None
+    out.values["device"] = device.name
+    if dtypes is not None:
+        formats: list[Dtype] = [dtypes[1]]
+        if dtypes[1] in BELOW_16_BITS.values():
+            formats.append("bf16")  # what metrics.formula.precision leaves in it
+        out.values["peak_source"] = accelerators.peak_source(device, formats)
+    return device.peaks
+
+
+def text_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
+    """The value of a held fact as text."""
+    return str(facts[name]["value"]) if name in facts else None
+
+
+def truth_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> bool | None:
+    """The value of a held fact as true or false; null where it is neither."""
+    return {"true": True, "false": False}.get((text_of(facts, name) or "").lower())
+
+
+def recompute_of(facts: Mapping[str, Mapping[str, Any]]) -> Recompute | None:
+    """What a run recomputes; None where that is not known, or of no form that can be counted."""
+    return _RECOMPUTED.get(text_of(facts, "recompute") or "")
+
+
+_RECOMPUTED: Final[dict[str, Recompute]] = {
+    "none": "none",
+    "full": "full",
+    "selective_attention": "selective",
+}
+
+
+def integer_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
+    """The value of a held fact as a whole number; null where it is none that a table holds."""
+    value = number_of(facts, name)
+    return None if value is None or abs(value) >= 2**63 else int(value)
+
+
+def number_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+    """The value of a held fact as a finite number; null where it is none."""
+    try:
+        value = float(text_of(facts, name) or "nan")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

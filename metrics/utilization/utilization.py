@@ -1,0 +1,224 @@
+"""Throughput x FLOPs / peaks: MFU and HFU of one run, or the name of what is missing.
+
+    MFU = ideal time per token / actual time per token
+        = TGS x sum over operators of F_o / P(dtype_o)
+
+What a framework says of itself never enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
+
+from ..formula import flops
+from ..formula.accelerators import Accelerator
+from ..formula.flops import Operator
+from ..formula.precision import DtypeOf
+from .formula_inputs import (
+    DOCUMENTS,
+    PADDED,
+    Hardware,
+    Inputs,
+    Score,
+    attended_pairs,
+    attention_pattern,
+    canonical_name,
+    dtypes_of,
+    formula_inputs,
+    hardware_of,
+    integer_of,
+    recompute_of,
+    trained_weights,
+    work_key,
+)
+
+IMPOSSIBLE: Final = 1.0
+"""A utilisation above this is shown as `implied`, never published."""
+
+
+def score(
+    facts: Mapping[str, Mapping[str, Any]],
+    rates: Mapping[str, Any],
+    overlay: Sequence[Accelerator] = (),
+) -> Score:
+    """MFU and its kin of one run from its held facts (by name) and its rates."""
+    out = Score()
+    run = formula_inputs(facts, rates, out)
+    hardware = hardware_of(facts, overlay, out)
+    if run is None:
+        return out
+    exact, full = run.operators(), run.operators("full")
+    out.values |= {
+        "model": canonical_name(run.shape),
+        "params_total": run.shape.params_total,
+        "work": work_key(run),
+        "attention_pattern": attention_pattern(run),
+        "attended_pairs": attended_pairs(run),
+        "trained": trained_weights(run),
+    }
+    if run.lengths_unknown != PADDED:
+        out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)
+    if run.lengths_unknown is None:
+        out.values["flops_per_token"] = flops.flops_per_token(exact)
+    else:
+        out.missing.append("attended_pairs")
+    if hardware is None or rates["tgs"] is None:
+        return out
+    try:
+        _utilisations(run, hardware, facts, rates["tgs"], out)
+    except ValueError as error:
+        out.missing.append("peak_flops")
+        out.warnings.append(str(error))
+    return out
+
+
+OPERATORS: Final = pl.Schema(
+    {
+        "operator": TEXT,
+        "layers": INT,
+        "dtype": TEXT,
+        "forward_flops_per_token": FLOAT,
+        "flops_per_token": FLOAT,
+        "flops_per_token_full_attention": FLOAT,
+        "share": FLOAT,
+    }
+)
+
+
+def operator_table(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
+) -> pl.DataFrame:
+    """The formula of one run, a row per operator; empty where an input is missing.
+
+    facts: held facts by name (rows of metrics.throughput.resolved_facts.holding); rates: a row of
+    metrics.throughput.throughput.summarise or of metrics.pipeline.analysis. Columns of OPERATORS;
+    `flops_per_token` is forward and backward under exact attention, `share` is of their sum.
+    """
+    out = Score()
+    run = formula_inputs(facts, rates, out)
+    if run is None:
+        return OPERATORS.to_frame()
+    dtypes = dtypes_of(facts, out)
+    exact, full = run.operators(), run.operators("full")
+    total = flops.flops_per_token(exact)
+    rows = [
+        {
+            "operator": op.name,
+            "layers": op.layers,
+            "dtype": dtypes[0](op, "forward") if dtypes else None,
+            "forward_flops_per_token": op.forward,
+            "flops_per_token": op.training,
+            "flops_per_token_full_attention": whole.training,
+            "share": op.training / total,
+        }
+        for op, whole in zip(exact, full, strict=True)
+    ]
+    return pl.DataFrame(rows, schema=OPERATORS)
+
+
+def _utilisations(
+    run: Inputs,
+    hardware: Hardware,
+    facts: Mapping[str, Mapping[str, Any]],
+    tgs: float,
+    out: Score,
+) -> None:
+    """MFU under each convention and HFU; raises ValueError where a format has no peak."""
+    exact, full = run.operators(), run.operators("full")
+
+    def mfu(ops: tuple[Operator, ...], of: DtypeOf = hardware.dtype_of) -> float:
+        return tgs * flops.ideal_seconds_per_token(ops, of, hardware.peaks)
+
+    values: dict[str, float | None] = {
+        "mfu": mfu(exact),
+        "mfu_full_attention": mfu(full),
+    }
+    if hardware.fastest in ("fp8", "fp4"):
+        values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest)
+    if "bf16" in hardware.peaks:
+        values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
+        values["mfu_bf16_full_attention"] = mfu(full, lambda *_: "bf16")
+    recompute = recompute_of(facts)
+    if recompute is not None and flops.hardware_unknown(recompute, run.shape) is None:
+        low, high = flops.hardware_operators(
+            run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended
+        )
+        values |= {"hfu_low": mfu(low), "hfu_high": mfu(high)}
+    out.values["peak_flops"] = flops.flops_per_token(exact) * tgs / (values["mfu"] or 1.0)
+    if run.lengths_unknown is not None:
+        bounds = f"at most {values['mfu']:.1%}"
+        if run.fewest is not None:
+            least = mfu(replace(run, attended=run.fewest).operators())
+            bounds = f"{least:.1%} (all as long as the mean) to {values['mfu']:.1%}"
+        out.warnings.append(run.lengths_unknown.format(bounds=bounds))
+        whole = ("mfu_full_attention", "mfu_bf16_full_attention")
+        known = whole if run.lengths_unknown == DOCUMENTS else ()
+        values = {"mfu": None, **{name: values.get(name) for name in known}}
+    shown = _possible(values, facts, out)
+    out.values |= {name: value for name, value in shown.items() if value is not None}
+
+
+def _possible(
+    values: dict[str, float | None], facts: Mapping[str, Mapping[str, Any]], out: Score
+) -> dict[str, float | None]:
+    """Above 100 % nothing is published: the figure becomes `implied`, with its likely cause."""
+    mfu = values["mfu"]
+    if mfu is None or mfu <= IMPOSSIBLE:
+        above = _above(values, out)
+        if mfu is not None and mfu > PLAUSIBLE[1] and "mfu_full_attention" not in above:
+            out.warnings.append(
+                f"MFU of {mfu:.0%} is more than training is known to reach: {WRONG}"
+            )
+        return {name: value for name, value in values.items() if name not in above}
+    likely = [why for why, factor in _unit_errors(facts) if _plausible(mfu / factor)]
+    causes = f"likely {' or '.join(likely)}" if likely else "no usual unit error explains it"
+    out.warnings.append(f"MFU would be {mfu:.0%}, which is impossible: {causes}; else {WRONG}")
+    return {"implied": mfu}
+
+
+def _above(values: Mapping[str, float | None], out: Score) -> list[str]:
+    """Figures above 100 % of a run whose MFU is possible; their causes go to the warnings."""
+    bf16 = ("mfu_bf16", "mfu_bf16_full_attention")
+    shares = {name: values.get(name) or 0.0 for name in ("mfu_full_attention", *bf16)}
+    above = {name: share for name, share in shares.items() if share > IMPOSSIBLE}
+    if "mfu_full_attention" in above:
+        out.warnings.append(
+            f"MFU (full attention) would be {above['mfu_full_attention']:.0%}, so it is not shown: "
+            f"it counts work that windows or document masks leave out; else {WRONG}"
+        )
+    if "mfu_bf16" in above or list(above) == ["mfu_bf16_full_attention"]:
+        convention = "BF16 peak" if "mfu_bf16" in above else "full attention, BF16 peak"
+        out.warnings.append(
+            f"MFU ({convention}) would be {next(above[n] for n in bf16 if n in above):.0%}: the "
+            "run's own number format has a higher peak, so it is not shown"
+        )
+    return list(above)
+
+
+PLAUSIBLE: Final = (0.02, 0.8)
+"""MFU that real training reaches."""
+WRONG: Final = "a wrong accelerator, model or seq_len"
+
+
+def _plausible(mfu: float) -> bool:
+    return PLAUSIBLE[0] <= mfu <= PLAUSIBLE[1]
+
+
+def _unit_errors(facts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """Usual factors by which a rate is too high, with what they are."""
+    known = (
+        ("a rate of all GPUs taken for one (x world size)", integer_of(facts, "gpus")),
+        ("accumulation counted twice", integer_of(facts, "gradient_accumulation")),
+        ("sequence-parallel ranks counted apart", integer_of(facts, "context_parallel")),
+        ("model-parallel ranks counted apart", integer_of(facts, "tensor_parallel")),
+        ("milliseconds taken for seconds (x 1000)", 1000),
+        ("recomputation counted (x 4/3)", 4 / 3),
+        ("half a device's peak (x 2)", 2),
+    )
+    return [(why, float(factor)) for why, factor in known if factor is not None and factor > 1]

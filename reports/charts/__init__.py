@@ -1,0 +1,1 @@
+"""Charts as Vega-Lite, and the process that draws them."""

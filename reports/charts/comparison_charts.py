@@ -1,0 +1,633 @@
+"""Charts across runs: rows of reports.text.verdict.joined in, a Figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import Any, Final, Literal
+
+import altair as alt
+import polars as pl
+
+from ..text.tabular import SMALL
+from . import theme
+from .chart_style import EXACT, FULL, ROW, WIDTH, faded, fixed, framework, says
+from .figure import Figure, Row, Spec, made, plain, rows_of
+from .tooltips import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
+
+MOST_RUNS: Final = 20
+"""Runs of one chart that names each in a row of its own."""
+SHORT, LONG = 13, 48
+"""Characters of a run's name where there is little room, and where there is most."""
+MOST_DOTS: Final = 240
+"""Dots of one chart; of more runs, those that are alike are one."""
+
+DASH: Final = "\N{EN DASH}"
+NARROW: Final = 0.2
+"""An axis that does not begin at 0 spans at least this share of its largest value."""
+
+_CONVENED: Final = ("attention", "peak", "selected", "model", "accelerator")
+
+
+def _drop(cards: Sequence[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{name: value for name, value in card.items() if name not in names} for card in cards]
+
+
+# --- a group of like-for-like runs ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """One measure of a comparison.
+
+    heading: a Vega expression; ours, logged, low, high: fields; reach: the param of its axis' ends;
+    axis, text: formats of its ticks and its values
+    """
+
+    heading: str
+    ours: str
+    logged: str
+    low: str
+    high: str
+    reach: str
+    axis: str
+    text: str
+
+    @property
+    def tip(self) -> str:
+        """How a value is written where a mark is pointed at."""
+        return ".3~p" if self.text.endswith("%") else self.text
+
+
+_PANELS: Final = {
+    "tgs": _Panel(f"'{TGS}'", "tgs", "logged_tgs", "tgs_low", "tgs_high", "reach_tgs", "", ",.0f"),
+    "mfu": _Panel(
+        f"'MFU (' + {SPOKEN} + ')'",
+        "mfu",
+        "logged_mfu",
+        "mfu_low",
+        "mfu_high",
+        "reach_mfu[attention + '_' + peak]",
+        "~%",
+        ".1%",
+    ),
+    "tflops": _Panel(
+        "'TFLOP/s per GPU (' + attention + ' attention)'",
+        "tflops",
+        "logged_tflops",
+        "tflops_low",
+        "tflops_high",
+        "reach_tflops[attention]",
+        "",
+        ",.1f",
+    ),
+}
+_BOUNDS: Final[tuple[Spec, ...]] = tuple(
+    {
+        "calculate": f"isValid(datum.tgs_{end}) && datum.{name} ? "
+        f"datum.{name} * datum.tgs_{end} / datum.tgs : null",
+        "as": f"{name}_{end}",
+    }
+    for name in ("mfu", "tflops")
+    for end in ("low", "high")
+)
+
+
+def comparison(rows: Sequence[Row]) -> Figure:
+    """One group of like-for-like runs: TGS and MFU with intervals, logged beside recomputed.
+
+    rows: of reports.text.verdict.joined, best first; at most `MOST_RUNS` are drawn. TFLOP/s stand
+    in a panel of their own where a log prints them and no MFU.
+    """
+    cards = _placed(drawn(rows[:MOST_RUNS]))
+    panels = ["tgs", "mfu"]
+    if any(c["logged_tflops"] is not None and c["logged_mfu"] is None for c in cards):
+        panels.append("tflops")
+    kind = "-".join(("comparison", *panels))
+    rest = len(rows) - len(cards)
+    notes = [
+        "Dot: recomputed by one formula, in the box of its 95 % interval. Open diamond: what the "
+        "log printed, by the framework's own formula. The axes need not begin at 0.",
+    ]
+    if rest > 0:
+        notes.append(f"The {len(cards)} best of {len(rows):,} runs; {rest:,} more are not drawn.")
+    group = str(rows[0].get("group") or "") if rows else ""
+    return Figure(
+        kind=kind,
+        title=f"TGS and MFU: {group}" if group else "TGS and MFU",
+        notes=tuple(notes),
+        description=f"Tokens per second per GPU and MFU of {len(cards)} runs, recomputed and as "
+        "their logs print them.",
+        spec=_comparison(tuple(panels)),
+        datasets={"runs": cards, "columns": COLUMNS},
+        params=_reaches(cards, panels),
+    )
+
+
+def _reaches(cards: Sequence[Row], panels: Sequence[str]) -> dict[str, Any]:
+    """From where to where each axis goes, under each convention."""
+
+    def reach(ours: str, logged: str) -> list[float]:
+        values = [card[name] for card in cards for name in (ours, logged)]
+        ends = [
+            card[ours] * card[end] / card["tgs"]
+            for card in cards
+            for end in ("tgs_low", "tgs_high")
+            if card[ours] is not None and card[end] is not None and card["tgs"]
+        ]
+        return _reach([value for value in [*values, *ends] if value is not None])
+
+    found: dict[str, Any] = {
+        "reach_tgs": reach("tgs", "logged_tgs"),
+        "reach_mfu": {name: reach(f"mfu_{name}", "logged_mfu") for name in CONVENTIONS},
+    }
+    if "tflops" in panels:
+        kinds = ("exact", "full")
+        found["reach_tflops"] = {n: reach(f"tflops_{n}", "logged_tflops") for n in kinds}
+    return found
+
+
+def _reach(values: Sequence[float]) -> list[float]:
+    """Both ends of an axis: a little beyond the values, no narrower than `NARROW`, 0 at least."""
+    if not values:
+        return [0.0, 1.0]
+    low, high = min(values), max(values)
+    room = max(NARROW * high - (high - low), 0.16 * (high - low)) / 2
+    return [plain(max(0.0, low - room)), plain(high + room)] if high > 0 else [0.0, 1.0]
+
+
+@cache
+def _comparison(panels: tuple[str, ...]) -> Spec:
+    width = {2: 280, 3: 140}[len(panels)]  # beside names of 325 px on a page of 1,144 px
+    parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
+    own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
+    chart = alt.hconcat(*parts, spacing=12)
+    own["narrow"] = False  # a page sets it where it puts the panels one below the other
+    return made(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
+
+
+def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.FacetChart:
+    """Dots with intervals and open diamonds; the values stand at the right, under their marks."""
+    base = alt.Chart(alt.NamedData("runs"))
+    x = alt.X(
+        f"{panel.ours}:Q",
+        title=None,
+        axis=_axis(panel.axis, tickCount=4),
+        scale=alt.Scale(domain=alt.ExprRef(panel.reach), nice=False, zero=False),
+    )
+    shared = {
+        "y": _run_axis(named=first),
+        "color": framework(),
+        "opacity": faded(),
+        "tooltip": tips(
+            ("recomputed", panel.ours, panel.tip),
+            ("the log printed", panel.logged, panel.tip),
+        ),
+    }
+    joined = base.mark_rule(strokeWidth=1.2, strokeDash=[2, 2], aria=False)
+    spread = base.mark_bar(height=12, filled=False, strokeWidth=1.5, aria=False)
+    layers = [
+        joined.encode(x, alt.X2(panel.logged)),
+        spread.encode(alt.X(f"{panel.low}:Q"), alt.X2(panel.high)),
+        base.mark_point(**OURS).encode(x),
+        base.mark_point(**LOGGED).encode(alt.X(f"{panel.logged}:Q")),
+        _value(base, panel.ours, panel.text, OURS_AT, weight=600),
+        _value(base, panel.logged, panel.text, LOGGED_AT),
+        *_headings(),
+    ]
+    title = alt.TitleParams(
+        alt.ExprRef(panel.heading), fontSize=12, offset=12, anchor="start", frame="group"
+    )
+    return alt.layer(*layers, encoding=shared).properties(
+        width=width, height=alt.Step(ROW), title=title
+    )
+
+
+OURS: Final[Mapping[str, Any]] = {"shape": "circle", "size": 50, "filled": True}
+LOGGED: Final[Mapping[str, Any]] = {
+    "shape": "diamond",
+    "size": 130,
+    "strokeWidth": 1.6,
+    "filled": False,
+}
+OURS_AT, LOGGED_AT = 52, 106
+"""Where the columns of values end, right of a panel."""
+
+
+def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of an axis
+    """An axis by a format; without one, digits as its ticks need."""
+    said: dict[str, Any] = {"format": form} if form else {}
+    return alt.Axis(labelOverlap=True, **said, **more)
+
+
+def _placed(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each with the number of its row: a panel orders runs as it meets their marks otherwise.
+
+    A run without a figure has no mark in its panel, and would stand in another row than beside.
+    """
+    return [card | {"place": place} for place, card in enumerate(cards)]
+
+
+def _run_axis(*, named: bool) -> alt.Y:
+    wide = _ENDED if named else "''"
+    label = f"narrow ? {_ENDING} : {wide}"
+    axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=325, labelExpr=label)
+    return alt.Y("run:N", title=None, sort=alt.EncodingSortField("place", op="min"), axis=axis)
+
+
+_SHORTER: Final = "replace(datum.label, ' (synthetic)', '')"
+_ENDING: Final = (
+    f"length({_SHORTER}) > {SHORT} ? '\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{SHORT}) : "
+    f"{_SHORTER}"
+)
+_ENDED: Final = (
+    f"length(datum.label) > {LONG} ? '\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{LONG}) : "
+    "datum.label"
+)
+"""Names of runs mostly begin alike: where there is little room, the end is what tells. Where there
+is least, the page alone says which runs are synthetic, above."""
+
+
+def _value(
+    base: alt.Chart, field: str, form: str, right: int, weight: Literal[400, 600] = 400
+) -> alt.Chart:
+    """A column of figures beside the panel."""
+    small = f"datum.{field} < {SMALL} ? '.2p' : " if form.endswith("%") else ""
+    text = f"isValid(datum.{field}) ? format(datum.{field}, {small}'{form}') : '{DASH}'"
+    chart: alt.Chart = base.mark_text(
+        align="right", dx=right, fontWeight=weight, text=alt.ExprRef(text)
+    )
+    return chart.encode(**fixed(x="width", color=theme.INK))
+
+
+def _headings() -> list[alt.Chart]:
+    """What each column of figures is, behind its mark."""
+    base = alt.Chart(alt.NamedData("columns")).encode(
+        **fixed(x="width", y=-11, color=theme.MUTED, opacity=1, tooltip=None),
+    )
+    filled = f"datum.shape == '{OURS['shape']}' ? '{theme.MUTED}' : 'transparent'"
+    return [
+        base.mark_text(
+            align="right", dx=alt.ExprRef("datum.right"), text=alt.ExprRef("datum.text")
+        ),
+        base.mark_point(
+            shape=alt.ExprRef("datum.shape"),
+            size=alt.ExprRef("datum.size"),
+            strokeWidth=LOGGED["strokeWidth"],
+            fill=alt.ExprRef(filled),
+            xOffset=alt.ExprRef("datum.right - 7 * length(datum.text) - 6"),
+        ),
+    ]
+
+
+COLUMNS: Final[Sequence[Row]] = tuple(
+    {"text": text, "right": right, "shape": mark["shape"], "size": mark["size"]}
+    for text, right, mark in (("ours", OURS_AT, OURS), ("log", LOGGED_AT, LOGGED))
+)
+"""Columns of figures beside a panel: heading, right end [px], mark."""
+
+
+# --- both conventions -----------------------------------------------------------------------
+
+
+def mfu_by_run(rows: Sequence[Row]) -> Figure | None:
+    """MFU of each run under both attention conventions; None where none is known.
+
+    rows: of reports.text.verdict.joined; the highest first, at most `MOST_RUNS` drawn.
+    """
+    known = [c for c in drawn(rows) if c["mfu_exact_own"] or c["mfu_full_own"]]
+    known.sort(key=lambda card: -(card["mfu_exact_own"] or card["mfu_full_own"]))
+    cards, rest = _placed(known[:MOST_RUNS]), len(known) - MOST_RUNS
+    if not cards:
+        return None
+    notes = ["Dot: exact attention. Open diamond: full attention. The axis need not begin at 0."]
+    if rest > 0:
+        notes.append(
+            f"The {MOST_RUNS} highest of {len(known):,} runs; {rest:,} more are not drawn."
+        )
+    reach = {
+        peak: _reach(
+            [v for c in cards for a in ("exact", "full") if (v := c[f"mfu_{a}_{peak}"]) is not None]
+        )
+        for peak in ("own", "bf16")
+    }
+    return Figure(
+        kind="mfu_by_run",
+        title="MFU under both attention conventions",
+        notes=tuple(notes),
+        description=f"{EXACT} and {FULL} of {len(cards)} runs.",
+        spec=_mfu_by_run(),
+        datasets={"runs": cards, "one": [{}]},
+        params={"reach": reach},
+    )
+
+
+@cache
+def _mfu_by_run() -> Spec:
+    base = alt.Chart(alt.NamedData("runs"))
+    x = alt.X(
+        "exact:Q",
+        title=None,
+        axis=_axis("~%", tickCount=8),
+        scale=alt.Scale(domain=alt.ExprRef("reach[peak]"), nice=False, zero=False),
+    )
+    shared = {
+        "y": _run_axis(named=True),
+        "color": framework(),
+        "opacity": faded(),
+        "tooltip": tips(
+            (EXACT, "exact", ".3~p"),
+            (FULL, "full", ".3~p"),
+        ),
+    }
+    layers = [
+        base.mark_rule(strokeWidth=1.2, strokeDash=[2, 2]).encode(x, alt.X2("full")),
+        base.mark_point(**OURS).encode(x),
+        base.mark_point(**LOGGED).encode(alt.X("full:Q")),
+    ]
+    by = "'MFU (' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak)'"
+    chart = alt.layer(*layers, says(by), encoding=shared).properties(
+        width=WIDTH, height=alt.Step(ROW)
+    )
+    ends: list[Spec] = [
+        {"calculate": f"datum['mfu_{name}_' + peak]", "as": name} for name in ("exact", "full")
+    ]
+    return made(
+        chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *ends], reach=None, narrow=False
+    )
+
+
+# --- one dot per run ------------------------------------------------------------------------
+
+
+def scaling(rows: Sequence[Row]) -> Figure | None:
+    """TGS over GPUs; None where fewer than two counts of GPUs are known."""
+    cards = [card for card in drawn(rows) if card["gpus"] and card["tgs"]]
+    if len({card["gpus"] for card in cards}) < 2:  # noqa: PLR2004 - nothing to set side by side
+        return None
+    dots, folded = _folded([card | {"series": _series(card)} for card in cards], "gpus", "series")
+    lines = len({(dot["series"], dot["gpus"]) for dot in dots}) > len({d["series"] for d in dots})
+    return Figure(
+        kind="scaling",
+        title="TGS over GPUs",
+        notes=(f"{_LINES if lines else _NO_LINE} {_BOTH_LOGARITHMIC}", *folded),
+        description=f"Tokens per second per GPU of {len(cards)} runs over the number of GPUs.",
+        spec=_scaling(),
+        datasets={"runs": dots},
+        params={},
+    )
+
+
+_LINES: Final = (
+    "Each line is one framework, model, length, number format, recomputation and device. Level is "
+    "perfect scaling: every GPU added is worth as much as the first."
+)
+_NO_LINE: Final = "No two of these runs differ in GPUs alone, so no line joins them."
+_BOTH_LOGARITHMIC: Final = "Both axes are logarithmic."
+
+
+def _series(card: Row) -> str:
+    """What stays the same along a line of scaling; of a run that lacks some of it, itself."""
+    length = f"{card['seq_len']:,} tokens" if card["seq_len"] else None
+    again = f"recompute {card['recompute']}" if card["recompute"] else None
+    said = (
+        card["model"],
+        length,
+        card["precision"],
+        again,
+        card["accelerator"],
+        card["framework"],
+    )
+    alone = None if all(said) else f"({card['run_id']}, alone: not all of it is known)"
+    return ", ".join(str(word) for word in (*said, alone) if word)
+
+
+@cache
+def _scaling() -> Spec:
+    base = alt.Chart(alt.NamedData("runs"))
+    shared = {
+        "x": _logarithmic("gpus", "GPUs"),
+        "y": alt.Y(
+            "tgs:Q",
+            title=TGS,
+            scale=alt.Scale(type="log", nice=False, padding=14),
+            axis=alt.Axis(format="~s", tickCount=5),
+        ),
+        "color": framework(),
+        "opacity": faded(0.85),
+        "tooltip": tips(_OF_SEVERAL, ("line", "series", "")),
+    }
+    middle = base.mark_line(strokeWidth=1.5).encode(
+        alt.Y("median(tgs):Q"),
+        alt.Detail("series:N"),
+        **fixed(opacity=0.5, tooltip=None),
+    )
+    chart = alt.layer(middle, base.mark_point(**OURS), encoding=shared)
+    return made(
+        chart.properties(width=WIDTH, height=260), *_CONVENED, data="runs", transform=TRANSFORM
+    )
+
+
+def mfu_by_length(rows: Sequence[Row]) -> Figure | None:
+    """MFU over sequence length; None where fewer than two are known."""
+    cards = _known(rows, "seq_len")
+    if len({card["seq_len"] for card in cards}) < 2:  # noqa: PLR2004 - see scaling
+        return None
+    dots, folded = _folded(cards, "seq_len")
+    return Figure(
+        kind="mfu_by_length",
+        title="MFU over sequence length",
+        notes=(
+            "Under full attention a longer sequence counts ever more work that a causal mask "
+            "leaves out; under exact attention lengths stand side by side. The axis of lengths is "
+            "logarithmic.",
+            *folded,
+        ),
+        description=f"MFU of {len(cards)} runs over their sequence length in tokens.",
+        spec=_mfu_by_length(),
+        datasets={"runs": dots, "one": [{}]},
+        params={},
+    )
+
+
+@cache
+def _mfu_by_length() -> Spec:
+    dots = (
+        alt.Chart(alt.NamedData("runs")).transform_filter("isValid(datum.mfu)").mark_point(**OURS)
+    )
+    dots = dots.encode(
+        _logarithmic("seq_len", "sequence length [tokens]"),
+        alt.Y("mfu:Q", title=None, axis=_axis("~%", tickCount=5), scale=alt.Scale(zero=True)),
+        color=framework(),
+        opacity=faded(0.85),
+        tooltip=tips(_OF_SEVERAL, ("length", "seq_len", ",d")),
+    )
+    chart = alt.layer(dots, says(_PANELS["mfu"].heading)).properties(width=WIDTH, height=240)
+    return made(chart, *_CONVENED, data="runs", transform=TRANSFORM)
+
+
+def mfu_by_precision(rows: Sequence[Row]) -> Figure | None:
+    """MFU by number format; None where fewer than two are known."""
+    return _by_kind(rows, "precision", "MFU by number format", "number format")
+
+
+def mfu_by_recompute(rows: Sequence[Row]) -> Figure | None:
+    """MFU by what is recomputed; None where fewer than two kinds are known."""
+    return _by_kind(rows, "recompute", "MFU by what is recomputed", "recomputation")
+
+
+def _by_kind(rows: Sequence[Row], name: str, title: str, words: str) -> Figure | None:
+    cards = _known(rows, name)
+    kinds = {card[name] for card in cards}
+    if len(kinds) < 2:  # noqa: PLR2004 - see scaling
+        return None
+    dots, folded = _folded(cards, name)
+    return Figure(
+        kind=f"mfu_by_{name}",
+        title=title,
+        notes=(
+            "The upright is the median of its row. Runs of a row differ in more than this: model, "
+            "length and device stand in the tooltip.",
+            *folded,
+        ),
+        description=f"MFU of {len(cards)} runs by {words}: {', '.join(sorted(map(str, kinds)))}.",
+        spec=_strip(name),
+        datasets={"runs": dots, "one": [{}]},
+        params={},
+    )
+
+
+@cache
+def _strip(name: str) -> Spec:
+    base = alt.Chart(alt.NamedData("runs")).transform_filter("isValid(datum.mfu)")
+    axis = alt.Axis(grid=True, labelLimit=300)
+    shared = {
+        "x": alt.X("mfu:Q", title=None, axis=_axis("~%", tickCount=8), scale=alt.Scale(zero=True)),
+        "y": alt.Y(f"{name}:N", title=None, sort="ascending", axis=axis),
+    }
+    dots = base.mark_point(**OURS).encode(
+        color=framework(), opacity=faded(0.75), tooltip=tips(_OF_SEVERAL)
+    )
+    middle = base.mark_tick(thickness=2, size=26, color=theme.INK).encode(
+        alt.X("median(mfu):Q"), tooltip=[alt.Tooltip("median(mfu):Q", title="median", format=".1%")]
+    )
+    layers = (middle, dots, says(_PANELS["mfu"].heading))
+    chart = alt.layer(*layers, encoding=shared).properties(width=WIDTH, height=alt.Step(34))
+    return made(chart, *_CONVENED, data="runs", transform=TRANSFORM)
+
+
+def _logarithmic(name: str, title: str) -> alt.X:
+    """Powers of two along a logarithmic axis."""
+    scale = alt.Scale(type="log", base=2, nice=False, padding=24)
+    axis = alt.Axis(format=",d", tickCount=8, labelOverlap=True, grid=False)
+    return alt.X(f"{name}:Q", title=title, scale=scale, axis=axis)
+
+
+_OF_SEVERAL: Final = ("runs", "runs", ",d")
+
+
+def _known(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:
+    """Cards with an MFU of which this is known."""
+    mfu = [f"mfu_{convention}" for convention in CONVENTIONS]
+    return [c for c in drawn(rows) if c[name] is not None and any(c[m] is not None for m in mfu)]
+
+
+_SAME: Final = ("framework", "model", "accelerator")
+
+
+def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """As many dots as can be told apart, and a note where several runs are one.
+
+    Runs that are alike in `by`, framework, model and accelerator become their median.
+    """
+    if len(cards) <= MOST_DOTS:
+        return [card | {"runs": 1} for card in cards], []
+    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for card in cards:
+        alike.setdefault(tuple(card[name] for name in (*_SAME, *by)), []).append(card)
+    groups = sorted(alike.values(), key=len, reverse=True)
+    dots = [_median(group, (*_SAME, *by)) for group in groups[:MOST_DOTS]]
+    note = (
+        f"{len(cards):,} runs: a dot is the median of those alike in framework, model, device and "
+        "what is set here."
+    )
+    left = sum(len(group) for group in groups[MOST_DOTS:])
+    return dots, [note + (f" The {left:,} rarest are not drawn." if left else "")]
+
+
+def _median(cards: Sequence[dict[str, Any]], same: Sequence[str]) -> dict[str, Any]:
+    """Several runs as one card: medians of their figures, and what they share."""
+    if len(cards) == 1:
+        return cards[0] | {"runs": 1}
+    first = cards[0]
+    out: dict[str, Any] = {name: first[name] for name in same}
+    for name in ("tgs", *(f"mfu_{c}" for c in CONVENTIONS), "tflops_exact", "tflops_full"):
+        values = [card[name] for card in cards if card[name] is not None]
+        out[name] = plain(float(median(values))) if values else None
+    return out | {"run": f"median of {len(cards):,} runs", "runs": len(cards)}
+
+
+# --- other formulas -------------------------------------------------------------------------
+
+
+def others(rows: pl.DataFrame | Sequence[Row], label: str = "") -> Figure | None:
+    """FLOPs per token by each other formula as a ratio to ours, on a log scale.
+
+    rows: as metrics.pipeline.analysis.Analysis.others, one model, which label names; a formula
+    without a figure is absent; None where none has one.
+    """
+    known = [
+        {name: plain(row[name]) for name in ("name", "flops_per_token", "ratio_to_ours", "why")}
+        for row in rows_of(rows)
+        if row["ratio_to_ours"] is not None
+    ]
+    if not known:
+        return None
+    known.sort(key=lambda row: (-row["ratio_to_ours"], row["name"]))
+    return Figure(
+        kind="others",
+        title=f"The same work by other formulas{f': {label}' if label else ''}",
+        notes=(
+            "FLOPs per token of full training over our exact count. A logger that uses one is off "
+            "by so much.",
+        ),
+        description=f"{len(known)} formulas of other tools as ratios to ours.",
+        spec=_others(),
+        datasets={"formulas": known},
+        params={},
+    )
+
+
+@cache
+def _others() -> Spec:
+    base = alt.Chart(alt.NamedData("formulas"))
+    shared = {
+        "y": alt.Y("name:N", sort=None, title=None, axis=alt.Axis(labelLimit=320, grid=False)),
+        "tooltip": [
+            alt.Tooltip("name:N", title="formula"),
+            alt.Tooltip("ratio_to_ours:Q", title="FLOPs / ours", format=".3f"),
+            alt.Tooltip("flops_per_token:Q", title="FLOPs per token", format=".4s"),
+            alt.Tooltip("why:N", title="what it does otherwise"),
+        ],
+    }
+    ratio = alt.X(
+        "ratio_to_ours:Q",
+        scale=alt.Scale(type="log", nice=False, padding=16),
+        axis=alt.Axis(values=_RATIOS, format="~g", labelOverlap="greedy", grid=False),
+        title="FLOPs per token / ours (log scale)",
+    )
+    layers = [
+        base.mark_bar(height=1.5, opacity=0.5, color=theme.ACCENT).encode(ratio, alt.X2Datum(1)),
+        base.mark_tick(thickness=1.2, size=20, color=theme.MUTED).encode(alt.XDatum(1)),
+        base.mark_point(filled=True, size=70, color=theme.ACCENT, opacity=1).encode(ratio),
+        base.mark_text(align="left", dx=8).encode(
+            alt.Text("ratio_to_ours:Q", format=".2f"), **fixed(x="width")
+        ),
+    ]
+    chart = alt.layer(*layers, encoding=shared).properties(width=420, height=alt.Step(20))
+    return made(chart, data="formulas")
+
+
+_RATIOS: Final = [0.1, 0.2, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 3, 5, 10]

@@ -1,0 +1,736 @@
+"""Charts of one run: what run_series prepares and a row of verdict.joined in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import inf
+from statistics import median
+from typing import Any, Final
+
+import altair as alt
+
+from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
+
+from ..text.run_narrative import seconds_text, time_rows
+from ..text.tabular import percent
+from ..text.verdict import counted
+from . import theme
+from .chart_style import ROW, WIDTH, fixed, says
+from .figure import Figure, Row, Spec, Table, made, part, plain, rows_of
+from .run_series import COUNTED, SEVERAL
+from .tooltips import CONVENTIONS, SPOKEN, TGS, cards
+
+WIDE: Final = WIDTH + 40
+GIB: Final = 2**30
+
+
+def _colour(row: Row) -> str:
+    return theme.FRAMEWORK_COLOURS.get(row["framework"], theme.ACCENT)
+
+
+def _name(row: Row) -> str:
+    return f"{row['label']} (synthetic)" if row["synthetic"] else str(row["label"])
+
+
+# --- over the steps -------------------------------------------------------------------------
+
+_CROSSED: Final = "M-1,-1L1,1M-1,1L1,-1"
+_STAR: Final = "M0,-1L0,1M-.87,-.5L.87,.5M-.87,.5L.87,-.5"
+_UPRIGHT: Final = "M0,-1.2L0,1.2"
+SIGNS: Final = {
+    START_UP: "triangle-right",
+    WARM_UP: "wedge",
+    "load": "triangle-down",
+    "restart": "arrow",
+    "checkpoint": "diamond",
+    "evaluation": "square",
+    "profiler": "triangle-left",
+    "compile": "cross",
+    "gc": "circle",
+    "overflow": "triangle-up",
+    "error": _CROSSED,
+    "out_of_memory": _STAR,
+    "killed": _CROSSED,
+    "end": _UPRIGHT,
+    SEVERAL: "circle",
+}
+"""A shape for each kind of event and cause of a window left out, in the order of their rows."""
+WORDS: Final = {"gc": "garbage collection", "out_of_memory": "out of memory", SEVERAL: "left out"}
+FEW_EVENTS: Final = 40
+"""Events that have an upright through the throughput; more would hide it."""
+MOST_QUOTED: Final = 160
+
+FAR_OUT: Final = 2.5
+"""The axis holds all windows unless they need so many times the room that most of them do."""
+
+
+def course(series: Table, events: Table, row: Row) -> Figure | None:
+    """Throughput and MFU over steps, with events marked; loss and memory where known.
+
+    series, events: rows of this run of `binned` and `marks` of reports.charts.run_series. None
+    where there is nothing to draw.
+    """
+    bins = [_bin(each) for each in rows_of(series)]
+    rates = [each for each in bins if each["tgs"] is not None]
+    losses = [each for each in bins if each["loss"] is not None]
+    memory = [each for each in bins if each["memory"] is not None]
+    if not (rates or losses or memory):
+        return None
+    signs = _signs(bins, rows_of(events))
+    per = _mfu_per_tgs(row) if rates else {}
+    parts = {"tgs": rates, "mfu": per, "signs": signs, "loss": losses, "memory": memory}
+    drawn = tuple(name for name, there in parts.items() if there)
+    steps = [each[end] for each in bins for end in ("step", "last_step")]
+    own: dict[str, Any] = {
+        "ends": [min(steps), max(*steps, min(steps) + 1)],
+    }
+    if rates:
+        own |= {"colour": _colour(row), "reach": _reach(rates)}
+    if per:
+        own["per"] = per
+    return Figure(
+        kind="-".join(("course", *drawn)),
+        title=f"Course of {_name(row)}",
+        notes=tuple(_course_notes(bins, signs, row, own, drawn)),
+        description=f"{_listed(drawn)} of {_name(row)} over {counted(len(bins), 'bin')} of steps.",
+        spec=_course(drawn),
+        datasets={"bins": bins, "one": [{}], **({"signs": signs} if signs else {})},
+        params=own,
+    )
+
+
+def _bin(each: Row) -> dict[str, Any]:
+    held, most = each["memory_bytes"], each["memory_bytes_max"]
+    return {
+        "window": each["window"],
+        "at": (each["step"] + each["last_step"]) / 2,
+        "step": each["step"],
+        "last_step": each["last_step"],
+        **{name: plain(each[name]) for name in ("tgs", "low", "high", "loss")},
+        "memory": None if held is None else plain(held / GIB),
+        "memory_most": None if most is None else plain(most / GIB),
+        "windows": each["windows"],
+    }
+
+
+def _signs(bins: Sequence[Row], events: Sequence[Row]) -> list[dict[str, Any]]:
+    """Events, and the windows left out whose cause is no event, as signs in rows of their own."""
+    known = [each for each in events if each["kind"] in SIGNS and each["step"] is not None]
+    few = sum(each["events"] for each in known) <= FEW_EVENTS
+    signs = [
+        {
+            "kind": each["kind"],
+            "word": _word(each["kind"]),
+            "step": each["step"],
+            "last_step": each["last_step"],
+            "line": each["line"],
+            "text": (each["text"] or "")[:MOST_QUOTED],
+            "events": each["events"],
+            "upright": few,
+        }
+        for each in known
+    ]
+    said = {each["kind"] for each in known}
+    left_out = [each for each in bins if each["window"] not in {COUNTED, *said}]
+    signs += [
+        {
+            "kind": each["window"],
+            "word": _word(each["window"]),
+            "step": each["step"],
+            "last_step": each["last_step"],
+            "line": None,
+            "text": f"{each['windows']:,} of the windows left out",
+            "events": each["windows"],
+            "upright": False,
+        }
+        for each in left_out
+        if each["window"] in SIGNS
+    ]
+    return signs
+
+
+def _word(kind: str) -> str:
+    return WORDS.get(kind, kind.replace("_", " "))
+
+
+def _mfu_per_tgs(row: Row) -> dict[str, float | None]:
+    """MFU over TGS by convention; none where the length of the sequences is not constant."""
+    card = cards([row])[0]
+    if not row["tgs"] or not _one_length(row):
+        return {}
+    found = {
+        name: plain(value / row["tgs"]) if (value := card[f"mfu_{name}"]) is not None else None
+        for name in CONVENTIONS
+    }
+    return found if any(value is not None for value in found.values()) else {}
+
+
+def _one_length(row: Row) -> bool:
+    """Whether each token of the run costs the same FLOPs, as far as the log tells."""
+    printed = row["sequence_length"]
+    same = printed is None or row["seq_len"] is None or printed == row["seq_len"]
+    return same and row["attention_ratio"] is None and len(row["logged_lengths"] or []) <= 1
+
+
+def _reach(rates: Sequence[Row]) -> list[float]:
+    """From where to where the throughput goes; what lies far out stands at the edge."""
+    inside = [each for each in rates if each["window"] == COUNTED] or rates
+    slow = sorted(each["low"] or each["tgs"] for each in inside)
+    fast = sorted(each["high"] or each["tgs"] for each in inside)
+    few = len(inside) // 50
+    low, high = slow[few], fast[-1 - few]
+    span = max(high - low, 0.06 * high)
+    middle = (low + high) / 2
+    inner = [middle - 0.62 * span, middle + 0.62 * span]
+    values = [each["tgs"] for each in rates] + slow + fast
+    whole = [min(*values, inner[0]), max(*values, inner[1])]
+    far = whole[1] - whole[0] > FAR_OUT * (inner[1] - inner[0])
+    room = 0.0 if far else 0.04 * (whole[1] - whole[0])
+    low, high = inner if far else [whole[0] - room, whole[1] + room]
+    return [plain(max(0.0, low)), plain(high)]
+
+
+def _course_notes(
+    bins: Sequence[Row],
+    signs: Sequence[Row],
+    row: Row,
+    own: Mapping[str, Any],
+    drawn: Sequence[str],
+) -> list[str]:
+    most = max(each["windows"] for each in bins)
+    each = "One point per logged window."
+    if most > 1:
+        each = (
+            f"A point stands for up to {most:,} windows, their tokens over their time; the band "
+            "goes from the slowest to the fastest."
+        )
+    notes = [f"{each} Windows left out have the sign of their cause."]
+    if "tgs" in drawn:
+        low, high = own["reach"]
+        beyond = sum(not low <= b["tgs"] <= high for b in bins if b["tgs"] is not None)
+        words = "The vertical axis need not begin at 0."
+        if beyond:
+            stand = "stands" if beyond == 1 else "stand"
+            words += f" {counted(beyond, 'point')} beyond it {stand} at its edge."
+        if "mfu" not in drawn and row["mfu"] is not None:
+            words += (
+                " MFU is not drawn: sequences differ in length, so it is not TGS times one count."
+            )
+        notes.append(words)
+    several = [sign for sign in signs if sign["events"] > 1 and sign["line"] is not None]
+    if several:
+        notes.append("A sign may stand for several events that are near to each other.")
+    return notes
+
+
+def _listed(drawn: Sequence[str]) -> str:
+    words = {"tgs": "Tokens per second per GPU", "mfu": "MFU", "loss": "loss", "memory": "memory"}
+    return ", ".join(words[name] for name in drawn if name in words)
+
+
+@cache
+def _course(drawn: tuple[str, ...]) -> Spec:
+    panels = [name for name in drawn if name != "mfu"]
+    parts = {
+        "tgs": _rates(signs="signs" in drawn, mfu="mfu" in drawn),
+        "signs": _rows_of_signs(),
+        "loss": _losses(),
+        "memory": _memory(),
+    }
+    heights = {"tgs": 200, "signs": {"step": 17}, "loss": 80, "memory": 70}
+    shown = []
+    for name in panels:
+        first, *rest = parts[name]
+        field = "step" if name == "signs" else "at"
+        first = first.encode(_steps(field, bare=name != panels[-1]))
+        panel: Spec = {"layer": [part(one) for one in (first, *rest)]}
+        if name == "tgs" and "mfu" in drawn:
+            panel = {"layer": [panel, part(_right_axis())], "resolve": _independent("y")}
+        shown.append(panel | {"width": WIDE, "height": heights[name]})
+    chart = {"vconcat": shown, "spacing": 16, "resolve": _independent("shape")}
+    own: dict[str, Any] = {"ends": [0, 1]}
+    own |= {"colour": theme.ACCENT, "reach": [0, 1]} if "tgs" in drawn else {}
+    own |= {"per": {}, "narrow": False} if "mfu" in drawn else {}
+    names = ("attention", "peak") if "mfu" in drawn else ()
+    by = f"isValid(datum.tgs) && isValid({_PER}) ? datum.tgs * {_PER} : null"
+    mfu: list[Spec] = [{"calculate": by, "as": "mfu"}, {"calculate": SPOKEN, "as": "convention"}]
+    transform = mfu if "mfu" in drawn else []
+    return made(chart, *names, data="bins", transform=transform, **own)
+
+
+def _independent(channel: str) -> Spec:
+    return {"scale": {channel: "independent"}}
+
+
+_PER: Final = "per[attention + '_' + peak]"
+
+
+def _steps(field: str, *, bare: bool) -> alt.X:
+    """The steps; without words above another panel."""
+    axis = alt.Axis(
+        format=",d", tickCount=10, tickMinStep=1, grid=False, labels=not bare, ticks=not bare
+    )
+    scale = alt.Scale(domain=alt.ExprRef("ends"), nice=False, zero=False, padding=8)
+    return alt.X(f"{field}:Q", title=None if bare else "step", axis=axis, scale=scale)
+
+
+def _rates(*, signs: bool, mfu: bool) -> list[alt.Chart]:
+    """Counted windows as a line with its band, those left out as signs of their cause."""
+    bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.tgs)")
+    inside = bins.transform_filter(alt.datum.window == COUNTED).encode(alt.X("at:Q"))
+    left_out = bins.transform_filter(alt.datum.window != COUNTED).encode(alt.X("at:Q"))
+    scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, clamp=True)
+    axis = alt.Axis(tickCount=5)
+    y = alt.Y("tgs:Q", title=None, scale=scale, axis=axis)
+    tips = _tips(mfu=mfu)
+    tint = alt.ExprRef("colour")
+    layers = [
+        inside.mark_area(opacity=0.22, color=tint, clip=True).encode(
+            alt.Y("low:Q", title=None, scale=scale, axis=axis), alt.Y2("high")
+        ),
+        inside.mark_line(strokeWidth=1.4, color=tint).encode(y),
+        inside.mark_point(filled=True, size=14, color=tint, opacity=1).encode(y, tooltip=tips),
+        left_out.mark_point(**_SIGN).encode(y, _shape("window"), tooltip=tips),
+    ]
+    if signs:
+        layers.insert(1, _uprights())
+    layers.append(says(f"'{TGS}'"))
+    if mfu:
+        layers.append(says(f"isValid({_PER}) ? 'MFU (' + {SPOKEN} + ')' : ''", right=True))
+    return layers
+
+
+_SIGN: Final[Mapping[str, Any]] = {
+    "filled": False,
+    "size": 55,
+    "strokeWidth": 1.6,
+    "color": theme.MUTED,
+    "opacity": 1,
+}
+
+
+def _shape(field: str) -> alt.Shape:
+    return alt.Shape(
+        f"{field}:N",
+        scale=alt.Scale(domain=[*SIGNS], range=[*SIGNS.values()]),
+        legend=None,
+    )
+
+
+def _uprights() -> alt.Chart:
+    """Few events go through the throughput as dotted lines."""
+    events = alt.Chart(alt.NamedData("signs")).transform_filter("datum.upright")
+    mark: alt.Chart = events.mark_rule(strokeDash=[1, 3], opacity=0.6, color=theme.MUTED)
+    return mark.encode(alt.X("step:Q"), **fixed(y=0, y2="height"), tooltip=_SIGN_TIPS)
+
+
+def _right_axis() -> alt.Chart:
+    """MFU at the right: the throughput's axis times one number of the run."""
+    ends = alt.ExprRef(f"isValid({_PER}) ? [reach[0] * {_PER}, reach[1] * {_PER}] : [0, 1]")
+    axis = alt.Axis(
+        orient="right",
+        format=".1%",
+        tickCount=5,
+        grid=False,
+        labelExpr=f"isValid({_PER}) ? datum.label : ''",
+    )
+    scale = alt.Scale(domain=ends, nice=False, zero=False)
+    y = alt.YDatum(0, type="quantitative", title=None, axis=axis, scale=scale)
+    chart: alt.Chart = alt.Chart(alt.NamedData("one")).mark_point(opacity=0, clip=True)
+    return chart.encode(y, **fixed(x=0))
+
+
+def _rows_of_signs() -> list[alt.Chart]:
+    """A row for each kind of event or cause, named at its left, with its sign."""
+    order = [_word(kind) for kind in SIGNS]
+    axis = alt.Axis(grid=True, domain=False, labelFontSize=11)
+    signs: alt.Chart = alt.Chart(alt.NamedData("signs")).mark_point(**_SIGN)
+    return [
+        signs.encode(
+            y=alt.Y("word:N", title=None, sort=order, axis=axis),
+            shape=_shape("kind"),
+            tooltip=_SIGN_TIPS,
+        )
+    ]
+
+
+def _losses() -> list[alt.Chart]:
+    bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.loss)")
+    y = alt.Y("loss:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=3))
+    ink: dict[str, Any] = {"color": theme.ACCENT}
+    return [
+        bins.mark_line(strokeWidth=1.4, **ink).encode(y=y),
+        bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
+            alt.X("at:Q"), y, tooltip=_tips(mfu=False)
+        ),
+        says("'loss'"),
+    ]
+
+
+def _memory() -> list[alt.Chart]:
+    bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.memory)")
+    scale, axis = alt.Scale(zero=True), alt.Axis(tickCount=3)
+    y = alt.Y("memory_most:Q", title=None, scale=scale, axis=axis)
+    ink: dict[str, Any] = {"color": theme.ACCENT}
+    return [
+        bins.mark_area(opacity=0.3, **ink).encode(y=y),
+        bins.mark_line(strokeWidth=1.4, **ink).encode(alt.X("at:Q"), y),
+        bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
+            alt.X("at:Q"), y, tooltip=_tips(mfu=False)
+        ),
+        says("'peak memory [GiB], largest of each point'"),
+    ]
+
+
+def _tips(*, mfu: bool) -> list[alt.Tooltip]:
+    convened = [
+        alt.Tooltip("mfu:Q", title="MFU", format=".1%"),
+        alt.Tooltip("convention:N", title="convention"),
+    ]
+    return [
+        alt.Tooltip("step:Q", title="from step", format=",d"),
+        alt.Tooltip("last_step:Q", title="to step", format=",d"),
+        alt.Tooltip("windows:Q", title="windows", format=",d"),
+        alt.Tooltip("window:N", title="kind"),
+        alt.Tooltip("tgs:Q", title=TGS, format=",.1f"),
+        alt.Tooltip("low:Q", title="slowest window", format=",.1f"),
+        alt.Tooltip("high:Q", title="fastest window", format=",.1f"),
+        *(convened if mfu else []),
+        alt.Tooltip("loss:Q", title="loss, mean", format=".4f"),
+        alt.Tooltip("memory:Q", title="peak memory, mean [GiB]", format=".2f"),
+        alt.Tooltip("memory_most:Q", title="peak memory, largest [GiB]", format=".2f"),
+    ]
+
+
+_SIGN_TIPS: Final = [
+    alt.Tooltip("word:N", title="what"),
+    alt.Tooltip("events:Q", title="how many", format=",d"),
+    alt.Tooltip("step:Q", title="from step", format=",d"),
+    alt.Tooltip("last_step:Q", title="to step", format=",d"),
+    alt.Tooltip("line:Q", title="line of the log", format="d"),
+    alt.Tooltip("text:N", title="the log says"),
+]
+
+
+# --- how long steps took ----------------------------------------------------------------------
+
+
+def step_times(hist: Table, row: Row) -> Figure | None:
+    """How long steps took, steady against left out; None where no window tells.
+
+    hist: of reports.charts.run_series.step_time_histogram.
+    """
+    found = rows_of(hist)
+    if not found:
+        return None
+    inner = [each for each in found if not each["beyond"]]
+    width = min(each["high"] - each["low"] for each in inner) if inner else 0.0
+    edge = max((each["high"] for each in inner), default=min(each["low"] for each in found))
+    start = min((each["low"] for each in inner), default=edge)
+    width = max(width, 1e-9 * edge, (edge - start) / 64)
+    rows = _placed(found, edge, width)
+    longest = max((each["high"] for each in found if each["beyond"]), default=None)
+    notes = [
+        "Filled: steady windows. Outlined: those left out (start-up, warm-up, checkpoints and the "
+        "like). A window's time is shared among its steps.",
+    ]
+    if longest is not None:
+        notes.append(
+            f"The bar at the right holds all that took longer, up to {seconds_text(longest)}."
+        )
+    end = edge + (4 if longest is not None else 0) * width
+    windows = sum(each["windows"] for each in found)
+    return Figure(
+        kind="step_times",
+        title=f"Step times of {_name(row)}",
+        notes=tuple(notes),
+        description=f"Seconds per step of {windows:,} windows of {_name(row)}.",
+        spec=_step_times(),
+        datasets={"bins": rows, "one": [{}]},
+        params={"colour": _colour(row), "reach": [plain(start), plain(end)], "edge": plain(edge)},
+    )
+
+
+def _placed(found: Sequence[Row], edge: float, width: float) -> list[dict[str, Any]]:
+    """Bins with where they are drawn: on each other, and all that took longer at a gap."""
+    rows: list[dict[str, Any]] = []
+    tops: dict[float, int] = {}
+    longer = edge + 3 * width
+    for each in sorted(found, key=lambda each: (each["beyond"], each["low"], not each["steady"])):
+        place = inf if each["beyond"] else round(each["high"] / width)
+        foot = tops.get(place, 0)
+        tops[place] = foot + each["windows"]
+        rows.append(
+            {
+                "left": plain(longer - width if each["beyond"] else each["high"] - width),
+                "right": plain(longer + width if each["beyond"] else each["high"]),
+                "middle": plain(longer),
+                "named": bool(each["beyond"]) and foot == 0,
+                "foot": foot,
+                "top": tops[place],
+                "low": plain(each["low"]),
+                "high": plain(each["high"]),
+                "steady": each["steady"],
+                "kind": "steady" if each["steady"] else "left out",
+                "windows": each["windows"],
+            }
+        )
+    return rows
+
+
+@cache
+def _step_times() -> Spec:
+    bins = alt.Chart(alt.NamedData("bins"))
+    inner = "datum.value > edge ? '' : datum.label"
+    below = 9  # of the axis, so that the first label clears the 0 of the other axis
+    axis = alt.Axis(grid=False, ticks=False, tickCount=8, labelExpr=inner, labelPadding=below)
+    scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, padding=6)
+    whole = "datum.value % 1 ? '' : datum.label"  # Vega takes halves where counts are few
+    count = alt.Axis(tickCount=4, format=",d", labelExpr=whole)
+    bars = bins.mark_rect(
+        fill=alt.ExprRef("datum.steady ? colour : 'transparent'"),
+        stroke=alt.ExprRef(f"datum.steady ? colour : '{theme.MUTED}'"),
+        strokeWidth=1.2,
+        xOffset=0.5,
+        x2Offset=-0.5,
+    ).encode(
+        alt.X("left:Q", title="seconds per step", scale=scale, axis=axis),
+        alt.X2("right"),
+        alt.Y("foot:Q", title=None, axis=count, scale=alt.Scale(zero=True)),
+        alt.Y2("top"),
+        tooltip=[
+            alt.Tooltip("low:Q", title="from [s/step]", format=".4~g"),
+            alt.Tooltip("high:Q", title="to [s/step]", format=".4~g"),
+            alt.Tooltip("windows:Q", title="windows", format=",d"),
+            alt.Tooltip("kind:N", title="kind"),
+        ],
+    )
+    longer = bins.transform_filter("datum.named").mark_text(text="longer", baseline="top", dy=below)
+    named = longer.encode(alt.X("middle:Q"), **fixed(y="height"))
+    chart = alt.layer(bars, named, says("'windows'")).properties(width=WIDTH, height=150)
+    return made(chart, data="bins", colour=theme.ACCENT, reach=[0, 1], edge=1)
+
+
+# --- ranks ------------------------------------------------------------------------------------
+
+MOST_RANKS: Final = 512
+
+
+def ranks(table: Table, row: Row) -> Figure | None:
+    """Median step time of each rank against the middle one; the slowest is named.
+
+    table: metrics.throughput.rank_skew.of_ranks of this run (rank, time, share). None with fewer
+    than two ranks.
+    """
+    found = [each for each in rows_of(table) if each["time"]]
+    if len(found) < 2:  # noqa: PLR2004 - nothing to set side by side
+        return None
+    middle = float(median(each["time"] for each in found))
+    slowest = row["slowest_rank"]
+    chosen = sorted(found, key=lambda each: -abs(each["time"] - middle))[:MOST_RANKS]
+    rows = [
+        {
+            "rank": str(each["rank"]),
+            "slower": plain(each["time"] / middle - 1),
+            "share": plain(each["share"]),
+            "slowest": str(each["rank"]) == slowest,
+            "says": f"rank {each['rank']}, slowest in {percent(each['share'])} of the steps",
+        }
+        for each in sorted(chosen, key=lambda each: _in_order(str(each["rank"])))
+    ]
+    late = [place > len(rows) / 2 for place in range(len(rows))]
+    rows = [each | {"late": end} for each, end in zip(rows, late, strict=True)]
+    notes = [
+        f"Median over {counted(row['rank_steps'] or 0, 'steady step')} that all {len(found):,} "
+        f"ranks print; the ranks are {percent(row['rank_spread'] or 0.0)} apart. By chance each "
+        f"would be the slowest in {percent(1 / len(found))} of the steps."
+    ]
+    if slowest is None:
+        notes.append("No rank stands out as the slowest.")
+    if len(found) > MOST_RANKS:
+        notes.append(f"The {MOST_RANKS} ranks that are furthest from the middle are drawn.")
+    return Figure(
+        kind="ranks",
+        title=f"Step time by rank, {_name(row)}",
+        notes=tuple(notes),
+        description=f"Median step time of {len(found)} ranks against the middle one.",
+        spec=_ranks(),
+        datasets={"ranks": rows, "one": [{}]},
+        params={
+            "colour": _colour(row),
+            "order": [each["rank"] for each in rows],
+            "reach": _around([each["slower"] for each in rows]),
+        },
+    )
+
+
+LEAST_APART: Final = 0.002
+"""Ranks that are nearer to each other fill no more of the axis."""
+
+
+def _around(slower: Sequence[float]) -> list[float]:
+    """From where to where the ranks' axis goes: 0 inside, with room for a name above."""
+    low, high = min([*slower, -LEAST_APART]), max([*slower, LEAST_APART])
+    room = 0.15 * (high - low)
+    return [plain(low - room), plain(high + room)]
+
+
+def _in_order(rank: str) -> tuple[int, str]:
+    return (int(rank), "") if rank.isdecimal() else (10**9, rank)
+
+
+@cache
+def _ranks() -> Spec:
+    base = alt.Chart(alt.NamedData("ranks"))
+    x = alt.X(
+        "rank:N",
+        title="rank",
+        sort=None,
+        scale=alt.Scale(domain=alt.ExprRef("order")),
+        axis=alt.Axis(labelAngle=0, labelOverlap=True, grid=False),
+    )
+    y = alt.Y(
+        "slower:Q",
+        title=None,
+        axis=alt.Axis(format="+.2~%", tickCount=5),
+        scale=alt.Scale(domain=alt.ExprRef("reach"), nice=True),
+    )
+    tips = [
+        alt.Tooltip("rank:N"),
+        alt.Tooltip("slower:Q", title="median step time against the middle rank", format="+.2%"),
+        alt.Tooltip("share:Q", title="slowest in, of the steps", format=".1%"),
+    ]
+    tint = alt.ExprRef("colour")
+    worst = base.transform_filter("datum.slowest")
+    layers = [
+        base.mark_bar(width=1.2, opacity=0.5, color=tint).encode(x, y, alt.Y2Datum(0)),
+        base.mark_point(filled=True, size=45, opacity=1, color=tint).encode(x, y, tooltip=tips),
+        worst.mark_point(size=150, strokeWidth=1.6, color=theme.INK, opacity=1).encode(x, y),
+        worst.mark_text(
+            align=alt.ExprRef("datum.late ? 'right' : 'left'"),
+            dx=alt.ExprRef("datum.late ? -12 : 12"),
+        ).encode(x, y, alt.Text("says:N")),
+        says("'step time against the middle rank'"),
+    ]
+    chart = alt.layer(*layers).properties(width=WIDTH, height=150)
+    return made(chart, data="ranks", colour=theme.ACCENT, order=[], reach=[0, 1])
+
+
+# --- time and FLOPs -----------------------------------------------------------------------------
+
+
+def time_lost(row: Row) -> Figure | None:
+    """Wall time that was not steady training, by cause; None where none is known."""
+    causes = [each for each in row["time_lost"] or [] if each["seconds"] > 0]
+    if row["wall_s"] is None or not causes:
+        return None
+    written = {each["cause"]: each for each in time_rows(row)}
+    rows = [
+        {
+            "cause": each["cause"],
+            "share": plain(each["share"]),
+            "seconds": plain(each["seconds"]),
+            "windows": each["windows"],
+            "text": f"{written[each['cause']]['time']}, {written[each['cause']]['share']}",
+        }
+        for each in causes
+    ]
+    steady, lost = 1 - sum(each["share"] for each in causes), counted(len(rows), "cause")
+    return Figure(
+        kind="time_lost",
+        title=f"Time lost, {_name(row)}",
+        notes=(
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady "
+            "training. Each bar: what the windows of a cause took beyond the steady pace.",
+        ),
+        description=f"Wall time lost to {lost}; the rest was steady training.",
+        spec=_time_lost(),
+        datasets={"causes": rows},
+        params={},
+    )
+
+
+@cache
+def _time_lost() -> Spec:
+    tips = [
+        alt.Tooltip("cause:N"),
+        alt.Tooltip("seconds:Q", title="seconds", format=",.4~r"),
+        alt.Tooltip("share:Q", title="of the wall time", format=".2%"),
+        alt.Tooltip("windows:Q", title="windows", format=",d"),
+    ]
+    x = alt.X("share:Q", title="of the wall time", axis=alt.Axis(format="~%", tickCount=6))
+    y = alt.Y("cause:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
+    base = alt.Chart(alt.NamedData("causes"))
+    layers = [
+        base.mark_bar(height=13, color=theme.ACCENT).encode(x),
+        base.mark_text(align="left", dx=6).encode(x, alt.Text("text:N")),
+    ]
+    chart = alt.layer(*layers, encoding={"y": y, "tooltip": tips})
+    return made(chart.properties(width=420, height=alt.Step(ROW - 4)), data="causes")
+
+
+def operators(table: Table) -> Figure | None:
+    """Share of the FLOPs per token of each operator, largest first; None where none is known.
+
+    table: metrics.utilization.utilization.OPERATORS; an operator of several layer groups is one
+    bar.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for each in rows_of(table):
+        name = each["operator"]
+        kept = found.setdefault(
+            name, {"operator": name, "layers": 0, "dtypes": {}, "exact": 0.0, "full": 0.0}
+        )
+        kept["layers"] += each["layers"] or 0
+        kept["dtypes"] |= {each["dtype"]: None} if each["dtype"] else {}
+        kept["exact"] += each["flops_per_token"]
+        kept["full"] += each["flops_per_token_full_attention"]
+    whole = {name: sum(kept[name] for kept in found.values()) for name in ("exact", "full")}
+    if not whole["exact"]:
+        return None
+    rows = [
+        {
+            "operator": kept["operator"],
+            "layers": kept["layers"],
+            "dtype": ", ".join(kept["dtypes"]),
+            **{f"flops_{name}": plain(kept[name]) for name in whole},
+            **{f"share_{name}": plain(kept[name] / whole[name]) for name in whole},
+        }
+        for kept in sorted(found.values(), key=lambda kept: (-kept["exact"], kept["operator"]))
+    ]
+    return Figure(
+        kind="operators",
+        title="Where the FLOPs are",
+        notes=("Share of the model FLOPs per token, forward and backward, without recomputation.",),
+        description=f"Share of FLOPs per token of {len(rows)} operators.",
+        spec=_operators(),
+        datasets={"operators": rows, "one": [{}]},
+        params={},
+    )
+
+
+@cache
+def _operators() -> Spec:
+    base = alt.Chart(alt.NamedData("operators"))
+    x = alt.X("share:Q", title=None, axis=alt.Axis(format="%", grid=False, tickCount=5))
+    shared = {
+        "y": alt.Y("operator:N", sort=None, title=None),
+        "tooltip": [
+            alt.Tooltip("operator:N"),
+            alt.Tooltip("layers:Q", title="layers"),
+            alt.Tooltip("dtype:N", title="computed in"),
+            alt.Tooltip("flops:Q", title="FLOPs per token", format=".4s"),
+            alt.Tooltip("share:Q", title="share", format=".1%"),
+        ],
+    }
+    layers = [
+        base.mark_bar(height=13, color=theme.ACCENT).encode(x),
+        base.mark_text(align="left", dx=6).encode(x, alt.Text("share:Q", format=".1%")),
+        says("'share of FLOPs per token (' + attention + ' attention)'"),
+    ]
+    chart = alt.layer(*layers, encoding=shared).properties(width=320, height=alt.Step(ROW - 4))
+    transform: list[Spec] = [
+        {"calculate": f"datum['{name}_' + attention]", "as": name} for name in ("share", "flops")
+    ]
+    return made(chart, "attention", data="operators", transform=transform)

@@ -1,0 +1,309 @@
+"""What a run did over its steps, as few rows as a chart needs: frames in, frames out."""
+
+from __future__ import annotations
+
+from math import ceil, floor, log10
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT
+from fairmfu.metrics.core.arrays import Flags
+from fairmfu.metrics.core.run_arrays import Columns
+from fairmfu.metrics.core.run_selection import choose
+from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
+from fairmfu.metrics.throughput.windows import clean_of, lines_of, spoilers, tokens_of
+
+from .figure import Row
+
+MOST_BINS: Final = 300
+"""Bins of steps per run; with the windows left out kept apart, under 2,000 points per run."""
+COUNTED: Final = "counted"
+SEVERAL: Final = "other"
+
+SERIES: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "window": TEXT,
+        "step": INT,
+        "last_step": INT,
+        "tgs": FLOAT,
+        "low": FLOAT,
+        "high": FLOAT,
+        "loss": FLOAT,
+        "memory_bytes": FLOAT,
+        "memory_bytes_max": FLOAT,
+        "windows": INT,
+    }
+)
+
+
+def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) -> pl.DataFrame:
+    """Per run, bin of steps and kind of window, sorted; columns of SERIES.
+
+    windows: metrics.throughput.windows.windows; metrics: rows of the runs to show. `window` is
+    "counted" or why it was not. tgs [tokens/s/GPU] is a ratio of sums over the bin, low and high
+    its slowest and fastest window; loss is the mean, memory_bytes the mean and memory_bytes_max the
+    largest of the peaks printed; `windows` is how many.
+    """
+    rates = rated(windows, metrics)
+    first, last = (getattr(pl.col("step"), end)().over("run_id") for end in ("min", "max"))
+    width = pl.max_horizontal(1, (last - first + bins) // bins)
+    tgs = pl.col("tokens") / pl.col("seconds")
+    timed = [
+        pl.when(tgs.is_finite()).then(each) for each in (tgs.alias("tgs"), "tokens", "seconds")
+    ]
+    return (
+        rates.with_columns(*timed, bin=(pl.col("step") - first) // width)
+        .group_by("run_id", "window", "bin")
+        .agg(
+            pl.col("step").min(),
+            last_step=pl.col("step").max(),
+            low=pl.col("tgs").min(),
+            high=pl.col("tgs").max(),
+            tgs=_ratio(pl.col("tokens").sum(), pl.col("seconds").sum()),
+            loss=pl.col("loss").mean(),
+            memory_bytes=pl.col("peak_memory_bytes").mean(),
+            memory_bytes_max=pl.col("peak_memory_bytes").max(),
+            windows=pl.len(),
+        )
+        .sort("run_id", "step", "window")
+        .select(pl.col(name).cast(dtype) for name, dtype in SERIES.items())
+    )
+
+
+PER_STEP: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "name": TEXT,
+        "step": INT,
+        "tgs": FLOAT,
+        "window": TEXT,
+        "loss": FLOAT,
+        "peak_memory_bytes": FLOAT,
+    }
+)
+
+
+def per_step(analysis: Analysis, *names: str) -> pl.DataFrame:
+    """The pace at each logged step, sorted by run and step; columns of PER_STEP.
+
+    names: of runs, as `choose` takes them; all without any. tgs [tokens/s/GPU] is of the steps
+    since the line before, by the time evidence of the run's own TGS; null where a line tells none.
+    window: "counted", or why it is not in that TGS: start-up, warm-up, checkpoint, evaluation.
+    peak_memory_bytes [bytes of one GPU] as printed. All that is known of a window:
+    Analysis.windows.
+
+    Raises RunNameError where no run has one of the names.
+
+    >>> per_step(analysis, "titan-8b").filter(window="counted")["tgs"].median()
+    """
+    chosen = choose(analysis.metrics, *names)
+    tgs = pl.col("tokens") / pl.col("seconds")
+    return (
+        rated(analysis.windows, chosen)
+        .join(chosen.select("run_id", "name"), on="run_id")
+        .with_columns(tgs=pl.when(tgs.is_finite()).then(tgs))
+        .sort("name", "run_id", "step")
+        .select(pl.col(name).cast(dtype) for name, dtype in PER_STEP.items())
+    )
+
+
+def _ratio(tokens: pl.Expr, seconds: pl.Expr) -> pl.Expr:
+    return pl.when(seconds > 0).then(tokens / seconds)
+
+
+def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Each window of some runs: its rate, and whether it was counted, or why not.
+
+    windows, metrics: as for `binned`. run_id, step, loss, peak_memory_bytes, `span` [steps],
+    `tokens` of them and `seconds`, both on one GPU, and `window`; null where nothing times a run.
+    """
+    parts, none, nothing = [], pl.lit(None, INT), pl.lit(None, FLOAT)
+    for (evidence,), runs in metrics.select("run_id", "time_basis").group_by("time_basis"):
+        names = _DRAWN if evidence is None else (*_DRAWN, *_ASKED, *_timed_by(str(evidence)))
+        frame = windows.select(names)
+        mine = frame["run_id"].is_in(runs["run_id"].implode())
+        frame = frame if mine.all() else frame.filter(mine)
+        if evidence is None:
+            parts.append(
+                frame.select(
+                    *_DRAWN, span=none, tokens=nothing, seconds=nothing, window=pl.lit(COUNTED)
+                )
+            )
+        else:
+            parts.append(_rated_by(frame, str(evidence)))
+    if not parts:
+        text = pl.lit(None, TEXT)
+        return windows.clear().select(
+            *_DRAWN, span=none, tokens=nothing, seconds=nothing, window=text
+        )
+    return pl.concat(parts, how="vertical_relaxed")
+
+
+_DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
+_ASKED: Final = (
+    *("first", "warming", "smeared", "begun_anew", "events", "rate_events", "tokens_per_gpu"),
+    *("rate_covers", "elapsed_reach", "new_step"),
+)
+"""Whether a window counts, and its tokens."""
+
+
+def _timed_by(evidence: str) -> tuple[str, str]:
+    """The steps of a window, and its time."""
+    return f"{evidence}_span", f"{evidence}_time"
+
+
+def _counted(runs: Columns, evidence: str) -> Flags:
+    """Which lines are of steps that count; runs: one behind the other."""
+    counted, start = np.zeros(runs.height, np.bool_), 0
+    for run in runs.by_run().values() if evidence == "elapsed" else [runs]:
+        counted[start + lines_of(run, evidence, clean_of(run, evidence)).at] = True
+        start += run.height
+    return counted
+
+
+def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
+    """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
+    runs = Columns(frame)
+    steady, said = _counted(runs, evidence), spoilers(runs, evidence)
+    spoiler = pl.repeat(SEVERAL, frame.height, dtype=TEXT, eager=True)
+    spoiler = spoiler.scatter([*said], [first for first, *_ in said.values()])
+    tokens = pl.Series(tokens_of(runs, evidence), nan_to_null=True)
+    return frame.select(
+        *_DRAWN,
+        span=f"{evidence}_span",
+        tokens=pl.lit(tokens),
+        seconds=f"{evidence}_time",
+        window=pl.when(pl.lit(pl.Series(steady)))
+        .then(pl.lit(COUNTED))
+        .when("first")
+        .then(pl.lit(START_UP))
+        .when("warming")
+        .then(pl.lit(WARM_UP))
+        .otherwise(pl.lit(spoiler)),
+    )
+
+
+# --- events -------------------------------------------------------------------------------
+
+SHOWN: Final = (
+    "load",
+    "restart",
+    "checkpoint",
+    "evaluation",
+    "profiler",
+    "compile",
+    "gc",
+    "overflow",
+    "error",
+    "out_of_memory",
+    "killed",
+    "end",
+)
+"""Kinds of events that say why the pace changes or stops; of ingest.core.schema.EVENT_KINDS."""
+
+MARKS: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "kind": TEXT,
+        "step": INT,
+        "last_step": INT,
+        "line": INT,
+        "text": TEXT,
+        "events": INT,
+    }
+)
+MOST_MARKS: Final = 60
+"""The most marks of one kind in one run."""
+
+
+def marks(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Events that a course of steps shows, sorted; columns of MARKS.
+
+    events: as in ingest.core.schema; windows: metrics.throughput.windows.windows. step: as printed,
+    else of the next step line, else of the last one. Of more than MOST_MARKS bins of steps the
+    events of a kind that fall into one are one: `events` how many, with the first one's line and
+    text.
+    """
+    shown = events.filter(pl.col("kind").is_in(SHOWN))
+    if shown.is_empty():
+        return MARKS.to_frame()
+    steps = windows.filter(pl.col("line").is_not_null()).select("run_id", "line", at="step")
+    ends = windows.group_by("run_id").agg(first=pl.col("step").min(), last=pl.col("step").max())
+    length = pl.col("last") - pl.col("first")
+    width = pl.max_horizontal(1, (length + MOST_MARKS) // MOST_MARKS)
+    placed = pl.coalesce("step", "at", "last").clip(pl.col("first"), pl.col("last"))
+    return (
+        shown.select("run_id", "kind", "line", "step", "text")
+        .sort("line")
+        .join_asof(
+            steps.sort("line"), on="line", by="run_id", strategy="forward", check_sortedness=False
+        )
+        .join(ends, on="run_id", how="inner")
+        .with_columns(step=placed)
+        .group_by("run_id", "kind", bin=(pl.col("step") - pl.col("first")) // width)
+        .agg(
+            pl.col("step").min(),
+            pl.col("step").max().alias("last_step"),
+            pl.col("line", "text").sort_by("step", "line").first(),
+            events=pl.len(),
+        )
+        .sort("run_id", "step", "line")
+        .select(pl.col(name).cast(dtype) for name, dtype in MARKS.items())
+    )
+
+
+# --- how long steps took --------------------------------------------------------------------
+
+HISTOGRAM: Final = pl.Schema(
+    {"low": FLOAT, "high": FLOAT, "steady": BOOL, "windows": INT, "beyond": BOOL}
+)
+BINS: Final = 32
+FAR_OUT: Final = 0.99
+"""Quantile of the steady windows up to which bins go, and a little further."""
+
+
+def step_time_histogram(windows: pl.DataFrame, row: Row) -> pl.DataFrame:
+    """How many windows of one run took how long; columns of HISTOGRAM, by `low` and `steady`.
+
+    row: of reports.text.verdict.joined or the metrics. low, high: seconds per step; of `beyond`,
+    all that took longer, `high` is the longest. Empty where no window tells the seconds of a step.
+    """
+    evidence = row["time_basis"]
+    mine = windows.filter(run_id=row["run_id"])
+    if evidence is None or (evidence == "rate" and mine["tokens_per_gpu"].is_null().all()):
+        return HISTOGRAM.to_frame()
+    times = (
+        _rated_by(mine, evidence)
+        .select(each=pl.col("seconds") / pl.col("span"), steady=pl.col("window") == COUNTED)
+        .filter(pl.col("each").is_finite(), pl.col("each") > 0)
+    )
+    steady = times.filter("steady")["each"]
+    if not steady.len():
+        return HISTOGRAM.to_frame()
+    low, top = float(steady.min() or 0), float(steady.quantile(FAR_OUT) or 0)  # type: ignore[arg-type]
+    width = _round_width(max(top - low, 0.02 * top) / BINS)
+    start, end = floor(low / width), ceil(top * (1 + 1e-9) / width) + 1
+    place = (pl.col("each") / width).floor().clip(start, end)
+    return (
+        times.group_by("steady", place=place)
+        .agg(windows=pl.len(), most=pl.col("each").max(), least=pl.col("each").min())
+        .with_columns(beyond=pl.col("place") == end)
+        .select(
+            low=pl.min_horizontal(pl.col("place") * width, "least"),
+            high=pl.when("beyond").then("most").otherwise((pl.col("place") + 1) * width),
+            steady="steady",
+            windows=pl.col("windows").cast(INT),
+            beyond="beyond",
+        )
+        .sort("low", "steady")
+    )
+
+
+def _round_width(width: float) -> float:
+    """The next of 1, 2, 2.5 and 5 times a power of ten."""
+    power = 10.0 ** floor(log10(width))
+    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= width)

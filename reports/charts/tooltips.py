@@ -1,0 +1,160 @@
+"""The figure card: what every mark of a run says of itself, under each convention.
+
+    attention   exact: pairs as masked; full: every token attends to the whole sequence
+    peak        own: each operator at the peak of its own number format; bf16: all at the BF16 peak
+
+A spec picks the convention by its params `attention` and `peak`, from the four figures of a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import altair as alt
+
+from ..text import run_narrative
+from .figure import Row, Spec, plain
+
+BF16_LIKE: Final = ("bf16", "fp16")
+"""Precisions whose own peak is the BF16 one."""
+
+CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
+"""Attention and peak that an MFU is by; the page shows the first until another is chosen."""
+
+
+def cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows of reports.text.verdict.joined as cards, in their order; null where a figure is unknown.
+
+    `mfu_*` by `CONVENTIONS` (fractions), tflops_exact and tflops_full [TFLOP/s per GPU],
+    tgs [tokens/s/GPU] with its 95 % interval, peak_own and peak_bf16 [dense TFLOP/s], the log's own
+    figures, what the run is grouped and filtered by, and in words on what each figure stands.
+    """
+    return [_card(row) for row in rows]
+
+
+def drawn(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Cards as a spec carries them."""
+    return [{name: plain(value) for name, value in card.items()} for card in cards(rows)]
+
+
+def device(row: Row) -> str | None:
+    """The accelerator by its full name where one is known: what runs are filtered by."""
+    named: str | None = row["device"] or row["accelerator"]
+    return named
+
+
+def _card(row: Row) -> dict[str, Any]:
+    mfu = _mfu(row)
+    return {
+        "run_id": row["run_id"],
+        "run": f"{row['label']} (synthetic)" if row["synthetic"] else row["label"],
+        **{name: row[name] for name in ("framework", "model", "gpus", "seq_len")},
+        "accelerator": device(row),
+        **{name: row[name] for name in ("precision", "recompute", "tgs", "tgs_low", "tgs_high")},
+        "interval": _interval(row),
+        **{f"mfu_{name}": value for name, value in mfu.items()},
+        "tflops_exact": _tflops(row, "flops_per_token"),
+        "tflops_full": _tflops(row, "flops_per_token_full_attention"),
+        **{name: row[name] for name in ("logged_tgs", "logged_tflops", "logged_mfu")},
+        "peak_own": _peak(row),
+        "peak_bf16": _bf16_peak(row, mfu),
+        "peak_source": row.get("peak_source"),
+        "basis": _basis(row),
+        "windows": run_narrative.sureness(row),
+        "formula": row["formula"],
+    }
+
+
+def _mfu(row: Row) -> dict[str, float | None]:
+    """MFU of a run by each of CONVENTIONS."""
+    own = {"exact": row["mfu"], "full": row["mfu_full_attention"]}
+    bf16 = {"exact": row["mfu_bf16"], "full": row.get("mfu_bf16_full_attention")}
+    if row["precision"] in BF16_LIKE:
+        bf16 = {name: own[name] if value is None else value for name, value in bf16.items()}
+    return {f"{name}_own": own[name] for name in own} | {f"{n}_bf16": bf16[n] for n in bf16}
+
+
+def _tflops(row: Row, flops: str) -> float | None:
+    if row["tgs"] is None or row[flops] is None:
+        return None
+    return float(row["tgs"] * row[flops] / 1e12)
+
+
+def _peak(row: Row) -> float | None:
+    """The peak of the run's own number formats, weighted by what ran in which [TFLOP/s]."""
+    return None if row["peak_flops"] is None else float(row["peak_flops"]) / 1e12
+
+
+def _bf16_peak(row: Row, mfu: dict[str, float | None]) -> float | None:
+    own, by_own, by_bf16 = _peak(row), mfu["exact_own"], mfu["exact_bf16"]
+    return own * by_own / by_bf16 if own and by_own and by_bf16 else None
+
+
+def _interval(row: Row) -> str | None:
+    """The 95 % interval of TGS as text; null where there is none."""
+    low, high = row["tgs_low"], row["tgs_high"]
+    return None if low is None or high is None else f"{low:,.0f}\N{EN DASH}{high:,.0f}"
+
+
+def _basis(row: Row) -> str | None:
+    if row["token_basis"] is None or row["time_basis"] is None:
+        return None
+    return f"{row['token_basis']} tokens, time by {row['time_basis']}"
+
+
+# --- in a spec ----------------------------------------------------------------------------
+
+TGS: Final = "TGS [tokens/s/GPU]"
+BY_PARAMS: Final = "datum['mfu_' + attention + '_' + peak]"
+SPOKEN: Final = "attention + ' attention, ' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak'"
+"""The convention in words, as a Vega expression."""
+SHOWN: Final = (
+    "(model == '' || datum.model == model) && "
+    "(accelerator == '' || datum.accelerator == accelerator)"
+)
+"""Whether the filters let a run through."""
+STATISTIC: Final = "'tokens over time, each summed over the steady windows'"
+
+
+def _row(title: str, field: str, form: str = "") -> str:
+    """A row of a tooltip as a Vega expression; what is unknown has none."""
+    shown = f"format(datum.{field}, '{form}')" if form else f"datum.{field}"
+    return f"isValid(datum.{field}) && {{'{title}': {shown}}}"
+
+
+_CARD: Final = (
+    _row("framework", "framework"),
+    _row(TGS, "tgs", ",.1f"),
+    _row("95 % interval", "interval"),
+    _row("sureness", "windows"),
+    _row("MFU", "mfu", ".1%"),
+    _row("TFLOP/s per GPU", "tflops", ",.1f"),
+    _row("convention", "convention"),
+    _row("formula", "formula"),
+    _row("dense peak [TFLOP/s]", "peak_tflops", ",.1f"),
+    _row("peak from", "peak_source"),
+    _row("basis", "basis"),
+    _row("statistic", "statistic"),
+)
+
+TRANSFORM: Final[tuple[Spec, ...]] = (
+    {"filter": SHOWN},
+    {"calculate": BY_PARAMS, "as": "mfu"},
+    {"calculate": "datum['tflops_' + attention]", "as": "tflops"},
+    {"calculate": "datum['peak_' + peak]", "as": "peak_tflops"},
+    {"calculate": SPOKEN, "as": "convention"},
+    {"calculate": STATISTIC, "as": "statistic"},
+    {"calculate": f"merge({', '.join(_CARD)})", "as": "card"},
+)
+"""The runs that the filters show, with `mfu`, `tflops` and `peak_tflops` of the convention.
+
+`card` is the tooltip, written once for all marks: a list of its fields in the encoding would be
+compiled into each mark twice, which is what a chart of many layers mostly consists of.
+"""
+
+
+def tips(*first: tuple[str, str, str]) -> Any:  # noqa: ANN401 - Altair's value has no public type
+    """The card as a tooltip, after what is the mark's own: title, field, format."""
+    rows = (_row("run", "run"), *(_row(*one) for one in first), "datum.card")
+    return alt.value(alt.ExprRef(f"merge({', '.join(rows)})"))

@@ -1,0 +1,200 @@
+"""From a log's figure to ours, as a chart: a bar for each factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, floor, log10
+from typing import Any, Final, Literal
+
+import altair as alt
+import polars as pl
+
+from fairmfu.metrics.audit.bridge import Bridge
+
+from ..text import bridge_text as bridge_steps
+from . import theme
+from .chart_style import ROW, fixed, framework
+from .figure import Figure, Spec, drawable, made
+
+WIDE: Final = 420
+"""Width of the axis; names stand to its left, factors and values to its right."""
+BAR: Final = 12
+FAR: Final = 10.0
+"""A figure that moves by more, say by a wrong unit, would leave a plain axis all to one step."""
+THIN: Final = 0.03
+"""Share of the axis below which a bar is too short to see how it is drawn."""
+
+
+def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Figure:
+    """From the log's figure to ours, a bar for each factor; what is unexplained stands last.
+
+    formula: name of the framework's own, None where none is known. The axis begins at 0, so that a
+    step is as long as its share of the figure; it is logarithmic only where the figure moves by
+    more than `FAR`.
+    """
+    unit, reach = bridge_steps.UNITS[bridge.figure], _Reach.of(bridge)
+    data = drawable(_placed(bridge, reach)).with_columns(framework=pl.lit(framework))
+    scale = " (log scale)" if reach.far else ""
+    return Figure(
+        kind=f"waterfall-{bridge.figure}{'-log' if reach.far else ''}",
+        title=f"From the log's {unit.name} to ours",
+        notes=(
+            _by_which(bridge, formula),
+            f"Each step multiplies the figure{scale}. Dashed: what stays unexplained; grey: what "
+            f"the print's rounding allows for it ({bridge_steps.bounds(bridge)}).",
+        ),
+        description=f"From the log's {unit.text} to ours in {len(bridge.factors) + 1} factors.",
+        spec=_waterfall(bridge.figure, far=reach.far),
+        datasets={"steps": data.to_dicts()},
+        params={
+            "order": data["what"].to_list(),
+            "reach": [reach.low, reach.high],
+            **({"decades": reach.decades()} if reach.far else {}),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """From where to where the axis of a waterfall goes, in the unit of its figure."""
+
+    low: float
+    high: float
+    far: bool
+
+    @classmethod
+    def of(cls, bridge: Bridge) -> _Reach:
+        values = bridge_steps.steps(bridge)["after"].to_list()
+        low, high = min(values), max(values)
+        far = high > FAR * low
+        return cls(low / 1.3, high * 1.3, far) if far else cls(0.0, high * 1.08, far)
+
+    def decades(self) -> list[float]:
+        """Powers of ten: only those are named on a log scale."""
+        powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
+        marks = [10.0**power for power in powers]
+        return [mark for mark in marks if self.low <= mark <= self.high]
+
+    def thin(self, before: float, after: float) -> bool:
+        """Whether a step is too short to see how its bar is drawn."""
+        if self.far:
+            return abs(log10(after / before)) < THIN * log10(self.high / self.low)
+        return abs(after - before) < THIN * self.high
+
+
+def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
+    """Steps with the texts beside them, and the name of the row below."""
+    frame = bridge_steps.steps(bridge).drop("bounds")
+    values = frame.select("before", "after").iter_rows()
+    thin = [before is not None and reach.thin(before, after) for before, after in values]
+    factors = [f"x {bridge_steps.times(f)}" if f is not None else "" for f in frame["factor"]]
+    texts = [bridge_steps.value_text(bridge.figure, v, finely=True) for v in frame["after"]]
+    unexplained = pl.col("kind") == bridge_steps.UNEXPLAINED
+    nth = pl.int_range(1, pl.len() + 1).over("what")  # two of one name would share a row
+    named = pl.when(nth > 1).then(pl.format("{} ({})", "what", nth)).otherwise("what")
+    return frame.with_columns(what=named).with_columns(
+        high=pl.when(unexplained).then(pl.col("high").fill_null(reach.high)),
+        below=pl.col("what").shift(-1),
+        thin=pl.Series(thin, dtype=pl.Boolean),
+        times=pl.Series(factors, dtype=pl.String),
+        text=pl.Series(texts, dtype=pl.String),
+    )
+
+
+def _by_which(bridge: Bridge, formula: str | None) -> str:
+    """Whose formula each end is by, and under which convention."""
+    if bridge.figure == "logged_tgs":
+        return "Both count tokens, no FLOPs."
+    theirs = f"own formula, {formula}" if formula else "own formula, which could not be checked"
+    return f"The log's is by its {theirs}; ours by the one formula (exact attention)."
+
+
+# --- the spec -----------------------------------------------------------------------------
+
+
+@cache
+def _waterfall(figure: str, *, far: bool) -> Spec:
+    unit = bridge_steps.UNITS[figure]
+    base = alt.Chart(alt.NamedData("steps"))
+    of = {
+        kind: base.transform_filter(alt.datum.kind == kind)
+        for kind in (
+            bridge_steps.LOGGED,
+            bridge_steps.NAMED,
+            bridge_steps.UNEXPLAINED,
+            bridge_steps.OURS,
+        )
+    }
+    ticks: dict[str, Any] = {"values": alt.ExprRef("decades")} if far else {"tickCount": 6}
+    x = alt.X(
+        "after:Q",
+        title=unit.text,
+        axis=alt.Axis(format=unit.axis, **ticks),
+        scale=alt.Scale(type="log" if far else "linear", domain=alt.ExprRef("reach"), nice=False),
+    )
+    links = base.transform_filter(alt.datum.kind != bridge_steps.OURS).mark_rule(opacity=0.5)
+    layers = [
+        links.encode(x, alt.Y2("below")),
+        *_unexplained(of[bridge_steps.UNEXPLAINED]),
+        *_named(of[bridge_steps.NAMED]),
+        *_end(of[bridge_steps.LOGGED], "diamond", far=far),
+        *_end(of[bridge_steps.OURS], "circle", far=far),
+        *(
+            base.mark_text(align="right", dx=right).encode(
+                alt.Text(f"{column}:N"), **fixed(x="width")
+            )
+            for column, right in (("times", 75), ("text", 160))
+        ),
+    ]
+    y = alt.Y(
+        "what:N",
+        title=None,
+        sort=None,
+        scale=alt.Scale(domain=alt.ExprRef("order")),
+        axis=alt.Axis(labelLimit=420),
+    )
+    shared = {"y": y, "tooltip": _TIPS}
+    chart = alt.layer(*layers, encoding=shared).properties(width=WIDE, height=alt.Step(ROW))
+    own: dict[str, Any] = {"order": [], "reach": None, **({"decades": []} if far else {})}
+    return made(chart, data="steps", **own)
+
+
+def _named(step: alt.Chart) -> list[alt.Chart]:
+    """Bars of the named factors, with an edge, which a bar thinner than a pixel needs."""
+    return [
+        step.mark_bar(height=BAR, color=theme.ACCENT).encode(alt.X("before:Q"), alt.X2("after")),
+        step.mark_tick(thickness=2, size=18, color=theme.ACCENT).encode(alt.X("after:Q")),
+    ]
+
+
+def _unexplained(step: alt.Chart) -> list[alt.Chart]:
+    """A dashed outline, a square where a bar would be too thin for one, on what is allowed.
+
+    The page's style sheet knows their names.
+    """
+    dashed: dict[str, Any] = {"filled": False, "strokeDash": [3, 2], "strokeWidth": 1.5}
+    dashed["color"] = theme.MUTED
+    allowed = step.mark_bar(height=18, opacity=0.25, color=theme.MUTED, clip=True)
+    outline = step.mark_bar(height=BAR, **dashed).transform_filter("!datum.thin")
+    square = step.mark_point(shape="square", size=BAR**2, **dashed).transform_filter("datum.thin")
+    return [
+        allowed.encode(alt.X("low:Q"), alt.X2("high")).properties(name="allowed"),
+        outline.encode(alt.X("before:Q"), alt.X2("after")).properties(name="unexplained"),
+        square.encode(alt.X("after:Q")).properties(name="unexplained_thin"),
+    ]
+
+
+def _end(step: alt.Chart, shape: Literal["diamond", "circle"], *, far: bool) -> list[alt.Chart]:
+    """The log's figure as an open diamond, ours as a dot; a stem where the axis begins at 0."""
+    coloured = step.encode(color=framework())
+    stem = coloured.mark_bar(height=3, opacity=0.45).encode(alt.X("after:Q"), alt.X2Datum(0))
+    mark = coloured.mark_point(shape=shape, size=100, filled=shape == "circle", opacity=1)
+    return [*([] if far else [stem]), mark.encode(alt.X("after:Q"))]
+
+
+_TIPS: Final = [
+    alt.Tooltip("what:N", title="step"),
+    alt.Tooltip("times:N", title="factor"),
+    alt.Tooltip("text:N", title="so far"),
+]

@@ -1,0 +1,1 @@
+"""The nightly run: what changed since the last one, baselines, its outputs."""

@@ -1,0 +1,121 @@
+"""Baselines: runs whose TGS the level of their series is held against, pinned or named.
+
+Those that were pinned stand in the store, others are named in fairmfu.toml. All that is said of
+them by `fairmfu baseline`, `fairmfu remove` and the nightly stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import polars as pl
+
+from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.core.schema import FLOAT, TEXT, TIME
+from fairmfu.ingest.facts.project_config import NAME
+from fairmfu.ingest.store.store import Store
+from fairmfu.ingest.store.transactions import utc_now
+from fairmfu.metrics.core.run_selection import RunNameError, choose, only
+
+BASELINES: Final = "baselines"
+"""The table that the store keeps of those that were pinned."""
+
+BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIME, "tgs": FLOAT})
+
+REMOVE: Final = "fairmfu baseline remove"
+PIN_ANOTHER: Final = "Pin another run (fairmfu baseline set RUN)"
+
+
+class BaselineError(FairmfuError):
+    """A baseline is of no run with a TGS, so that nothing would be held against it."""
+
+
+def pin(store: Store, runs: pl.DataFrame) -> None:
+    """Have the level of each series be held against these runs from now on.
+
+    runs: of metrics. Raises BaselineError, and pins none, where one has no TGS.
+    """
+    without = runs.filter(pl.col("tgs").is_null())
+    for name, missing in without.select("name", "missing").iter_rows():
+        lacks = f" ({', '.join(missing)} missing)" if missing else ""
+        raise BaselineError(f"{name} has no TGS{lacks}: no baseline was set.")
+    rows = runs.select("run_id", "name", pl.lit(utc_now()).alias("at"), "tgs")
+    store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
+
+
+def unpin(store: Store, runs: pl.DataFrame) -> None:
+    """Take baselines back; runs: of `pinned`."""
+    store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, FLOAT), at=pl.lit(utc_now())))
+
+
+def pinned(store: Store) -> pl.DataFrame:
+    """Runs that were pinned, columns of BASELINE_SCHEMA, in the order of their pinning."""
+    rows = store.kept(BASELINES, by=("run_id",))
+    if rows.is_empty():
+        return BASELINE_SCHEMA.to_frame()
+    return rows.select(BASELINE_SCHEMA.names()).filter(pl.col("tgs").is_not_null()).sort("at")
+
+
+def held(store: Store, named: Sequence[str], metrics: pl.DataFrame) -> pl.DataFrame:
+    """Baselines of a night: those that were pinned, and `named` ones, which hold before them.
+
+    named: names or ids in the configuration; metrics: of all runs. Raises BaselineError where one
+    is of no run with a TGS: a gate that checks nothing looks closed.
+    """
+    rows, wrong = pinned(store), []
+    gone = list(_without_rate(store, rows, metrics))
+    for name in named:
+        try:
+            run = only(metrics, name)
+        except RunNameError as error:
+            wrong.append(str(error))
+            continue
+        if run["tgs"] is None:
+            wrong.append(f"{run['name']} has no TGS. Name another run.")
+            continue
+        row = {"run_id": run["run_id"], "name": run["name"], "at": utc_now(), "tgs": run["tgs"]}
+        rows = pl.concat([rows, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
+    found = ((f"{NAME}, [[baselines]]", wrong), (f"{store.path}, baselines", gone))
+    problems = [
+        "\n  ".join((f"{where}: nothing to hold a series against.", *why))
+        for where, why in found
+        if why
+    ]
+    if problems:
+        raise BaselineError("\n".join(problems))
+    return rows
+
+
+def _without_rate(store: Store, rows: pl.DataFrame, metrics: pl.DataFrame) -> Iterator[str]:
+    """Why nothing is held against pinned runs: they were removed, or have a TGS no more.
+
+    One that another source of its launch is told by now is none of them.
+    """
+    stored = set(store.touched(-1))
+    rates = dict(metrics.select("run_id", "tgs").iter_rows())
+    for run_id, name in rows.select("run_id", "name").iter_rows():
+        if run_id not in stored or rates.get(run_id, 0.0) is None:
+            why = "has no TGS" if run_id in stored else "is gone"
+            yield f"{name} ({run_id}) {why}. {PIN_ANOTHER}, and take this back: {REMOVE} {run_id}"
+
+
+def removed(
+    store: Store, stored: pl.DataFrame, gone: Collection[str], named: Sequence[str]
+) -> Iterator[str]:
+    """Which of the runs that were removed just now are baselines, and what becomes of that.
+
+    stored: the table of runs with these; gone: their ids; named: as of `held`.
+    """
+    ends = "else the next nightly ends with exit 1, unless it reads its log again"
+    rows = pinned(store).filter(pl.col("run_id").is_in(list(gone)))
+    for run_id, name in rows.select("run_id", "name").iter_rows():
+        yield (
+            f"{name} ({run_id}) is a baseline. {PIN_ANOTHER} and take it back "
+            f"({REMOVE} {run_id}), {ends}."
+        )
+    for name in named:
+        with suppress(RunNameError):
+            if set(choose(stored, name)["run_id"]) <= set(gone):
+                yield f"{NAME} names {name} as a baseline. Name another run, {ends}."

@@ -1,0 +1,574 @@
+"""Charts of series over nights: TGS and MFU of one series, and all series at a glance.
+
+What is drawn is thinned first: of a long history, a point stands for several runs in a row
+(`thinned`), never across a change of level or of formula, so that a chart of three years is as
+light as that of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache, lru_cache
+from typing import Final
+
+import altair as alt
+import polars as pl
+import polars.selectors as cs
+
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TIME
+
+from ..charts import theme
+from ..charts.chart_style import fixed
+from ..charts.charts import EXACT, TGS, WIDTH, Spec, drawable
+from ..charts.figure import part
+from .night_report import BASELINE, Row, apart
+
+WIDE: Final = WIDTH + 80
+MOST_POINTS: Final = 300
+"""Points of one series, beside its outliers and its last runs."""
+LAST: Final = 30
+"""The last runs stand alone, however long the history."""
+MOST_OUTLIERS: Final = 60
+MOST_MARKS: Final = 6
+"""Marks that are written out; of more, only where they are."""
+AT_A_GLANCE: Final = 60
+"""Points of a series in the overview, and in the table's small history."""
+MOST_SERIES: Final = 40
+
+THINNED: Final = pl.Schema(
+    {
+        "at": TIME,
+        "tgs": FLOAT,
+        "low": FLOAT,
+        "high": FLOAT,
+        "mfu": FLOAT,
+        "runs": INT,
+        "what": TEXT,
+        "formula": TEXT,
+        "outlier": BOOL,
+        "segment": INT,
+    }
+)
+"""What is drawn of a series: medians of `runs` runs, low to high their slowest and fastest."""
+
+
+def thinned(points: pl.DataFrame, most: int = MOST_POINTS, last: int = LAST) -> pl.DataFrame:
+    """Rows of THINNED of one series' points, by time.
+
+    The last runs and the outliers (the latest `MOST_OUTLIERS`) stand alone; of the others, as many
+    in a row become one point as leaves `most` of them, apart by segment and formula.
+    """
+    ordered = points.sort("at", "run_id").with_row_index("place")
+    alone = pl.col("place") >= ordered.height - last
+    early = ordered.filter(~alone)
+    strays = early.filter("outlier").tail(MOST_OUTLIERS)
+    calm = early.filter(~pl.col("outlier"))
+    width = max(1, -(-calm.height // most))
+    kind = pl.struct("segment", "formula").rle_id()
+    binned = calm.with_columns(kind=kind).with_columns(
+        bin=pl.int_range(pl.len()).over("kind") // width
+    )
+    singles = pl.concat([strays, ordered.filter(alone)]).with_columns(
+        kind=pl.lit(None, pl.UInt32), bin=pl.col("place").cast(INT)
+    )
+    return (
+        pl.concat([binned, singles], how="diagonal_relaxed")
+        .group_by("kind", "bin", maintain_order=True)
+        .agg(
+            pl.col("at").sort().get((pl.len() - 1) // 2),
+            pl.col("tgs").median(),
+            low=pl.col("tgs").min(),
+            high=pl.col("tgs").max(),
+            mfu=pl.col("mfu").median(),
+            runs=pl.len(),
+            what=pl.col("name").first(),
+            formula=pl.col("formula").first(),
+            outlier=pl.col("outlier").first(),
+            segment=pl.col("segment").first(),
+        )
+        .with_columns(
+            what=pl.when(pl.col("runs") == 1)
+            .then("what")
+            .otherwise(pl.format("median of {} runs", "runs"))
+        )
+        .sort("at", "what")
+        .select(pl.col(name).cast(dtype) for name, dtype in THINNED.items())
+    )
+
+
+def how_thinned(data: pl.DataFrame) -> str:
+    """What a point stands for, in a sentence."""
+    most = data["runs"].max()
+    if not isinstance(most, int) or most <= 1:
+        return "One point per run."
+    return (
+        f"A point is the median of up to {most} runs in a row, its line from the slowest to the "
+        f"fastest; the last {LAST} runs stand alone."
+    )
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A chart of a series, and what a point of it stands for, in a sentence."""
+
+    spec: Spec
+    thin: str
+
+
+def history(series: Row, points: pl.DataFrame) -> Drawn:
+    """TGS of one series over its nights, what changed with it, and its MFU.
+
+    series: of reports.nightly.night_report.Told.series; points: its rows of POINTS. Runs are dots,
+    those that lie far out hollow; the level between two changes is a line; a change that was
+    confirmed is a dashed upright with its size; the baseline lies dashed.
+    """
+    data = drawable(thinned(points))
+    span = _span(points)
+    colour = theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
+    marks = _marks(points, span)
+    sets = {
+        "runs": _rows(data.drop("segment")),
+        "levels": _rows(_levels(points)),
+        "baseline": _baseline(series),
+        "changes": _changes(series, span),
+        "marks": _rows(marks),
+    }
+    drawn = {
+        "spread": (data["runs"] > 1).any(),
+        "dots": not data["outlier"].all(),
+        "far": data["outlier"].any(),
+    } | {name: bool(rows) for name, rows in sets.items()}
+    layers = _rate_layers(colour)
+    tgs = [layer for name, group in layers.items() if drawn[name] for layer in group]
+    if narrow := _narrow(data, series):
+        tgs = [_widened(layer, narrow) for layer in tgs]
+    utilised = data["mfu"].count() > 0
+    panels = [_panel(tgs, 220, _time(span, bare=utilised))]
+    if marks.height:
+        few = marks.height <= MOST_MARKS
+        tracks = min(marks.height, 3) if few else 1
+        texts = _mark_layers() if few else _mark_layers()[:1]
+        panels.append(_panel(texts, 16 * tracks, _time(span, bare=True)))
+    if utilised:
+        formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
+        shapes = tuple(formulas) if len(formulas) > 1 else ()
+        mfu = _with(_utilisation(colour, shapes), x=_time(span))
+        panels.append(mfu | {"width": WIDE, "height": 90})
+    spec = {
+        "description": f"TGS and MFU of {series['label']} over {points.height} runs.",
+        "datasets": {name: rows for name, rows in sets.items() if rows},
+        "vconcat": panels,
+        "spacing": 6,
+        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+    }
+    return Drawn(spec, how_thinned(data))
+
+
+# What is the same in every chart is made by Altair once, each layer by itself and without data: it
+# copies a chart and all its data whenever charts are put together, which took longer than all else
+# on a page. Whatever a series has of its own is put around the layers, which are never changed.
+
+
+def _panel(layers: Sequence[Spec], height: int, x: Spec) -> Spec:
+    """Layers above one another; those without an x have this one."""
+    along = [one if "x" in one["encoding"] else _with(one, x=x) for one in layers]
+    return {"layer": along, "width": WIDE, "height": height}
+
+
+def _with(layer: Spec, **channels: Spec) -> Spec:
+    """The layer with more channels.
+
+    Vega-Lite takes what stands around layers to be in conflict with itself.
+    """
+    return layer | {"encoding": layer.get("encoding", {}) | channels}
+
+
+def _rows(data: pl.DataFrame) -> list[Spec]:
+    """Rows as JSON carries them; a time without a zone is shown as it stands."""
+    return data.with_columns(cs.temporal().dt.strftime("%Y-%m-%dT%H:%M:%S")).to_dicts()
+
+
+LEAST_REACH: Final = 0.01
+"""The axis of TGS reaches at least this share of the level above and below it, so that equal runs
+look equal."""
+
+
+def _narrow(data: pl.DataFrame, series: Row) -> list[float]:
+    """The ends of the axis of TGS where what is drawn differs by less; else none."""
+    drawn = pl.concat([data["low"], data["high"], pl.Series([series["baseline_tgs"]], dtype=FLOAT)])
+    low, high = drawn.min(), drawn.max()
+    if not isinstance(low, float) or not isinstance(high, float):
+        return []
+    middle = (low + high) / 2
+    ends = [middle * (1 - LEAST_REACH), middle * (1 + LEAST_REACH)]
+    return ends if ends[0] <= low and high <= ends[1] else []
+
+
+def _widened(layer: Spec, ends: Sequence[float]) -> Spec:
+    y = layer["encoding"].get("y", {})
+    if "field" not in y:
+        return layer
+    return _with(layer, y=y | {"scale": {"domain": [*ends], "nice": True, "zero": False}})
+
+
+Span = tuple[datetime, datetime]
+"""When the first and the last run were."""
+
+
+def _span(points: pl.DataFrame) -> Span | None:
+    first, last = points["at"].min(), points["at"].max()
+    if not isinstance(first, datetime) or not isinstance(last, datetime):
+        return None
+    return first, last
+
+
+SEASON: Final = timedelta(days=150)
+"""A history that is longer has months and years on its axis, not days."""
+FEW_DAYS: Final = timedelta(days=6)
+"""One that is shorter has a tick for each, or some would stand there twice."""
+
+
+def _time(span: Span | None, *, bare: bool = False) -> Spec:
+    """The time axis, a little beyond the first and the last run; bare above another panel."""
+    domain: list[Spec] = []
+    form = "%-d %b"
+    ticks: Spec | int = 6
+    if span:
+        first, last = span
+        room = max((last - first) * 0.015, timedelta(hours=12))
+        domain = [_moment(first - room), _moment(last + room)]
+        form = "%b %Y" if last - first > SEASON else form
+        if last - first < FEW_DAYS:
+            ticks = {"interval": "day", "step": 1}
+    axis: Spec = {"grid": False}
+    if bare:
+        axis |= {"labels": False, "ticks": False}
+    else:
+        axis |= {"tickCount": ticks, "format": form, "labelOverlap": True, "labelSeparation": 8}
+    scale = {"domain": domain, "nice": False}
+    return {"field": "at", "type": "temporal", "title": None, "scale": scale, "axis": axis}
+
+
+def _moment(at: datetime) -> Spec:
+    day = {"year": at.year, "month": at.month, "date": at.day}
+    return day | {"hours": at.hour, "minutes": at.minute}
+
+
+_TIPS: Final = [
+    alt.Tooltip("what:N", title="run"),
+    alt.Tooltip("at:T", title="at", format="%Y-%m-%d %H:%M"),
+    alt.Tooltip("tgs:Q", title=TGS, format=",.1f"),
+    alt.Tooltip("low:Q", title="slowest", format=",.1f"),
+    alt.Tooltip("high:Q", title="fastest", format=",.1f"),
+    alt.Tooltip("mfu:Q", title=EXACT, format=".2%"),
+    alt.Tooltip("formula:N", title="MFU by"),
+]
+
+
+@cache
+def _rate_layers(colour: str) -> dict[str, list[Spec]]:
+    """Runs, levels, the baseline and confirmed changes, in the order in which they are drawn.
+
+    One that has nothing to draw is to be left out: Vega warns of an axis without an end.
+    """
+    runs, references = _run_layers(colour), _reference_layers()
+    return {"spread": runs.pop("spread"), **references, **runs}  # a dot is seen on its level
+
+
+def _run_layers(colour: str) -> dict[str, list[Spec]]:
+    y = alt.Y("tgs:Q", title=TGS, scale=alt.Scale(zero=False, nice=True))
+    base = alt.Chart(alt.NamedData("runs")).encode(y, tooltip=_TIPS)
+    spread = (
+        base.transform_filter("datum.runs > 1")
+        .mark_bar(width=1.5, opacity=0.35, color=colour)
+        .encode(alt.Y("low:Q"), alt.Y2("high"))
+    )
+    dots = base.transform_filter("!datum.outlier").mark_point(
+        filled=True, size=16, color=colour, opacity=0.75
+    )
+    far = base.transform_filter("datum.outlier").mark_point(
+        filled=False, size=36, strokeWidth=1.3, color=colour, opacity=1
+    )
+    return {"spread": [part(spread)], "dots": [part(dots)], "far": [part(far)]}
+
+
+@cache
+def _reference_layers() -> dict[str, list[Spec]]:
+    """What no framework's colour is for: levels, the baseline and confirmed changes."""
+    tips = [
+        alt.Tooltip("level:Q", title=f"level, {TGS}", format=",.1f"),
+        alt.Tooltip("at:T", title="from", format="%Y-%m-%d"),
+        alt.Tooltip("until:T", title="to", format="%Y-%m-%d"),
+    ]
+    levels = (
+        alt.Chart(alt.NamedData("levels"))
+        .mark_rule(strokeWidth=2.5, strokeCap="round")
+        .encode(alt.X("at:T"), alt.X2("until"), alt.Y("level:Q"), tooltip=tips)
+    )
+    base = alt.Chart(alt.NamedData("baseline")).encode(
+        alt.Y("tgs:Q"),
+        tooltip=[alt.Tooltip("what:N"), alt.Tooltip("tgs:Q", title=TGS, format=",.1f")],
+    )
+    line = base.mark_rule(strokeDash=[7, 4], strokeWidth=1.2).encode(**fixed(x="width", x2=0))
+    text = base.mark_text(text="baseline", align="left", baseline="bottom", dx=4, dy=-3).encode(
+        **fixed(x=0)
+    )
+    return {
+        "levels": [part(levels)],
+        "baseline": [part(line), part(text)],
+        "changes": _change_layers(),
+    }
+
+
+def _change_layers() -> list[Spec]:
+    """An upright for each confirmed change, with its size at the top, in two rows."""
+    tips = [
+        alt.Tooltip("at:T", title="first run after", format="%Y-%m-%d %H:%M"),
+        alt.Tooltip("text:N", title="change"),
+        alt.Tooltip("causes:N", title="changed with it"),
+    ]
+    base = alt.Chart(alt.NamedData("changes")).encode(alt.X("at:T"), tooltip=tips)
+    line = base.mark_rule(strokeDash=[2, 3], strokeWidth=1.2)
+    place = alt.value(alt.ExprRef("-9 - 15 * datum.row"))
+    text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -5 : 5"), fontWeight=600).encode(
+        alt.Text("text:N"), y=place
+    )
+    return [part(line), part(text)]
+
+
+SIDE: Final = alt.ExprRef("datum.late ? 'right' : 'left'")
+"""Text stands at the right of its place, or at the left where it is late."""
+
+
+@cache
+def _mark_layers() -> list[Spec]:
+    """A track of marks below the TGS, and what each says."""
+    tips = [
+        alt.Tooltip("what:N", title="changed"),
+        alt.Tooltip("name:N", title="first run"),
+        alt.Tooltip("at:T", title="at", format="%Y-%m-%d %H:%M"),
+    ]
+    place = alt.Y("row:O", title=None, axis=None)
+    base = alt.Chart(alt.NamedData("marks")).encode(place, tooltip=tips)
+    dots = base.mark_point(shape="triangle-up", filled=True, size=45, color=theme.MUTED, opacity=1)
+    text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -8 : 8"), fontSize=11).encode(
+        alt.Text("text:N")
+    )
+    return [part(dots), part(text)]
+
+
+SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
+
+
+@lru_cache
+def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
+    """MFU; where it is by several formulas, each has a shape of its own."""
+    y = alt.Y(
+        "mfu:Q",
+        title="MFU, exact",
+        scale=alt.Scale(zero=False),
+        axis=alt.Axis(format=".1%", tickCount=4),
+    )
+    chart = (
+        alt.Chart(alt.NamedData("runs"))
+        .transform_filter("isValid(datum.mfu)")
+        .mark_point(filled=not formulas, size=14, color=colour, opacity=0.8, strokeWidth=1.2)
+        .encode(y, tooltip=_TIPS)
+    )
+    if formulas:
+        shapes = alt.Scale(domain=[*formulas], range=[*SHAPES[: len(formulas)]])
+        chart = chart.encode(shape=alt.Shape("formula:N", title="MFU by formula", scale=shapes))
+    return part(chart)
+
+
+# --- what a series has of its own -------------------------------------------------------------
+
+
+def _levels(points: pl.DataFrame) -> pl.DataFrame:
+    """The level of each segment, from its first run to its last."""
+    return drawable(
+        points.filter(pl.col("level").is_not_null())
+        .group_by("segment")
+        .agg(at=pl.col("at").min(), until=pl.col("at").max(), level=pl.col("level").first())
+        .sort("segment")
+    )
+
+
+def _baseline(series: Row) -> list[Spec]:
+    if series["baseline_tgs"] is None:
+        return []
+    data = pl.DataFrame(
+        {"tgs": [series["baseline_tgs"]], "what": [f"baseline, {series['baseline_name']}"]}
+    )
+    return _rows(drawable(data))
+
+
+def _changes(series: Row, span: Span | None) -> list[Spec]:
+    own = [c for c in series["changes"] if c["against"] != BASELINE and c["at"] is not None]
+    own.sort(key=lambda change: change["at"])
+    return [
+        {
+            "at": change["at"].isoformat(),
+            "text": _size(change),
+            "causes": "; ".join(change["causes"] or []) or "nothing that the logs say",
+            "late": _late(change["at"], span),
+            "row": place % 2,
+        }
+        for place, change in enumerate(own)
+    ]
+
+
+def _size(change: Row) -> str:
+    """`▼ 5.1 % slower`: a word and a shape beside any colour."""
+    size, _ = apart(change["ratio"], change["ratio_low"], change["ratio_high"])
+    down = change["ratio"] < 1
+    mark = "\N{BLACK DOWN-POINTING TRIANGLE}" if down else "\N{BLACK UP-POINTING TRIANGLE}"
+    return f"{mark} {size} {'slower' if down else 'faster'}"
+
+
+def _late(at: datetime, span: Span | None) -> bool:
+    """Whether a text at this time would leave the chart at its right."""
+    if span is None or span[0] == span[1]:
+        return False
+    return (at - span[0]) / (span[1] - span[0]) > 0.6  # noqa: PLR2004 - room for the text
+
+
+MOST_MARKED: Final = 100
+SHORT: Final = 60
+"""Characters of a mark that is written out."""
+
+
+def _marks(points: pl.DataFrame, span: Span | None) -> pl.DataFrame:
+    """When what the logs say of the setup changed, and what: written out where there are few."""
+    what = pl.col("marks").list.join("; ")
+    marks = points.filter(pl.col("marks").list.len() > 0).select("at", "name", what=what)
+    shown = marks.tail(MOST_MARKED)
+    few = shown.height <= MOST_MARKS
+    short = pl.col("what").str.slice(0, SHORT - 1) + "\N{HORIZONTAL ELLIPSIS}"
+    return shown.with_columns(
+        row=pl.int_range(pl.len()) % (min(max(shown.height, 1), 3) if few else 1),
+        late=pl.Series([_late(at, span) for at in shown["at"]], dtype=BOOL),
+        text=pl.when(pl.col("what").str.len_chars() > SHORT).then(short).otherwise("what"),
+    )
+
+
+# --- all series -----------------------------------------------------------------------------
+
+
+def overview(series: Sequence[Row], points: pl.DataFrame) -> Spec:
+    """Every series in a row of its own: TGS against its present level, on one scale.
+
+    series: of reports.nightly.night_report.Told.series, in the order to draw; at most `MOST_SERIES`
+    are drawn.
+    """
+    rows = [row for row in series if row["level"]][:MOST_SERIES]
+    by_series = points.partition_by("series", as_dict=True, maintain_order=True)
+    none = points.clear()
+    frames = [_glance(row, by_series.get((row["series"],), none)) for row in rows]
+    data = drawable(pl.concat(frames)) if frames else pl.DataFrame(schema=_GLANCE)
+    low, high = _reach(data)
+    data = data.with_columns(
+        ratio=pl.when(pl.col("ratio").is_between(low, high)).then(pl.col("ratio"))
+    )
+    order = data["row"].unique(maintain_order=True).to_list()
+    lines, dots = _glance_layers()
+    x = _time(_span(points))
+    y = {
+        "field": "ratio",
+        "type": "quantitative",
+        "title": None,
+        "scale": {"zero": False, "domain": [low, high]},
+        "axis": {"format": "~%", "tickCount": 3},
+    }
+    return {
+        "title": {
+            "text": "Every series over its nights",
+            "subtitle": ["TGS against the present level of each; the line is the level."],
+        },
+        "description": f"TGS of {len(rows)} series against their present level.",
+        "datasets": {"glance": _rows(data)},
+        "data": {"name": "glance"},
+        "facet": {"row": {"field": "row", "type": "nominal", "sort": order, "title": None}},
+        "spec": {
+            "layer": [_with(lines, x=x), _with(dots, x=x, y=y)],
+            "width": WIDTH,
+            "height": 38,
+        },
+        "spacing": 6,
+    }
+
+
+@cache
+def _glance_layers() -> tuple[Spec, Spec]:
+    base = alt.Chart()
+    lines = base.mark_line(strokeWidth=1.5, color=theme.INK).encode(
+        alt.Y("level:Q"), alt.Detail("segment:N")
+    )
+    dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT)
+    return part(lines), part(dots)
+
+
+_GLANCE: Final = pl.Schema(
+    {
+        "row": TEXT,
+        "at": TIME,
+        "ratio": FLOAT,
+        "level": FLOAT,
+        "segment": INT,
+    }
+)
+
+
+def _glance(series: Row, points: pl.DataFrame) -> pl.DataFrame:
+    levels = points.group_by("segment").agg(pl.col("level").first())
+    return (
+        thinned(points, AT_A_GLANCE, last=1)
+        .join(levels, on="segment", how="left", maintain_order="left")
+        .select(
+            pl.lit(f"{series['label']}: {series['state']}").alias("row"),
+            "at",
+            ratio=pl.col("tgs") / series["level"],
+            level=pl.col("level") / series["level"],
+            segment="segment",
+        )
+    )
+
+
+def _reach(data: pl.DataFrame) -> tuple[float, float]:
+    """From the lowest to the highest level, with room for noise; what lies beyond is not drawn."""
+    inner = data.select(
+        low=pl.min_horizontal(pl.col("ratio").quantile(0.02), pl.col("level").min(), 0.98),
+        high=pl.max_horizontal(pl.col("ratio").quantile(0.98), pl.col("level").max(), 1.02),
+    ).row(0)
+    low, high = (1.0 if end is None else float(end) for end in inner)
+    room = 0.15 * (high - low)
+    return low - room, high + room
+
+
+# --- a line in a table ----------------------------------------------------------------------
+
+
+def spark(
+    points: pl.DataFrame, marks: Sequence[datetime] = ()
+) -> tuple[list[tuple[float, float]], list[float]]:
+    """The small history of one series: time and TGS, each from 0 to 1; strays left out.
+
+    And where `marks` are in that time. TGS is set against two per cent of its level at least, so
+    that noise stays small.
+    """
+    data = thinned(points.filter(~pl.col("outlier")), AT_A_GLANCE, last=1)
+    if not data.height:
+        return [], []
+    times = [at.timestamp() for at in data["at"]]
+    rates: list[float] = data["tgs"].to_list()
+    middle, span = (max(rates) + min(rates)) / 2, max(rates) - min(rates)
+    span = max(span, 0.04 * middle)
+    long = max(times[-1] - times[0], 1.0)
+    dots = [
+        ((at - times[0]) / long, 0.5 + (rate - middle) / span)
+        for at, rate in zip(times, rates, strict=True)
+    ]
+    placed = ((mark.timestamp() - times[0]) / long for mark in marks)
+    return dots, [place for place in placed if 0 <= place <= 1]

@@ -1,0 +1,314 @@
+"""One night for chats and programs: Markdown, JSON, JUnit XML and charts as SVG.
+
+All are pure functions of a `Night`, and say what the page says, in its words.
+"""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import polars as pl
+
+from ..charts.charts import Spec
+from ..charts.theme import fairmfu
+from ..page.chart_export import drawn
+from ..page.redaction import REDACTED
+from ..text.markdown import MARKDOWN, svg_name
+from ..text.tabular import for_xml
+from . import history_charts
+from .night_report import (
+    FAILED,
+    NEW,
+    Night,
+    Row,
+    Told,
+    alarms,
+    change_found,
+    change_says,
+    day,
+    doubts,
+    ended,
+    ended_badly,
+    exit_code,
+    says,
+    standing,
+    suspect_says,
+    to_compare,
+    told,
+)
+
+SCHEMA: Final = "1"
+"""Version of summary.json; docs/summary.schema.json describes it."""
+
+
+# --- Markdown -------------------------------------------------------------------------------
+
+
+MOST_FRESH, MOST_STANDING, MOST_NAMED = 5, 3, 2
+"""Changes of tonight, changes that still stand, and items of every other list."""
+
+
+def markdown(night: Night) -> str:
+    """The night in some forty lines at most, for a chat or the comment on a pull request."""
+    found = told(night)
+    said = says(found, MARKDOWN)
+    bullets = [_bullet(change, night) for change in found.changes if change["new"]]
+    fresh = [bullet for bullet in bullets if bullet not in said.says]
+    above = {change["series"] for change in found.regressions[:1]}
+    others = [change for change in standing(found) if change["series"] not in above]
+    more = [
+        *_some([f"did not complete: {_crash(run)}" for run in ended_badly(found)]),
+        *_some([f"could not be read: {_not_read(row)}" for row in found.failed]),
+        *_some([MARKDOWN.plain(words) for words in night.comparison]),
+        *_some([MARKDOWN.plain(words) for words in night.notes]),
+    ]
+    lines = [
+        f"### {MARKDOWN.plain(night.title)}: night {night.number:,}, {day(night.at)}",
+        "",
+        said.says,
+        *_evidence(found),
+        *([""] if said.notes else []),
+        *(f"- {note}" for note in said.notes),
+        *_section(
+            "Found tonight too" if len(fresh) < len(bullets) else "Found tonight",
+            _some(fresh, MOST_FRESH),
+        ),
+        *_section("Still standing", _some([_bullet(c, night) for c in others], MOST_STANDING)),
+        *_section("Also", more),
+        "",
+        f"Formula {MARKDOWN.plain(night.formula)}, fairmfu {MARKDOWN.plain(night.version)}."
+        + (f" {REDACTED.capitalize()}." if night.redacted else ""),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _evidence(found: Told) -> list[str]:
+    """What the worst regression is told by, and how to look into it."""
+    worst = next(iter(found.regressions), None)
+    if worst is None:
+        return []
+    told_by = change_found(worst, found.night.at, found.night.threshold, MARKDOWN)
+    command = to_compare(worst)
+    look = f" Look into it: `{command}`" if command else ""
+    return ["", f"{told_by}{look}"]
+
+
+def _section(heading: str, items: Sequence[str]) -> list[str]:
+    return ["", f"{heading}:", *(f"- {item}" for item in items)] if items else []
+
+
+def _some(items: Sequence[str], most: int = MOST_NAMED) -> list[str]:
+    more = len(items) - most
+    return [*items[:most], *([f"… and {more:,} more in the report"] if more > 0 else [])]
+
+
+def _bullet(change: Row, night: Night) -> str:
+    counts = "" if change["counts"] else " (below the threshold, does not count)"
+    return f"{change_says(change, night.at, MARKDOWN)}{counts}"
+
+
+MOST_QUOTED: Final = 200
+
+
+def _crash(run: Row) -> str:
+    cause = f": {MARKDOWN.plain(run['outcome_text'][:MOST_QUOTED])}" if run["outcome_text"] else ""
+    return f"{MARKDOWN.plain(run['name'])} ({ended(run)}){cause}"
+
+
+def _not_read(source: Row) -> str:
+    why = str(source["message"]).partition("\n")[0]
+    return f"{MARKDOWN.plain(source['path'])}: {MARKDOWN.plain(why[:MOST_QUOTED])}"
+
+
+# --- JSON -----------------------------------------------------------------------------------
+
+
+def summary(night: Night) -> dict[str, Any]:
+    """The night as JSON can carry it, by docs/summary.schema.json.
+
+    Rates in tokens/s/GPU, shares as fractions, times as ISO 8601 in UTC; null where unknown.
+    """
+    found = told(night)
+    said = says(found)
+    changes = [_change(change, night) for change in found.changes]
+    return {
+        "schema": SCHEMA,
+        "title": night.title,
+        "at": night.at.isoformat(timespec="seconds"),
+        "night": night.number,
+        "exit_code": exit_code(night),
+        "says": said.says,
+        "notes": [*said.notes, *night.notes],
+        "regressions": [c for c in changes if c["kind"] == "regression"],
+        "improvements": [c for c in changes if c["kind"] != "regression"],
+        "series": [_series(row, found) for row in found.series],
+        "runs": [_run(run) for run in found.runs],
+        "unplaced": _records(night.unplaced.sort("name", "run_id")),
+        "sources": _sources(night),
+        "comparison": [*night.comparison],
+        "formula": night.formula,
+        "version": night.version,
+        "threshold": night.threshold,
+        "redacted": night.redacted,
+    }
+
+
+def _change(change: Row, night: Night) -> dict[str, Any]:
+    names = (
+        *("series", "label", "against", "kind", "new", "stands", "counts", "at", "run_id", "run"),
+        *("last_before", "found_at", "found_by", "before", "after"),
+        *("ratio", "ratio_low", "ratio_high", "points_after"),
+    )
+    picked = {name: _plain(change[name]) for name in names}
+    more = {"causes": change["causes"] or [], "says": change_says(change, night.at) + "."}
+    return {**picked, **more, "fails": alarms(change)}
+
+
+def _series(row: Row, found: Told) -> dict[str, Any]:
+    names = (
+        *("series", "label", "framework", "state", "suspect", "synthetic", "ran", "points"),
+        *("nights", "first_at", "last_at", "level", "level_low", "level_high", "spread", "mfu"),
+        *("last_run", "last_tgs", "last_ratio"),
+    )
+    lists = {name: row[name] or [] for name in ("formulas", "peaks", "setups")}
+    points = found.night.points.filter(series=row["series"])
+    return {
+        **{name: _plain(row[name]) for name in names},
+        "days_without_a_run": row["silent"],
+        **lists,
+        "warnings": doubts(row, points),
+        "baseline": _baseline(row),
+    }
+
+
+def _baseline(row: Row) -> dict[str, Any] | None:
+    if row["baseline_run"] is None:
+        return None
+    return {
+        "run_id": row["baseline_run"],
+        "run": row["baseline_name"],
+        "tgs": _plain(row["baseline_tgs"]),
+        "ratio": _plain(row["against_baseline"]),
+        "ratio_low": _plain(row["against_low"]),
+        "ratio_high": _plain(row["against_high"]),
+    }
+
+
+def _run(run: Row) -> dict[str, Any]:
+    names = (
+        *("run_id", "name", "framework", "framework_version", "model", "accelerator", "gpus"),
+        *("seq_len", "precision", "series", "tgs", "tgs_low", "tgs_high", "against_level", "mfu"),
+        *("mfu_full_attention", "formula", "outcome", "outcome_text", "started_at", "synthetic"),
+    )
+    return {name: _plain(run[name]) for name in names}
+
+
+def _sources(night: Night) -> dict[str, Any]:
+    held = dict(night.sources.group_by("status").len().iter_rows())
+    failed = night.sources.filter(pl.col("status") == FAILED).select("path", "message").sort("path")
+    counts = {status: held.get(status, 0) for status in ("read", "known", "passed")}
+    return {**counts, "failed": _records(failed)}
+
+
+def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    return [{k: _plain(v) for k, v in row.items()} for row in frame.iter_rows(named=True)]
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - a cell of a frame
+    """No NaN, no infinity; a time as text, naive ones being UTC."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.isoformat(timespec="seconds")
+    return value
+
+
+# --- JUnit ----------------------------------------------------------------------------------
+
+
+def junit(night: Night) -> str:
+    """JUnit XML: a test case per series, an error per log that could not be read.
+
+    A case fails on a regression that counts and is new tonight or holds against a baseline; it is
+    skipped where its series has too few runs to tell.
+    """
+    found = told(night)
+    cases = [_case(row, found) for row in found.series]
+    cases += [_unread_case(row) for row in found.failed]
+    totals = {"tests": str(len(cases))}
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        totals[name] = str(sum(case.find(tag) is not None for case in cases))
+    stamp = night.at.isoformat(timespec="seconds")
+    suite = ET.Element("testsuite", {"name": for_xml(night.title), "timestamp": stamp, **totals})
+    suite.extend(cases)
+    said = says(found)
+    ET.SubElement(suite, "system-out").text = for_xml("\n".join([said.says, *said.notes]))
+    suites = ET.Element("testsuites", {"name": "fairmfu nightly", **totals})
+    suites.append(suite)
+    ET.indent(suites)
+    text: str = ET.tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _case(row: Row, found: Told) -> ET.Element:
+    now = found.night.at
+    case = ET.Element("testcase", {"classname": "fairmfu.series", "name": for_xml(row["series"])})
+    loud = [change_says(c, now) + "." for c in row["changes"] if alarms(c)]
+    if loud:
+        about = {"type": "regression", "message": for_xml(loud[0])}
+        ET.SubElement(case, "failure", about).text = for_xml("\n".join(loud))
+    elif row["state"] == NEW:
+        ET.SubElement(case, "skipped", {"message": "too few runs to tell"})
+    ET.SubElement(case, "system-out").text = for_xml(series_says(row, now))
+    return case
+
+
+def series_says(row: Row, now: datetime) -> str:
+    """One series in a sentence: its state, level and what of its changes stands."""
+    level = "no level yet" if row["level"] is None else f"{row['level']:,.0f} tokens/s/GPU"
+    told_of = [change_says(c, now) for c in row["changes"] if c["new"] or c["stands"]]
+    doubt = [suspect_says(row)] if row["suspect"] else []
+    since = "; ".join([*told_of, *doubt])
+    return f"{row['label']}: {row['state']}, {level}." + (f" {since}." if since else "")
+
+
+def _unread_case(source: Row) -> ET.Element:
+    case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": for_xml(source["path"])})
+    about = {"type": "unreadable", "message": for_xml(source["message"] or "")}
+    ET.SubElement(case, "error", about).text = for_xml(source["message"] or "")
+    return case
+
+
+# --- SVG ------------------------------------------------------------------------------------
+
+
+def svgs(night: Night) -> dict[str, str]:
+    """File name to SVG: `overview.svg`, and a history of each series with news tonight.
+
+    Half a second for the overview of 20 series, a fifth for each history, however long.
+    """
+    found = told(night)
+    drawn = {}
+    if found.series:
+        drawn["overview.svg"] = _svg(history_charts.overview(found.series, night.points))
+    for row in found.series:
+        points = night.points.filter(series=row["series"])
+        if row["news"] and points.height > 1:
+            drawn[svg_name(row["series"])] = _svg(_titled(row, points))
+    return drawn
+
+
+def _titled(row: Row, points: pl.DataFrame) -> Spec:
+    chart = history_charts.history(row, points)
+    below = [row["series"], chart.thin, *(doubts(row, points)[:1])]
+    return chart.spec | {"title": {"text": f"{row['label']}: {row['state']}", "subtitle": below}}
+
+
+def _svg(spec: Spec) -> str:
+    config = fairmfu()["config"] | {"background": "white"}
+    return drawn(spec | {"config": config})

@@ -1,0 +1,620 @@
+"""What one night has to say: the sentences and rows that page, Markdown, JSON and JUnit share.
+
+`told` reads a `Night` once. Every word and figure of the four comes from here, so none of them can
+say another thing than the others. A `Style` says how each writes a name and what weighs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import log
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import OUTCOMES
+from fairmfu.metrics.compare.change_points import FEWEST
+from fairmfu.metrics.compare.history import LOST_BASELINE
+
+from ..text.claims_text import listed
+from ..text.run_narrative import ENDED
+from ..text.runs_table import names as own_names
+from ..text.tabular import percent
+from ..text.verdict import PLAIN, Said, Style, counted
+
+Row = Mapping[str, Any]
+
+REGRESSION, IMPROVEMENT = "regression", "improvement"
+BASELINE: Final = "baseline"
+NEW, STEADY, SUSPECT, REGRESSED, IMPROVED = "new", "steady", "suspect", "regressed", "improved"
+"""The states of a series."""
+
+SYNTHETIC: Final = "synthetic"
+"""The last part of such a series' name (metrics.compare.history)."""
+
+FAILED: Final = "failed"
+"""The status of a source that could not be read."""
+
+ENDED_BADLY: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
+"""Outcomes that the first screen names; `incomplete` may still run."""
+
+NAMED: Final = 3
+"""Series, runs or logs that a sentence names; the rest is counted."""
+
+SILENT_GAPS: Final = 3
+SILENT_AT_LEAST: Final = timedelta(days=2)
+LONG_SILENT: Final = timedelta(days=30)
+"""A series is missed after three of its usual gaps, not before two days, and not for ever: one that
+is silent for much longer has ended."""
+
+NO_REGRESSION, A_REGRESSION, NOT_READ = 0, 3, 4
+"""Exit codes; 1 and 2 are the command's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """All that the report of one night is made of.
+
+    at: aware, when the report is made; number: of the night in this store, from 1.
+    series, points, changes, unplaced: as metrics.compare.history has them; changes with a column
+    `new` (BOOL): first told tonight. tonight: METRICS rows of runs that are new or changed tonight.
+    sources: path, status (read, known, failed, passed), message. notes: sentences on the night
+    itself; comparison: who is faster among tonight's runs. threshold: share below which a change
+    does not count. runs_page: relative link to the full report of tonight's runs. redacted: its
+    texts are for others (reports.page.redaction).
+    """
+
+    title: str
+    at: datetime
+    number: int
+    series: pl.DataFrame
+    points: pl.DataFrame
+    changes: pl.DataFrame
+    unplaced: pl.DataFrame
+    tonight: pl.DataFrame
+    sources: pl.DataFrame
+    formula: str
+    version: str
+    notes: Sequence[str] = ()
+    threshold: float = 0.0
+    runs_page: str | None = None
+    comparison: Sequence[str] = ()
+    redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A night as rows.
+
+    series: of SERIES, worst first, each with `label` (short), `framework`, `synthetic`, `ran`
+    (tonight), `changes` (its own, of `changes`), `silent` (days without a run, where that is longer
+    than usual), `news` (a change of tonight, an alarm or a suspicion) and `telling` (news, or a
+    change that still stands).
+    changes: of CHANGES, those of tonight first, each with `label`, `framework`, `synthetic`,
+    `stands`, and `run`, `before_run`, `found_run` (names).
+    shared: what all series have in common, left out of their labels.
+    runs: of METRICS, each with `series` and `against_level` (TGS over its series' level, or null).
+    failed: sources that could not be read.
+    """
+
+    night: Night
+    series: list[dict[str, Any]]
+    changes: list[dict[str, Any]]
+    shared: str
+    runs: list[dict[str, Any]]
+    failed: list[dict[str, Any]]
+
+    @property
+    def regressions(self) -> list[dict[str, Any]]:
+        """Regressions that count and are new tonight, or hold against a baseline."""
+        return [change for change in self.changes if alarms(change)]
+
+
+def exit_code(night: Night) -> int:
+    """3 on a regression of tonight or against a baseline, else 4 if a source failed, else 0."""
+    if any(map(alarms, night.changes.iter_rows(named=True))):
+        return A_REGRESSION
+    return NOT_READ if (night.sources["status"] == FAILED).any() else NO_REGRESSION
+
+
+def alarms(change: Row) -> bool:
+    """Whether a change makes the night exit with 3."""
+    loud = change["new"] or change["against"] == BASELINE
+    return bool(change["kind"] == REGRESSION and change["counts"] and loud)
+
+
+# --- rows ---------------------------------------------------------------------------------
+
+
+def told(night: Night) -> Told:
+    """The night as rows, in the order in which they are told."""
+    short, shared = labels(night.series["series"].to_list())
+    names = own_names(night.points)
+    frameworks = _frameworks(night)
+    composed = set(night.points.filter("synthetic")["series"])
+    levels = dict(night.series.select("series", "level").iter_rows())
+    pinned = _pinned(night)
+    ran = set(night.tonight["run_id"])
+    tonight = set(night.points.filter(pl.col("run_id").is_in(ran))["series"])
+
+    def about(series: str) -> dict[str, Any]:
+        return {
+            "label": short.get(series, series),
+            "framework": frameworks.get(series),
+            "synthetic": series in composed,
+        }
+
+    changes = [
+        {**row, **about(row["series"])}
+        | {"stands": _stands(row, levels.get(row["series"]), pinned.get(row["series"]))}
+        | {"run": names.get(row["run_id"], row["run_id"])}
+        | {"before_run": names.get(row["last_before"], row["last_before"])}
+        | {"found_run": names.get(row["found_by"], row["found_by"])}
+        for row in night.changes.iter_rows(named=True)
+    ]
+    changes.sort(key=_first_told)
+    series = []
+    for row in night.series.iter_rows(named=True):
+        own = [change for change in changes if change["series"] == row["series"]]
+        news = bool(row["suspect"]) or any(c["new"] or alarms(c) for c in own)
+        telling = news or any(c["stands"] for c in own)
+        more = {"changes": own, "ran": row["series"] in tonight, "news": news, "telling": telling}
+        more["baseline_name"] = names.get(row["baseline_run"], row["baseline_run"])
+        series.append({**row, **about(row["series"]), **more} | _silent(row, night.at))
+    series.sort(key=_worst)
+    failed = night.sources.filter(pl.col("status") == FAILED).sort("path")
+    return Told(night, series, changes, shared, _runs(night), list(failed.iter_rows(named=True)))
+
+
+def labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
+    """A short label for each series, without what all of them share; and what that is.
+
+    The first two parts, framework and model as a rule, always stay, and so does SYNTHETIC: a label
+    is all that is told of a series in many places. `8 x NVIDIA H100 SXM` is `8 x H100 SXM` where no
+    two series then read alike.
+    """
+    parts = {name: name.split(", ") for name in series}
+    several = len(parts) > 1
+    shared = set.intersection(*map(set, parts.values())) if several else set[str]()
+    shared.discard(SYNTHETIC)
+    plain = {
+        name: ", ".join(part for place, part in enumerate(own) if place < 2 or part not in shared)  # noqa: PLR2004
+        for name, own in parts.items()
+    }
+    first = next(iter(parts.values()), [])
+    said = ", ".join(part for part in first[2:] if part in shared)
+    for short in ({name: DEVICE.sub("", text) for name, text in plain.items()}, plain):
+        if len(set(short.values())) == len(parts):
+            return short, said
+    return {name: name for name in parts}, ""
+
+
+DEVICE: Final = re.compile(r"\b(?:NVIDIA|AMD) |(?<=\w) \d+GB(?: HBM\w*)?\b")
+"""What a device's name has beside its model: maker and memory."""
+
+
+def _frameworks(night: Night) -> dict[str, str]:
+    if "framework" not in night.series.columns:
+        return {}
+    return dict(night.series.select("series", "framework").iter_rows())
+
+
+def _pinned(night: Night) -> dict[str, datetime]:
+    """When the run ran that a series is pinned to."""
+    pins = night.series.filter(pl.col("baseline_run").is_not_null())
+    runs = night.points.select("run_id", "at")
+    joined = pins.join(runs, left_on="baseline_run", right_on="run_id")
+    return dict(joined.select("series", "at").iter_rows())
+
+
+def _stands(change: Row, level: float | None, pinned: datetime | None) -> bool:
+    """A change stands while the level is nearer to where it went than to where it came from.
+
+    Who pins a later run has taken the change for granted.
+    """
+    if change["against"] == BASELINE:
+        return True
+    if not level or not change["before"] or not change["after"]:
+        return False
+    if pinned is not None and change["at"] is not None and change["at"] <= pinned:
+        return False
+    return abs(log(level / change["after"])) < abs(log(level / change["before"]))
+
+
+def _first_told(change: Row) -> tuple[Any, ...]:
+    """To sort by: tonight's changes first, then those that stand, count, are regressions, large."""
+    return (
+        not change["new"],
+        not change["stands"],
+        not change["counts"],
+        change["kind"] != REGRESSION,
+        -abs(log(change["ratio"])) if change["ratio"] else 0.0,
+        change["series"],
+        str(change["at"]),
+    )
+
+
+def _worst(series: Row) -> tuple[Any, ...]:
+    order = (REGRESSED, SUSPECT, IMPROVED, STEADY, NEW)
+    place = order.index(series["state"]) if series["state"] in order else len(order)
+    fresh = any(change["new"] for change in series["changes"])
+    return not any(map(alarms, series["changes"])), not fresh, place, series["series"]
+
+
+def _silent(series: Row, at: datetime) -> dict[str, int | None]:
+    """Days without a run, where that is longer than usual for this series."""
+    first, last, nights = series["first_at"], series["last_at"], series["nights"]
+    if first is None or last is None or nights < SILENT_GAPS:
+        return {"silent": None}
+    since = at.astimezone(UTC).replace(tzinfo=None) - last
+    usual = (last - first) / (nights - 1)
+    least = max(SILENT_GAPS * usual, SILENT_AT_LEAST)
+    late = least < since < least + LONG_SILENT
+    return {"silent": since.days if late else None}
+
+
+def _runs(night: Night) -> list[dict[str, Any]]:
+    placed = night.points.select("run_id", "series", "level")
+    known = own_names(night.tonight)
+    runs = night.tonight.join(placed, on="run_id", how="left", maintain_order="left")
+    against = runs.with_columns(against_level=pl.col("tgs") / pl.col("level")).drop("level")
+    return [row | {"label": known[row["run_id"]]} for row in against.iter_rows(named=True)]
+
+
+# --- words and numbers --------------------------------------------------------------------
+
+MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+
+def day(at: datetime | None, now: datetime | None = None) -> str:
+    """12 March 2026; without the year where `now` is of the same one."""
+    if at is None:
+        return "an unknown day"
+    year = "" if now is not None and now.year == at.year else f" {at.year}"
+    return f"{at.day} {MONTHS[at.month - 1]}{year}"
+
+
+def few(words: Sequence[str]) -> str:
+    """a, b and c; of more than NAMED, the first and how many more."""
+    if len(words) <= NAMED:
+        return listed(words)
+    return listed([*words[: NAMED - 1], f"{len(words) - NAMED + 1:,} more"])
+
+
+def signed(ratio: float | None) -> str:
+    """0.949 as -5.1 % and 1.02 as +2.0 %, with a minus sign that is one."""
+    if ratio is None:
+        return "\N{EN DASH}"
+    text = f"{100 * (ratio - 1):+.1f} %"
+    if float(text[:-2]) == 0:
+        return "0.0 %"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def apart(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """How far a ratio is from 1 without its direction, and the interval: `5.1 %`, `4.6 to 5.6`.
+
+    One decimal; two where one would hide the difference, or set it on an end of its interval.
+    """
+    way = -1 if ratio < 1 else 1
+    ends = (
+        [] if low is None or high is None else sorted(100 * way * (end - 1) for end in (low, high))
+    )
+    size, interval = "", []
+    for digits in (1, 2):
+        size = f"{100 * way * (ratio - 1):.{digits}f}"
+        interval = [f"{end:.{digits}f}".replace("-", "\N{MINUS SIGN}") for end in ends]
+        if float(size) and size not in interval:
+            break
+    return f"{size} %", " to ".join(interval)
+
+
+def how_much(change: Row, style: Style = PLAIN) -> str:
+    """`5.1 % slower (4.6 to 5.6)`, or how far below its baseline."""
+    size, interval = apart(change["ratio"], change["ratio_low"], change["ratio_high"])
+    down = change["ratio"] < 1
+    if change["against"] == BASELINE:
+        way = "below its baseline" if down else "above its baseline"
+    else:
+        way = "slower" if down else "faster"
+    sure = f" {style.quiet(f'({interval})')}" if interval else ""
+    return style.strong(f"{size} {way}") + sure
+
+
+def with_it(change: Row) -> str:
+    """What changed with it: `with version 0.2.1 -> 0.2.2`; nothing where the logs say nothing."""
+    causes = change["causes"] or []
+    return f", with {few(causes)}" if causes else ""
+
+
+def change_says(change: Row, now: datetime, style: Style = PLAIN) -> str:
+    """One change in a clause: who, by how much, how sure, since when, and what came with it."""
+    since = f" since {day(change['at'], now)}" if change["at"] is not None else ""
+    return f"{style.name(change)} is {how_much(change, style)}{since}{style.plain(with_it(change))}"
+
+
+def change_found(change: Row, now: datetime, threshold: float, style: Style = PLAIN) -> str:
+    """Levels, the runs on both sides and the run that made it sure, in a sentence."""
+    levels = f"{change['before']:,.0f} to {change['after']:,.0f} tokens/s/GPU"
+    plain = style.plain
+    if change["against"] == BASELINE:
+        words = [f"{levels}; pinned is {plain(change['before_run'])}"]
+    else:
+        words = [f"{levels}; first seen in {plain(change['run'])}"]
+        words.append(f"last before it {plain(change['before_run'])}")
+    if change["found_by"] is not None:
+        sure = "the same run" if change["found_by"] == change["run_id"] else change["found_run"]
+        words.append(f"made sure by {plain(sure)} on {day(change['found_at'], now)}")
+    words.append(f"{counted(change['points_after'], 'run')} since")
+    if not change["causes"] and change["against"] != BASELINE:
+        words.append("nothing that the logs say changed with it")
+    if not change["counts"]:
+        words.append(f"below the threshold of {percent(threshold)}, so it does not count")
+    return ", ".join(words) + "."
+
+
+def to_compare(change: Row) -> str | None:
+    """The command that holds the runs on both sides of a change against each other, by id."""
+    ids = [change["last_before"], change["run_id"]]
+    known = all(run_id is not None and re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
+    return f"fairmfu compare {' '.join(ids)}" if known else None
+
+
+def ended(run: Row) -> str:
+    """How a run ended, in words."""
+    return ENDED.get(run["outcome"], "unknown")
+
+
+# --- the sentences ------------------------------------------------------------------------
+
+
+def says(found: Told, style: Style = PLAIN) -> Said:
+    """The first sentence of the report, and what must be known beside it."""
+    news = _news(found, style)
+    tonight = _tonight(found)
+    notes = [
+        "" if news is None else f"{tonight}.",
+        _lost_baselines(found, style),
+        _others(found),
+        _standing(found, style),
+        _suspects(found, style),
+        _ended_badly(found, style),
+        _not_read(found, style),
+        _not_watched(found, style),
+        _silent_series(found, style),
+        _mixed(found, style),
+    ]
+    first = f"{_nothing(found)} {tonight}." if news is None else news
+    return Said("", first, tuple(note for note in notes if note))
+
+
+def in_brief(found: Told) -> str:
+    """The first sentence without its particulars: `1 regression tonight`, `No change tonight`."""
+    return re.split(r"[:.,]", _news(found, PLAIN) or _nothing(found), maxsplit=1)[0]
+
+
+def _news(found: Told, style: Style) -> str | None:
+    """The worst that the night found; None where no change is to be told."""
+    now, changes = found.night.at, found.changes
+    fresh = [c for c in changes if c["new"] and c["counts"]]
+    worse = [c for c in fresh if c["kind"] == REGRESSION]
+    held = [c for c in found.regressions if not c["new"]]
+    better = [c for c in fresh if c["kind"] == IMPROVEMENT]
+    if worse:
+        return f"{_how_many(worse, 'regression')} tonight{_lead(worse, now, style)}"
+    if held:
+        n = len({c["series"] for c in held})
+        still = f"{counted(n, 'series')} {'is' if n == 1 else 'are'} still below"
+        its = "its baseline" if n == 1 else "their baselines"
+        return f"No new regression, but {still} {its}{_lead(held, now, style)}"
+    if better:
+        return f"{_how_many(better, 'improvement')} tonight{_lead(better, now, style)}"
+    return None
+
+
+def _how_many(changes: Sequence[Row], noun: str) -> str:
+    return counted(len({c["series"] for c in changes}), noun)
+
+
+def _lead(changes: Sequence[Row], now: datetime, style: Style) -> str:
+    one = len({c["series"] for c in changes}) == 1
+    return f"{': ' if one else ', the largest: '}{change_says(changes[0], now, style)}."
+
+
+def _nothing(found: Told) -> str:
+    if not found.runs:
+        return "No new run tonight."
+    if not found.series:
+        return "Nothing is watched yet: no run is in a series."
+    if all(row["state"] == NEW for row in found.series):
+        return "Too early to tell."
+    if any(change["new"] for change in found.changes):
+        return f"No change above the threshold of {percent(found.night.threshold)} tonight."
+    return "No sure change tonight." if suspects(found) else "No change tonight."
+
+
+def _tonight(found: Told) -> str:
+    """How many runs of how many series, and how many of them are as they were."""
+    ran = [row for row in found.series if row["ran"]]
+    if not found.runs:
+        return f"{counted(len(found.series), 'series')} in the history"
+    of = counted(len(found.series), "series")
+    series = of if len(ran) == len(found.series) else f"{len(ran):,} of {of}"
+    text = f"{counted(len(found.runs), 'run')}, {series if ran else 'in no series'}"
+    if not ran:
+        return text
+    fresh = sum(row["state"] == NEW for row in ran)
+    doubt = sum(bool(row["suspect"]) for row in ran if row["state"] != NEW)
+    moved = sum(
+        any(c["new"] for c in row["changes"])
+        for row in ran
+        if row["state"] != NEW and not row["suspect"]
+    )
+    if fresh == len(ran):
+        return f"{text}, {'none' if fresh > 1 else 'not'} with the {FEWEST} runs that it takes"
+    calm = len(ran) - fresh - doubt - moved
+    if calm == len(ran):
+        return f"{text}, {'all ' if calm > 1 else ''}within {'their' if calm > 1 else 'its'} noise"
+    parts = [f"{calm:,} within {'their' if calm > 1 else 'its'} noise"] if calm else []
+    parts += [f"{moved:,} changed"] if moved else []
+    parts += [f"{doubt:,} suspect"] if doubt else []
+    parts += [f"{fresh:,} with too few runs to tell"] if fresh else []
+    return f"{text}: {', '.join(parts)}"
+
+
+def _others(found: Told) -> str:
+    """What the first sentence leaves out: improvements beside regressions, and small changes."""
+    fresh = [c for c in found.changes if c["new"]]
+    better = [c for c in fresh if c["kind"] == IMPROVEMENT and c["counts"]]
+    parts = []
+    if better and any(map(alarms, found.changes)):
+        parts.append(f"{_how_many(better, 'improvement')} tonight")
+    small = [c for c in fresh if not c["counts"]]
+    if small:
+        below = f"below the threshold of {percent(found.night.threshold)}"
+        parts.append(f"{counted(len(small), 'change')} {below}")
+    return f"Also {listed(parts)}." if parts else ""
+
+
+def standing(found: Told) -> list[dict[str, Any]]:
+    """Changes of earlier nights that still stand."""
+    return [change for change in found.changes if change["stands"] and not change["new"]]
+
+
+def _standing(found: Told, style: Style) -> str:
+    fresh = {c["series"] for c in found.changes if c["new"] or alarms(c)}
+    old = [c for c in standing(found) if c["series"] not in fresh]
+    down = [c for c in old if c["kind"] == REGRESSION and c["counts"]]
+    if not down:
+        return ""
+    n = len({c["series"] for c in down})
+    below = len({c["series"] for c in down if c["against"] == BASELINE})
+    of_them = f", {below:,} of them below a baseline" if below else ""
+    verb = "is" if n == 1 else "are"
+    named = few([style.plain(label) for label in dict.fromkeys(c["label"] for c in down)])
+    return f"{counted(n, 'series')} {verb} still slower, since an earlier night{of_them}: {named}."
+
+
+def suspects(found: Told) -> list[dict[str, Any]]:
+    """Series whose last run lies far out and is not yet confirmed by a second one."""
+    return [row for row in found.series if row["suspect"]]
+
+
+def suspect_says(series: Row, style: Style = PLAIN) -> str:
+    """`NAME, last run 6.2 % below its level`."""
+    if series["last_ratio"] is None:
+        return style.name(series)
+    size, _ = apart(series["last_ratio"], None, None)
+    way = "below" if series["last_ratio"] < 1 else "above"
+    return f"{style.name(series)}, last run {style.strong(f'{size} {way}')} its level"
+
+
+def _suspects(found: Told, style: Style) -> str:
+    doubt = [suspect_says(row, style) for row in suspects(found)]
+    if not doubt:
+        return ""
+    named = "; ".join(doubt[:NAMED]) + (f"; {len(doubt) - NAMED} more" if doubt[NAMED:] else "")
+    return f"Suspect until a second run: {named}."
+
+
+def ended_badly(found: Told) -> list[dict[str, Any]]:
+    """Runs of tonight that crashed, ran out of memory, were killed, or lost their loss."""
+    return [run for run in found.runs if run["outcome"] in ENDED_BADLY]
+
+
+def _ended_badly(found: Told, style: Style) -> str:
+    bad = [f"{style.plain(run['label'])} ({ended(run)})" for run in ended_badly(found)]
+    return f"{counted(len(bad), 'run')} did not complete: {few(bad)}." if bad else ""
+
+
+def _not_read(found: Told, style: Style) -> str:
+    paths = [style.plain(row["path"]) for row in found.failed]
+    return f"{counted(len(paths), 'log')} could not be read: {few(paths)}." if paths else ""
+
+
+def _not_watched(found: Told, style: Style) -> str:
+    """Runs of tonight in no series, with why while they are few."""
+    why = dict(found.night.unplaced.select("run_id", "why").iter_rows())
+    left = [r for r in found.runs if r["series"] is None and r["outcome"] not in ENDED_BADLY]
+    if not left:
+        return ""
+    named = [
+        style.plain(
+            f"{run['label']} ({why[run['run_id']]})" if run["run_id"] in why else run["label"]
+        )
+        for run in left
+    ]
+    one = len(left) == 1
+    which = few(named) if len(left) <= NAMED else "the report says why"
+    return (
+        f"{counted(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, so nothing "
+        f"watches {'it' if one else 'them'}: {which}."
+    )
+
+
+def _lost_baselines(found: Told, style: Style) -> str:
+    """Pinned runs that have a rate and no series: what was held to them no longer is."""
+    lost = found.night.unplaced.filter(pl.col("why") == LOST_BASELINE)["name"].to_list()
+    if not lost:
+        return ""
+    verb = style.strong(f"{'holds' if len(lost) == 1 else 'hold'} no more")
+    named = few([style.plain(name) for name in lost])
+    return (
+        f"{counted(len(lost), 'baseline')} {verb}, of a run that is in no series: {named}. "
+        "Pin another one, or take it back: fairmfu baseline -h."
+    )
+
+
+def _silent_series(found: Told, style: Style) -> str:
+    late = [row for row in found.series if row["silent"] is not None]
+    if not late:
+        return ""
+    named = few([f"{style.plain(row['label'])} ({counted(row['silent'], 'day')})" for row in late])
+    return f"{counted(len(late), 'series')} without a run for longer than usual: {named}."
+
+
+def _mixed(found: Told, style: Style) -> str:
+    mixed = [row for row in found.series if len(row["formulas"] or []) > 1]
+    if not mixed:
+        return ""
+    named = few([style.plain(row["label"]) for row in mixed])
+    return f"MFU by more than one formula in {counted(len(mixed), 'series')}: {named}."
+
+
+def formula_dates(points: pl.DataFrame) -> list[str]:
+    """Which formulas a series' points are by, each with its dates and how many points."""
+    by = (
+        points.filter(pl.col("formula").is_not_null())
+        .group_by("formula")
+        .agg(first=pl.col("at").min(), last=pl.col("at").max(), n=pl.len())
+        .sort("first", "formula")
+    )
+    return [
+        f"{row['formula']}: {day(row['first'])} to {day(row['last'])}, {counted(row['n'], 'run')}"
+        for row in by.iter_rows(named=True)
+    ]
+
+
+def doubts(series: Row, points: pl.DataFrame) -> list[str]:
+    """What to know before a series' history is read."""
+    found = []
+    if len(series["formulas"] or []) > 1:
+        found.append(
+            "MFU is by more than one formula, so a step of MFU between them is no step of speed: "
+            f"{'; '.join(formula_dates(points))}. fairmfu rescore makes all of them anew; TGS "
+            "does not depend on the formula."
+        )
+    if len(series["peaks"] or []) > 1:
+        found.append("MFU is by more than one table of peaks; fairmfu rescore makes them anew.")
+    if series["setups"]:
+        found.append(
+            f"Some settings go back and forth ({'; '.join(series['setups'])}), so this series "
+            'seems to hold several jobs: split it with "by" in fairmfu.toml.'
+        )
+    return found

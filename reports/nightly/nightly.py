@@ -1,0 +1,546 @@
+"""The nightly run: reads what is new, computes what that touches, says what changed, and writes it.
+
+    DIR/index.html, runs.html, summary.md, summary.json, junit.xml, charts/    the last good night
+    DIR/archive/2026-11-22/                                                    each night, by date
+    DIR/status.js                                                              a failure since
+    DIR/nightly.log                                                            what was done
+
+A night is written aside and renamed into the archive, then copied to the top with index.html last:
+a night that fails leaves the last good one. With reports.store.metrics_store and
+reports.nightly.baselines the only module of reports that calls ingest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.ingest.core.errors import FairmfuError, not_written
+from fairmfu.ingest.core.schema import BOOL, TEXT, TEXTS, TIME
+from fairmfu.ingest.detect.format_catalog import known
+from fairmfu.ingest.extract.engine_api import Engine
+from fairmfu.ingest.facts.project_config import NAME
+from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.pipeline.ingest_run import Outcome
+from fairmfu.ingest.store import lock
+from fairmfu.ingest.store.store import Store
+from fairmfu.ingest.store.transactions import utc_now
+from fairmfu.metrics.compare.comparability import compare
+from fairmfu.metrics.compare.cost import Price
+from fairmfu.metrics.compare.history import SERIES_BY, History, history
+from fairmfu.metrics.formula.accelerators import Accelerator
+from fairmfu.metrics.formula.flops import FORMULA
+from fairmfu.metrics.pipeline import metrics_cache as scores
+from fairmfu.metrics.pipeline.analysis import Analysis, read_before
+
+from ..charts import render_process
+from ..page import html_report
+from ..page.output_files import ASIDE, put
+from ..page.redaction import Redaction
+from ..page.report_data import content
+from ..store.metrics_store import Scores, analysed, brought_up, keep
+from ..text.summary import compared, sentences
+from ..text.verdict import counted, groups
+from . import baselines, night_html, night_outputs
+from .night_report import Night, exit_code
+
+NIGHTS: Final = "nights"
+"""The table that the store keeps of them."""
+
+NIGHT_SCHEMA: Final = pl.Schema(
+    {"number": pl.Int64(), "at": TIME, "out": TEXT, "by": TEXTS, "told": TEXTS, "as_of": pl.Int64()}
+)
+"""out: the folder of the report; by: the columns that made a series; told: changes that were news;
+as_of: the state of the store that it told of."""
+
+ARCHIVE: Final = "archive"
+DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
+LOG: Final = "nightly.log"
+LONGEST_LOG_BYTES: Final = 1_000_000
+
+MOST_IN_FULL: Final = 60
+"""Runs of one night whose whole report is written; a first night may bring thousands."""
+
+LATEST: Final = timedelta(hours=20)
+"""On the first night of a folder, changes found so shortly before the newest run are news."""
+
+
+# -- one night -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a nightly run is to do.
+
+    sources: files, folders and patterns
+    facts_of, unmatched: of ingest.facts.project_config.Config
+    by: columns of metrics that make a series
+    threshold: share below which a change does not count
+    keep: how many dated reports stay; all without it
+    baselines: names or ids of runs, beside those that are pinned
+    engine: who reads logs
+    hides: where the reports are for others, what is not, as it is found
+    """
+
+    sources: Sequence[Path]
+    store: Store
+    out: Path
+    title: str = "Nightly"
+    by: Sequence[str] = SERIES_BY
+    threshold: float = 0.0
+    keep: int | None = None
+    baselines: Sequence[str] = ()
+    overlay: Sequence[Accelerator] = ()
+    price: Price | None = None
+    engine: Engine = ingest_run.ALONE
+    hides: Redaction | None = None
+    facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
+    unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
+    report: Callable[[Outcome], None] = lambda _: None
+
+
+@dataclass(slots=True)
+class _Diary:
+    """nightly.log: a line for each thing done, with its time; as much for others as the reports."""
+
+    path: Path
+    hides: Redaction | None
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, words: str) -> None:
+        """A sentence that the report repeats."""
+        self.notes.append(words)
+        self.write(words)
+
+    def write(self, words: str) -> None:
+        """A sentence for the log alone."""
+        words = self.told(words)
+        if self.path.exists() and self.path.stat().st_size > LONGEST_LOG_BYTES:
+            self.path.replace(self.path.with_name(f"{LOG}.1"))
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        with self.path.open("a", encoding="utf-8") as log:
+            log.write(f"{now} {' '.join(words.splitlines())}\n")
+
+    def told(self, words: str) -> str:
+        """A sentence as it stands where others may read it."""
+        if self.hides is None:
+            return words
+        self.hides.look(words)
+        hidden: str = self.hides.hidden(words)
+        return hidden
+
+
+@dataclass(frozen=True, slots=True)
+class _Tonight:
+    """What the night tells of.
+
+    runs: rows of metrics that are new or changed
+    shown: the newest of them, by name
+    analysis: holds these; None where nothing was computed
+    outcomes: what became of each source
+    """
+
+    runs: pl.DataFrame
+    shown: pl.DataFrame
+    analysis: Analysis | None
+    outcomes: Sequence[Outcome]
+
+    @classmethod
+    def of(cls, order: Order, found: Scores, outcomes: Sequence[Outcome]) -> _Tonight:
+        """found: of this night."""
+        members = pl.col("members").list.set_intersection(list(found.changed))
+        runs = found.metrics.filter(members.list.len() > 0)
+        shown = runs.sort("started_at", "run_id", nulls_last=False).tail(MOST_IN_FULL).sort("name")
+        analysis = None
+        if shown.height:
+            analysis = analysed(order.store, found, shown["run_id"].to_list(), order.overlay)
+        return cls(runs, shown, analysis, outcomes)
+
+
+NO_LOG: Final = "No file there is a log of a known format: fairmfu ingest FILE says why one is not."
+
+
+class NothingReadError(FairmfuError):
+    """None of the sources could be read."""
+
+
+def nightly(order: Order) -> tuple[Night, int]:
+    """Do one night, from reading to the written report; the night and its exit code.
+
+    Raises FairmfuError, and leaves the last good report with word of the failure beside it.
+    """
+    try:
+        order.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FairmfuError(_unwritten(order.out, error)) from error
+    diary = _Diary(order.out / LOG, order.hides)
+    store = order.store
+    patience = lock.PATIENCE_S if store.patience_s is None else store.patience_s
+    try:
+        with lock.held(order.out, patience, store.says, "--out"):
+            diary.write(f"started, fairmfu {version('fairmfu')}, store {store.path}")
+            return _night(order, diary)
+    except BaseException as error:
+        _failed(order.out, diary, error)
+        if isinstance(error, OSError):
+            raise FairmfuError(_unwritten(order.out, error)) from error
+        raise
+
+
+def _unwritten(out: Path, error: OSError) -> str:
+    why, todo = not_written(error, "--out")
+    return f"{out}: {why}; the last good report is as it was. {todo}"
+
+
+def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
+    why = str(error) or type(error).__name__
+    with suppress(OSError):
+        diary.write(f"failed: {why}")
+        status = night_html.status_js(datetime.now().astimezone(), diary.told(why))
+        put(out / night_html.STATUS, status.encode())
+
+
+def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
+    outcomes = _read(order, diary)
+    render_process.begin("html")
+    before = _nights(order)
+    told_by = before["as_of"][-1] if before.height else -1
+    touched = order.store.touched(told_by)
+    found = brought_up(order.store, order.overlay, touched, each=order.engine.each)
+    keep(order.store, found)
+    computed = 0 if found.done is None else found.done.rows.height
+    diary.write(f"{computed:,} runs computed")
+    tonight = _Tonight.of(order, found, outcomes)
+    night, told = _told(order, found, tonight, before, diary)
+    if order.hides is not None:
+        order.hides.look(_parts(night))  # so that the page of the runs hides what the night's does
+    runs_page = _full_report(order, tonight, night)
+    if order.hides is not None:
+        night = _for_others(night, order.hides)
+    _write(order, night, runs_page)
+    _remember(order, night, told, found.as_of)
+    code = exit_code(night)
+    diary.write(f"done, exit {code}")
+    return night, code
+
+
+def _read(order: Order, diary: _Diary) -> list[Outcome]:
+    """Ingest what is new. Raises NothingReadError."""
+    outcomes = ingest_run.ingest(
+        order.sources,
+        order.store,
+        by_path=order.facts_of,
+        leave_out=(order.store.home, order.out),
+        tried=known().tried(()),
+        report=order.report,
+        engine=order.engine,
+    )
+    counts: dict[str, int] = {}
+    for one in outcomes:
+        counts[one.status] = counts.get(one.status, 0) + 1
+        if one.status == "read" and one.urgent:
+            diary.note(f"{one.message}.")
+        elif one.status == "failed" or (one.status == "read" and one.message):
+            diary.write(one.message)
+        elif one.status == "passed" and one.message:
+            diary.write(one.passing)
+    diary.write(", ".join(f"{n:,} {status}" for status, n in sorted(counts.items())) or "no source")
+    if counts.keys() <= {"failed", "passed"}:
+        why = "; ".join(one.message for one in outcomes if one.status == "failed")
+        raise NothingReadError(f"none of the sources could be read. {why or NO_LOG}")
+    for words in order.unmatched(one.path for one in outcomes):
+        diary.note(words)
+    return outcomes
+
+
+def _told(
+    order: Order,
+    found: Scores,
+    tonight: _Tonight,
+    before: pl.DataFrame,
+    diary: _Diary,
+) -> tuple[Night, list[str]]:
+    """The night, and the changes that were told by now; before: the nights of NIGHT_SCHEMA."""
+    store, metrics = order.store, found.metrics
+    _about_the_clock(before, diary)
+    old = scores.outdated(found.kept, order.overlay)
+    if old.height:
+        why = old["why"].value_counts(sort=True).row(0)[0]
+        diary.note(
+            f"{old.height:,} runs are as an earlier fairmfu computed them ({why}). "
+            "Make them anew with: fairmfu rescore"
+        )
+    _read_before(store, metrics, diary)
+    past = history(
+        _dated(store, found.kept, metrics),
+        by=order.by,
+        threshold=order.threshold,
+        baselines=baselines.held(store, order.baselines, metrics),
+    )
+    changes, told = _news(past, before, order, diary)
+    _against_the_log(tonight.runs, diary)
+    comparison: list[str] = []
+    if tonight.analysis is not None:
+        ranked = compare(tonight.shown, tonight.analysis.windows, order.price)
+        comparison = _side_by_side(compared(tonight.analysis, tonight.shown, ranked))
+    return (
+        Night(
+            title=order.title,
+            at=datetime.now().astimezone(),
+            number=before.height + 1,
+            series=past.series,
+            points=past.points,
+            changes=changes,
+            unplaced=past.unplaced,
+            tonight=tonight.runs,
+            sources=_sources(tonight.outcomes),
+            notes=tuple(diary.notes),
+            formula=FORMULA,
+            version=version("fairmfu"),
+            threshold=order.threshold,
+            runs_page="runs.html" if tonight.shown.height else None,
+            comparison=comparison,
+        ),
+        told,
+    )
+
+
+def _for_others(night: Night, hides: Redaction) -> Night:
+    """The night as it is for others; a name becomes the same word as on the page of its runs."""
+    hidden = {name: hides.hidden(part) for name, part in _parts(night).items()}
+    return replace(night, **hidden | {"redacted": True})
+
+
+def _parts(night: Night) -> dict[str, Any]:
+    return {one.name: getattr(night, one.name) for one in fields(night)}
+
+
+def _side_by_side(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Who is faster, of the groups that hold several runs; a night is no place for the rest."""
+    several = [group for group in groups(rows) if len(group) > 1]
+    return sentences([row for group in several for row in group]) if several else []
+
+
+def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
+    """What became of each path; one that stayed as it was is known."""
+    status = {"unchanged": "known"}
+    rows = [
+        (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "))
+        for x in outcomes
+    ]
+    return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")
+
+
+def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
+    last = nights["at"].max()
+    if isinstance(last, datetime) and last > utc_now():
+        diary.note(
+            f"The clock says {utc_now():%Y-%m-%d %H:%M} UTC, before the last report of "
+            f"{last:%Y-%m-%d %H:%M} UTC: it was set back. Logs are dated by their own stamps; only "
+            "those without any are ordered by this clock."
+        )
+
+
+def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
+    """Tell that facts of fairmfu.toml hold before what logs say: a pattern may fit too many."""
+    said = tonight.select("name", pl.col("warnings").alias("warning")).explode("warning")
+    given = pl.col("warning").str.contains(f"(sidecar:{NAME})", literal=True)
+    clash = said.filter(given & pl.col("warning").str.contains("(log:", literal=True))
+    if clash.height:
+        of, (name, words) = counted(clash["name"].n_unique(), "run"), clash.row(0)
+        diary.note(
+            f"{NAME} gives {of} of tonight other facts than the log, such as {name}: {words}"
+        )
+
+
+def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
+    """Tell that runs are as an earlier fairmfu read them: their logs are gone, or left alone."""
+    before = store.read_before()
+    if not before:
+        return
+    source_of = dict(store.table("runs").select("run_id", "sha256").iter_rows())
+    told: list[tuple[str, list[str]]] = []
+    for name, members in metrics.select("name", "members").iter_rows():
+        sources = filter(None, (before.get(source_of.get(run, "")) for run in members))
+        if since := [what for source in sources for what in source.since]:
+            told.append((name, since))
+    if told:
+        name, since = min(told)
+        diary.note(f"{counted(len(told), 'run')}, such as {name}: {read_before(since)}")
+
+
+def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Metrics with when each run was first read, and with which peaks it was computed."""
+    read_at = store.table("sources").select("sha256", "read_at")
+    of_run = store.table("runs").select("run_id", "sha256").join(read_at, on="sha256")
+    peaks = kept.select("run_id", "peaks")
+    return metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
+        peaks, on="run_id", how="left"
+    )
+
+
+def _news(
+    past: History, nights: pl.DataFrame, order: Order, diary: _Diary
+) -> tuple[pl.DataFrame, list[str]]:
+    """Changes with `new`, and the keys of those that are told by now.
+
+    A night tells what none before it told; the first one, or the first of other series, what was
+    found just now. One that did not count, and does now, is told as such.
+    """
+    rows = past.changes.rows(named=True)
+    told_now = [key for row in rows for key in _keys(row)]
+    nights = nights.filter(pl.col("by").list.join(" ") == " ".join(order.by))
+    if nights.height:
+        before = set(nights["told"].explode(empty_as_null=False))
+        new = pl.Series([before.isdisjoint(_known_by(row)) for row in rows], dtype=BOOL)
+        fresh = [key for key in told_now if key not in before]
+        return past.changes.with_columns(new=new), fresh
+    newest = past.points["at"].max()
+    news = pl.lit(value=False)
+    if isinstance(newest, datetime):
+        news = (pl.col("found_at") >= newest - LATEST).fill_null(value=False)
+    changes = past.changes.with_columns(new=news)
+    if old := changes.filter(~pl.col("new")).height:
+        many = counted(old, "earlier change")
+        are = "is" if old == 1 else "are"
+        diary.note(f"First night of these series: {many} of the history {are} listed, not news.")
+    return changes, told_now
+
+
+def _keys(change: Mapping[str, Any]) -> Iterator[str]:
+    """What a change is told by: where it begins, and what made it sure; and whether it counts.
+
+    Facts that are mended give the series another name, so that is no part of it.
+    """
+    kind = "counts" if change["counts"] else "listed"
+    for how, run in (("begins", change["run_id"]), ("sure", change["found_by"])):
+        if run is not None:
+            yield "\x1f".join((change["against"], change["kind"], kind, how, run))
+
+
+def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
+    """Keys that an earlier night may have told a change by, so that it is not told again.
+
+    A log that comes late may alter where a change begins, or what made it sure: without that log
+    the run that made it sure may have been the one where it began. A change that did not count is
+    told anew when it does, not the other way round. The last key is that of former versions.
+    """
+    yield from _keys(change)
+    yield from _keys({**change, "run_id": change["found_by"]})
+    if not change["counts"]:
+        yield from _known_by({**change, "counts": True})
+    former = (change["series"], change["against"], change["kind"], change["found_by"])
+    yield "\x1f".join(part for part in former if part is not None)
+
+
+def _full_report(order: Order, tonight: _Tonight, night: Night) -> str | None:
+    """The page of tonight's runs, as `fairmfu report` makes it."""
+    if tonight.analysis is None:
+        return None
+    shown, all_of_them = tonight.shown, tonight.runs.height
+    title = f"{order.title}: runs of {night.at:%Y-%m-%d}" + (
+        f" (the newest {shown.height:,} of {all_of_them:,})" if shown.height < all_of_them else ""
+    )
+    tables = order.store.tables(shown["run_id"].to_list())
+    return full_page(tonight.analysis, shown, tables, title, order)
+
+
+def full_page(
+    analysis: Analysis,
+    metrics: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    title: str,
+    order: Order,
+) -> str:
+    """The page of `fairmfu report`, of these runs of an analysis."""
+    made_by = version("fairmfu")
+    told = content(analysis, metrics, tables, title, order.price, made_by, hides=order.hides)
+    return html_report.render(told)
+
+
+def _nights(order: Order) -> pl.DataFrame:
+    """The nights before of this folder of reports, columns of NIGHT_SCHEMA.
+
+    Each folder has its own, so that a report made for a look elsewhere takes no news from it.
+    """
+    nights = order.store.kept(NIGHTS)
+    if nights.is_empty():
+        return NIGHT_SCHEMA.to_frame()
+    return nights.select(NIGHT_SCHEMA.names()).filter(out=str(order.out.absolute()))
+
+
+def _remember(order: Order, night: Night, told: list[str], as_of: int) -> None:
+    """The next night tells of what is newer than this state of the store."""
+    out, by = str(order.out.absolute()), list(order.by)
+    row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": told}
+    kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")  # which the store writes beside
+    order.store.keep(NIGHTS, kept, as_of)
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def _write(order: Order, night: Night, runs_page: str | None) -> None:
+    """Aside, into the archive, and then to the top, with index.html last."""
+    out, archive = order.out, order.out / ARCHIVE
+    archive.mkdir(exist_ok=True)
+    for left in archive.glob(f"*{ASIDE}"):
+        shutil.rmtree(left)
+    dated = _free(archive, f"{night.at:%Y-%m-%d}")
+    aside = dated.with_name(f"{dated.name}{ASIDE}")
+    (aside / "charts").mkdir(parents=True)
+    files = {
+        "summary.md": night_outputs.markdown(night),
+        "summary.json": json.dumps(night_outputs.summary(night), indent=1, ensure_ascii=False),
+        "junit.xml": night_outputs.junit(night),
+        **{f"charts/{name}": svg for name, svg in night_outputs.svgs(night).items()},
+        **({} if runs_page is None else {"runs.html": runs_page}),
+    }
+    for name, text in files.items():
+        (aside / name).write_text(text, encoding="utf-8")
+    today, kept = night_html.pages(night)
+    (aside / "index.html").write_text(kept, encoding="utf-8")
+    aside.rename(dated)
+    _forget(archive, order.keep, dated)
+    (out / "charts").mkdir(exist_ok=True)
+    for name, text in files.items():
+        put(out / name, text.encode())
+    put(out / "index.html", today.encode())
+    put(out / night_html.STATUS, night_html.status_js().encode())
+    for chart in (out / "charts").glob("*.svg"):  # what else stands there is not ours
+        if f"charts/{chart.name}" not in files:
+            chart.unlink()
+    if runs_page is None:
+        (out / "runs.html").unlink(missing_ok=True)
+
+
+def _free(archive: Path, date: str) -> Path:
+    """A folder of that date, numbered behind those of reports on the same day."""
+    there = [p for p in archive.glob(f"{date}*") if DATED.fullmatch(p.name)]
+    last = max((_by_date(path)[1] for path in there), default=0)
+    return archive / (f"{date}-{last + 1}" if there else date)
+
+
+def _forget(archive: Path, keep: int | None, tonight: Path) -> None:
+    """Delete the oldest reports but for `keep`; by count, so that no wrong clock empties it."""
+    if keep is None:
+        return
+    others = [p for p in archive.iterdir() if DATED.fullmatch(p.name) and p.is_dir()]
+    others.remove(tonight)  # by a clock that was set back it may be the oldest
+    for path in sorted(others, key=_by_date, reverse=True)[keep - 1 :]:
+        shutil.rmtree(path)
+
+
+def _by_date(path: Path) -> tuple[str, int]:
+    date, number = path.name[:10], path.name[11:]
+    return date, int(number or 1)

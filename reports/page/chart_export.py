@@ -1,0 +1,346 @@
+"""Charts by name, and charts as files: SVG, PNG, PDF, Vega-Lite JSON.
+
+Nothing is written here: bytes come out. Of one store SVG, PNG and JSON are the same bytes each
+time; PDF is the same picture, its objects in an order that the library draws by lot.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from fairmfu.ingest.core.errors import FairmfuError
+
+from ..charts import render_process
+from ..charts.charts import Figure, Spec
+from ..charts.theme import fairmfu
+from ..text.runs_table import names
+from ..text.tabular import for_xml
+from ..text.verdict import counted
+from .report_data import Content
+
+Subject = Literal["one run", "a group", "all runs"]
+
+
+class NotDrawnError(FairmfuError, ValueError):
+    """There is no such chart, or nothing to draw in it; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A chart that can be asked for.
+
+    of: what it is drawn of; meaning: what it shows, in a line; takes: what it cannot be drawn
+    without
+    """
+
+    name: str
+    of: Subject
+    meaning: str
+    takes: str
+
+
+CHARTS: Final = (
+    Named(
+        "comparison",
+        "a group",
+        "TGS and MFU of like-for-like runs with 95 % intervals, logged beside recomputed",
+        "two runs that are like for like",
+    ),
+    Named(
+        "waterfall",
+        "one run",
+        "from the figure that the log prints to ours, factor by factor",
+        "a figure in the log that leads to ours",
+    ),
+    Named(
+        "course",
+        "one run",
+        "TGS, MFU, loss and memory over steps, with events marked",
+        "step lines with a time or a rate",
+    ),
+    Named(
+        "step_times",
+        "one run",
+        "how long steps took, steady ones against those left out",
+        "step lines that tell seconds per step",
+    ),
+    Named(
+        "ranks",
+        "one run",
+        "median step time of each rank, with the slowest named",
+        "step lines of two or more ranks",
+    ),
+    Named(
+        "time_lost",
+        "one run",
+        "wall time that was not steady training, by cause",
+        "a steady pace and time that went elsewhere",
+    ),
+    Named(
+        "operators",
+        "one run",
+        "share of each operator in the FLOPs per token",
+        "the model's shape and the sequence length",
+    ),
+    Named(
+        "others",
+        "one run",
+        "FLOPs per token by the formulas of other tools, as ratios to ours",
+        "the model's shape and the sequence length",
+    ),
+    Named(
+        "mfu_by_run",
+        "all runs",
+        "MFU of each run under both attention conventions",
+        "a run with an MFU",
+    ),
+    Named(
+        "scaling",
+        "all runs",
+        "TGS over the number of GPUs",
+        "runs with a TGS on two or more numbers of GPUs",
+    ),
+    Named(
+        "mfu_by_length",
+        "all runs",
+        "MFU over the sequence length",
+        "runs with an MFU at two or more sequence lengths",
+    ),
+    Named(
+        "mfu_by_precision",
+        "all runs",
+        "MFU by number format",
+        "runs with an MFU in two or more number formats",
+    ),
+    Named(
+        "mfu_by_recompute",
+        "all runs",
+        "MFU by what is recomputed",
+        "runs with an MFU and two or more kinds of recomputation",
+    ),
+)
+"""All charts of `fairmfu chart`, in the order in which they are listed."""
+
+
+def listing() -> str:
+    """Each chart in a line: name, what it is drawn of, what it shows."""
+    name = max(len(chart.name) for chart in CHARTS)
+    of = max(len(chart.of) for chart in CHARTS)
+    return "\n".join(f"{c.name:{name}}  {c.of:{of}}  {c.meaning}" for c in CHARTS)
+
+
+SHOWN: Final = 8
+"""Runs that a message names before it counts the others."""
+
+
+def named(name: str) -> Named:
+    """The chart of this name. NotDrawnError: there is none, with the nearest names."""
+    found = next((chart for chart in CHARTS if chart.name == name), None)
+    if found is None:
+        every = [chart.name for chart in CHARTS]
+        near = get_close_matches(name, every, n=3, cutoff=0.4)
+        hint = f" Nearest: {', '.join(near)}." if near else ""
+        raise NotDrawnError(f"No chart is called {name!r}.{hint} See: fairmfu chart --list")
+    return found
+
+
+def check(chart: Named, metrics: pl.DataFrame) -> None:
+    """NotDrawnError: there is no run, or a chart of one run was asked for with several.
+
+    metrics: columns run_id and name of the runs that it is to be drawn of.
+    """
+    if metrics.is_empty():
+        raise NotDrawnError("The store holds no run. Read some with: fairmfu ingest LOG...")
+    if chart.of != "one run" or metrics.height == 1:
+        return
+    labels = list(names(metrics).values())
+    more = f" and {len(labels) - SHOWN:,} more" if len(labels) > SHOWN else ""
+    raise NotDrawnError(
+        f"{chart.name} shows one run, of {len(labels):,}: give a RUN. "
+        f"There are: {', '.join(labels[:SHOWN])}{more}."
+    )
+
+
+def draw(
+    chart: str | Named,
+    told: Content,
+    *,
+    attention: Literal["exact", "full"] = "exact",
+    peak: Literal["own", "bf16"] = "own",
+) -> Figure:
+    """One chart of a report, which a notebook shows as it is: of groups the first one's.
+
+    chart: a name that `fairmfu chart --list` lists. told: of `report`; for a chart of one run, of
+    that run. attention: FLOPs of the pairs that the mask leaves, or of all. peak: of the run's own
+    number formats, or that of BF16 for all.
+
+    Its notes say units and convention: TGS [tokens/s/GPU], MFU [%], times [s]. `chart()` gives it
+    to Altair, `whole()` as Vega-Lite, `with_()` by another convention.
+
+    Raises NotDrawnError where there is no such chart or nothing to draw, with what is missing;
+    ValueError of another convention.
+
+    >>> draw("comparison", report(tables), attention="full")
+    """
+    _one_of("attention", attention, ("exact", "full"))
+    _one_of("peak", peak, ("own", "bf16"))
+    wanted = named(chart) if isinstance(chart, str) else chart
+    check(wanted, pl.DataFrame(told.rows, schema=["run_id", "name"]))
+    found = told.figures.get(key(wanted, told))
+    if found is None:
+        raise NotDrawnError(_why_not(wanted, told))
+    return with_convention(found.with_(attention=attention, peak=peak))
+
+
+def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: it is {' or '.join(choices)}.")
+
+
+def key(chart: Named, told: Content) -> str:
+    """Where the chart stands among the report's figures; of many the first."""
+    if chart.of == "all runs":
+        return chart.name
+    if chart.of == "a group" or chart.name == "others":  # which is of the model
+        return f"{chart.name}:0"
+    return f"{chart.name}:{told.rows[0]['run_id']}"
+
+
+def _why_not(chart: Named, told: Content) -> str:
+    """What the chart takes, and what of it these runs do not have."""
+    says = f"{chart.name}: nothing to draw. It takes {chart.takes}"
+    if chart.of == "all runs" and len(told.rows) > 1:
+        of = counted(len(told.rows), "run")
+        return f"{says}; of {of} none or too few have that.{_lacking(told)}"
+    if chart.of == "a group":
+        said = told.data["verdicts"][0]
+        return f"{says}. {' '.join([said['says'], *said['notes']])}{_lacking(told)}"
+    if chart.name == "waterfall":
+        return f"{says}. {told.data['runs'][told.rows[0]['run_id']]['words']['claim']}"
+    return f"{says}.{_lacking(told)}"
+
+
+def _lacking(told: Content) -> str:
+    """Facts that the runs lack, and how they are given."""
+    runs = told.data["runs"].values()
+    facts = dict.fromkeys(one["name"] for run in runs for one in run["complete_with"])
+    missing = dict.fromkeys(name for run in runs for name in run["missing"])
+    if not missing and not facts:
+        return ""
+    said = f" Missing: {', '.join(missing or facts)}."
+    return f"{said} Give facts with: fairmfu set RUN NAME=VALUE" if facts else said
+
+
+WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "attention": {"exact": "exact attention", "full": "full attention"},
+    "peak": {"own": "peak of the run's own number formats", "bf16": "BF16 peak"},
+}
+"""How a caption says the values of VIEW."""
+
+
+def with_convention(figure: Figure) -> Figure:
+    """The figure with a note of the convention that it is drawn by, where that makes a difference.
+
+    A page says it beside its controls; a file has none.
+    """
+    shown = " ".join(_shown(figure.spec))
+    said = [
+        WORDS[param["name"]][str(figure.params.get(param["name"], param["value"]))]
+        for param in figure.spec.get("params", [])
+        if param["name"] in WORDS and re.search(USED[param["name"]], shown)
+    ]
+    if not said:
+        return figure
+    return replace(figure, notes=(*figure.notes, f"Drawn by: {', '.join(said)}."))
+
+
+USED: Final = {"attention": r"\b(attention|mfu|tflops)\b", "peak": r"\b(peak|mfu)\b"}
+"""Fields and expressions by which a param changes what is seen."""
+NOT_SHOWN: Final = ("tooltip", "transform", "params", "name")
+
+
+def _shown(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a spec
+    """Texts of a spec, but for tooltips and for what is computed and may be used nowhere."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name not in NOT_SHOWN:
+                yield from _shown(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _shown(item)
+    elif isinstance(node, str):
+        yield node
+
+
+# --- files ----------------------------------------------------------------------------------
+
+FONT: Final = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+"""Text of a file is measured in Liberation Sans, as wide as Arial and Helvetica: it fits in any."""
+KINDS: Final = ("svg", "png", "pdf", "json")
+"""Suffixes of the files that a chart can be written to."""
+
+
+def kind_of(out: Path) -> str:
+    """What a chart is written as, by the end of its name. NotDrawnError: none is written so."""
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in KINDS:
+        known = ", ".join(f".{one}" for one in KINDS)
+        raise NotDrawnError(f"{out}: a chart ends in one of {known}. Give another --out.")
+    return kind
+
+
+def rendered(figure: Figure, kind: str) -> bytes:
+    """A figure as a file of one of KINDS; JSON is the whole Vega-Lite spec with its data."""
+    if kind == "json":
+        return f"{json.dumps(figure.whole(), indent=1, allow_nan=False)}\n".encode()
+    drawn = svg(figure)
+    return drawn.encode() if kind == "svg" else render_process.make(kind, drawn)
+
+
+def svg(figure: Figure) -> str:
+    """A figure on white, with title, notes and legend, the same text each time."""
+    return _steady(drawn(figure.whole() | {"config": _config()}))
+
+
+def drawn(spec: Spec) -> str:
+    """A spec as SVG. What XML cannot hold is shown as U+FFFD: the library would end its process.
+
+    Marks do not say in words what they are, and have no tooltips: nobody points at those of a file.
+    The words were half of it, the tooltips a seventh of the time that it takes.
+    """
+    config = {**spec.get("config", {}), "mark": {"aria": False}}
+    return render_process.make("svg", _pictured({**spec, "config": config})).decode()
+
+
+def _pictured(value: Any) -> Any:  # noqa: ANN401 - any part of a spec
+    if isinstance(value, str):
+        return for_xml(value)
+    if isinstance(value, dict):
+        named = {_pictured(key): _pictured(one) for key, one in value.items()}
+        if isinstance(named.get("encoding"), dict):
+            named["encoding"].pop("tooltip", None)
+        return named
+    return [_pictured(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _config() -> Spec:
+    return {**fairmfu()["config"], "background": "white", "font": FONT, "padding": 12}
+
+
+def _steady(text: str) -> str:
+    """Ids numbered from 1: the library counts them through the life of the process."""
+    numbers: dict[str, int] = {}
+
+    def numbered(found: re.Match[str]) -> str:
+        number = numbers.setdefault(found["id"], len(numbers) + 1)
+        return f"{found['before']}{found['kind']}{number}"
+
+    return re.sub(r'(?P<before> id="|url\(#)(?P<id>(?P<kind>clip|gradient_)\d+)', numbered, text)

@@ -1,0 +1,248 @@
+"""A report that leaves the house: without secrets, and without names of users, hosts and addresses.
+
+Logs print them in passing: a home folder, the host that a launcher puts before each line, a token
+that somebody gave as an argument. Each is found by what stands around it, or by its own form, in
+all texts of a report; then it is replaced wherever it stands by a word of its own, the same each
+time, so that it still shows which runs were of the same host. Numbers stay as they are.
+
+It hides what it knows. What else is confidential (a project's folder, a model's name) nobody can
+tell by its form: look at the page before you send it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from ipaddress import IPv6Address
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, TABLES
+from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.formula import accelerators
+from fairmfu.metrics.formula.model_shapes import known_models
+
+from ..text.verdict import plural
+
+REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
+"""What such a report says of itself."""
+SECRET, USER, HOST, ADDRESS, MAIL = "secret", "user", "host", "address", "mail"
+
+_NAME: Final = r"[A-Za-z_][\w.-]*"
+_KEY: Final = (
+    r"(?:api[_-]?key|access[_-]?key|wandb[_-]?key|auth[_-]?token|token|secret|credential|signature)"
+)
+_OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+FORMS: Final[tuple[tuple[str, str], ...]] = (
+    # secrets by the forms that their makers gave them
+    (SECRET, r"\b((?:hf|gh[pousr])_[A-Za-z0-9]{16,}|(?:glpat|xox[abprs])-[\w-]{16,})"),
+    (SECRET, r"\b(github_pat_\w{20,}|sk-[A-Za-z0-9_-]{20,}|A[KS]IA[0-9A-Z]{16})\b"),
+    (SECRET, r"\b(AIza[\w-]{35}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
+    (SECRET, r"-----BEGIN [A-Z ]*PRIVATE KEY-----([^-]*)"),
+    # and by what stands before them; WANDB_API_KEY=…, --hf-token …, "password": "…"
+    (SECRET, rf"(?i)(?:\b|_){_KEY}[\"']?\s*[=:]\s*[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
+    (SECRET, rf"(?i)--[\w-]*{_KEY}\s+[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
+    (SECRET, r"(?i)(?:\b|_)passw(?:or)?d[\"']?\s*[=:]\s*[\"']?([^\s\"',;&]{4,})"),
+    (SECRET, r"(?i)--[\w-]*passw(?:or)?d\s+[\"']?([^\s\"',;&]{4,})"),
+    (SECRET, r"(?i)\b(?:bearer|basic)\s+(?=\S*\d)([\w.~+/=-]{16,})"),
+    (SECRET, r"://[^\s/:@]*:([^\s/@]+)@"),
+    (MAIL, r"(?<![\w.+:/-])([\w.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})\b"),
+    (USER, r"(?i)[/\\](?:home|users)[/\\]{1,2}([\w][\w.-]*)"),
+    (USER, r"(?i)(?:\blogged in as:?|(?:\b|_)user(?:name)?[\"']?\s*[=:]|\blogname=)\s*[\"']?"
+           rf"({_NAME})"),
+    # hosts: NCCL's host:pid:tid, what pdsh puts before a line, what launchers are told
+    (HOST, rf"^\s*({_NAME}):\d+:\d+ \["),
+    (HOST, rf"^({_NAME}): +\[?\d{{4}}-\d\d"),
+    (HOST, r"(?i)\b(?:master_addr|hostname|node_?name|rdzv_endpoint)[\"']?[\s.]*[=: ]\s*[\"']?"
+           r"((?=[\w.-]*\d)[A-Za-z][\w.-]*)"),
+    (HOST, r"(?i)(?:\b|_)node_?list[\"']?\s*[=:]\s*[\"']?([A-Za-z][\w.,\[\]-]*)"),
+    (HOST, r"(?im)^\s*host\s*:\s*([A-Za-z][\w-]*(?:\.[\w-]+)+)"),
+    (HOST, rf"\b({_NAME}\.(?:internal|local|localdomain|lan|corp|cluster|svc))\b"),
+    (HOST, r"\b(ip-\d+-\d+-\d+-\d+(?:\.[\w-]+)*)"),
+    (ADDRESS, rf"(?i)(?<!version )(?<!cudnn )(?<!nccl )(?<![\w.])({_OCTET}(?:\.{_OCTET}){{3}})"
+              r"(?![\w.]*\w)"),
+    (ADDRESS, r"(?i)(?<![\w:.])([0-9a-f]{1,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:])"),
+)  # fmt: skip
+"""What is hidden, and its forms: the group is what is replaced."""
+
+NOBODY: Final = frozenset(
+    {
+        *("root", "user", "users", "username", "admin", "ubuntu", "runner", "jovyan", "nobody"),
+        *("none", "null", "true", "false", "name", "shared", "public", "data", "home"),
+        *("localhost", "127.0.0.1", "0.0.0.0", "::1", "master", "worker", "static", "default"),  # noqa: S104
+        *("torchtitan", "deepspeed", "xtuner", "megatron", "llama", "torch", "python", "redacted"),
+    }
+)
+"""Names of nobody in particular."""
+_OWN: Final = re.compile(rf"(?:{SECRET}|{USER}|{HOST}|{ADDRESS}|{MAIL})-\d+")
+_LIKE_RANKS: Final = re.compile(r"(?:rank|default|trainer|local|node|gpu|worker|stage)[_-]?\d*")
+"""Names that launchers give to any process or machine."""
+MOST_NODES: Final = 10_000
+"""The most nodes of one range in a list of nodes."""
+WORD: Final = 4
+"""Characters of the shortest name that is looked for everywhere, and not only in its form."""
+
+
+class Redaction:
+    """What the texts of reports hold that is not for others, and the words in its place.
+
+    Reports that are sent together share one, so that a name is one word in all of them.
+    """
+
+    def __init__(self, said: object = ()) -> None:
+        """said: as `look` takes it."""
+        self.counts = Counter[str]()
+        self._words: dict[str, str] = {}
+        self._everywhere = re.compile("(?!)")
+        self.look(said)
+
+    def look(self, said: object) -> None:
+        """Find what to hide in something that will be told, whatever `hidden` takes."""
+        before = len(self._words)
+        for text in _texts(said):
+            for kind, form in _COMPILED:
+                for match in form.finditer(text):
+                    self._hide(kind, match[1])
+        if len(self._words) == before:
+            return
+        own = _own_words()
+        everywhere = (n for n in self._words if len(n) >= WORD and n.lower() not in own)
+        names = "|".join(map(re.escape, sorted(everywhere, key=len, reverse=True)))
+        self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
+
+    def _hide(self, kind: str, found: str) -> None:
+        """Give a name its word; of a list of nodes each has its own too."""
+        if found in self._words or not _somebody(kind, found):
+            return
+        short = _short(found) if kind == HOST else found
+        if short not in self._words:
+            self.counts[kind] += 1
+            self._words[short] = f"{kind}-{self.counts[kind]}"
+        self._words[found] = self._words[short]
+        for node in _nodes(found) if kind == HOST else ():
+            self._hide(kind, node)
+
+    def hidden(self, said: Any) -> Any:  # noqa: ANN401 - whatever a report holds
+        """What is said with other words in place of what is hidden.
+
+        A text, or all texts of frames, nested mappings and sequences.
+        """
+        if isinstance(said, str):
+            return self._text(said)
+        if isinstance(said, pl.DataFrame):
+            return said.with_columns(self._column(said[name]) for name in _worded(said))
+        if isinstance(said, Mapping):
+            return {self.hidden(key): self.hidden(item) for key, item in said.items()}
+        if isinstance(said, tuple) and hasattr(said, "_fields"):
+            return said._make(map(self.hidden, said))  # type: ignore[attr-defined]
+        if isinstance(said, tuple):
+            return tuple(map(self.hidden, said))
+        return [*map(self.hidden, said)] if isinstance(said, Sequence) else said
+
+    def _column(self, column: pl.Series) -> pl.Series:
+        if column.dtype == pl.String:
+            return column.replace({text: self.hidden(text) for text in _once(column)})
+        return pl.Series(column.name, self.hidden(column.to_list()), column.dtype)
+
+    def _text(self, text: str) -> str:
+        if not self._words:
+            return text
+        text = self._everywhere.sub(lambda match: self._words[match[0]], text)
+        for _, form in _COMPILED:
+            text = form.sub(self._in_its_form, text)
+        return text
+
+    def _in_its_form(self, match: re.Match[str]) -> str:
+        begin, end = (place - match.start() for place in match.span(1))
+        return match[0][:begin] + self._words.get(match[1], match[1]) + match[0][end:]
+
+    def __str__(self) -> str:
+        each = (f"{count} {plural(kind, count)}" for kind, count in self.counts.items())
+        return f"hidden: {', '.join(each) or 'nothing was found'}"
+
+
+_COMPILED: Final = [(kind, re.compile(form)) for kind, form in FORMS]
+
+
+@cache
+def _own_words() -> frozenset[str]:
+    """Words of fairmfu, of models and of devices: a user may be called so, in paths alone."""
+    names = [*METRICS, *FACT_NAMES, *EVENT_KINDS, *TABLES, *(c for t in TABLES.values() for c in t)]
+    names += [choice for known in FACT_NAMES.values() for choice in known.choices]
+    names += [word for shape in known_models() for word in re.split(r"[-.]", shape.name)]
+    names += [word for row in accelerators.table() for word in row.name.split()]
+    return frozenset(name.lower() for name in (*names, *REPORTS))
+
+
+REPORTS: Final = (
+    *("runs", "charts", "groups", "series", "changes", "notes", "tonight", "points", "sources"),
+    *("steady", "text", "logs", "value", "work", "label", "says", "facts", "steps", "missing"),
+    *("audit", "windows", "bridges", "metrics", "comparison", "warnings", "title"),
+)
+"""What the parts of reports are called."""
+
+
+def _somebody(kind: str, found: str) -> bool:
+    """Whether a name is one of somebody, and an address one of some machine."""
+    name = found.lower()
+    if name in NOBODY or _OWN.fullmatch(name):
+        return False
+    if kind == SECRET:  # neither a number nor stars
+        return any(character.isalpha() for character in name.strip("*x.<>[]e+-"))
+    if kind == ADDRESS and ":" in name:  # not a time of day
+        with suppress(ValueError):
+            return bool(IPv6Address(name))
+        return False
+    return not _LIKE_RANKS.fullmatch(name)
+
+
+def _nodes(listed: str) -> list[str]:
+    """The nodes of SLURM's `gpu[01-03,07],login1`; none of what is no list."""
+    if "," not in listed and "[" not in listed:
+        return []
+    found = []
+    for name, ranges, rest in re.findall(r"([\w.-]+)(?:\[([\d,-]+)\])?([\w.-]*)", listed):
+        for part in ranges.split(","):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1) if first.isdigit() else ()
+            each = [f"{name}{n:0{len(first)}}{rest}" for n in numbers[:MOST_NODES]]
+            found += each or [f"{name}{part}{rest}"]
+    return found
+
+
+def _short(host: str) -> str:
+    """A host without its domain, as other lines may call it; with a digit it is no common word."""
+    label, _, domain = host.partition(".")
+    return label if domain and any(map(str.isdigit, label)) else host
+
+
+def _texts(said: object) -> Iterator[str]:
+    """All texts of frames, nested mappings, with their keys, and sequences."""
+    if isinstance(said, str):
+        yield said
+    elif isinstance(said, pl.DataFrame):
+        yield from _each(_once(said[name]) for name in _worded(said))
+    elif isinstance(said, Mapping):
+        yield from _each((*said, *said.values()))
+    elif isinstance(said, Sequence):
+        yield from _each(said)
+
+
+def _each(items: Iterable[object]) -> Iterator[str]:
+    for item in items:
+        yield from _texts(item)
+
+
+def _once(column: pl.Series) -> list[Any]:
+    """The values of a column; texts, which many rows have alike, once each."""
+    texts = column.dtype == pl.String
+    return (column.unique(maintain_order=True) if texts else column).to_list()
+
+
+def _worded(frame: pl.DataFrame) -> list[str]:
+    """The columns that hold texts, be it in lists or structs."""
+    return [name for name, dtype in frame.schema.items() if "String" in str(dtype)]

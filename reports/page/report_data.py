@@ -1,0 +1,592 @@
+"""All that the report says, as data: what `--format json` prints and the page shows.
+
+The page writes each number beside the path under which it stands here. Nothing is drawn or set in
+HTML; no clock and no random id: the same store gives the same content.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any, Final
+
+import polars as pl
+import polars.selectors as cs
+
+from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT
+from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.formula_era import Era
+from fairmfu.metrics.audit.logged_figures import PER_GPU
+from fairmfu.metrics.compare.comparability import (
+    COMPARISON,
+    LABELS,
+    SAME_WORK,
+    compare,
+    varying,
+    written,
+)
+from fairmfu.metrics.compare.cost import Price
+from fairmfu.metrics.core.run_selection import choose
+from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.formula.accelerators import Accelerator
+from fairmfu.metrics.formula.flops import FORMULA
+from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.throughput.throughput import why_no_rate
+from fairmfu.metrics.utilization.utilization import operator_table
+
+from ..charts import charts
+from ..charts.figure import Figure
+from ..charts.run_series import MOST_BINS
+from ..charts.tooltips import CONVENTIONS, cards
+from ..text import bridge_text, run_narrative
+from ..text.verdict import PLAIN as PLAIN_STYLE
+from ..text.verdict import Said, Style, between, counted, groups, joined, none_ranked, verdict
+from .redaction import Redaction
+
+Row = Mapping[str, Any]
+Json = dict[str, Any]
+
+SCHEMA: Final = 1
+"""Rises where a key goes or changes its meaning; new keys may come without."""
+
+FEW_RUNS: Final = 20
+"""Up to here each run is drawn with all bins that a chart may have."""
+FEWEST_BINS: Final = 20
+MOST_IN_FULL: Final = 400
+"""Runs up to which each is told in full. Of more, a run has its course alone as a chart, in four
+digits, without the lines of its events and the slowest and fastest window of each bin."""
+FEW_DIGITS: Final = 4
+MOST_UNREAD: Final = 20
+"""Lines per source that are quoted; the store has all of them."""
+MOST_MODELS: Final = 6
+"""Models whose other formulas are shown; `fairmfu flops --against-others` has any."""
+
+OF_CARD: Final = (
+    *(f"mfu_{how}" for how in CONVENTIONS),
+    *("tflops_exact", "tflops_full", "peak_own", "peak_bf16", "peak_source", "interval"),
+)
+"""What a figure card adds to the columns of a run."""
+
+LONG_FACT: Final = 2_000
+"""Characters of a fact's value that are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a report says.
+
+    data: as docs/report.schema.json has it, but for `charts`
+    groups: of data["groups"], the rows of verdict.joined, best first
+    rows: of all runs, in the order of data["runs"]
+    figures: by kind, behind a colon the place of a group or model, or a run_id
+    hidden: what is not told, and the words in its place; null where all is told
+    """
+
+    data: Json
+    groups: Sequence[Sequence[Row]]
+    rows: Sequence[Row]
+    figures: Mapping[str, Figure]
+    hidden: Redaction | None = None
+
+    def verdicts(self, style: Style) -> list[Said]:
+        """One for each of data["verdicts"], with the same words."""
+        return _verdicts(self.groups, self.rows, style)
+
+
+def report(  # noqa: PLR0913 - each is an option of the command
+    tables: Mapping[str, pl.DataFrame],
+    *names: str,
+    title: str = "Training runs",
+    price: Price | None = None,
+    overlay: Sequence[Accelerator] = (),
+    redact: bool = False,
+    check: Callable[[pl.DataFrame], None] = lambda _: None,
+) -> Content:
+    """All that the report says of the runs of these names, and of no others; for `save_report`.
+
+    tables: of `read_logs`, or of `Store.tables`. names: as `choose` takes them; all runs without
+    any. price: of one GPU-hour. overlay: devices of one's own. redact: replace secrets and names of
+    users and hosts in all texts. check: gets the metrics of these runs, and raises where they will
+    not do, before all is computed of them.
+
+    `data` is what `--format json` prints, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
+    [fraction], times [s]; `figures` are its charts, of which `draw` gives one by name.
+
+    Raises RunNameError where no run has one of the names, and what `check` does.
+
+    >>> report(tables, "titan-8b", "xtuner-8b").data["verdicts"]
+    """
+    analysis = analyse(tables, overlay)
+    chosen = choose(analysis.metrics, *names)
+    check(chosen)
+    if names:
+        tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
+    hides = Redaction() if redact else None
+    return content(analysis, chosen, tables, title, price, metadata.version("fairmfu"), hides=hides)
+
+
+def _sources_of(
+    chosen: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+) -> dict[str, pl.DataFrame]:
+    """The tables with the sources of these runs, and their unread lines, alone."""
+    paths = chosen["sources"].explode().implode()
+    sources = tables["sources"].filter(pl.col("path").is_in(paths))
+    unread = tables["unread"].filter(pl.col("sha256").is_in(sources["sha256"].implode()))
+    return {**tables, "sources": sources, "unread": unread}
+
+
+def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
+    analysis: Analysis,
+    metrics: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    title: str,
+    price: Price | None,
+    version: str,
+    *,
+    hides: Redaction | None = None,
+) -> Content:
+    """What the report of these runs says.
+
+    metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
+    fairmfu; hides: what is not for others, and what it finds here.
+    """
+    parts = _Parts(analysis, metrics, tables)
+    comparison = compare(metrics, parts.windows, price)
+    rows = joined(metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids})
+    ranked = sorted(groups(rows), key=_weight)
+    place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
+    rows = sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
+    varies: dict[str, Sequence[str]] = {}
+    for group in ranked:
+        varies |= dict.fromkeys((row["run_id"] for row in group), varying(group))
+    verdicts = _verdicts(ranked, rows, PLAIN_STYLE)
+    data: Json = {
+        "schema": SCHEMA,
+        "title": title,
+        "fairmfu": version,
+        "formula": FORMULA,
+        "counts": {"runs": metrics.height, "logs": parts.sources.height},
+        "synthetic": bool(metrics["synthetic"].any()),
+        "verdicts": [_said(one) for one in verdicts],
+        "groups": [_group(group) for group in ranked],
+        "apart": [row["run_id"] for row in rows if row["rank"] is None],
+        "to_give": _to_give(rows),
+        "runs": {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in rows},
+        "sources": parts.told_sources(),
+        "unread": parts.told_unread(),
+        "formulas": [
+            {"label": label, "formulas": frame.to_dicts()}
+            for label, frame in list(analysis.others().items())[:MOST_MODELS]
+        ],
+        "eras": _eras(rows, analysis.audits),
+        "bins": parts.bins,
+        "in_full": parts.in_full,
+        "redacted": hides is not None,
+    }
+    told = plain(data)
+    if hides is not None:
+        hides.look([told, rows])
+        told, ranked, rows = (hides.hidden(part) for part in (told, ranked, rows))
+    return Content(told, ranked, rows, _figures(told, ranked, rows), hides)
+
+
+def as_json(told: Content) -> Json:
+    """What `--format json` prints."""
+    drawn = {
+        name: {"title": figure.title, "notes": [*figure.notes], "datasets": figure.datasets}
+        for name, figure in told.figures.items()
+    }
+    whole: Json = told.data | {"charts": plain(drawn)}
+    return whole
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
+    """A value as JSON can hold it: no NaN, no infinity, times in ISO 8601."""
+    kind = type(value)
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if kind in AS_IT_IS:
+        return value
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    return value.isoformat()
+
+
+AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
+
+
+# --- what is said of groups ---------------------------------------------------------------
+
+
+def _weight(group: Sequence[Row]) -> tuple[bool, int, int]:
+    """Groups that compare the most come first."""
+    frameworks = {row["framework"] for row in group}
+    return len(group) == 1, -len(frameworks), -len(group)
+
+
+def _verdicts(ranked: Sequence[Sequence[Row]], rows: Sequence[Row], style: Style) -> list[Said]:
+    """One for each group of several runs; where there is none, one that says so."""
+    several = [_untagged(group) for group in ranked if len(group) > 1]
+    return [verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
+
+
+def _untagged(group: Sequence[Row]) -> Sequence[Row]:
+    """Where all runs of a group are synthetic, that stands once, above, and not beside each."""
+    if not all(row["synthetic"] for row in group):
+        return group
+    return [{**row, "synthetic": False} for row in group]
+
+
+def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Style) -> Said:
+    """What the first line says where no two runs may be compared."""
+    if len(rows) == 2:  # noqa: PLR2004 - a pair
+        return between(rows[0], rows[1], style)
+    if not rows:
+        return Said("", "The store holds no run.", ("Read some with: fairmfu ingest LOG…",))
+    if not alone:
+        says, helps = none_ranked(rows)
+        return Said("", says, (f"{helps}.",))
+    if len(rows) == 1:
+        return verdict(alone[0], style)
+    says = "No two runs are like for like, so none is faster than another."
+    of = counted(len(rows), "run")
+    return Said("", says, (f"{len(alone)} of {of} can be ranked, each in a group of its own.",))
+
+
+def _said(one: Said) -> Json:
+    return {
+        "label": one.label,
+        "says": one.sentence,
+        "notes": list(one.notes),
+        "differs": one.differs,
+    }
+
+
+def _group(group: Sequence[Row]) -> Json:
+    at = next((row["equal_tokens"] for row in group if row["equal_tokens"]), None)
+    return {
+        "group": group[0]["group"],
+        "runs": [row["run_id"] for row in group],
+        "frameworks": sorted({str(row["framework"]) for row in group}),
+        "synthetic": all(row["synthetic"] for row in group),
+        "equal_tokens": at,
+        "equal_flops": group[0]["equal_flops"],
+    }
+
+
+def _to_give(rows: Iterable[Row]) -> list[Json]:
+    """Facts that runs without a rank lack, with what each is."""
+    asked = dict.fromkeys(name for row in rows if row["rank"] is None for name in lacks(row))
+    return [{"name": name, "meaning": _meaning(name)} for name in asked]
+
+
+def lacks(row: Row) -> list[str]:
+    """Names of the facts that would complete a run; none where nothing gives it a rate."""
+    if row["tgs"] is None and not why_no_rate(row)[1]:
+        return []
+    unknown = [name for name in SAME_WORK if name in METRICS and row[name] is None]
+    asked = dict.fromkeys([*row["missing"], *unknown])
+    return [name for name in asked if name in FACT_NAMES and name != "params_total"]
+
+
+def _meaning(name: str) -> str:
+    """What a fact is, its unit, and the words that it may be."""
+    fact = FACT_NAMES[name]
+    unit = f" [{fact.unit}]" if fact.unit else ""
+    return f"{fact.meaning}{unit}" + (f": {', '.join(fact.choices)}" if fact.choices else "")
+
+
+def _eras(rows: Sequence[Row], audits: Mapping[str, Audit]) -> list[Json]:
+    """Own formulas of frameworks that the logs print by, each with the runs of it."""
+    of: dict[str, tuple[Era, list[str]]] = {}
+    for row in rows:
+        era = audits[row["run_id"]].era
+        if era is not None and any(row[name] is not None for name in bridge_text.UNITS):
+            of.setdefault(era.name, (era, []))[1].append(row["run_id"])
+    return [
+        {
+            "name": era.name,
+            "log_formats": list(era.log_formats),
+            "since": era.since,
+            "until": era.until,
+            "formula": era.formula,
+            "code": f"{era.repo}/{era.path}",
+            "commit": era.commit,
+            "runs": runs,
+            "compared": sum(audits[run_id].reproduced is not None for run_id in runs),
+            "reproduced": sum(audits[run_id].reproduced is True for run_id in runs),
+        }
+        for era, runs in of.values()
+    ]
+
+
+# --- one run ------------------------------------------------------------------------------
+
+
+class _Parts:
+    """The frames of a store by run, cut once: a filter per run over all of them would be slow."""
+
+    def __init__(
+        self, analysis: Analysis, metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+    ) -> None:
+        ids = metrics["run_id"].implode()
+        self.analysis, self.audits = analysis, analysis.audits
+        self.ids = metrics["run_id"].to_list()
+        self.of_metrics = _by_run(metrics)
+        self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
+        self.bins, self.in_full = bins_of(metrics.height), metrics.height <= MOST_IN_FULL
+        self.of_windows = _by_run(self.windows)
+        self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
+        events = analysis.events.filter(pl.col("run_id").is_in(ids))
+        marks = charts.marks(events, self.windows)
+        series = charts.binned(self.windows, metrics, self.bins)
+        if not self.in_full:
+            marks = marks.with_columns(text=pl.lit(None, pl.String))
+            series = series.with_columns(low=None, high=None).cast({"low": FLOAT, "high": FLOAT})
+            series = series.with_columns(cs.float().round_sig_figs(FEW_DIGITS))
+        self.of_events, self.of_marks = _by_run(events), _by_run(marks)
+        self.of_series = _by_run(series)
+        self.of_ranks = _by_run(analysis.ranks.filter(pl.col("run_id").is_in(ids)))
+        self.sources = tables["sources"].sort("path", "sha256")
+        self.place = {path: at for at, path in enumerate(self.sources["path"])}
+        self.unread = tables["unread"].sort("sha256", "line")
+
+    def bridges(self, run_id: str) -> list[Bridge]:
+        """Analysis.bridges of a run, which looks through its own rows alone."""
+        frames = (self.of_metrics, self.of_facts, self.of_windows)
+        empty = (self.of_metrics[run_id], self.analysis.held.clear(), self.windows.clear())
+        mine = (of.get(run_id, none) for of, none in zip(frames, empty, strict=True))
+        metrics, held, windows = mine
+        return replace(self.analysis, metrics=metrics, held=held, windows=windows).bridges(run_id)
+
+    def step_times(self, row: Row) -> pl.DataFrame:
+        """charts.step_time_histogram of a run; empty where no run is drawn in full."""
+        if not self.in_full:
+            return pl.DataFrame()
+        mine = self.of_windows.get(row["run_id"], self.windows.clear())
+        return charts.step_time_histogram(mine, row)
+
+    def told_sources(self) -> list[Json]:
+        """How much of each log was read; the kinds of lines that no pattern knows."""
+        return self.sources.drop("read_at").to_dicts()
+
+    def told_unread(self) -> list[Json]:
+        """The first lines of each source that could not be read, by its place in the sources."""
+        place = {sha256: at for at, sha256 in enumerate(self.sources["sha256"])}
+        first = self.unread.group_by("sha256", maintain_order=True).head(MOST_UNREAD)
+        told = [
+            {"source": place[row.pop("sha256")], **row}
+            for row in first.to_dicts()
+            if row["sha256"] in place
+        ]
+        return sorted(told, key=lambda row: (row["source"], row["line"]))
+
+
+def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    cut = frame.partition_by("run_id", as_dict=True, maintain_order=True)
+    return {str(key[0]): part for key, part in cut.items()}
+
+
+def bins_of(runs: int) -> int:
+    """Bins of steps that one of so many runs is drawn with, so that a page of many stays small."""
+    if runs <= FEW_RUNS:
+        return MOST_BINS
+    return max(FEWEST_BINS, MOST_BINS * FEW_RUNS // runs)
+
+
+def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
+    """All that is said of one run; varies: what is not the same in its group."""
+    run_id, audit = row["run_id"], parts.audits[row["run_id"]]
+    (card,) = cards([row])
+    facts = parts.of_facts.get(run_id)
+    held = [] if facts is None else facts.to_dicts()
+    operators = operator_table({fact["name"]: fact for fact in held}, row)
+    events, marks = parts.of_events.get(run_id), parts.of_marks.get(run_id)
+    by_rank, series = parts.of_ranks.get(run_id), parts.of_series.get(run_id)
+    return {
+        **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
+        "label": row["label"],
+        **{name: card[name] for name in OF_CARD},
+        "claim": _claim(row, card),
+        "audit": dict(zip(("word", "why"), bridge_text.verdict(audit), strict=True)),
+        "causes": _causes(row, audit),
+        "words": _words(row, audit, varies),
+        "facts": [_fact(fact) for fact in held],
+        "operators": operators.to_dicts(),
+        "bridges": [_bridge(one) for one in row["bridges"]],
+        "time": run_narrative.time_spent(row),
+        "series": [] if series is None else series.drop("run_id").to_dicts(),
+        "step_times": parts.step_times(row).to_dicts(),
+        "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
+        "events": [] if marks is None else marks.drop("run_id").to_dicts(),
+        "event_counts": [] if events is None else _event_counts(events),
+        "complete_with": [{"name": name, "meaning": _meaning(name)} for name in lacks(row)],
+        "complete_command": _command(row),
+        "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
+    }
+
+
+def _command(row: Row) -> str | None:
+    """What gives a run all facts that it lacks."""
+    given = " ".join(f"{name}={_example(name)}" for name in lacks(row))
+    return f"fairmfu set {_called(row)} {given}" if given else None
+
+
+def _called(row: Row) -> str:
+    """What a command names a run by: its id where its name is not its own, or would not be one."""
+    name = str(row["name"])
+    if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():
+        return str(row["run_id"])
+    return shlex.quote(name)
+
+
+def _example(name: str) -> str:
+    """What stands behind the = of a command."""
+    return "/".join(FACT_NAMES[name].choices) or "…"
+
+
+def _claim(row: Row, card: Row) -> Json | None:
+    """What the log printed beside ours: TFLOP/s, or else MFU, or TGS; None where it prints none."""
+    figure = next((name for name in PER_GPU if row[name] is not None), None)
+    if figure is None:
+        return None
+    if figure == "logged_mfu":
+        ours = {how: card[f"mfu_{how}"] for how in CONVENTIONS}
+    elif figure == "logged_tflops":
+        ours = {how: card[f"tflops_{how.partition('_')[0]}"] for how in CONVENTIONS}
+    else:
+        ours = dict.fromkeys(CONVENTIONS, row["tgs"])
+    return {
+        "figure": figure,
+        "name": bridge_text.UNITS[figure].name,
+        "logged": row[figure],
+        **{f"ours_{how}": value for how, value in ours.items()},
+        **{f"ratio_{how}": row[figure] / value if value else None for how, value in ours.items()},
+    }
+
+
+def _causes(row: Row, audit: Audit) -> list[str]:
+    """Why the log's figure is not ours, the largest cause first; else why that is not known."""
+    bridges: Sequence[Bridge] = row["bridges"]
+    if bridges:
+        return bridge_text.reasons(bridges[0])
+    return [bridge_text.no_bridge(row, audit)]
+
+
+def _words(row: Row, audit: Audit, varies: Sequence[str]) -> Json:
+    """Sentences on one run."""
+    return {
+        "went": run_narrative.how_it_went(row),
+        "sure": run_narrative.sureness(row),
+        "end_to_end": run_narrative.end_to_end_words(row),
+        "goodput": run_narrative.goodput_words(row),
+        "claim": bridge_text.sentence(row, audit, row["bridges"]),
+        "proof": bridge_text.proof(audit),
+        "differs": _what_differs(row, varies),
+    }
+
+
+def _what_differs(row: Row, varies: Sequence[str]) -> str:
+    """The run's own side of what is not the same in its group."""
+    names = [name for name in varies if name != "framework"]
+    said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else written(row[n])}" for n in names]
+    return ", ".join(said)
+
+
+def _fact(fact: Row) -> Json:
+    """name, value, unit, origin, line and the line's text, where one says so."""
+    known = FACT_NAMES.get(fact["name"])
+    return {
+        "name": fact["name"],
+        "value": fact["value"][:LONG_FACT],
+        "unit": known.unit if known else "",
+        "origin": fact["origin"],
+        "line": fact["line"],
+        "text": fact.get("text"),
+    }
+
+
+def _bridge(one: Bridge) -> Json:
+    return {
+        "figure": one.figure,
+        "name": bridge_text.UNITS[one.figure].name,
+        "unit": bridge_text.UNITS[one.figure].text,
+        "logged": one.logged,
+        "ours": one.ours,
+        "explained": one.explained,
+        "steps": bridge_text.steps(one).to_dicts(),
+    }
+
+
+def _event_counts(events: pl.DataFrame) -> list[Json]:
+    """How often each kind happened, the commonest first, and the seconds that the log prints."""
+    return (
+        events.group_by("kind", maintain_order=True)
+        .agg(count=pl.len(), seconds=pl.col("seconds").sum(), line=pl.col("line").first())
+        .sort("count", descending=True, maintain_order=True)
+        .to_dicts()
+    )
+
+
+# --- what is drawn ------------------------------------------------------------------------
+
+
+def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -> dict[str, Figure]:
+    """Every chart of a report: by kind, and the place of its group or model, or its run_id."""
+    across = {
+        "scaling": charts.scaling(rows),
+        "mfu_by_length": charts.mfu_by_length(rows),
+        "mfu_by_precision": charts.mfu_by_precision(rows),
+        "mfu_by_recompute": charts.mfu_by_recompute(rows),
+        "mfu_by_run": charts.mfu_by_run(rows),
+    }
+    several = [group for group in ranked if len(group) > 1]
+    alone = [group[0] for group in ranked if len(group) == 1]
+    found: dict[str, Figure | None] = {
+        "logged": _logged(alone)
+        if any(told["runs"][r["run_id"]]["claim"] for r in alone)
+        else None,
+        **{f"comparison:{n}": charts.comparison(group) for n, group in enumerate(several)},
+        **across,
+        **{
+            f"others:{n}": charts.others(one["formulas"], one["label"])
+            for n, one in enumerate(told["formulas"])
+        },
+    }
+    for row in rows:
+        of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=told["in_full"])
+        found |= {f"{name}:{row['run_id']}": figure for name, figure in of_run.items()}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _logged(alone: Sequence[Row]) -> Figure:
+    """What the logs of runs print beside what it is, of runs that do not compare."""
+    figure = charts.comparison(alone)
+    more = "Compare the two marks of a row, not one row with another."
+    title = "What each log printed, and what it is"
+    return replace(figure, title=title, notes=(more, *figure.notes))
+
+
+def _figures_of(row: Row, run: Json, *, in_full: bool) -> dict[str, Figure | None]:
+    """The charts of one run; not in_full, those that no table beside them tells as well."""
+    shown: dict[str, Figure | None] = {"course": charts.course(run["series"], run["events"], row)}
+    if in_full:
+        bridges: Sequence[Bridge] = row["bridges"]
+        shown |= {
+            "step_times": charts.step_times(run["step_times"], row),
+            "ranks": charts.ranks(run["by_rank"], row),
+            "time_lost": charts.time_lost(row),
+            "operators": charts.operators(run["operators"]),
+            "waterfall": (
+                charts.waterfall(bridges[0], row["framework"], row["logged_formula"])
+                if bridges
+                else None
+            ),
+        }
+    return shown

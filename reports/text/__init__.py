@@ -1,0 +1,1 @@
+"""What the terminal says: sentences, tables, one run in words."""

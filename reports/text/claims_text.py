@@ -1,0 +1,203 @@
+"""What the logs of several runs say of their speed: figures, their ratio, why it is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, log
+from typing import Any, Final
+
+from fairmfu.metrics.audit.bridge import Bridge, Factor
+from fairmfu.metrics.audit.formula_era import CAUSES
+from fairmfu.metrics.audit.logged_figures import PER_GPU
+
+from .tabular import count, percent
+
+Row = Mapping[str, Any]
+
+SHOWS: Final = 0.01
+"""A cause that moves the ratio of two logs by less is not named."""
+
+MOST_CAUSES: Final = 3
+NAMED: Final = 3
+
+
+UNITS: Final[dict[str, tuple[str, str, Callable[[float], str]]]] = {
+    "logged_tflops": ("tflops", " TFLOP/s per GPU", count),
+    "logged_mfu": ("mfu", " MFU", percent),
+    "logged_tgs": ("tgs", " tokens/s/GPU", count),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What logs of a group print of speed, in the order of their runs, and ours of the same."""
+
+    figure: str
+    rows: Sequence[Row]
+    values: list[float]
+    ours: list[float | None]
+    unit: str
+    text: Callable[[float], str]
+
+    @property
+    def apart(self) -> float:
+        """How far the highest is above the lowest, as a fraction."""
+        return max(self.values) / min(self.values) - 1
+
+    @property
+    def ends(self) -> tuple[Row, Row]:
+        """The runs of the highest and of the lowest figure."""
+        first, last = (self.rows[self.values.index(end(self.values))] for end in (max, min))
+        return first, last
+
+    def few(self, values: Sequence[float]) -> str:
+        """All of a few values; of many, the ends."""
+        if len(values) <= 2 * NAMED:
+            return listed([self.text(value) for value in values])
+        return f"from {self.text(min(values))} to {self.text(max(values))}"
+
+
+def claims(group: Sequence[Row]) -> Claims | None:
+    """The figure that most logs of the group print, as their `logged_by` says; two at least."""
+    figure = next((row["logged_by"] for row in group if row["logged_by"]), None)
+    rows = [row for row in group if figure and row[figure]]
+    if figure is None or len(rows) < 2:  # noqa: PLR2004 - one is nothing to set it against
+        return None
+    ours, unit, text = UNITS[figure]
+    values = [row[figure] for row in rows]
+    return Claims(figure, rows, values, [row[ours] for row in rows], unit, text)
+
+
+def logged_ratio(one: Sequence[Row], other: Sequence[Row]) -> tuple[str, float | None]:
+    """The first figure that all these logs print; one side's geometric mean over the other's."""
+    for figure in PER_GPU:
+        if all(row[figure] for row in (*one, *other)):
+            return figure, _mean(one, figure) / _mean(other, figure)
+    return "", None
+
+
+def _mean(rows: Sequence[Row], figure: str) -> float:
+    return exp(fsum(log(row[figure]) for row in rows) / len(rows))
+
+
+# --- why ----------------------------------------------------------------------------------
+
+WORDS: Final = {
+    "unit": ("prints another unit", "prints another unit"),
+    "recompute": ("counts recomputed forwards as work", "leaves a forward out"),
+    "lm_head": ("counts lm_head more than once", "leaves lm_head out or halves it"),
+    "vocabulary": ("counts a padded vocabulary", "counts a smaller vocabulary"),
+    "embedding": ("counts the embedding look-up as a product", "leaves an embedding out"),
+    "norms": ("counts norms and biases as products", "leaves out norms or biases"),
+    "mtp": ("counts multi-token prediction otherwise", "leaves multi-token prediction out"),
+    "experts": ("counts more experts than a token meets", "counts fewer experts"),
+    "ffn": ("takes the feed-forward block for a larger one", "for a smaller one"),
+    "kv_heads": ("takes key and value to be as wide as the query", "drops key and value"),
+    "head_size": ("takes heads to be d / heads wide", "takes heads to be d / heads wide"),
+    "attention": (
+        "counts attended pairs that the mask leaves out",
+        "counts too few attended pairs",
+    ),
+    "trained": ("counts frozen weights as trained", "leaves out what is trained"),
+    "data": ("leaves data loading out of its time", "has data loading in its time"),
+    "window": (
+        "prints single rates, whose median is above tokens over time",
+        "prints single rates, whose median is below tokens over time",
+    ),
+    "unexplained": (
+        "is higher than its own formula explains",
+        "is lower than its formula explains",
+    ),
+}
+"""What a log does that makes its figure too high, or too low."""
+
+
+def because(
+    one: Row,
+    other: Row,
+    figure: str,
+    name: Callable[[Row], str],
+    plain: Callable[[str], str],
+) -> str:
+    """Why the ratio of two logs is not that of the runs: `, because …`, the largest cause first.
+
+    figure: of PER_GPU, which both print. Causes that the two logs share take each other out.
+    """
+    mine, theirs = _overstated(one, figure), _overstated(other, figure)
+    if mine is None or theirs is None:
+        unknown = name(one) if mine is None else name(other)
+        return f"; why is not known: nothing leads from the figure of {unknown} to ours"
+    moves = {
+        cause: log(mine.get(cause, (1.0, ""))[0]) - log(theirs.get(cause, (1.0, ""))[0])
+        for cause in (*mine, *theirs)
+    }
+    seen = sorted((c for c in moves if abs(moves[c]) > SHOWS), key=lambda c: -abs(moves[c]))
+    if not seen:
+        return f", by causes of less than {SHOWS:.0%} each".replace("%", " %")
+    runs = ((one, mine), (other, theirs))
+    told = _by_run(seen[:MOST_CAUSES], runs, name, plain)
+    rest = len(seen) - MOST_CAUSES
+    told += [f"{rest} more causes" if rest > 1 else "one more cause"] if rest > 0 else []
+    return f", because {listed(told)}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+Overstated = dict[str, tuple[float, str]]
+
+
+def _overstated(row: Row, figure: str) -> Overstated | None:
+    """Cause to how many times too high it makes the log's figure; and words, if it has its own."""
+    bridges: Sequence[Bridge] = row["bridges"]
+    bridge = next((b for b in bridges if b.figure == figure), None)
+    found = bridge or (bridges[0] if bridges and figure == "logged_tgs" else None)
+    if found is None:
+        return None
+    causes = {f.cause: (1 / f.factor, _own_words(f)) for f in found.factors}
+    if bridge is None:  # the same rate is behind the log's other figures
+        return {cause: causes[cause] for cause in OF_RATES if cause in causes}
+    rounded = "is rounded by its print" if found.explained else ""
+    return causes | {"unexplained": (found.unexplained, rounded)}
+
+
+def _own_words(factor: Factor) -> str:
+    """The peak is better named than described."""
+    return f"divides by {factor.text}" if factor.cause == "peak" else ""
+
+
+OF_RATES: Final = ("data", "window")
+
+
+def _by_run(
+    causes: Sequence[str],
+    runs: Sequence[tuple[Row, Overstated]],
+    name: Callable[[Row], str],
+    plain: Callable[[str], str],
+) -> list[str]:
+    """What each log does, and what both do by different factors."""
+    alone: dict[str, list[str]] = {}
+    both = []
+    for cause in causes:
+        do = [(run, *found[cause]) for run, found in runs if _does(found, cause)]
+        if len(do) > 1:
+            factors = " and ".join(f"x{times:.2f}" for _, times, _ in do)
+            both.append(f"both differ from ours in {plain(_shared(cause, do))} ({factors})")
+        else:
+            ((run, times, text),) = do
+            said = text or WORDS[cause][0 if times > 1 else 1]
+            alone.setdefault(name(run), []).append(f"{plain(said)} (x{times:.2f})")
+    return [f"the log of {run} {listed(said)}" for run, said in alone.items()] + both
+
+
+def _shared(cause: str, do: Sequence[tuple[Row, float, str]]) -> str:
+    if cause != "unexplained":
+        return CAUSES[cause]
+    return "the rounding of the print" if all(text for *_, text in do) else "what nothing explains"
+
+
+def _does(found: Overstated, cause: str) -> bool:
+    return cause in found and abs(log(found[cause][0])) > SHOWS / 2

@@ -1,0 +1,71 @@
+"""Runs side by side by one call: the table, the sentences, and what both are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from fairmfu.metrics.compare import comparability
+from fairmfu.metrics.compare.cost import Price
+from fairmfu.metrics.core.run_selection import choose
+from fairmfu.metrics.pipeline.analysis import Analysis
+
+from .summary import compared, sentences, show_comparison, with_verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Who is faster, by how much, how sure.
+
+    ranked: metrics.compare.comparability.compare: groups of like-for-like runs, best first, then
+    runs without a rank. rows: the same with all that is known of each run, as the sentences take
+    them.
+    """
+
+    ranked: pl.DataFrame
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def sentences(self) -> list[str]:
+        """One for each group, or for two runs that are in no one group."""
+        return sentences(self.rows)
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """A row per run: `ranked` with the sentence on its group as `verdict`, and its `notes`.
+
+        tgs, tgs_low, tgs_high [tokens/s/GPU]; relative_tgs, relative_low, relative_high [ratio to
+        the best]; logged_tflops, tflops [TFLOP/s/GPU]; gpu_hours_* [GPU-hours per 10^9 tokens].
+        """
+        return with_verdicts(self.ranked, self.rows)
+
+    def text(self, output: str = "table") -> str:
+        """Tables and notes of each group, as a terminal shows them; output: table or markdown."""
+        return show_comparison(self.ranked, self.rows, output)
+
+    def _repr_markdown_(self) -> str:
+        """The comparison as a notebook shows it."""
+        return "\n\n".join([*self.sentences, self.text("markdown")])
+
+
+def compare(analysis: Analysis, *names: str, price: Price | None = None) -> Comparison:
+    """Who is faster, by how much, how sure, and why the logs disagree.
+
+    names: of runs, as `choose` takes them; all without any. price: of one GPU-hour, for what 10^9
+    tokens cost. Runs are ranked within groups of like-for-like runs; of two that are not, what
+    differs is said, and no winner.
+
+    `sentences` say it; `table` has tgs, tgs_low, tgs_high [tokens/s/GPU, 95 % interval],
+    relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [GPU-hours],
+    loss_at_equal_tokens; a notebook shows both.
+
+    Raises RunNameError where no run has one of the names.
+
+    >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
+    """
+    chosen = choose(analysis.metrics, *names)
+    ranked = comparability.compare(chosen, analysis.windows, price)
+    return Comparison(ranked, compared(analysis, chosen, ranked))

@@ -1,0 +1,33 @@
+"""How sentences are written in Markdown, and how its picture files are named."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from .tabular import markdown_text, printable
+from .verdict import Style
+
+
+def _safe(text: str) -> str:
+    """Text of a log on one line, without what Markdown or a terminal would obey."""
+    return markdown_text(printable(text.replace("\r", " "))).replace(" -&gt; ", " -> ")
+
+
+MARKDOWN: Final = Style(
+    name=lambda row: f"**{_safe(str(row['label']))}**",
+    strong=lambda text: f"**{text}**",
+    quiet=str,
+    aside=str,
+    plain=_safe,
+)
+
+MOST_OF_A_NAME: Final = 80
+
+
+def svg_name(series: str) -> str:
+    """A file name that any system takes, the same every night, one of its own for each series."""
+    words = re.sub(r"[^a-z0-9]+", "-", series.lower()).strip("-")[:MOST_OF_A_NAME].strip("-")
+    digest = hashlib.sha256(series.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{words}-{digest}.svg" if words else f"{digest}.svg"

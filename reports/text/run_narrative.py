@@ -1,0 +1,133 @@
+"""The course of one run in words: how it went, how sure its rate is, what its time went to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .tabular import percent
+
+Row = Mapping[str, Any]
+
+ENOUGH_STEPS: Final = 20
+"""Steps of all ranks from which the share that one of them is slowest in says something."""
+
+
+def how_it_went(row: Row) -> str:
+    """How a launch ended, what it continues, what was trained again and how its ranks differ."""
+    quoted = row["outcome_text"] and row["outcome"] != "completed"
+    said = f' ("{row["outcome_text"][:MOST_QUOTED]}")' if quoted else ""
+    parts = [f"Outcome: {ENDED.get(row['outcome'], 'unknown')}{said}"]
+    if row["continues"]:
+        parts.append(f"continues run {row['continues']}")
+    if row["repeated_steps"]:
+        parts.append(f"{row['repeated_steps']:,} of its logged steps were trained again later")
+    if row["rank_spread"] is not None:
+        parts.append(_ranks(row))
+    if row["bound"] == "data":
+        parts.append(
+            f"data-bound: {whole_percent(row['data_share'])} of a step is waiting for data"
+        )
+    return "; ".join(parts) + "."
+
+
+def _ranks(row: Row) -> str:
+    text = f"{row['ranks']} ranks print, {percent(row['rank_spread'])} apart in step time"
+    if row["slowest_rank"] is None or row["rank_steps"] < ENOUGH_STEPS:
+        return text
+    share, chance = whole_percent(row["slowest_share"]), whole_percent(1 / row["ranks"])
+    return (
+        f"{text}, rank {row['slowest_rank']} the slowest in {share} of {row['rank_steps']:,} "
+        f"steps (by chance {chance})"
+    )
+
+
+ENDED: Final = {
+    "completed": "completed",
+    "out_of_memory": "out of memory",
+    "crashed": "crashed",
+    "killed": "killed",
+    "nan_loss": "the loss is not a number",
+    "incomplete": "the log stops without saying why",
+}
+MOST_QUOTED: Final = 160
+
+END_TO_END: Final = {
+    "stamp from start": "from the start of training, time by stamps",
+    "clock from start": "from the start of training, time by the clock that its lines print",
+    "stamp and first line": "from the start of training: the first line's own time, then stamps",
+    "runtime": "over the run time that the log prints",
+    "stamp": "from the first line of a step on, time by stamps",
+}
+
+
+def end_to_end_words(row: Row) -> str:
+    """What the end-to-end rate covers."""
+    basis = row["end_to_end_basis"]
+    kind, from_start, _ = (basis or "").partition(" from start")
+    since = "the start of training" if from_start else "the first line of a step on"
+    return END_TO_END.get(basis, f"from {since}, time by {kind}")
+
+
+def sureness(row: Row) -> str:
+    """How many windows the interval comes from, or why there is none."""
+    if row["no_interval"] is not None:
+        return f"no interval: {row['no_interval']}"
+    if row["effective_windows"] is None:
+        return ""
+    windows, effective = f"{row['windows']:,}", f"{row['effective_windows']:,.0f}"
+    if windows == effective:
+        return f"of {windows} windows"
+    return f"of {windows} windows, as good as {effective} independent"
+
+
+def goodput_words(row: Row) -> str:
+    """What the goodput covers: one launch, or a chain of them."""
+    count = row["goodput_launches"]
+    chain = f", {count:,} launches up to this one" if count and count > 1 else ""
+    lost = ""
+    if row["lost_to_restarts_s"]:
+        lost = f"; {seconds_text(row['lost_to_restarts_s'])} lost to restarts"
+    share = "" if row["goodput_share"] is None else f"{percent(row['goodput_share'])} of steady; "
+    return f"{share}tokens that count over all of the wall time{chain}{lost}"
+
+
+def time_spent(row: Row) -> list[dict[str, Any]]:
+    """What the wall time went to, steady training first: cause, windows, seconds and share."""
+    lost = row["time_lost"] or []
+    if row["wall_s"] is None or not lost:
+        return []
+    share = 1 - sum(each["share"] for each in lost)
+    steady = {"cause": "steady training", "windows": None, "seconds": share * row["wall_s"]}
+    return [steady | {"share": share}, *lost]
+
+
+def time_rows(row: Row) -> list[dict[str, str]]:
+    """The rows of `time_spent` as texts."""
+    return [
+        {
+            "cause": each["cause"],
+            "windows": f"{each['windows']:,}" if each["windows"] else "",
+            "time": seconds_text(each["seconds"]),
+            "share": percent(each["share"]),
+        }
+        for each in time_spent(row)
+    ]
+
+
+def whole_percent(share: float) -> str:
+    """0.254 as 25 %."""
+    return f"{100 * share:.0f} %"
+
+
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that people read it in: 8.41 s, 12.3 min, 31.0 h."""
+    if seconds >= HOUR:
+        return f"{seconds / HOUR:,.1f} h"
+    if seconds >= MINUTE:
+        return f"{seconds / MINUTE:.1f} min"
+    return f"{seconds:.3g} s"

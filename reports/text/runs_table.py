@@ -1,0 +1,114 @@
+"""The table of runs: what of their metrics it shows, and a name of its own for each.
+
+Apart from reports.text.summary, so that it comes without what compares and explains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import Any, Final
+
+import polars as pl
+
+from .tabular import Formatter, count, decimal, joined, percent
+
+Columns = dict[str, tuple[str, Formatter]]
+
+RUN_COLUMNS: Final[Columns] = {
+    "name": ("run", str),
+    "log_format": ("format", str),
+    "model": ("model", str),
+    "gpus": ("GPUs", "{:,}".format),
+    "seq_len": ("length", "{:,}".format),
+    "precision": ("dtype", str),
+    "steps": ("steps", "{:,}".format),
+    "tgs": ("TGS", count),
+    "tgs_end_to_end": ("TGS end to end", count),
+    "mfu": ("MFU exact attention", percent),
+    "mfu_full_attention": ("MFU full attention", percent),
+    "logged_tflops": ("logged TFLOP/s", decimal),
+    "logged_mfu": ("logged MFU", percent),
+    "inferred": ("not said, inferred", joined),
+    "outcome": ("outcome", str),
+}
+
+
+LEAST_OF_RUN: Final = (
+    *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
+    *("precision", "seq_len", "logged_tflops", "model"),
+)
+"""What a narrow terminal does without, the first of it first."""
+
+
+def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The runs, each with a name of its own, for tables that have no column for ids."""
+    known = names(metrics)
+    labels = [known[run_id] for run_id in metrics["run_id"]]
+    return metrics.with_columns(pl.Series("name", labels, pl.String))
+
+
+def names(metrics: pl.DataFrame) -> dict[str, str]:
+    """A name of its own for each run_id: where several runs share one, the id stands behind it."""
+    shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
+    return {
+        run_id: f"{name} [{run_id}]" if name in shared else str(name)
+        for run_id, name in metrics.select("run_id", "name").iter_rows()
+    }
+
+
+def doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[str]:
+    """What is doubtful of runs, a sentence for all that it is said of; then where facts are given.
+
+    rows: metrics, with names that tell the runs apart. missing: also the facts that each lacks.
+    Sentences of many runs that differ in figures alone are one, each from the least to the most.
+    """
+    said: dict[str, list[str]] = {}
+    lacking = False
+    for row in rows:
+        lacking |= bool(row["missing"])
+        lacks = [f"missing {', '.join(row['missing'])}"] if missing and row["missing"] else []
+        for words in (*lacks, *row["warnings"]):
+            said.setdefault(words, []).append(row["name"])
+    alike: dict[str, list[str]] = {}
+    for words in said:
+        alike.setdefault(FIGURE.sub("0", words), []).append(words)
+    told = []
+    for kind in alike.values():
+        if len(kind) <= MOST_NAMED:
+            told += [f"{_few(said[words])}: {words}" for words in kind]
+        else:
+            every = list(dict.fromkeys(run for words in kind for run in said[words]))
+            told.append(f"{_few(every)}: {_spanned(kind)} ({OF_MANY})")
+    return [*told, *([GIVE if missing else NAMED_BY_RUNS] if lacking else [])]
+
+
+def _few(runs: Sequence[str]) -> str:
+    shown = runs if len(runs) <= MOST_NAMED else [*runs[:2], f"{len(runs) - 2:,} more runs"]
+    return ", ".join(shown)
+
+
+def _spanned(kind: Sequence[str]) -> str:
+    """One sentence for some that differ in figures alone: how bad the worst is has to show."""
+    words = FIGURE.split(kind[0])
+    spans = [
+        ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
+        for ends in (sorted(of, key=_number) for of in zip(*map(FIGURE.findall, kind), strict=True))
+    ]
+    return "".join(chain.from_iterable(zip_longest(words, spans, fillvalue="")))
+
+
+def _number(figure: str) -> float:
+    return float(figure.replace(",", ""))
+
+
+FIGURE: Final = re.compile(r"(?<![\w'.-])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w'-]|\.\d)")
+"""A number that stands alone in a sentence, not within a name."""
+
+MOST_NAMED: Final = 3
+"""Runs of one and the same message that are named before they are counted; and messages alike."""
+
+OF_MANY: Final = "figures from the least to the most; of each: fairmfu explain RUN"
+GIVE: Final = "What is missing is given by: fairmfu set RUN NAME=VALUE"
+NAMED_BY_RUNS: Final = "What runs lack, by the names that fairmfu set takes: fairmfu runs"

@@ -1,0 +1,530 @@
+"""What the terminal shows: runs, comparisons and one run explained, as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.bridge import Bridge
+from fairmfu.metrics.audit.fact_suggestions import Proposal
+from fairmfu.metrics.audit.formula_era import Era
+from fairmfu.metrics.core.run_selection import only
+from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.formula import accelerators
+from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.metrics.pipeline.analysis import Analysis
+
+from .run_narrative import (
+    end_to_end_words,
+    goodput_words,
+    how_it_went,
+    seconds_text,
+    sureness,
+    time_rows,
+    time_spent,
+)
+from .runs_table import Columns
+from .tabular import (
+    Formatter,
+    count,
+    decimal,
+    joined,
+    percent,
+    printable,
+    ratio,
+    records,
+    render,
+    wrapped,
+)
+from .verdict import Said, between, counted, groups, none_ranked, verdict
+from .verdict import joined as verdict_rows
+
+SPEED_COLUMNS: Final[Columns] = {
+    "rank": ("#", str),
+    "name": ("run", str),
+    "tgs": ("TGS", count),
+    "interval": ("95 % interval", str),
+    "relative_tgs": ("of best\nsetup", percent),
+    "mfu": ("MFU exact\nattention", percent),
+    "mfu_full_attention": ("MFU full\nattention", percent),
+    "logged_tflops": ("logged\nTFLOP/s", decimal),
+    "logged_mfu": ("logged\nMFU", percent),
+    "overstated": ("logged\n/ ours", ratio),
+    "logged_rank": ("# by\nlogs", str),
+}
+
+
+LEAST_OF_SPEED: Final = ("logged_rank", "mfu_full_attention", "logged_mfu", "logged_tflops")
+"""What a narrow terminal does without, the first of it first."""
+
+
+def _cost_columns(of: pl.DataFrame) -> Columns:
+    price, tokens = of["price_per_gpu_hour"][0], of["equal_tokens"].drop_nulls().to_list()
+    return {
+        "name": ("run", str),
+        "setup": ("setup", str),
+        "gpu_hours_per_billion_tokens": ("GPU-h /\n10^9 tokens", decimal),
+        "gpu_hours_per_billion_tokens_end_to_end": ("GPU-h\nend to end", decimal),
+        "cost_per_billion_tokens": (f"cost at\n{price} / GPU-h", "{:,.2f}".format),
+        "tgs_at_equal_flops": ("TGS at equal\nFLOPs/token", count),
+        "loss_at_equal_tokens": (
+            f"loss at\n{tokens[0] if tokens else 0:,.0f} tokens",
+            "{:#.4g}".format,
+        ),
+    }
+
+
+def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
+    """Without the columns that hold nothing, or that say nothing."""
+    empty = {name for name in columns if of[name].null_count() == of.height}
+    if of["logged_tflops"].null_count() < of.height:
+        empty.add("logged_mfu")
+    if of.height == 1:
+        empty |= {"rank", "relative_tgs", "logged_rank"}
+    if (of["repeats"] == 1).all():
+        empty.add("setup")
+    return {name: how for name, how in columns.items() if name not in empty}
+
+
+def compared(
+    analysis: Analysis, chosen: pl.DataFrame, comparison: pl.DataFrame
+) -> list[dict[str, Any]]:
+    """Rows of the comparison of chosen metrics as the sentences take them: verdict.joined."""
+    bridges = {run_id: analysis.bridges(run_id) for run_id in chosen["run_id"]}
+    return verdict_rows(chosen, comparison, bridges)
+
+
+def sentences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The verdict of each group, or of two runs that are in no one group, fit for a terminal."""
+    if (two := _apart_from_each_other(found)) is not None:
+        return [printable(" ".join([two.says, *two.notes]))]
+    told = [printable(_headed(group, verdict(group).says)) for group in groups(found)]
+    return told or [" ".join(none_ranked(found))]
+
+
+def _headed(group: Sequence[Mapping[str, Any]], says: str) -> str:
+    made_up = " (synthetic)" if any(row["synthetic"] for row in group) else ""
+    return f"{group[0]['group']}{made_up}: {says}"
+
+
+def _apart_from_each_other(found: Sequence[Mapping[str, Any]]) -> Said | None:
+    """Two runs, of which nobody may say that one is the faster."""
+    if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
+        return None
+    one, other = sorted(found, key=lambda row: int(row["place"]))
+    return between(one, other)
+
+
+def with_verdicts(comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """The comparison with the sentence on each run's group, and its notes, for programs."""
+    told = {str(group[0]["group"]): verdict(group) for group in groups(found)}
+    two = _apart_from_each_other(found)
+    said = [two or told.get(str(group)) for group in comparison["group"]]
+    return comparison.with_columns(
+        pl.Series("verdict", [one.says if one else None for one in said], pl.String),
+        pl.Series("notes", [list(one.notes) if one else [] for one in said], pl.List(pl.String)),
+    )
+
+
+def show_comparison(
+    comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]], output: str
+) -> str:
+    """Two tables per group and notes; then the runs without a rank, with why."""
+    two = _apart_from_each_other(found)  # whose sentence has said what sets them apart
+    notes = {} if two else {str(g[0]["group"]): verdict(g).notes for g in groups(found)}
+    labels = pl.Series([row["label"] for row in found], dtype=pl.String)
+    comparison = comparison.with_columns(name=labels)
+    blocks = []
+    for (group,), of in comparison.group_by("group", maintain_order=True):
+        if group is None:
+            blocks.append(_apart(of, output))
+            continue
+        heading = printable(str(group)) + _labels(of)
+        shown = _with_ratios(of)
+        speed = render(shown, output, _filled(SPEED_COLUMNS, shown), least=LEAST_OF_SPEED)
+        blocks.append(f"\n{heading}\n{speed}")
+        blocks.append("\n" + render(shown, output, _filled(_cost_columns(shown), shown)))
+        blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
+        if differs := of["differs"][0].to_list():
+            blocks.append(wrapped(f"- What differs: {printable(joined(differs))}."))
+    return "\n".join(blocks).strip("\n")
+
+
+def _labels(of: pl.DataFrame) -> str:
+    return " [synthetic]" if of["synthetic"].any() else ""
+
+
+def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
+    """`interval` as text; `overstated`: the logged TFLOP/s over ours, where one was logged."""
+    low, high = (
+        pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("tgs_low", "tgs_high")
+    )
+    return of.with_columns(
+        interval=pl.format("{} to {}", low, high),
+        overstated=pl.col("logged_tflops") / pl.col("tflops"),
+    )
+
+
+def _apart(of: pl.DataFrame, output: str) -> str:
+    shown = of.with_columns(why=pl.col("not_ranked").list.join("; "))
+    columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("why not", str)}
+    return "\nNot ranked\n" + render(shown, output, columns)
+
+
+# -- one run explained -------------------------------------------------------------------------
+
+OPERATOR_COLUMNS: Final[Columns] = {
+    "operator": ("operator", str),
+    "layers": ("layers", str),
+    "dtype": ("dtype", str),
+    "forward_flops_per_token": ("forward FLOPs/token", count),
+    "flops_per_token": ("training FLOPs/token", count),
+    "share": ("share", percent),
+}
+
+FACT_COLUMNS: Final[Columns] = {
+    "name": ("fact", str),
+    "value": ("value", str),
+    "origin": ("origin", str),
+}
+
+LONGEST_VALUE: Final = 60
+BASES: Final = {
+    "packed": "packed tokens",
+    "slots": "token slots, padding included",
+    "non_padding": "non-padding tokens",
+}
+
+
+def explain(
+    analysis: Analysis,
+    run: str,
+    *,
+    output: Literal["table", "json"] = "table",
+    propose: bool = False,
+) -> str:
+    """One run: the formula with its numbers, and how the log's own figure becomes ours.
+
+    run: a name or an id, as `choose` takes it. output: text, or JSON. propose: name models and
+    lengths by which the log's own figures would come out.
+
+    The text says units: tokens/s/GPU, FLOPs/token, TFLOP/s, shares in %. The same as data:
+    `Analysis.operators`, `bridges`, `facts` and `proposals` of the run's id.
+
+    Raises RunNameError where no run has this name, or several have it.
+
+    >>> print(explain(analysis, "titan-8b"))
+    """
+    row = only(analysis.metrics, run)
+    run_id = row["run_id"]
+    held = analysis.held.filter(pl.col("run_id") == run_id).drop("run_id")
+    operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
+    found = analysis.proposals(run_id) if propose else []
+    if output == "json":
+        plain = {key: row[key] for key in METRICS}
+        whole = {"run": plain, "operators": records(operators), "facts": records(held)}
+        whole["bridges"] = [asdict(bridge) for bridge in bridges]
+        whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
+        return json.dumps(whole, indent=2, allow_nan=False, default=str)
+    short = held.with_columns(pl.col("value").map_elements(_cut, return_dtype=pl.String))
+    parts = [
+        f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
+        + (" [synthetic]" if row["synthetic"] else ""),
+        printable(how_it_went(row)),
+        _formula(row),
+        _time(row),
+        render(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
+        _claims(row),
+        _audit(row, analysis.audits[run_id]),
+        *map(bridge_text, bridges),
+        _proposed(found, row) if propose else "",
+        "Facts\n" + render(short, "table", FACT_COLUMNS),
+        *(f"Warning: {printable(warning)}" for warning in row["warnings"]),
+        *([f"Missing: {', '.join(row['missing'])}"] if row["missing"] else []),
+        f"Source: {printable(joined(row['sources']))}",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _cut(value: str) -> str:
+    """The beginning of a long value, with a sign that there is more."""
+    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
+
+
+def _formula(row: Mapping[str, Any]) -> str:
+    """MFU = TGS x F / P with this run's numbers, and what each is."""
+    if row["tgs"] is None:
+        return "TGS: not known, so nothing follows."
+    lines = [
+        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {counted(row['windows'], 'window')}, "
+        f"time by {row['time_basis']}; {BASES[row['token_basis']]}",
+        f"       {_interval(row)}",
+        f"       left out of steady: {_left_out(row)}",
+    ]
+    if row["tgs_end_to_end"] is not None:
+        lines.append(f"       {row['tgs_end_to_end']:,.1f} end to end, {end_to_end_words(row)}")
+    if row["goodput"] is not None:
+        lines.append(f"       {row['goodput']:,.1f} goodput, {goodput_words(row)}")
+    if row["flops_per_token"] is not None:
+        lines.append(
+            f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
+            f"{row['flops_per_token_full_attention']:,.0f} with full attention"
+        )
+    if row["peak_flops"] is not None:
+        lines.append(f"P      {row['peak_flops'] / 1e12:,.1f} TFLOP/s dense, {_device(row)}")
+    if row["mfu"] is not None:
+        lines.append(
+            f"MFU  = TGS x F / P = {row['tgs']:,.1f} x {row['flops_per_token']:,.0f} / "
+            f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
+            f"{_full(row['mfu_full_attention'])} (full attention)"
+        )
+    if row["hfu_low"] is not None:
+        bounds = dict.fromkeys(percent(row[end]) for end in ("hfu_low", "hfu_high"))
+        lines.append(f"HFU    {' to '.join(bounds)}, recompute {row['recompute']}")
+    return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _device(row: Mapping[str, Any]) -> str:
+    """A device by the name that its peak stands under, with the run's own where that is another."""
+    device, given = row["device"], row["accelerator"]
+    return str(given or device) if device in (None, given) else f"{device} ({given})"
+
+
+def _full(mfu: float | None) -> str:
+    return "above 100 %" if mfu is None else percent(mfu)
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    if row["tgs_low"] is None:
+        return sureness(row)
+    return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {sureness(row)}"
+
+
+LENGTH_UNKNOWN: Final = "the log does not say how long"
+
+
+def _left_out(row: Mapping[str, Any]) -> str:
+    causes, share = joined(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
+    if share is None:
+        # its line is stamped when the step is done: of the wall time alone a part can be told
+        told = "how long: the wall time below" if time_spent(row) else LENGTH_UNKNOWN
+        return f"{causes} ({told})"
+    return f"windows of {percent(share)} of the time logged ({causes})"
+
+
+TIME_COLUMNS: Final[Columns] = {
+    "cause": ("what the time went to", str),
+    "windows": ("windows", str),
+    "time": ("time", str),
+    "share": ("share", str),
+}
+
+
+def _time(row: Mapping[str, Any]) -> str:
+    """The wall time of the launch by cause."""
+    rows = time_rows(row)
+    if not rows:
+        return ""
+    head = (
+        f"Wall time {seconds_text(row['wall_s'])}; of the windows of a cause, the time beyond what "
+        "as many steady ones take"
+    )
+    return f"{head}\n" + render(pl.DataFrame(rows), "table", TIME_COLUMNS)
+
+
+def _claims(row: Mapping[str, Any]) -> str:
+    """What the log says of itself, beside ours; never part of the formula."""
+    lines = []
+    for name, ours, form, convention in (
+        ("logged_tgs", row["tgs"], count, ""),
+        ("logged_tflops", _tflops(row), decimal, " (exact attention)"),
+        ("logged_mfu", row["mfu_full_attention"], percent, " (full attention)"),
+    ):
+        if row[name] is not None:
+            told = (
+                f"; ours {form(ours)}{convention}, logged / ours {ratio(row[name] / ours)}"
+                if ours
+                else ""
+            )
+            lines.append(f"  {name} {form(row[name])}{told}")
+    head = "The log's own figures (medians over the same windows; they never enter the formula)"
+    return "\n".join([head, *lines]) if lines else ""
+
+
+def _audit(row: Mapping[str, Any], audit: Audit) -> str:
+    """Whether the framework's own formula gives what it printed, and what that proves."""
+    if audit.era is None or (not audit.by_column and not audit.why):
+        return printable(audit.why)
+    era, lines = audit.era, audit.lines
+    source = "/".join(part for part in (era.repo, era.path) if part)
+    head = f"Own formula: {era.formula}\n  {era.name}, {source}@{era.commit}"
+    if audit.reproduced is None:
+        told = audit.why or "not compared: what it prints follows from nothing else that it prints"
+    elif audit.reproduced:
+        told = f"reproduced: all {lines:,} lines, to the last printed digit"
+        told += f", at lengths that follow from each: {_lengths(audit)}" if audit.solved else ""
+        told += f"; proves {', '.join(audit.proven) or 'no fact, others would print the same'}"
+    else:
+        told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
+        told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""
+    implied = ""
+    if row["logged_flops_low"] is not None and audit.low is not None and audit.high is not None:
+        implied = f"\n  the print implies {audit.low:,.0f} to {audit.high:,.0f} FLOPs/token"
+        if audit.low > audit.high:
+            implied = "\n  the lines imply no one count of FLOPs/token"
+    return printable(head) + f"\n  {printable(told)}" + implied
+
+
+def _lengths(audit: Audit) -> str:
+    """The shortest and the longest, in tokens, of lines that have lengths of their own."""
+    return f"{min(audit.solved):,} to {max(audit.solved):,} tokens"
+
+
+FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
+    "logged_mfu": ("MFU", percent, " (exact attention)"),
+    "logged_tflops": ("TFLOP/s", decimal, " (exact attention)"),
+    "logged_tgs": ("TGS", count, ""),
+}
+
+
+def bridge_text(bridge: Bridge) -> str:
+    """From the log's figure to ours, a factor a line."""
+    name, form, convention = FIGURES[bridge.figure]
+    rows = [(form(bridge.logged), f"logged {name}, median")]
+    rows += [(f"x {times(f.factor)}", f.text) for f in bridge.factors]
+    high = times(1 / bridge.low) if bridge.low > 0 else "any"
+    bounds = f"{times(1 / bridge.high)} to {high} by its last digit"
+    left = "the print's rounding" if bridge.explained else "unexplained"
+    rows.append((f"x {times(1 / bridge.unexplained)}", f"{left} ({bounds})"))
+    rows.append((form(bridge.ours), f"ours{convention}"))
+    lines = [f"  {figure:>10}  {text}" for figure, text in rows]
+    return "\n".join([f"From the log's {name} to ours", *lines])
+
+
+def times(factor: float) -> str:
+    """A factor with four decimals; with six where four would say that it is none."""
+    return f"{factor:.4f}" if abs(factor - 1) >= VISIBLE else f"{factor:.6f}"
+
+
+VISIBLE: Final = 5e-4
+
+MOST_PROPOSED: Final = 20
+
+
+def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
+    """Facts that would reproduce every line, as a command where there is no choice."""
+    if row["logged_reproduced"] and row["flops_per_token"] is not None:
+        return "Proposals: none needed, the facts that it has reproduce every line."
+    if row["logged_flops_low"] is None and not found:
+        return "Proposals: none, the log prints no figure that tells of a model."
+    if not found:
+        return "Proposals: no known model and usual length gives what the log prints."
+    heads: Columns = {
+        "model": ("model", str),
+        "seq_len": ("length", str),
+        "recompute": ("recompute", str),
+        "peak_flops": ("peak", lambda flops: f"{flops / 1e12:,g} TFLOP/s"),
+        "flops_per_token": ("FLOPs/token", count),
+        "era": ("own formula", str),
+    }
+    table = render(pl.DataFrame([asdict(p) for p in found[:MOST_PROPOSED]]), "table", heads)
+    more = f"\n... and {len(found) - MOST_PROPOSED:,} more" if len(found) > MOST_PROPOSED else ""
+    hint = "The print cannot tell these apart: choose by what you know of the run, then\n"
+    recompute = " recompute=..." if any(p.recompute for p in found) else ""
+    take = f"fairmfu set {row['run_id']} model=... seq_len=...{recompute}"
+    if len(found) == 1 and row["model"] is None:
+        hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {found[0].settings}"
+    return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
+
+
+LEAST_OF_ERA: Final = ("source", "versions", "formats")
+"""What a narrow terminal does without, the first of it first."""
+
+
+def era_table(eras: Sequence[Era]) -> pl.DataFrame:
+    """Which formula a framework's versions print their figures by, with date and commit."""
+    return pl.DataFrame(
+        [
+            {
+                "own formula": era.name,
+                "formats": ", ".join(era.log_formats),
+                "since": era.since,
+                "until": era.until,
+                "versions": ", ".join(era.versions),
+                "FLOPs per token": era.formula,
+                "source": f"{era.repo} {era.path}@{era.commit}",
+            }
+            for era in eras
+        ]
+    )
+
+
+def _tflops(row: Mapping[str, Any]) -> float | None:
+    if row["tgs"] is None or row["flops_per_token"] is None:
+        return None
+    return float(row["tgs"] * row["flops_per_token"] / 1e12)
+
+
+# -- the support tables ------------------------------------------------------------------------
+
+
+def format_table(rows: Sequence[Mapping[str, str]]) -> pl.DataFrame:
+    """Formats and the versions that print them."""
+    return pl.DataFrame(list(rows))
+
+
+MODEL_COLUMNS: Final[Columns] = {
+    "model": ("model", str),
+    "layers": ("layers", "{:,}".format),
+    "hidden_size": ("hidden size", "{:,}".format),
+    "params_total": ("parameters", "{:,}".format),
+    "params_active": ("active", "{:,}".format),
+}
+
+
+def model_table() -> pl.DataFrame:
+    """Known models with their parameters."""
+    return pl.DataFrame(
+        [
+            {
+                "model": shape.name,
+                "layers": shape.layer_count,
+                "hidden_size": shape.hidden_size,
+                "params_total": shape.params_total,
+                "params_active": shape.params_active,
+            }
+            for shape in known_models()
+        ]
+    )
+
+
+PEAKS: Final = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+
+ACCELERATOR_COLUMNS: Final[Columns] = {
+    "accelerator": ("accelerator", str),
+    "unit": ("unit", str),
+    **{dtype: (f"{dtype}\nTFLOP/s", "{:,.1f}".format) for dtype in PEAKS},
+    "also": ("also", str),
+    "confidence": ("confidence", str),
+    "source": ("source", str),
+}
+
+LEAST_OF_ACCELERATOR: Final = ("source", "confidence", "also", "unit")
+"""What a narrow terminal does without, the first of it first."""
+
+
+def accelerator_table(overlay: Sequence[accelerators.Accelerator] = ()) -> pl.DataFrame:
+    """Dense peaks [TFLOP/s] by number format, with source and confidence; a user's own first."""
+    return pl.DataFrame(
+        [
+            {"accelerator": a.name, "unit": a.unit}
+            | {d: a.peaks[d] / 1e12 if d in a.peaks else None for d in PEAKS}
+            | {"also": ", ".join(a.names), "confidence": a.confidence, "source": a.source}
+            for a in (*overlay, *accelerators.table())
+        ]
+    )

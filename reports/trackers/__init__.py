@@ -1,0 +1,1 @@
+"""Runs written as TensorBoard, MLflow and W&B files."""

@@ -1,0 +1,120 @@
+"""Runs in the layout of MLflow's file store, which needs no library to write.
+
+    OUT/EXPERIMENT/meta.yaml
+    OUT/EXPERIMENT/RUN/meta.yaml, metrics/TAG, params/FACT, tags/TEXT
+
+A line of a metric is `milliseconds value step`; params and tags are files that hold their value.
+MLflow 1 and 2 read it as it is, MLflow 3 with MLFLOW_ALLOW_FILE_STORE=true or after
+`mlflow migrate-filestore`.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import yaml
+
+from .tracker_record import Tracked, card, file_name
+
+RUNNING, FINISHED, FAILED, KILLED = 1, 3, 4, 5
+"""Values of MLflow's RunStatus."""
+STATUS: Final = {
+    "completed": FINISHED,
+    "out_of_memory": FAILED,
+    "crashed": FAILED,
+    "nan_loss": FAILED,
+    "killed": KILLED,
+    "incomplete": RUNNING,
+}
+"""MLflow's status by how a launch ended (ingest.core.schema.OUTCOMES)."""
+
+
+def experiment_id(name: str) -> str:
+    """A number of at most 18 digits, as MLflow's are; the same each time for a name."""
+    return str(int.from_bytes(blake2b(name.encode(), digest_size=7).digest()) + 1)
+
+
+def write_experiment(name: str, folder: Path, location: str) -> None:
+    """What makes an empty folder an experiment. Raises OSError.
+
+    location: where the files of its runs would be, a URI; see `location`.
+    """
+    about = {
+        "artifact_location": location,
+        "creation_time": 0,
+        "experiment_id": experiment_id(name),
+        "last_update_time": 0,
+        "lifecycle_stage": "active",
+        "name": name,
+    }
+    _write(folder / "meta.yaml", yaml.safe_dump(about))
+
+
+def location(place: Path, out: Path, *, nameless: bool) -> str:
+    """Where MLflow has a folder of the store `out`, as a URI.
+
+    nameless: relative to the store, as MLflow takes it too, for a path tells whose machine it is.
+    """
+    return place.relative_to(out).as_posix() if nameless else place.absolute().as_uri()
+
+
+def write(run: Tracked, folder: Path, experiment: str, location: str) -> None:
+    """One run of an experiment's id, in an empty folder to be at that location. Raises OSError."""
+    _write(folder / "meta.yaml", yaml.safe_dump(_about(run, experiment, location)))
+    step, moment = run.last
+    for tag in run.tags:
+        _write(folder / "metrics" / tag, _lines(run.points(tag)))
+    for tag, value in run.figures.items():
+        _write(folder / "metrics" / tag, f"{_milliseconds(moment)} {value!r} {step}\n")
+    for name, fact in run.facts.items():
+        _write(folder / "params" / file_name(name), fact)
+    for name, text in _tags(run).items():
+        _write(folder / "tags" / name, text)
+    (folder / "artifacts").mkdir()
+
+
+def _about(run: Tracked, experiment: str, location: str) -> dict[str, Any]:
+    status = STATUS.get(run.outcome, RUNNING)
+    return {
+        "artifact_uri": f"{location}/artifacts",
+        "deleted_time": None,
+        "end_time": None if status == RUNNING else _milliseconds(run.last[1]),
+        "entry_point_name": "",
+        "experiment_id": experiment,
+        "lifecycle_stage": "active",
+        "run_id": run.run_id,
+        "run_name": run.name,
+        "run_uuid": run.run_id,
+        "source_name": "",
+        "source_type": 4,  # local
+        "source_version": "",
+        "start_time": _milliseconds(run.started_at),
+        "status": status,
+        "tags": [],
+        "user_id": "fairmfu",
+    }
+
+
+def _tags(run: Tracked) -> dict[str, str]:
+    """Texts, the origins of facts, and what MLflow itself shows of a run."""
+    own = {"mlflow.runName": run.name, "mlflow.note.content": card(run)}
+    origins = {f"origin.{file_name(name)}": origin for name, origin in run.origins.items()}
+    return own | origins | {f"fairmfu.{file_name(name)}": text for name, text in run.texts.items()}
+
+
+def _lines(points: pl.DataFrame) -> str:
+    rows = points.select("at", "value", "step").iter_rows()
+    return "".join(f"{_milliseconds(at)} {value!r} {step}\n" for at, value, step in rows)
+
+
+def _milliseconds(seconds: float) -> int:
+    """MLflow takes no times before 1970."""
+    return max(0, int(seconds * 1000))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="")

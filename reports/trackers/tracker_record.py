@@ -1,0 +1,348 @@
+"""What an experiment tracker is told of a run: series over its steps, figures, facts and texts.
+
+    log/...       what the log printed at a step, by the columns of ingest.core.schema.STEPS
+    fairmfu/...   what is recomputed of the same window
+    run/...       figures of the whole run, by the columns of metrics.core.run_table.METRICS
+
+Frames in, frames out; the files of each tracker are written by a module of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT, INT, STEPS
+from fairmfu.metrics.core.run_arrays import MICROSECONDS
+from fairmfu.metrics.core.run_table import LOST, METRICS
+from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.throughput.resolved_facts import SETUP
+
+from ..charts.run_series import COUNTED, rated
+from ..page.redaction import Redaction
+
+LOG, OURS, RUN = "log/", "fairmfu/", "run/"
+
+RENAMED: Final[Mapping[str, str]] = {
+    "mfu": "mfu_exact_attention",
+    "mfu_bf16": "mfu_bf16_exact_attention",
+    "flops_per_token": "flops_per_token_exact_attention",
+}
+"""Columns whose name leaves the headline's convention to be known; in a tracker it is not."""
+
+RECOMPUTED: Final[Mapping[str, tuple[str, str]]] = {
+    "tgs": ("tokens/s/GPU", "tokens of the window over its time"),
+    "mfu_exact_attention": ("", "TGS x F / P of the run, a fraction; causal pairs and windows"),
+    "mfu_full_attention": ("", "the same with all pairs of the attention counted"),
+    "tflops_exact_attention": ("TFLOP/s/GPU", "TGS x F"),
+    "tflops_full_attention": ("TFLOP/s/GPU", "the same with all pairs of the attention counted"),
+    "seconds_per_step": ("s", "time of the window over its steps, by the run's time evidence"),
+    "steady": ("", "1 where the window counts in the run's TGS, 0 where it is left out"),
+}
+"""The series that are ours: unit and meaning."""
+
+PRINTED: Final = tuple(
+    name
+    for name, column in STEPS.items()
+    if column.dtype in (INT, FLOAT) and name not in ("line", "step")
+)
+"""Columns of step lines that hold numbers."""
+
+EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - as the stamps of a store, without a zone
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """One run as trackers take it.
+
+    series: `step`, `at` [s since 1970] and a Float64 column for each tag, sorted by step; a null is
+        a step at which nothing is known, NaN and infinities are what the log printed
+    figures: of the whole run
+    facts: the formula's inputs as they hold; origins: where each of them is from
+    texts: all else that is known of the run
+    """
+
+    run_id: str
+    name: str
+    outcome: str
+    started_at: float
+    series: pl.DataFrame
+    figures: Mapping[str, float]
+    facts: Mapping[str, str]
+    origins: Mapping[str, str]
+    texts: Mapping[str, str]
+
+    @property
+    def tags(self) -> list[str]:
+        """Tags of the series."""
+        return self.series.columns[2:]
+
+    @property
+    def last(self) -> tuple[int, float]:
+        """The last step and its time [s since 1970]; of a run without steps 0 and its start."""
+        if self.series.is_empty():
+            return 0, self.started_at
+        step, at = self.series.select("step", "at").row(-1)
+        return int(step), float(at)
+
+    def points(self, tag: str) -> pl.DataFrame:
+        """`step`, `at` and `value` of one series, where it has any."""
+        return self.series.select("step", "at", value=tag).drop_nulls("value")
+
+
+def tracked(
+    analysis: Analysis, chosen: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame
+) -> list[Tracked]:
+    """Each of these runs, in their order.
+
+    chosen: rows of METRICS; steps, runs: as in ingest.core.schema, of all sources.
+    """
+    zones = dict(runs.select("run_id", "utc").iter_rows())
+    windows, lines = _by_run(analysis.windows), _by_run(steps)
+    rates = _by_run(rated(analysis.windows, chosen))
+    found = []
+    for row in chosen.iter_rows(named=True):
+        mine = windows(row["run_id"])
+        told_by = pl.concat(map(lines, dict.fromkeys([row["run_id"], *row["members"]])))
+        series = _series(row, mine, rates(row["run_id"]), _beside(told_by))
+        about = {"zone_of_times": "UTC" if zones[row["run_id"]] else NO_ZONE}
+        found.append(_told(analysis, row, series, about, _start(row, mine)))
+    return found
+
+
+def _by_run(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
+    """The rows of each run of a frame, none of one that has none."""
+    parts = frame.partition_by("run_id", as_dict=True)
+    return lambda run_id: parts.get((run_id,), frame.clear())
+
+
+def _told(
+    analysis: Analysis,
+    row: Mapping[str, Any],
+    series: pl.DataFrame,
+    about: Mapping[str, str],
+    start: float,
+) -> Tracked:
+    facts = analysis.facts(row["run_id"])
+    return Tracked(
+        run_id=row["run_id"],
+        name=row["name"],
+        outcome=row["outcome"],
+        started_at=start,
+        series=series,
+        figures=dict(_figures(row)),
+        facts={name: fact["value"] for name, fact in facts.items()},
+        origins={name: fact["origin"] for name, fact in facts.items()},
+        texts={**dict(_texts(row)), **about},
+    )
+
+
+NO_ZONE: Final = "none is printed: stamps are taken as UTC"
+
+
+def redacted(runs: Sequence[Tracked], hides: Redaction) -> list[Tracked]:
+    """The runs without what is not for others; `hides` tells what that was."""
+    worded = [(run.name, run.facts, run.origins, run.texts) for run in runs]
+    hides.look(worded)
+    return [
+        replace(run, name=name, facts=facts, origins=origins, texts=texts)
+        for run, (name, facts, origins, texts) in zip(runs, hides.hidden(worded), strict=True)
+    ]
+
+
+# -- series ------------------------------------------------------------------------------------
+
+
+def _series(
+    row: Mapping[str, Any], windows: pl.DataFrame, rates: pl.DataFrame, beside: pl.DataFrame
+) -> pl.DataFrame:
+    """The series of a run (Tracked.series), without tags that have no value."""
+    if windows.is_empty():
+        return pl.DataFrame(schema={"step": INT, "at": FLOAT})
+    both = windows.join(
+        rates.select("step", "span", "tokens", "seconds", "window"), on="step", how="left"
+    ).join(beside, on="step", how="left")
+    at = _times(both, row)
+    printed = [pl.col(name).cast(FLOAT).alias(_log_tag(name)) for name in _printed(both)]
+    every = both.select("step", at.alias("at"), *printed, *_recomputed(row)).sort("step")
+    empty = [name for name in every.columns[2:] if every[name].null_count() == every.height]
+    return every.drop(empty)
+
+
+def _printed(frame: pl.DataFrame) -> list[str]:
+    columns = [name for name in PRINTED if name in frame.columns]
+    return [*columns, *(name for name in frame.columns if name.startswith(EXTRA))]
+
+
+EXTRA: Final = "extra/"
+"""Begins the tags of printed fields that have no column."""
+
+
+def _log_tag(column: str) -> str:
+    return LOG + column.removeprefix("logged_")
+
+
+def _recomputed(row: Mapping[str, Any]) -> Iterator[pl.Expr]:
+    """The series of RECOMPUTED from the window's tokens and seconds on one GPU."""
+    tgs = pl.col("tokens") / pl.col("seconds")
+    tgs = pl.when(tgs.is_finite()).then(tgs)
+    yield tgs.alias(f"{OURS}tgs")
+    for kind, mfu, flops in (
+        ("exact_attention", "mfu", "flops_per_token"),
+        ("full_attention", "mfu_full_attention", "flops_per_token_full_attention"),
+    ):
+        share = row[mfu] / row["tgs"] if row[mfu] is not None and row["tgs"] else None
+        yield (tgs * pl.lit(share, FLOAT)).alias(f"{OURS}mfu_{kind}")
+        yield (tgs * pl.lit(row[flops], FLOAT) / 1e12).alias(f"{OURS}tflops_{kind}")
+    each = pl.col("seconds") / pl.col("span")
+    yield pl.when(_in_seconds(row) & each.is_finite()).then(each).alias(f"{OURS}seconds_per_step")
+    timed = pl.lit(row["time_basis"]).is_not_null()
+    yield pl.when(timed).then((pl.col("window") == COUNTED).cast(FLOAT)).alias(f"{OURS}steady")
+
+
+def _times(frame: pl.DataFrame, row: Mapping[str, Any]) -> pl.Expr:
+    """When each step was, in seconds since 1970: by its stamp, else by the time since the start.
+
+    Of a log without any date the start is 1970 itself. A stamp that is lacking is that of the step
+    before.
+    """
+    stamped = (pl.col("logged_at") - EPOCH).dt.total_microseconds() / MICROSECONDS
+    if frame["logged_at"].null_count() < frame.height:
+        return stamped.forward_fill().backward_fill()
+    took = pl.when(_in_seconds(row)).then("seconds").fill_null(0.0).fill_nan(0.0)
+    return pl.coalesce("since_start_s", took.cum_sum()) + _start(row, frame)
+
+
+def _in_seconds(row: Mapping[str, Any]) -> pl.Expr:
+    """Windows whose time is one: with tokens unknown, a rate gives that of one token a step."""
+    return pl.col("tokens_per_gpu").is_not_null() | pl.lit(row["time_basis"] != "rate")
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.replace(tzinfo=UTC).timestamp()
+
+
+def _start(row: Mapping[str, Any], windows: pl.DataFrame) -> float:
+    """When the run began: by the first stamp that has a year; without any in 1970."""
+    stamps = windows["logged_at"].drop_nulls()
+    first = row["started_at"] or (stamps[0] if len(stamps) else EPOCH)
+    return _seconds(first)
+
+
+def _beside(lines: pl.DataFrame) -> pl.DataFrame:
+    """`step` and what windows does without: other columns, and numbers without a column.
+
+    Of several lines of a step the first one's that has it.
+    """
+    mine = lines.with_columns(_extra(lines["extra"]))
+    names = [n for n in mine.columns if n in ALONE or n.startswith(EXTRA)]
+    first = (pl.col(name).drop_nulls().first() for name in names)
+    return mine.sort("line").group_by("step").agg(*first)
+
+
+ALONE: Final = ("epoch", "loss_scale")
+
+
+def _extra(texts: pl.Series) -> pl.DataFrame:
+    """Numbers of the printed fields that have no column, as columns that begin with EXTRA."""
+    numbers = [dict(_numbers(text)) for text in texts]
+    tags = _apart(dict.fromkeys(name for of in numbers for name in of))
+    return pl.DataFrame(
+        {tag: [of.get(name) for of in numbers] for name, tag in tags.items()},
+        schema_overrides=dict.fromkeys(tags.values(), FLOAT),
+    )
+
+
+def _numbers(text: str | None) -> Iterator[tuple[str, float]]:
+    for name, value in json.loads(text or "{}").items():
+        with suppress(TypeError, ValueError):
+            yield name, float(value)
+
+
+def _apart(names: Iterable[str]) -> dict[str, str]:
+    """A tag of its own for each field, also where two differ in signs alone."""
+    tags: dict[str, str] = {}
+    for name in names:
+        tag, taken = file_name(name), {one.lower() for one in tags.values()}
+        number = next(n for n in count(1) if f"{EXTRA}{_nth(tag, n)}".lower() not in taken)
+        tags[name] = EXTRA + _nth(tag, number)
+    return tags
+
+
+def _nth(tag: str, number: int) -> str:
+    return tag if number == 1 else f"{tag}-{number}"
+
+
+# -- figures and texts -------------------------------------------------------------------------
+
+IDENTITY: Final = ("run_id", "name", "launch")
+
+
+def _figures(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Numbers of a row of METRICS that are results, and the seconds lost to each cause."""
+    for name, dtype in METRICS.items():
+        number = dtype in (INT, FLOAT) and name not in (*SETUP, *IDENTITY, "seq_len")
+        if number and row[name] is not None:
+            yield RUN + RENAMED.get(name, name), float(row[name])
+    for lost in row["time_lost"] or []:
+        yield f"{RUN}time_lost_s/{file_name(lost['cause'])}", float(lost["seconds"])
+
+
+def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, dtype in METRICS.items():
+        value = row[name]
+        if value in (None, []) or dtype in (INT, FLOAT, pl.List(LOST)):
+            continue
+        yield name, "; ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def file_name(name: str) -> str:
+    """A name that is a file on any disk and a tag to any tracker: letters, digits, `_`, `-`, `.`.
+
+    Never empty, nor hidden or a way to another folder.
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "_"
+
+
+def typed(name: str, value: str) -> str | float | bool:
+    """A fact as the number or the truth that it is; as it stands where it is none."""
+    kind = FACT_NAMES[name].kind if name in FACT_NAMES else "text"
+    if kind == "bool" and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if kind in ("int", "float"):
+        with suppress(ValueError):
+            number = float(value)
+            return int(number) if kind == "int" and number.is_integer() else number
+    return value
+
+
+def card(run: Tracked) -> str:
+    """The run as Markdown: figures, facts with their origins, texts."""
+    parts = (
+        ("figure", "value", ((name, _number(value), "") for name, value in run.figures.items())),
+        ("fact", "value", ((n, value, run.origins[n]) for n, value in run.facts.items())),
+        ("of the run", "", ((name, text, "") for name, text in run.texts.items())),
+    )
+    return "\n\n".join(_table(*part) for part in parts)
+
+
+def _table(name: str, value: str, rows: Iterator[tuple[str, str, str]]) -> str:
+    lines = [f"| {name} | {value} | origin |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(_cell, row))} |" for row in rows)])
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else f"{value!r}"
+
+
+def _cell(text: str) -> str:
+    """On one line, without what ends a cell."""
+    return " ".join(text.replace("|", "\\|").split())

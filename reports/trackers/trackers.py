@@ -1,0 +1,161 @@
+"""Which trackers runs can be exported to, and the folders that they are written to.
+
+A run is written aside and then takes its place, so that a tracker never sees half of one; what is
+there already is never written over.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from fairmfu.ingest.core.errors import FairmfuError
+
+from .tracker_record import Tracked, file_name
+
+
+class NotExportedError(FairmfuError):
+    """Runs cannot be written so; the message says what, where, why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracker:
+    """A tracker: the package that writes for it, if any, and how its files are opened.
+
+    opens: with {out} in it.
+    """
+
+    package: str | None
+    opens: str
+
+
+TRACKERS: Final = {
+    "tensorboard": Tracker("tensorboard", "tensorboard --logdir {out}"),
+    "mlflow": Tracker(None, "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {out}"),
+    "wandb": Tracker("wandb", "wandb sync {out}/wandb/offline-run-*"),
+}
+"""Trackers by the names that `--to` takes."""
+
+
+def export(
+    runs: Sequence[Tracked], tracker: str, out: Path, experiment: str, *, nameless: bool = False
+) -> Iterator[tuple[Tracked, Path]]:
+    """Write each run; yields it and where it is.
+
+    tracker: of TRACKERS; experiment: of MLflow, the project of W&B; nameless: without the path of
+    `out`, which MLflow's files hold otherwise. Raises NotExportedError before
+    anything is written where a package is missing, there is no run, or one is there already.
+    OSError: a write failed; the run that it was of is not there.
+    """
+    package = TRACKERS[tracker].package
+    if package is not None and find_spec(package) is None:
+        raise NotExportedError(
+            f"--to {tracker} needs the package {package}, which is not installed: "
+            f"pip install 'fairmfu[{tracker}]'"
+        )
+    if not runs:
+        raise NotExportedError("The store holds no run. Read some with: fairmfu ingest LOG...")
+    if tracker == "wandb":
+        return _to_wandb(runs, out, experiment)
+    if tracker == "mlflow":
+        return _to_mlflow(runs, out, experiment, nameless=nameless)
+    return _to_tensorboard(runs, out)
+
+
+def _to_tensorboard(runs: Sequence[Tracked], out: Path) -> Iterator[tuple[Tracked, Path]]:
+    from . import tensorboard_files  # noqa: PLC0415 - an extra
+
+    places = {run.run_id: out / name for run, name in zip(runs, _folders(runs), strict=True)}
+    _free(places.values())
+    for run in runs:
+        yield run, _placed(places[run.run_id], partial(tensorboard_files.write, run))
+
+
+def _to_mlflow(
+    runs: Sequence[Tracked], out: Path, experiment: str, *, nameless: bool
+) -> Iterator[tuple[Tracked, Path]]:
+    from . import mlflow_files  # noqa: PLC0415 - so that trackers are listed at once
+
+    number = mlflow_files.experiment_id(experiment)
+    folder = out / number
+    places = {run.run_id: folder / run.run_id for run in runs}
+    _free(places.values())
+    located = partial(mlflow_files.location, out=out, nameless=nameless)
+    if not folder.exists():
+        begun = partial(mlflow_files.write_experiment, experiment, location=located(folder))
+        _placed(folder, begun)
+    for run in runs:
+        at = places[run.run_id]
+        put = partial(mlflow_files.write, run, experiment=number, location=located(at))
+        yield run, _placed(at, put)
+
+
+def _to_wandb(runs: Sequence[Tracked], out: Path, project: str) -> Iterator[tuple[Tracked, Path]]:
+    from . import wandb_files  # noqa: PLC0415 - an extra
+
+    _free(place for run in runs for place in _offline(run, out))
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        for run in runs:
+            wandb_files.write(run, out, project)
+    finally:
+        wandb_files.finish()
+    for run in runs:
+        yield run, _written(run, out)
+
+
+HEADER: Final = 7
+"""Bytes of an offline run that holds nothing."""
+
+
+def _written(run: Tracked, out: Path) -> Path:
+    """Where the run is; W&B's process tells its log alone of what it could not write."""
+    for place in _offline(run, out):
+        if any(file.stat().st_size > HEADER for file in place.glob("*.wandb")):
+            return place
+    raise NotExportedError(
+        f"{out / 'wandb'}: W&B did not write {run.name}. Why stands in the logs that it keeps "
+        "there; see that the disk has room, remove the folder and run it again."
+    )
+
+
+def _offline(run: Tracked, out: Path) -> list[Path]:
+    """Where W&B put a run."""
+    return sorted((out / "wandb").glob(f"offline-run-*-{run.run_id}"))
+
+
+def _folders(runs: Sequence[Tracked]) -> list[str]:
+    """A name for each that is a folder of its own, also where case does not count."""
+    names = [file_name(run.name) for run in runs]
+    folded = [name.lower() for name in names]
+    return [
+        name if folded.count(name.lower()) == 1 else f"{name}-{run.run_id}"
+        for run, name in zip(runs, names, strict=True)
+    ]
+
+
+def _free(places: Iterable[Path]) -> None:
+    for place in places:
+        if place.exists():
+            raise NotExportedError(
+                f"{place}: there already. Nothing was written: give another --out, or remove it."
+            )
+
+
+def _placed(place: Path, write: Callable[[Path], None]) -> Path:
+    """Written aside, then where it belongs."""
+    aside = place.with_name(f".{place.name}.writing")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        write(aside)
+        aside.rename(place)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+    return place

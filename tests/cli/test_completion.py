@@ -1,0 +1,135 @@
+"""Shell completion: what is offered where, as the shells ask for it, and never an error."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import BashComplete
+from click.testing import CliRunner
+
+from fairmfu.cli import main
+from fairmfu.ingest.detect.detection import FORMATS
+from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.formula.accelerators import find, normalised, table
+from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.reports.page.chart_export import CHARTS
+from fairmfu.reports.trackers.trackers import TRACKERS
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@pytest.fixture
+def held(tmp_path: Path, titan: Any) -> Path:
+    for number, name in enumerate(("titan-8b", "titan-70b", "other")):
+        (tmp_path / f"{name}.log").write_text(titan(steps=3 + number))
+    arguments = ["ingest", str(tmp_path), "--store", str(tmp_path / "store")]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    return tmp_path / "store"
+
+
+def offered(words: list[str], begun: str = "") -> list[str]:
+    """What a shell is offered behind these words of a command line."""
+    complete = BashComplete(main, {}, "fairmfu", "_FAIRMFU_COMPLETE")
+    return [item.value for item in complete.get_completions(words, begun)]
+
+
+@pytest.mark.parametrize("command", [
+    *(["compare"], ["explain"], ["report"], ["chart", "course"], ["export"], ["remove"], ["set"]),
+    *(["baseline", "set"], ["baseline", "remove"]),
+])  # fmt: skip
+def test_runs_are_offered_wherever_one_is_taken(command: list[str], held: Path) -> None:
+    arguments = [*command, "--store", str(held)]
+    assert offered(arguments, "titan") == ["titan-70b", "titan-8b"]
+    assert len(offered(arguments)) == 3
+
+
+def test_a_run_is_offered_once(held: Path) -> None:
+    assert offered(["compare", "--store", str(held), "titan-8b"], "titan") == ["titan-70b"]
+
+
+def test_an_id_is_offered_where_no_name_begins_so(held: Path) -> None:
+    ids = sorted(Store(held).table("runs")["run_id"])
+    begun = ids[0][:6]
+    found = offered(["explain", "--store", str(held)], begun)
+    assert sorted(found) == [run_id for run_id in ids if run_id.startswith(begun)]
+
+
+def test_the_store_may_come_from_the_environment(
+    held: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRMFU_STORE", str(held))
+    assert offered(["explain"], "other") == ["other"]
+    monkeypatch.delenv("FAIRMFU_STORE")
+    monkeypatch.chdir(held.parent)
+    held.rename(held.with_name("fairmfu-store"))
+    assert offered(["explain"], "other") == ["other"]
+
+
+@pytest.mark.parametrize("what", ["missing", "file", "damaged", "address"])
+def test_a_store_that_cannot_be_read_offers_nothing_and_says_nothing(
+    what: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    if what == "file":
+        store.write_text("no store")
+    if what == "damaged":
+        store.mkdir()
+        (store / "catalogue.duckdb").write_text("no catalogue")
+    place = "s3://no-such-bucket/store" if what == "address" else str(store)
+    assert offered(["explain", "--store", place], "a") == []
+    assert capfd.readouterr() == ("", "")
+    assert what != "missing" or not store.exists()
+
+
+def test_what_options_take_is_offered() -> None:
+    assert offered(["export", "--to"]) == list(TRACKERS)
+    assert set(offered(["ingest", "--log-format"])) == {f.name for f in FORMATS}
+    assert offered(["formats", "--check"], "hf-") == offered(["ingest", "--log-format"], "hf-")
+    assert offered(["flops"], "llama-3") == [
+        model.name for model in known_models() if model.name.startswith("llama-3")
+    ]
+    assert offered(["chart"], "co") == [one.name for one in CHARTS if one.name.startswith("co")]
+
+
+def test_a_name_that_nothing_begins_with_may_be_a_file() -> None:
+    complete = BashComplete(main, {}, "fairmfu", "_FAIRMFU_COMPLETE")
+    for words in (["flops"], ["ingest", "--log-format"]):
+        assert [item.type for item in complete.get_completions(words, "./my")] == ["file"]
+
+
+def test_accelerators_are_offered_by_names_without_spaces() -> None:
+    names = offered(["flops", "llama-3-8b", "--accelerator"])
+    assert names == [normalised(device.name) for device in table()]
+    for name, device in zip(names, table(), strict=True):
+        assert find(name) == device
+        assert " " not in name
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_script_is_one_of_the_shell(shell: str) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert f"_FAIRMFU_COMPLETE={shell}_complete" in done.stdout
+    program = shutil.which(shell)
+    if program is not None:
+        check = [program, "--no-execute" if shell == "fish" else "-n"]
+        subprocess.run(check, input=done.stdout, text=True, check=True)  # noqa: S603 - constants
+
+
+def test_bash_itself_completes(held: Path, tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    program = shutil.which("fairmfu") or str(Path(sys.executable).with_name("fairmfu"))
+    if bash is None or not Path(program).exists():
+        pytest.skip("no bash, or no fairmfu, here")
+    script = tmp_path / "completion.sh"
+    script.write_text(CliRunner().invoke(main, ["completion", "bash"]).stdout)
+    words = f"source {script}; COMP_WORDS=({program} explain --store {held} ti); COMP_CWORD=4"
+    said = subprocess.check_output(  # noqa: S603 - constants
+        [bash, "-c", f'{words}; _fairmfu_completion {program}; echo "${{COMPREPLY[*]}}"'], text=True
+    )
+    assert said.split() == ["titan-70b", "titan-8b"]

@@ -1,0 +1,118 @@
+"""How a command begins and ends: what it imports, and that no process tidies up what it holds."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fairmfu.cli import main
+from tests.support.folders import ROOT
+
+LOG = ROOT / "sample_logs" / "synthetic" / "torchtitan"
+LIBRARIES = {
+    *("altair", "duckdb", "numpy", "polars", "pyarrow", "rich", "scipy", "vl_convert", "yaml"),
+    *("fairmfu.metrics", "fairmfu.reports"),
+}
+DRAWING = {
+    "altair",
+    "vl_convert",
+    "fairmfu.reports.page.html_document",
+    "fairmfu.reports.nightly.nightly",
+}
+READING = {
+    "yaml",
+    "fairmfu.ingest.pipeline.ingest_run",
+    "fairmfu.ingest.detect.detection",
+    "fairmfu.ingest.decode.line_reader",
+}
+COMPUTING = {"numpy", "scipy", "pyarrow", "fairmfu.metrics.pipeline.analysis"}
+CODE = """
+import shlex, sys
+from fairmfu.cli import main
+for line in sys.argv[1:]:
+    try:
+        main(shlex.split(line), prog_name="fairmfu")
+    except SystemExit as ended:
+        assert not ended.code, line
+sys.stderr.write("\\n".join(sys.modules))
+"""
+
+
+def imported(*lines: str, **environment: str) -> set[str]:
+    """What these commands, one after the other in one process, have imported."""
+    ran = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", CODE, *lines],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout
+    return set(ran.stderr.splitlines())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    assert CliRunner().invoke(main, ["ingest", str(LOG), "--store", str(path)]).exit_code == 0
+    return path
+
+
+def test_help_imports_no_library_but_click() -> None:
+    found = imported("-h", "--version", *(f"{name} -h" for name in main.commands))
+    assert "click" in found
+    assert found & LIBRARIES == set()
+
+
+def test_completion_imports_no_library_but_click() -> None:
+    asked = {"_FAIRMFU_COMPLETE": "bash_complete", "COMP_WORDS": "fairmfu ingest --s"}
+    found = imported("", COMP_CWORD="2", **asked)
+    assert found & LIBRARIES == set()
+
+
+def test_runs_whose_metrics_are_kept_are_shown_without_computing(store: Path) -> None:
+    assert CliRunner().invoke(main, ["rescore", "--store", str(store)]).exit_code == 0
+    found = imported(f"runs --store '{store}'")
+    assert found & (DRAWING | READING | COMPUTING) == set()
+
+
+def test_runs_that_were_just_read_are_computed_without_drawing(store: Path) -> None:
+    found = imported(f"runs --store '{store}'")
+    assert "scipy" in found
+    assert found & (DRAWING | READING) == set()
+
+
+def test_pandas_is_left_alone_where_it_is_installed(tmp_path: Path) -> None:
+    """Arrow imports it as soon as it is asked for an array of something: 0.2 s, 45 MB."""
+    (tmp_path / "pandas").mkdir()
+    (tmp_path / "pandas" / "__init__.py").write_text('__version__ = "3.1.1"\n')
+    lines = (
+        f"ingest {LOG.parents[1]} --store {tmp_path / 'store'}",
+        f"runs --store {tmp_path / 'store'}",
+    )
+    assert "pandas" not in imported(*lines, PYTHONPATH=str(tmp_path))
+
+
+ENDED = """
+import gc
+from fairmfu.cli import main
+try:
+    main(["--version"])
+except SystemExit as ended:
+    print(ended.code, gc.get_freeze_count() > 10_000)
+"""
+
+
+def test_a_process_ends_without_a_look_at_all_its_objects() -> None:
+    """But not that of who calls the command in his own."""
+    ran = [sys.executable, "-c", ENDED]
+    said = subprocess.run(ran, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    assert said.endswith("\n0 True\n")
+    before = gc.get_freeze_count()
+    assert CliRunner().invoke(main, ["--version"]).exit_code == 0
+    assert gc.get_freeze_count() == before

@@ -1,0 +1,265 @@
+"""Logs that become tables together have the same tables as alone."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import re
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import polars as pl
+import pytest
+
+from fairmfu.ingest.core import spill as spools
+from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.core.spill import Chained, Cut, LogTables, Piece, Spool, chained, whole
+from fairmfu.ingest.decode import line_reader
+from fairmfu.ingest.detect import detection
+from fairmfu.ingest.extract import table_batches
+from fairmfu.ingest.extract.log_tables import read_log, read_logs, read_source
+from fairmfu.ingest.extract.table_batches import Batch, Group, Log
+from fairmfu.ingest.store.changeset import LOG_TABLES
+from fairmfu.ingest.store.store import Tables
+from fairmfu.ingest.workers import local_engine
+from tests.support.effort import THOROUGH
+from tests.support.folders import ROOT
+
+EVERY = sorted((ROOT / "sample_logs").rglob("*.log"))
+SAMPLES = EVERY if THOROUGH else EVERY[::2]
+
+
+def batch(paths: list[Path]) -> list[LogTables]:
+    spool = Spool()
+    out = Batch(spool)
+    for path in paths:
+        out.add(read_log(path, spool))
+    return out.tables()
+
+
+@cache
+def _alone(path: Path, _: tuple[int, ...]) -> Tables | FairmfuError:
+    """Of files that do not change meanwhile, by so many bytes at once."""
+    try:
+        return read_source(path)
+    except FairmfuError as error:
+        return error
+
+
+def read_alone(path: Path) -> Tables | FairmfuError:
+    """What a log says when it is read by itself, or why it is refused."""
+    return _alone(path, (line_reader.BLOCK_BYTES, detection.FIRST_BYTES))
+
+
+def expect_alike(found: list[LogTables], paths: list[Path]) -> None:
+    for path, tables in zip(paths, found, strict=True):
+        alone = read_alone(path)
+        assert not isinstance(alone, FairmfuError)
+        assert set(tables) == set(alone) == set(LOG_TABLES)
+        for name, table in tables.items():
+            assert whole(table).equals(alone[name]), (path.name, name)
+            assert whole(table).schema == alone[name].schema, (path.name, name)
+
+
+@pytest.mark.parametrize("held_bytes", [0, spools.HELD_BYTES])
+def test_each_log_gets_its_own_rows(held_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "HELD_BYTES", held_bytes)
+    expect_alike(batch(SAMPLES), SAMPLES)
+
+
+@pytest.mark.parametrize(("logs", "rows"), [(3, 32_768), (64, 40), (64, 400)])
+def test_logs_keep_their_order_however_many_are_together(
+    logs: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_batches, "MOST_LOGS", logs)
+    monkeypatch.setattr(table_batches, "PIECE_ROWS", rows)
+    expect_alike(batch(SAMPLES), SAMPLES)
+
+
+@pytest.mark.parametrize("paths", [SAMPLES, SAMPLES[:1]])
+@pytest.mark.parametrize("rows", [32_768, 40])
+def test_what_another_process_packs_is_what_it_has_read(
+    paths: list[Path], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_batches, "PIECE_ROWS", rows)
+    logs = [
+        log for log in read_logs([(path, ()) for path in paths], Spool()) if isinstance(log, Log)
+    ]
+    sent: Group = pickle.loads(pickle.dumps(Group.packed(logs)))  # noqa: S301 - ours
+    steps = sent.tables["steps"]
+    assert not isinstance(steps, pl.DataFrame)
+    assert max(part.height for part in steps) <= rows
+    expect_alike(sent.logs(Spool()), paths)
+
+
+def test_neighbours_are_read_together_and_in_their_order() -> None:
+    tables = [log["steps"] for log in batch(SAMPLES)]
+    joined = chained(tables)
+    assert isinstance(joined, Cut)
+    assert whole(joined).equals(pl.concat([whole(table) for table in tables]))
+
+
+def test_what_stood_between_is_left_out() -> None:
+    tables = [log["steps"] for log in batch(SAMPLES)]
+    assert all(table.height for table in tables[:3])
+    some = [tables[0], tables[2], tables[1]]
+    joined = chained(some)
+    assert isinstance(joined, Chained)
+    assert len(joined.tables) == len(some)
+    assert whole(joined).equals(pl.concat([whole(table) for table in some]))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Logs by turns, most cut, broken or begun anew somewhere, and files that cannot be read."""
+    rng, tmp_path = Random(3), tmp_path_factory.mktemp("many")  # noqa: S311 - logs to try
+    out = []
+    for number, sample in enumerate(3 * SAMPLES):
+        data = sample.read_bytes()
+        at, to = sorted(rng.sample(range(len(data) + 1), 2))
+        forms = [data, data[:to], data[:at] + data[to:], data[:to] + data, b"\xff\n" + data, b""]
+        out.append(tmp_path / f"{number}.log")
+        out[-1].write_bytes(rng.choice(forms))
+    packed = tmp_path / "packed.log.gz"
+    packed.write_bytes(gzip.compress(SAMPLES[0].read_bytes()))
+    none = tmp_path / "none.log"
+    none.write_bytes(b"no line of any format\n")
+    out += [packed, none, tmp_path / "missing.log"]
+    rng.shuffle(out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("small_bytes", "block_bytes"),
+    [
+        (3_000, line_reader.BLOCK_BYTES),
+        (local_engine.SMALL_BYTES, 1_000),
+        (local_engine.SMALL_BYTES, 2**20),
+    ],
+)
+def test_logs_that_are_read_together_are_read_as_alone(
+    many: list[Path], small_bytes: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairmfu.ingest.extract.log_tables.SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(detection, "FIRST_BYTES", block_bytes)
+    found = read_logs([(path, ()) for path in many], Spool())
+    logs = [one for one in found if not isinstance(one, Exception)]
+    read = [path for path, one in zip(many, found, strict=True) if not isinstance(one, Exception)]
+    expect_alike(Group.of(logs).logs(Spool()), read)
+    errors = {path: one for path, one in zip(many, found, strict=True) if path not in read}
+    assert len(read) > len(SAMPLES)
+    assert len(errors) > 3
+    for path, error in errors.items():
+        alone = read_alone(path)
+        assert (str(error), type(error)) == (str(alone), type(alone))
+
+
+def together_read(paths: list[Path]) -> list[LogTables]:
+    """The tables of each, none of which fails."""
+    logs = read_logs([(path, ()) for path in paths], Spool())
+    return Group.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
+
+
+def test_neighbours_wait_together_as_long_as_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 100
+    monkeypatch.setattr(table_batches, "PIECE_ROWS", rows)
+    found = together_read(SAMPLES)
+    expect_alike(found, SAMPLES)
+    steps = [tables["steps"] for tables in found]
+    pieces = [table.piece for table in steps if isinstance(table, Cut)]
+    assert len({id(piece) for piece in pieces}) < len(pieces)  # some share one
+    assert len(pieces) < len(steps)  # and some are of one log alone
+    assert all(isinstance(piece, Piece) and piece.height <= rows for piece in pieces)
+    assert all(isinstance(table, Cut) == (table.height <= rows) for table in steps)
+
+
+def titan(step: int) -> bytes:
+    """A step line of Torchtitan."""
+    said = "step: {:2}  loss: {:7.4f}  grad_norm: 1.5  memory: 9.25GiB(12.00%)  tps: 1,234  "
+    rest = "tflops: 100.00  mfu: 10.00%"
+    stamp = f"2026-11-20 15:{step // 60:02}:{step % 60:02},731"
+    return (
+        f"[rank0]:[titan] {stamp} - root - INFO - {said.format(step, 9 - step / 64)}{rest}".encode()
+    )
+
+
+def test_a_packed_log_without_a_name_for_it_is_read_alone(tmp_path: Path) -> None:
+    """It may be long: this one has a line that is cut between two blocks, and kinds behind it."""
+    sample = b"".join(titan(step) + b"\n" for step in range(1, 80))
+    noise = b"some noise of a kind\n" * ((line_reader.BLOCK_BYTES - len(sample) - 300_000) // 21)
+    news = b"".join(b"news of kind %c\n" % kind for kind in b"abcdefgh")
+    packed, beside = tmp_path / "packed.log", tmp_path / "beside.log"
+    packed.write_bytes(gzip.compress(sample + noise + b"z" * 700_000 + b"\n" + sample + news))
+    beside.write_bytes(sample)
+    found = together_read([packed, beside])
+    expect_alike(found, [packed, beside])
+    (told,) = found[0]["sources"]["other_kinds"]
+    assert {kind["example"] for kind in told} >= {f"news of kind {kind}" for kind in "abcdefgh"}
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_line_is_too_long_with_its_return_or_without(
+    tmp_path: Path, end: bytes, over: int
+) -> None:
+    lines = [titan(step) for step in range(1, 80)]
+    lines.insert(40, b"z" * (line_reader.LONGEST_LINE_BYTES + over))
+    log = tmp_path / "long.log"
+    log.write_bytes(b"".join(line + end for line in lines))
+    expected = read_source(log, fast=False)
+    (alone,) = Group.of([read_log(log, Spool())]).logs(Spool())
+    for found in (read_source(log), {name: whole(table) for name, table in alone.items()}):
+        for name, table in expected.items():
+            assert found[name].equals(table), name
+    assert expected["unread"].height == (over + len(end) > 1)
+
+
+def test_what_is_learned_of_one_log_holds_for_others(tmp_path: Path) -> None:
+    """The first has skipped steps from its start on; the other begins twice, which says so."""
+
+    def lines(starts: int, skipped: int, steps: int) -> str:
+        prefix = "[2026-11-20 15:01:{:02},506] [INFO] [logging.py:123:log_dist] [Rank 0] "
+        said = [(0, 0)] + [(10 * step, skipped) for step in range(1, steps)]
+        text = "step={}, skipped={}, lr=[0.0001], mom=[(0.9, 0.95)]\n"
+        each = [prefix.format(at % 60) + text.format(*one) for at, one in enumerate(said)]
+        return "".join(each[0 if starts else 1 :] * max(starts, 1))
+
+    paths = [tmp_path / "skips.log", tmp_path / "begins_twice.log"]
+    paths[0].write_text(lines(0, 5, 800))
+    paths[1].write_text(lines(2, 2, 30))
+    found = together_read(paths)
+    for path, tables in zip(paths, found, strict=True):
+        for name, table in read_source(path, fast=False).items():
+            assert whole(tables[name]).equals(table), (path.name, name)
+    assert whole(found[1]["runs"]).height == 2
+
+
+def test_half_a_character_in_a_config_is_kept_as_it_is_spelled(tmp_path: Path) -> None:
+    """JSON may spell one; no table can hold it, and no other log is to suffer for it."""
+    good = next(p for p in EVERY if b'"attn_type": "' in p.read_bytes()).read_bytes()
+    paths = [tmp_path / "odd.log", tmp_path / "good.log"]
+    paths[0].write_bytes(re.sub(rb'"attn_type": "[a-z]+"', rb'"attn_type": "\\ud800"', good))
+    paths[1].write_bytes(good)
+    expect_alike(together_read(paths), paths)
+    assert r"\ud800" in read_source(paths[0])["facts"]["value"].to_list()
+
+
+@pytest.mark.parametrize("place", [-9, -8, -1, 0, 1])
+def test_what_is_said_behind_the_end_of_a_long_line_is_not_said(tmp_path: Path, place: int) -> None:
+    """The Trainer's bars and dicts share lines: whether they do is told by what is kept of each."""
+    bars = [
+        f" {step * 3}%|###   | {step}/40 [00:0{step % 9}<00:30,  5.71it/s]" for step in range(30)
+    ]
+    head = [
+        "***** Running training *****",
+        "  Num examples = 640",
+        "  Total optimization steps = 40",
+    ]
+    long = "x" * (line_reader.LONGEST_LINE_BYTES + place) + "{'loss': "
+    log = tmp_path / "trainer.log"
+    log.write_text("\n".join([*head, *bars, long, *bars, ""]))
+    expected, found = (read_source(log, fast=fast) for fast in (False, True))
+    for name, table in expected.items():
+        assert found[name].equals(table), name

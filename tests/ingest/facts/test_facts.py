@@ -1,0 +1,668 @@
+"""Facts: which of several holds, what is refused, what follows from the numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pytest
+from click.testing import CliRunner, Result
+
+from fairmfu.cli import main
+from fairmfu.ingest.core.errors import FactError, UnknownFormatError
+from fairmfu.ingest.core.schema import FACT_NAMES, frame_schema
+from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.facts.facts import (
+    from_companions,
+    from_flags,
+    from_sidecars,
+    from_toml,
+    inferred,
+)
+from fairmfu.ingest.formats.spec import LogFormat
+from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.resolved_facts import PRECEDENCE, disagreements, holding, typed
+
+FROM_EACH_ORIGIN = [
+    ("flag", "flag"),
+    ("sidecar", "sidecar:facts.toml"),
+    ("log", "log:7"),
+    ("companion", "companion:ds_config.json"),
+    ("inferred", "inferred: samples/s x tokens per sample / tgs"),
+]
+
+
+def facts(*rows: tuple[str, str, str]) -> pl.DataFrame:
+    """The facts of one run: name, value, origin, in this order."""
+    named = [
+        {"run_id": "a", "name": n, "value": v, "origin": o, "line": None, "sequence": i}
+        for i, (n, v, o) in enumerate(rows)
+    ]
+    return pl.DataFrame(named, schema=frame_schema("facts"))
+
+
+def given(found: list[dict]) -> dict[str, str]:
+    return {fact["name"]: fact["value"] for fact in found}
+
+
+# -- which holds ---------------------------------------------------------------------------
+
+
+def test_ingest_and_metrics_mean_the_same_order() -> None:
+    assert tuple(kind for kind, _ in FROM_EACH_ORIGIN) == PRECEDENCE
+
+
+@pytest.mark.parametrize("best", range(len(PRECEDENCE)))
+@pytest.mark.parametrize("turn", [1, -1], ids=["in-order", "reversed"])
+def test_the_better_origin_holds_whatever_comes_first(best: int, turn: int) -> None:
+    rows = [("gpus", kind, origin) for kind, origin in FROM_EACH_ORIGIN[best:]]
+    assert holding(facts(*rows[::turn]))["value"].to_list() == [PRECEDENCE[best]]
+
+
+def test_of_two_facts_of_one_kind_the_later_holds() -> None:
+    held = holding(facts(("gpus", "8", "log:3"), ("gpus", "16", "log:1")))
+    assert held["value"].to_list() == ["16"]
+
+
+def test_all_origins_of_a_real_ingest_are_put_in_order(
+    logs: Path, titan: Callable[..., str]
+) -> None:
+    """Each of the sources states one fact more than the one that holds over it."""
+    log = logs / "run.log"
+    header = (
+        "Building device mesh with parallelism: dp_shard=4\n"
+        "Trainer is initialized with local batch size 2, sequence length 256, total steps 60\n"
+        "Applied FSDP to the model\n"
+    )
+    log.write_text(header + titan())
+    (logs / "ds_config.json").write_text(
+        json.dumps({"train_micro_batch_size_per_gpu": 9, "train_batch_size": 36})
+    )
+    (logs / "facts.toml").write_text("seq_len = 512\ntotal_steps = 61\ngpus = 5\n")
+    (logs / "run.log.facts.toml").write_text("seq_len = 513\ngpus = 6\n")
+    tables = read_source(log, extra=from_flags(["gpus=7"]))
+    held = holding(tables["facts"])
+    kinds = pl.col("origin").str.extract(r"^(\w+)")
+    assert {
+        name: (value, kind) for name, value, kind in held.select("name", "value", kinds).rows()
+    } == {
+        "gpus": ("7", "flag"),
+        "seq_len": ("513", "sidecar"),
+        "total_steps": ("61", "sidecar"),
+        "micro_batch_size": ("2", "log"),
+        "data_parallel": ("4", "log"),
+        "replicas": ("1", "log"),
+        "tensor_parallel": ("1", "log"),
+        "pipeline_parallel": ("1", "log"),
+        "context_parallel": ("1", "log"),
+        "expert_parallel": ("1", "log"),
+        "global_batch_size": ("36", "companion"),
+        "mixed_precision": ("FSDP", "log"),
+        "precision": ("bf16", "inferred"),
+        "trainable": ("full", "inferred"),
+    }
+
+
+def test_a_log_of_several_models_is_not_ranked() -> None:
+    student = {"model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "vocab_size": 9}
+    teacher = student | {"num_hidden_layers": 28, "hidden_size": 3584}
+    again = student | {"use_cache": False}
+    for models, several in (((student, teacher), True), ((student, again), False)):
+        rows = [("model_config", json.dumps(one), f"log:{i}") for i, one in enumerate(models)]
+        warnings = disagreements(facts(*rows))["warning"].to_list()
+        assert bool(warnings) is several
+        assert all(warning.endswith("not ranked") for warning in warnings)
+    given = ("model_config", json.dumps(teacher), "flag")
+    rows = [("model_config", json.dumps(student), "log:1"), given]
+    assert not disagreements(facts(*rows)).height
+
+
+def test_two_that_disagree_are_both_shown() -> None:
+    said = facts(("gpus", "8", "log:3"), ("gpus", "16", "flag"), ("seq_len", "64", "log:4"))
+    assert disagreements(said)["warning"].to_list() == ["gpus: 8 (log:3) against 16 (flag)"]
+
+
+# -- what is given by hand -----------------------------------------------------------------
+
+
+def test_flags_are_facts() -> None:
+    found = from_flags(["gpus=8", " model = org/llama=3 ", "packed=true", "peak_flops=989.4e12"])
+    assert given(found) == {
+        "gpus": "8",
+        "model": "org/llama=3",
+        "packed": "true",
+        "peak_flops": "989.4e12",
+    }
+    assert {fact["origin"] for fact in found} == {"flag"}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("gpu=8", "--set: no fact is called 'gpu'. Did you mean gpus"),
+        ("seqlen=8", "Did you mean seq_len"),
+        ("xyzzy=8", "--set: no fact is called 'xyzzy'.$"),
+        ("gpus", "--set gpus: write NAME=VALUE"),
+        ("gpus=many", "gpus='many' is not a number .accelerators."),
+        ("gpus=", "gpus='' is not a number"),
+        ("model=", "--set: model has no value"),
+        ("gpus=2.5", "gpus=2.5 is not a whole number"),
+        ("gpus=-8", "gpus=-8 is impossible"),
+        ("gpus=0", "gpus=0 is impossible"),
+        ("seq_len=nan", "seq_len=nan is impossible"),
+        ("peak_flops=inf", "peak_flops=inf is impossible"),
+        ("packed=yes", "packed='yes': write true or false"),
+        ("precision=bf17", "precision='bf17': one of fp32, tf32"),
+        ("trainable=half", "trainable='half': one of full, lora, frozen"),
+        ("model_config=nowhere.json", "nowhere.json is not there"),
+    ],
+)
+def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> None:
+    with pytest.raises(FactError, match=says):
+        from_flags([assignment])
+
+
+def test_a_fact_without_a_value_takes_back_where_it_may() -> None:
+    assert given(from_flags(["gpus=", "model= "], may_take_back=True)) == {
+        "gpus": None,
+        "model": None,
+    }
+    with pytest.raises(FactError, match="Did you mean gpus"):
+        from_flags(["gpu="], may_take_back=True)
+
+
+def test_a_file_named_by_hand_gives_facts_by_hand(logs: Path) -> None:
+    (logs / "my.toml").write_text("gpus = 4")
+    assert [fact["origin"] for fact in from_toml(logs / "my.toml", "flag")] == ["flag:my.toml"]
+
+
+@pytest.mark.parametrize("text", ["8", "8.0", "8e0", "+8", "0_8", "\u0668"])
+def test_a_number_that_is_accepted_is_read_by_metrics(text: str) -> None:
+    (fact,) = from_flags([f"gpus={text}"])
+    assert typed(facts(("gpus", fact["value"], "flag")))["gpus"].to_list() == [8]
+
+
+def test_stage_zero_is_a_stage() -> None:
+    assert given(from_flags(["zero_stage=0"])) == {"zero_stage": "0"}
+
+
+def test_a_model_config_is_read_from_beside_the_sidecar(logs: Path) -> None:
+    (logs / "config.json").write_text('{"model_type": "llama"}')
+    (logs / "facts.toml").write_text('model_config = "config.json"')
+    (fact,) = from_toml(logs / "facts.toml")
+    assert json.loads(fact["value"]) == {"model_type": "llama"}
+
+
+def test_toml_values_become_text_of_their_kind(logs: Path) -> None:
+    (logs / "facts.toml").write_text(
+        'gpus = 8\nseq_len = 8_192\npacked = true\nlora_targets = ["q_proj", "v_proj"]\n'
+        "peak_flops = 9.894e14\n[model_config]\nhidden_size = 64\n"
+    )
+    assert given(from_toml(logs / "facts.toml")) == {
+        "gpus": "8",
+        "seq_len": "8192",
+        "packed": "true",
+        "lora_targets": "q_proj,v_proj",
+        "peak_flops": "989400000000000.0",
+        "model_config": '{"hidden_size": 64}',
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["gpus: 8", "gpus = 'many'", "gpu = 8", "gpus = ", "[gpus]\nx = 1", "\ud800"]
+)
+def test_a_wrong_sidecar_is_refused_by_name(text: str, logs: Path) -> None:
+    path = logs / "run.log.facts.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(FactError, match=r"run\.log\.facts\.toml: "):
+        from_sidecars(logs / "run.log")
+
+
+def test_the_sidecar_of_the_log_comes_behind_that_of_its_folder(logs: Path) -> None:
+    (logs / "facts.toml").write_text("gpus = 4")
+    (logs / "run.log.facts.toml").write_text("gpus = 8")
+    found = from_sidecars(logs / "run.log")
+    assert [(f["value"], f["origin"]) for f in found] == [
+        ("4", "sidecar:facts.toml"),
+        ("8", "sidecar:run.log.facts.toml"),
+    ]
+
+
+# -- what stands beside the log ------------------------------------------------------------
+
+
+def test_companions_state_what_is_a_number(logs: Path) -> None:
+    config: dict[str, Any] = {"train_batch_size": 64, "gradient_accumulation_steps": "auto"}
+    config |= {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "autotp_size": 0}}
+    config |= {"sequence_parallel_size": 2, "tensor_parallel": {"autotp_size": 4}}
+    (logs / "ds_config.json").write_text(json.dumps(config))
+    (logs / "config.yaml").write_text("seq_len: {value: 512}\nlr: {value: 0.1}\n")
+    assert given(from_companions(logs / "run.log")) == {
+        "global_batch_size": "64",
+        "precision": "bf16",
+        "zero_stage": "3",
+        "context_parallel": "2",
+        "tensor_parallel": "4",
+        "seq_len": "512",
+    }
+
+
+def test_ranks_that_share_a_micro_batch_are_not_counted_each(logs: Path) -> None:
+    """DeepSpeed's AutoTP, told in the user's config alone, as the engine prints it."""
+    stamp = "[2026-11-20 15:01:{:02d},512] [INFO] "
+    config = ["json = {", '    "tensor_parallel": {', '        "autotp_size": 4', "    }", "}"]
+    steps = [
+        f"{stamp.format(step)}[logging.py:123:log_dist] [Rank 0] step={step}, skipped=0, "
+        "lr=[0.0005], mom=[(0.9, 0.95)]"
+        for step in range(1, 12)
+    ]
+    text = "\n".join([f"{stamp.format(0)}[config.py:664:print_user_config]   {config[0]}"])
+    log = logs / "run.log"
+    log.write_text("\n".join([text, *config[1:], *steps, ""]))
+    flags = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "gradient_accumulation=1"]
+    metrics = analyse(read_source(log, extra=from_flags([*flags, "packed=true"]))).metrics
+    assert metrics["tokens_per_gpu_step"].to_list() == [2048 / 4]
+
+
+JOB: Final = {
+    "training": {
+        "local_batch_size": 4,
+        "global_batch_size": -1,
+        "seq_len": 4096,
+        "steps": 1000,
+        "mixed_precision_param": "bfloat16",
+    },
+    "optimizer": {"name": "AdamW"},
+    "metrics": {"log_freq": 5},
+    "parallelism": {
+        "data_parallel_shard_degree": -1,
+        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": 1,
+        "context_parallel_degree": 1,
+    },
+    "activation_checkpoint": {"mode": "selective"},
+    "compile": {"enable": True},
+}
+JOB_FACTS: Final = {
+    "log_interval": "5",
+    "seq_len": "4096",
+    "micro_batch_size": "4",
+    "total_steps": "1000",
+    "tensor_parallel": "2",
+    "pipeline_parallel": "1",
+    "context_parallel": "1",
+    "precision": "bf16",
+    "recompute": "selective",
+    "compile": "true",
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "config.json", "wandb/run-20261120_153416-ab12cd34/files/config.yaml"]
+)
+def test_a_job_config_of_torchtitan_states_the_same_wherever_it_is_kept(
+    name: str, logs: Path
+) -> None:
+    path = logs / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logged = {key: {"value": value} for key, value in JOB.items()} | {"_wandb": {"value": {}}}
+    path.write_text(json.dumps(JOB if name == "config.json" else logged))
+    found = from_companions(logs / "run.log")
+    assert given(found) == JOB_FACTS
+    assert {fact["origin"] for fact in found} == {f"companion:{name}"}
+
+
+def test_the_toml_of_a_torchtitan_job_states_what_it_sets(logs: Path) -> None:
+    (logs / "job.toml").write_text(
+        '[job]\ndump_folder = "./outputs"\n[optimizer]\nname = "AdamW"\n'
+        "[training]\nlocal_batch_size = 2\nseq_len = 256\nsteps = 30\n"
+        '[activation_checkpoint]\nmode = "selective"\n'
+    )
+    # Degrees are not set, so a flag may have set them: the local batch is not one GPU's.
+    assert given(from_companions(logs / "run.log")) == {
+        "seq_len": "256",
+        "total_steps": "30",
+        "recompute": "selective",
+    }
+
+
+def test_a_job_config_with_micro_steps_does_not_state_their_batch(logs: Path) -> None:
+    training = {**JOB["training"], "global_batch_size": 64}
+    (logs / "config.json").write_text(json.dumps({**JOB, "training": training}))
+    facts = given(from_companions(logs / "run.log"))
+    assert facts["global_batch_size"] == "64"
+    assert "micro_batch_size" not in facts
+
+
+def test_of_two_runs_beside_a_log_neither_speaks_for_it(logs: Path) -> None:
+    for run in ("run-20261120_153416-ab12cd34", "run-20261120_163416-ef56ab78"):
+        path = logs / "wandb" / run / "files" / "config.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text("seq_len: {value: 512}\n")
+    assert from_companions(logs / "run.log") == []
+
+
+def test_the_last_values_of_wandb_are_no_facts(logs: Path) -> None:
+    last = {"_step": 60, "_runtime": 43.1, "throughput(tps)": 1267.0, "n_tokens_seen": 61440}
+    (logs / "wandb-summary.json").write_text(json.dumps(last))
+    assert from_companions(logs / "output.log") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "ds_config.json", "config.yaml", "job.toml", "vis_data/config.py"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[1, 2]",
+        b"{",
+        b"null",
+        b'{"model": 1}',
+        b"seq_len: {value: null}",
+        b"seq_len: {value: auto}",
+        b'{"train_batch_size": -1, "bf16": 1}',
+        b"[" * 3_000,
+        b'{"training": {"seq_len": "auto", "steps": -1}, "optimizer": {}}',
+        b"training: {value: {seq_len: -1}}\noptimizer: {value: {}}",
+        b"[training]\nseq_len = 0\nsteps = 1.5\n[optimizer]\n",
+    ],
+    ids=range(13),
+)
+def test_a_companion_that_says_nothing_useful_harms_nothing(
+    name: str, text: bytes, logs: Path
+) -> None:
+    (logs / name).parent.mkdir(exist_ok=True)
+    (logs / name).write_bytes(text)
+    assert from_companions(logs / "run.log") == []
+
+
+MMENGINE_CONFIG = """\
+train_dataloader = dict(batch_size=2, dataset=dict(max_length=256, pack_to_max_length=True))
+train_cfg = dict(max_iters=20)
+log_processor = dict(window_size=5)
+"""
+MMENGINE_STEPS = "".join(
+    f'{{"lr": 0.1, "data_time": 0.1, "loss": 1.5, "time": 0.5, "iter": {n}, "step": {n}}}\n'
+    for n in (5, 10, 15, 20)
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "dump"),
+    [("run.log", "vis_data/config.py"), ("vis_data/scalars.json", "vis_data/config.py")],
+)
+def test_xtuners_dump_of_its_config_is_a_companion(log: str, dump: str, logs: Path) -> None:
+    for name, text in ((log, MMENGINE_STEPS), (dump, MMENGINE_CONFIG)):
+        (logs / name).parent.mkdir(exist_ok=True)
+        (logs / name).write_text(text)
+    tables = read_source(logs / log)
+    assert given(tables["facts"].to_dicts()) == {
+        "seq_len": "256",
+        "packed": "True",
+        "micro_batch_size": "2",
+        "average_window": "5",
+        "total_steps": "20",
+    }
+    assert set(tables["facts"]["origin"]) == {
+        f"companion:{Path(dump).relative_to(Path(log).parent)}"
+    }
+    assert tables["runs"]["outcome"].to_list() == ["completed"]
+
+
+def test_a_config_of_another_folder_is_no_companion(logs: Path) -> None:
+    (logs / "config.py").write_text(MMENGINE_CONFIG)
+    assert from_companions(logs / "scalars.json") == []
+
+
+def test_a_config_that_is_given_as_a_log_says_where_it_is_read(logs: Path) -> None:
+    (logs / "config.py").write_text(MMENGINE_CONFIG)
+    with pytest.raises(UnknownFormatError, match="dump of a config is read as a companion"):
+        read_source(logs / "config.py")
+
+
+# -- what follows --------------------------------------------------------------------------
+
+
+MEGATRON = (
+    " iteration {step}/ 9 | elapsed time per iteration (s): 2.0 | actual seqlen: 2048 | "
+    "samples per second: {samples} | tokens per gpu per second (tgs): {tgs} | "
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpus"),
+    [
+        ([(24, 3072), (12, 1536)], "16"),
+        ([(24.01, 3072)], "16"),
+        ([(24, 3072), (48, 3072)], None),
+        ([(24, 0)], None),
+        ([("inf", 3072)], None),
+        ([("nan", 3072), (24, 3072)], "16"),
+        ([(0.01, 3072)], None),
+    ],
+)
+def test_gpus_follow_from_rates_that_agree(
+    lines: list[tuple[float | str, float]],
+    gpus: str | None,
+    parse: Callable[..., Parsed],
+    by_name: dict[str, LogFormat],
+) -> None:
+    text = [MEGATRON.format(step=n, samples=s, tgs=t) for n, (s, t) in enumerate(lines, 1)]
+    (launch,) = parse("megatron-deepspeed", text).launches
+    assert given(inferred(by_name["megatron-deepspeed"], [launch])[0]).get("gpus") == gpus
+
+
+@pytest.mark.parametrize(
+    ("lengths", "seq_len"),
+    [([2048] * 3, "2048"), ([512, 2048, 2048], None), ([2048, 2048], None), ([], None)],
+)
+def test_the_sequence_length_follows_from_lines_that_all_print_it(
+    lengths: list[int],
+    seq_len: str | None,
+    parse: Callable[..., Parsed],
+    by_name: dict[str, LogFormat],
+) -> None:
+    printed = [f"actual seqlen: {length} | " for length in lengths] or [""] * 3
+    text = [
+        MEGATRON.format(step=n, samples=24, tgs=3072).replace("actual seqlen: 2048 | ", said)
+        for n, said in enumerate(printed, 1)
+    ]
+    (launch,) = parse("megatron-deepspeed", text).launches
+    assert given(inferred(by_name["megatron-deepspeed"], [launch])[0]).get("seq_len") == seq_len
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gpus"), [((0, 1, 2, 3), "4"), ((0,), None), ((0, 2), None), ((1,), None)]
+)
+def test_gpus_follow_from_the_ranks_of_xtuner_v1(
+    ranks: tuple[int, ...],
+    gpus: str | None,
+    parse: Callable[..., Parsed],
+    by_name: dict[str, LogFormat],
+) -> None:
+    example = by_name["xtuner-v1"].steps[0].example
+    lines = [example.replace("[RANK 0]", f"[RANK {rank}]") for rank in ranks]
+    (launch,) = parse("xtuner-v1", lines).launches
+    assert given(inferred(by_name["xtuner-v1"], [launch])[0]).get("gpus") == gpus
+
+
+def test_ranks_of_nodes_do_not_count_the_gpus_of_xtuner_v1(
+    parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+) -> None:
+    example = by_name["xtuner-v1"].steps[0].example.replace("[RANK 0]", "")
+    lines = [f"{node}: [rank{rank}]:{example}" for node in (0, 1) for rank in (0, 1)]
+    (launch,) = parse("xtuner-v1", lines).launches
+    assert {row["rank"] for row in launch.rows} == {"0:0", "0:1", "1:0", "1:1"}
+    assert "gpus" not in given(inferred(by_name["xtuner-v1"], [launch])[0])
+
+
+@pytest.mark.parametrize(
+    ("exp_name", "stamps", "dates"),
+    [
+        ("cfg_20240504_152410", ["05/04", "05/05"], ["2024-05-04", "2024-05-05"]),
+        ("cfg_20241231_235900", ["12/31", "01/01"], ["2024-12-31", "2025-01-01"]),
+        ("cfg_20230228_120000", ["02/28", "02/29"], ["2023-02-28", None]),
+        ("no_stamp", ["05/04", "05/05"], ["2000-05-04", "2000-05-05"]),
+    ],
+    ids=["year", "new-year", "no-such-day", "unknown"],
+)
+def test_stamps_without_a_year_take_it_from_the_name_of_the_experiment(
+    exp_name: str, stamps: list[str], dates: list[str | None], logs: Path
+) -> None:
+    steps = [
+        f"{stamp} 10:00:00 - mmengine - INFO - Iter(train) [{n}/2]  time: 0.5  loss: 1.5\n"
+        for n, stamp in enumerate(stamps, 1)
+    ]
+    named = f"{stamps[0]} 09:00:00 - mmengine - INFO - Exp name: {exp_name}\n"
+    (logs / "run.log").write_text(named + "".join(steps))
+    tables = read_source(logs / "run.log")
+    found = tables["steps"]["logged_at"].dt.strftime("%Y-%m-%d").to_list()
+    assert found == dates
+    started = tables["runs"]["started_at"].dt.strftime("%Y-%m-%d").to_list()
+    assert started == [None if exp_name == "no_stamp" else dates[0]]
+
+
+def test_every_inferred_fact_says_from_what(
+    parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+) -> None:
+    for name, log_format in by_name.items():
+        (launch,) = parse(name, [log_format.steps[0].example]).launches
+        for fact in inferred(log_format, [launch])[0]:
+            assert fact["name"] in FACT_NAMES
+            assert len(fact["origin"]) > len("inferred: ")
+            assert fact["origin"].startswith("inferred: ")
+
+
+# -- as a user gives them ------------------------------------------------------------------
+
+
+def test_facts_are_given_and_taken_back_on_the_command_line(
+    tmp_path: Path, logs: Path, titan: Callable[..., str]
+) -> None:
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(main, [*map(str, words), "--store", str(tmp_path / "store")])
+
+    def seq_len() -> int | None:
+        return json.loads(run("runs", "--format", "json").stdout)[0]["seq_len"]
+
+    (logs / "a.log").write_text(titan())
+    (logs / "my.toml").write_text("seq_len = 64")
+    run("ingest", logs / "a.log", "--facts", logs / "my.toml")
+    (logs / "a.log").write_text(titan(5))
+    run("ingest", logs / "a.log")
+    assert seq_len() == 64
+    assert run("set", "a", "seq_len=128").stderr == "1 fact given or taken back, of 1 run\n"
+    assert seq_len() == 128
+    run("set", "a", "seq_len=")
+    assert seq_len() is None
+    assert run("set", "a", "seq_len=").stderr == "nothing new, of 1 run\n"
+    (logs / "a.log").write_text(titan(5, loss=9.0))
+    said = run("ingest", logs / "a.log").stderr
+    assert said.endswith("a.log holds another run now; the earlier one is kept\n1 read\n")
+
+
+def test_a_config_of_aliases_within_aliases_is_not_read(tmp_path: Path) -> None:
+    """Eight lines that stand for 43 million values."""
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 8)]
+    lines += ["training: {value: {x: *a7}}", "optimizer: {value: {}}", "seq_len: {value: 4096}"]
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    assert from_companions(tmp_path / "run.log") == []
+    (tmp_path / "config.yaml").write_text("\n".join(lines[-2:]))
+    assert [fact["value"] for fact in from_companions(tmp_path / "run.log")] == ["4096"]
+
+
+def test_a_number_that_cannot_be_printed_ends_no_reading(tmp_path: Path) -> None:
+    (tmp_path / "vis_data").mkdir()
+    (tmp_path / "vis_data" / "config.py").write_text(f"batch_size = 0x{'f' * 5000}\n")
+    assert from_companions(tmp_path / "run.log") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["model=llama3-9b"], ["No known model is called 'llama3-9b'", "llama3-8b"]),
+        (["accelerator=H1000"], ["No peak is known for the accelerator 'H1000'", "H100"]),
+        (["accelerator=H1000", "peak_flops=1e15"], []),
+        (["model=llama3-8b", "accelerator=h100"], []),
+        (["accelerator=ACME X1"], []),
+        (["model="], []),
+    ],
+)
+def test_a_name_that_nothing_is_known_of_is_taken_and_said(
+    given: list[str], says: list[str], tmp_path: Path, logs: Path, titan: Callable[..., str]
+) -> None:
+    (logs / "a.log").write_text(titan())
+    (tmp_path / "mine.toml").write_text(
+        '[[accelerator]]\nname = "ACME X1"\nunit = "GPU"\nsource = "sheet"\npeaks = {bf16 = 8e14}\n'
+    )
+    overlay = ["--accelerators", str(tmp_path / "mine.toml")]
+    store = ["--store", str(tmp_path / "store")]
+
+    def told(*words: str) -> list[str]:
+        result = CliRunner().invoke(main, [*overlay, *words, *store])
+        assert result.exit_code == 0, result.output
+        return [line for line in result.stderr.splitlines() if line.startswith("Warning: ")]
+
+    flags = [word for one in given for word in ("--set", one)] if given != ["model="] else []
+    for found in (told("ingest", str(logs / "a.log"), *flags), told("set", "a", *given)):
+        assert len(found) == bool(says)
+        assert all(words in found[0] for words in says)
+
+
+def test_errors_name_what_took_the_fact(tmp_path: Path) -> None:
+    wrong = CliRunner().invoke(main, ["set", "a", "seq_len=x", "--store", str(tmp_path / "none")])
+    assert wrong.stderr == "Error: fairmfu set: seq_len='x' is not a number [tokens].\n"
+
+
+def test_two_names_of_one_device_are_no_disagreement() -> None:
+    def said(*values: str) -> list[str]:
+        rows = [
+            {"run_id": "a", "name": "accelerator", "value": v, "origin": o, "sequence": n}
+            for n, (v, o) in enumerate(zip(values, ("log", "flag"), strict=True))
+        ]
+        return disagreements(pl.DataFrame(rows))["warning"].to_list()
+
+    assert said("NVIDIA H100 80GB HBM3", "h100") == []
+    assert said("ACME X1", "acme x1") == []
+    assert said("NVIDIA H100 80GB HBM3", "H200") == [
+        "accelerator: NVIDIA H100 80GB HBM3 (log) against H200 (flag)"
+    ]
+
+
+BIGSCIENCE = (
+    " iteration {:8}/   10000 | consumed samples: {:12} | consumed tokens: {:12} | elapsed time "
+    "per iteration (ms): 5000.0 | learning rate: 1.000E-05 | global batch size:    64 | lm loss: "
+    "5.000000E+00 | loss scale: 1.0 | grad norm: 1.000 | num zeros: 0.0 | number of skipped "
+    "iterations:   0 | number of nan iterations:   0 | samples per second: 12.8 | TFLOPs: 150.0 |"
+)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "known"),
+    [
+        ((2048, 2048, 2048), "2048"),
+        ((1024, 1024, 1024), "1024"),  # whatever was consumed before
+        ((2048, 2048, 1024), None),
+        ((2048,), None),  # by chance
+        ((100.5, 100.5, 100.5), None),
+    ],
+)
+def test_the_length_of_samples_follows_from_tokens_and_samples(
+    lengths: tuple[float, ...], known: str | None, tmp_path: Path
+) -> None:
+    """Part of a log, without Megatron's arguments: its MFU lacked the length of samples alone."""
+    tokens, lines = 64 * 2048 * 100, []
+    for step, length in enumerate((0, *lengths), 100):
+        tokens += int(64 * length)
+        lines.append(BIGSCIENCE.format(step, 64 * step, tokens))
+    (tmp_path / "run.log").write_text("\n".join([*lines, ""]))
+    facts = read_source(tmp_path / "run.log")["facts"].filter(name="seq_len")
+    assert facts["value"].to_list() == ([] if known is None else [known])
+    assert all(origin.startswith("inferred: ") for origin in facts["origin"])

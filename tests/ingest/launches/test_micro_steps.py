@@ -1,0 +1,333 @@
+"""Optimizer steps whose micro-steps are others than the configuration says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.facts import facts as given
+from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.pipeline.analysis import analyse
+
+STARTED = datetime(2026, 5, 1, 10)
+MICRO_STEP_S = 0.5
+SAMPLES = 8
+"""Of a micro-step, over both ranks."""
+FACTS = ("gpus=2", "seq_len=512", "packed=true")
+TGS = SAMPLES * 512 / 2 / MICRO_STEP_S
+CONFIGURED = 4
+
+MicroSteps = Callable[[int], int]
+
+
+def dump(count: int = CONFIGURED, batch: int = CONFIGURED * SAMPLES) -> str:
+    """What the engine prints of its configuration."""
+    line = "[2026-05-01 10:00:00,000] [INFO] [config.py:1007:print]   {} {} {}\n"
+    values = {"gradient_accumulation_steps": count, "train_batch_size": batch}
+    return "".join(line.format(name, "." * (29 - len(name)), v) for name, v in values.items())
+
+
+def header(**more: str) -> str:
+    """What Megatron prints of its arguments before it trains."""
+    values = {"model_parallel_size": "1", "num_layers": "2", "hidden_size": "64", **more}
+    values |= {"num_attention_heads": "4", "max_position_embeddings": "512"}
+    values |= {"vocab_size": "512", "bf16": "True"}
+    lines = (f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in values.items())
+    return f"---- arguments ----\n{''.join(lines)}---- end of arguments ----\n"
+
+
+def stamped(at: datetime) -> str:
+    return f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
+
+
+def engine_line(at: datetime, step: int) -> str:
+    return (
+        f"{stamped(at)} [logging.py:107:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.001], "
+        "mom=[(0.9, 0.95)]\n"
+    )
+
+
+def trained(
+    micro_steps: MicroSteps,
+    *,
+    engine_from: int = 0,
+    epoch: int = 300,
+    ranks: Sequence[str] = ("",),
+    timed_s: float | None = None,
+) -> Iterator[str]:
+    """Step lines of 300 steps, each tenth printed; the timer prints the configured batch's rate.
+
+    micro_steps: of each step; engine_from: the step of the checkpoint; epoch: steps in one; ranks:
+    tags of those that print; timed_s: the last micro-step of a step, of a timer that is stopped
+    once a step
+    """
+    at, micro = STARTED, 0
+    for step in range(1, 301):
+        count = micro_steps(step)
+        at += timedelta(seconds=count * MICRO_STEP_S)
+        micro += count if timed_s is None else 1
+        if step % 10 == 0:
+            rate = CONFIGURED * SAMPLES / (timed_s or count * MICRO_STEP_S)
+            timer = (
+                f"{stamped(at)} [timer.py:264:stop] epoch={(step - 1) // epoch}/micro_step={micro}"
+                f"/global_step={step}, RunningAvgSamplesPerSec={rate}, CurrSamplesPerSec={rate}, "
+                "MemAllocated=4.32GB, MaxMemAllocated=38.49GB\n"
+            )
+            for line in (engine_line(at, engine_from + step), timer):
+                yield from (tag + line for tag in ranks)
+        if step % epoch == 0:
+            micro = 0
+
+
+def trained_before_0_8(
+    micro_steps: MicroSteps,
+    *,
+    engine_from: int = 0,
+    every: int = 10,
+    epoch: int = 300,
+    once: bool = False,
+) -> Iterator[str]:
+    """The same by a timer that prints a line each so many micro-steps, and no step.
+
+    every: optimizer steps between two lines of the engine, and micro-steps between the timer's;
+    epoch: steps of one, with which its count begins anew; once: whether it is stopped, and counts,
+    once a step, so that it has timed the last micro-step
+    """
+    at, count = STARTED, 0
+    rate = SAMPLES / MICRO_STEP_S
+    for step in range(1, 301):
+        many = micro_steps(step)
+        for done in range(1, many + 1):
+            at += timedelta(seconds=MICRO_STEP_S)
+            count += not once or done == many
+            if done == many and (engine_from + step) % every == 0:
+                yield engine_line(at, engine_from + step)
+            if count % every == 0 and (not once or done == many):
+                yield (
+                    f"{stamped(at)} [timer.py:198:stop] {(step - 1) // epoch}/{count}, "
+                    f"RunningAvgSamplesPerSec={rate}, CurrSamplesPerSec={rate}, "
+                    "MemAllocated=0.36GB, MaxMemAllocated=15.06GB\n"
+                )
+        if step % epoch == 0:
+            count = 0
+
+
+def waiting(lines: Iterator[str], share: float) -> str:
+    """Of which the run waits for data for such a share of its time: no timer times that."""
+    return re.sub(
+        r"(?<=SamplesPerSec=)[\d.]+", lambda rate: str(float(rate[0]) / (1 - share)), "".join(lines)
+    )
+
+
+@pytest.fixture
+def measured(ingest, store, logs):
+    def of(text: str, *facts: str):
+        (logs / "run.log").write_text(text)
+        ingest(logs / "run.log", extra=given.from_flags([*FACTS, *facts]))
+        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+
+    return of
+
+
+def steadily(count: int) -> MicroSteps:
+    return lambda _: count
+
+
+def doubles_behind(last: int) -> MicroSteps:
+    return lambda step: CONFIGURED if step <= last else 2 * CONFIGURED
+
+
+def ramps_up(step: int) -> int:
+    return 1 + step // 60
+
+
+@pytest.mark.parametrize("ranks", [("",), ("[rank0]: ", "[rank1]: ")])
+@pytest.mark.parametrize(
+    ("micro_steps", "engine_from"),
+    [
+        pytest.param(steadily(CONFIGURED), 0, id="as configured"),
+        pytest.param(doubles_behind(150), 0, id="between two lines"),
+        pytest.param(doubles_behind(153), 0, id="within a line"),
+        pytest.param(doubles_behind(153), 500, id="resumed"),
+        pytest.param(ramps_up, 0, id="ramps up"),
+        pytest.param(steadily(8), 0, id="more from the first step on"),
+        pytest.param(steadily(2), 0, id="fewer from the first step on"),
+    ],
+)
+def test_samples_are_those_of_the_micro_steps(micro_steps, engine_from, ranks, measured):
+    """Of a batch that doubled half way TGS was a third too low, in silence."""
+    lines = trained(micro_steps, engine_from=engine_from, ranks=ranks)
+    row = measured(dump() + "".join(lines))
+    assert row["warnings"] == []
+    assert row["tgs"] == pytest.approx(TGS)
+    assert row["tgs_end_to_end"] == pytest.approx(TGS)
+
+
+def test_what_the_timer_claims_of_another_batch_is_kept(measured, store):
+    measured(dump() + "".join(trained(doubles_behind(150))))
+    row = store.table("steps").row(-1, named=True)
+    assert row["logged_samples_per_second"] is None
+    assert '"micro_step": "1800"' in row["extra"]
+    assert '"samples_per_second_as_configured": 8.0}' in row["extra"]
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "stated"),
+    [
+        pytest.param(
+            dump() + "".join(trained(doubles_behind(150), epoch=100)),
+            (),
+            "4 are configured",
+            id="a count that starts anew with the epoch",
+        ),
+        pytest.param(
+            "".join(trained(doubles_behind(150))),
+            ("global_batch_size=32",),
+            "the log has no configuration",
+            id="no configuration",
+        ),
+    ],
+)
+def test_a_batch_that_is_not_known_is_not_ranked(text, facts, stated, measured):
+    why = f"the timer counts 4 to 8 micro-steps an optimizer step, and {stated}{NOT_RANKED}"
+    assert measured(text, *facts)["warnings"] == [why]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(dump() + "".join(trained(steadily(4), epoch=100)), id="as configured"),
+        pytest.param("".join(trained(steadily(4))), id="no configuration"),
+        pytest.param(
+            header() + dump() + "".join(trained(steadily(4), timed_s=0.6)),
+            id="the timer stops once a step",
+        ),
+        pytest.param(
+            header() + dump() + "".join(trained(steadily(4), timed_s=1.6)),
+            id="the same, with an optimizer that takes longer than the rest",
+        ),
+        pytest.param(
+            header() + dump() + "".join(trained(steadily(4), timed_s=1.9)),
+            id="the same, with one that takes most of the time",
+        ),
+    ],
+)
+def test_the_same_micro_steps_in_each_step_tell_nothing(text, measured, store):
+    measured(text)
+    assert store.table("steps")["consumed_samples"].null_count() == 60
+    assert store.table("facts").filter(name="batch_changes").is_empty()
+
+
+SAYS = (
+    f"{CONFIGURED} are configured; --set global_batch_size and gradient_accumulation to what a "
+    "step had, and batch_changes=none"
+)
+
+
+@pytest.mark.parametrize("waits", [0.0, 0.25, 0.8])
+@pytest.mark.parametrize("lines", [trained, trained_before_0_8])
+def test_one_micro_step_where_several_are_configured_is_not_ranked(lines, waits, measured):
+    """The engine was set to it before the first step: TGS was four times as high, in silence.
+
+    Where it waits for data its rate is as much too high as that of a timer that is stopped once a
+    step.
+    """
+    text = dump() + waiting(lines(steadily(1)), waits)
+    told = f"the timer counts 1 micro-step an optimizer step, and {SAYS}{NOT_RANKED}"
+    assert told in measured(text)["warnings"]
+
+
+def test_a_timer_that_nobody_is_known_to_stop_once_a_step_is_not_ranked(measured):
+    """No header of Megatron's: the same lines may be of a run that waits for data."""
+    told = f"the timer counts 1 micro-step an optimizer step, and {SAYS}{NOT_RANKED}"
+    assert told in measured(dump() + "".join(trained(steadily(4), timed_s=0.6)))["warnings"]
+
+
+@pytest.mark.parametrize("sizes", ["['8', '8', '1000']", "None"])
+def test_a_batch_that_megatron_ramps_up_is_not_ranked(sizes, measured):
+    """Its engine's timer counts one micro-step a step: TGS was 1.28 times as high, in silence."""
+    lines = trained(lambda step: min(CONFIGURED, 1 + step // 50), timed_s=0.6)
+    row = measured(header(rampup_batch_size=sizes) + dump() + "".join(lines))
+    told = "Megatron's batch ramps up (rampup_batch_size), and no line of the engine prints that"
+    assert (f"{told}{NOT_RANKED}" in row["warnings"]) == (sizes != "None")
+
+
+def test_a_batch_that_its_reader_knows_is_ranked(measured):
+    batch = (f"global_batch_size={SAMPLES}", "gradient_accumulation=1", "batch_changes=none")
+    row = measured(dump() + "".join(trained(steadily(1))), *batch)
+    assert row["tgs"] == pytest.approx(TGS)
+    assert not any(NOT_RANKED in one for one in row["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("micro_steps", "counted"),
+    [
+        pytest.param(steadily(1), f"1 micro-step an optimizer step, and {SAYS}", id="one"),
+        pytest.param(steadily(8), f"8 micro-steps an optimizer step, and {SAYS}", id="more"),
+        pytest.param(
+            doubles_behind(150),
+            "4 to 8 micro-steps an optimizer step, and 4 are configured",
+            id="between two lines",
+        ),
+        pytest.param(
+            doubles_behind(153),
+            "4 to 8 micro-steps an optimizer step, and 4 are configured",
+            id="within a line",
+        ),
+        pytest.param(
+            ramps_up, "1 to 5 micro-steps an optimizer step, and 4 are configured", id="ramps up"
+        ),
+    ],
+)
+@pytest.mark.parametrize("average", ["RunningAvgSamplesPerSec", "SamplesPerSec"])
+def test_other_micro_steps_than_configured_show_before_0_8_too(
+    micro_steps, counted, average, measured
+):
+    """By the engine's lines before the timer's: the configured batch counted, in silence."""
+    text = "".join(trained_before_0_8(micro_steps))
+    if average == "SamplesPerSec":
+        text = text.replace("RunningAvg", "").replace("CurrSamplesPerSec=16.0, ", "")
+    assert measured(dump() + text)["warnings"] == [f"the timer counts {counted}{NOT_RANKED}"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(trained_before_0_8(steadily(4)), id="as configured"),
+        pytest.param(trained_before_0_8(steadily(4), engine_from=503), id="resumed"),
+        pytest.param(
+            trained_before_0_8(steadily(4), engine_from=5, every=7),
+            id="a line in the middle of a step",
+        ),
+        pytest.param(
+            [header(), *trained_before_0_8(steadily(4), once=True)],
+            id="the timer stops once a step",
+        ),
+        pytest.param(trained_before_0_8(steadily(4), epoch=37), id="a line's part behind an epoch"),
+    ],
+)
+def test_micro_steps_as_configured_are_ranked_before_0_8(lines, measured):
+    row = measured(dump() + "".join(lines))
+    assert row["warnings"] == []
+    assert row["tgs"] == pytest.approx(TGS, rel=0.002)
+
+
+@pytest.mark.parametrize("other", [(1, 32), (2, 32), (1, 2)])
+def test_an_engine_that_is_another_changes_no_batch(
+    other: tuple[int, int], measured: Callable[..., dict[str, object]]
+) -> None:
+    """A second one, for evaluation say, prints its configuration behind that of the training."""
+    row = measured(dump() + dump(*other) + "".join(trained(steadily(CONFIGURED))))
+    is_right = row["tgs"] == pytest.approx(TGS)
+    assert is_right or any(one.endswith(NOT_RANKED) for one in row["warnings"])  # type: ignore[attr-defined]
+
+
+def test_a_configuration_that_is_not_the_timers_changes_no_batch(
+    measured: Callable[..., dict[str, object]],
+) -> None:
+    row = measured(dump(1, 2) + "".join(trained(steadily(CONFIGURED))))
+    assert any(one.endswith(NOT_RANKED) for one in row["warnings"])  # type: ignore[attr-defined]

@@ -1,0 +1,181 @@
+"""How a launch ended is told from what stands behind its last step."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+
+from fairmfu.ingest.core import spill
+from fairmfu.ingest.core.schema import EVENT_KINDS, OUTCOMES
+from fairmfu.ingest.formats.spec import EventLine
+from fairmfu.ingest.launches.event_rows import Events
+from fairmfu.ingest.launches.outcomes import ENDINGS, outcome
+from fairmfu.ingest.launches.row_chunks import MAPPING
+from fairmfu.ingest.launches.step_rows import Rows
+from fairmfu.ingest.parse.parser import Parsed
+
+
+@pytest.mark.parametrize("line", ENDINGS, ids=lambda line: line.anchor.strip())
+def test_an_example_is_its_own_kind_first(line: EventLine) -> None:
+    hits = (e for e in ENDINGS if e.anchor in line.example and re.search(e.regex, line.example))
+    assert next(hits).kind == line.kind
+    assert line.kind in EVENT_KINDS
+    assert re.match(r"[\w.-]+/[\w.-]+/[\w./-]+\.(py|c|cpp)(@[\w.]+)?$", line.printed_by)
+
+
+def ended(parse: Callable[..., Parsed], *lines: str, planned: int | None = None) -> str:
+    (launch,) = parse("torchtitan", lines).launches
+    name, _, _ = outcome(launch.rows, launch.events, planned)
+    assert name in OUTCOMES
+    return name
+
+
+def step(number: int, loss: str = "5.00000") -> str:
+    return f"step: {number:2}  loss: {loss}  memory:  1.50GiB(3.00%)  tps: 100  mfu: 0.40%"
+
+
+OOM = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+ERROR = "[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4."
+KILLED = "slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***"
+SIGTERM = "W1120 10:00:00.0 23 api.py:900] Sending process 2309 closing signal SIGTERM"
+DONE = "Training completed"
+NOT_FINITE = (
+    "[rank0]: RuntimeError: Loss or gradient norm is not finite on at least one rank at step 12. "
+    "Stopping training before the optimizer update."
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "planned", "name"),
+    [
+        ([step(1), DONE], None, "completed"),
+        ([step(1), step(10)], 10, "completed"),
+        ([step(1), step(10)], 20, "incomplete"),
+        ([step(1)], None, "incomplete"),
+        ([step(1), ERROR, SIGTERM], None, "crashed"),
+        ([step(1), SIGTERM, ERROR], None, "crashed"),  # the launcher's answer to another rank
+        ([step(1), SIGTERM], None, "killed"),
+        ([step(1), "Killing subprocess 7", "['a'] exits with return code = -9"], None, "killed"),
+        ([step(1), "Killing subprocess 7", "['a'] exits with return code = 1"], None, "crashed"),
+        ([step(1), KILLED, ERROR], None, "killed"),
+        ([step(1), ERROR, OOM], None, "out_of_memory"),
+        ([step(1), KILLED], 20, "killed"),
+        ([ERROR, step(1), DONE], None, "completed"),
+        ([step(1), step(10), ERROR], 10, "completed"),
+        ([step(1), step(10, "    nan")], 10, "nan_loss"),
+        ([step(1), step(10, "    nan"), ERROR], 20, "crashed"),
+        ([OOM], None, "out_of_memory"),
+        ([step(1), NOT_FINITE, ERROR], None, "nan_loss"),
+    ],
+)
+def test_what_stands_behind_the_last_step_decides(
+    lines: list[str], planned: int | None, name: str, parse: Callable[..., Parsed]
+) -> None:
+    assert ended(parse, *lines, planned=planned) == name
+
+
+@pytest.mark.parametrize(("saved", "name"), [(22, "completed"), (20, "incomplete")])
+def test_a_last_step_without_a_line_has_a_checkpoint(
+    saved: int, name: str, parse: Callable[..., Parsed]
+) -> None:
+    lines = [
+        "Iter(train) [20/22]  time: 0.5  loss: 1.5",
+        f"Saving checkpoint at {saved} iterations",
+    ]
+    (launch,) = parse("xtuner", lines).launches
+    assert outcome(launch.rows, launch.events, 22)[0] == name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[titan] 2026-01-02 03:04:05,000 - root - WARNING - 0 CUDA OOM errors thrown.",
+        "Error running lspci: [Errno 2] No such file or directory: 'lspci', fallback",
+        "error_if_nonfinite = True",
+        "        raise RuntimeError(message)",
+        "    CommandNotFoundError: Your shell has not been properly configured to use 'conda'.",
+        "UserWarning: a RuntimeError would follow",
+    ],
+)
+def test_a_line_that_only_speaks_of_errors_ends_nothing(
+    line: str, parse: Callable[..., Parsed]
+) -> None:
+    assert ended(parse, step(1), line) == "incomplete"
+
+
+@pytest.mark.parametrize("unit", ["[a]", "1: ", "A", "a.", "1", " "])
+def test_a_long_line_is_read_in_no_time(unit: str) -> None:
+    """Were a pattern tried anew from each character of a word, this would take minutes."""
+    began = time.monotonic()
+    for line in ENDINGS:
+        re.search(line.regex, unit * (60_000 // len(unit)) + line.anchor + unit * 9 + "!")
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("AttributeError: 'GPTModel' object has no attribute 'patterns'", "crashed"),
+        ("[rank0]: RuntimeError: boom", "crashed"),
+        ("torch.OutOfMemoryError: Allocation on device", "out_of_memory"),
+        ("KeyboardInterrupt", "killed"),
+    ],
+)
+@pytest.mark.parametrize("indent", ["  ", " " * 6, " " * 8])
+def test_an_error_in_an_indented_paste_is_named(
+    indent: str, line: str, name: str, parse: Callable[..., Parsed]
+) -> None:
+    """As a page's list or code block has it, steps and all."""
+    lines = [step(1), "Traceback (most recent call last):", '  File "train.py", line 9', line]
+    assert ended(parse, *(indent + one for one in lines)) == name
+
+
+def test_the_cause_of_a_crash_is_the_ranks_error_and_not_that_it_failed(
+    parse: Callable[..., Parsed],
+) -> None:
+    """Its traceback came before the last step line, through another pipe."""
+    failed = "E1120 10:00:00.0 23 api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 24) of x"
+    child = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    lines = [step(1), "[rank0]: RuntimeError: boom", step(2), failed, child]
+
+    def said(*lines: str) -> tuple[str, int | None, str | None]:
+        (launch,) = parse("torchtitan", lines).launches
+        return outcome(launch.rows, launch.events, None)
+
+    assert said(*lines) == ("crashed", 4, failed)
+    again = ["  traceback : Traceback (most recent call last):", "  RuntimeError: boom"]
+    assert said(*lines, *again) == ("crashed", 7, "RuntimeError: boom")
+    assert said(step(1), failed.replace(": 1)", ": -9)"), *again)[0] == "killed"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        (["5.0", "nan", "nan", None], ("nan_loss", 3, "loss is nan from step 2 on")),
+        (["inf", "5.0", "nan", "nan"], ("nan_loss", 2, "loss is nan from step 1 on")),
+        (["nan", "nan", "5.0", None], ("incomplete", None, None)),
+        (["nan", "5.0", "5.0", "5.0"], ("incomplete", None, None)),
+        ([None, None, None, None], ("incomplete", None, None)),
+    ],
+)
+def test_the_last_loss_that_was_printed_tells_of_all_pieces(
+    rows: int,
+    losses: list[str | None],
+    said: tuple[str, int | None, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pieces of few rows, as long logs have them: where the trouble begins, and where all ends."""
+    monkeypatch.setattr(spill, "PIECE_ROWS", rows * MAPPING)
+    kept = Rows(None, [None])
+    for number, loss in enumerate(losses, 1):
+        value = None if loss is None else float(loss)
+        kept.append({"line": number + 1, "step": number, "loss": value, "form": None})
+    assert outcome(kept, Events(), None) == said
+    assert (kept.last_line, kept.top_step) == (5, 4)
+    kept.alter(lambda frame: frame.with_columns(pl.col("^step$") * 10))
+    assert (kept.last_line, kept.top_step) == (5, 40)

@@ -1,0 +1,212 @@
+"""Lines with a counter of their own: brought to the steps of the training, or to none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fairmfu.ingest.core import spill
+from fairmfu.ingest.extract import log_tables
+from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.formats.spec import MICRO_STEPS
+from fairmfu.ingest.launches import step_alignment
+from fairmfu.ingest.launches.launch import Launch
+from fairmfu.ingest.launches.step_alignment import Aligned
+from fairmfu.ingest.launches.step_rows import Rows
+from fairmfu.ingest.parse.parser import Parsed, Parser
+from tests.support import plain_alignment
+
+Parse = Callable[..., Parsed]
+
+
+def log(*lines: str) -> list[str]:
+    """`S10` is the engine's line of step 10, `T1/20` the timer's in epoch 1 at count 20."""
+
+    def written() -> Iterator[str]:
+        for second, line in enumerate(lines):
+            stamp = f"[2026-01-02 03:04:{second:02},000] [INFO] "
+            if line.startswith("S"):
+                yield f"{stamp}[Rank 0] step={line[1:]}, skipped=0, lr=[0.1], mom=[0.9]"
+            elif line.startswith("T"):
+                yield f"{stamp}{line[1:]}, RunningAvgSamplesPerSec=8.0, CurrSamplesPerSec=4.0"
+            else:
+                yield line
+
+    return list(written())
+
+
+def accumulates(count: int) -> str:
+    return f"[INFO] [config.py:9:print]   gradient_accumulation_steps .. {count}"
+
+
+def only(parsed: Parsed) -> Launch:
+    (launch,) = parsed.launches
+    assert parsed.step_lines == len(launch.rows)
+    assert parsed.lines == parsed.step_lines + parsed.known_lines
+    return launch
+
+
+def steps(parse: Parse, lines: Sequence[str]) -> list[int]:
+    return [row["step"] for row in only(parse("deepspeed", lines)).rows]
+
+
+def test_two_moments_tell_how_many_counts_a_step_has(parse: Parse) -> None:
+    assert steps(parse, log("S10", "T0/40", "T0/60", "S20", "T0/80")) == [10, 10, 15, 20, 20]
+
+
+def test_a_resumed_run_counts_on_where_the_engine_does(parse: Parse) -> None:
+    lines = log(accumulates(2), "S510", "T0/20", "T0/30", "S520", "T0/40")
+    assert steps(parse, lines) == [510, 510, 515, 520, 520]
+
+
+def test_a_counter_that_starts_anew_with_the_epoch_stays_in_one_launch(parse: Parse) -> None:
+    lines = log(accumulates(1), "S10", "T0/10", "S20", "T0/20", "S30", "T1/5", "S40", "T1/15")
+    assert steps(parse, lines) == [10, 10, 20, 20, 30, 30, 40, 40]
+
+
+def test_a_count_in_the_middle_of_a_step_is_no_step(parse: Parse) -> None:
+    launch = only(parse("deepspeed", log(accumulates(4), "T0/10", "T0/20")))
+    assert [row["step"] for row in launch.rows] == [5]
+    (event,) = launch.events
+    assert (event["kind"], event["line"], event["step"]) == ("timers", 2, None)
+
+
+def test_one_moment_alone_tells_nothing(parse: Parse) -> None:
+    assert steps(parse, log("S10", "T0/40", "T0/50")) == [10]
+
+
+def test_moments_that_contradict_each_other_tell_nothing(parse: Parse) -> None:
+    lines = log("S75", "T0/100", "S150", "T0/150", "S225", "T0/250", "S300", "T0/300")
+    assert steps(parse, lines) == [75, 150, 225, 300]
+
+
+def test_without_anything_else_the_run_is_told_in_micro_steps(parse: Parse) -> None:
+    launch = only(parse("deepspeed", log("T0/10", "T0/20", "T1/10")))
+    assert [row["step"] for row in launch.rows] == [10, 20]
+    assert launch.step_unit == "micro_step"
+    assert [event["line"] for event in launch.events] == [3]
+
+
+def test_the_rate_of_a_micro_step_is_not_that_of_a_step(parse: Parse) -> None:
+    one, two = (only(parse("deepspeed", log(accumulates(n), "T0/20"))).rows[0] for n in (1, 2))
+    assert (one["step"], one["logged_samples_per_second"]) == (20, 4.0)
+    assert (two["step"], two["logged_samples_per_second"]) == (10, None)
+    assert '"micro_step_samples_per_second": 4.0' in two["extra"]
+
+
+@pytest.mark.parametrize("rows", [16, 32_768])
+def test_two_forms_of_one_counter_count_together(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timers of DeepSpeed 0.6 and 0.7 in one launch: half of their lines had no step."""
+    monkeypatch.setattr(spill, "PIECE_ROWS", rows)
+    timers = (
+        "SamplesPerSec=48.73, MemAllocated=7.22GB, MaxMemAllocated=2.61GB",
+        "RunningAvgSamplesPerSec=3.6, CurrSamplesPerSec=1.1, MemAllocated=9.48GB, "
+        "MaxMemAllocated=41.45GB",
+    )
+    lines = []
+    for count in range(10, 90, 10):
+        lines += log(f"S{1000 + count}")
+        lines.append(f"[2026-01-02 03:04:05,000] [INFO] 0/{count}, {timers[count % 20 > 0]}")
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, ""]))
+    for fast in (True, False):
+        found = read_source(path, fast=fast)
+        assert found["steps"]["step"].unique_counts().to_list() == [2] * 8
+        assert found["events"].is_empty()
+
+
+def test_the_engine_and_the_pipeline_print_one_step_in_one_launch(parse: Parse) -> None:
+    lines = log("S5", "steps: 5 loss: 7.0 iter time (s): 0.5 samples/sec: 8.0", "S10")
+    assert steps(parse, lines) == [5, 5, 10]
+
+
+@pytest.mark.parametrize(("ahead", "quoting"), [((0,), [False]), ((0, 1, 2), [False, True])])
+def test_texts_of_counts_are_kept_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: Sequence[int], quoting: Sequence[bool]
+) -> None:
+    """Counts that no step is known of become events, for which all is read again."""
+    lines = []
+    for step in range(1, 400):
+        count = step + ahead[step % len(ahead)]
+        timed = f"Tepoch=0/micro_step={4 * count}/global_step={count}"
+        lines += log(f"S{step}", timed)
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, ""]))
+    expected = read_source(path, fast=False)
+    asked: list[bool] = []
+
+    class Asked(Parser):
+        def __init__(self, *args: Any, quoting: bool, **others: Any) -> None:
+            asked.append(quoting)
+            super().__init__(*args, quoting=quoting, **others)
+
+    monkeypatch.setattr(log_tables, "Parser", Asked)
+    found = read_source(path)
+    assert all(found[name].equals(table) for name, table in expected.items())
+    timers = found["events"]["text"].to_list()
+    assert timers == (lines[1::2] if True in quoting else [])
+    assert asked == quoting
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """Of a StepLine what alignment asks for."""
+
+    counts: str | None
+
+
+FORMS = [Form(None), Form(MICRO_STEPS), Form("global_step"), Form(MICRO_STEPS)]
+
+
+def drawn(rng: Random) -> Iterator[dict[str, Any]]:
+    """Rows of counters that mostly keep pace with the training, and of damaged ones."""
+    step, factor, offset = 0, rng.choice((1, 2, 4)), rng.choice((0, 0, 5, -40, 100))
+    forms = rng.choice(((0, 1), (0, 2), (1,), (2,), (0, 1, 2), (0, 1, 3), (0, 3, 2)))
+    largest = 2**62 if rng.random() < 0.05 else 400
+    ranks = rng.choice(((None,), (None, "0", "1")))
+    for line in range(rng.randint(0, 40)):
+        form = rng.choice(forms)
+        step += rng.choice((1, 1, 1, 10, 0, -5)) if form == 0 else 0
+        kept = form == 0 or rng.random() < 0.8
+        count = step if form == 0 else step * factor + offset
+        row = {"line": line + 1, "rank": rng.choice(ranks), "logged_at": None, "extra": None}
+        row |= {"form": FORMS[form], "step": count if kept else rng.randint(-3, largest)}
+        row |= {"epoch": rng.choice((None, 0, 0, 1)) if form else None}
+        if form and rng.random() < 0.7:
+            micro = str(row["step"] + rng.choice((0, 0, 1)))
+            said = rng.choice(({}, {"q": 'a"\\b'}, {"q": '"micro_step": "7"'}))
+            row["extra"] = rng.choice((None, json.dumps({"micro_step": micro} | said)))
+            row[step_alignment.RATE] = rng.choice((4.0, 8.5, None))
+        yield row
+
+
+def of(rows: Sequence[dict[str, Any]]) -> Rows:
+    out = Rows(None, FORMS)
+    for row in rows:
+        out.append(dict(row))
+    return out
+
+
+def told(aligned: Aligned) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
+    said = [
+        [{n: v for n, v in row.items() if v is not None} for row in rows]
+        for rows in (aligned.rows, aligned.unplaced)
+    ]
+    return said[0], said[1], aligned.step_unit
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_columns_are_aligned_as_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(seed)  # noqa: S311 - rows to try
+    monkeypatch.setattr(spill, "PIECE_ROWS", rng.choice((3, 7, 1000)))
+    rows, accumulation = list(drawn(rng)), rng.choice((0, 0, 1, 2, 4))
+    plain = plain_alignment.align(of(rows), accumulation)
+    assert told(step_alignment.align(of(rows), accumulation)) == told(plain)

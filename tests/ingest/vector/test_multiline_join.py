@@ -1,0 +1,106 @@
+"""Blocks of lines to which those beside them add something, against the join of each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fairmfu.ingest.decode import line_reader
+from fairmfu.ingest.decode.line_reader import Chunk, Source
+from fairmfu.ingest.formats.hugging_face import progress_bars
+from fairmfu.ingest.formats.hugging_face.trainer import HF_CONSOLE
+from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.vector import multiline_join
+from fairmfu.ingest.vector.multiline_join import rejoined
+
+ADDITION = HF_CONSOLE.addition
+BAR = b"  12%|#   | 5/40 [00:01<00:08,  4.1it/s]"
+COPY = b" 10%|# | 4/40 [00:20<00:08,  5.1s/it]llamafactory.train.callbacks:143 >> {'loss': 2.5000, "
+COPY += b"'epoch': 0.10}"
+BARS = tuple(b" 9%%|#  | %d/40 [00:%d0<01:08, 10.0s/it]" % (n, n) for n in (1, 2, 3, 4, 5))
+LINES = (
+    *BARS,
+    *(b"{'loss': 2.5, 'epoch': 0.%d}" % n for n in (1, 2, 3, 4, 5)),
+    *(COPY, b"{'loss': 2.5, 'epoch': 0.1}"),
+    *(b"{'loss': 6.947, 'epoch': 0.01}", b"{'loss': 6.947}", b"x {'loss': 1.0} {'loss': 2.0}"),
+    b"\r" + BAR + b"\r{'loss': 2.5}",
+    *(BAR, b"\r" + BAR, BAR + b"\r" + BAR, b"\r\r" + BAR + b"\r", b"Map: 3%|# | 1/9 [00:01<00:09]"),
+    *(
+        b"",
+        b"  ",
+        b"\r",
+        b"\xc2\xa0",
+        b"\xe3\x80\x80",
+        b"\0",
+        b"{'lo\0ss': 3.5}",
+        b"{'loss':\xc2\xa01}",
+    ),
+    *(b"Overriding config: ", b"Model config A {", b"x Model config B {", b"\xff\xfe{'loss': 1}"),
+    *(b"Generate instantiating a new config instance from x", b"other", b"%|", b"\xff" * 30),
+)
+
+
+DICTS = tuple(line for line in LINES if line.startswith(b"{'loss': "))
+
+
+def text_of_a_log(draw: Random) -> bytes:
+    dicts = draw.choice((0.0, 0.2, 0.8))
+    lines = [
+        draw.choice(DICTS) if draw.random() < dicts else draw.choice(LINES)
+        for _ in range(draw.randrange(1, 40))
+    ]
+    if draw.random() < 0.4:  # a run whose bars stand on one side of its dicts
+        each = [(BARS[n], LINES[len(BARS) + n]) for n in range(len(BARS))]
+        between = draw.choice(((), (b"",), (b" ", b"\0")))
+        lines += [line for bar, text in each for line in (bar, *between, text)]
+    if draw.random() < 0.3:
+        lines.insert(draw.randrange(len(lines) + 1), draw.choice(LINES) + b"y" * 200)
+    return b"\n".join(lines) + b"\n" * draw.choice((0, 1, 1, 2))
+
+
+Records = list[tuple[int, str, bool, bool]]
+
+
+def by_line(path: Path) -> Records:
+    records = Parser(HF_CONSOLE)._records(Source(path).lines())
+    return [(number, text, cut, ended) for number, _, text, cut, ended in records]
+
+
+def by_block(path: Path) -> Iterator[tuple[int, str, bool, bool]]:
+    assert ADDITION is not None
+    found, chunks = rejoined(ADDITION, Source(path).chunks())
+    for chunk in chunks if found else ():
+        assert isinstance(chunk, Chunk)
+        yield from chunk.lines()
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_each_line_has_what_its_join_adds(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = Random(seed)  # noqa: S311 - no secret
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", draw.choice((1, 7, 100, 1000)))
+    longest, long = draw.choice(((180, 90), (100_000, 1000)))
+    monkeypatch.setattr(
+        line_reader, "PEEKED_BYTES", draw.choice((0, 1_000_000))
+    )  # where it is read to
+    monkeypatch.setattr(line_reader, "LONGEST_LINE_BYTES", longest)
+    monkeypatch.setattr(multiline_join, "LONG", long)
+    monkeypatch.setattr(progress_bars, "CHARACTERS", draw.choice((50, 400, 4_000)))
+    path = tmp_path / "run.log"
+    path.write_bytes(text_of_a_log(draw))
+    if b"{'loss': " not in b"".join(line[1].encode() for line in by_line(path)):
+        assert list(by_block(path)) == []
+    else:
+        assert list(by_block(path)) == by_line(path)
+
+
+def test_lines_of_several_writers_are_left_to_the_join_of_each_line() -> None:
+    assert ADDITION is not None
+    data = b"x\n0: " + BAR + b"\n0: {'loss': 2.5}\n1: {'loss': 2.5}\n0: " + BAR + b"\n"
+    chunks = [Chunk(1, data), Chunk(6, BAR + b"\n")]
+    restored, left = rejoined(ADDITION, chunks)
+    assert (restored, list(left)) == (False, chunks)

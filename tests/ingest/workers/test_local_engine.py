@@ -1,0 +1,394 @@
+"""Logs read by other processes: the same store, whatever becomes of these processes."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from fairmfu.ingest.core.errors import StoreError, UnknownFormatError
+from fairmfu.ingest.core.spill import Packed, Piece, Spool, whole
+from fairmfu.ingest.decode import line_reader
+from fairmfu.ingest.decode.line_reader import Chunk
+from fairmfu.ingest.detect import detection
+from fairmfu.ingest.detect.detection import BUILT_IN, FORMATS, Tried
+from fairmfu.ingest.detect.user_formats import load
+from fairmfu.ingest.extract import engine_api
+from fairmfu.ingest.extract.discovery import Found, Walk
+from fairmfu.ingest.extract.engine_api import Coming
+from fairmfu.ingest.formats.megatron.console import MEGATRON_DEEPSPEED
+from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest
+from fairmfu.ingest.store.store import Store
+from fairmfu.ingest.vector.block_plan import Plan
+from fairmfu.ingest.workers import local_engine
+from fairmfu.ingest.workers.local_engine import Ahead, Processes
+from fairmfu.ingest.workers.shared_memory import Handover
+from tests.support.alike import put_logs
+from tests.support.folders import ROOT
+from tests.support.log_lines import BY_NAME, KINDS, Kind, write_log
+
+SAMPLES = sorted((ROOT / "sample_logs").rglob("*.log"))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Logs, a copy, a compressed one, and files that fail each in its way."""
+    return put_logs(tmp_path / "logs")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are started for the first file, and get few at a time."""
+    monkeypatch.setattr(local_engine, "PAYS_BYTES", 0)
+    monkeypatch.setattr(local_engine, "TASK_FILES", 3)
+    monkeypatch.setattr(local_engine, "AHEAD_BYTES", 100_000)
+
+
+def read(paths: list[Path], store: Path, processes: int) -> tuple[list[Outcome], Store]:
+    return ingest(paths, Store(store), engine=Processes(processes)), Store(store)
+
+
+def test_a_store_is_the_same_whoever_has_read_its_logs(logs: Path, tmp_path: Path) -> None:
+    paths = [logs, tmp_path / "missing", *SAMPLES[:2], logs / "cc_none.log"]
+    told, store = read(paths, tmp_path / "one", 1)
+    same, other = read(paths, tmp_path / "two", 2)
+    assert same == told
+    assert {one.status for one in told} == {"read", "known", "passed", "failed"}
+    for name in ("runs", "steps", "facts", "events", "unread"):
+        assert other.table(name).equals(store.table(name)), name
+    sources = [s.table("sources").drop("read_at") for s in (store, other)]
+    assert sources[0].equals(sources[1])
+
+
+def test_what_other_processes_get_comes_whole() -> None:
+    own = [load(path).log_format for path in (ROOT / "tests" / "own_formats").glob("*.toml")]
+    tried = Tried((*FORMATS, *own))
+    again: Tried = pickle.loads(pickle.dumps(tried))  # noqa: S301 - ours
+    assert [f.name for f in again.formats] == [f.name for f in tried.formats]
+    error = pickle.loads(pickle.dumps(UnknownFormatError("why", recognised=True)))  # noqa: S301
+    assert (str(error), error.recognised) == ("why", True)
+
+
+def found(paths: list[Path]) -> list[Found]:
+    walk = Walk(BUILT_IN.formats, ())
+    return [one for path in paths for one in walk.of(path)]
+
+
+def offered(pool: Ahead, paths: list[Path]) -> Iterator[Found]:
+    return pool.before(found(paths), lambda one: (Path(one.path), ()))
+
+
+def test_a_process_that_dies_leaves_its_files_to_who_asks() -> None:
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        first, *rest = offered(pool, SAMPLES[:4])
+        assert pool.take(first, ()) is not None
+        for pid in list(pool._pool._processes):  # type: ignore[union-attr]
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.5)
+        more = list(offered(pool, SAMPLES[4:]))
+        assert [pool.take(one, ()) for one in more] == [None] * len(more)
+        assert rest
+
+
+def test_what_was_handed_over_and_is_not_whole_is_read_by_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lost(*_: object) -> bytes:
+        raise OSError("0 of 1 bytes")
+
+    monkeypatch.setattr(Handover, "get", lost)
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        files = list(offered(pool, SAMPLES[:4]))
+        taken = [pool.take(one, ()) for one in files]
+        given = list(pool._owed)
+    assert len(given) >= 1
+    assert sum(tables is None for tables in taken) >= len(given)
+
+
+def test_a_disk_that_was_full_for_a_moment_costs_no_other_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What one task has read is not taken for that of another that has its place by then."""
+    take, tries = Spool.take, iter([True])
+
+    def full(spool: Spool, packed: Packed) -> Piece:
+        if next(tries, False):
+            raise StoreError("no room")
+        return take(spool, packed)
+
+    monkeypatch.setattr(Spool, "take", full)
+    told: list[str] = []
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        for one in offered(pool, SAMPLES[:12]):
+            try:
+                tables = pool.take(one, ())
+            except StoreError:
+                told.append("full")
+            else:
+                assert tables is None or whole(tables["sources"])["path"].to_list() == [one.path]
+                told.append("left" if tables is None else "read")
+            pool.forget(one)
+    assert told.count("full") == 1
+    assert told.count("read") >= 3
+
+
+def test_places_of_what_nobody_asked_for_are_free_again() -> None:
+    """Of copies only the first one is read."""
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        for one in offered(pool, SAMPLES[:12]):
+            pool.forget(one)
+        assert pool._owed
+        while pool._given:
+            wait([one.future for one in pool._given if isinstance(one, local_engine._Handed)])
+            pool._give_out()
+        assert not pool._left
+        assert pool._owed == set()
+
+
+def test_what_was_read_with_other_facts_is_not_taken() -> None:
+    fact = {"name": "gpus", "value": "8", "origin": "config", "line": None, "text": None}
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        (one,) = offered(pool, SAMPLES[:1])
+        assert pool.take(one, [fact]) is None
+        assert pool.take(one, ()) is not None
+        pool.forget(one)
+        assert pool.take(one, ()) is None
+
+
+SLEEPER = """
+import sys, time
+from pathlib import Path
+from typing import Final
+from ingest import ahead
+from ingest.detect.detection import BUILT_IN
+from ingest.extract.discovery import Walk
+ahead.PAYS_BYTES = 0
+pool = ahead.Ahead(2, ((), BUILT_IN))
+found = Walk(BUILT_IN.formats, ()).of(Path(sys.argv[1]))
+files = list(pool.before(found, lambda one: (Path(one.path), ())))
+assert pool.take(files[0], ()) is not None
+print(*pool._pool._processes, flush=True)
+time.sleep(600)
+"""
+
+
+def test_processes_end_with_the_one_that_started_them() -> None:
+    command = [sys.executable, "-c", SLEEPER, str(SAMPLES[0])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:  # noqa: S603
+        assert parent.stdout is not None
+        children = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert children
+    deadline = time.monotonic() + 30
+    while any(map(alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, children))
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
+    """Each file counts as a large one; the plans that came of its blocks."""
+    plans: list[Plan | None] = []
+    start, planned = Ahead._start, engine_api._planned
+
+    def started(pool: Ahead) -> None:
+        start(pool)
+        pool._ready.result()  # small files would be read before
+
+    def kept(chunk: Chunk, plan: Coming | Plan | None) -> tuple[Chunk, Plan | None]:
+        plans.append(planned(chunk, plan)[1])
+        return chunk, plans[-1]
+
+    monkeypatch.setattr(local_engine, "LARGEST_BYTES", -1)
+    monkeypatch.setattr(local_engine, "ONE_PAYS_BYTES", 0)
+    monkeypatch.setattr(local_engine, "_cores", lambda: 8)
+    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 3_001)
+    monkeypatch.setattr(detection, "BEGINNING_BYTES", 3_000)
+    monkeypatch.setattr(Ahead, "_start", started)
+    monkeypatch.setattr(engine_api, "_planned", kept)
+    return plans
+
+
+@pytest.fixture(scope="module")
+def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `logs`, of fewer of the samples; nobody changes them."""
+    folder = put_logs(tmp_path_factory.mktemp("some") / "logs")
+    for other in ("h100", "h200", "genuine/deepspeed-0.14.5", "genuine/torchtitan-0.2.2"):
+        shutil.rmtree(folder / other)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(some: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Outcome], Store]:
+    """What one process tells of them, and the store it made."""
+    return read([some], tmp_path_factory.mktemp("alone") / "store", 1)
+
+
+def same_tables(one: Store, other: Store) -> bool:
+    names = ("runs", "steps", "facts", "events", "unread")
+    return all(one.table(name).equals(other.table(name)) for name in names)
+
+
+def test_blocks_that_others_have_planned_come_to_the_same(
+    some: Path,
+    alone: tuple[list[Outcome], Store],
+    tmp_path: Path,
+    by_blocks: list[Plan | None],
+) -> None:
+    told, store = alone
+    assert not any(by_blocks)
+    same, other = read([some], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert sum(plan is not None for plan in by_blocks) > len(told) > 20
+
+
+def test_of_two_cores_none_is_left_for_the_blocks_of_others(
+    some: Path,
+    alone: tuple[list[Outcome], Store],
+    tmp_path: Path,
+    by_blocks: list[Plan | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_engine, "_cores", lambda: 2)
+    told, store = alone
+    same, other = read([some], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert not any(by_blocks)
+
+
+def test_a_log_that_turns_out_to_be_a_trainers_is_begun_again(
+    tmp_path: Path, by_blocks: list[Plan | None]
+) -> None:
+    kind, log = BY_NAME["deepspeed"], tmp_path / "run.log"
+    write_log(log, kind, 60_000, at_once=100)
+    log.write_text(f"{log.read_text()}{MEGATRON_DEEPSPEED.steps[0].example}\n")
+    told, store = read([log], tmp_path / "one", 1)
+    by_blocks.clear()
+    same, other = read([log], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert store.table("runs")["log_format"].to_list() == [MEGATRON_DEEPSPEED.name]
+    assert len(by_blocks) > 2 * log.stat().st_size // 3_001 - 4  # some are read ahead
+    assert by_blocks[-2] is not None
+
+
+def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
+    tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = max(SAMPLES, key=lambda path: path.stat().st_size)
+    _, store = read([log], tmp_path / "one", 1)
+    by_blocks.clear()
+    kept = engine_api._planned
+
+    def killing(chunk: Chunk, plan: Coming | Plan | None) -> tuple[Chunk, Plan | None]:
+        found = kept(chunk, plan)
+        if len(by_blocks) == 1:
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+        return found
+
+    monkeypatch.setattr(engine_api, "_planned", killing)
+    _, other = read([log], tmp_path / "two", 2)
+    assert same_tables(store, other)
+    assert by_blocks[0] is not None
+    assert by_blocks[-1] is None
+
+
+def test_blocks_and_plans_that_have_no_room_come_to_the_same(
+    some: Path,
+    alone: tuple[list[Outcome], Store],
+    tmp_path: Path,
+    by_blocks: list[Plan | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, store = alone
+    for room in (0, 3_100):  # of no block; of blocks, but of few plans
+        by_blocks.clear()
+        monkeypatch.setattr(local_engine, "Handover", partial(Handover, room))
+        same, other = read([some], tmp_path / f"of{room}", 2)
+        assert same == told
+        assert same_tables(store, other)
+        assert any(by_blocks) == bool(room)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_is_handed_over_is_whole(*, in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    handover = Handover(1_000)
+    assert [handover.put(place, bytes([place]) * 1_000) for place in range(4)] == [True] * 4
+    assert handover.put(1, b"less")
+    assert not handover.put(2, bytes(1_001))
+    assert (handover.get(1, 4), handover.get(1, 5)) == (b"less", b"less\1")
+    assert handover.get(2, 1_000) == b"\2" * 1_000
+    with pytest.raises(OSError, match="0 of 1 bytes"):
+        handover.get(4, 1)
+
+
+def test_a_file_that_breaks_off_leaves_room_for_the_next(
+    tmp_path: Path, by_blocks: list[Plan | None]
+) -> None:
+    whole = max(SAMPLES, key=lambda path: path.stat().st_size)
+    packed = gzip.compress(whole.read_bytes())
+    for number in range(4):
+        (tmp_path / f"a{number}.log.gz").write_bytes(packed[: -400 - number])
+    shutil.copy(whole, tmp_path / "b.log")
+    told, store = read([tmp_path], tmp_path / "one", 1)
+    assert [one.status for one in told] == ["failed"] * 4 + ["read"]
+    by_blocks.clear()
+    same, other = read([tmp_path], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert by_blocks[-1] is not None
+
+
+SENT: Final = """
+import sys
+from multiprocessing.reduction import ForkingPickler
+from ingest.vector.block_plan import plan_of
+from ingest.parse.parser import Parser
+from ingest.detect.detection import BUILT_IN
+from ingest.vector.line_block import Block
+parser = Parser(next(one for one in BUILT_IN.formats if one.name == sys.argv[1]))
+rows = 0
+with open(sys.argv[2], "rb") as log:
+    while lines := b"".join(log.readlines(1_000_000)):
+        plan = plan_of(Block(1, lines), parser)
+        rows += plan.frame.height
+        ForkingPickler.dumps(plan)
+print(rows)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.log_format)
+def test_plans_of_a_large_log_can_be_sent(kind: Kind, tmp_path: Path) -> None:
+    """Polars' own pickling waits for its threads with Python's lock: see arrays.owned."""
+    rows = write_log(tmp_path / "run.log", kind, 8_000_000)
+    command = [sys.executable, "-c", SENT, kind.log_format, tmp_path / "run.log"]
+    alone = {**os.environ, "POLARS_MAX_THREADS": "1"}
+    told = subprocess.check_output(command, cwd=ROOT, env=alone, timeout=60)  # noqa: S603
+    assert 0 < int(told) <= rows

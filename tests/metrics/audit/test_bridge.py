@@ -1,0 +1,251 @@
+"""From a log's figure to ours: the factors multiply to the total, and none hides in another."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairmfu.cli import main
+from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.bridge import _counts, bridges
+from fairmfu.metrics.audit.fact_suggestions import proposals
+from fairmfu.metrics.audit.formula_checks import ERAS, Known, flops_of
+from fairmfu.metrics.audit.formula_era import CAUSES, Era
+from fairmfu.metrics.formula.flops import Trainable, flops_per_token, operators
+from fairmfu.metrics.formula.model_shapes import ModelShape, ShapeError, known, known_models
+from fairmfu.metrics.formula.simplified_model import Seen
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.utilization.formula_inputs import Inputs
+from tests.support.folders import ROOT
+
+SHAPES = [shape for shape in known_models() if not shape.has_linear_attention]
+COUNTING = [era for era in ERAS if era.stages]
+
+NOTHING_KNOWN = Known(
+    log_format="torchtitan",
+    shape=None,
+    T=None,
+    recompute=None,
+    intermediate_size=None,
+    padded_vocab=None,
+    gpus=None,
+    batch=None,
+    peak=None,
+    device=None,
+    day=None,
+    era=None,
+    version=None,
+)
+
+
+def of(model: str, T: int, **more: object) -> Known:  # noqa: N803
+    return NOTHING_KNOWN._replace(shape=known(model), T=T, **more)  # type: ignore[arg-type]
+
+
+def era(name: str) -> Era:
+    return next(era for era in ERAS if era.name == name)
+
+
+def counted(model: str, T: int, name: str, trainable: Trainable | None = None) -> dict[str, float]:  # noqa: N803
+    run = Inputs(known(model), T, trainable or Trainable(), None, lengths_unknown=None)
+    found = _counts(run, of(model, T, recompute="full"), era(name))
+    return {factor.cause: factor.factor for factor in found}
+
+
+# --- laws -----------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from(SHAPES),
+    st.sampled_from([256, 2048, 8192, 131_072]),
+    st.sampled_from(COUNTING),
+    st.sampled_from(["none", "full"]),
+)
+def test_the_factors_lead_from_their_count_to_ours(
+    shape: ModelShape,
+    length: int,
+    own: Era,
+    recompute: str,
+) -> None:
+    known_of_it = of(shape.name, length, recompute=recompute)
+    theirs = flops_of(own, known_of_it.seen())
+    run = Inputs(shape, length, Trainable(), None, lengths_unknown=None)
+    factors = _counts(run, known_of_it, own)
+    if theirs is None:
+        assert factors == ()
+        return
+    ours = flops_per_token(run.operators())
+    assert theirs * prod(f.factor for f in factors) == pytest.approx(ours, rel=1e-7)
+    assert {f.cause for f in factors} <= set(CAUSES)
+    assert all(f.factor > 0 for f in factors)
+
+
+@pytest.mark.parametrize("own", COUNTING, ids=lambda own: own.name)
+def test_every_stage_counts_something_of_a_usual_model(own: Era) -> None:
+    seen = Seen(shape=known("llama3-8b"), T=4096, recompute="full", intermediate_size=None)
+    assert all(stage.flops(seen) > 0 for stage in own.stages)
+    assert {stage.cause for stage in own.stages} <= set(CAUSES)
+
+
+# --- single causes by hand ------------------------------------------------------------------
+
+
+def test_the_embedding_is_one_factor() -> None:
+    shape = known("llama3-8b")
+    factors = counted("llama3-8b", 8192, "torchtitan-2024-03")
+    table = 6 * shape.vocab_size * shape.hidden_size
+    assert 1 / factors["embedding"] == pytest.approx(1 + table / 57_914_449_920)
+    assert set(factors) == {"embedding", "norms", "attention"}
+
+
+def test_full_attention_is_one_factor() -> None:
+    shape = known("llama3-8b")
+    exact = flops_per_token(operators(shape, 8192))
+    full = flops_per_token(operators(shape, 8192, attention="full"))
+    factors = counted("llama3-8b", 8192, "torchtitan-2024-05")
+    assert factors["attention"] == pytest.approx(exact / full)
+
+
+def test_mla_heads_are_taken_for_d_by_h() -> None:
+    """DeepSeek-V3: 672 FLOPs per head and token of the attention where 1,920 are."""
+    before = counted("deepseek-v3", 4096, "torchtitan-2024-05")
+    assert before["head_size"] > 1
+    assert "head_size" not in counted("deepseek-v3", 4096, "torchtitan-2025-10")
+
+
+def test_a_tied_lm_head_that_was_lost() -> None:
+    shape = known("qwen3-0.6b")
+    factors = counted("qwen3-0.6b", 4096, "torchtitan-2026-01")
+    whole = era("torchtitan-2025-10").flops(of("qwen3-0.6b", 4096).seen())  # type: ignore[arg-type]
+    lost = 6 * shape.vocab_size * shape.hidden_size
+    assert factors["lm_head"] == pytest.approx(whole / (whole - lost))
+    assert "lm_head" not in counted("qwen3-0.6b", 4096, "torchtitan-2026-05")
+
+
+def test_lora_counted_as_full_training() -> None:
+    adapters = Trainable(kind="lora", lora_rank=16, lora_targets=("all-linear",))
+    factors = counted("llama3-8b", 8192, "torchtitan-2024-05", adapters)
+    assert 0.6 < factors["trained"] < 0.75
+
+
+def test_windows_and_all_experts() -> None:
+    """gpt-oss: before torchtitan #4300 its windows counted as the whole sequence."""
+    wide = counted("gpt-oss-20b", 8192, "torchtitan-2026-05")["attention"]
+    narrow = counted("gpt-oss-20b", 8192, "torchtitan-2026-08")["attention"]
+    assert wide < narrow < 1
+    assert counted("qwen3-30b-a3b", 4096, "torchtitan-2025-08-qwen3")["experts"] < 0.2
+
+
+def test_closed_forms_that_torchtitan_printed() -> None:
+    for model, T, name, flops in (  # noqa: N806
+        ("llama3-8b", 8192, "torchtitan-2024-05", 57_914_449_920),
+        ("gpt-oss-20b", 4096, "torchtitan-2026-05", 26_481_681_792),
+        ("gpt-oss-20b", 4096, "torchtitan-2026-08", 24_141_260_160),
+        ("gpt-oss-120b", 4096, "torchtitan-2026-08", 34_534_221_696),
+        ("qwen3-30b-a3b", 8192, "torchtitan-2025-10", 37_578_559_488),
+        ("qwen3-30b-a3b", 8192, "torchtitan-hf-backend", 192_856_412_160),
+        ("deepseek-v2-lite", 4096, "torchtitan-2024-05", 17_426_519_040),
+        ("deepseek-v2-lite", 4096, "torchtitan-2025-10", 18_105_996_288),
+    ):
+        assert era(name).flops(of(model, T).seen()) == flops, (model, name)  # type: ignore[arg-type]
+
+
+def test_linear_attention_that_an_era_lacks_is_no_factor() -> None:
+    with pytest.raises(ShapeError):
+        era("torchtitan-2024-05").flops(of("qwen3-next-80b-a3b", 4096).seen())  # type: ignore[arg-type]
+
+
+# --- whole runs -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("samples") / "store"
+    result = CliRunner().invoke(main, ["ingest", str(ROOT / "sample_logs"), "--store", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def explained(store: Path, run: str) -> dict[str, object]:
+    result = CliRunner().invoke(main, ["explain", run, "--format", "json", "--store", str(store)])
+    assert result.exit_code == 0, result.output
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_the_bridge_of_a_sample_closes(store: Path) -> None:
+    whole = explained(store, "llama3-8b-8xh100-torchtitan")
+    found = {bridge["figure"]: bridge for bridge in whole["bridges"]}  # type: ignore[index, attr-defined]
+    assert set(found) == {"logged_mfu", "logged_tflops"}
+    for bridge in found.values():
+        product = prod(factor["factor"] for factor in bridge["factors"])
+        assert bridge["logged"] / bridge["unexplained"] * product == pytest.approx(bridge["ours"])
+        assert bridge["low"] <= 1 <= bridge["high"]
+        assert bridge["high"] - bridge["low"] < 1e-3
+    causes = [factor["cause"] for factor in found["logged_mfu"]["factors"]]
+    assert causes == [cause for cause in CAUSES if cause in causes]
+    assert {"attention", "peak", "window"} <= set(causes)
+    run = whole["run"]
+    assert run["logged_reproduced"] is True  # type: ignore[index]
+    assert {"seq_len", "model"} <= set(run["proven"])  # type: ignore[index]
+
+
+def test_explain_says_it_in_words(store: Path) -> None:
+    result = CliRunner().invoke(
+        main, ["explain", "llama3-8b-8xh100-torchtitan", "--store", str(store)]
+    )
+    assert "reproduced: all 21 lines, to the last printed digit; proves" in result.output
+    assert "From the log's MFU to ours" in result.output
+    assert "the print's rounding (" in result.output
+
+
+def test_a_wrong_fact_costs_the_rank_and_is_named(store: Path) -> None:
+    run = "llama3-8b-8xh100-torchtitan"
+    runner = CliRunner()
+    runner.invoke(main, ["set", run, "seq_len=4096", "--store", str(store)])
+    try:
+        told = explained(store, run)["run"]
+        assert told["logged_reproduced"] is False  # type: ignore[index]
+        assert told["logged_hypothesis"] == "seq_len=8,192"  # type: ignore[index]
+        warnings = told["warnings"]  # type: ignore[index]
+        assert any(w.endswith("with seq_len=8,192 all do: not ranked") for w in warnings)
+    finally:
+        runner.invoke(main, ["set", run, "seq_len=", "--store", str(store)])
+    assert explained(store, run)["run"]["logged_reproduced"] is True  # type: ignore[index]
+
+
+def test_propose_finds_the_model_without_being_told(store: Path) -> None:
+    """The synthetic log names its model; the proposal has only the print, over all known models."""
+    opened = Store(store)
+    analysis = analyse({name: opened.table(name) for name in TABLES})
+    run = analysis.metrics.filter(name="llama3-8b-8xh100-torchtitan")["run_id"].item()
+    blind = analysis.known[run]._replace(shape=None, T=None)
+    first = proposals(analysis.printed[run], blind)[0]
+    assert (first.model, first.seq_len) == ("llama-3-8b", 8192)
+    result = CliRunner().invoke(main, ["explain", run, "--propose", "--store", str(store)])
+    assert "Proposals: none needed" in result.output
+
+
+def test_no_figure_no_bridge() -> None:
+    row = dict.fromkeys(("tgs", "logged_tgs", "logged_tflops", "logged_mfu"))
+    assert bridges(row, {}, NOTHING_KNOWN, Audit(), 1.0) == []
+
+
+def test_the_eras_are_a_table() -> None:
+    result = CliRunner().invoke(main, ["formats", "--eras", "--format", "json"])
+    rows = json.loads(result.stdout)
+    assert [row["own formula"] for row in rows] == [own.name for own in ERAS]
+    assert all(row["FLOPs per token"] and row["source"] for row in rows)
+
+
+def test_the_docs_list_every_era() -> None:
+    result = CliRunner().invoke(main, ["formats", "--eras", "--format", "markdown"])
+    assert result.stdout.strip() in (ROOT / "docs" / "own-formulas.md").read_text(encoding="utf-8")

@@ -1,0 +1,226 @@
+"""Changes of level: series by hand, laws, and simulated nights of which the truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fairmfu.metrics.compare.change_points import FEWEST, LEAST_SPREAD, course
+from tests.support.series import Array, Nights
+
+WOBBLE = np.array([0.0, 4.0, -3.0, 1.0, -5.0, 2.0, 5.0, -2.0, -1.0, 3.0]) / 1000
+"""Ten nights within half a percent."""
+
+
+def nights(*sizes: float) -> Array:
+    """Two times WOBBLE, then one point of each size, all on the log scale."""
+    return np.concatenate([WOBBLE, WOBBLE, np.array(sizes)])
+
+
+def firsts(values: Array) -> list[int]:
+    return [change.first for change in course(values).changes]
+
+
+@pytest.mark.parametrize("size", [-0.10, -0.05, 0.05, 0.10])
+def test_two_points_that_agree_are_a_change_and_one_is_an_outlier(size: float) -> None:
+    alone = course(nights(size))
+    assert alone.changes == ()
+    assert np.flatnonzero(alone.outliers()).tolist() == [20]
+    found = course(nights(size, size + 0.003))
+    assert [(c.first, c.found, c.earliest, c.latest) for c in found.changes] == [(20, 21, 20, 20)]
+    assert not found.outliers().any()
+    assert found.ratio(0).value == pytest.approx(np.exp(size + 0.0015 - WOBBLE.mean()))
+
+
+def test_two_bad_nodes_that_have_nothing_in_common_are_no_change() -> None:
+    found = course(nights(-0.08, -0.25, *WOBBLE))
+    assert found.changes == ()
+    assert np.flatnonzero(found.outliers()).tolist() == [20, 21]
+
+
+def test_bad_nodes_apart_are_no_change_though_they_agree() -> None:
+    assert firsts(nights(-0.1, 0.0, -0.1, 0.0, *WOBBLE)) == []
+
+
+def test_a_bad_node_on_a_new_level_delays_nothing_and_has_no_say() -> None:
+    found = course(nights(-0.05, -0.35, -0.05))
+    assert [(c.first, c.found) for c in found.changes] == [(20, 22)]
+    assert found.level(slice(20, 23)) == pytest.approx(-0.05)
+
+
+def test_a_level_that_scatters_more_than_before_is_found_all_the_same() -> None:
+    later = Nights(nights=30, spread=0.05, bad_nodes=0).draw(np.random.default_rng(1)) - 0.1
+    changes = course(np.concatenate([WOBBLE, WOBBLE, later])).changes
+    assert changes[0].first <= 22
+    assert changes[0].found <= 27
+
+
+def test_there_and_back_are_two_changes() -> None:
+    assert firsts(nights(*(WOBBLE - 0.03), *WOBBLE)) == [20, 30]
+
+
+def test_equal_rates_never_alarm_over_their_last_digit() -> None:
+    digit = LEAST_SPREAD / 4
+    assert firsts(np.array([0.0] * 30 + [digit] * 30 + [0.0] * 30)) == []
+    assert course(np.zeros(30)).spread == LEAST_SPREAD
+
+
+def test_few_points_tell_nothing() -> None:
+    found = course(np.array([0.0] * 4 + [0.5] * (FEWEST - 5)))
+    assert (found.changes, found.spread, found.rate(slice(0, 9))) == ((), None, None)
+    assert not found.outliers().any()
+    assert course(np.empty(0)).changes == ()
+
+
+def test_a_small_change_may_begin_near_by() -> None:
+    (change,) = course(nights(*WOBBLE, *(WOBBLE - 0.012), *(WOBBLE - 0.012))).changes
+    assert change.earliest <= 30 <= change.latest
+    assert change.latest - change.earliest < 10
+
+
+def test_a_level_is_off_its_baseline_from_the_point_that_made_it_sure() -> None:
+    found = course(nights(-0.05, -0.05, -0.05))
+    off = found.off(0.0, since=5)
+    assert off is not None
+    assert (off.first, off.found) == (20, 21)
+    assert found.off(0.0, since=5, threshold=0.06) is None
+    assert found.off(-0.05, since=5) is None  # pinned as it is now
+    assert course(nights(-0.05, -0.05, *([0.0] * 5))).off(0.0, since=5) is None  # back again
+
+
+def test_a_baseline_holds_behind_a_change_that_is_confirmed() -> None:
+    """Two weeks at 0.66 %, a drop of 7 %, and the last run before it pinned: no chance any more."""
+    found = 0
+    for seed in range(20):
+        noise = 0.0066 * np.random.default_rng(seed).standard_normal(16)
+        values = noise + np.array([0.0] * 13 + [-0.07] * 3)
+        if not (now := course(values)).changes:
+            continue
+        found += 1
+        off = now.off(float(values[12]), since=13)
+        assert off is not None, seed
+        assert off.first == 13
+        assert now.off(float(values[14]), since=15) is None  # pinned behind it
+    assert found >= 12
+
+
+def test_a_drift_below_the_baseline_is_told_once_it_is_sure() -> None:
+    law = Nights(drift=-0.05, nights=200)
+    values = law.draw(np.random.default_rng(2))
+    found = course(values)
+    off = found.off(0.0, since=0)
+    assert off is not None
+    assert 20 < off.found < 200
+    before = course(values[: off.found])
+    assert before.off(0.0, since=0) is None
+    at_once = course(values[: off.found + 1]).off(0.0, since=0)
+    assert at_once is not None
+    assert at_once.found == off.found
+
+
+# --- laws ---------------------------------------------------------------------------------
+
+SERIES = st.builds(
+    lambda seed, at, size, bad, more: np.concatenate(
+        [
+            Nights(nights=60, bad_nodes=bad, planted={at: size}).draw(np.random.default_rng(seed)),
+            more,
+        ]
+    ),
+    st.integers(0, 2**16),
+    st.integers(5, 55),
+    st.sampled_from([-0.1, -0.03, 0.01, 0.05]),
+    st.sampled_from([0.0, 0.1, 0.4]),
+    arrays(np.float64, st.integers(0, 12), elements=st.floats(-0.5, 0.5)),
+)
+
+
+@given(SERIES, st.floats(-20, 20))
+@settings(max_examples=50)
+def test_the_unit_does_not_matter(values: Array, by: float) -> None:
+    assert course(values + by).changes == course(values).changes
+
+
+@given(SERIES)
+@settings(max_examples=50)
+def test_the_mirrored_series_changes_where_the_series_does(values: Array) -> None:
+    one, other = course(values), course(-values)
+    assert one.changes == other.changes
+    for i in range(len(one.changes)):
+        assert one.ratio(i).value == pytest.approx(1 / other.ratio(i).value)
+
+
+@given(SERIES, st.integers(0, 72))
+@settings(max_examples=50)
+def test_later_points_take_nothing_back(values: Array, until: int) -> None:
+    then = course(values[:until])
+    known = [change for change in course(values).changes if change.found < until]
+    assert list(then.changes) == known
+    whole = course(values)
+    if then.spread is not None:
+        n = len(then.values)
+        assert then.means == pytest.approx(whole.means[:n])
+        level = then.level(then.segments()[-1])
+        if (~then.alone[then.segments()[-1]]).any():
+            assert then.means[-1] == pytest.approx(level, abs=1e-12)
+
+
+@given(arrays(np.float64, st.integers(0, 60), elements=st.floats(-30, 30)))
+def test_any_series_has_levels(values: Array) -> None:
+    found = course(values)
+    assert [part.start for part in found.segments()] == [0, *(c.first for c in found.changes)]
+    for change in found.changes:
+        assert 2 <= change.first < change.found
+        assert change.earliest <= change.first <= change.latest < change.found
+
+
+# --- what is promised: at a spread of 0.5 %, with 1 % of runs on bad nodes ---------------------
+
+
+@pytest.mark.parametrize(("per_night", "years"), [(1, 200), (4, 40)])
+def test_at_most_one_false_alarm_in_ten_years_of_a_series(per_night: int, years: int) -> None:
+    law = Nights(per_night=per_night)
+    alarms = sum(len(course(values).changes) for values in law.series(years, seed=20))
+    assert alarms <= years / 10
+
+
+@pytest.mark.parametrize("per_night", [1, 4])
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(
+    ("size", "within", "share"), [(0.10, 3, 1.0), (0.05, 3, 1.0), (0.02, 10, 1.0), (0.01, 20, 0.8)]
+)
+def test_changes_are_found_in_time(
+    size: float, within: int, share: float, sign: int, per_night: int
+) -> None:
+    """After 40 nights. Two bad nodes within three nights (1 in 3,000) would take a night more."""
+    law = Nights(nights=40 + within, per_night=per_night, planted={40: sign * size})
+    begins = 40 * per_night
+    drawn = list(law.series(60, seed=21))
+    found = [[c for c in course(values).changes if c.found >= begins] for values in drawn]
+    assert np.mean([len(changes) > 0 for changes in found]) >= share
+    apart = [abs(changes[0].first - begins) for changes in found if changes]
+    assert np.mean(np.array(apart) <= (1 if size >= 0.02 else 12)) >= 0.9
+
+
+def test_intervals_of_a_ratio_hold_it() -> None:
+    """95 % are claimed; a change that is only just found seems larger than it is."""
+    held = []
+    for values in Nights(nights=120, planted={60: -0.03}).series(300, seed=22):
+        found = course(values)
+        if len(found.changes) == 1:
+            ratio = found.ratio(0)
+            held.append(ratio.low <= 0.97 <= ratio.high)
+    assert len(held) > 280
+    assert 0.92 <= np.mean(held) <= 0.985
+
+
+def test_a_steady_level_is_hardly_ever_off_a_baseline_that_is_one_of_its_runs() -> None:
+    """A chance of 1 in 1,000 each night, of which the nights of one series have one draw."""
+    off = 0
+    for i, values in enumerate(Nights(nights=150, bad_nodes=0).series(300, seed=23)):
+        found = course(values)
+        off += found.off(float(values[i % 50]), since=i % 50 + 1) is not None
+    assert off <= 2

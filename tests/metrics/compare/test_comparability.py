@@ -1,0 +1,312 @@
+"""Which runs stand side by side, and which never do."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from fairmfu.metrics.compare import cost
+from fairmfu.metrics.compare.comparability import COMPARISON, compare
+from fairmfu.metrics.compare.repeated_runs import chains, gap, sides
+from fairmfu.metrics.core.run_table import METRICS
+
+RUN: dict[str, Any] = {
+    "framework": "torchtitan",
+    "model": "llama-3-8b",
+    "seq_len": 8192,
+    "precision": "bf16",
+    "trainable": "full",
+    "recompute": "full",
+    "accelerator": "NVIDIA H100 80GB HBM3",
+    "device": "NVIDIA H100 SXM",
+    "gpus": 8,
+    "token_basis": "packed",
+    "work": "layers of llama",
+    "attention_pattern": "causal",
+    "trained": "full",
+    "peak_flops": 989.4e12,
+    "tokens_per_gpu_step": 16_384.0,
+    "framework_version": "0.2.2",
+    "synthetic": False,
+    "flops_per_token": 5.1e10,
+    "params_total": 8_030_261_248,
+    "tgs": 6000.0,
+    "tgs_low": 5900.0,
+    "tgs_high": 6100.0,
+    "missing": [],
+    "warnings": [],
+}
+
+
+def metrics(*changes: dict[str, Any]) -> pl.DataFrame:
+    rows = [RUN | {"run_id": f"r{i}", "name": f"r{i}"} | c for i, c in enumerate(changes)]
+    return pl.DataFrame([{n: row.get(n) for n in METRICS} for row in rows], schema=METRICS)
+
+
+def test_like_runs_are_ranked_by_tgs() -> None:
+    found = compare(metrics({"tgs": 5000.0, "tgs_high": 5100.0}, {}))
+    assert found["name"].to_list() == ["r1", "r0"]
+    assert found["relative_tgs"].to_list() == [1.0, pytest.approx(5 / 6)]
+    assert found["tied_with_best"].to_list() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("flops_per_token", 4.9e10),
+        ("work", "other layers"),
+        ("synthetic", True),
+        ("seq_len", 4096),
+        ("precision", "fp8"),
+        ("trained", "lora of rank 8 on q_proj"),
+        ("attention_pattern", "causal, stops at document borders"),
+        ("device", "NVIDIA H100 PCIe"),
+        ("token_basis", "slots"),
+    ],
+)
+def test_other_work_or_another_device_is_another_group(name: str, other: object) -> None:
+    found = compare(metrics({}, {name: other}))
+    assert found["group"].n_unique() == 2
+    assert found["rank"].to_list() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["precision", "device", "seq_len", "token_basis", "trained"])
+def test_two_unknowns_are_not_the_same(name: str) -> None:
+    found = compare(metrics({name: None}, {name: None}))
+    assert found["group"].null_count() == 2
+    assert "unknown" in found["not_ranked"][0][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("gpus", 64), ("recompute", "none"), ("framework", "xtuner")]
+)
+def test_what_one_compares_is_named_and_keeps_the_group(name: str, other: object) -> None:
+    found = compare(metrics({}, {name: other}))
+    assert found["group"].n_unique() == 1
+    assert any(str(other) in text for text in found["differs"][0])
+
+
+def test_values_that_differ_behind_what_is_shown_are_told_apart() -> None:
+    said = 'float8_cfg {"scaling_granularity_gemm": "tilewise", "grouped_gemm": "'
+    values = (f"{said}{last}" for last in ("tilewise", "tensorwise"))
+    found = compare(metrics(*({"quantization": value} for value in values)))
+    assert found["differs"][0].to_list() == ["quantization: …ensorwise / …ilewise"]
+
+
+def test_a_padded_vocabulary_keeps_the_group_and_is_named() -> None:
+    found = compare(metrics({}, {"flops_per_token": 5.11e10}))
+    assert found["group"].n_unique() == 1
+    assert any("FLOPs per token" in text for text in found["differs"][0])
+
+
+def test_packed_tokens_and_counted_tokens_are_one_basis() -> None:
+    assert compare(metrics({}, {"token_basis": "non_padding"}))["group"].n_unique() == 1
+
+
+def test_one_device_has_one_name_however_it_is_printed() -> None:
+    found = compare(metrics({}, {"accelerator": "NVIDIA H100"}))
+    assert found["group"].n_unique() == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tgs": None, "missing": ["seq_len"]},
+        {"implied": 1.7},
+        {"warnings": ["time stamps give -50.0% TGS against the logged rate: not ranked"]},
+    ],
+)
+def test_a_doubtful_run_is_shown_apart_with_why(change: dict[str, Any]) -> None:
+    found = compare(metrics({}, change))
+    apart = found.filter(pl.col("name") == "r1")
+    assert apart["rank"][0] is None
+    assert apart["not_ranked"][0].to_list()
+
+
+# --- how sure ---------------------------------------------------------------------------------
+
+
+def by_name(found: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in found.iter_rows(named=True)}
+
+
+def test_overlapping_intervals_may_well_be_told_apart() -> None:
+    """6,000 +- 100 against 5,860 +- 90: the intervals overlap, that of the ratio leaves 1 out."""
+    rows = by_name(compare(metrics({}, {"tgs": 5860.0, "tgs_low": 5770.0, "tgs_high": 5950.0})))
+    assert rows["r1"]["tied_with_best"] is False
+    # on the log scale: sqrt(ln(6100 / 6000)^2 + ln(5860 / 5770)^2) = 0.0226 above 5860 / 6000
+    assert rows["r1"]["relative_high"] == pytest.approx(0.97667 * 1.02268, rel=1e-3)
+    assert 0.02 < rows["r1"]["smallest_difference"] < 0.05
+
+
+def test_a_difference_inside_the_noise_is_a_tie() -> None:
+    rows = by_name(compare(metrics({}, {"tgs": 5950.0, "tgs_low": 5850.0, "tgs_high": 6050.0})))
+    assert rows["r1"]["tied_with_best"] is True
+    assert rows["r1"]["relative_low"] < 1 < rows["r1"]["relative_high"]
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_without_an_interval_nobody_is_tied_and_nobody_wins(silent: int) -> None:
+    changes: list[dict[str, Any]] = [{}, {"tgs": 3000.0, "tgs_low": 2990.0, "tgs_high": 3010.0}]
+    changes[silent] |= {"tgs_low": None, "tgs_high": None}
+    rows = by_name(compare(metrics(*changes)))
+    assert rows["r1"]["tied_with_best"] is None
+    assert rows["r1"]["relative_low"] is None
+
+
+def repeated(*rates: float, **changes: object) -> list[dict[str, Any]]:
+    """Runs of one setup, each with a narrow interval of its own."""
+    return [{"tgs": r, "tgs_low": r * 0.999, "tgs_high": r * 1.001, **changes} for r in rates]
+
+
+def test_three_repeats_have_the_interval_between_runs() -> None:
+    """Single runs differ by 2 %, their own intervals by 0.2 %: the setups are not told apart."""
+    runs = [*repeated(6000.0, 6120.0, 5880.0), *repeated(5950.0, 6070.0, 5830.0, recompute="none")]
+    found = compare(metrics(*runs))
+    assert found["setup"].to_list() == ["A"] * 3 + ["B"] * 3
+    assert set(found["repeats"]) == {3}
+    assert found["tied_with_best"].to_list() == [True] * 6
+    two = compare(metrics(runs[1], runs[3]))
+    assert two["tied_with_best"].to_list() == [True, False]
+
+
+def test_the_fastest_run_of_a_slower_setup_does_not_come_first() -> None:
+    runs = [*repeated(6000.0, 6010.0, 5990.0), *repeated(6020.0, 5000.0, 4000.0, recompute="none")]
+    found = compare(metrics(*runs))
+    assert found["rank"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert found["tgs"].to_list()[:3] == [6010.0, 6000.0, 5990.0]
+
+
+def test_two_repeats_stand_for_themselves() -> None:
+    found = compare(metrics(*repeated(6000.0, 6120.0)))
+    assert found["setup"].to_list() == ["A", "A"]
+    assert found["tied_with_best"].to_list() == [True, False]
+
+
+@pytest.mark.parametrize("unknown", ["gpus", "recompute", "framework_version"])
+def test_runs_that_do_not_say_their_setup_are_no_repeats(unknown: str) -> None:
+    """Three experiments would pass for one that was repeated, and their interval for noise."""
+    found = compare(metrics(*repeated(6000.0, 6120.0, 5880.0, **{unknown: None})))
+    assert found["setup"].to_list() == ["A", "B", "C"]
+    assert set(found["repeats"]) == {1}
+
+
+def test_launches_that_continue_one_another_are_one_start() -> None:
+    runs = repeated(6000.0, 6120.0, 5880.0)
+    runs[1]["continues"], runs[2]["continues"] = "r0", "r1"
+    found = compare(metrics(*runs))
+    assert set(found["repeats"]) == {1}
+    assert set(found["chain"]) == {"r0"}
+    assert chains([{"run_id": "a", "continues": "b"}, {"run_id": "b", "continues": "a"}])
+
+
+def test_a_gap_says_why_it_has_no_interval() -> None:
+    rows = compare(metrics({"tgs_low": None, "no_interval": "3 windows"}, {})).to_dicts()
+    for row in rows:
+        if row["name"] == "r0":
+            row["no_interval"] = "3 windows"
+    one, other = sides(rows)
+    assert gap(one, other).why == "3 windows"
+    assert gap(other, one).why == "3 windows"
+
+
+# --- the logs' own order ----------------------------------------------------------------------
+
+
+def test_the_rank_that_the_logs_give() -> None:
+    found = compare(
+        metrics(
+            {"tgs": 6300.0, "logged_tflops": 300.0, "logged_mfu": 0.5},
+            {"tgs": 6000.0, "logged_tflops": 412.0, "logged_mfu": 0.3},
+            {"tgs": 5500.0, "logged_mfu": 0.6, "logged_tgs": 5500.0},
+        )
+    )
+    assert set(found["logged_by"].drop_nulls()) == {"logged_tflops"}
+    assert found["logged_rank"].to_list() == [2, 1, None]
+
+
+def test_what_most_logs_print_gives_the_order() -> None:
+    runs = [{"logged_tgs": 6000.0 + i} for i in range(3)]
+    found = by_name(compare(metrics(*runs, {"logged_tflops": 300.0})))
+    assert found["r2"]["logged_by"] == "logged_tgs"
+    assert [found[f"r{i}"]["logged_rank"] for i in range(4)] == [3, 2, 1, None]
+
+
+def test_one_figure_alone_gives_no_order() -> None:
+    found = compare(metrics({"logged_tflops": 300.0}, {}))
+    assert found["logged_rank"].null_count() == 2
+
+
+# --- across groups ----------------------------------------------------------------------------
+
+
+def test_tgs_at_equal_flops_is_mfu_times_peak_over_flops() -> None:
+    long = {"seq_len": 32_768, "flops_per_token": 7.1e10, "tgs": 4000.0}
+    found = by_name(compare(metrics({}, long)))
+    assert found["r0"]["tgs_at_equal_flops"] == 6000.0
+    mfu = 4000.0 * 7.1e10 / 989.4e12
+    assert found["r1"]["tgs_at_equal_flops"] == pytest.approx(mfu * 989.4e12 / 5.1e10)
+    assert found["r1"]["rank"] == found["r0"]["rank"] == 1
+    assert found["r1"]["nearest_differs"] == [
+        "sequence length (32,768 / 8,192)",
+        "FLOPs per token (7.1e+10 / 5.1e+10)",
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": "NVIDIA H100 PCIe"},
+        {"precision": "fp8"},
+        {"token_basis": "slots"},
+        {"work": "other layers"},
+        {"peak_flops": None},
+    ],
+)
+def test_no_tgs_at_equal_flops_where_more_than_the_flops_differs(change: dict[str, Any]) -> None:
+    found = compare(metrics({}, {"seq_len": 4096, "flops_per_token": 4.8e10} | change))
+    assert found["tgs_at_equal_flops"].null_count() == 2
+
+
+# --- cost -------------------------------------------------------------------------------------
+
+
+def test_gpu_hours_and_money() -> None:
+    euros = cost.price("2.50 EUR")
+    found = compare(
+        metrics({"tgs": 1e9 / 3600 / 40, "tgs_end_to_end": 1e9 / 3600 / 50}), None, euros
+    )
+    row = found.row(0, named=True)
+    assert row["gpu_hours_per_billion_tokens"] == pytest.approx(40)
+    assert row["gpu_hours_per_billion_tokens_end_to_end"] == pytest.approx(50)
+    assert row["cost_per_billion_tokens"] == pytest.approx(100)
+    assert row["cost_per_billion_tokens_end_to_end"] == pytest.approx(125)
+    assert row["price_per_gpu_hour"] == "2.50 EUR"
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [("2.5", "2.50"), ("$2.50", "2.50 $"), ("1.99 EUR", "1.99 EUR"), (".5", "0.50")],
+)
+def test_a_price_as_people_write_it(text: str, written: str) -> None:
+    assert str(cost.price(text)) == written
+
+
+@pytest.mark.parametrize("text", ["", "free", "-2", "0", "2,50 EUR", "2.5 or 3"])
+def test_what_is_no_price(text: str) -> None:
+    with pytest.raises(ValueError, match="no price per GPU-hour"):
+        cost.price(text)
+
+
+def test_no_price_no_money() -> None:
+    found = compare(metrics({}))
+    assert found["cost_per_billion_tokens"].null_count() == 1
+    assert found["gpu_hours_per_billion_tokens"][0] == pytest.approx(1e9 / 6000 / 3600)
+
+
+def test_the_columns_are_those_of_the_schema() -> None:
+    assert compare(metrics({}, {})).schema == COMPARISON
+
+
+def test_no_run_at_all_is_an_empty_table() -> None:
+    assert compare(metrics()).height == 0

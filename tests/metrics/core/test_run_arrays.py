@@ -1,0 +1,84 @@
+"""Columns cut by run, and sums that would wrap in 32 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fairmfu.metrics.core.run_arrays import Columns, total
+from fairmfu.metrics.throughput.windows import clean, windows
+from tests.metrics.throughput.test_throughput import at, facts, frame, rates, run, steps
+
+
+def of(run_id: str, *parts: pl.DataFrame) -> list[pl.DataFrame]:
+    return [part.with_columns(run_id=pl.lit(run_id)) for part in parts]
+
+
+def spans() -> pl.DataFrame:
+    rows = [{"step": n, "line": n, "elapsed_s": 1.0, "logged_at": at(n)} for n in range(1, 5)]
+    given = facts(gpus=1, global_batch_size=1, seq_len=10)
+    about = run(elapsed_covers="step")
+    few, many = of("a", about, steps(*rows[:3]), given), of("b", about, steps(*rows), given)
+    about, logged, given = (pl.concat(both) for both in zip(few, many, strict=True))
+    happened = frame("events", {"run_id": "b", "line": 3, "kind": "checkpoint"})
+    return windows(logged, about, given, happened)
+
+
+def test_each_run_has_its_rows_alone() -> None:
+    cut = Columns(spans()).by_run()
+    assert list(cut) == ["a", "b"]
+    assert cut["a"]["step"].tolist() == [1, 2, 3]
+    assert cut["b"]["step"].tolist() == [1, 2, 3, 4]
+    assert cut["a"].events() == []
+    assert cut["b"].events() == [(2, ["checkpoint"])]
+    assert cut["b"].holds(["checkpoint", "profiler"]).tolist() == [False, False, True, False]
+    assert cut["b"].value("step", -1) == 4
+    assert cut["a"].flags("first").tolist() == [True, False, False]
+
+
+def test_what_is_null_is_no_number_and_times_are_microseconds() -> None:
+    first = Columns(spans()).by_run()["b"]
+    assert np.isnan(first["data_s"]).all()
+    assert not first.known("data_s")
+    assert first.complete("elapsed_s")
+    assert np.diff(first["logged_at"]).tolist() == [1e6, 1e6, 1e6]
+
+
+def test_clean_windows_of_several_runs_at_once_are_those_of_each() -> None:
+    both = spans()
+    apart = [clean(one, "elapsed") for one in both.partition_by("run_id", maintain_order=True)]
+    assert clean(both, "elapsed").equals(pl.concat(apart))
+
+
+# --- 32 bits --------------------------------------------------------------------------------
+
+MANY = 65_536
+STEPS = 50_000
+"""Of so many tokens each: 3.3 billion, beyond what 32 bits hold."""
+
+
+@pytest.mark.parametrize("dtype", [pl.Int32, pl.UInt32, pl.Int64, pl.Float32])
+def test_a_total_does_not_wrap(dtype: pl.DataType) -> None:
+    assert total(pl.Series([MANY] * STEPS, dtype=dtype)) == MANY * STEPS
+
+
+@pytest.mark.parametrize("dtype", [pl.Int32, pl.Int64])
+def test_the_tokens_of_a_long_run_do_not_wrap(dtype: pl.DataType) -> None:
+    """Steps as a reader of 32 bits would give them: the rate is that of all tokens."""
+    integers = ("line", "step", "samples", "sequence_length")
+    logged = steps({"step": 1, "elapsed_s": 1.0, "samples": 1, "sequence_length": MANY})
+    logged = pl.concat([logged] * STEPS).with_columns(
+        line=pl.int_range(1, STEPS + 1), step=pl.int_range(1, STEPS + 1)
+    )
+    row = rates(
+        logged.cast(dict.fromkeys(integers, dtype)), run(elapsed_covers="step"), facts(gpus=1)
+    )
+    assert row["tgs"] == row["tgs_median"] == MANY
+    assert row["tokens_per_gpu_step"] == MANY
+    assert row["time_lost"] == []
+
+
+def test_polars_sums_of_32_bits_do_wrap() -> None:
+    """Why the tests above are there; where this fails, Polars has become safer."""
+    assert pl.Series([MANY] * STEPS, dtype=pl.Int32).sum() != MANY * STEPS

@@ -1,0 +1,174 @@
+"""The calculator: FLOPs, rates and times of a model without a log."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fairmfu.cli import main
+from fairmfu.metrics.formula.model_shapes import known
+from fairmfu.metrics.pipeline.calculator import Question, amount, answer
+from tests.support.folders import ROOT
+
+F = 51_471_187_968
+CONFIG = ROOT / "sample_logs/genuine/xtuner-0.2.0/llama-1rank-fp32/config.json"
+
+
+def asked(**more: object) -> dict:
+    return answer(Question(shape=known("llama3-8b"), seq_len=8192, **more))
+
+
+def command(*arguments: object) -> str:
+    result = CliRunner().invoke(main, ["flops", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_json_has_the_keys_of_the_contract() -> None:
+    out = json.loads(command("llama3-8b", "--seq-len", 8192, "--format", "json"))
+    assert out["model"] == "llama-3-8b"
+    assert out["params_total"] == 8_030_261_248
+    assert out["flops_per_token"] == F
+    assert out["flops_per_token_full_attention"] == 57_912_852_480
+    assert sum(row["forward_flops_per_token"] for row in out["operators"]) == F / 3
+    assert sum(row["share"] for row in out["operators"]) == pytest.approx(1)
+    assert {"name", "layers", "forward_flops_per_token", "share"} <= set(out["operators"][0])
+
+
+def test_modules_add_up_to_the_parameters() -> None:
+    out = asked()
+    assert sum(row["params_total"] for row in out["modules"]) == out["params_total"]
+    assert sum(row["params_matmul"] for row in out["modules"]) == out["params_matmul"]
+
+
+def test_rate_and_utilisation_are_each_others_inverse() -> None:
+    there = asked(accelerator="h100", tgs=6400.0)
+    assert there["mfu"] == pytest.approx(6400 * F / 989.4e12)
+    back = asked(accelerator="h100", mfu=there["mfu"])
+    assert back["tgs"] == pytest.approx(6400)
+
+
+def test_a_training_time_is_tokens_over_rate() -> None:
+    out = asked(accelerator="h100", mfu=0.4, gpus=512, tokens=1e12)
+    assert out["training_seconds"] == pytest.approx(1e12 * F / (0.4 * 989.4e12 * 512))
+    assert out["gpu_hours"] == pytest.approx(out["training_seconds"] * 512 / 3600)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--gpus", "8"), "--gpus is for --time-for"),
+        (("--recompute", "full"), "takes an --accelerator"),
+        (("--lora-rank", "8"), "say trainable lora"),
+    ],
+)
+def test_an_option_that_would_say_nothing_is_refused(options: tuple[str, ...], said: str) -> None:
+    found = CliRunner().invoke(main, ["flops", "llama3-8b", "--seq-len", "8192", *options])
+    assert found.exit_code != 0
+    assert said in found.output
+
+
+def test_modules_of_multi_token_prediction_are_trained_alone() -> None:
+    """Megatron-Bridge's table of DeepSeek-V3 at 4,096 tokens: 1648 / 6338 = 260.0 GFLOPs."""
+    options = ("deepseek-v3", "--seq-len", 4096, "--mtp-modules", 1)
+    out = json.loads(command(*options, "--format", "json"))
+    routers = sum(r["flops_per_token"] for r in out["operators"] if r["name"].endswith("router"))
+    assert out["flops_per_token"] - routers == pytest.approx(260.0e9, rel=2e-4)
+    found = CliRunner().invoke(main, ["flops", *map(str, options), "--phase", "decode"])
+    assert "leave --phase out" in found.output
+
+
+def test_6n_leaves_attention_out() -> None:
+    rule = next(rule for rule in asked()["rules"] if rule["rule"].startswith("6N"))
+    attention = 3 * 32 * 4 * 4096 * 4096.5
+    assert rule["flops_per_token"] == F - attention
+    assert rule["exact"] == F
+
+
+def test_decode_attends_to_the_whole_context() -> None:
+    decode, prefill = asked(phase="decode"), asked(phase="prefill")
+    extra = 32 * 4 * 4096 * (8192 - 4096.5)
+    difference = decode["forward_flops_per_token"] - prefill["forward_flops_per_token"]
+    assert difference == extra
+    assert decode["kv_cache_bytes_per_token"] == 2 * 2 * 32 * 8 * 128
+
+
+def test_a_config_file_is_a_model() -> None:
+    out = json.loads(command(CONFIG, "--seq-len", 256, "--format", "json"))
+    assert out["params_total"] == 1_049_728
+
+
+QWEN2_VL_2B = {
+    "model_type": "qwen2_vl",
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+    "vision_config": {
+        "depth": 32,
+        "embed_dim": 1280,
+        "mlp_ratio": 4,
+        "num_heads": 16,
+        "in_chans": 3,
+        "hidden_size": 1536,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    },
+}
+
+
+def test_a_model_that_sees_needs_its_images(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(QWEN2_VL_2B), encoding="utf-8")
+    blind = CliRunner().invoke(main, ["flops", str(config), "--seq-len", "2048"])
+    assert blind.exit_code == 1
+    assert "--image" in blind.stderr
+    out = json.loads(command(config, "--seq-len", 2048, "--image", "448x448", "--format", "json"))
+    assert out["params_total"] == 2_208_985_600  # as published
+    patches, d = 32 * 32, 1280
+    core = next(row for row in out["operators"] if row["name"] == "vision core attention")
+    assert core["forward_flops_per_token"] == 32 * 4 * patches**2 * d / 2048
+
+
+@pytest.mark.parametrize("phase", ["train", "prefill", "decode"])
+def test_the_text_shows_each_part(phase: str) -> None:
+    text = command("deepseek-v3", "--seq-len", 4096, "--phase", phase)
+    for words in ("routed experts", "KV cache", "not counted", "37,552,282,624 active"):
+        assert words in text
+
+
+def test_other_formulas_stand_beside_ours() -> None:
+    text = command("llama3-8b", "--seq-len", 8192, "--against-others")
+    assert "torchtitan" in text
+    assert "1.125x" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1T", 1e12), ("300B", 3e11), ("15e12", 15e12), ("2.5 M", 2.5e6)]
+)
+def test_amounts_read_as_people_write_them(text: str, number: float) -> None:
+    assert amount(text) == number
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--tgs", 100), "--accelerator"),
+        (("--accelerator", "h100", "--mfu", 0.4, "--time-for", "1T"), "--gpus"),
+        (("--accelerator", "h100", "--mfu", 0.4, "--tgs", 5), "given twice"),
+        (("--accelerator", "z9000", "--tgs", 5), "No peak is known"),
+        (("--trainable", "lora"), "rank"),
+        (("--phase", "decode", "--tgs", 5, "--accelerator", "h100"), "--phase"),
+        (("--time-for", "many", "--gpus", 1, "--accelerator", "h100", "--mfu", 0.4), "no amount"),
+    ],
+)
+def test_a_question_without_an_answer_says_why(options: tuple, says: str) -> None:
+    arguments = ["flops", "llama3-8b", "--seq-len", "8192", *map(str, options)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert says in result.stderr

@@ -1,0 +1,240 @@
+"""Torchtitan with TorchFT: each replica group is a job with a log; its figures are of its GPUs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.facts import facts as given
+from fairmfu.ingest.formats.torchtitan.console import job_config
+from fairmfu.metrics.compare.comparability import compare
+from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+
+STEPS = 100
+STEP_S = 2.0
+TOKENS = 8192
+"""Of a step on one GPU."""
+
+TPS = TOKENS / STEP_S
+FLOPS = 57_914_449_920
+"""Per token, as Torchtitan counts them."""
+
+DEVICE = "CUDA capacity: NVIDIA H100 80GB HBM3 with 79.11GiB memory"
+
+
+def log(group: int, *, shard: int = 4, of: int = 2, own_losses: bool = False) -> list[str]:
+    """The lines of one group, each step with the manager's, every tenth with Torchtitan's.
+
+    Groups wait for each other at each step; by themselves they add some ms to a line.
+    """
+    shared, own = np.random.default_rng(9), np.random.default_rng(group)
+    lines = list[str]()
+
+    def say(moment: datetime, text: str, name: str = "root") -> None:
+        stamp = f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03}"
+        lines.append(f"[rank0]:[titan] {stamp} - {name} - INFO - {text}")
+
+    now = last = datetime(2025, 7, 16, 13, 40)
+    manager = f"[torchtitan_ft_{group}:0b57c1de-8a4e-4c5b-9d5e-2f6f5f1f7a1{group}/0 - step "
+    for text in (
+        f"Building 1-D device mesh with ['dp_shard'], [{shard}]",
+        DEVICE,
+        "Model llama3 8B size: 8,030,261,248 total parameters",
+        "Applied FSDP to the model",
+        f"Trainer is initialized with local batch size 1, global batch size {shard * of}, gradient "
+        f"accumulation steps 1, sequence length {TOKENS}, total steps {STEPS} (warmup 20)",
+        "Training starts at step 1",
+    ):
+        say(now, text)
+    say(
+        now,
+        f"{manager}0] reconfiguring for quorum_id=1 store_prefixed_addr='n:1'",
+        "torchft.manager",
+    )
+    for step in range(1, STEPS + 1):
+        now += timedelta(seconds=STEP_S + shared.normal(0, 0.01))
+        commit = "should_commit=True enough_replicas=True, errored=None"
+        say(now, f"{manager}{step - 1}] {commit}", "torchft.manager")
+        if step == 1 or not step % 10:
+            printed = now + timedelta(milliseconds=own.uniform(1, 6))
+            tps = (
+                TOKENS
+                * (step if step == 1 else 9 if step == 10 else 10)
+                / ((printed - last).total_seconds())
+            )
+            loss = 12 - step / 20 + (own if own_losses else shared).normal(0, 0.01)
+            norm = 2 + shared.random()
+            say(
+                printed,
+                f"step: {step:2}  loss: {loss:7.4f}  grad_norm: {norm:7.4f}  memory: 42.16GiB"
+                f"(53.29%)  tps: {tps:,.0f}  tflops: {tps * FLOPS / 1e12:.2f}  "
+                f"mfu: {100 * tps * FLOPS / 989e12:.2f}%",
+            )
+            last = printed
+    say(now + timedelta(seconds=3), "Training completed")
+    return lines
+
+
+Read = Callable[..., Analysis]
+
+
+@pytest.fixture
+def read(ingest: Any, store: Any, logs: Any) -> Read:
+    """What is computed of logs with these lines."""
+
+    def analysed(*texts: Sequence[str], flags: Sequence[str] = ()) -> Analysis:
+        for number, lines in enumerate(texts):
+            (logs / f"job_{number}.log").write_text("".join(f"{line}\n" for line in lines))
+        ingest(logs, extra=given.from_flags(list(flags)))
+        return analyse({name: store.table(name) for name in TABLES})
+
+    return analysed
+
+
+def reasons(found: Analysis) -> list[str | None]:
+    """Why each run is not ranked."""
+    return compare(found.metrics)["not_ranked"].to_list()
+
+
+def test_groups_are_one_run_of_all_their_gpus(read: Read) -> None:
+    found = read(log(0), log(1))
+    row = found.metrics.row(0, named=True)
+    assert found.metrics.height == 1
+    assert (row["gpus"], row["global_batch_size"], row["replicas"]) == (8, 8, 2)
+    assert row["tgs"] == pytest.approx(TPS, rel=0.005)
+    assert row["tokens_per_second"] == pytest.approx(8 * row["tgs"])
+    assert row["tokens_per_gpu_step"] == TOKENS
+    assert row["warnings"] == []
+    assert reasons(found) == [[]]
+    assert row["ranks"] == 2
+    assert found.facts(row["run_id"])["gpus"]["origin"] == "log, of replica groups 0, 1 together"
+
+
+def hsdp() -> list[str]:
+    """The lines of one job, a day later, whose mesh is of as many replicas and shards."""
+    mesh = "Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [2, 4]"
+    lines = [line for line in log(0) if "torchft" not in line]
+    lines[0] = lines[0].partition("Building")[0] + mesh
+    return [
+        line.replace("2025-07-16", "2025-07-17").replace("loss:  ", "loss: 1") for line in lines
+    ]
+
+
+def test_groups_are_no_repeat_of_one_job_of_as_many_replicas(read: Read) -> None:
+    """What TorchFT costs is what is compared: both were taken for one setup, tried twice."""
+    known = ["framework_version=0.2.0", "recompute=none", "packed=true"]
+    found = read(log(0), log(1), hsdp(), flags=known)
+    assert found.metrics.sort("replica_groups")["replica_groups"].to_list() == [None, 2]
+    assert found.metrics.select("gpus", "replicas", "global_batch_size").unique().height == 1
+    ranked = compare(found.metrics)
+    assert ranked["group"].n_unique() == 1
+    assert sorted(ranked["setup"]) == ["A", "B"]
+
+
+def test_a_group_alone_is_of_its_own_gpus_and_not_ranked(read: Read) -> None:
+    """Its log has the batch of all: tokens of a step were twice those that its GPUs trained."""
+    found = read(log(1))
+    row = found.metrics.row(0, named=True)
+    assert (row["gpus"], row["global_batch_size"]) == (4, 4)
+    assert row["tgs"] == pytest.approx(TPS, rel=0.005)
+    assert row["tokens_per_gpu_step"] == TOKENS
+    (why,) = reasons(found)
+    assert why is not None
+    assert "of TorchFT's replica groups (2)" in why[0]
+    assert "only these are told of: 1;" in why[0]
+
+
+def test_a_group_that_trains_alone_is_all_of_them(read: Read) -> None:
+    found = read(log(0, of=1))
+    assert found.metrics.row(0, named=True)["gpus"] == 4
+    assert reasons(found) == [[]]
+
+
+def test_how_many_groups_there_are_can_be_unknown(read: Read) -> None:
+    headless = [line for line in log(0) if "Trainer is initialized" not in line]
+    found = read(headless, flags=[f"seq_len={TOKENS}"])
+    row = found.metrics.row(0, named=True)
+    assert row["tgs"] == pytest.approx(TPS, rel=0.005)
+    assert "(not known how many)" in str(reasons(found))
+
+
+@pytest.mark.parametrize("size", ["0", "1" * 5000, "3"])
+def test_batches_that_no_groups_share_say_nothing_of_their_number(size: str, read: Read) -> None:
+    odd = [line.replace("local batch size 1,", f"local batch size {size},") for line in log(0)]
+    assert "(not known how many)" in str(reasons(read(odd)))
+
+
+def test_a_log_without_a_header_says_its_group_alone(read: Read) -> None:
+    bare = [line for line in log(1) if "root" not in line or " step: " in line]
+    assert "(not known how many)" in str(reasons(read(bare, flags=["gpus=4"])))
+
+
+def test_a_config_beside_two_logs_does_not_make_them_one_group(read: Read, logs: Any) -> None:
+    """It is that of the group which wrote it; what a log says of itself goes before it."""
+    both = {"enable": True, "group_size": 2, "replica_id": 0}
+    config = {"training": {}, "optimizer": {}, "fault_tolerance": both}
+    (logs / "config.json").write_text(json.dumps(config))
+    found = read(log(0), log(1))
+    assert found.metrics["gpus"].to_list() == [8]
+    assert reasons(found) == [[]]
+
+
+def test_groups_that_keep_losses_of_their_own_stay_apart(read: Read) -> None:
+    """As those of DiLoCo do between two exchanges of weights."""
+    found = read(log(0, own_losses=True), log(1, own_losses=True))
+    assert found.metrics["gpus"].to_list() == [4, 4]
+    assert all("replica groups (2)" in str(why) for why in reasons(found))
+
+
+def test_groups_in_one_log_cannot_be_told_apart(read: Read) -> None:
+    both = sorted([*log(0), *log(1)], key=lambda line: line[15:39])
+    found = read(both)
+    row = found.metrics.row(0, named=True)
+    assert (row["gpus"], row["tokens_per_second"]) == (None, None)
+    assert "replica groups 0, 1 stand in one log" in str(reasons(found))
+
+
+def test_a_group_that_was_away_keeps_the_run_out_of_the_ranking(read: Read) -> None:
+    dead = [line for line in log(1) if " step: 40 " not in line and " step: 50 " not in line]
+    found = read(log(0), dead)
+    assert found.metrics["gpus"].to_list() == [8]
+    assert "(group 1 lacks 2 of 10)" in str(reasons(found))
+
+
+def test_a_log_may_end_a_line_earlier_than_the_others(read: Read) -> None:
+    found = read(log(0), [line for line in log(1) if f"step: {STEPS} " not in line])
+    assert reasons(found) == [[]]
+
+
+def test_groups_of_unlike_size_are_not_ranked(read: Read) -> None:
+    """The mean of their rates is not that of their GPUs."""
+    found = read(log(0), log(1, shard=8, of=1))
+    assert found.metrics["gpus"].to_list() == [12]
+    assert "same number of GPUs each" in str(reasons(found))
+
+
+def test_gpus_given_by_hand_are_those_of_the_run(read: Read) -> None:
+    found = read(log(0), log(1), flags=["gpus=8"])
+    assert found.metrics["gpus"].to_list() == [8]
+
+
+@pytest.mark.parametrize(
+    ("config", "facts"),
+    [
+        (
+            {"enable": True, "group_size": 2, "replica_id": 0},
+            {"replica_groups": "2", "replica_group": "0"},
+        ),
+        ({"enable": True, "group_size": 0, "replica_id": 1}, {"replica_group": "1"}),
+        ({"enable": True, "group_size": "2", "replica_id": None}, {}),
+        ({"enable": False, "group_size": 2, "replica_id": 1}, {}),
+    ],
+)
+def test_the_job_config_says_the_group(config: dict[str, Any], facts: dict[str, str]) -> None:
+    assert job_config({"fault_tolerance": config}) == facts

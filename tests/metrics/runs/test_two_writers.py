@@ -1,0 +1,59 @@
+"""Two jobs that write one file without tags are no run of one; two nodes of one job are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.pipeline.analysis import analyse
+from tests.support.folders import ROOT
+
+SAMPLES = ROOT / "sample_logs/synthetic"
+LOSS = {
+    "torchtitan": r"(?<=loss: {2})\d\.\d+",
+    "xtuner": r"(?<=loss: )\d+\.\d+",
+    "xtuner-v1": r"(?<=loss: )\d+\.\d+",
+    "megatron-deepspeed": r"(?<=lm loss: )\d\.\d+",
+    "deepspeed": r"(?<=SamplesPerSec=)\d+\.\d+",
+}
+"""What tells two jobs apart: the engine prints no loss."""
+
+
+def rows(name: str, twin: Callable[[str], str], folder: Path) -> pl.DataFrame:
+    """Metrics of a sample whose step lines are each followed by that of another writer."""
+    (log,) = (SAMPLES / name).glob("*.log")
+    lines = []
+    for line in log.read_text().splitlines():
+        lines.append(line)
+        if re.search(LOSS[name], line):
+            lines.append(twin(line))
+    folder.mkdir()
+    (folder / "run.log").write_text("\n".join(lines) + "\n")
+    store = Store(folder / "store")
+    given = ["gpus=8", "accelerator=NVIDIA H100 80GB HBM3", "seq_len=8192"]
+    ingest([folder / "run.log"], store, extra=from_flags(given))
+    return analyse(store.tables()).metrics
+
+
+@pytest.mark.parametrize("name", LOSS)
+def test_lines_of_two_jobs_are_ranked_only_where_they_are_copies(name: str, tmp_path: Path) -> None:
+    def of_another_job(line: str) -> str:
+        return re.sub(LOSS[name], lambda found: f"{0.97 * float(found[0]):.5f}", line)
+
+    mixed = rows(name, of_another_job, tmp_path / "jobs").filter(pl.col("tgs").is_not_null())
+    assert mixed.height
+    for told in mixed["warnings"]:
+        (said,) = [one for one in told if "wrote into this log at the same time" in one]
+        assert said.endswith(NOT_RANKED)
+    nodes = rows(name, str, tmp_path / "nodes")
+    alone = rows(name, lambda _: "", tmp_path / "alone")
+    assert nodes["tgs"].to_list() == pytest.approx(alone["tgs"].to_list(), rel=1e-6)
+    assert not [one for one in nodes["warnings"][0] if one.endswith(NOT_RANKED)]

@@ -1,0 +1,636 @@
+"""Windows and rates on a few rows that one can work out by hand."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fairmfu.ingest.core.schema import frame_schema
+from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.throughput.end_to_end import clock
+from fairmfu.metrics.throughput.resolved_facts import OTHER_WORK, holding, typed
+from fairmfu.metrics.throughput.throughput import NO_TOKENS, NO_UPDATE, summarise, why_no_rate
+from fairmfu.metrics.throughput.warmup import mark
+from fairmfu.metrics.throughput.windows import clean, fold_ranks, windows
+
+START = datetime(2026, 1, 1)
+
+
+def frame(table: str, *rows: dict) -> pl.DataFrame:
+    schema = frame_schema(table)
+    return pl.DataFrame([{n: row.get(n) for n in schema} for row in rows], schema=schema)
+
+
+def run(**about: object) -> pl.DataFrame:
+    base = {"run_id": "r", "name": "r", "step_unit": "optimizer_step", "evidence": ["elapsed"]}
+    flags = {"elapsed_excludes_data": False, "rate_excludes_data": False, "synthetic": False}
+    return frame("runs", base | flags | about)
+
+
+def facts(**values: object) -> pl.DataFrame:
+    rows = [
+        {"run_id": "r", "name": name, "value": str(value), "origin": "flag", "sequence": i}
+        for i, (name, value) in enumerate(values.items())
+    ]
+    return typed(holding(frame("facts", *rows)))
+
+
+def steps(*rows: dict) -> pl.DataFrame:
+    return frame("steps", *({"run_id": "r", "line": i + 1} | row for i, row in enumerate(rows)))
+
+
+def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *events: dict) -> dict:
+    happened = frame("events", *({"run_id": "r"} | event for event in events))
+    marked = mark(windows(all_steps, about, given, happened), about)
+    clocks = clock(about, marked, given, happened)
+    return summarise(marked, about.join(clocks, on="run_id"), given).row(0, named=True)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_rates() -> None:
+    both = steps(
+        {"step": 10, "elapsed_s": 9.0},
+        {"step": 20, "elapsed_s": 1.0},
+        {"step": 30, "elapsed_s": 3.0},
+    )
+    given = facts(gpus=2, global_batch_size=4, seq_len=100)
+    row = rates(both, run(elapsed_covers="interval"), given)
+    # 200 tokens a GPU and step: 2 x 10 x 200 / (10 x 1 + 10 x 3), not (200 + 66.7) / 2.
+    assert row["tgs"] == pytest.approx(100.0)
+    assert row["tokens_per_second"] == pytest.approx(200.0)
+
+
+def test_a_torchtitan_window_at_step_10_holds_nine_steps() -> None:
+    logged = steps(
+        {"step": 1, "logged_tgs": 10.0},
+        {"step": 10, "logged_tgs": 100.0},
+        {"step": 20, "logged_tgs": 50.0},
+    )
+    about = run(evidence=["rate"], rate_covers="interval")
+    spans = windows(logged, about, facts(gpus=1), frame("events"))
+    assert spans["rate_span"].to_list() == [1, 9, 10]
+
+
+def test_a_mean_over_ten_of_a_gap_of_fifty_speaks_of_ten_steps() -> None:
+    logged = steps({"step": 50, "elapsed_s": 1.0}, {"step": 100, "elapsed_s": 2.0})
+    about = run(elapsed_covers="last_10", step_unit="micro_step")
+    given = facts(micro_batch_size=1, seq_len=10, packed="true")
+    spans = windows(logged, about, given, frame("events"))
+    assert spans["elapsed_span"].to_list() == [10, 10]
+    assert rates(logged, about, given)["tgs"] == pytest.approx(5.0)
+
+
+def test_data_loading_is_added_back_where_the_time_leaves_it_out() -> None:
+    logged = steps(
+        {"step": 1, "elapsed_s": 1.0, "data_s": 0.0, "rank_tokens": 30.0},
+        {"step": 2, "elapsed_s": 2.0, "data_s": 1.0, "rank_tokens": 30.0},
+    )
+    about = run(elapsed_covers="step", elapsed_excludes_data=True)
+    assert rates(logged, about, facts(gpus=1))["tgs"] == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("objective", ["preference", "reinforcement"])
+def test_samples_of_another_objective_are_no_sequences(objective: str) -> None:
+    logged = steps(*({"step": n, "elapsed_s": 1.0} for n in range(1, 11)))
+    given = {"gpus": 1, "global_batch_size": 4, "seq_len": 100, "packed": "true"}
+    about = run(elapsed_covers="step")
+    row = rates(logged, about, facts(**given, objective=objective))
+    assert (row["tgs"], row["throughput_missing"]) == (None, [])
+    assert row["throughput_warnings"] == [OTHER_WORK[objective]]
+    assert rates(logged, about, facts(**given, objective="language_modeling"))["tgs"] == 400
+    counted = logged.with_columns(rank_tokens=pl.lit(300.0))
+    row = rates(counted, about, facts(**given, objective=objective))
+    assert row["tgs"] == 300
+    assert row["throughput_warnings"] == [f"{OTHER_WORK[objective]}{NOT_RANKED}"]
+
+
+def test_seconds_since_the_start_are_of_the_rank_that_tells_most() -> None:
+    """Another one began later; where it is silent the first one's would be 9 s more."""
+    clocks = {"0": {1: 19.0, 2: 29.0, 3: 39.0}, "1": {1: 10.0, 3: 30.0}}
+    logged = steps(
+        *(
+            {"step": step, "rank": rank, "since_start_s": since}
+            for rank, clock in clocks.items()
+            for step, since in clock.items()
+        )
+    )
+    assert fold_ranks(logged)["since_start_s"].to_list() == [19.0, 29.0, 39.0]
+
+
+def test_ranks_share_a_step_and_the_slowest_counts() -> None:
+    logged = steps(
+        {"step": 1, "rank": "0", "elapsed_s": 9.0, "rank_tokens": 10.0},
+        {"step": 2, "rank": "0", "elapsed_s": 1.0, "rank_tokens": 10.0},
+        {"step": 2, "rank": "1", "elapsed_s": 2.0, "rank_tokens": 30.0},
+    )
+    assert fold_ranks(logged)["step"].to_list() == [1, 2]
+    row = rates(logged, run(elapsed_covers="step"), facts(gpus=2))
+    assert row["tgs"] == pytest.approx(20 / 2.0)
+    assert row["token_basis"] == "non_padding"  # noqa: S105
+
+
+@pytest.mark.parametrize(
+    ("rank", "again", "warned"), [(None, 1.5, True), (None, 1.0, False), ("1", 1.5, False)]
+)
+def test_copies_of_no_named_rank_have_one_time(
+    rank: str | None, again: float, *, warned: bool
+) -> None:
+    """Without a header, steps that were trained again from a checkpoint look like copies."""
+    rows = [{"step": n, "elapsed_s": 1.0, "loss": 1.0 / n} for n in range(1, 11)]
+    rows += [{"step": n, "elapsed_s": again, "loss": 1.0 / n, "rank": rank} for n in range(6, 11)]
+    row = rates(
+        steps(*rows), run(elapsed_covers="step"), facts(gpus=1, global_batch_size=4, seq_len=100)
+    )
+    assert row["steps"] == 10
+    assert any("trained again" in w for w in row["throughput_warnings"]) is warned
+
+
+def test_a_window_has_the_most_memory_that_a_rank_prints() -> None:
+    logged = steps(
+        {"step": 1, "rank": "0", "elapsed_s": 1.0, "peak_memory_bytes": 8e9},
+        {"step": 1, "rank": "1", "elapsed_s": 1.0, "peak_memory_bytes": 9e9},
+        {"step": 2, "rank": "0", "elapsed_s": 1.0, "peak_memory_bytes": 7e9},
+        {"step": 3, "rank": "0", "elapsed_s": 1.0},
+    )
+    about = run(elapsed_covers="step")
+    marked = mark(windows(logged, about, facts(), frame("events")), about)
+    assert marked["peak_memory_bytes"].to_list() == [9e9, 7e9, None]
+
+
+def test_windows_that_a_checkpoint_fell_into_are_left_out_and_named() -> None:
+    logged = steps(
+        {"step": 1, "elapsed_s": 9.0},
+        {"step": 2, "elapsed_s": 1.0},
+        {"line": 10, "step": 3, "elapsed_s": 9.0},
+        {"line": 11, "step": 4, "elapsed_s": 1.0},
+    )
+    given = facts(gpus=1, global_batch_size=1, seq_len=10)
+    row = rates(logged, run(elapsed_covers="interval"), given, {"line": 5, "kind": "checkpoint"})
+    assert row["tgs"] == pytest.approx(10.0)
+    assert row["excluded_causes"] == ["start-up", "checkpoint"]
+    assert row["excluded_share"] == pytest.approx(18 / 20)
+    assert row["tgs_end_to_end"] == pytest.approx(40 / 20)
+
+
+def test_a_mean_longer_than_the_stamps_allow_holds_an_evaluation_of_before() -> None:
+    """XTuner 0.1.13: 60 s of chat before the line of step 30, and within the time of step 31."""
+    all_steps = steps(
+        {"step": 10, "elapsed_s": 1.5, "logged_at": at(15)},
+        {"step": 20, "elapsed_s": 1.0, "logged_at": at(25)},
+        {"step": 30, "elapsed_s": 1.0, "logged_at": at(95)},
+        {"step": 40, "elapsed_s": 7.0, "logged_at": at(105)},
+        {"step": 50, "elapsed_s": 1.0, "logged_at": at(115)},
+    )
+    about = run(step_unit="micro_step", elapsed_covers="last_10", evidence=["elapsed", "stamp"])
+    given = facts(seq_len=100, micro_batch_size=1, packed=True)
+    row = rates(all_steps, about, given, {"line": 3, "kind": "evaluation"})
+    assert (row["tgs"], row["windows"]) == (100.0, 2)
+
+
+ANEW = {"kind": "evaluation", "extra": '{"restarts": "rate"}'}
+"""An evaluation behind which the printed rate starts anew."""
+
+
+def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None:
+    logged = steps(
+        {"step": 1, "logged_tgs": 1.0},
+        {"line": 9, "step": 10, "logged_tgs": 100.0},
+    )
+    about = run(evidence=["rate"], rate_covers="interval")
+    row = rates(logged, about, facts(gpus=1), ANEW | {"line": 5, "step": 1})
+    assert row["tgs"] == pytest.approx(100.0)
+    assert row["throughput_warnings"] == []
+
+
+def test_an_evaluation_spoils_a_rate_that_goes_on_over_it() -> None:
+    printed = {1: 1.0, 10: 100.0, 20: 50.0, 30: 100.0, 40: 100.0}
+    logged = steps(*({"line": n, "step": n, "logged_tgs": tgs} for n, tgs in printed.items()))
+    about = run(evidence=["rate"], rate_covers="interval")
+    row = rates(logged, about, facts(gpus=1), {"line": 15, "kind": "evaluation"})
+    assert (row["tgs"], row["windows"]) == (pytest.approx(100.0), 2)
+    assert row["excluded_causes"] == ["start-up", "warm-up", "evaluation"]
+
+
+def test_a_checkpoint_before_a_rate_starts_anew_is_not_in_it() -> None:
+    """Torchtitan saves, then validates; what is saved behind the validation is in the rate."""
+    printed = {1: 1.0, 10: 100.0, 20: 100.0, 30: 50.0, 40: 100.0}
+    logged = steps(*({"line": n, "step": n, "logged_tgs": tgs} for n, tgs in printed.items()))
+    about = run(evidence=["rate"], rate_covers="interval")
+    happened = [
+        {"line": 11, "kind": "checkpoint"},
+        ANEW | {"line": 12, "step": 10},
+        ANEW | {"line": 22, "step": 20},
+        {"line": 23, "kind": "checkpoint"},
+    ]
+    row = rates(logged, about, facts(gpus=1), *happened)
+    assert (row["tgs"], row["windows"]) == (pytest.approx(100.0), 2)
+    assert row["excluded_causes"] == ["start-up", "warm-up", "checkpoint"]
+
+
+def test_a_rate_that_starts_anew_between_two_lines_is_of_the_steps_behind_that() -> None:
+    """A line each 10 steps, validation each 15: of steps 11 to 20 the line's rate has 16 to 20."""
+    printed = {1: 1.0, 10: 100.0, 20: 50.0, 30: 100.0, 40: 100.0}
+    logged = steps(*({"line": n, "step": n, "logged_tgs": tgs} for n, tgs in printed.items()))
+    about = run(evidence=["rate"], rate_covers="interval")
+    evaluated = [ANEW | {"line": n, "step": n} for n in (1, 15, 30)]
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    row = rates(logged, about, given, *evaluated)
+    # 5, 10 and 10 steps in 10 s each; the line of step 10 is start-up
+    assert row["tgs"] == pytest.approx(25 * 100 / 30)
+    (told,) = row["throughput_warnings"]
+    assert told.startswith("5 of 30 steps are in no printed rate")
+
+
+def test_an_evaluation_spoils_a_rate_of_the_step_time_that_holds_it() -> None:
+    """Megatron: tokens over elapsed time, that of an evaluation too; here without a batch size."""
+    times = {10: 2.0, 20: 2.0, 30: 4.0, 40: 2.0}
+    logged = steps(
+        *({"step": n, "elapsed_s": s, "logged_tgs": 200.0 / s, "line": n} for n, s in times.items())
+    )
+    about = run(evidence=["elapsed", "rate"], elapsed_covers="interval", rate_covers="interval")
+    row = rates(logged, about, facts(gpus=1), {"line": 21, "kind": "evaluation"})
+    assert (row["time_basis"], row["windows"]) == ("rate", 2)
+    assert row["tgs"] == pytest.approx(100.0)
+    assert "evaluation" in row["excluded_causes"]
+
+
+def test_stamps_that_contradict_the_logged_rate_keep_a_run_from_being_ranked() -> None:
+    rows = [{"step": s, "logged_tgs": 100.0, "logged_at": at(s * 2.0)} for s in (1, 10, 20, 30)]
+    about = run(evidence=["rate", "stamp"], rate_covers="interval")
+    given = facts(gpus=1, micro_batch_size=1, gradient_accumulation=1, seq_len=100)
+    row = rates(steps(*rows), about, given)
+    assert row["evidence_gap"] == pytest.approx(-0.5)
+    assert any("not ranked" in warning for warning in row["throughput_warnings"])
+
+
+@pytest.mark.parametrize(("parts", "tgs"), [(1, 8.33), (50, 8.02)], ids=["coarse", "fine"])
+def test_a_rate_of_one_digit_gives_way_to_finer_stamps(parts: int, tgs: float) -> None:
+    """As of a pipeline over many GPUs: `tps: 8` may be 7.5 or 8.5."""
+    printed = float(round(8.02 * parts))
+    rows = [{"step": s, "logged_tgs": printed, "logged_at": at(s * 12.0)} for s in (1, 10, 20, 30)]
+    about = run(evidence=["rate", "stamp"], rate_covers="interval", framework="torchtitan")
+    given = facts(gpus=1, micro_batch_size=1, gradient_accumulation=1, seq_len=100 * parts)
+    row = rates(steps(*rows), about, given)
+    assert row["time_basis"] == ("stamp" if parts == 1 else "rate")
+    assert row["tgs"] == pytest.approx(tgs * parts, rel=1e-3)
+    alone = rates(steps(*rows), about, facts(gpus=1))
+    assert (alone["time_basis"], alone["tgs"]) == ("rate", pytest.approx(printed))
+    coarse = "TGS may be up to 6.2% off: it is from the logged rate in whole numbers"
+    assert (coarse in alone["throughput_warnings"]) == (parts == 1)
+    assert coarse not in row["throughput_warnings"]
+
+
+def test_an_interval_holds_what_coarse_prints_leave_open() -> None:
+    rows = [{"step": 10 * s, "logged_tgs": 8.0} for s in range(1, 12)]
+    about = run(evidence=["rate"], rate_covers="interval", framework="torchtitan")
+    row = rates(steps(*rows), about, facts(gpus=1))
+    assert (row["tgs_low"], row["tgs_high"]) == pytest.approx((7.53, 8.53), abs=0.01)
+    assert not row["throughput_warnings"]
+
+
+@pytest.mark.parametrize(("every", "told"), [(4, "8.3%"), (60, None)])
+def test_whole_seconds_of_few_windows_say_what_they_leave_open(
+    every: int, told: str | None
+) -> None:
+    rows = [{"step": s, "logged_at": at(s * every)} for s in range(1, 5)]
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    row = rates(steps(*rows), run(evidence=["stamp"]), given)
+    text = f"TGS may be up to {told} off: it is from time stamps in whole seconds"
+    assert row["throughput_warnings"] == ([text] if told else [])
+
+
+def test_two_lines_in_one_second_lose_no_tokens() -> None:
+    rows = [{"step": s, "logged_at": at(s // 2)} for s in range(1, 9)]
+    row = rates(
+        steps(*rows), run(evidence=["stamp"]), facts(gpus=1, global_batch_size=1, seq_len=10)
+    )
+    assert row["tgs"] == pytest.approx(70 / 4)
+
+
+def test_batch_ramp_up_counts_the_consumed_samples() -> None:
+    rows = [
+        {"step": 10, "elapsed_s": 1.0, "consumed_samples": 20, "samples": 2},
+        {"step": 20, "elapsed_s": 1.0, "consumed_samples": 50, "samples": 4},
+    ]
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts(gpus=1, seq_len=10))
+    assert row["tgs"] == pytest.approx(300 / 10)
+
+
+def test_a_ramp_up_has_no_more_slots_than_its_samples() -> None:
+    """The batch size that the header gives is where the ramp-up ends."""
+    rows = [
+        {"step": 10, "elapsed_s": 1.0, "consumed_samples": 20, "samples": 2},
+        {"step": 20, "elapsed_s": 1.0, "consumed_samples": 50, "samples": 4},
+    ]
+    given = facts(gpus=1, seq_len=10, global_batch_size=256)
+    row = rates(steps(*rows), run(elapsed_covers="interval"), given)
+    assert row["tgs_slots"] == row["tgs"] == pytest.approx(300 / 10)
+
+
+def test_model_parallel_ranks_share_their_tokens() -> None:
+    rows = [{"step": 1, "elapsed_s": 1.0}, {"step": 2, "elapsed_s": 1.0}]
+    given = facts(
+        micro_batch_size=4,
+        gradient_accumulation=1,
+        seq_len=100,
+        tensor_parallel=2,
+        pipeline_parallel=2,
+        context_parallel=1,
+    )
+    row = rates(steps(*rows), run(elapsed_covers="interval"), given)
+    assert row["tgs"] == pytest.approx(100.0)
+
+
+def test_unknown_tokens_give_no_tgs_and_name_what_is_missing() -> None:
+    rows = [{"step": 1, "elapsed_s": 1.0}, {"step": 2, "elapsed_s": 1.0}]
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts(zero_stage=1))
+    assert row["tgs"] is None
+    assert row["throughput_missing"] == ["seq_len", "gpus", "global_batch_size"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "missing"),
+    [
+        ({"samples": 128}, ["seq_len", "gpus"]),
+        ({"consumed_samples": 128}, ["seq_len", "gpus"]),
+        ({"logged_samples_per_second": 128.0}, ["seq_len", "gpus"]),
+        ({"sequence_length": 2048}, ["gpus", "global_batch_size"]),
+        ({"consumed_samples": 128, "sequence_length": 2048}, ["gpus"]),
+        ({"consumed_tokens": 262144}, ["gpus"]),
+        ({"step_tokens": 262144}, ["gpus"]),
+    ],
+)
+def test_what_every_line_prints_is_not_asked_for(printed: dict, missing: list[str]) -> None:
+    rows = [{"step": n, "elapsed_s": 1.0} | printed for n in (1, 2)]
+    for name in ("consumed_samples", "consumed_tokens"):
+        rows[1] |= {name: 2 * printed[name]} if name in printed else {}
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts(zero_stage=1))
+    assert (row["tgs"], row["throughput_missing"]) == (None, missing)
+
+
+def test_a_printed_total_beside_tokens_without_padding_counts_no_slots() -> None:
+    """XTuner v1's total is the sum of these; rank_slots and batch sizes count slots."""
+    rows = [
+        {"step": n, "elapsed_s": 1.0, "rank_tokens": 950, "consumed_tokens": 950 * n}
+        for n in range(1, 4)
+    ]
+    row = rates(steps(*rows), run(elapsed_covers="step"), facts(gpus=1))
+    assert (row["tgs"], row["tgs_slots"]) == (950.0, None)
+    slots = [{**one, "rank_slots": 1000} for one in rows]
+    row = rates(steps(*slots), run(elapsed_covers="step"), facts(gpus=1))
+    assert (row["tgs"], row["tgs_slots"]) == (950.0, 1000.0)
+
+
+def test_one_line_is_no_rate() -> None:
+    row = rates(steps({"step": 1, "logged_tgs": 5.0}), run(evidence=["rate"]), facts(gpus=1))
+    assert row["tgs"] is None
+    assert row["throughput_warnings"] == ["a single logged step, which may hold start-up"]
+
+
+def test_the_line_of_step_1_makes_no_interval_a_step_shorter() -> None:
+    rows = [{"step": step, "logged_tgs": 5.0} for step in (1, 100, 200, 296)]
+    about = run(evidence=["rate"], rate_covers="interval")
+    spans = windows(steps(*rows), about, facts(), frame("events"))
+    assert spans["rate_span"].to_list() == [1, 99, 100, 96]
+
+
+@pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])
+def test_impossible_times_are_no_windows(bad: float) -> None:
+    rows = [{"step": s, "elapsed_s": bad if s == 3 else 1.0} for s in (1, 2, 3, 4)]
+    given = facts(gpus=1, global_batch_size=1, seq_len=10)
+    spans = windows(steps(*rows), run(elapsed_covers="interval"), given, frame("events"))
+    assert clean(spans, "elapsed")["step"].to_list() == [2, 4]
+
+
+def test_a_clock_since_the_start_gives_windows_by_its_differences() -> None:
+    timed = steps(
+        {"step": 10, "since_start_s": 95.0},
+        {"step": 20, "since_start_s": 105.0},
+        {"step": 30, "since_start_s": 105.0},  # whole seconds: nothing is lost
+        {"step": 40, "since_start_s": 125.0},
+        {"step": 50, "since_start_s": 185.0},
+    )
+    given = facts(gpus=2, global_batch_size=4, seq_len=100)
+    evaluated = {"line": 5, "kind": "evaluation"}
+    row = rates(timed, run(evidence=["clock"]), given, evaluated)
+    # 200 tokens a GPU and step, 30 steps in 30 s; the last window holds an evaluation.
+    assert row["tgs"] == pytest.approx(200.0)
+    assert row["time_basis"] == "clock"
+    assert row["tgs_end_to_end"] == pytest.approx(50 * 200 / 185)
+
+
+def test_a_clock_at_some_lines_alone_spans_the_others() -> None:
+    """As of the Trainer's dicts where a bar stands behind some: 200 tokens a step, 1 s each."""
+    timed = steps(
+        {"step": 10},
+        {"step": 20, "since_start_s": 50.0},
+        {"step": 30},
+        {"step": 40},
+        {"step": 50, "since_start_s": 80.0},
+        {"step": 60},
+        {"step": 70, "since_start_s": 190.0},
+        {"step": 73},
+    )
+    given = facts(gpus=2, global_batch_size=4, seq_len=100)
+    evaluated = {"line": 6, "kind": "evaluation"}  # before a line that has no time
+    row = rates(timed, run(evidence=["clock"]), given, evaluated)
+    assert (row["tgs"], row["steps"], row["windows"]) == (pytest.approx(200.0), 8, 1)
+    assert row["tgs_end_to_end"] == pytest.approx(70 * 200 / 190)
+    assert row["wall_s"] == pytest.approx(190)
+    lost = {cause["cause"]: cause["seconds"] for cause in row["time_lost"]}
+    assert lost == {"start-up": pytest.approx(30), "evaluation": pytest.approx(90)}
+
+
+def test_padded_samples_give_no_tgs_from_batch_sizes() -> None:
+    timed = steps({"step": 1, "since_start_s": 1.0}, {"step": 2, "since_start_s": 2.0})
+    given = facts(gpus=2, global_batch_size=4, seq_len=100, packed="false")
+    row = rates(timed, run(evidence=["clock"]), given)
+    assert (row["tgs"], row["throughput_missing"]) == (None, ["packed"])
+
+
+def test_padded_samples_give_no_tokens() -> None:
+    rows = ({"step": n, "logged_at": at(n), "logged_samples_per_second": 4.0} for n in (1, 2, 3))
+    about = run(evidence=["stamp", "rate"], rate_covers="step")
+    given = facts(gpus=1, global_batch_size=4, seq_len=100, packed="false")
+    row = rates(steps(*rows), about, given)
+    assert row["tgs"] is None
+    (warning,) = row["throughput_warnings"]
+    assert "samples are padded" in warning
+
+
+def test_a_step_time_without_data_loading_is_not_ranked() -> None:
+    about = run(elapsed_covers="step", elapsed_excludes_data=True)
+    given = facts(gpus=1, global_batch_size=4, seq_len=100)
+    for data, warned in ({}, True), ({"data_s": 0.0}, False):
+        rows = ({"step": n, "elapsed_s": 1.0} | data for n in (1, 2, 3))
+        warnings = rates(steps(*rows), about, given)["throughput_warnings"]
+        assert any(w.endswith("upper bound: not ranked") for w in warnings) is warned
+
+
+def test_a_rate_without_data_loading_and_nothing_beside_it_is_not_ranked() -> None:
+    rows = [{"step": n, "logged_tgs": 100.0} for n in (1, 2, 3)]
+    for short in (True, False):
+        about = run(evidence=["rate"], rate_covers="step", rate_excludes_data=short)
+        warnings = rates(steps(*rows), about, facts(gpus=1))["throughput_warnings"]
+        assert any(w.endswith("upper bound: not ranked") for w in warnings) is short
+
+
+def test_steps_without_a_token_have_no_rate() -> None:
+    rows = [{"step": n, "elapsed_s": 1.0, "rank_tokens": 0.0} for n in (1, 2, 3)]
+    row = rates(steps(*rows), run(elapsed_covers="step"), facts(gpus=1))
+    assert (row["tgs"], row["throughput_warnings"]) == (None, [NO_TOKENS])
+
+
+@pytest.mark.parametrize(("slow", "warned"), [(30, True), (10, False)])
+def test_a_warm_up_of_most_of_the_time_may_be_speed(slow: int, *, warned: bool) -> None:
+    draw = np.random.default_rng(5)
+    times = [(3.0 if n < slow else 1.0) * draw.normal(1, 0.005) for n in range(100)]
+    rows = ({"step": n + 1, "elapsed_s": seconds} for n, seconds in enumerate(times))
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    row = rates(steps(*rows), run(elapsed_covers="step"), given)
+    assert row["tgs"] == pytest.approx(100, rel=0.01)
+    assert any(w.startswith("warm-up") for w in row["throughput_warnings"]) is warned
+
+
+@pytest.mark.parametrize(("times", "warned"), [(2.0, True), (1.0, False)])
+def test_steps_that_take_longer_than_the_run_are_not_ranked(times: float, *, warned: bool) -> None:
+    rows = ({"step": n, "elapsed_s": times, "logged_at": at(n)} for n in range(1, 81))
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    about = run(elapsed_covers="step")
+    warnings = rates(steps(*rows), about, given)["throughput_warnings"]
+    assert any(w.startswith("end to end") for w in warnings) is warned
+
+
+def test_a_fast_first_step_is_no_contradiction() -> None:
+    """Steady leaves it out, end to end has it, and both are of the same prints."""
+    rows = ({"step": n, "elapsed_s": 0.2 if n == 1 else 1.0} for n in range(1, 8))
+    about = run(elapsed_covers="step")
+    row = rates(steps(*rows), about, facts(gpus=1, global_batch_size=1, seq_len=100))
+    assert (row["tgs"], row["end_to_end_basis"]) == (100.0, "elapsed from start")
+    assert row["tgs_end_to_end"] == pytest.approx(700 / 6.2)
+    assert not row["throughput_warnings"]
+
+
+@pytest.mark.parametrize(("times", "warned"), [(2.0, True), (1.0, False)])
+def test_a_step_time_longer_than_the_stamps_on_most_lines_is_told(
+    times: float, *, warned: bool
+) -> None:
+    """mmengine: means over ten steps, a line each ten; the stamps are used then."""
+    rows = ({"step": 10 * n, "elapsed_s": times, "logged_at": at(10 * n)} for n in range(1, 21))
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="last_10", step_unit="micro_step")
+    given = facts(gpus=1, micro_batch_size=1, seq_len=100, packed="true")
+    row = rates(steps(*rows), about, given)
+    assert row["tgs"] == pytest.approx(100.0)
+    told = any(w.startswith("the logged step time is longer") for w in row["throughput_warnings"])
+    assert told is warned
+
+
+@pytest.mark.parametrize(
+    ("framework", "accumulated", "tgs"),
+    [
+        ("transformers", None, None),
+        ("transformers", 2, 200.0),
+        ("torchtitan", None, 100.0),  # it says so, since it can
+    ],
+)
+def test_what_a_step_accumulates_is_known_or_there_are_no_tokens(
+    framework: str, accumulated: int | None, tgs: float | None
+) -> None:
+    rows = ({"step": n, "elapsed_s": 1.0} for n in (1, 2, 3))
+    given = facts(gpus=2, micro_batch_size=1, seq_len=100)
+    given = given.with_columns(gradient_accumulation=pl.lit(accumulated, pl.Int64))
+    row = rates(steps(*rows), run(elapsed_covers="step", framework=framework), given)
+    assert row["tgs"] == tgs
+
+
+def micro_steps(count: int, every: int, interval: int = 1, update_s: float = 5.0) -> dict:
+    """Rates of a run whose micro-steps take 1 s and whose optimizer's take `update_s`."""
+    times = [update_s if n % every == 0 else 1.0 for n in range(1, count + 1)]
+    ends = range(interval, count + 1, interval)
+    means = ({"step": n, "elapsed_s": sum(times[n - interval : n]) / interval} for n in ends)
+    about = run(step_unit="micro_step", elapsed_covers="interval")
+    given = facts(gpus=1, micro_batch_size=1, seq_len=12, packed="true")
+    return rates(steps(*means), about, given.with_columns(gradient_accumulation=every))
+
+
+def test_micro_steps_without_an_optimizer_step_give_no_rate() -> None:
+    row = micro_steps(60, 64, interval=10)
+    assert (row["tgs"], row["throughput_warnings"]) == (None, [NO_UPDATE])
+    assert why_no_rate(row | {"warnings": [NO_UPDATE], "missing": []}) == (NO_UPDATE, [])
+
+
+@pytest.mark.parametrize(
+    ("counts", "update_s", "much"),
+    [
+        ((90, 64, 10), 5.0, "high by some 1.2%"),  # 1 of 80 / 64
+        ((90, 64, 10), 1.01, ""),
+        ((80, 64, 10), 5.0, ""),  # 1 of 70 / 64
+        ((64, 4, 1), 5.0, ""),  # 16 of 63 / 4
+        ((64, 4, 1), 21.0, "low by some 1.3%"),
+        ((4, 2, 1), 5.0, "low by some 18.2%"),  # 2 of 3 / 2
+        ((5, 2, 1), 5.0, ""),  # 2 of 4 / 2
+        ((320, 2, 10), 5.0, ""),
+        ((40, 1, 1), 5.0, ""),
+    ],
+)
+def test_optimizer_steps_have_their_share_or_the_run_is_not_ranked(
+    counts: tuple[int, int, int], update_s: float, much: str
+) -> None:
+    """Or their number does not matter: it is held against what one of them takes."""
+    warnings = micro_steps(*counts, update_s)["throughput_warnings"]
+    told = [w for w in warnings if w.startswith("optimizer steps in the steady windows")]
+    assert [w.partition("TGS is too ")[2] for w in told] == [f"{much}{NOT_RANKED}"] * bool(much)
+
+
+def twenties(every: int, update_s: float, wrong: float = 1.0) -> dict:
+    """Lines each 20 micro-steps of 1 s, the last of each `every` longer; a mean over the last 10.
+
+    wrong: what that is multiplied by
+    """
+    ends = np.cumsum([1.0 + (update_s if n % every == 0 else 0.0) for n in range(1, 201)])
+    rows = [
+        {
+            "step": n,
+            "elapsed_s": wrong * float(ends[n - 1] - ends[n - 11]) / 10,
+            "logged_tgs": 100 / float(ends[n - 1] - ends[n - 2]),
+            "logged_at": at(int(ends[n - 1])),
+        }
+        for n in range(20, 201, 20)
+    ]
+    about = run(
+        step_unit="micro_step",
+        elapsed_covers="last_10",
+        rate_covers="step",
+        evidence=["elapsed", "stamp", "rate"],
+    )
+    given = facts(seq_len=100, micro_batch_size=1, packed=True, gradient_accumulation=every)
+    return rates(steps(*rows), about, given)
+
+
+def test_means_that_miss_the_share_of_optimizer_steps_give_way_to_stamps() -> None:
+    """Of steps 11 to 20, 31 to 40, … three in ten end an accumulation of four: 12, 16 and 20."""
+    row = twenties(every=4, update_s=0.6)
+    assert row["time_basis"] == "stamp"
+    assert row["tgs"] == pytest.approx(100 / 1.15, rel=0.005)
+    assert not [text for text in row["throughput_warnings"] if NOT_RANKED in text]
+    (told,) = (text for text in row["throughput_warnings"] if "logged step time" in text)
+    assert "27 of 90 by the logged step time and 45 of 180 by time stamps" in told
+
+
+def test_means_that_hold_their_share_of_optimizer_steps_stay() -> None:
+    row = twenties(every=5, update_s=0.6)
+    assert (row["time_basis"], row["tgs"]) == ("elapsed", pytest.approx(100 / 1.12))
+
+
+def test_what_optimizer_steps_cannot_take_is_not_put_down_to_them() -> None:
+    """Three in ten for one in four make times a fifth longer at most: 1.4 times is more."""
+    (told,) = (
+        text
+        for text in twenties(every=4, update_s=0.6, wrong=1.4)["throughput_warnings"]
+        if "logged step time" in text
+    )
+    assert told.endswith(NOT_RANKED)

@@ -1,0 +1,523 @@
+"""The pages as a reader has them: in Chromium, from the disk, without a network."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+import pytest
+
+from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.reports.charts import charts
+from fairmfu.reports.nightly import night_html
+from fairmfu.reports.page import html_report
+from fairmfu.reports.page.html_document import Sheet
+from fairmfu.reports.page.report_data import Content, content
+from tests.support.nights import plan_of, write_night
+from tests.support.told_nights import regression
+
+pytest.importorskip("playwright.sync_api", reason="NO PAGE IS TESTED: playwright is missing")
+
+from playwright.sync_api import Browser
+
+from tests.support.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
+from tests.support.folders import ROOT
+
+SAMPLES: Final = ROOT / "sample_logs"
+
+pytestmark = pytest.mark.skipif(
+    chromium() is None,
+    reason=f"NO PAGE IS TESTED: none of {', '.join(NAMES)} is a program; CONTRIBUTING.md",
+)
+
+SCRIPT: Final = "</script><script>document.title='owned'</script>"
+NAME: Final = f"{SCRIPT}<img src=x onerror=\"document.title='owned'\">"
+ODD_NAME: Final = "{{7*7}} ${7*7} \u2028 \u202egnp.exe\u202c שלום <!--fold 0--> &amp;"
+HOSTILE: Final = (NAME, ODD_NAME)
+SAMPLES_TOLD: Final = (
+    "synthetic",
+    *(f"genuine/{name}" for name in ("torchtitan-0.3.0", "xtuner-0.2.0", "deepspeed-0.19.8")),
+)
+"""Runs that can be ranked, and runs that can't."""
+SERIES: Final = (2,)
+"""Of tests.support.nights: one of Torchtitan in FP8."""
+
+
+# --- the pages ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Content:
+    """Of sample_logs and some simulated nights; texts of two runs are hostile."""
+    folder = tmp_path_factory.mktemp("hostile")
+    write_night(folder / "nights", 1, plan_of(seed=3), only=SERIES)
+    store = Store(folder / "store")
+    ingest_run.ingest([*(SAMPLES / name for name in SAMPLES_TOLD), folder / "nights"], store)
+    tables = hostile(store.tables())
+    analysis = analyse(tables)
+    return content(analysis, analysis.metrics, tables, "All runs", None, "1.2.3")
+
+
+def hostile(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Two runs have names that no log should have, and all their texts do."""
+    chosen = tables["runs"].filter(pl.col("name").str.contains("torchtitan|xtuner")).sort("name")
+    ids, sources = chosen["run_id"][:2].to_list(), chosen["sha256"][:2].to_list()
+    text = pl.col("run_id").replace_strict(dict(zip(ids, HOSTILE, strict=True)), default=None)
+    name = pl.coalesce(text, "name").alias("name")
+    of = pl.col("sha256").replace_strict(dict(zip(sources, HOSTILE, strict=True)), default=None)
+    first = {"run_id": ids[0], "origin": NAME, "line": 1, "sequence": 10_000}
+    facts = pl.DataFrame([{**first, "name": fact, "value": NAME} for fact in ("optimizer", NAME)])
+    lines = pl.DataFrame(
+        [{"sha256": sha, "line": 7, "reason": NAME, "text": NAME} for sha in sources]
+    )
+    event = {"run_id": ids[0], "line": 30, "kind": "error", "text": NAME}
+    return tables | {
+        "runs": tables["runs"].with_columns(name),
+        "sources": tables["sources"].with_columns(pl.coalesce(of + ".log", "path").alias("path")),
+        "facts": pl.concat([tables["facts"], facts], how="diagonal_relaxed"),
+        "events": pl.concat([tables["events"], pl.DataFrame([event])], how="diagonal_relaxed"),
+        "unread": pl.concat([tables["unread"], lines], how="diagonal_relaxed"),
+    }
+
+
+@pytest.fixture(scope="session")
+def report(told: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(html_report.render(told), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def nightly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("nightly")
+    (folder / night_html.STATUS).write_text(night_html.status_js(), encoding="utf-8")
+    path = folder / "index.html"
+    night = regression()  # type: ignore[no-untyped-call]
+    path.write_text(night_html.pages(night)[0], encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def reading(browser: Browser) -> Reading:
+    """Open a page; whatever went wrong in it fails the test at the end."""
+    return partial(untroubled, browser)
+
+
+@pytest.fixture(scope="session")
+def explored(browser: Browser, report: Path) -> Iterator[Tab]:
+    """The report with all folds open and all charts drawn; who uses it leaves it as it was."""
+    with opened(browser, report) as tab:
+        yield all_open(tab)
+        assert tab.trouble == []
+
+
+@pytest.fixture(scope="session", params=["report", "nightly"])
+def narrow(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """A page as a telephone has it, with all folds open and all charts drawn."""
+    path = request.getfixturevalue(request.param)
+    with opened(browser, path, width=390, height=844) as tab:
+        yield all_open(tab)
+        assert tab.trouble == []
+
+
+# --- what a reader does, in JavaScript ------------------------------------------------------
+
+UNFOLD: Final = """async () => {
+  const closed = () => [...document.querySelectorAll("details:not([open])")];
+  for (let folds = closed(); folds.length; folds = closed()) {
+    for (const fold of folds) fold.open = true;
+    do await new Promise((then) => setTimeout(then, 20));
+    while (document.querySelector("details[open][data-packed], [aria-busy=true]"));
+  }
+}"""
+"""Opens all folds, and those within them."""
+
+LOOK: Final = """async () => {
+  for (const figure of document.querySelectorAll("figure")) {
+    if (!figure.checkVisibility()) continue;
+    figure.scrollIntoView();
+    const late = performance.now() + 10000;
+    while (!figure.querySelector(".chart svg") && performance.now() < late)
+      await new Promise((then) => setTimeout(then, 5));
+  }
+  scrollTo(0, 0);
+}"""
+"""Goes to each figure that is not in a closed fold, until it is drawn."""
+
+DRAWN: Final = """() => [...document.querySelectorAll("figure")].map((figure) => ({
+  kind: figure.dataset.kind ?? figure.getAttribute("aria-label"),
+  marks: [...figure.querySelectorAll(".role-mark:not(.mark-group) > :is(path, line, text)")].map(
+    (mark) => ["d", "transform", "x2", "y2", "opacity"].map((name) => mark.getAttribute(name))
+      .join(" ") + mark.textContent
+  ),
+}))"""
+"""Where the marks of each figure stand, and what they say."""
+
+SEEN: Final = """() => [...document.querySelectorAll("[data-of]")].filter(
+  (cell) => cell.checkVisibility() && !cell.querySelector("[data-of]")
+).map((cell) => {
+  let path = cell.dataset.of;
+  for (let at = cell; at = at.parentElement.closest("[data-at]");)
+    path = at.dataset.at + "." + path;
+  return [path, cell.textContent];
+})"""
+"""Every number that is seen, behind its path in the JSON of the report."""
+
+RUNS: Final = """() => [...new Set([...document.querySelectorAll("[data-run]:not(button)")].filter(
+  (part) => part.checkVisibility()
+).map((part) => part.dataset.run))]"""
+"""Runs of which a row or a fold is seen."""
+
+
+def figures(tab: Tab) -> list[tuple[str, list[str]]]:
+    """Kind and marks of each figure."""
+    return [(one["kind"], one["marks"]) for one in tab.ask(DRAWN)]
+
+
+def redrawn(tab: Tab, before: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    """The figures once they have changed and come to rest."""
+    found, last = figures(tab), before
+    for _ in range(200):
+        if found != before and found == last:
+            return found
+        tab.page.wait_for_timeout(25)
+        found, last = figures(tab), found
+    return found
+
+
+def choose(tab: Tab, name: str, value: str) -> None:
+    """Take a choice of the controls: a radio button or an item of a list."""
+    radio = tab.page.locator(f'input[name="{name}"][value="{value}"]')
+    if radio.count():
+        radio.check()
+    else:
+        tab.page.select_option(f'select[name="{name}"]', value)
+
+
+def all_open(tab: Tab) -> Tab:
+    """With every fold open and every figure drawn."""
+    tab.ask(UNFOLD)
+    tab.ask(LOOK)
+    return tab
+
+
+# --- that these tests can fail -------------------------------------------------------------
+
+
+def test_what_goes_wrong_in_a_page_is_seen(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "bad.html"
+    path.write_text(
+        "<meta http-equiv='Content-Security-Policy' content=\"script-src 'nonce-a'\">"
+        "<img src='http://example.com/x.png'><script>document.title = 'owned'</script>"
+        "<script nonce='a'>console.warn('careful'); fail()</script>"
+    )
+    with opened(browser, path) as tab:
+        found = "\n".join(tab.trouble)
+    for what in ("network: http://example.com", "Security Policy", "careful", "exception: "):
+        assert what in found
+
+
+# --- the report ----------------------------------------------------------------------------
+
+
+def test_only_what_is_near_is_drawn_at_first(reading: Reading, report: Path) -> None:
+    with reading(report) as tab:
+        tab.page.locator("figure svg").first.wait_for()
+        assert 0 < tab.page.locator("figure svg").count() < 10
+
+
+def test_every_figure_is_drawn_once_a_reader_comes_by(explored: Tab, told: Content) -> None:
+    found = figures(explored)
+    assert [kind for kind, marks in found if not marks] == []
+    courses = [kind for kind, _ in found if kind.startswith("course")]
+    assert len(courses) == sum(bool(run["series"]) for run in told.data["runs"].values()) > 10
+
+
+def test_the_comparison_has_a_mark_for_each_known_figure(
+    reading: Reading, report: Path, told: Content
+) -> None:
+    """A dot for each TGS and MFU, a diamond for each that the log printed."""
+    with reading(report) as tab:
+        figure = tab.page.locator('figure[data-kind^="comparison"]').first
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg").wait_for()
+        marks = figure.locator("svg .role-mark.mark-symbol > path").count()
+    drawn = ("tgs", "mfu", "logged_tgs", "logged_mfu")
+    assert marks >= sum(row[name] is not None for row in told.groups[0] for name in drawn) > 6
+
+
+TIP: Final = """() => Object.fromEntries(
+  [...document.querySelectorAll("#vg-tooltip-element.visible tr")].map(
+    ({cells: [name, value]}) => [name.textContent, value.textContent]))"""
+"""Rows of the tooltip that is shown."""
+
+
+def test_a_mark_says_of_its_run_what_is_known_and_no_more(
+    reading: Reading, told: Content, tmp_path: Path
+) -> None:
+    first = told.groups[0][0]
+    row = first | {"label": "known", "synthetic": False}
+    unknown = dict.fromkeys((n for n in row if n.startswith(("mfu", "flops_per_token"))), None)
+    bare = row | {"label": "bare", "run_id": "bare"} | unknown
+    sheet, path = Sheet(), tmp_path / "two.html"
+    path.write_text(sheet.html("two", [sheet.figure(charts.comparison([row, bare]))]), "utf-8")
+    tips = []
+    with reading(path) as tab:
+        for n in range(2):
+            dot = tab.page.locator("g.concat_0_layer_2_marks > path").nth(n)
+            dot.hover(force=True)
+            tab.until(
+                "(said) => document.querySelector('#vg-tooltip-element.visible')"
+                "?.textContent.includes(said)",
+                ("known", "bare")[n],
+            )
+            tips.append({name.rstrip(":"): text for name, text in tab.ask(TIP).items()})
+    of_known, of_bare = tips
+    assert of_known["TGS [tokens/s/GPU]"] == f"{row['tgs']:,.1f}"
+    assert of_known["MFU"] == f"{row['mfu']:.1%}"
+    assert of_known["formula"] == row["formula"]
+    assert set(of_known) - set(of_bare) == {"MFU", "TFLOP/s per GPU"}
+    assert {"null", "undefined", "0.0%"}.isdisjoint(of_bare.values())
+
+
+FIRST: Final = {"attention": "exact", "peak": "own"}
+OTHER: Final = {"attention": "full", "peak": "bf16"}
+CHANGED: Final = {
+    "attention": {"comparison", "course", "operators"},
+    "peak": {"course", "mfu_by_run"},  # the FP8 run is like no other
+}
+"""Kinds of charts that at least look otherwise."""
+
+
+@pytest.mark.parametrize("name", ["attention", "peak"])
+def test_a_toggle_changes_every_mfu_and_back(explored: Tab, told: Content, name: str) -> None:
+    runs = told.data["runs"]
+    before, drawn = explored.ask(SEEN), figures(explored)
+    choose(explored, name, OTHER[name])
+    then, anew = explored.ask(SEEN), redrawn(explored, drawn)
+    choose(explored, name, FIRST[name])
+    assert explored.ask(SEEN) == before
+    assert redrawn(explored, anew) == drawn
+    chosen = FIRST | {name: OTHER[name]}
+    of, was = (f"mfu_{how['attention']}_{how['peak']}" for how in (chosen, FIRST))
+    shown = dict(then)
+    told_apart = [
+        run_id
+        for run_id, run in runs.items()
+        if run[of] is not None and f"{run[of]:.1%}" != f"{run[was]:.1%}"
+    ]
+    assert len(told_apart) >= 1
+    for run_id in told_apart:
+        assert shown[f"runs.{run_id}.{of}"] == f"{runs[run_id][of]:.1%}".replace("%", " %")
+    differ = {one[0].partition("-")[0] for one, two in zip(drawn, anew, strict=True) if one != two}
+    assert differ >= CHANGED[name]
+
+
+def test_filters_hide_the_other_runs_everywhere(explored: Tab, told: Content) -> None:
+    models = {run_id: run["model"] for run_id, run in told.data["runs"].items()}
+    some = next(model for model in models.values() if model and "llama" in model)
+    assert set(explored.ask(RUNS)) == set(models)
+    before = figures(explored)
+    choose(explored, "model", some)
+    seen, fewer = explored.ask(RUNS), redrawn(explored, before)
+    choose(explored, "model", "")
+    assert set(seen) == {run_id for run_id, model in models.items() if model == some}
+    assert sum(len(marks) for _, marks in fewer) < sum(len(marks) for _, marks in before)
+    assert set(explored.ask(RUNS)) == set(models)
+    assert redrawn(explored, fewer) == before
+
+
+SELECTED: Final = """() => [...new Set([...document.querySelectorAll(".selected[data-run]")].map(
+  (part) => part.dataset.run))]"""
+
+
+def test_a_click_on_a_mark_selects_its_run_everywhere(explored: Tab, told: Content) -> None:
+    before = figures(explored)
+    figure = explored.page.locator('figure[data-kind^="comparison"]').first
+    figure.locator("svg .mark-symbol.role-mark > path").first.click(force=True)
+    explored.until(f"() => ({SELECTED})().length === 1")
+    ((run_id),) = explored.ask(SELECTED)
+    address, faint = explored.ask("location.hash"), redrawn(explored, before)
+    explored.page.keyboard.press("Escape")
+    assert run_id in told.data["groups"][0]["runs"]
+    assert run_id in address
+    assert faint != before
+    assert explored.ask(SELECTED) == []
+    assert run_id not in explored.ask("location.hash")
+    assert redrawn(explored, faint) == before
+
+
+def test_a_run_is_selected_by_keyboard_alone(reading: Reading, report: Path, told: Content) -> None:
+    with reading(report) as tab:
+        for _ in range(60):
+            tab.page.keyboard.press("Tab")
+            if tab.ask("document.activeElement.matches('button.pick')"):
+                break
+        run_id = tab.ask("document.activeElement.dataset.run")
+        assert run_id in told.data["runs"]
+        assert tab.ask("getComputedStyle(document.activeElement).outlineStyle") != "none"
+        tab.page.keyboard.press("Enter")
+        assert tab.ask(SELECTED) == [run_id]
+        assert tab.ask("document.activeElement.getAttribute('aria-pressed')") == "true"
+        tab.page.keyboard.press("Enter")
+        assert tab.ask(SELECTED) == []
+
+
+def test_a_link_keeps_what_was_chosen(reading: Reading, report: Path, told: Content) -> None:
+    run_id = told.data["groups"][0]["runs"][0]
+    with reading(report) as tab:
+        choose(tab, "attention", "full")
+        tab.page.locator(f'button.pick[data-run="{run_id}"]').first.click()
+        before, fragment = tab.ask(SEEN), tab.ask("location.hash.slice(1)")
+    with reading(report, fragment=fragment) as tab:
+        assert tab.ask(SELECTED) == [run_id]
+        assert tab.ask(SEEN) == before
+        assert tab.page.locator('input[value="full"]').is_checked()
+
+
+def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: Content) -> None:
+    run_id = list(told.data["runs"])[-1]
+    with reading(report, fragment=f"run-{run_id}") as tab:
+        tab.until("(id) => document.getElementById(id)?.open", f"run-{run_id}")
+        assert tab.page.locator(f"#run-{run_id} > :not(summary)").first.is_visible()
+        tab.page.locator(f"#run-{run_id} .chart svg").first.wait_for()
+        summary = tab.page.locator(f"#run-{run_id} > summary").bounding_box()
+        bar = tab.page.locator(".bar").bounding_box()
+        assert summary
+        assert bar
+        assert bar["y"] + bar["height"] <= summary["y"] < 200
+
+
+def test_text_of_logs_stays_text(explored: Tab) -> None:
+    page = explored.page
+    assert page.title() == "All runs"
+    assert page.locator("img").count() == 0
+    scripts = page.locator("script:not([type])").all_text_contents()
+    assert not [script for script in scripts if "owned" in script]
+    seen = page.locator("body").inner_text()
+    drawn = "".join(page.locator("figure svg text").all_text_contents())
+    for name in HOSTILE:
+        assert seen.count(name) >= 2, name
+        assert name[-20:] in drawn  # the beginning is cut
+
+
+# --- other readers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["report", "nightly"])
+def test_on_paper_it_says_the_same(
+    reading: Reading, request: pytest.FixtureRequest, which: str
+) -> None:
+    with reading(request.getfixturevalue(which)) as tab:
+        tab.page.locator("figure").first.scroll_into_view_if_needed()
+        tab.page.locator("figure svg").first.wait_for()
+        says = tab.page.locator(".verdict .says").first.inner_text()
+        printed = tab.page.pdf(format="A4")
+    assert (
+        printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") > 1
+        or len(printed) > 50_000
+    )
+    if pdftotext := shutil.which("pdftotext"):
+        done = subprocess.run(  # noqa: S603
+            [pdftotext, "-", "-"], input=printed, capture_output=True, check=True
+        )
+        assert _letters(says)[:60] in _letters(done.stdout.decode())
+
+
+def _letters(text: str) -> str:
+    """Without blanks: lines break elsewhere on paper."""
+    return re.sub(r"\W", "", text)
+
+
+def test_a_narrow_screen_need_not_scroll_sideways(narrow: Tab) -> None:
+    assert narrow.ask("document.documentElement.scrollWidth") <= 390
+
+
+CUT: Final = """() => [...document.querySelectorAll(".cards th, .cards td, .cards svg")].filter(
+  (part) => part.checkVisibility() && part.getBoundingClientRect().right > innerWidth
+).map((part) => part.textContent)"""
+"""What of wide tables stands beyond the edge of the screen."""
+
+UNNAMED: Final = """() => [...document.querySelectorAll(".cards td")].filter(
+  (part) => part.checkVisibility() && getComputedStyle(part, "::before").content === "normal"
+).map((part) => part.textContent)"""
+
+
+def test_rows_of_wide_tables_are_cards_on_a_narrow_screen(narrow: Tab) -> None:
+    """The history of a series was beyond the edge, a reason made a row of one run a screen high."""
+    assert narrow.page.locator(".cards").count()
+    assert narrow.ask(CUT) == narrow.ask(UNNAMED) == []
+
+
+@pytest.mark.parametrize("which", ["report", "nightly"])
+def test_dark_where_the_reader_has_it_dark(
+    reading: Reading, request: pytest.FixtureRequest, which: str
+) -> None:
+    path, light = request.getfixturevalue(which), {}
+    for scheme in ("light", "dark"):
+        with reading(path, scheme=scheme) as tab:
+            light[scheme] = [_light(tab.ask(PAINT, name)) for name in ("backgroundColor", "color")]
+            tab.page.locator("figure").first.scroll_into_view_if_needed()
+            text = tab.page.locator("figure svg text").first
+            text.wait_for()
+            light[scheme].append(_light(text.evaluate("(e) => getComputedStyle(e).fill")))
+    (paper, *inks), (dark, *bright) = light["light"], light["dark"]
+    assert paper - max(inks) > CONTRAST
+    assert min(bright) - dark > CONTRAST
+
+
+CONTRAST: Final = 0.5
+PAINT: Final = "(name) => getComputedStyle(document.body)[name]"
+
+
+def _light(colour: str) -> float:
+    """Mean of red, green and blue, from 0 to 1."""
+    return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3 / 255
+
+
+def test_without_scripts_the_tables_hold_the_figures(
+    browser: Browser, report: Path, told: Content
+) -> None:
+    with opened(browser, report, script=False) as tab:
+        assert tab.page.locator("noscript").count()
+        seen = tab.page.locator("body").inner_text()
+    first = told.data["runs"][told.data["groups"][0]["runs"][0]]
+    assert f"{first['tgs']:,.0f}" in seen
+    assert "JavaScript" in seen
+
+
+def test_the_nightly_page_draws_its_figures(reading: Reading, nightly: Path) -> None:
+    with reading(nightly) as tab:
+        found = figures(all_open(tab))
+    assert len(found) > 5
+    assert [kind for kind, marks in found if not marks] == []
+
+
+def test_a_fold_that_is_packed_is_there_once_opened(reading: Reading, tmp_path: Path) -> None:
+    sheet = Sheet(packed_above=0)
+    path = tmp_path / "packed.html"
+    inner = sheet.fold("inner", f"<p>{NAME.replace('<', '&lt;')}</p>" * 99)
+    outer = sheet.fold("outer", f"<p>some text</p>{inner}" + "<p>much text</p>" * 200)
+    path.write_text(sheet.html("packed", ["<h1>packed</h1>", outer]), encoding="utf-8")
+    assert "much text" not in path.read_text()
+    with reading(path) as tab:
+        assert "much text" not in tab.ask("document.body.innerText")
+        tab.page.click("summary:has-text('outer')")
+        tab.page.click("summary:has-text('inner')")
+        tab.page.locator("p:has-text('owned')").first.wait_for()
+        assert "much text" in tab.ask("document.body.innerText")
+        assert tab.page.title() == "packed"

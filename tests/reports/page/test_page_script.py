@@ -1,0 +1,461 @@
+"""What a page does in Chromium: choices that show everywhere, folds that open, charts that wait."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from fairmfu.reports.charts.figure import Figure
+from fairmfu.reports.page.html_document import (
+    CONVENTIONS,
+    Column,
+    Sheet,
+    by_convention,
+    controls,
+    esc,
+    legend,
+    pick,
+    run_attributes,
+    table,
+)
+from tests.support.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
+from tests.support.effort import THOROUGH
+
+pytestmark = pytest.mark.skipif(
+    chromium() is None, reason=f"NO PAGE'S SCRIPT IS TESTED: no {' nor '.join(NAMES)}"
+)
+
+SMUGGLED: Final = "</script><script>document.title='owned'</script><!-- \u2028 \u202eslr"
+FRAMEWORKS: Final = ("torchtitan", "xtuner", "deepspeed")
+RUNS: Final[list[dict[str, Any]]] = [
+    {
+        "run_id": f"{n:04x}",
+        "run": SMUGGLED if n == 1 else f"run {n}",
+        "framework": FRAMEWORKS[n % 3],
+        "model": "llama3-8b" if n % 2 else "qwen3-32b",
+        "accelerator": "H100" if n % 3 else "A100",
+        "tgs": 5_000 + 10 * n,
+        **{f"mfu_{name}": 0.3 + 0.05 * at + n / 100 for at, name in enumerate(CONVENTIONS)},
+    }
+    for n in range(6)
+]
+
+
+def dots(rows: list[dict[str, Any]], title: str = "MFU of each run") -> Figure:
+    """A dot per run, as the charts of the report are made."""
+    spec = {
+        "data": {"name": "runs"},
+        "transform": [
+            {"filter": "model == '' || datum.model == model"},
+            {"calculate": "datum['mfu_' + attention + '_' + peak]", "as": "mfu"},
+        ],
+        "params": [
+            {"name": "attention", "value": "exact"},
+            {"name": "peak", "value": "own"},
+            {"name": "model", "value": ""},
+            {"name": "selected", "value": ""},
+            {"name": "size", "value": 10},
+        ],
+        "hconcat": [
+            {"width": 320, "height": 160, "layer": [DOT]},
+            {"width": 320, "height": 160, "layer": [DOT], "title": "again"},
+        ],
+    }
+    return Figure("dots", title, ("One dot per run.",), "MFU", spec, {"runs": rows}, {"size": 90})
+
+
+DOT: Final[dict[str, Any]] = {
+    "mark": {"type": "point", "filled": True, "size": {"expr": "size"}},
+    "encoding": {
+        "x": {"field": "mfu", "type": "quantitative"},
+        "y": {"field": "run", "type": "nominal", "axis": {"labelLimit": 300}},
+        "opacity": {
+            "condition": {"test": "selected == '' || datum.run_id == selected", "value": 1},
+            "value": 0.2,
+        },
+        "tooltip": [{"field": "run", "type": "nominal"}],
+    },
+}
+
+
+OPEN = 3
+"""The run whose fold alone stands open at first."""
+
+
+def a_page(sheet: Sheet, folds: int = len(RUNS)) -> str:
+    """A small page of all elements."""
+    counts: dict[tuple[str, str], int] = {}
+    for run in RUNS:
+        pair = (run["model"], run["accelerator"])
+        counts[pair] = counts.get(pair, 0) + 1
+    bar = controls([model for model, _ in counts], [gpu for _, gpu in counts], counts)
+    wide = [Column(f"Column {n}", lambda row: f"{row['tgs']:,.3f}", "number") for n in range(12)]
+    columns = [Column("Run", named), Column("MFU", utilised, "number"), *wide]
+    return sheet.html(
+        "A small page",
+        [
+            "<header><h1>A small page</h1><p>of all elements</p></header>",
+            legend(FRAMEWORKS),
+            sheet.figure(dots(RUNS)),
+            table("Runs", columns, RUNS, "All of them.", at="runs", key="run_id"),
+            *(a_fold(sheet, n) for n in range(folds)),
+            '<p><a href="#run-0004">To run 4</a></p>',
+        ],
+        controls=bar,
+    )
+
+
+def a_fold(sheet: Sheet, n: int) -> str:
+    run = RUNS[n % len(RUNS)] | ({"run_id": f"{n:04x}"} if n >= len(RUNS) else {})
+    inner = sheet.figure(dots([run], f"Course of {run['run']}")) + f"<p>{esc(run['run'])}</p>" * 40
+    attributes = run_attributes(run["run_id"], run["model"], run["accelerator"])
+    name = f"run-{run['run_id']}"
+    if n == OPEN:  # as in a page that somebody saved
+        summary = f"<summary>{named(run)}</summary>"
+        return f'<details id="{name}" {attributes} open>{summary}{inner}</details>'
+    return sheet.fold(named(run), inner, name=name, attributes=attributes)
+
+
+def named(row: Any) -> str:
+    return pick(row["run_id"], f'<span class="name">{esc(row["run"])}</span>', row["run"])
+
+
+def utilised(row: Any) -> str:
+    return by_convention({name: f"{row[f'mfu_{name}']:.1%}" for name in CONVENTIONS}, of="mfu")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as found:
+        yield found
+
+
+def written(kind: str, folder: Path) -> Path:
+    """The small page with its folds packed or plain."""
+    path = folder / "small.html"
+    packed_above = 0 if kind == "packed" else 10**9
+    path.write_text(a_page(Sheet(packed_above=packed_above)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module", params=["packed", "plain"])
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For what has to do with folds."""
+    return written(request.param, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module", params=["packed", "plain"] if THOROUGH else ["packed"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(request.param, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture
+def reading(browser: Browser) -> Reading:
+    """Open a page; whatever went wrong in it fails the test at the end."""
+    return partial(untroubled, browser)
+
+
+DRAWN: Final = "() => document.querySelectorAll('.chart svg').length"
+MARKS: Final = """() => [...document.querySelector("figure").querySelectorAll(".mark-symbol")]
+  .map((group) => group.querySelectorAll("path").length)"""
+PLACES: Final = """() => [...document.querySelector("figure").querySelectorAll(".mark-symbol path")]
+  .map((path) => path.getAttribute("transform")).join()"""
+DOTS: Final = """() => [...document.querySelector("figure").querySelectorAll(".mark-symbol path")]
+  .map((path) => path.getAttribute("opacity"))"""
+ROWS: Final = (
+    "() => [...document.querySelectorAll('tbody tr')].filter((r) => r.offsetHeight).length"
+)
+
+
+def status(tab: Tab) -> str:
+    return tab.page.inner_text(".status")
+
+
+# --- conventions, filters, selection ------------------------------------------------------------
+
+
+def test_a_toggle_shows_another_figure_in_tables_and_charts(reading: Reading, page: Path) -> None:
+    with reading(page) as tab:
+        assert tab.page.title() == "A small page"
+        tab.until(DRAWN)
+        cell = tab.page.locator("tbody tr").first.locator("td").first
+        before = tab.ask(PLACES)
+        assert cell.inner_text() == "30.0%"
+        tab.page.check("text=full")
+        assert cell.inner_text() == "35.0%"
+        tab.page.check("text=BF16")
+        assert cell.inner_text() == "45.0%"
+        assert cell.locator("span:visible").get_attribute("data-of") == "mfu_full_bf16"
+        tab.until(f"before => ({PLACES})() !== before", before)
+        assert tab.page.evaluate("location.hash") == "#attention=full&peak=bf16"
+
+
+def test_a_chart_drawn_later_has_the_choices_made_before(reading: Reading, either: Path) -> None:
+    with reading(either, fragment="attention=full&run=0002", height=3000) as tab:
+        tab.page.click("#run-0002 summary", position={"x": 4, "y": 8})
+        tab.until("() => document.querySelector('#run-0002 .chart svg')")
+        tab.page.click("#run-0001 summary", position={"x": 4, "y": 8})
+        tab.until("() => document.querySelector('#run-0001 .chart svg')")
+        faded = "id => document.querySelector(`#${id} .mark-symbol path`).getAttribute('opacity')"
+        assert tab.ask(faded, "run-0001") == "0.2"
+        assert tab.ask(faded, "run-0002") == "1"
+
+
+def test_a_filter_hides_runs_and_says_how_many_are_left(reading: Reading, page: Path) -> None:
+    with reading(page) as tab:
+        tab.until(DRAWN)
+        assert status(tab) == "All 6 runs shown."
+        assert tab.ask(ROWS) == 6
+        tab.page.select_option("select[name=model]", "llama3-8b")
+        assert status(tab) == "3 of 6 runs shown."
+        assert tab.ask(ROWS) == 3
+        assert not tab.page.is_visible("#run-0002")
+        tab.until(f"() => String(({MARKS})()) === '3,3'")
+        tab.page.select_option("select[name=accelerator]", "A100")
+        assert status(tab) == "1 of 6 runs shown."
+        tab.page.select_option("select[name=model]", "")
+        tab.page.select_option("select[name=accelerator]", "")
+        assert tab.ask(ROWS) == 6
+
+
+def test_a_run_is_selected_by_its_name_and_let_go_again(reading: Reading, page: Path) -> None:
+    with reading(page) as tab:
+        tab.until(DRAWN)
+        button = tab.page.locator("tbody button.pick").nth(2)
+        button.click()
+        tab.until(f"() => ({DOTS})().filter((opacity) => opacity === '1').length === 2")
+        assert status(tab) == "All 6 runs shown. Selected: run 2."
+        assert button.get_attribute("aria-pressed") == "true"
+        assert tab.page.locator("tr.selected").count() == 1
+        mark = (
+            "() => getComputedStyle(document.querySelector('tr.selected th'), '::before').content"
+        )
+        assert "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}" in tab.ask(mark)  # not by colour alone
+        button.click()
+        assert status(tab) == "All 6 runs shown."
+        button.press("Enter")
+        assert "Selected" in status(tab)
+        tab.page.keyboard.press("Escape")
+        assert status(tab) == "All 6 runs shown."
+        assert tab.page.locator(".selected").count() == 0
+        assert tab.page.evaluate("location.hash") == ""
+
+
+def test_a_click_on_a_mark_selects_its_run(reading: Reading, either: Path) -> None:
+    with reading(either) as tab:
+        tab.until(DRAWN)
+        tab.page.locator("figure .mark-symbol path").nth(4).click()
+        assert "Selected: run 4." in status(tab)
+        tab.page.click(".details")
+        tab.until("() => document.querySelector('#run-0004[open] .chart svg')")
+        tab.page.click(".clear")
+        assert "Selected" not in status(tab)
+
+
+def test_the_address_keeps_the_choices_and_brings_them_back(reading: Reading, page: Path) -> None:
+    fragment = "attention=full&peak=bf16&model=qwen3-32b&run=0002"
+    with reading(page, fragment=fragment) as tab:
+        assert tab.page.is_checked("input[value=full]")
+        assert tab.page.is_checked("input[value=bf16]")
+        assert tab.page.input_value("select[name=model]") == "qwen3-32b"
+        assert status(tab) == "3 of 6 runs shown. Selected: run 2."
+        tab.page.reload()
+        assert status(tab) == "3 of 6 runs shown. Selected: run 2."
+
+
+@pytest.mark.parametrize(
+    "fragment", ["attention=owned&peak=%00&model=none&run=none&at=nowhere", "nowhere", "%E0%A4%A"]
+)
+def test_an_address_that_names_nothing_changes_nothing(
+    reading: Reading, page: Path, fragment: str
+) -> None:
+    with reading(page, fragment=fragment) as tab:
+        assert status(tab) == "All 6 runs shown."
+        assert tab.page.evaluate("({...document.documentElement.dataset})") == {
+            "attention": "exact",
+            "peak": "own",
+        }
+
+
+# --- folds and charts ---------------------------------------------------------------------------
+
+
+def test_a_fold_opens_and_draws_and_a_closed_one_does_not(reading: Reading, either: Path) -> None:
+    with reading(either, height=4000) as tab:
+        tab.until(f"() => ({DRAWN})() === 2")  # that above, and that of the open fold
+        tab.page.wait_for_timeout(300)
+        assert tab.ask(DRAWN) == 2
+        tab.page.locator("#run-0001 summary").focus()
+        tab.page.keyboard.press("Tab")  # to the name; the fold itself opens by its summary
+        tab.page.keyboard.press("Shift+Tab")
+        tab.page.keyboard.press("Enter")
+        tab.until(f"() => ({DRAWN})() === 3")
+        assert tab.page.locator("#run-0001 p").count() >= 40
+        assert SMUGGLED[:40] in tab.page.inner_text("#run-0001 p:last-child")
+        tab.page.locator("#run-0001 summary").press("Enter")
+        tab.page.locator("#run-0001 summary").press("Enter")
+        assert tab.page.locator("#run-0001 p:last-child").count() == 1  # unpacked once
+
+
+def test_a_link_to_a_run_opens_its_fold(reading: Reading, either: Path) -> None:
+    with reading(either, fragment="run-0005") as tab:
+        tab.until("() => document.querySelector('#run-0005[open] .chart svg')")
+        tab.page.click("text=To run 4")
+        tab.until("() => document.querySelector('#run-0004[open] .chart svg')")
+        assert tab.page.locator("#run-0004 summary").evaluate("e => e === document.activeElement")
+
+
+def test_a_link_into_a_fold_that_is_packed_within_another_opens_both(
+    reading: Reading, tmp_path: Path
+) -> None:
+    sheet = Sheet(packed_above=0)
+    inner = sheet.fold("inner", "<p>deep</p>" * 200, name="run-dead")
+    outer = sheet.fold("outer", inner + "<p>more</p>" * 200, attributes='data-holds="beef dead"')
+    unnamed = sheet.fold("other", "<p id='note'>a note</p>" + "<p>more</p>" * 200)
+    path = tmp_path / "deep.html"
+    path.write_text(sheet.html("A small page", [outer, unnamed], controls=controls([], [])))
+    with reading(path, fragment="run-dead") as tab:
+        tab.until("() => document.querySelectorAll('#run-dead[open] p').length === 200")
+        assert not tab.page.is_visible("text=a note")
+    with reading(path, fragment="run=dead&attention=full") as tab:
+        assert "Selected: dead." in status(tab)
+
+
+def test_a_browser_that_cannot_unpack_says_so(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "old.html"
+    path.write_text(a_page(Sheet(packed_above=0)), encoding="utf-8")
+    with opened(browser, path) as tab:
+        tab.page.add_init_script("delete window.DecompressionStream")
+        tab.page.reload()
+        tab.page.click("#run-0002 summary", position={"x": 4, "y": 8})
+        tab.page.wait_for_selector("#run-0002 .warning")
+        assert "too old to unpack it" in tab.page.inner_text("#run-0002 .warning")
+
+
+def test_a_page_of_two_thousand_folds_opens_at_once(reading: Reading, tmp_path: Path) -> None:
+    path = tmp_path / "many.html"
+    path.write_text(a_page(Sheet(), folds=2_000), encoding="utf-8")
+    with reading(path) as tab:
+        tab.until(DRAWN)
+        took = tab.ask("() => performance.getEntriesByType('navigation')[0].domComplete")
+        assert took < 5_000  # [ms] of a busy machine; at rest it is some 300
+        tab.until(f"() => ({DRAWN})() === 2")  # that above, and that of the open fold
+        assert tab.ask("() => document.querySelectorAll('figure').length") <= 2
+        tab.page.select_option("select[name=model]", "llama3-8b")
+        assert tab.page.locator("details:visible").count() == 1_000
+        tab.ask("() => { location.hash = 'run-07cf' }")
+        tab.until("() => document.querySelector('#run-07cf[open] .chart svg')")
+
+
+def test_without_a_script_the_page_says_what_is_missing(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "still.html"
+    path.write_text(a_page(Sheet()), encoding="utf-8")
+    with opened(browser, path, script=False) as tab:
+        assert not tab.page.is_visible(".controls")
+        assert "The charts need JavaScript" in tab.page.locator("noscript").inner_text()
+        first = tab.page.locator("tbody tr").first.locator("td").first
+        expect(first).to_have_text("30.0%", use_inner_text=True)  # once it is laid out
+
+
+# --- sizes, colours and paper -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_narrow_page_stays_within_its_width(reading: Reading, page: Path, scheme: str) -> None:
+    with reading(page, width=390, scheme=scheme) as tab:
+        tab.until(DRAWN)
+        assert tab.ask("() => document.documentElement.scrollWidth") == 390
+        sizes = "() => [...document.querySelectorAll('svg')].map((s) => s.width.baseVal.value)"
+        assert max(tab.ask(sizes)) <= 390
+        tall = "() => document.querySelector('.chart svg').height.baseVal.value"
+        assert tab.ask(tall) > 320  # panels below one another
+        scroll = tab.page.locator(".scroll").first
+        tab.until("() => document.querySelector('.scroll').tabIndex === 0")
+        assert scroll.get_attribute("role") == "region"
+        assert scroll.get_attribute("aria-label") == "Runs"
+
+
+def test_a_chart_is_drawn_again_where_the_window_has_become_narrow(
+    reading: Reading, page: Path
+) -> None:
+    with reading(page, width=1200) as tab:
+        tab.until(DRAWN)
+        width = "() => document.querySelector('.chart svg')?.width.baseVal.value ?? 9999"
+        assert tab.ask(width) > 600
+        tab.page.set_viewport_size({"width": 390, "height": 800})
+        tab.until(f"() => ({width})() <= 390")
+
+
+def test_dark_is_dark_also_when_the_reader_turns_it_on_later(reading: Reading, page: Path) -> None:
+    paper = "() => getComputedStyle(document.body).backgroundColor"
+    text = "() => getComputedStyle(document.querySelector('.chart svg text')).fill"
+    with reading(page) as tab:
+        tab.until(DRAWN)
+        assert (tab.ask(paper), tab.ask(text)) == ("rgb(255, 255, 255)", "rgb(29, 33, 41)")
+        tab.page.emulate_media(color_scheme="dark")
+        assert (tab.ask(paper), tab.ask(text)) == ("rgb(21, 24, 29)", "rgb(230, 233, 238)")
+        tab.page.locator("figure .mark-symbol path").nth(4).hover()
+        tab.page.wait_for_selector("#vg-tooltip-element.visible")
+        tip = (
+            "() => getComputedStyle(document.getElementById('vg-tooltip-element')).backgroundColor"
+        )
+        assert tab.ask(tip) == "rgb(21, 24, 29)"
+
+
+CONTRAST: Final = """() => {
+  const channel = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const light = (rgb) => rgb.slice(0, 3).map(channel)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const rgb = parse(getComputedStyle(e).backgroundColor);
+      if (rgb.length < 4 || rgb[3] > 0) return rgb;
+    }
+    return [255, 255, 255];
+  };
+  const bad = [];
+  for (const e of document.querySelectorAll("body *:not(svg, svg *, script, noscript)")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.offsetParent || e.ariaHidden === "true") continue;
+    const both = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+    const ratio = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+    if (ratio < 4.5) bad.push([e.tagName, e.className, ratio]);
+  }
+  return bad;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_from_the_page(reading: Reading, page: Path, scheme: str) -> None:
+    with reading(page, scheme=scheme, fragment="run=0002") as tab:
+        tab.until(DRAWN)
+        assert tab.ask(CONTRAST) == []
+
+
+def test_print_shows_what_is_open_and_names_the_convention(reading: Reading, either: Path) -> None:
+    with reading(either, fragment="attention=full", height=300) as tab:
+        tab.page.emulate_media(media="print", color_scheme="dark")
+        assert not tab.page.is_visible(".controls fieldset")
+        assert not tab.page.is_visible(".controls select")
+        shown = tab.page.inner_text(".convention")
+        assert "full attention" in shown
+        assert "exact" not in shown
+        paper = "() => getComputedStyle(document.body).backgroundColor"
+        assert tab.ask(paper) == "rgb(255, 255, 255)"
+
+
+def test_paper_has_the_charts_of_what_is_open(reading: Reading, either: Path) -> None:
+    with reading(either, height=200) as tab:
+        tab.until("() => window.vegaEmbed")  # the library comes when the page has nothing to do
+        at_print = "() => { dispatchEvent(new Event('beforeprint')) }"
+        tab.ask(at_print)
+        assert tab.ask(DRAWN) == 2
+        pdf = tab.page.pdf()
+        assert len(re.findall(rb"/Type\s*/Page\b", pdf)) < 12

@@ -1,0 +1,312 @@
+"""What the report says: every number of the page is that of `--format json`, under its place."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from html.parser import HTMLParser
+
+import jsonschema
+import pytest
+
+from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.throughput import SINGLE_STEP, why_no_rate
+from fairmfu.reports.page import html_cells, html_report, html_run
+from fairmfu.reports.page import report_data as told_content
+from fairmfu.reports.page.report_data import as_json, bins_of, content, lacks
+from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
+from tests.support.folders import ROOT
+from tests.support.packs import rows, unpacked
+
+SCHEMA = ROOT / "docs" / "report.schema.json"
+VOID = {"meta", "link", "br", "input", "img", "hr", "wbr"}
+
+SCALES = {
+    "%": 0.01,
+    "k": 1e3,
+    "M": 1e6,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "x": 1.0,
+    "GiB": 2.0**30,
+}
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+NOTHING = "\N{EN DASH}"
+
+
+class Walk(HTMLParser):
+    """Every text of a page with its place in the JSON: elements with data-of, and texts outside.
+
+    A place is the data-at of the elements around, outermost first, and the data-of. What is hidden
+    from a screen reader or marked data-static inside of an element is no part of its text.
+    """
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.shown, self.loose, self.figures = [], [], []
+        self._open = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag in VOID:
+            return
+        given = dict(attrs)
+        within = self._open[-1] if self._open else {}
+        self._open.append(
+            {
+                "tag": tag,
+                "at": [*within.get("at", []), *([given["data-at"]] if "data-at" in given else [])],
+                "of": given.get("data-of"),
+                "silent": within.get("silent")
+                or tag in ("script", "style", "title")
+                or "data-static" in given
+                or given.get("aria-hidden") == "true",
+                "spec": tag == "script" and "spec" in given.get("class", "").split(),
+                "json": given.get("type") == "application/json",
+                "caption": within.get("caption") or tag == "figcaption",
+                "figure": tag == "figure",
+                "text": "",
+                "words": "",
+                "data": None,
+            }
+        )
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        one = self._open.pop()
+        assert one["tag"] == tag, f"{one['tag']} closed by {tag}"
+        if one["of"] is not None:
+            self.shown.append((".".join([*one["at"], one["of"]]), squeezed(one["text"])))
+        if one["figure"]:
+            self.figures.append((".".join(one["at"]), one["words"], one["data"]))
+
+    def handle_data(self, data):
+        top = self._open[-1] if self._open else {}
+        if top.get("json") and not top["spec"]:
+            for one in reversed(self._open):
+                if one["figure"]:
+                    one["data"] = json.loads(data)
+        if top.get("silent"):
+            return
+        for one in self._open:
+            one["text"] += data
+            if one["figure"] and top["caption"]:
+                one["words"] += data
+        inside = any(one["of"] is not None for one in self._open) or top.get("caption")
+        if re.search(r"\d", data) and not inside:
+            self.loose.append(data.strip())
+
+
+def squeezed(text):
+    return " ".join(text.split())
+
+
+def found(whole, place):
+    """The value at a place of the JSON; KeyError, IndexError where there is none."""
+    for key in place.split("."):
+        whole = whole[int(key)] if isinstance(whole, list) else whole[key]
+    return whole
+
+
+def reads_as(text, value):
+    """Whether a text is the value, rounded to the digits that it shows."""
+    if value is None:
+        return text in (NOTHING, "")
+    if isinstance(value, str):
+        return text == squeezed(value)
+    number = NUMBER.search(text)
+    if number is None:
+        return False
+    before, after = text[: number.start()].strip(), text[number.end() :].strip()
+    if before or (after and after not in SCALES):
+        return False
+    digits, _, power = number[0].replace(",", "").partition("e")
+    scale = SCALES.get(after, 1.0)
+    decimals = len(digits.partition(".")[2])
+    half = 0.5 * 10.0 ** (int(power or 0) - decimals)
+    if not decimals and not power:  # three significant figures of a large number may be zeros
+        half = max(half, 0.5)
+    return abs(float(number[0].replace(",", "")) - value / scale) <= half * (1 + 1e-6)
+
+
+def walk(html, told):
+    """What is wrong on a page: places that lead nowhere or elsewhere, and numbers without one."""
+    seen = Walk(unpacked(html))
+    wrong = [f"outside: {text}" for text in seen.loose]
+    for place, text in seen.shown:
+        try:
+            value = found(told, place)
+        except (KeyError, IndexError, ValueError, TypeError):
+            wrong.append(f"{place}: leads nowhere ({text!r})")
+            continue
+        if not reads_as(text, value):
+            wrong.append(f"{place}: {text!r} is not {value!r}")
+    for place, words, data in seen.figures:
+        chart = told["charts"].get(place.removeprefix("charts."))
+        if chart is None:
+            wrong.append(f"{place}: no such chart")
+            continue
+        if squeezed(words) != squeezed(chart["title"] + "".join(chart["notes"])):
+            wrong.append(f"{place}: caption {words!r}")
+        if {name: rows(held) for name, held in data["datasets"].items()} != chart["datasets"]:
+            wrong.append(f"{place}: other data")
+    return wrong, seen
+
+
+def told_of(*runs, title="Runs"):
+    tables = a_store(*runs)
+    analysis = analyse(tables)
+    return content(analysis, analysis.metrics, tables, title, None, "1.2.3")
+
+
+@cache
+def three():
+    return told_of(
+        a_run("xtuner", 5_834.0),
+        claiming(),
+        a_run("deepspeed", 5_838.0, facts={k: v for k, v in FACTS.items() if k != "model"}),
+        a_run("deepspeed", 5_500.0, name="other", run_id="id-other"),
+    )
+
+
+def test_every_number_of_the_page_is_in_the_json():
+    told = three()
+    wrong, seen = walk(html_report.render(told), as_json(told))
+    assert wrong == []
+    assert len(seen.shown) > 300
+    assert len(seen.figures) > 10
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "good"),
+    [
+        ("6,398", 6398.4, True),
+        ("6,398", 6399.0, False),
+        ("33.3 %", 0.33285, True),
+        ("33.3 %", 0.3343, False),
+        ("1.13x", 1.126, True),
+        ("4.3 min", 258.2, True),
+        ("4.3 min", 280.0, False),
+        ("5.15e+10", 51_473_000_000.0, True),
+        ("5.15e+10", 52_473_000_000.0, False),
+        ("\N{EN DASH}", None, True),
+        ("0", None, False),
+        ("a b", "a\nb", True),
+        ("about 5", 5, False),
+    ],
+)
+def test_a_number_is_the_value_to_the_digits_it_shows(text, value, good):
+    assert reads_as(text, value) is good
+
+
+def test_the_walk_finds_what_is_wrong():
+    told = {"a": 5, "charts": {}}
+    assert walk('<p data-of="a">5</p><p data-static>7</p>', told)[0] == []
+    for html in (
+        '<p data-of="a">6</p>',
+        '<p data-of="b">5</p>',
+        "<p>5 runs</p>",
+        '<div data-at="b"><p data-of="a">5</p></div>',
+        '<b data-at="charts.x"><figure><script type="application/json">{}</script></figure></b>',
+    ):
+        assert len(walk(html, told)[0]) == 1, html
+
+
+def test_json_is_as_its_schema_says():
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    assert schema["$defs"]["run"]["properties"].keys() >= {*METRICS, *COMPARISON}
+    for told in (three(), told_of(), told_of(a_run("xtuner", 5e3))):
+        jsonschema.validate(as_json(told), schema)
+
+
+def test_json_is_json_and_the_same_each_time():
+    tables = a_store(a_run("xtuner", 5_834.0), a_run("torchtitan", 5_838.0))
+
+    def written():
+        analysis = analyse(tables)
+        told = content(analysis, analysis.metrics, tables, "Runs", None, "1.2.3")
+        return json.dumps(as_json(told), allow_nan=False), html_report.render(told)
+
+    assert written() == written()
+
+
+def test_runs_that_can_not_be_ranked_say_the_command_that_completes_them():
+    told = three().data
+    lacking = told["runs"]["id-deepspeed"]
+    assert told["apart"] == ["id-deepspeed"]
+    command = lacking["complete_command"]
+    assert command.startswith(f"fairmfu set {lacking['name']} ")
+    assert " model=…" in command
+    assert [one["name"] for one in lacking["complete_with"]] == re.findall(r"(\w+)=", command)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "called"),
+    [
+        ("titan-8b", "titan-8b", "titan-8b"),
+        ("two words", "two words", "'two words'"),
+        ("shared", "shared [id]", "id"),
+        ("lr=1", "lr=1", "id"),
+        ("-x", "-x", "id"),
+        ("a\x1b[1m", "a\x1b[1m", "id"),
+    ],
+)
+def test_a_command_names_a_run_as_people_do_where_that_is_clear(name, label, called):
+    assert told_content._called({"name": name, "label": label, "run_id": "id"}) == called
+
+
+def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
+    row = dict.fromkeys(METRICS.names()) | {"missing": ["gpus", "model"], "warnings": []}
+    assert "model" in lacks(row | {"steps": 3, "tgs": 1.0})
+    assert "gpus" in lacks(row | {"steps": 3})
+    assert lacks(row | {"steps": 0}) == []
+    assert lacks(row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}) == []
+    without = row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}
+    assert why_no_rate(without) == (SINGLE_STEP, [])
+    assert why_no_rate(row | {"steps": 3}) == ("missing gpus", ["gpus"])
+
+
+def test_many_runs_are_drawn_with_fewer_points():
+    counts = [bins_of(n) for n in (1, 20, 21, 100, 2_000)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] == 20
+
+
+def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
+    monkeypatch.setattr(told_content, "MOST_IN_FULL", 5)
+    monkeypatch.setattr(html_cells, "FEW_ROWS", 3)
+    monkeypatch.setattr(html_run, "TOGETHER", 4)
+    runs = [
+        a_run("xtuner", 5_800.0 + n, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(9)
+    ]
+    told = told_of(*runs)
+    html = html_report.render(told)
+    wrong, seen = walk(html, as_json(told))
+    assert wrong == []
+    assert {place.split(":")[0] for place, *_ in seen.figures} >= {"charts.course"}
+    assert not any("step_times" in place for place, *_ in seen.figures)
+    assert "As the runs are many, each has this one chart" in html
+    assert "4 to 9 of 9</span>, the rest of the table" in html
+    assert re.findall(r'data-holds="[^"]*"', html)[0].count("id-") == 4
+    assert html.count('id="run-id-') == 9
+
+
+def test_folds_of_many_logs_say_what_they_hold(monkeypatch):
+    monkeypatch.setattr(html_report, "MANY", 2)
+    runs = [a_run("xtuner", 5e3, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(3)]
+    html = html_report.render(told_of(*runs))
+    folds = re.findall(r"What was not read of logs \d to \d of \d", html)
+    assert folds == [f"What was not read of logs {of} of 3" for of in ("1 to 2", "3 to 3")]
+
+
+def test_text_of_logs_stays_text():
+    run = a_run("xtuner", 5e3, name=EVIL, facts=FACTS | {"optimizer": EVIL})
+    told = told_of(run, a_run("deepspeed", 5e3), title=EVIL)
+    html = html_report.render(told)
+    assert EVIL not in html
+    assert walk(html, as_json(told))[0] == []

@@ -1,0 +1,95 @@
+"""The course of one run in words: ranks, data, end to end, and what the time went to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.reports.text.run_narrative import (
+    end_to_end_words,
+    goodput_words,
+    how_it_went,
+    seconds_text,
+    sureness,
+    time_rows,
+)
+
+
+def row(**values: object) -> dict[str, Any]:
+    return dict.fromkeys(METRICS) | {"outcome": "completed"} | values
+
+
+def test_ranks_and_data_are_told() -> None:
+    told = how_it_went(
+        row(
+            ranks=8,
+            rank_spread=0.061,
+            slowest_rank="5",
+            slowest_share=0.93,
+            rank_steps=400,
+            bound="data",
+            data_share=0.23,
+        )
+    )
+    assert told == (
+        "Outcome: completed; 8 ranks print, 6.1 % apart in step time, rank 5 the slowest in 93 % "
+        "of 400 steps (by chance 12 %); data-bound: 23 % of a step is waiting for data."
+    )
+
+
+def test_few_steps_say_nothing_of_a_rank() -> None:
+    few = row(ranks=2, rank_spread=0.02, slowest_rank="1", slowest_share=1.0, rank_steps=3)
+    assert how_it_went(few) == "Outcome: completed; 2 ranks print, 2.0 % apart in step time."
+
+
+def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
+    assert sureness(row(windows=49, effective_windows=34.2)) == (
+        "of 49 windows, as good as 34 independent"
+    )
+    assert sureness(row(windows=3, no_interval="3 windows: an interval needs 9")) == (
+        "no interval: 3 windows: an interval needs 9"
+    )
+
+
+@pytest.mark.parametrize(
+    ("basis", "words"),
+    [
+        ("stamp from start", "from the start of training, time by stamps"),
+        ("runtime", "over the run time that the log prints"),
+        ("elapsed", "from the first line of a step on, time by elapsed"),
+        ("elapsed from start", "from the start of training, time by elapsed"),
+    ],
+)
+def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:
+    assert end_to_end_words(row(end_to_end_basis=basis)) == words
+
+
+def test_goodput_of_a_chain_names_its_launches_and_what_was_lost() -> None:
+    told = row(goodput=70.0, goodput_share=0.7, goodput_launches=3, lost_to_restarts_s=5400.0)
+    assert goodput_words(told) == (
+        "70.0 % of steady; tokens that count over all of the wall time, 3 launches up to this one; "
+        "1.5 h lost to restarts"
+    )
+
+
+def test_time_rows_are_all_of_the_wall_time() -> None:
+    lost = [
+        {"cause": "start-up", "windows": 1, "seconds": 30.0, "share": 0.15},
+        {"cause": "evaluation", "windows": 2, "seconds": 10.0, "share": 0.05},
+    ]
+    found = time_rows(row(wall_s=200.0, time_lost=lost))
+    assert [(r["cause"], r["windows"], r["time"], r["share"]) for r in found] == [
+        ("steady training", "", "2.7 min", "80.0 %"),
+        ("start-up", "1", "30 s", "15.0 %"),
+        ("evaluation", "2", "10 s", "5.0 %"),
+    ]
+    assert time_rows(row()) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.7621, "0.762 s"), (59.0, "59 s"), (90, "1.5 min"), (36_000, "10.0 h")]
+)
+def test_a_time_has_its_unit(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text

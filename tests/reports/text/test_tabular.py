@@ -1,0 +1,186 @@
+"""Tables on a terminal: figures stay whole, and what is left out is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+
+import polars as pl
+import pytest
+
+from fairmfu.cli import main
+from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.reports.text import tabular
+from fairmfu.reports.text.runs_table import LEAST_OF_RUN, RUN_COLUMNS, doubts
+from fairmfu.reports.text.summary import (
+    ACCELERATOR_COLUMNS,
+    MODEL_COLUMNS,
+    accelerator_table,
+    model_table,
+)
+from fairmfu.reports.text.tabular import percent, render, wrapped
+
+RUN = {
+    "name": "llama3-8b-8xh100-megatron-deepspeed",
+    "log_format": "megatron-deepspeed",
+    "model": "llama-3-8b",
+    "gpus": 128,
+    "seq_len": 8192,
+    "precision": "bf16",
+    "steps": 1_000_000,
+    "tgs": 12_345.0,
+    "tgs_end_to_end": 12_289.0,
+    "mfu": 0.3333,
+    "mfu_full_attention": 0.3754,
+    "logged_tflops": 1481.25,
+    "logged_mfu": 0.4875,
+    "inferred": ["precision", "trainable"],
+    "outcome": "incomplete",
+}
+RUNS = pl.DataFrame([RUN], schema={name: METRICS[name] for name in RUN})
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The table of runs on a terminal of so many columns."""
+    size = os.terminal_size((request.param, 24))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: size)
+    return render(RUNS, "table", RUN_COLUMNS, least=LEAST_OF_RUN)
+
+
+@pytest.mark.parametrize("shown", [*range(72, 161, 4)], indirect=True)
+def test_a_narrow_terminal_shows_whole_figures_and_names_what_it_leaves_out(
+    shown: str, request: pytest.FixtureRequest
+) -> None:
+    width = request.node.callspec.params["shown"]
+    table, _, left = shown.partition("\n\n")
+    left = " ".join(left.split())
+    assert max(map(len, table.splitlines())) <= width
+    assert re.search(r"12,345 .*33\.3 %", table)
+    named = left.removeprefix("Left out for want of room: ").partition(". All")[0]
+    headings = [heading for heading, _ in RUN_COLUMNS.values()]
+    there = [h for h in headings if h not in named]
+    words = " ".join(table.split("───")[0].split())
+    assert all(word in words for heading in there for word in heading.split())
+    figures = {"GPUs": "128", "length": "8,192", "steps": "1,000,000", "TGS end to end": "12,289"}
+    assert all((text in table) == (heading in there) for heading, text in figures.items())
+    assert "outcome" in there
+
+
+@pytest.mark.parametrize("shown", [244], indirect=True)
+def test_a_wide_terminal_shows_all_in_one_line_each(shown: str) -> None:
+    assert len(shown.splitlines()) == 3
+    assert "Left out" not in shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["accelerators", "models", "formats", "formats --eras", "flops llama3-8b --seq-len 8192"],
+)
+def test_lists_fit_a_terminal_of_eighty_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    main(command.split(), standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    for told in re.findall(r"or --format (\w+)", " ".join(shown.split())):
+        main([*command.split(), "--format", told], standalone_mode=False)
+
+
+def test_figures_of_lists_have_units_and_separators() -> None:
+    models = render(model_table(), "table", MODEL_COLUMNS)
+    assert "8,030,261,248" in next(x for x in models.splitlines() if " llama-3-8b " in x)
+    peaks = render(accelerator_table(), "table", ACCELERATOR_COLUMNS)
+    assert peaks[: peaks.index("───")].count("TFLOP/s") == 6
+    as_csv = render(accelerator_table(), "csv", ACCELERATOR_COLUMNS).partition("\n")[0]
+    assert as_csv.startswith("accelerator,unit,fp32,")
+
+
+def test_what_goes_to_a_file_leaves_nothing_out() -> None:
+    for output in ("table", "markdown", "csv"):
+        assert "Left out" not in render(RUNS, output, RUN_COLUMNS, least=LEAST_OF_RUN)
+
+
+def test_names_are_whole_in_a_file_however_long() -> None:
+    name = "-".join(["llama3-8b-8xh100"] * 20)
+    frame = pl.DataFrame({"name": [name], "why": ["a sentence that goes on " * 20], "n": [1]})
+    lines = render(frame, "table").splitlines()
+    assert lines[2].split()[0] == name
+    assert max(map(len, lines)) < len(name) + 120
+
+
+def test_a_name_is_broken_where_its_parts_meet_and_a_number_nowhere() -> None:
+    assert tabular._parts("llama3-8b-8xh100-megatron-deepspeed", 16) == [
+        "llama3-8b-",
+        "8xh100-megatron-",
+        "deepspeed",
+    ]
+    assert tabular._parts("at 1e-05 and 6,398.2 tokens", 9) == [
+        "at 1e-05",
+        "and",
+        "6,398.2",
+        "tokens",
+    ]
+    assert tabular._parts("x" * 20, 8) == ["x" * 8, "x" * 8, "x" * 4]
+    assert "".join(tabular._parts("a/b_c:d-e" * 9, 5)) == "a/b_c:d-e" * 9
+
+
+def test_a_line_is_wrapped_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a path /of/many-parts/that-stays-whole " * 4
+    assert wrapped(text) == text
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    assert max(map(len, wrapped(text).splitlines())) <= 40
+    assert wrapped(text).count("/of/many-parts/that-stays-whole") == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0.3425, "34.3 %"), (0.3328, "33.3 %"), (-0.3425, "-34.3 %"), (0.0, "0.0 %")),
+        *((0.00361, "0.36 %"), (float("inf"), "inf %"), (float("nan"), "nan %")),
+    ],
+)
+def test_shares_are_rounded_as_charts_round_them(value: float, text: str) -> None:
+    """d3-format's ties go up; Python's to the even digit, so a page had 34.3 and 34.2."""
+    assert percent(value) == text
+
+
+def doubtful(*warnings: str, missing: tuple[str, ...] = ()) -> list[dict[str, object]]:
+    return [
+        {"name": f"run-{n}", "warnings": [words], "missing": list(missing)}
+        for n, words in enumerate(warnings)
+    ]
+
+
+def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> None:
+    back = "steps go back to 1 at line {}, where the log prints no start of a run"
+    few = [back.format(n) for n in (14, 1_875, 28)]
+    assert doubts(doubtful(*few)) == [f"run-{n}: {words}" for n, words in enumerate(few)]
+    (told,) = doubts(doubtful(*few, back.format(39)))
+    every = back.format("14 to 1875")
+    assert told.startswith(f"run-0, run-1, 2 more runs: {every} (figures from the least to ")
+    assert told.endswith("fairmfu explain RUN)")
+    gaps = [f"TGS is {gap}% off. 4 of 4,096 by 0.2.3, in 7." for gap in ("+2", "0.5", "-12.5", "9")]
+    (told,) = doubts(doubtful(*gaps))
+    assert "TGS is -12.5 to 9% off. 4 of 4,096 by 0.2.3, in 7. (" in told
+    names = [f"No known model is called 'llama{n}-{n}.5b'" for n in range(4)]
+    assert len(doubts(doubtful(*names))) == 4
+    assert doubts(doubtful(*["the same"] * 4)) == ["run-0, run-1, 2 more runs: the same"]
+
+
+def test_doubts_say_how_to_give_what_is_missing() -> None:
+    rows = doubtful("the same", missing=("gpus", "seq_len"))
+    assert doubts(rows) == [
+        "run-0: missing gpus, seq_len",
+        "run-0: the same",
+        "What is missing is given by: fairmfu set RUN NAME=VALUE",
+    ]
+    assert doubts(rows, missing=False)[1:] == [
+        "What runs lack, by the names that fairmfu set takes: fairmfu runs"
+    ]

@@ -1,0 +1,378 @@
+"""The tables of README.md and docs/ that come from code: `make reference` writes them.
+
+Each stands between two comments, so that prose and tables share a page:
+
+    <!-- make reference: NAME -->
+    <!-- end -->
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import polars as pl
+
+from fairmfu.cli import CONTEXT, main
+from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, TABLES
+from fairmfu.ingest.detect.detection import FORMATS
+from fairmfu.ingest.formats.spec import StepLine
+from fairmfu.ingest.pipeline import ingest_run
+from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.audit.formula_checks import ERAS
+from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.formula import accelerators, flops
+from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.pipeline.calculator import ask, compared_with_others
+from fairmfu.metrics.pipeline.column_docs import COMPARED, MEANINGS
+from fairmfu.reports.text.summary import accelerator_table, era_table, model_table
+from fairmfu.reports.text.tabular import decimal, percent, render
+from tests.support.folders import ROOT
+
+H200: Final = ROOT / "sample_logs" / "h200"
+REGION: Final = re.compile(
+    r"(<!-- make reference: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL
+)
+
+
+def pages() -> list[Path]:
+    """README.md and all of docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def written(text: str) -> str:
+    """The text of a page with each of its regions as the code has it now."""
+    return REGION.sub(lambda at: f"{at[1]}{REGIONS[at['name']]().strip(chr(10))}\n{at[3]}", text)
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """As Markdown; null is an empty cell."""
+    texts = [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
+    return render(pl.DataFrame(texts), "markdown")
+
+
+# -- README ----------------------------------------------------------------------------------
+
+SHOWN: Final = {
+    "torchtitan": "Torchtitan 0.2.2",
+    "deepspeed": "DeepSpeed 0.19.8",
+    "xtuner": "XTuner 0.2.0, ThroughputHook",
+}
+"""Formats of the first table, in its order, and what prints them."""
+
+
+def logged_and_recomputed() -> str:
+    """One model on one GPU as three frameworks log it."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "store")
+        ingest_run.ingest([H200], store)
+        rows = {row["log_format"]: row for row in analyse(store.tables()).metrics.to_dicts()}
+    return table([_logged(label, rows[name]) for name, label in SHOWN.items()])
+
+
+def _logged(label: str, row: Mapping[str, Any]) -> dict[str, str]:
+    ours, theirs = row["tgs"] * row["flops_per_token"] / 1e12, row["logged_tflops"]
+    mfu = f", MFU {percent(row['logged_mfu'])}" if row["logged_mfu"] else ""
+    return {
+        "logged by": label,
+        "in the log": f"{decimal(theirs)} TFLOP/s{mfu}" if theirs else "only samples/s",
+        "recomputed": f"{decimal(ours)} TFLOP/s, MFU {percent(row['mfu'])}",
+        "logged / recomputed": f"{theirs / ours:.3f}" if theirs else "-",
+        "tokens/s/GPU": f"{row['tgs']:,.0f}",
+    }
+
+
+FRAMEWORKS: Final = {
+    "torchtitan": "Torchtitan",
+    "xtuner": "XTuner",
+    "deepspeed": "DeepSpeed",
+    "transformers": "Hugging Face Trainer, with or without DeepSpeed",
+}
+
+
+def formats_by_framework() -> str:
+    """A row for each framework: its formats with their versions, and what is read beside them."""
+    rows = []
+    for framework, label in FRAMEWORKS.items():
+        of = {f.name: f.versions for f in FORMATS if f.framework == framework}
+        also: dict[str, list[str]] = {}
+        for name in of:
+            stem, _, rest = name.rpartition("-")
+            main = stem if stem in of and rest in BESIDE else name
+            also.setdefault(main, []).extend([rest] if main != name else [])
+        told = [
+            f"{name}: {of[name]}" + (f"; also {', '.join(rest)}" if rest else "")
+            for name, rest in also.items()
+        ]
+        rows.append({"framework": label, "formats: versions": NEW_LINE.join(told)})
+    return table(rows).replace(NEW_LINE, "<br>")
+
+
+BESIDE: Final = ("tensorboard", "spans", "scalars", "tracker", "state", "timers", "csv")
+"""What a framework writes beside its step lines: formats of their own, named after its."""
+NEW_LINE: Final = "\N{PILCROW SIGN}"
+"""In a cell, until it is Markdown."""
+
+
+# -- what is read and stored -----------------------------------------------------------------
+
+
+def formats() -> str:
+    """A row for each format: versions, and what its rates are from."""
+    return table(
+        [
+            {
+                "format": f.name,
+                "framework": f.framework,
+                "versions": f.versions,
+                "time evidence, best first": ", ".join(f.evidence),
+                "a step is": f.step_unit.replace("_", " "),
+            }
+            for f in FORMATS
+        ]
+    )
+
+
+def statements() -> str:
+    """The step line of each format that says most: an example, and the statement that prints it."""
+    told = {f.name: _fullest(f.steps) for f in FORMATS}
+    return "\n\n".join(
+        f"{name}, printed by `{line.printed_by}`:\n\n    {_shortened(line.example)}"
+        for name, line in told.items()
+    )
+
+
+def _fullest(lines: Sequence[StepLine]) -> StepLine:
+    """Of the repository that the first is from, not of its forks."""
+    repository = lines[0].printed_by.split("/")[:2]
+    own = [line for line in lines if line.printed_by.split("/")[:2] == repository]
+    return max(own, key=lambda line: len(line.columns))
+
+
+def _shortened(line: str) -> str:
+    return textwrap.shorten(" ".join(line.split()), 300, placeholder=" ...")
+
+
+def facts() -> str:
+    """What --set, facts.toml and fairmfu.toml take."""
+    return table(
+        [
+            {
+                "fact": name,
+                "value": ", ".join(fact.choices) or _VALUES[fact.kind],
+                "unit": fact.unit,
+                "meaning": fact.meaning,
+            }
+            for name, fact in FACT_NAMES.items()
+        ]
+    )
+
+
+_VALUES: Final = {
+    "int": "integer",
+    "float": "number",
+    "bool": "true, false",
+    "text": "text",
+    "json": "JSON",
+}
+
+
+def store_columns() -> str:
+    """The tables that ingest writes."""
+    return "\n\n".join(
+        f"### {name}\n\n"
+        + table(
+            [
+                {"column": key, "type": kind(c.dtype), "unit": c.unit, "meaning": c.meaning}
+                for key, c in columns.items()
+            ]
+        )
+        for name, columns in TABLES.items()
+    )
+
+
+def metric_columns() -> str:
+    """One row per run: what is computed."""
+    return table(
+        [
+            {
+                "column": name,
+                "type": kind(dtype),
+                "unit": MEANINGS[name][0],
+                "meaning": MEANINGS[name][1],
+            }
+            for name, dtype in METRICS.items()
+        ]
+    )
+
+
+def comparison_columns() -> str:
+    """One row per run: what `compare` says of it besides its metrics."""
+    return table(
+        [
+            {"column": name, "type": kind(COMPARISON[name]), "unit": unit, "meaning": meaning}
+            for name, (unit, meaning) in COMPARED.items()
+        ]
+    )
+
+
+_KINDS: Final = {
+    pl.String: "text",
+    pl.Int64: "integer",
+    pl.Float64: "number",
+    pl.Boolean: "true, false",
+    pl.Datetime: "time",
+    pl.Struct: "record",
+}
+
+
+def kind(dtype: pl.DataType) -> str:
+    """A dtype in a word."""
+    if isinstance(dtype, pl.List):
+        return f"list of {kind(dtype.inner)}"  # type: ignore[arg-type]
+    return _KINDS[dtype.base_type()]
+
+
+def outcomes() -> str:
+    """How a launch ended."""
+    return table([{"outcome": name, "meaning": told} for name, told in OUTCOMES.items()])
+
+
+def event_kinds() -> str:
+    """What else a log tells of."""
+    return table([{"kind": name, "meaning": told} for name, told in EVENT_KINDS.items()])
+
+
+# -- tables of the formula -------------------------------------------------------------------
+
+
+def eras() -> str:
+    """The formulas that frameworks print by."""
+    return render(era_table(ERAS), "markdown")
+
+
+def peaks() -> str:
+    """Dense peaks, and what their sources' short names mean."""
+    devices = accelerator_table().with_columns(
+        pl.col("fp32", "tf32", "fp16", "bf16", "fp8", "fp4").map_elements(
+            lambda peak: f"{peak:,.10g}", return_dtype=pl.String
+        )
+    )
+    words = (f"- *{short}*: {spelt}" for short, spelt in accelerators.REFERENCES.items())
+    return f"{render(devices, 'markdown')}\n\n" + "\n".join(words)
+
+
+def models() -> str:
+    """Known models."""
+    counts = pl.col("params_total", "params_active", "hidden_size")
+    thousands = counts.map_elements(lambda n: f"{n:,}", return_dtype=pl.String)
+    return render(model_table().with_columns(thousands), "markdown")
+
+
+def formula() -> str:
+    """As the code states it."""
+    return textwrap.indent(str(flops.__doc__).strip(), "    ", lambda line: bool(line.strip()))
+
+
+def others() -> str:
+    """What formulas of other tools make of one model."""
+    found = compared_with_others(ask("llama3-8b", 8192))
+    return table(
+        [
+            {
+                "formula": one["name"],
+                "FLOPs/token": f"{one['flops_per_token']:,.0f}",
+                "/ ours": f"{one['ratio_to_ours']:.3f}",
+                "what it does otherwise": one["why"],
+            }
+            for one in found
+        ]
+    )
+
+
+# -- commands --------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Each command with what it takes."""
+    root = click.Context(main, info_name="fairmfu", **CONTEXT)
+    return "\n\n".join(_command(context) for context in _contexts(root))
+
+
+def _contexts(context: click.Context) -> Iterator[click.Context]:
+    """Of a command and all beneath it."""
+    yield context
+    if isinstance(context.command, click.Group):
+        for name, command in context.command.commands.items():
+            yield from _contexts(click.Context(command, context, name))
+
+
+def _command(context: click.Context) -> str:
+    usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
+    options = [p for p in context.command.params if isinstance(p, click.Option) and not p.hidden]
+    parts = [f"## {context.command_path}", f"    {usage}", *_paragraphs(context.command.help or "")]
+    if options:
+        parts.append(table([_option(option, context) for option in options]))
+    return "\n\n".join(parts)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    r"""Of a docstring: prose, and what stands under \b as a block of code."""
+    for part in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        if not part.startswith(("\b", r"\b")):
+            yield " ".join(part.split())
+            continue
+        lines = part.splitlines()[1:]
+        if re.fullmatch(r"\s*Examples?:", lines[0]):
+            lines = lines[1:]
+        lines = textwrap.dedent("\n".join(lines)).splitlines()
+        yield "\n".join(f"    {line}" for line in lines)
+
+
+def _option(option: click.Option, context: click.Context) -> dict[str, str]:
+    """A row of the table of options."""
+    record = option.get_help_record(context)
+    names, told = record or ("", "")
+    words, _, extra = told.partition("  [")
+    more = extra.rstrip("]").replace("]  [", "; ")
+    return {"option": names, "meaning": " ".join(words.split()), "default, variable": more}
+
+
+REGIONS: Final[dict[str, Callable[[], str]]] = {
+    "logged-and-recomputed": logged_and_recomputed,
+    "formats-by-framework": formats_by_framework,
+    "formats": formats,
+    "statements": statements,
+    "facts": facts,
+    "store-columns": store_columns,
+    "metric-columns": metric_columns,
+    "comparison-columns": comparison_columns,
+    "outcomes": outcomes,
+    "event-kinds": event_kinds,
+    "eras": eras,
+    "peaks": peaks,
+    "models": models,
+    "formula": formula,
+    "others": others,
+    "commands": commands,
+}
+
+
+def write() -> None:
+    """Bring every page up to date."""
+    for page in pages():
+        before = page.read_text(encoding="utf-8")
+        after = written(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
