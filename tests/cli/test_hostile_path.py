@@ -1,0 +1,94 @@
+"""Commands and the notebook, where PYTHONPATH leads to a training repository with our old names."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairmfu.cli import main
+from tests.support.folders import ROOT
+
+SYNTHETIC = ROOT / "sample_logs" / "synthetic"
+NOTEBOOK = ROOT / "docs" / "examples" / "is_it_faster.py"
+RUN = "llama3-8b-8xh100-torchtitan"
+OTHER = "llama3-8b-8xh100-xtuner"
+PROGRAM = Path(sys.executable).with_name("fairmfu")
+HOSTILE = 'raise ImportError("a module of the training repository")\n'
+NAMES = ("metrics.py", "cli.py", "reports.py", "ingest/__init__.py", "ingest/store.py")
+IN_ORDER = (
+    f"ingest {SYNTHETIC}/torchtitan {SYNTHETIC}/xtuner --processes 2",
+    f"set {RUN} gpus=8",
+    "rescore",
+    "runs",
+    f"compare {RUN} {OTHER}",
+    f"explain {RUN}",
+    f"report --out page.html {RUN}",
+    f"chart course {RUN} --out course.svg",
+    f"export {RUN} --to mlflow --out mlflow",
+    "query 'select count(*) from runs'",
+    f"nightly {SYNTHETIC}/torchtitan --out night",
+    f"baseline set {RUN}",
+    "baseline list",
+    "doctor",
+    "compact",
+    "rebuild",
+    f"remove {OTHER}",
+)
+"""Commands with a store, each on what those before it left."""
+WITHOUT_STORE = (
+    "flops llama3-8b --seq-len 8192",
+    "formats",
+    f"formats {SYNTHETIC}/torchtitan/{RUN}.log --check torchtitan",
+    "models",
+    "accelerators",
+    "completion bash",
+)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training repository whose modules are called as our folders are."""
+    folder = tmp_path_factory.mktemp("training")
+    for name in NAMES:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(HOSTILE)
+    return folder
+
+
+def run(repository: Path, *words: str | Path) -> None:
+    """Run a program within the repository, which comes before everything else on the path."""
+    environment = os.environ | {"PYTHONPATH": str(repository)}
+    done = subprocess.run(  # noqa: S603 - our own programs
+        words, cwd=repository, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_repository_is_hostile(repository: Path) -> None:
+    with pytest.raises(AssertionError, match="a module of the training repository"):
+        run(repository, sys.executable, "-c", "import metrics")
+
+
+def test_every_command_is_tried() -> None:
+    assert {line.split()[0] for line in (*IN_ORDER, *WITHOUT_STORE)} == set(main.commands)
+
+
+def test_commands_with_a_store(repository: Path) -> None:
+    for line in IN_ORDER:
+        command, *words = shlex.split(line)
+        first = [command, words.pop(0)] if command == "baseline" else [command]
+        run(repository, PROGRAM, *first, "--store", "store", *words)
+
+
+@pytest.mark.parametrize("line", WITHOUT_STORE)
+def test_a_command_without_a_store(repository: Path, line: str) -> None:
+    run(repository, PROGRAM, *shlex.split(line))
+
+
+def test_the_notebook(repository: Path) -> None:
+    run(repository, sys.executable, NOTEBOOK)
