@@ -14,7 +14,7 @@ ifndef IS_INSTALLED
 .NOTPARALLEL:
 endif
 
-.PHONY: demo test lint types tests test-ray golden corpus coverage changes audit evidence thorough verify \
+.PHONY: demo check test lint types tests test-ray seconds golden corpus coverage changes audit evidence thorough verify \
 	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
 
@@ -25,6 +25,12 @@ demo: $(VENV)/installed
 	$(BIN)/fairmfu compare --store demo/store
 	@echo
 	@echo "The page: demo/report.html"
+
+# The inner loop: lint, types, and the tests that what differs from BASE can break.
+BASE ?= HEAD
+check: lint types
+	$(BIN)/python -m tests.tools.affected --base $(BASE) | POLARS_MAX_THREADS=1 xargs --no-run-if-empty \
+		$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # The tests with Ray mostly wait, so they run beside the others.
 test: lint types
@@ -45,6 +51,12 @@ tests: $(VENV)/tested
 # the process: what it says of that goes to the real standard error, so that is not captured.
 test-ray: $(VENV)/tested
 	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest tests/ingest/workers/test_ray_engine.py --capture=sys -v
+
+# The seconds of each test file, by which `make check` chooses.
+seconds: $(VENV)/tested
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --ignore tests/ingest/workers/test_ray_engine.py \
+		--numprocesses auto --dist worksteal --junitxml .pytest_cache/tests.xml
+	$(BIN)/python -m tests.tools.seconds .pytest_cache/tests.xml
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden
