@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fairmfu.ingest import Store
-    from fairmfu.ingest.detect.detection import Tried
-    from fairmfu.ingest.detect.format_catalog import Known
-    from fairmfu.ingest.extract.engine_api import Engine
-    from fairmfu.ingest.facts.project_config import Config
+    from fairmfu.ingest.detect.detection import FormatChoice
+    from fairmfu.ingest.detect.format_catalog import FormatCatalog
+    from fairmfu.ingest.extract.engine_api import ReadEngine
+    from fairmfu.ingest.facts.project_config import ProjectConfig
     from fairmfu.ingest.pipeline.ingest_run import Outcome
     from fairmfu.metrics.compare.cost import Price
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.reports.nightly.night_report import Night
-    from fairmfu.reports.nightly.nightly import Order
+    from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
 
-CONTEXT = {
+CONTEXT_SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "show_default": True,
     "auto_envvar_prefix": "FAIRMFU",
     "max_content_width": 100,
 }
-UNREAD_SOURCES = 4
+EXIT_UNREAD_SOURCE = 4
 """Exit code: done, but some sources could not be read."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -72,9 +72,9 @@ class _Place(_Path):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if isinstance(value, str) and "://" in value:
-            from fairmfu.ingest.core.paths import place
+            from fairmfu.ingest.core.paths import parse_path
 
-            return place(value)
+            return parse_path(value)
         return super().convert(value, param, ctx)
 
 
@@ -112,9 +112,9 @@ def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
 @_quiet
 def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of log formats; where none begins so, files: of one's own."""
-    from fairmfu.ingest.detect.format_catalog import known
+    from fairmfu.ingest.detect.format_catalog import load_format_catalog
 
-    found = [f for f in known().formats if f.name.startswith(begun)]
+    found = [f for f in load_format_catalog().formats if f.name.startswith(begun)]
     for one in found:
         yield CompletionItem(one.name, help=one.framework)
     if not found:
@@ -136,10 +136,10 @@ def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
 @_quiet
 def _devices_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Short names of accelerators, which need no quotes."""
-    from fairmfu.metrics.formula.accelerators import normalised, table
+    from fairmfu.metrics.formula.accelerators import all_accelerators, normalise_name
 
-    for device in table():
-        name = normalised(device.name)
+    for device in all_accelerators():
+        name = normalise_name(device.name)
         if name.startswith(begun.lower()):
             yield CompletionItem(name, help=device.name)
 
@@ -153,10 +153,10 @@ def _charts_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
             yield CompletionItem(one.name, help=one.meaning)
 
 
-some_runs = click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
+runs_argument = click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
 """Names or ids of runs; none stands for all."""
 
-at_least_a_run = click.argument(
+required_runs_argument = click.argument(
     "names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun
 )
 
@@ -251,7 +251,7 @@ def _price(_context: click.Context, _parameter: click.Parameter, text: str | Non
         raise click.BadParameter(str(error)) from error
 
 
-SELDOM: Final = (50_000, 20, 100)
+GC_THRESHOLDS: Final = (50_000, 20, 100)
 """Objects more than were given back, by default 700, behind which cycles are looked for among the
 young; how often so before the older, and before all are."""
 
@@ -280,7 +280,7 @@ class _Group(click.Group):
         where the system takes back all memory, that would take a sixth of the time of
         `fairmfu runs`, so `freeze` leaves them out.
         """
-        gc.set_threshold(*SELDOM)
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             return super().__call__(*args, **kwargs)
         finally:
@@ -300,7 +300,7 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         from fairmfu.ingest import FairmfuError
-        from fairmfu.ingest.core.errors import not_read
+        from fairmfu.ingest.core.errors import explain_read_error
 
         try:
             return super().invoke(ctx)
@@ -312,7 +312,7 @@ class _Group(click.Group):
         except OSError as error:
             if error.filename is None:  # no file of the user's: a pipe that was closed
                 raise
-            words = _printable(f"{error.filename}: {not_read(error)}")
+            words = _printable(f"{error.filename}: {explain_read_error(error)}")
             raise click.ClickException(words) from error
 
 
@@ -330,7 +330,7 @@ def _say(text: str) -> None:
 
 @click.group(
     cls=_Group,
-    context_settings=CONTEXT,
+    context_settings=CONTEXT_SETTINGS,
     epilog="Begin with: fairmfu ingest LOG, then fairmfu runs, compare, explain RUN, report.",
 )
 @click.version_option(package_name="fairmfu", prog_name="fairmfu")
@@ -425,16 +425,16 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
       fairmfu ingest "s3://bucket/**/train*.log"
     """
-    from fairmfu.ingest.core.allocator import sparing
+    from fairmfu.ingest.core.allocator import limit_allocators
 
-    sparing()
+    limit_allocators()
     from fairmfu.ingest import ingest_logs
-    from fairmfu.ingest.detect.format_catalog import known
-    from fairmfu.ingest.facts.facts import from_flags, from_toml
+    from fairmfu.ingest.detect.format_catalog import load_format_catalog
+    from fairmfu.ingest.facts.facts import facts_from_flags, facts_from_toml
 
-    given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
+    given = [*(facts_from_toml(facts, "flag") if facts else []), *facts_from_flags(assignments)]
     _check_names(given)
-    tried = known().tried(log_formats)
+    tried = load_format_catalog().tried(log_formats)
     opened = _open(store)
     logs = [*paths, *(_read_before(opened, tried) if again else ())]
     if not logs:
@@ -455,19 +455,19 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     if not counts["read"] + counts["known"] + counts["unchanged"]:
         raise click.ClickException("none of the sources could be read.")
     if counts["failed"]:
-        sys.exit(UNREAD_SOURCES)
+        sys.exit(EXIT_UNREAD_SOURCE)
 
 
-def _read_before(store: Store, tried: Tried) -> list[Path]:
+def _read_before(store: Store, tried: FormatChoice) -> list[Path]:
     """The logs that are to be read anew; those that cannot be stay as they were read."""
-    from fairmfu.ingest.pipeline.ingest_run import to_read_again
-    from fairmfu.reports.text.runs_table import MOST_NAMED
+    from fairmfu.ingest.pipeline.ingest_run import find_outdated_logs
+    from fairmfu.reports.text.runs_table import MAX_LISTED_RUNS
 
-    there, left = to_read_again(store, tried)
-    for why in left[:MOST_NAMED]:
+    there, left = find_outdated_logs(store, tried)
+    for why in left[:MAX_LISTED_RUNS]:
         _say(f"{why}; its runs stay as they were read")
-    if len(left) > MOST_NAMED:
-        _say(f"{len(left) - MOST_NAMED:,} more logs stay as they were read")
+    if len(left) > MAX_LISTED_RUNS:
+        _say(f"{len(left) - MAX_LISTED_RUNS:,} more logs stay as they were read")
     return there
 
 
@@ -484,7 +484,7 @@ def _echo_outcome(outcome: Outcome) -> None:
         _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
     elif outcome.status == "passed":
         if outcome.message:
-            _say(outcome.passing)
+            _say(outcome.skipped_message)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
 
@@ -532,21 +532,21 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
       fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
       fairmfu set my-run seq_len=
     """
-    from fairmfu.ingest.facts.facts import from_flags
+    from fairmfu.ingest.facts.facts import facts_from_flags
     from fairmfu.metrics import choose
-    from fairmfu.reports.text.verdict import counted
+    from fairmfu.reports.text.verdict import count_noun
 
     names = tuple(a for a in arguments if "=" not in a)
     given = [a for a in arguments if "=" in a]
-    facts = from_flags(given, "fairmfu set", may_take_back=True)
+    facts = facts_from_flags(given, "fairmfu set", allow_removal=True)
     if not names or not facts:
         raise click.UsageError("Give at least one run and one NAME=VALUE.")
     opened = _open(store)
     chosen = choose(opened.table("runs"), *names)
     _check_names(facts)
-    new = opened.give(dict.fromkeys(chosen["run_id"], facts))
-    of = counted(chosen.height, "run")
-    told = f"{counted(new, 'fact')} given or taken back" if new else "nothing new"
+    new = opened.give_facts(dict.fromkeys(chosen["run_id"], facts))
+    of = count_noun(chosen.height, "run")
+    told = f"{count_noun(new, 'fact')} given or taken back" if new else "nothing new"
     click.echo(f"{told}, of {of}", err=True)
 
 
@@ -555,18 +555,18 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU and what is missing."""
-    from fairmfu.reports.text.runs_table import LEAST_OF_RUN, RUN_COLUMNS, labelled
-    from fairmfu.reports.text.tabular import render
+    from fairmfu.reports.text.runs_table import DROPPABLE_RUN_COLUMNS, RUN_COLUMNS, labelled
+    from fairmfu.reports.text.tabular import render_frame
 
     metrics = _metrics(_open(store))
     shown = labelled(metrics) if output in ("table", "markdown") else metrics
-    click.echo(render(shown, output, RUN_COLUMNS, least=LEAST_OF_RUN))
+    click.echo(render_frame(shown, output, RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS))
     if output == "table":
         _echo_doubts(labelled(metrics).iter_rows(named=True))
 
 
 @main.command()
-@some_runs
+@runs_argument
 @price_option
 @store_option
 @format_option
@@ -581,13 +581,13 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
     """
     from fairmfu.reports import compare as side_by_side
-    from fairmfu.reports.text.tabular import render, wrapped
+    from fairmfu.reports.text.tabular import render_frame, wrapped
 
     found = side_by_side(_analysis(_open(store)), *names, price=price)
     if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of one run; a comparison takes two.", err=True)
     if output in ("json", "csv"):
-        click.echo(render(found.table, output))
+        click.echo(render_frame(found.table, output))
         return
     for sentence in found.sentences:
         click.echo(wrapped(sentence))
@@ -618,7 +618,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
 
 
 @main.command()
-@some_runs
+@runs_argument
 @click.option(
     "--format",
     "output",
@@ -659,29 +659,29 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     from fairmfu.reports.charts import render_process
 
     out = out or Path(f"report.{output or 'html'}")
-    render_process.begin(output or out.suffix)
+    render_process.start_drawing(output or out.suffix)
 
     from fairmfu.reports import report as tell
     from fairmfu.reports import save_report
-    from fairmfu.reports.page.output_files import kind_of
-    from fairmfu.reports.text.verdict import counted
+    from fairmfu.reports.page.output_files import report_format
+    from fairmfu.reports.text.verdict import count_noun
 
-    kind = kind_of(out, output)
+    kind = report_format(out, output)
     tables = _open(store).tables()
     told = tell(tables, *names, title=title, price=price, overlay=_overlay(), redact=redact)
-    if told.hidden is not None:
-        _echo_hidden(told.hidden)
+    if told.redaction is not None:
+        _echo_hidden(told.redaction)
     files = save_report(told, out, kind)
     beside = ", no network needed" if kind == "html" else ""
     if pictures := files[1:]:
-        beside = f", with {counted(len(pictures), 'chart')} in {pictures[0].parent}"
+        beside = f", with {count_noun(len(pictures), 'chart')} in {pictures[0].parent}"
     size = sum(file.stat().st_size for file in files)
     click.echo(f"{out}: {size / 1e6:.2f} MB{beside}", err=True)
 
 
 @main.command()
 @click.argument("name", required=False, shell_complete=_charts_begun)
-@some_runs
+@runs_argument
 @click.option("--list", "listed", is_flag=True, help="Names of the charts and what each shows.")
 @click.option(
     "--out",
@@ -735,25 +735,25 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         raise click.UsageError("Give the NAME of a chart. They are listed by: fairmfu chart --list")
     from fairmfu.reports.charts import render_process
 
-    render_process.begin(out.suffix if out else "svg")
+    render_process.start_drawing(out.suffix if out else "svg")
 
     from fairmfu.reports import draw
     from fairmfu.reports import report as tell
     from fairmfu.reports.page import chart_export
-    from fairmfu.reports.page.output_files import write
+    from fairmfu.reports.page.output_files import write_file
 
-    wanted = chart_export.named(name)
+    wanted = chart_export.find_chart(name)
     out = out or Path(f"{wanted.name}.svg")
-    kind = chart_export.kind_of(out)
+    kind = chart_export.chart_format(out)
     tables, drawable = _open(store).tables(), partial(chart_export.check, wanted)
     told = tell(tables, *names, overlay=_overlay(), redact=redact, check=drawable)
     drawn = chart_export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
-    write(out, drawn)
+    write_file(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
 
 
 @main.command()
-@some_runs
+@runs_argument
 @click.option(
     "--to",
     "tracker",
@@ -796,25 +796,27 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     from fairmfu.metrics import choose
     from fairmfu.reports.page.redaction import Redaction
     from fairmfu.reports.trackers import trackers
-    from fairmfu.reports.trackers.tracker_record import redacted, tracked
+    from fairmfu.reports.trackers.tracker_record import redact_records, tracker_records
 
     if tracker == "tensorboard" and experiment is not None:
         raise click.UsageError("--experiment: event files of TensorBoard name none; leave it out.")
     tables = _open(store).tables()
     analysis = _analysis_of(tables)
-    runs = tracked(analysis, choose(analysis.metrics, *names), tables["steps"], tables["runs"])
+    runs = tracker_records(
+        analysis, choose(analysis.metrics, *names), tables["steps"], tables["runs"]
+    )
     hides = Redaction() if redact else None
     if hides is not None:
-        runs = redacted(runs, hides)
+        runs = redact_records(runs, hides)
         _echo_hidden(hides)
     try:
-        for run, place in trackers.export(
-            runs, tracker, out, experiment or "fairmfu", nameless=redact
+        for run, place in trackers.export_runs(
+            runs, tracker, out, experiment or "fairmfu", omit_path=redact
         ):
             _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
     except OSError as error:
         raise click.ClickException(_not_written(error, out)) from error
-    _say(f"Open: {trackers.TRACKERS[tracker].opens.format(out=out)}")
+    _say(f"Open: {trackers.TRACKERS[tracker].open_command.format(out=out)}")
 
 
 @main.command()
@@ -832,9 +834,9 @@ def query(sql: str, store: Path, output: str) -> None:
       fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
     """
     from fairmfu.reports import query as select
-    from fairmfu.reports.text.tabular import render
+    from fairmfu.reports.text.tabular import render_frame
 
-    click.echo(render(select(_open(store), sql, _overlay()), output))
+    click.echo(render_frame(select(_open(store), sql, _overlay()), output))
 
 
 @main.command()
@@ -899,9 +901,9 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     Example:
       fairmfu nightly /data/logs --store perf --out /var/www/perf
     """
-    from fairmfu.ingest.core.allocator import sparing
+    from fairmfu.ingest.core.allocator import limit_allocators
 
-    sparing()
+    limit_allocators()
     from fairmfu.reports.nightly.nightly import nightly as run
 
     config = _config(paths, config_file)
@@ -912,8 +914,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
         order = _order(paths, config, options, reads)
         night, code = run(order)
     _echo_night(night)
-    if order.hides is not None:
-        _echo_hidden(order.hides)
+    if order.redaction is not None:
+        _echo_hidden(order.redaction)
     click.echo(f"{order.out / 'index.html'}: exit {code}", err=True)
     sys.exit(code)
 
@@ -924,7 +926,7 @@ def baseline() -> None:
 
 
 @baseline.command(name="set")
-@at_least_a_run
+@required_runs_argument
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
     """Hold the level of RUN's series against its TGS from now on."""
@@ -944,32 +946,32 @@ def baseline_set(names: tuple[str, ...], store: Path) -> None:
 def baseline_list(store: Path, output: str) -> None:
     """Baselines that were set."""
     from fairmfu.reports.nightly.baselines import pinned
-    from fairmfu.reports.text.tabular import render
+    from fairmfu.reports.text.tabular import render_frame
 
     opened = _open(store)
-    opened.require()
+    opened.require_batches()
     rows = pinned(opened)
     if rows.is_empty():
         click.echo("No baseline is set. Set one with: fairmfu baseline set RUN", err=True)
         if output in ("table", "markdown"):
             return
     rows = rows.with_columns(rows["at"].dt.truncate("1s"), rows["tgs"].round(1))
-    click.echo(render(rows, output))
+    click.echo(render_frame(rows, output))
 
 
 @baseline.command(name="remove")
-@at_least_a_run
+@required_runs_argument
 @store_option
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
     from fairmfu.metrics import choose
     from fairmfu.reports.nightly.baselines import pinned, unpin
-    from fairmfu.reports.text.verdict import counted
+    from fairmfu.reports.text.verdict import count_noun
 
     opened = _open(store)
     chosen = choose(pinned(opened), *names, noun="baseline")
     unpin(opened, chosen)
-    click.echo(f"{counted(chosen.height, 'baseline')} taken back", err=True)
+    click.echo(f"{count_noun(chosen.height, 'baseline')} taken back", err=True)
 
 
 @main.command()
@@ -988,7 +990,7 @@ def rescore(store: Path) -> None:
 
 
 @main.command()
-@at_least_a_run
+@required_runs_argument
 @store_option
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Forget runs, with all runs of their files.
@@ -996,16 +998,16 @@ def remove(names: tuple[str, ...], store: Path) -> None:
     A file that is still there is read again by the next ingest of it.
     """
     from fairmfu.metrics import choose
-    from fairmfu.reports.nightly.baselines import removed
-    from fairmfu.reports.text.verdict import counted
+    from fairmfu.reports.nightly.baselines import removal_notices
+    from fairmfu.reports.text.verdict import count_noun
 
     opened = _open(store)
     stored = opened.table("runs")
     gone = opened.remove(choose(stored, *names)["run_id"].to_list())
     for path, runs in gone.items():
-        _say(f"{path}: {counted(len(runs), 'run')} forgotten")
+        _say(f"{path}: {count_noun(len(runs), 'run')} forgotten")
     runs_gone = [run for runs in gone.values() for run in runs]
-    for words in removed(opened, stored, runs_gone, _named_baselines(opened)):
+    for words in removal_notices(opened, stored, runs_gone, _named_baselines(opened)):
         _say(f"Warning: {words}")
 
 
@@ -1016,14 +1018,14 @@ def doctor(store: Path) -> None:
 
     Nothing is changed. Exit 1 where something is lost or wrong.
     """
-    from fairmfu.ingest.store.doctor import examine
+    from fairmfu.ingest.store.doctor import examine_store
     from fairmfu.reports.text.tabular import printable
 
-    found = examine(_open(store))
+    found = examine_store(_open(store))
     for one in found:
-        kind = "Error" if one.harm else "Note"
-        click.echo(printable(f"{kind}: {one.what}. {one.todo}."))
-    harm = sum(one.harm for one in found)
+        kind = "Error" if one.is_harmful else "Note"
+        click.echo(printable(f"{kind}: {one.what}. {one.remedy}."))
+    harm = sum(one.is_harmful for one in found)
     if harm:
         wrong = "1 thing is wrong" if harm == 1 else f"{harm:,} things are wrong"
         raise click.ClickException(f"{store}: {wrong}.")
@@ -1124,19 +1126,19 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
         raise click.UsageError("--gpus is for --time-for.")
     if options["recompute"] and not options["accelerator"] and not against_others:
         raise click.UsageError("--recompute is for HFU, which takes an --accelerator.")
-    from fairmfu.ingest.facts.facts import model_config
+    from fairmfu.ingest.facts.facts import read_model_config
     from fairmfu.metrics import answer, ask
-    from fairmfu.metrics.pipeline.calculator import compared_with_others
-    from fairmfu.reports.text.calculator_text import show, show_others
+    from fairmfu.metrics.pipeline.calculator import compare_with_other_tools
+    from fairmfu.reports.text.calculator_text import show_answer, show_other_tools
 
     try:
         given = Path(model)
-        named = model_config(given) if given.suffix == ".json" or given.is_file() else model
+        named = read_model_config(given) if given.suffix == ".json" or given.is_file() else model
         question = ask(named, **options, overlay=_overlay())
         if against_others:
-            click.echo(show_others(question, compared_with_others(question), output))
+            click.echo(show_other_tools(question, compare_with_other_tools(question), output))
         else:
-            click.echo(show(answer(question), output))
+            click.echo(show_answer(answer(question), output))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
 
@@ -1175,16 +1177,16 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
     Example:
       fairmfu formats --check titan-fork.toml run.log
     """
-    from fairmfu.ingest.detect.format_catalog import known
-    from fairmfu.reports.text.summary import LEAST_OF_ERA, era_table, format_table
-    from fairmfu.reports.text.tabular import render
+    from fairmfu.ingest.detect.format_catalog import load_format_catalog
+    from fairmfu.reports.text.summary import DROPPABLE_ERA_COLUMNS, era_table, format_table
+    from fairmfu.reports.text.tabular import render_frame
 
     if eras:
-        from fairmfu.metrics.audit.formula_checks import ERAS
+        from fairmfu.metrics.audit.formula_checks import ALL_ERAS
 
-        click.echo(render(era_table(ERAS), output, least=LEAST_OF_ERA))
+        click.echo(render_frame(era_table(ALL_ERAS), output, droppable=DROPPABLE_ERA_COLUMNS))
         return
-    every = known()
+    every = load_format_catalog()
     if checked is not None:
         _check_format(every, checked, log, output)
         return
@@ -1199,26 +1201,26 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
         }
         for f in every.formats
     ]
-    click.echo(render(format_table(rows), output))
+    click.echo(render_frame(format_table(rows), output))
 
 
-def _check_format(every: Known, word: str, log: Path | None, output: str) -> None:
+def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str) -> None:
     """Say what is wrong with a format. Raises where it knows no line of the log."""
     from dataclasses import asdict
 
-    from fairmfu.ingest.detect.format_check import check
-    from fairmfu.reports.text.format_check_text import show
+    from fairmfu.ingest.detect.format_check import check_format
+    from fairmfu.reports.text.format_check_text import show_check
     from fairmfu.reports.text.tabular import printable
 
-    with_it, name = every.with_word(word)
+    with_it, name = every.with_named_format(word)
     log_format = next(f for f in with_it.formats if f.name == name)
     own = next((o for o in with_it.own if o.log_format.name == name), None)
     extends = own.extends if own else log_format
     if log is None:
         click.echo(f"{printable(word)}: {name} is a format, and clashes with no other.")
         return
-    result = check(log_format, log, extends)
-    click.echo(show({"log_format": name, "log": str(log), **asdict(result)}, output))
+    result = check_format(log_format, log, extends)
+    click.echo(show_check({"log_format": name, "log": str(log), **asdict(result)}, output))
     if not result.matched:
         raise click.ClickException(f"{log}: no line is one that {name} knows.")
 
@@ -1228,9 +1230,9 @@ def _check_format(every: Known, word: str, log: Path | None, output: str) -> Non
 def models(output: str) -> None:
     """Models known by name, with their parameters."""
     from fairmfu.reports.text.summary import MODEL_COLUMNS, model_table
-    from fairmfu.reports.text.tabular import render
+    from fairmfu.reports.text.tabular import render_frame
 
-    click.echo(render(model_table(), output, MODEL_COLUMNS))
+    click.echo(render_frame(model_table(), output, MODEL_COLUMNS))
 
 
 @main.command()
@@ -1239,13 +1241,13 @@ def accelerators(output: str) -> None:
     """Dense peaks of devices by number format, with sources."""
     from fairmfu.reports.text.summary import (
         ACCELERATOR_COLUMNS,
-        LEAST_OF_ACCELERATOR,
+        DROPPABLE_PEAK_COLUMNS,
         accelerator_table,
     )
-    from fairmfu.reports.text.tabular import render
+    from fairmfu.reports.text.tabular import render_frame
 
     table = accelerator_table(_overlay())
-    click.echo(render(table, output, ACCELERATOR_COLUMNS, least=LEAST_OF_ACCELERATOR))
+    click.echo(render_frame(table, output, ACCELERATOR_COLUMNS, droppable=DROPPABLE_PEAK_COLUMNS))
 
 
 @main.command()
@@ -1279,33 +1281,36 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
     """
     given = {fact["name"]: fact["value"] for fact in facts if fact["value"]}
     if "logged_formula" in given:
-        from fairmfu.metrics.audit.formula_checks import BY_NAME
+        from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
 
-        if given["logged_formula"] not in BY_NAME:
+        if given["logged_formula"] not in ERAS_BY_NAME:
             raise click.ClickException(
                 f"logged_formula={given['logged_formula']!r} is no own formula. They are listed "
                 "by: fairmfu formats --eras"
             )
     if {"model", "accelerator"} & given.keys():
-        from fairmfu.metrics.utilization.formula_inputs import taken_for, unknown
+        from fairmfu.metrics.utilization.formula_inputs import (
+            accelerator_match_note,
+            unknown_name_errors,
+        )
         from fairmfu.reports.text.tabular import wrapped
 
         overlay = _overlay()
-        for words in unknown(given, overlay):
+        for words in unknown_name_errors(given, overlay):
             _say(wrapped(f"Warning: {words}"))
-        if (device := taken_for(given, overlay)) is not None:
+        if (device := accelerator_match_note(given, overlay)) is not None:
             _say(wrapped(f"{device}."))
 
 
 @contextmanager
-def _engine(name: str | None, address: str | None, processes: int | None) -> Iterator[Engine]:
+def _engine(name: str | None, address: str | None, processes: int | None) -> Iterator[ReadEngine]:
     """The engine that reads logs, for as long as the context lasts."""
     if name != "ray":
-        from fairmfu.ingest.workers.local_engine import Processes, usual
+        from fairmfu.ingest.workers.local_engine import LocalEngine, default_process_count
 
         if address:
             raise click.UsageError("--ray-address is for --engine ray.")
-        yield Processes(processes or usual())
+        yield LocalEngine(processes or default_process_count())
         return
     if processes:
         raise click.UsageError("--processes is for --engine local: a cluster has its own cores.")
@@ -1313,44 +1318,48 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
         raise click.ClickException(
             "--engine ray needs Ray, which is not installed: pip install 'fairmfu[ray]'"
         )
-    from fairmfu.ingest.workers.ray_engine import Cluster
+    from fairmfu.ingest.workers.ray_engine import RayEngine
 
-    with Cluster(address, _say) as cluster:
+    with RayEngine(address, _say) as cluster:
         yield cluster
 
 
-def _config(paths: tuple[str, ...], config_file: Path | None) -> Config:
+def _config(paths: tuple[str, ...], config_file: Path | None) -> ProjectConfig:
     """What fairmfu.toml says."""
-    from fairmfu.ingest.facts.project_config import Config, find, load
+    from fairmfu.ingest.facts.project_config import ProjectConfig, find_config, load_config
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.core.run_table import METRICS
 
-    found = config_file or find()
-    config = load(found, METRICS.names(), price) if found else Config()
+    found = config_file or find_config()
+    config = load_config(found, METRICS.names(), price) if found else ProjectConfig()
     if not paths and not config.sources:
         raise click.UsageError("Give at least one PATH, or `sources` in fairmfu.toml.")
     return config
 
 
 def _order(
-    paths: tuple[str, ...], config: Config, options: dict[str, Any], engine: Engine
-) -> Order:
+    paths: tuple[str, ...], config: ProjectConfig, options: dict[str, Any], engine: ReadEngine
+) -> NightlyOrder:
     """What a nightly is to do: what is given, else what fairmfu.toml says."""
-    from fairmfu.ingest.core.paths import place
-    from fairmfu.ingest.core.toml_reader import meant
-    from fairmfu.ingest.facts.project_config import share
+    from fairmfu.ingest.core.paths import parse_path
+    from fairmfu.ingest.core.toml_reader import suggest_or_list
+    from fairmfu.ingest.facts.project_config import parse_fraction
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.compare.history import SERIES_BY
     from fairmfu.metrics.core.run_table import METRICS
-    from fairmfu.reports.nightly.nightly import Order
+    from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
 
     by = tuple((options["series_by"] or "").replace(",", " ").split()) or config.series.by
     for name in by:
         if name not in METRICS:
-            words = f"no column of metrics is called {name!r}. {meant(name, METRICS)}"
+            words = f"no column of metrics is called {name!r}. {suggest_or_list(name, METRICS)}"
             raise click.BadParameter(words.rstrip(), param_hint="--series-by")
-    least = config.series.threshold if options["threshold"] is None else share(options["threshold"])
+    least = (
+        config.series.threshold
+        if options["threshold"] is None
+        else parse_fraction(options["threshold"])
+    )
     if least is None:
         raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")
     wait = config.wait if options["wait"] is None else options["wait"]
@@ -1359,8 +1368,8 @@ def _order(
         "://" not in str(stored) and stored.resolve() == out.resolve()
     ):
         raise click.BadParameter("--store and --out are one folder. Give the reports another.")
-    return Order(
-        sources=tuple(map(place, paths)) or config.sources,
+    return NightlyOrder(
+        sources=tuple(map(parse_path, paths)) or config.sources,
         store=_open(stored, wait),
         out=out,
         title=options["title"] or config.title,
@@ -1373,16 +1382,16 @@ def _order(
         engine=engine,
         facts_of=config.facts_of,
         unmatched=config.unmatched,
-        hides=Redaction() if options["redact"] or config.redact else None,
+        redaction=Redaction() if options["redact"] or config.redact else None,
         report=_echo_outcome if sys.stderr.isatty() else _echo_trouble,
     )
 
 
 def _echo_night(night: Night) -> None:
-    from fairmfu.reports.nightly.night_report import says, told
+    from fairmfu.reports.nightly.night_report import build_digest, headline
     from fairmfu.reports.text.tabular import printable, wrapped
 
-    said = says(told(night))
+    said = headline(build_digest(night))
     click.echo(wrapped(printable(said.says)))
     for note in (*said.notes, *night.notes):
         click.echo(wrapped(printable(note)))
@@ -1395,10 +1404,10 @@ def _echo_hidden(hidden: Redaction) -> None:
 def _named_baselines(store: Store) -> Sequence[str]:
     """Baselines of ./fairmfu.toml where that is of this store; its errors are told elsewhere."""
     from fairmfu.ingest import FairmfuError
-    from fairmfu.ingest.facts.project_config import find, load
+    from fairmfu.ingest.facts.project_config import find_config, load_config
 
     with suppress(FairmfuError):
-        config = load(found) if (found := find()) else None
+        config = load_config(found) if (found := find_config()) else None
         if config is not None and config.store.absolute() == store.path.absolute():
             return config.baselines
     return ()
@@ -1407,7 +1416,7 @@ def _named_baselines(store: Store) -> Sequence[str]:
 def _open(path: Path, wait: float | None = None) -> Store:
     from fairmfu.ingest import Store
 
-    return Store(path, patience_s=wait, says=lambda words: click.echo(words, err=True))
+    return Store(path, patience_s=wait, notify=lambda words: click.echo(words, err=True))
 
 
 def _metrics(store: Store) -> pl.DataFrame:
@@ -1428,9 +1437,9 @@ def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
 
 
 def _not_written(error: OSError, out: Path) -> str:
-    from fairmfu.ingest.core.errors import not_written
+    from fairmfu.ingest.core.errors import explain_write_error
 
-    why, todo = not_written(error, "--out")
+    why, todo = explain_write_error(error, "--out")
     return _printable(f"{error.filename or out}: {why}. {todo}")
 
 
@@ -1449,10 +1458,10 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
 
 def _echo_doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> None:
     """What is doubtful of runs, and what they lack, on stderr: the table stays a table."""
-    from fairmfu.reports.text.runs_table import doubts
+    from fairmfu.reports.text.runs_table import run_doubts
     from fairmfu.reports.text.tabular import printable, wrapped
 
-    for sentence in doubts(rows, missing=missing):
+    for sentence in run_doubts(rows, missing=missing):
         click.echo(wrapped(printable(sentence)), err=True)
 
 

@@ -24,13 +24,13 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.charts import charts, render_process
 from fairmfu.reports.charts.figure import Figure
-from fairmfu.reports.charts.run_series import COUNTED
+from fairmfu.reports.charts.run_series import WINDOW_COUNTED
 from fairmfu.reports.page import chart_export
-from fairmfu.reports.page.report_data import content
+from fairmfu.reports.page.report_data import build_content
 
 SEED: Final = 7
 
@@ -50,9 +50,9 @@ class Points:
     @classmethod
     def of(cls, log: Path, count: int) -> Points:
         """So many windows of one run, by its short log."""
-        tables = read_source(log)
+        tables = read_log_tables(log)
         analysis = analyse(tables)
-        told = content(analysis, analysis.metrics, tables, "chart", None, "benchmark")
+        told = build_content(analysis, analysis.metrics, tables, "chart", None, "benchmark")
         evidence = analysis.metrics["time_basis"].item()
         steady = analysis.windows.filter(pl.col("warming").not_(), pl.col("first").not_())
         noise = np.exp(0.01 * np.random.default_rng(SEED).standard_normal(count))
@@ -72,8 +72,8 @@ class Points:
     @cached_property
     def course(self) -> tuple[pl.DataFrame, Figure]:
         """Of bins of steps, and as a figure."""
-        series = charts.binned(self.windows, self.metrics)
-        marks = charts.marks(self.events, self.windows)
+        series = charts.bin_windows(self.windows, self.metrics)
+        marks = charts.event_marks(self.events, self.windows)
         figure = charts.course(series, marks, self.row)
         assert figure is not None  # noqa: S101 - there are windows
         return series, figure
@@ -88,7 +88,7 @@ class Points:
 
 def ours(points: Points, out: Path) -> Sequence[float]:
     """The course of a run as the report has it: TGS, MFU, loss and memory by bins of steps."""
-    render_process.begin("svg")
+    render_process.start_drawing("svg")
     return least(points, out)
 
 
@@ -108,7 +108,7 @@ def least(points: Points, out: Path) -> Sequence[float]:
     """The same where the figure is made before: the library starts and draws."""
     series, figure = points.course
     out.write_text(chart_export.svg(figure), encoding="utf-8")
-    counted = series.filter(pl.col("window") == COUNTED)
+    counted = series.filter(pl.col("window") == WINDOW_COUNTED)
     return _told(counted["windows"].sum(), counted["low"].min(), counted["high"].max())
 
 
@@ -130,7 +130,7 @@ def main() -> None:
     wall, cpu = time.perf_counter(), _processor()
     told = {"ours": ours, "raw": raw, "least": least}[name](points, Path(out))
     wall = time.perf_counter() - wall
-    render_process.end()  # so that its processor time counts
+    render_process.stop_drawing()  # so that its processor time counts
     took = {"wall_s": wall, "cpu_s": _processor() - cpu}
     print(json.dumps({**took, "told": told}))
 

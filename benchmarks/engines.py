@@ -38,7 +38,7 @@ from benchmarks.harness import (
 )
 from benchmarks.nightly import ALL_IS_WELL, QUIET
 from fairmfu.ingest.store.store import Store
-from fairmfu.reports.store.metrics_store import METRICS
+from fairmfu.reports.store.metrics_store import METRICS_TABLE
 from tests.support.nights import plan_of, write_night
 
 WORK: Final[tuple[Word, ...]] = (PYTHON, "-m", "benchmarks.ingest_work")
@@ -144,7 +144,7 @@ def metrics(bench: Logs) -> Iterator[Row]:
         shutil.copytree(store, copy)
         command = [PYTHON, "-c", QUIET, "nightly", logs, "--store", copy, "--out", out, *options]
         cost = child(command, may_exit=ALL_IS_WELL)
-        rows = Store(copy).kept(METRICS, by=("run_id",)).sort("run_id")
+        rows = Store(copy).kept(METRICS_TABLE, latest_by=("run_id",)).sort("run_id")
         if rows.height != runs or not rows.equals(kept.setdefault("of the first", rows)):
             raise WrongResultError(f"{engine}: {rows.height} rows of metrics, or others")
         return cost

@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 
 ROOT: Final = Path(__file__).parent.parent
 PYTHON: Final = sys.executable
-FAIRMFU: Final = (PYTHON, "-c", "from cli import main; main()")
+FAIRMFU: Final = (PYTHON, "-c", "from fairmfu.cli import main; main()")
 UNIT: Final = 1 if sys.platform == "darwin" else 1024
 """Bytes of what the system counts peak memory in."""
 
@@ -130,9 +130,9 @@ def ready_to_read() -> None:
 
     import numpy.ma  # noqa: F401, PLC0415
 
-    from fairmfu.ingest.core.allocator import sparing  # noqa: PLC0415
+    from fairmfu.ingest.core.allocator import limit_allocators  # noqa: PLC0415
 
-    sparing()
+    limit_allocators()
 
 
 def rounds(runs: Mapping[str, Run], repeats: int) -> dict[str, list[Cost]]:

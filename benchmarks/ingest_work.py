@@ -123,9 +123,9 @@ def parse(given: argparse.Namespace) -> None:
     path = Path(given.log)
     read: Callable[[], Any]
     if given.reader == "fairmfu":
-        from fairmfu.ingest.extract.log_tables import read_source  # noqa: PLC0415
+        from fairmfu.ingest.extract.log_tables import read_log_tables  # noqa: PLC0415
 
-        read = lambda: read_source(path)  # noqa: E731
+        read = lambda: read_log_tables(path)  # noqa: E731
     else:
         from benchmarks import plain  # noqa: PLC0415
 

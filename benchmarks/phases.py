@@ -34,21 +34,21 @@ def phases() -> Iterator[tuple[str, object, str]]:
     from fairmfu.ingest.extract import log_tables  # noqa: PLC0415 - of a reader
     from fairmfu.ingest.facts import facts  # noqa: PLC0415
     from fairmfu.ingest.parse import parser  # noqa: PLC0415
-    from fairmfu.ingest.parse.line_cache import Familiar  # noqa: PLC0415
+    from fairmfu.ingest.parse.line_cache import LineCache  # noqa: PLC0415
     from fairmfu.ingest.vector import block_parser, block_plan  # noqa: PLC0415
-    from fairmfu.ingest.vector.fixed_layouts import Layouts  # noqa: PLC0415
-    from fairmfu.ingest.vector.shape_cache import Shapes  # noqa: PLC0415
+    from fairmfu.ingest.vector.fixed_layouts import LayoutCache  # noqa: PLC0415
+    from fairmfu.ingest.vector.shape_cache import ShapeCache  # noqa: PLC0415
 
     yield "the file opened, its formats told", log_tables, "_first_look"
-    yield "their regexes and literals made ready", parser, "patterns_of"
-    yield "shapes learned", Shapes, "see"
-    yield "lines compared with shapes", Layouts, "fit"
-    yield "digits to numbers, texts put together", block_plan, "decode"
-    yield "other lines looked up and named", Familiar, "of"
-    yield "blocks besides: frames, order, single lines", block_parser, "plan_by"
-    yield "restarts, events, kinds, rows put aside", block_parser, "parse"
+    yield "their regexes and literals made ready", parser, "line_matcher"
+    yield "shapes learned", ShapeCache, "see"
+    yield "lines compared with shapes", LayoutCache, "fit"
+    yield "digits to numbers, texts put together", block_plan, "decode_rows"
+    yield "other lines looked up and named", LineCache, "of"
+    yield "blocks besides: frames, order, single lines", block_parser, "plan_chunk"
+    yield "restarts, events, kinds, rows put aside", block_parser, "parse_chunks"
     yield "counters brought to steps", parser.Parser, "done"
-    yield "facts that follow from all rows", facts, "inferred"
+    yield "facts that follow from all rows", facts, "infer_facts"
 
 
 class Clock:
@@ -78,12 +78,12 @@ class Clock:
 def read(log: Path) -> Mapping[str, float]:
     """Seconds of the phases of one log, in this process."""
     ready_to_read()
-    from fairmfu.ingest.extract.log_tables import read_source  # noqa: PLC0415
+    from fairmfu.ingest.extract.log_tables import read_log_tables  # noqa: PLC0415
 
     clock = Clock()
     for phase, owner, name in [*phases()]:
         setattr(owner, name, clock.counting(phase, getattr(owner, name)))
-    clock.counting(REST, read_source)(log)
+    clock.counting(REST, read_log_tables)(log)
     return clock.seconds
 
 

@@ -45,7 +45,7 @@ from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page.html_document import Sheet, bundle
-from fairmfu.reports.page.report_data import content
+from fairmfu.reports.page.report_data import build_content
 from tests.support.browser import chromium, launched, opened
 from tests.support.nights import (
     MARK,
@@ -143,16 +143,16 @@ def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *,
     rates = write(folder / "logs")
     watch.lap("write")
     store = Store(folder / "store")
-    outcomes = ingest_run.ingest([folder / "logs"], store)
+    outcomes = ingest_run.ingest_paths([folder / "logs"], store)
     assert {one.status for one in outcomes} <= {"read", "known", "unchanged"}  # noqa: S101
     watch.lap("read")
     tables = store.tables()
     analysis = analyse(tables)
     watch.lap("compute")
-    told = content(analysis, analysis.metrics, tables, title, None, "benchmark")
+    told = build_content(analysis, analysis.metrics, tables, title, None, "benchmark")
     watch.lap("content")
     path = folder / "report.html"
-    path.write_text(html_report.render(told), encoding="utf-8")
+    path.write_text(html_report.render_page(told), encoding="utf-8")
     watch.lap("render")
     names = {row["run_id"]: row["name"] for row in told.rows}
     return Made(title=title, path=path, says=says, rates=rates, names=names, took=watch.took)

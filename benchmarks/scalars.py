@@ -3,7 +3,7 @@
     python -m benchmarks.scalars [--quick] [--repeats N] [--only WORD] [--folder DIR]
 
 Files are generated into a temporary folder. Timed is a file to typed rows in memory
-(`ingest.extract.log_tables.read_source`: detection, hash, facts and all) inside its process,
+(`ingest.extract.log_tables.read_log_tables`: detection, hash, facts and all) inside its process,
 against the same file's values read by TensorBoard's EventAccumulator, `json.loads` or
 `ast.literal_eval` of each line. Before anything is timed, the steps and losses that are read have
 to be those written. Of lines a row more has the least that such a reader takes: the file read,
@@ -146,9 +146,9 @@ def write(kind: str, folder: Path, count: int) -> None:
 
 def ours(path: Path) -> Any:  # noqa: ANN401
     """Tables."""
-    from fairmfu.ingest.extract.log_tables import read_source  # noqa: PLC0415 - a large import
+    from fairmfu.ingest.extract.log_tables import read_log_tables  # noqa: PLC0415 - a large import
 
-    return read_source(path)
+    return read_log_tables(path)
 
 
 def accumulator(path: Path) -> Any:  # noqa: ANN401

@@ -35,7 +35,7 @@ from benchmarks.harness import (
     rounds,
 )
 from benchmarks.nightly import ALL_IS_WELL, QUIET, Place
-from fairmfu.ingest.pipeline.ingest_run import SETTLED_NS
+from fairmfu.ingest.pipeline.ingest_run import MTIME_SETTLE_NS
 from fairmfu.reports.page.html_document import bundle
 from tests.support.nights import SERIES, Plan, plan_of, write_night
 from tests.support.packs import unpacked
@@ -170,7 +170,7 @@ def start_runs(bench: Stores) -> Iterator[Row]:
 def known(bench: Stores) -> Iterator[Row]:
     """A second ingest of known files, against listing the folders and a stat of each file."""
     places = [bench.few, bench.many]
-    time.sleep(SETTLED_NS / 1e9)  # younger files are not relied on
+    time.sleep(MTIME_SETTLE_NS / 1e9)  # younger files are not relied on
     for place in places:
         child([*FAIRMFU, "ingest", place.logs, "--store", place.store])
     turns = TURNS * bench.repeats

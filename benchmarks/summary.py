@@ -4,10 +4,10 @@
 
 Steps are simulated and written as the store writes parts, 20 runs to each; what they take on the
 disk goes again. Of each run behind its first 20 steps: the rate, its median, 5 % and 95 % quantile,
-median distance and trimmed rate (metrics.core.intervals.robust), and the MFU. Results are first
-held against plain numpy. Then contenders run by turns, each in a process of its own; imports are
-not timed. DuckDB makes one pass over the same columns for the rate and a mean; pandas, which needs
-some 120 bytes a row, makes the whole summary of a tenth of the rows, and counts by row.
+median distance and trimmed rate (metrics.core.intervals.robust_summary), and the MFU. Results are
+first held against plain numpy. Then contenders run by turns, each in a process of its own; imports
+are not timed. DuckDB makes one pass over the same columns for the rate and a mean; pandas, which
+needs some 120 bytes a row, makes the whole summary of a tenth of the rows, and counts by row.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from benchmarks.harness import (
     skipped,
 )
 from fairmfu.ingest.core.schema import frame_schema
-from fairmfu.ingest.store.local_backend import Shelf
+from fairmfu.ingest.store.local_backend import StoreBackend
 from fairmfu.ingest.store.parquet_parts import write_part
-from fairmfu.metrics.core.intervals import robust
+from fairmfu.metrics.core.intervals import robust_summary
 
 RUNS_A_PART: Final = 20
 WARM_UP: Final = 20
@@ -76,7 +76,7 @@ def write_parts(store: Path, runs: int, steps: int) -> list[Path]:
         places = range(first, min(first + RUNS_A_PART, runs))
         frame = pl.concat([_simulated(place, steps) for place in places])
         part = write_part(
-            Shelf(store), "steps", frame.match_to_schema(frame_schema("steps")), batch
+            StoreBackend(store), "steps", frame.match_to_schema(frame_schema("steps")), batch
         )
         found.append(store / part.path)
     return found
@@ -107,7 +107,7 @@ def _simulated(place: int, steps: int) -> pl.DataFrame:
 
 
 def ours(paths: Sequence[Path]) -> Rows:
-    """metrics.core.intervals.robust of each run, a part at a time."""
+    """metrics.core.intervals.robust_summary of each run, a part at a time."""
     return [row for path in paths for row in _of_part(path)]
 
 
@@ -122,7 +122,7 @@ def _of_part(path: Path) -> Iterator[dict[str, Any]]:
         late = steps[mine] > WARM_UP
         its_tokens, its_seconds = tokens[mine][late], seconds[mine][late]
         tgs = float(its_tokens.sum() / its_seconds.sum())
-        found = robust(its_tokens, its_seconds)
+        found = robust_summary(its_tokens, its_seconds)
         assert found is not None  # noqa: S101 - every simulated step takes time
         yield {"run_id": run_id, "tgs": tgs, "mfu": tgs * IDEAL_S, **asdict(found)}
         start += height

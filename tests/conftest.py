@@ -12,15 +12,15 @@ import pytest
 from fairmfu.ingest.core import prefilter
 from fairmfu.ingest.decode import text_cleaning
 from fairmfu.ingest.decode.line_reader import NumberedLine
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.detect.format_catalog import FOLDER
+from fairmfu.ingest.detect.format_catalog import FORMATS_FOLDER_VARIABLE
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse import unmatched_lines
-from fairmfu.ingest.parse.parser import Parsed, Parser
+from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
 
-os.environ[FOLDER] = ""  # no test depends on the formats of who runs it
+os.environ[FORMATS_FOLDER_VARIABLE] = ""  # no test depends on the formats of who runs it
 
 hypothesis.settings.register_profile("fairmfu", deadline=None)
 hypothesis.settings.load_profile("fairmfu")
@@ -44,18 +44,18 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 def however_few() -> Iterator[None]:
     """Lines are cleaned and named together, however few they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_cleaning, "FEW", 0)
-        patch.setattr(unmatched_lines, "FEW", 0)
-        patch.setattr(prefilter, "FEW", 0)
+        patch.setattr(text_cleaning, "MAX_SINGLY_CLEANED_LINES", 0)
+        patch.setattr(unmatched_lines, "MAX_SINGLY_KINDED_LINES", 0)
+        patch.setattr(prefilter, "MAX_PYTHON_SEARCH_LINES", 0)
         yield
 
 
 @pytest.fixture(scope="session")
-def parse() -> Callable[..., Parsed]:
+def parse() -> Callable[..., ParsedSource]:
     """Read lines, or a text of lines, with the format of that name and its companions."""
-    formats = {f.name: f for f in FORMATS}
+    formats = {f.name: f for f in BUILT_IN_FORMATS}
 
-    def read(name: str, lines: Iterable[str] | str, companions: Sequence[str] = ()) -> Parsed:
+    def read(name: str, lines: Iterable[str] | str, companions: Sequence[str] = ()) -> ParsedSource:
         rows = lines.strip("\n").split("\n") if isinstance(lines, str) else lines
         numbered = (NumberedLine(number, text, cut=False) for number, text in enumerate(rows, 1))
         return Parser(formats[name], [formats[c] for c in companions]).parse(numbered)
@@ -96,11 +96,11 @@ def ingest(store: Store) -> Callable[..., list[ingest_run.Outcome]]:
     """Ingest paths into `store`, as the command does."""
 
     def read(*paths: Path, **options: object) -> list[ingest_run.Outcome]:
-        return ingest_run.ingest(paths, store, **options)
+        return ingest_run.ingest_paths(paths, store, **options)
 
     return read
 
 
 @pytest.fixture(scope="session")
 def by_name() -> dict[str, LogFormat]:
-    return {f.name: f for f in FORMATS}
+    return {f.name: f for f in BUILT_IN_FORMATS}

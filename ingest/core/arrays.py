@@ -19,7 +19,7 @@ Words = NDArray[np.uint64]
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it once had: 28 MB of a log's
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Give the system back memory that is free between what is in use (see ingest.core.allocator).
 
     After a large log that takes some ms, and taking the memory anew as many.
@@ -27,33 +27,35 @@ def give_back() -> None:
     pa.default_memory_pool().release_unused()  # of the C library, for its memory is Arrow's
 
 
-WINDOW: Final = 128 * 1024
+CACHE_WINDOW_BYTES: Final = 128 * 1024
 """Bytes that stay in the processor's cache while they are looked at."""
 
 
-def windows(data: Bytes) -> Iterator[Bytes]:
+def cache_windows(data: Bytes) -> Iterator[Bytes]:
     """Parts of an array that stay in the processor's cache, one behind the other."""
-    return (data[at : at + WINDOW] for at in range(0, len(data), WINDOW))
+    return (data[at : at + CACHE_WINDOW_BYTES] for at in range(0, len(data), CACHE_WINDOW_BYTES))
 
 
-def places(data: Bytes, byte: int) -> Ints:
+def find_byte(data: Bytes, byte: int) -> Ints:
     """Places in the data that have that byte."""
-    found = (np.flatnonzero(part == byte) for part in windows(data))
+    found = (np.flatnonzero(part == byte) for part in cache_windows(data))
     none = np.empty(0, np.int64)
-    return np.concatenate([none, *(here + at * WINDOW for at, here in enumerate(found))])
+    return np.concatenate(
+        [none, *(here + at * CACHE_WINDOW_BYTES for at, here in enumerate(found))]
+    )
 
 
-def joined(parts: Sequence[Ints]) -> Ints:
+def concatenate_ints(parts: Sequence[Ints]) -> Ints:
     """The parts one behind the other; none of none."""
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def at_every_byte(data: bytes | Bytes, kind: np.dtype[Any]) -> NDArray[Any]:
+def view_at_every_byte(data: bytes | Bytes, item_type: np.dtype[Any]) -> NDArray[Any]:
     """Items of that kind at every byte of `data`; they overlap."""
-    return np.ndarray((max(0, len(data) - kind.itemsize + 1),), kind, data, 0, (1,))
+    return np.ndarray((max(0, len(data) - item_type.itemsize + 1),), item_type, data, 0, (1,))
 
 
-def owned(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:
+def copy_to_arrow(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:
     """A copy of contiguous bytes in memory of Arrow's own.
 
     What pa.py_buffer makes belongs to Python: it is let go of under Python's lock. A thread of
@@ -70,22 +72,24 @@ def owned(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:
 # they deal with pandas: where that is installed, they import it, which is 0.2 s and 45 MB.
 
 
-def texts_of(texts: Iterable[str]) -> pa.StringArray:
+def text_array(texts: Iterable[str]) -> pa.StringArray:
     """Texts as an array of Arrow."""
     raws = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, raws)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(raws), owned(ends), owned(b"".join(raws)))
+    return pa.StringArray.from_buffers(
+        len(raws), copy_to_arrow(ends), copy_to_arrow(b"".join(raws))
+    )
 
 
-def taken(values: pa.Array, places: Ints) -> pa.Array:
+def take_values(values: pa.Array, indices: Ints) -> pa.Array:
     """The values at these places."""
-    buffers = [None, owned(places.astype(np.int64, copy=False))]
-    return values.take(pa.Array.from_buffers(pa.int64(), len(places), buffers))
+    buffers = [None, copy_to_arrow(indices.astype(np.int64, copy=False))]
+    return values.take(pa.Array.from_buffers(pa.int64(), len(indices), buffers))
 
 
-def places_of(found: pa.Array, none: int) -> Ints:
-    """Integers of Arrow's, `none` for null."""
-    return _numbers(found, none).astype(np.int64, copy=False)
+def integers_of(integers: pa.Array, null_value: int) -> Ints:
+    """Integers of Arrow's, `null_value` for null."""
+    return _numbers(integers, null_value).astype(np.int64, copy=False)
 
 
 def _numbers(found: pa.Array, nothing: float) -> NDArray[Any]:
@@ -99,22 +103,22 @@ def _numbers(found: pa.Array, nothing: float) -> NDArray[Any]:
     return np.where(bits[among], numbers, nothing)
 
 
-def rows_at(frame: pl.DataFrame, places: Ints) -> pl.DataFrame:
+def take_rows(frame: pl.DataFrame, indices: Ints) -> pl.DataFrame:
     """The rows at these places, in memory of Polars' own but for what its texts view.
 
     Places as Polars has them, or it would look through all of them for negative ones.
     """
-    return frame[pl.Series(places.astype(np.uint32))]
+    return frame[pl.Series(indices.astype(np.uint32))]
 
 
-def valued(column: pl.Series, nothing: float) -> NDArray[Any]:
-    """The values of a column of numbers, `nothing` for null."""
+def column_values(column: pl.Series, null_value: float) -> NDArray[Any]:
+    """The values of a column of numbers, `null_value` for null."""
     nulls = column.null_count()
     if nulls == len(column):
-        return np.full(nulls, nothing)
-    return _numbers(column.to_arrow(), nothing) if nulls else column.to_numpy()
+        return np.full(nulls, null_value)
+    return _numbers(column.to_arrow(), null_value) if nulls else column.to_numpy()
 
 
-def there_are(numbers: Ints) -> Ints:
+def distinct_integers(numbers: Ints) -> Ints:
     """Which of the numbers from 0 on are there: of few ones, much faster than np.unique."""
     return np.flatnonzero(np.bincount(numbers))

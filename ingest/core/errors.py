@@ -17,8 +17,8 @@ import os
 from functools import partial
 from typing import Final
 
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-FORBIDDEN: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
+DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
+PERMISSION_ERRNOS: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of a write: no room; a disk or a folder that may only be read."""
 
 
@@ -72,24 +72,24 @@ class ClusterError(FairmfuError):
     """Who is to read the files cannot: no file is to blame, so it ends the command."""
 
 
-def not_written(error: Exception, option: str) -> tuple[str, str]:
+def explain_write_error(error: Exception, option: str) -> tuple[str, str]:
     """Why a write failed, and what to do, a sentence; option: by which another folder is given.
 
     error: of the system, or of a library that tells what the system said.
     """
-    if _is_one_of(FULL, error):
+    if _is_one_of(DISK_FULL_ERRNOS, error):
         return "the disk is full", "Free some space and run it again."
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = f"cannot be written to ({why.splitlines()[0]})"
-    if _is_one_of(FORBIDDEN, error):
+    if _is_one_of(PERMISSION_ERRNOS, error):
         return reason, f"Give another {option}, or the rights to write there."
     return reason, "Run it again; if that fails too, have the disk looked at."
 
 
-def not_read(error: OSError) -> str:
+def explain_read_error(error: OSError) -> str:
     """Why a read failed, in sentences; an object store's words say themselves what to do."""
     why = f"{error.strerror or error}."
-    if error.errno in FORBIDDEN and error.strerror == os.strerror(error.errno):
+    if error.errno in PERMISSION_ERRNOS and error.strerror == os.strerror(error.errno):
         return f"{why} Get the right to read it; ls -ld shows whose it is."
     return why
 

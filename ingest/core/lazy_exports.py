@@ -11,15 +11,15 @@ from importlib import import_module
 from typing import Any
 
 
-def on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package: homes is the module of each name, relative to it.
 
     No name may be a module's too: whoever imports that module would put it in the name's place.
     """
 
     def get(name: str) -> Any:  # noqa: ANN401 - whatever stands there
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name], package), name)
+        return getattr(import_module(modules[name], package), name)
 
     return get

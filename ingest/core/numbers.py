@@ -12,7 +12,7 @@ _SIZE: Final = re.compile(r"[1-9][0-9]{0,8}")
 _Number = TypeVar("_Number", bound=float)
 
 
-def without_commas(text: str) -> str:
+def strip_thousands_commas(text: str) -> str:
     """A printed number without those between its thousands.
 
     Raises ValueError at any other, and at an underscore, which is Python's own.
@@ -26,7 +26,7 @@ def without_commas(text: str) -> str:
     return text.replace(",", "")
 
 
-def whole(text: str) -> int:
+def parse_integer(text: str) -> int:
     """A whole number, also as 8.0 or 1e3. Raises ValueError where it is none of 64 bits."""
     value = int(text) if text.lstrip("-").isdigit() else float(text)
     if not abs(value) < 2**63 or value != int(value):
@@ -34,13 +34,13 @@ def whole(text: str) -> int:
     return int(value)
 
 
-def size(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
     """A whole number of at most nine digits, as sizes of a run are; null for all else, and 0."""
     return int(text) if _SIZE.fullmatch(text) else None
 
 
-def optional(kind: Callable[[str], _Number], text: str | None) -> _Number | None:
+def parse_optional(parse_number: Callable[[str], _Number], text: str | None) -> _Number | None:
     """The number of an optional group; null where it is not there or damaged."""
     with suppress(ValueError):
-        return None if text is None else kind(without_commas(text))
+        return None if text is None else parse_number(strip_thousands_commas(text))
     return None

@@ -30,64 +30,66 @@ from typing import IO, Any, Final, NamedTuple, TypeVar, cast
 
 from .errors import FairmfuError, UnreadableSourceError
 
-MARK: Final = "://"
+URL_SEPARATOR: Final = "://"
 """In the address of an object and in no path: pathlib makes one slash of two."""
-BUCKET: Final = ("s3:", "", "bucket")
+BUCKET_PLACEHOLDER_PARTS: Final = ("s3:", "", "bucket")
 """How an address begins between its slashes."""
-LOCAL: Final = ("file", "local")
+LOCAL_PROTOCOLS: Final = ("file", "local")
 
-S3: Final = ("s3://", "s3a://")
+S3_PREFIXES: Final = ("s3://", "s3a://")
 
-OPTIONS: Final[Mapping[str, Any]] = {"use_listings_cache": False}
+FILESYSTEM_OPTIONS: Final[Mapping[str, Any]] = {"use_listings_cache": False}
 """Options for every object store: a listing that is kept would hide what is new."""
-OF_S3: Final[Mapping[str, Any]] = {"max_concurrency": 1}
+S3_OPTIONS: Final[Mapping[str, Any]] = {"max_concurrency": 1}
 """Else s3fs asks for the size of each object first, and joins parts that may be of two versions."""
 
-BLOCK_BYTES: Final = 8 * 1024 * 1024
+OBJECT_BLOCK_BYTES: Final = 8 * 1024 * 1024
 """Bytes of an object that are asked for at once; a smaller one is read by one request."""
 
 
-def place(text: str) -> Path:
+def parse_path(text: str) -> Path:
     """The path that a text names: a Remote where it is the address of an object store.
 
     Raises UnreadableSourceError where no package knows the store, or it cannot be set up.
     """
-    if MARK not in text:
+    if URL_SEPARATOR not in text:
         return Path(text)
-    protocol, _, rest = text.partition(MARK)
-    return Path(rest) if protocol in LOCAL else _as_path(_remote(text))
+    protocol, _, rest = text.partition(URL_SEPARATOR)
+    return Path(rest) if protocol in LOCAL_PROTOCOLS else _as_path(_remote(text))
 
 
-def remote(path: Path) -> Remote | None:
+def as_remote(path: Path) -> RemotePath | None:
     """A path of an object store as what it is; None of one of this machine."""
     at: object = path
-    return at if isinstance(at, Remote) else None
+    return at if isinstance(at, RemotePath) else None
 
 
-def _as_path(path: Remote) -> Path:
+def _as_path(path: RemotePath) -> Path:
     """Which it is to all who only ask what both can do."""
     return cast("Path", path)
 
 
-def _remote(text: str) -> Remote:
-    with told(text):
-        store, name = files_of(text)
-        return Remote(str(store.unstrip_protocol(name.rstrip("/"))))
+def _remote(text: str) -> RemotePath:
+    with translated_store_errors(text):
+        store, name = open_filesystem(text)
+        return RemotePath(str(store.unstrip_protocol(name.rstrip("/"))))
 
 
-def files_of(url: str, **changed: Any) -> tuple[Any, str]:  # noqa: ANN401 - fsspec's options
+def open_filesystem(url: str, **option_overrides: Any) -> tuple[Any, str]:  # noqa: ANN401 - fsspec's options
     """fsspec's file system of an address, and the name there. Raises ImportError, ValueError."""
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
 
-    options = {**OPTIONS, **OF_S3} if url.startswith(S3) else OPTIONS
-    store, name = url_to_fs(url, **{**options, **changed})
+    options = (
+        {**FILESYSTEM_OPTIONS, **S3_OPTIONS} if url.startswith(S3_PREFIXES) else FILESYSTEM_OPTIONS
+    )
+    store, name = url_to_fs(url, **{**options, **option_overrides})
     return store, str(name)
 
 
 # -- what a listing tells ----------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class ObjectStat(NamedTuple):
     """An object or a folder as a listing has it, by the names of os.stat_result.
 
     st_mtime_ns: in whole seconds, as some requests tell no more. st_ino: a number of its ETag or
@@ -100,18 +102,19 @@ class Entry(NamedTuple):
     is_folder: bool = False
 
 
-Contents = Mapping[str, Entry]
+FolderContents = Mapping[str, ObjectStat]
 """What a folder holds, by name."""
 
-TIMES: Final = ("LastModified", "last_modified", "updated", "mtime", "created")
-VERSIONS: Final = ("ETag", "etag", "generation", "version_id", "md5")
-"""Names by which S3, Azure, Google and others tell when an object was written, and which it is."""
+MTIME_KEYS: Final = ("LastModified", "last_modified", "updated", "mtime", "created")
+VERSION_KEYS: Final = ("ETag", "etag", "generation", "version_id", "md5")
+"""Names by which S3_PREFIXES, Azure, Google and others tell when an object was written, and which
+it is."""
 
-Answer = TypeVar("Answer")
-AT_ONCE: Final = 16
+StoreAnswer = TypeVar("StoreAnswer")
+MAX_PARALLEL_REQUESTS: Final = 16
 """Requests for small objects."""
-SHORT_BYTES: Final = 64 * 1024
-MOST_TEXTS: Final = 256
+MAX_CACHED_TEXT_BYTES: Final = 64 * 1024
+MAX_CACHED_TEXTS: Final = 256
 """Texts beside logs that are asked for once: the sidecar of a folder is of all its logs."""
 
 
@@ -119,11 +122,11 @@ MOST_TEXTS: Final = 256
 class _Known:
     """What was asked for: what stands in folders, short texts, and objects that are read next."""
 
-    folders: dict[str, Contents] = field(default_factory=dict)
+    folders: dict[str, FolderContents] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
 
-    def entry(self, path: Remote) -> Entry | None:
+    def entry(self, path: RemotePath) -> ObjectStat | None:
         """What is known of an object."""
         return self.folders.get(path.folder.url, {}).get(path.name)
 
@@ -132,7 +135,7 @@ _known: ContextVar[_Known | None] = ContextVar("known", default=None)
 
 
 @contextmanager
-def asked_once() -> Iterator[None]:
+def request_cache() -> Iterator[None]:
     """Within it each folder of a store is listed once, and each short text is read once."""
     if _known.get() is not None:
         yield
@@ -144,19 +147,19 @@ def asked_once() -> Iterator[None]:
         _known.reset(outside)
 
 
-def contents(folder: Remote) -> Contents:
+def list_folder(folder: RemotePath) -> FolderContents:
     """What a folder holds; hidden ones too. Raises OSError, UnreadableSourceError."""
     known = _known.get()
     if known is not None and folder.url in known.folders:
         return known.folders[folder.url]
-    with told(folder.url):
-        found = _contents(*files_of(folder.url))
+    with translated_store_errors(folder.url):
+        found = _contents(*open_filesystem(folder.url))
     if known is not None:
         known.folders[folder.url] = found
     return found
 
 
-def _contents(store: Any, name: str) -> Contents:  # noqa: ANN401 - of a library without types
+def _contents(store: Any, name: str) -> FolderContents:  # noqa: ANN401 - of a library without types
     return {
         one["name"].rstrip("/").rpartition("/")[2]: _entry(one)
         for one in sorted(store.ls(name, detail=True), key=_folders_first)
@@ -169,24 +172,24 @@ def _folders_first(info: Mapping[str, Any]) -> bool:
     return bool(info["type"] != "directory")
 
 
-def list_all(folder: Remote) -> None:
-    """Ask at once for all that stands beneath a folder, for `contents`, within `asked_once`.
+def cache_listing(folder: RemotePath) -> None:
+    """Ask at once for all that stands beneath a folder, for `list_folder`, within `request_cache`.
 
     Raises OSError, UnreadableSourceError.
     """
     known = _known.get()
     if known is None or folder.url in known.folders:
         return
-    with told(folder.url):
-        store, name = files_of(folder.url)
+    with translated_store_errors(folder.url):
+        store, name = open_filesystem(folder.url)
         every = store.find(name, detail=True)
-    found: dict[str, dict[str, Entry]] = {folder.url: {}}
+    found: dict[str, dict[str, ObjectStat]] = {folder.url: {}}
     for path, info in every.items():
         inside = path.removeprefix(name).removeprefix("/")
         *folders, last = inside.split("/")
         within = folder.url
         for one in folders:
-            found[within].setdefault(one, Entry(is_folder=True))
+            found[within].setdefault(one, ObjectStat(is_folder=True))
             within = f"{within}/{one}"
             found.setdefault(within, {})
         if last:  # else a folder's own mark
@@ -194,21 +197,23 @@ def list_all(folder: Remote) -> None:
     known.folders.update(found)
 
 
-def beneath(folder: Remote) -> Iterator[tuple[Remote, Entry]]:
+def walk_objects(folder: RemotePath) -> Iterator[tuple[RemotePath, ObjectStat]]:
     """All objects beneath a folder in the order of their paths, but for what is hidden.
 
     Raises OSError, UnreadableSourceError.
     """
-    for name, entry in sorted(contents(folder).items()):
+    for name, entry in sorted(list_folder(folder).items()):
         if name.startswith("."):
             continue
         if entry.is_folder:
-            yield from beneath(folder.child(name))
+            yield from walk_objects(folder.child(name))
         else:
             yield folder.child(name), entry
 
 
-def matching(folder: Remote, pattern: Sequence[str]) -> Iterator[tuple[Remote, Entry]]:
+def match_objects(
+    folder: RemotePath, pattern: Sequence[str]
+) -> Iterator[tuple[RemotePath, ObjectStat]]:
     """Objects and folders beneath a folder whose names fit those of a pattern, one by one.
 
     `**` stands for any number of folders. Raises UnreadableSourceError.
@@ -216,41 +221,41 @@ def matching(folder: Remote, pattern: Sequence[str]) -> Iterator[tuple[Remote, E
     name, *further = pattern
     try:
         if name == "**":
-            list_all(folder)
+            cache_listing(folder)
         elif further and not has_magic(name):
-            yield from matching(folder.child(name), further)
+            yield from match_objects(folder.child(name), further)
             return
-        here = sorted(contents(folder).items())
+        here = sorted(list_folder(folder).items())
     except FileNotFoundError:
         return
     if name == "**":
-        yield from matching(folder, further)
+        yield from match_objects(folder, further)
         further = list(pattern)
     for one, entry in here:
         fits = name == "**" or fnmatchcase(one, name)
         if not fits or (one.startswith(".") and not name.startswith(".")):
             continue
         if further and entry.is_folder:
-            yield from matching(folder.child(one), further)
+            yield from match_objects(folder.child(one), further)
         elif not further:
             yield folder.child(one), entry
 
 
-def fetch(paths: Iterable[Path]) -> None:
-    """Ask for small objects, and what stands in their folders, many at once, within `asked_once`.
+def prefetch(paths: Iterable[Path]) -> None:
+    """Ask for small objects, and what stands in their folders, many at once, within `request_cache`.
 
     They are kept until others are asked for. What fails is asked for again by who opens it.
     """
     known = _known.get()
-    objects = [one for path in paths if (one := remote(path)) is not None]
+    objects = [one for path in paths if (one := as_remote(path)) is not None]
     if known is None or len(objects) <= 1:
         return
     known.objects.clear()
-    _tried(contents, objects[0].folder)  # alone: it sets up what the others are asked by
+    _tried(list_folder, objects[0].folder)  # alone: it sets up what the others are asked by
     folders = {one.folder for one in objects if one.folder.url not in known.folders}
     known.folders.update(_at_once(_contents, folders))
     sizes = {one: known.entry(one) for one in objects}
-    small = [one for one, entry in sizes.items() if entry and entry.st_size <= BLOCK_BYTES]
+    small = [one for one, entry in sizes.items() if entry and entry.st_size <= OBJECT_BLOCK_BYTES]
     known.objects.update(_at_once(_data, small))
 
 
@@ -258,31 +263,35 @@ def _data(store: Any, name: str) -> bytes:  # noqa: ANN401 - of a library withou
     return bytes(store.cat_file(name))
 
 
-def _at_once(ask: Callable[[Any, str], Answer], paths: Iterable[Remote]) -> dict[str, Answer]:
+def _at_once(
+    ask: Callable[[Any, str], StoreAnswer], paths: Iterable[RemotePath]
+) -> dict[str, StoreAnswer]:
     """What is asked of each, by its address; without those where it fails.
 
     fsspec makes a connection for each thread that asks it for a store: here one asks for all.
     """
-    where = {path.url: store for path in paths if (store := _tried(files_of, path.url))}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    where = {path.url: store for path in paths if (store := _tried(open_filesystem, path.url))}
+    with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
         answers = pool.map(lambda at: _tried(ask, *at), where.values())
         each = zip(where, answers, strict=True)
         return {url: answer for url, answer in each if answer is not None}
 
 
-def _tried(ask: Callable[..., Answer], *about: object) -> Answer | None:
+def _tried(ask: Callable[..., StoreAnswer], *about: object) -> StoreAnswer | None:
     with suppress(Exception):
         return ask(*about)
     return None
 
 
-def _entry(info: Mapping[str, Any]) -> Entry:
+def _entry(info: Mapping[str, Any]) -> ObjectStat:
     if info["type"] == "directory":
-        return Entry(is_folder=True)
-    version = next((str(info[name]) for name in VERSIONS if info.get(name)), "")
-    written = next((info[name] for name in TIMES if info.get(name)), None)
+        return ObjectStat(is_folder=True)
+    version = next((str(info[name]) for name in VERSION_KEYS if info.get(name)), "")
+    written = next((info[name] for name in MTIME_KEYS if info.get(name)), None)
     number = _number(version.strip('"')) if version else 0
-    return Entry(int(info.get("size") or 0), _seconds(written, version) * 1_000_000_000, number)
+    return ObjectStat(
+        int(info.get("size") or 0), _seconds(written, version) * 1_000_000_000, number
+    )
 
 
 def _seconds(written: object, version: str) -> int:
@@ -305,7 +314,7 @@ def _number(version: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Remote:
+class RemotePath:
     """A path of an object store, with those methods of pathlib.Path that logs are asked for.
 
     They raise OSError as those do, and UnreadableSourceError where the store cannot be asked.
@@ -320,27 +329,27 @@ class Remote:
         """A path relative to this one; one from the root on is of this machine."""
         if path.startswith("/"):
             return Path(path)
-        protocol, mark, here = self.url.partition(MARK)
+        protocol, mark, here = self.url.partition(URL_SEPARATOR)
         root = "/" if here.startswith("/") else ""
         parts = posixpath.normpath(f"/{here}/{path}").strip("/")
-        return _as_path(Remote(f"{protocol}{mark}{root}{parts}"))
+        return _as_path(RemotePath(f"{protocol}{mark}{root}{parts}"))
 
     def require_bucket(self) -> None:
         """Raises UnreadableSourceError where none is named."""
-        if has_magic("/".join(self.url.split("/")[: len(BUCKET)])):
+        if has_magic("/".join(self.url.split("/")[: len(BUCKET_PLACEHOLDER_PARTS)])):
             raise UnreadableSourceError(f"{self}: no pattern can stand for a bucket: name it.")
 
-    def fixed(self) -> tuple[Remote, list[str]]:
+    def split_at_pattern(self) -> tuple[RemotePath, list[str]]:
         """The folder before all patterns in it, and what follows, but for `**` at the end."""
         names = self.url.split("/")
         while names[-1] == "**":  # what stands in a folder that fits is looked at anyway
             names.pop()
         first = next((at for at, name in enumerate(names) if has_magic(name)), len(names))
-        return Remote("/".join(names[:first])), names[first:]
+        return RemotePath("/".join(names[:first])), names[first:]
 
-    def child(self, name: str) -> Remote:
+    def child(self, name: str) -> RemotePath:
         """One that a listing of this folder names."""
-        return Remote(f"{self.url}/{name}")
+        return RemotePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
@@ -353,11 +362,11 @@ class Remote:
         return PurePosixPath(self.name).suffix
 
     @property
-    def folder(self) -> Remote:
+    def folder(self) -> RemotePath:
         """What it stands in; of a bucket itself."""
-        protocol, mark, here = self.url.partition(MARK)
+        protocol, mark, here = self.url.partition(URL_SEPARATOR)
         above = here.rpartition("/")[0]
-        return Remote(f"{protocol}{mark}{above}") if above else self
+        return RemotePath(f"{protocol}{mark}{above}") if above else self
 
     @property
     def parent(self) -> Path:
@@ -367,7 +376,7 @@ class Remote:
     @property
     def parts(self) -> tuple[str, ...]:
         """The bucket, folders and its name."""
-        return PurePosixPath(self.url.partition(MARK)[2]).parts
+        return PurePosixPath(self.url.partition(URL_SEPARATOR)[2]).parts
 
     def with_name(self, name: str) -> Path:
         """Another one beside it."""
@@ -377,7 +386,7 @@ class Remote:
         """Itself."""
         return _as_path(self)
 
-    def relative_to(self, folder: Remote) -> PurePosixPath:
+    def relative_to(self, folder: RemotePath) -> PurePosixPath:
         """What it is called within a folder that it stands in."""
         return PurePosixPath(self.url.removeprefix(f"{folder.url}/"))
 
@@ -393,23 +402,23 @@ class Remote:
         entry = self._by_folder()
         return entry is not None and not entry.is_folder
 
-    def stat(self) -> Entry:
+    def stat(self) -> ObjectStat:
         """What its folder tells of it, else the store. Raises OSError, UnreadableSourceError."""
         entry = self._by_folder() if _known.get() is not None else None
         return entry or self.look()
 
-    def look(self) -> Entry:
+    def look(self) -> ObjectStat:
         """What the store tells of it; its folder is not listed. Raises as `stat` does."""
         known = _known.get()
         if known is not None and (entry := known.entry(self)) is not None:
             return entry
-        with told(self.url):
-            store, name = files_of(self.url)
+        with translated_store_errors(self.url):
+            store, name = open_filesystem(self.url)
             return _entry(store.info(name))
 
-    def _by_folder(self) -> Entry | None:
+    def _by_folder(self) -> ObjectStat | None:
         try:
-            return contents(self.folder).get(self.name)
+            return list_folder(self.folder).get(self.name)
         except (FileNotFoundError, PermissionError):  # objects may be read where none are listed
             return None
 
@@ -417,11 +426,11 @@ class Remote:
         """Objects beneath it that fit the pattern."""
         first, *_ = parts = pattern.split("/")
         if has_magic(first) or first in self._held():
-            yield from (_as_path(path) for path, _ in matching(self, parts))
+            yield from (_as_path(path) for path, _ in match_objects(self, parts))
 
-    def _held(self) -> Contents:
+    def _held(self) -> FolderContents:
         try:
-            return contents(self)
+            return list_folder(self)
         except (FileNotFoundError, PermissionError):
             return {}
 
@@ -431,29 +440,29 @@ class Remote:
         data = known.texts.get(self.url) if known else None
         if data is None:
             data = self._bytes()
-            if known is not None and len(data) <= SHORT_BYTES:
-                if len(known.texts) >= MOST_TEXTS:
+            if known is not None and len(data) <= MAX_CACHED_TEXT_BYTES:
+                if len(known.texts) >= MAX_CACHED_TEXTS:
                     known.texts.clear()
                 known.texts[self.url] = data
         return data.decode(encoding)
 
     def _bytes(self) -> bytes:
-        with told(self.url):
-            return _data(*files_of(self.url))
+        with translated_store_errors(self.url):
+            return _data(*open_filesystem(self.url))
 
     def open(self, _mode: str = "rb") -> IO[bytes]:
         """A file to be read from its beginning on. Raises OSError, UnreadableSourceError."""
         known = _known.get()
         if known is not None and self.url in known.objects:
             return io.BytesIO(known.objects[self.url])
-        if self.stat().st_size <= BLOCK_BYTES:
+        if self.stat().st_size <= OBJECT_BLOCK_BYTES:
             data = self._bytes()
             if known is not None:
                 known.objects = {self.url: data}  # what it is, and its hash, are asked for apart
             return io.BytesIO(data)
-        with told(self.url):
-            store, name = files_of(self.url)
-            raw = store.open(name, "rb", block_size=BLOCK_BYTES, cache_type="readahead")
+        with translated_store_errors(self.url):
+            store, name = open_filesystem(self.url)
+            raw = store.open(name, "rb", block_size=OBJECT_BLOCK_BYTES, cache_type="readahead")
         return cast("IO[bytes]", _Object(self.url, raw))
 
 
@@ -481,14 +490,16 @@ class _Object(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - what supports the buffer protocol
         at = self.tell()
         try:
-            with told(self._url, f" after {at:,} bytes"):
+            with translated_store_errors(self._url, f" after {at:,} bytes"):
                 count = int(self._raw.readinto(buffer))
         except OSError as error:
             raise UnreadableSourceError(
-                f"{self._url}: {error.strerror} after {at:,} bytes. {AGAIN}"
+                f"{self._url}: {error.strerror} after {at:,} bytes. {RETRY_HINT}"
             ) from error
         if not count and len(buffer) and at < self._raw.size:
-            raise UnreadableSourceError(f"{self._url}: it broke off after {at:,} bytes. {AGAIN}")
+            raise UnreadableSourceError(
+                f"{self._url}: it broke off after {at:,} bytes. {RETRY_HINT}"
+            )
         return count
 
     def close(self) -> None:
@@ -499,14 +510,14 @@ class _Object(io.RawIOBase):
 
 # -- what can go wrong ---------------------------------------------------------------------------
 
-NOT_THERE: Final = "no such file or folder"
-LONGEST_WORDS: Final = 300
-SAY_NOTHING: Final = ("Not Found", "Forbidden")
+NOT_FOUND_MESSAGE: Final = "no such file or folder"
+MAX_ERROR_CHARS: Final = 300
+UNINFORMATIVE_ERRORS: Final = ("Not Found", "Forbidden")
 """Words that come without any reason, where the store may tell none."""
-AGAIN: Final = "Nothing of it was stored; run it again."
-LATER: Final = "Nothing of it was stored; run it again later, or with fewer --processes."
-REACH: Final = "Look at the address, at the network and, for S3, at AWS_ENDPOINT_URL."
-CREDENTIALS: Final = (
+RETRY_HINT: Final = "Nothing of it was stored; run it again."
+RETRY_LATER_HINT: Final = "Nothing of it was stored; run it again later, or with fewer --processes."
+CONNECTION_HINT: Final = "Look at the address, at the network and, for S3, at AWS_ENDPOINT_URL."
+CREDENTIALS_HINT: Final = (
     "Give some where the store's own tools look for them: for S3 in ~/.aws with AWS_PROFILE, or in "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
 )
@@ -528,11 +539,11 @@ _BROKE_OFF: Final = frozenset(
 
 
 @contextmanager
-def told(url: str, when: str = "") -> Iterator[None]:
+def translated_store_errors(url: str, progress: str = "") -> Iterator[None]:
     """Turns what a store's library raises into errors that say what, where, why and what to do.
 
     FileNotFoundError and PermissionError stay what they are; all else is UnreadableSourceError.
-    when: how far it was read.
+    progress: how far it was read.
     """
     try:
         yield
@@ -541,43 +552,48 @@ def told(url: str, when: str = "") -> Iterator[None]:
     except ImportError as error:
         raise UnreadableSourceError(f"{url}: {_missing(url, error)}") from error
     except FileNotFoundError as error:
-        why = f"{NOT_THERE}{_said(error, url)}"
+        why = f"{NOT_FOUND_MESSAGE}{_said(error, url)}"
         raise FileNotFoundError(errno.ENOENT, why, url) from error
     except PermissionError as error:
         why = f"access denied{_said(error, url)}; see that the credentials hold and may read it"
         raise PermissionError(errno.EACCES, why, url) from error
     except Exception as error:
         why, todo = _cause(error)
-        raise UnreadableSourceError(f"{url}: {why}{_said(error, url)}{when}. {todo}") from error
+        raise UnreadableSourceError(f"{url}: {why}{_said(error, url)}{progress}. {todo}") from error
 
 
 def _missing(url: str, error: ImportError) -> str:
-    protocol = url.partition(MARK)[0]
-    if url.startswith(S3) or (error.name or "").startswith("fsspec"):
+    protocol = url.partition(URL_SEPARATOR)[0]
+    if url.startswith(S3_PREFIXES) or (error.name or "").startswith("fsspec"):
         return "reading from an object store needs an extra: pip install 'fairmfu[s3]'."
-    return f"reading from {protocol}{MARK} needs a package that is not installed ({error})."
+    return (
+        f"reading from {protocol}{URL_SEPARATOR} needs a package that is not installed ({error})."
+    )
 
 
 def _cause(error: Exception) -> tuple[str, str]:
     """Why something failed, and what to do."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & _WRITTEN_ANEW:
-        return "it was written anew while it was read", AGAIN
+        return "it was written anew while it was read", RETRY_HINT
     if isinstance(error, OSError) and error.errno == errno.EBUSY:
-        return "the store asks for fewer requests, and did so again when it was asked later", LATER
+        return (
+            "the store asks for fewer requests, and did so again when it was asked later",
+            RETRY_LATER_HINT,
+        )
     if kinds & _NONE_GIVEN:
-        return "no credentials for it were found", CREDENTIALS
+        return "no credentials for it were found", CREDENTIALS_HINT
     if kinds & _NOT_REACHED:
-        return "the store cannot be reached", REACH
+        return "the store cannot be reached", CONNECTION_HINT
     if kinds & _BROKE_OFF:
-        return "the connection broke off", AGAIN
-    return "the store could not be asked", REACH
+        return "the connection broke off", RETRY_HINT
+    return "the store could not be asked", CONNECTION_HINT
 
 
 def _said(error: Exception, url: str) -> str:
     """The words of a library, without what only its makers can use."""
     words = getattr(error, "strerror", None) or str(error) or type(error).__name__
     words = re.split(r",? Request ID: |, HTTP Status code: ", " ".join(words.split()))[0]
-    words = words[:LONGEST_WORDS].strip(" .")
-    known = words in url or words in SAY_NOTHING or type(error).__name__ in _WRITTEN_ANEW
+    words = words[:MAX_ERROR_CHARS].strip(" .")
+    known = words in url or words in UNINFORMATIVE_ERRORS or type(error).__name__ in _WRITTEN_ANEW
     return "" if known else f" ({words})"

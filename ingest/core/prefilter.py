@@ -26,118 +26,118 @@ try:
 except ImportError:  # pragma: no cover - of a later Python
     parser = None
 
-Part = tuple[Any, Any]
+PatternPart = tuple[Any, Any]
 """Of a pattern as Python parses it: an operator, and what it says."""
-Parts = Iterable[Part]
-LITERAL: Final = getattr(parser, "LITERAL", None)
-ZERO_WIDTH: Final = ("AT", "ASSERT", "ASSERT_NOT")
-REPEATS: Final = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
-MOST_TEXTS: Final = 64
+PatternParts = Iterable[PatternPart]
+LITERAL_OP: Final = getattr(parser, "LITERAL", None)
+ZERO_WIDTH_OPS: Final = ("AT", "ASSERT", "ASSERT_NOT")
+REPEAT_OPS: Final = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+MAX_LITERALS: Final = 64
 """Literals of one part of a pattern: `[Ll]oad(?:ing|ed)` is four."""
 
-TELLING: Final = 4
+MIN_SECOND_LITERAL_CHARS: Final = 4
 """Characters of the shortest literal of a clause that is worth looking for beside another."""
 
-HALF: Final = re.compile("[\ud800-\udfff]")
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """Of a character; a pattern may name it, no text that was UTF-8 holds it."""
-SPELLED: Final = re.compile("[A-Za-z].*[0-9]|[0-9].*[A-Za-z]")
+NUMBERED_LITERAL: Final = re.compile("[A-Za-z].*[0-9]|[0-9].*[A-Za-z]")
 """What says which number it is of."""
-NOTHING: Final = r"x\A"
+NEVER_MATCHING: Final = r"x\A"
 """A regex that no text matches."""
-FEW: Final = 100
+MAX_PYTHON_SEARCH_LINES: Final = 100
 """Lines in which literals are looked for one by one in a tenth of the time that a new regex takes:
 Polars makes one in 2 to 5 ms, once for each of its threads."""
 
-SAME: Final = bytes(range(256))
+IDENTITY_BYTES: Final = bytes(range(256))
 """Each byte stands for itself."""
 
 Clause = frozenset[str]
 """Literals of which a text has to hold one."""
-EMPTY: Final = frozenset({""})
+EMPTY_CLAUSE: Final = frozenset({""})
 
 
-def parsed(pattern: str) -> Parts | None:
+def parse_pattern(pattern: str) -> PatternParts | None:
     """Its parts; None where they are not known, or letters of both cases are alike to it."""
     if parser is None:
         return None
-    parts: Parts = parser.parse(pattern)
+    parts: PatternParts = parser.parse(pattern)
     return None if parts.state.flags & re.IGNORECASE else parts  # type: ignore[attr-defined]
 
 
 @cache
-def clauses(pattern: str) -> tuple[Clause, ...]:
+def required_clauses(pattern: str) -> tuple[Clause, ...]:
     """What a text has to hold that `pattern` matches, the most telling clause first.
 
     Telling is one whose shortest literal is long. A clause that follows from another is left out.
     """
-    parts = parsed(pattern)
-    return () if parts is None else ranked(_clauses(parts))
+    parts = parse_pattern(pattern)
+    return () if parts is None else rank_clauses(_clauses(parts))
 
 
-def ranked(found: Iterable[Clause]) -> tuple[Clause, ...]:
+def rank_clauses(pattern_clauses: Iterable[Clause]) -> tuple[Clause, ...]:
     """Clauses of one pattern, the most telling first, without those that follow from others."""
     out: list[Clause] = []
-    for clause in sorted(found, key=lambda clause: (-min(map(len, clause)), len(clause))):
+    for clause in sorted(pattern_clauses, key=lambda clause: (-min(map(len, clause)), len(clause))):
         if not any(all(any(one in text for one in clause) for text in other) for other in out):
             out.append(clause)
     return tuple(out)
 
 
-def needed(pattern: str) -> Clause:
+def required_literals(pattern: str) -> Clause:
     """Literals of which one stands in whatever `pattern` matches; none where that is not known."""
-    return next(iter(clauses(pattern)), frozenset())
+    return next(iter(required_clauses(pattern)), frozenset())
 
 
-def spelled(pattern: str) -> Clause:
+def numbered_literals(pattern: str) -> Clause:
     """Literals of a pattern, wherever they stand, that spell numbers out: `step=0, skipped=0`."""
     without_repeats = re.sub(r"\{\d*,?\d*\}", "", pattern)
     if not re.search(r"\d", without_repeats):  # as in most, and to parse one takes long
         return frozenset()
-    literals = _literals(parsed(pattern) or ())
-    return frozenset(text for text in literals if SPELLED.search(text))
+    literals = _literals(parse_pattern(pattern) or ())
+    return frozenset(text for text in literals if NUMBERED_LITERAL.search(text))
 
 
-def _literals(items: Parts) -> Iterator[str]:
+def _literals(items: PatternParts) -> Iterator[str]:
     """Each one, with what may follow it where that is few texts."""
-    texts = EMPTY
+    texts = EMPTY_CLAUSE
     for part, its in _each(items):
         name, said = str(part[0]), part[1]
         if name.startswith("ASSERT"):
             yield from _literals(said[-1])
-        if its is not None and len(texts) * len(its) <= MOST_TEXTS:
+        if its is not None and len(texts) * len(its) <= MAX_LITERALS:
             texts = _followed(texts, its)
             continue
         yield from texts
-        texts = EMPTY if its is None else its
+        texts = EMPTY_CLAUSE if its is None else its
         if its is None and name == "BRANCH":
             yield from chain.from_iterable(map(_literals, said[1]))
-        elif its is None and name in (*REPEATS, "SUBPATTERN"):
+        elif its is None and name in (*REPEAT_OPS, "SUBPATTERN"):
             yield from _literals(said[-1])
         elif its is None and name == "ATOMIC_GROUP":
             yield from _literals(said)
     yield from texts
 
 
-def _clauses(items: Parts) -> list[Clause]:
+def _clauses(items: PatternParts) -> list[Clause]:
     """What each part of a sequence needs; parts side by side that have few texts are one."""
     found: list[Clause] = []
-    texts = EMPTY
+    texts = EMPTY_CLAUSE
     for part, its in _each(items):
-        if its is not None and len(texts) * len(its) <= MOST_TEXTS:
+        if its is not None and len(texts) * len(its) <= MAX_LITERALS:
             texts = _followed(texts, its)
             continue
         found.append(texts)
-        texts = EMPTY if its is None else its
+        texts = EMPTY_CLAUSE if its is None else its
         if its is None:
             found += _inside(part)
     return [_shortest(clause) for clause in (*found, texts) if clause and "" not in clause]
 
 
-def _each(items: Parts) -> Iterator[tuple[Part, Clause | None]]:
+def _each(items: PatternParts) -> Iterator[tuple[PatternPart, Clause | None]]:
     """Each part with its texts; literals side by side, most of a pattern, are one part."""
-    literals: list[Part] = []
+    literals: list[PatternPart] = []
     for part in getattr(items, "data", items):  # a list; they themselves are asked part by part
-        if part[0] == LITERAL:
+        if part[0] == LITERAL_OP:
             literals.append(part)
             continue
         if literals:
@@ -148,35 +148,37 @@ def _each(items: Parts) -> Iterator[tuple[Part, Clause | None]]:
         yield _one(literals)
 
 
-def _one(literals: Sequence[Part]) -> tuple[Part, Clause]:
+def _one(literals: Sequence[PatternPart]) -> tuple[PatternPart, Clause]:
     return literals[-1], frozenset({"".join(chr(said) for _, said in literals)})
 
 
 def _followed(texts: Clause, its: Clause) -> Clause:
     """Each text with each of those that may follow it."""
-    return its if texts is EMPTY else frozenset(text + more for text in texts for more in its)
+    return (
+        its if texts is EMPTY_CLAUSE else frozenset(text + more for text in texts for more in its)
+    )
 
 
-def _inside(part: Part) -> list[Clause]:
+def _inside(part: PatternPart) -> list[Clause]:
     """What a part needs that has not just a few texts."""
     name, said = str(part[0]), part[1]
     if name == "BRANCH":
-        each = [ranked(_clauses(branch))[:1] for branch in said[1]]
+        each = [rank_clauses(_clauses(branch))[:1] for branch in said[1]]
         return [frozenset().union(*(best for (best,) in each))] if all(each) else []
     if name == "SUBPATTERN" and not said[1] & re.IGNORECASE:
         return _clauses(said[3])
-    if name in REPEATS and said[0] > 0:
+    if name in REPEAT_OPS and said[0] > 0:
         return _clauses(said[2])
     return _clauses(said) if name == "ATOMIC_GROUP" else []
 
 
-def _texts(part: Part) -> Clause | None:
+def _texts(part: PatternPart) -> Clause | None:
     """All texts that a part matches, if they are few and known."""
     name, said = str(part[0]), part[1]
     found: Clause | None = None
     if name == "LITERAL":
         found = frozenset({chr(said)})
-    elif name in ZERO_WIDTH:
+    elif name in ZERO_WIDTH_OPS:
         found = frozenset({""})
     elif name == "IN" and all(str(kind) == "LITERAL" for kind, _ in said):
         found = frozenset(chr(one) for _, one in said)
@@ -185,17 +187,17 @@ def _texts(part: Part) -> Clause | None:
     elif name == "BRANCH":
         each = [texts for branch in said[1] if (texts := _sequence(branch)) is not None]
         found = frozenset().union(*each) if len(each) == len(said[1]) else None
-    elif name in REPEATS and said[1] == 1:
+    elif name in REPEAT_OPS and said[1] == 1:
         once = _sequence(said[2])
         found = once if once is None or said[0] else once | {""}
-    return found if found is not None and len(found) <= MOST_TEXTS else None
+    return found if found is not None and len(found) <= MAX_LITERALS else None
 
 
-def _sequence(items: Parts) -> Clause | None:
+def _sequence(items: PatternParts) -> Clause | None:
     """The same of parts side by side."""
-    texts = EMPTY
+    texts = EMPTY_CLAUSE
     for _, its in _each(items):
-        if its is None or len(texts) * len(its) > MOST_TEXTS:
+        if its is None or len(texts) * len(its) > MAX_LITERALS:
             return None
         texts = _followed(texts, its)
     return texts
@@ -213,12 +215,12 @@ def _beside(found: Sequence[Clause], first: Collection[str]) -> Clause:
     others = (
         clause
         for clause in found[1:]
-        if min(map(len, clause)) >= TELLING and clause.isdisjoint(first)
+        if min(map(len, clause)) >= MIN_SECOND_LITERAL_CHARS and clause.isdisjoint(first)
     )
     return next(iter((*others, *found[:1])), frozenset())
 
 
-class Sieve:
+class LiteralPrefilter:
     """Which of many lines may match any of many patterns, told for all of them at once.
 
     Of each pattern two clauses are looked for: `[XTuner]` stands in most lines of its logs, and
@@ -230,25 +232,27 @@ class Sieve:
     def __init__(
         self,
         patterns: Iterable[tuple[str, str]],
-        alike: bytes = SAME,
-        of_forks: Collection[str] = (),
+        byte_map: bytes = IDENTITY_BYTES,
+        fork_patterns: Collection[str] = (),
     ) -> None:
         """patterns: each with a literal that it needs, or an empty one.
 
-        alike: of each byte of the texts the one that stands for it in them. of_forks: some of the
-        patterns.
+        byte_map: of each byte of the texts the one that stands for it in them. of_forks: some of
+        the patterns.
         """
         each, by_themselves = list[Sequence[Clause]](), list[Sequence[Clause]]()
         for anchor, pattern in patterns:
-            found = ranked([*([frozenset({anchor})] if anchor else []), *clauses(pattern)])
-            (by_themselves if pattern in of_forks else each).append(found)
+            found = rank_clauses(
+                [*([frozenset({anchor})] if anchor else []), *required_clauses(pattern)]
+            )
+            (by_themselves if pattern in fork_patterns else each).append(found)
         self._open = not all((*each, *by_themselves))
         first = {text for found in each for text in (*found, frozenset[str]())[0]}
         second = {text for found in each for text in _beside(found, first)}
-        self._rounds = [_changed(literals, alike) for literals in (first, second) if literals]
+        self._rounds = [_changed(literals, byte_map) for literals in (first, second) if literals]
         self._regexes = [_one_of(literals) for literals in self._rounds]
         self._forks = [
-            [_one_of(_changed(clause, alike)) for clause in reversed(found)]
+            [_one_of(_changed(clause, byte_map)) for clause in reversed(found)]
             for found in by_themselves
         ]
 
@@ -258,7 +262,7 @@ class Sieve:
 
     def lines_may_match(self, lines: pl.Series) -> NDArray[np.bool_]:
         """The same of lines."""
-        return self._sifted(lines, FEW)
+        return self._sifted(lines, MAX_PYTHON_SEARCH_LINES)
 
     def _sifted(self, texts: pl.Series, few: int) -> NDArray[np.bool_]:
         """The same; few: of so many or fewer literals are looked for one by one."""
@@ -283,7 +287,7 @@ class Sieve:
 
 def _one_of(literals: Iterable[str]) -> str:
     """A regex to Polars: any of them."""
-    return "|".join(map(re.escape, literals)) or NOTHING
+    return "|".join(map(re.escape, literals)) or NEVER_MATCHING
 
 
 def _hold(texts: pl.Series, literals: Iterable[str]) -> NDArray[np.bool_]:
@@ -295,17 +299,21 @@ def _hold(texts: pl.Series, literals: Iterable[str]) -> NDArray[np.bool_]:
 
 def _changed(literals: Iterable[str], alike: bytes) -> list[str]:
     """As they are in texts that are changed, without halves of a character: no log holds these."""
-    whole = (literal for literal in literals if not HALF.search(literal))
+    whole = (literal for literal in literals if not SURROGATE.search(literal))
     return sorted({literal.encode().translate(alike).decode() for literal in whole})
 
 
 @cache
-def sieve(patterns: tuple[tuple[str, str], ...], of_forks: frozenset[str] = frozenset()) -> Sieve:
+def cached_prefilter(
+    patterns: tuple[tuple[str, str], ...], fork_patterns: frozenset[str] = frozenset()
+) -> LiteralPrefilter:
     """A sieve of these patterns, once for all files."""
-    return Sieve(patterns, of_forks=of_forks)
+    return LiteralPrefilter(patterns, fork_patterns=fork_patterns)
 
 
-def any_of(literals: Iterable[str], patterns: Iterable[str] = ()) -> Callable[[str], object]:
+def literal_matcher(
+    literals: Iterable[str], patterns: Iterable[str] = ()
+) -> Callable[[str], object]:
     """Tells of a text whether it holds any of `literals`, or may match any of `patterns`.
 
     Literals are grouped by their first character: a regex is quick where few alternatives begin
@@ -317,10 +325,10 @@ def any_of(literals: Iterable[str], patterns: Iterable[str] = ()) -> Callable[[s
 @cache
 def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], object]:
     """The same, once for all files."""
-    every = literals.union(*map(needed, patterns))
+    every = literals.union(*map(required_literals, patterns))
     tails: dict[str, list[str]] = {}
     for literal in sorted(every):
         tails.setdefault(literal[:1], []).append(re.escape(literal[1:]))
     groups = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in tails.items()]
-    alone = (f"(?:{pattern})" for pattern in patterns if not needed(pattern))
+    alone = (f"(?:{pattern})" for pattern in patterns if not required_literals(pattern))
     return re.compile("|".join((*groups, *alone)) or "(?!)").search

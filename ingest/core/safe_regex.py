@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Final
 
-from .prefilter import Part, Parts, needed, parsed
+from .prefilter import PatternPart, PatternParts, parse_pattern, required_literals
 
 try:
     from re import _compiler as compiler  # type: ignore[attr-defined]
@@ -27,16 +27,16 @@ try:
 except ImportError:  # pragma: no cover - of a later Python
     compiler = None
 
-LONG: Final = 1000
+MIN_GUARDED_CHARS: Final = 1000
 """Characters of a line that is tried so; shorter ones cost little, whatever stands in them."""
-MOST_WAYS: Final = 32
+MAX_WAYS: Final = 32
 
-Piece = Sequence[Part]
+PatternPiece = Sequence[PatternPart]
 """Parts of a pattern side by side, without `.*`."""
-Way = Sequence[Piece]
+PatternWay = Sequence[PatternPiece]
 """What stands in a match, in this order, with anything between; first that by which it begins."""
-GAP: Final[Way] = ((), ())
-NOTHING: Final[Way] = ((),)
+GAP_WAY: Final[PatternWay] = ((), ())
+EMPTY_WAY: Final[PatternWay] = ((),)
 
 
 class Regex:
@@ -57,7 +57,7 @@ class Regex:
     @cached_property
     def _ways(self) -> list[list[tuple[re.Pattern[str], int]]]:
         """Each way to match: its pieces, and how long each is at least; no ways if not known."""
-        parts = parsed(self.pattern)
+        parts = parse_pattern(self.pattern)
         if parts is None or compiler is None or "GROUPREF" in repr(parts):
             return []
         ways = _ways(parts)
@@ -68,20 +68,20 @@ class Regex:
         return [[(compiler.compile(one), one.getwidth()[0]) for one in way] for way in pieces]
 
     def _search(self, text: str, begin: int = 0) -> re.Match[str] | None:
-        if len(text) <= LONG or not self._ways or "\n" in text:
+        if len(text) <= MIN_GUARDED_CHARS or not self._ways or "\n" in text:
             return self._regex.search(text, begin)
         starts = sorted({at for way in self._ways if (at := _begins(way, text, begin)) is not None})
         return next(filter(None, (self._regex.match(text, start) for start in starts)), None)
 
 
-class Guarded:
+class GuardedRegex:
     """A regex that is tried only on texts that hold a literal it needs."""
 
     __slots__ = ("_literals", "_regex", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self._literals = tuple(needed(pattern)) or ("",)
+        self._literals = tuple(required_literals(pattern)) or ("",)
         self._regex = Regex(pattern)
 
     def search(self, text: str) -> re.Match[str] | None:
@@ -108,31 +108,31 @@ def _begins(way: Sequence[tuple[re.Pattern[str], int]], text: str, begin: int) -
     return starts[0]
 
 
-def _ways(items: Parts) -> list[Way]:
+def _ways(items: PatternParts) -> list[PatternWay]:
     """The ways through parts that stand side by side."""
-    ways: list[Way] = [NOTHING]
+    ways: list[PatternWay] = [EMPTY_WAY]
     for part in items:
         its = _ways_of(part)
-        if len(ways) * len(its) > MOST_WAYS:
+        if len(ways) * len(its) > MAX_WAYS:
             its = [((part,),)]
         ways = [(*way[:-1], (*way[-1], *more[0]), *more[1:]) for way in ways for more in its]
     return ways
 
 
-def _ways_of(part: Part) -> list[Way]:
+def _ways_of(part: PatternPart) -> list[PatternWay]:
     """The ways through one part; a part without a gap is one piece of a single way."""
     name, said = str(part[0]), part[1]
-    ways: list[Way] = []
+    ways: list[PatternWay] = []
     if name in ("MAX_REPEAT", "MIN_REPEAT"):
         least, most, its = said
         if most is parser.MAXREPEAT and str(its[0][0]) == "ANY":
-            return [GAP]
+            return [GAP_WAY]
         if (least, most) == (0, 1):
-            ways = [*_ways(its), NOTHING]
+            ways = [*_ways(its), EMPTY_WAY]
     elif name == "SUBPATTERN" and not (said[1] | said[2]):
         ways = _ways(said[3])
     elif name == "BRANCH":
         ways = list(chain.from_iterable(map(_ways, said[1])))
     elif name == "ASSERT" and said[0] > 0 and all(not way[0] for way in _ways(said[1])):
-        return [NOTHING]  # what stands anywhere behind here: the match asks for it
+        return [EMPTY_WAY]  # what stands anywhere behind here: the match asks for it
     return ways if any(len(way) > 1 for way in ways) else [((part,),)]

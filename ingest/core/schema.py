@@ -26,35 +26,37 @@ class Column:
 
 
 TEXT, INT, FLOAT, BOOL = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
-TEXTS = pl.List(pl.String)
-TIME = pl.Datetime("us")
-OTHER_KIND = pl.Struct({"count": pl.Int64, "line": pl.Int64, "example": pl.String})
+TEXT_LIST = pl.List(pl.String)
+TIMESTAMP = pl.Datetime("us")
+UNMATCHED_KIND = pl.Struct({"count": pl.Int64, "line": pl.Int64, "example": pl.String})
 
-SOURCES: Final[dict[str, Column]] = {
+SOURCE_COLUMNS: Final[dict[str, Column]] = {
     "sha256": Column(TEXT, "", "content hash; the identity of a source"),
     "path": Column(TEXT, "", "where the file stood when it was read"),
     "bytes": Column(INT, "bytes", "size as read (compressed size of a compressed file)"),
     "log_format": Column(TEXT, "", "the primary format"),
-    "companions": Column(TEXTS, "", "further formats whose lines stand in the file"),
+    "companions": Column(TEXT_LIST, "", "further formats whose lines stand in the file"),
     "lines": Column(INT, "lines", "all lines; the sum of the five counts below"),
     "step_lines": Column(INT, "lines", "read as steps, before ranks are folded"),
     "known_lines": Column(INT, "lines", "read as facts or events, or blank"),
     "other_lines": Column(INT, "lines", "no pattern knows them"),
     "unread_lines": Column(INT, "lines", "look like a step and could not be read"),
     "companion_lines": Column(INT, "lines", "step lines of a companion format, kept as events"),
-    "other_kinds": Column(pl.List(OTHER_KIND), "", "the commonest other lines, one example each"),
-    "read_at": Column(TIME, "", "UTC, when it was first read; stays while the file grows"),
+    "other_kinds": Column(
+        pl.List(UNMATCHED_KIND), "", "the commonest other lines, one example each"
+    ),
+    "read_at": Column(TIMESTAMP, "", "UTC, when it was first read; stays while the file grows"),
     "reading": Column(
         INT,
         "",
         "how many changes of what is read its reader knew (READINGS); null: of before these",
     ),
     "forced": Column(
-        TEXTS, "", "formats that it was to be read with (--log-format); null: its lines told"
+        TEXT_LIST, "", "formats that it was to be read with (--log-format); null: its lines told"
     ),
 }
 
-RUNS: Final[dict[str, Column]] = {
+RUN_COLUMNS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "hash of the launch's first lines; stays when the file moves"),
     "sha256": Column(TEXT, "", "the source"),
     "name": Column(TEXT, "", "short name for people"),
@@ -64,7 +66,7 @@ RUNS: Final[dict[str, Column]] = {
     "first_line": Column(INT, "line", "first line of the launch"),
     "last_line": Column(INT, "line", "last line of the launch"),
     "started_at": Column(
-        TIME, "", "first time stamp of the launch as printed; null where the log has no year"
+        TIMESTAMP, "", "first time stamp of the launch as printed; null where the log has no year"
     ),
     "utc": Column(BOOL, "", "time stamps are UTC; else they are of an unknown zone"),
     "outcome": Column(TEXT, "", "how the launch ended: one of OUTCOMES"),
@@ -75,11 +77,11 @@ RUNS: Final[dict[str, Column]] = {
     "elapsed_excludes_data": Column(BOOL, "", "elapsed_s leaves data loading out (data_s has it)"),
     "rate_covers": Column(TEXT, "", "what a logged rate speaks of: interval, step, or null"),
     "rate_excludes_data": Column(BOOL, "", "the logged rate leaves data loading out"),
-    "evidence": Column(TEXTS, "", "time evidence by preference: elapsed, rate, clock, stamp"),
+    "evidence": Column(TEXT_LIST, "", "time evidence by preference: elapsed, rate, clock, stamp"),
     "synthetic": Column(BOOL, "", "the log says that it was composed, not run"),
 }
 
-FACTS: Final[dict[str, Column]] = {
+FACT_COLUMNS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "name": Column(TEXT, "", "one of FACT_NAMES"),
     "value": Column(TEXT, "", "as given, in the unit of FACT_NAMES"),
@@ -93,7 +95,7 @@ FACTS: Final[dict[str, Column]] = {
     ),
 }
 
-STEPS: Final[dict[str, Column]] = {
+STEP_COLUMNS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "line": Column(INT, "line", "in the source, from 1"),
     "rank": Column(
@@ -106,7 +108,7 @@ STEPS: Final[dict[str, Column]] = {
         INT, "steps", "in the unit `runs.step_unit`, counted from the start of training"
     ),
     "epoch": Column(INT, "epochs", "as printed"),
-    "logged_at": Column(TIME, "", "time stamp of the line as printed"),
+    "logged_at": Column(TIMESTAMP, "", "time stamp of the line as printed"),
     "since_start_s": Column(FLOAT, "s", "wall time since the training loop began, as printed"),
     "elapsed_s": Column(FLOAT, "s", "time per step as printed; see runs.elapsed_covers"),
     "data_s": Column(FLOAT, "s", "data loading per step as printed"),
@@ -134,18 +136,18 @@ STEPS: Final[dict[str, Column]] = {
     "extra": Column(TEXT, "", "JSON of printed fields that have no column"),
 }
 
-EVENTS: Final[dict[str, Column]] = {
+EVENT_COLUMNS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "line": Column(INT, "line", "in the source, from 1"),
     "kind": Column(TEXT, "", "one of EVENT_KINDS"),
     "step": Column(INT, "steps", "as printed; null where the line does not say"),
-    "logged_at": Column(TIME, "", "time stamp of the line as printed"),
+    "logged_at": Column(TIMESTAMP, "", "time stamp of the line as printed"),
     "seconds": Column(FLOAT, "s", "duration as printed"),
     "extra": Column(TEXT, "", "JSON of printed fields that have no column"),
     "text": Column(TEXT, "", "the line"),
 }
 
-UNREAD: Final[dict[str, Column]] = {
+UNREAD_COLUMNS: Final[dict[str, Column]] = {
     "sha256": Column(TEXT, "", "the source"),
     "line": Column(INT, "line", "in the source, from 1"),
     "reason": Column(TEXT, "", "why it could not be read, and how far the pattern got"),
@@ -153,16 +155,16 @@ UNREAD: Final[dict[str, Column]] = {
 }
 
 TABLES: Final[dict[str, dict[str, Column]]] = {
-    "sources": SOURCES,
-    "runs": RUNS,
-    "facts": FACTS,
-    "steps": STEPS,
-    "events": EVENTS,
-    "unread": UNREAD,
+    "sources": SOURCE_COLUMNS,
+    "runs": RUN_COLUMNS,
+    "facts": FACT_COLUMNS,
+    "steps": STEP_COLUMNS,
+    "events": EVENT_COLUMNS,
+    "unread": UNREAD_COLUMNS,
 }
 
 
-ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+LATER_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "sources": ("reading", "forced"),
     "facts": ("text",),
     "steps": ("consumed_non_padding",),
@@ -171,7 +173,7 @@ ADDED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingChange:
     """A change of what is read of logs that may change figures of ours.
 
     what: as in "since it was read …"; formats: primary formats and companions whose logs it
@@ -182,8 +184,8 @@ class Reading:
     formats: tuple[str, ...] = ()
 
 
-READINGS: Final[tuple[Reading, ...]] = (
-    Reading(
+READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
+    ReadingChange(
         "much is read otherwise, in every format (among else, training by preferences and by "
         "reinforcement is told from language modelling)"
     ),
@@ -191,11 +193,11 @@ READINGS: Final[tuple[Reading, ...]] = (
 """In their order; one is never taken out. What was read without knowing one is to be read again."""
 
 
-def read_otherwise(
-    reading: int | None, log_format: str, companions: Collection[str] | None
+def reading_changes_since(
+    reading_number: int | None, log_format: str, companions: Collection[str] | None
 ) -> list[str]:
     """What has changed of a source's reading since it was read; columns of its row of `sources`."""
-    since, formats = READINGS[reading or 0 :], (log_format, *(companions or ()))
+    since, formats = READING_CHANGES[reading_number or 0 :], (log_format, *(companions or ()))
     return [one.what for one in since if not one.formats or set(one.formats) & set(formats)]
 
 
@@ -236,13 +238,13 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "warning": "a warning that bears on the figures",
 }
 
-UNCHANGED: Final = "none"
+NO_BATCH_CHANGES: Final = "none"
 """`batch_changes` of a log whose steps have the batch that it, or its reader, says."""
 
-PRINTING: Final = "ranks print step lines"
+COUNTED_RANKS_SUFFIX: Final = "ranks print step lines"
 """How the origin of `gpus` ends that were counted in one log: others of a launch may have more."""
 
-SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+TOKEN_SHARING_DEGREES: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 """Degrees whose ranks share the tokens of a local batch."""
 
 FactKind = Literal["int", "float", "bool", "text", "json"]
@@ -291,7 +293,7 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "batch_changes": FactName(
         "text",
         "",
-        f"how a log shows that steps have other batches than it says; {UNCHANGED}: they have not",
+        f"how a log shows that steps have other batches than it says; {NO_BATCH_CHANGES}: they have not",
     ),
     "data_parallel": FactName("int", "ranks", "replicas times shards"),
     "replicas": FactName("int", "", "of the sharded model; 1: shards on all data-parallel ranks"),

@@ -22,48 +22,48 @@ import polars as pl
 
 from .errors import StoreError
 
-HELD_BYTES: Final = 2 * 1024 * 1024
+MAX_HELD_BYTES: Final = 2 * 1024 * 1024
 """The most bytes of rows that wait in memory (12,000 steps or so); as many may be on their way."""
-PIECE_ROWS: Final = 32_768
+CHUNK_ROWS: Final = 32_768
 """Rows that are read, written and looked at together."""
 
 
 class Spool:
     """Frames that are put aside and read again, in any order and as often as they are asked for."""
 
-    def __init__(self, folder: Path | None = None, held: float | None = None) -> None:
+    def __init__(self, folder: Path | None = None, max_held_bytes: float | None = None) -> None:
         """folder: where the file is, made when it is needed; by default that of the system.
 
-        held: bytes that may wait in memory, HELD_BYTES by default.
+        max_held_bytes: bytes that may wait in memory, MAX_HELD_BYTES by default.
         """
         self._folder = folder
-        self._most = HELD_BYTES if held is None else held
+        self._most = MAX_HELD_BYTES if max_held_bytes is None else max_held_bytes
         self._file: IO[bytes] | None = None
         self._end = 0
-        self._held: list[weakref.ref[Piece]] = []
+        self._held: list[weakref.ref[SpooledFrame]] = []
         self._bytes = 0
         self._thread: ThreadPoolExecutor | None = None
-        self._on_their_way: list[tuple[Piece, Future[tuple[int, int]]]] = []
+        self._on_their_way: list[tuple[SpooledFrame, Future[tuple[int, int]]]] = []
         self._one_at_a_time = Lock()
         self._last: tuple[int, pl.DataFrame] | None = None
 
-    def keep(self, frame: pl.DataFrame) -> Piece:
+    def keep(self, frame: pl.DataFrame) -> SpooledFrame:
         """Put a frame aside; it is forgotten with the piece.
 
         Raises StoreError on a disk that is full; what it has no room for stays in memory.
         """
-        piece = Piece(self, frame.columns, frame.height, frame)
+        piece = SpooledFrame(self, frame.columns, frame.height, frame)
         self._held.append(weakref.ref(piece))
         self._bytes += piece.bytes
         if self._bytes > self._most:
             self._relieve()
         return piece
 
-    def rows(self, frame: pl.DataFrame) -> Streamed:
+    def rows(self, frame: pl.DataFrame) -> StreamedRows:
         """Put the rows of a table aside."""
-        pieces = [self.keep(part) for part in frame.iter_slices(PIECE_ROWS)]
+        pieces = [self.keep(part) for part in frame.iter_slices(CHUNK_ROWS)]
         schema = frame.schema
-        return Streamed(schema, frame.height, lambda: (piece.read() for piece in pieces))
+        return StreamedRows(schema, frame.height, lambda: (piece.read() for piece in pieces))
 
     def _relieve(self) -> None:
         """Have the disk hold what still waits in memory, if that is still too much."""
@@ -82,12 +82,12 @@ class Spool:
         """Wait for what goes to the disk. Raises StoreError where it is full."""
         on_their_way, self._on_their_way = self._on_their_way, []
         for piece, written in on_their_way:
-            piece.lies_at(*written.result())
+            piece.set_location(*written.result())
 
-    def take(self, packed: Packed) -> Piece:
+    def take(self, packed_frame: PackedFrame) -> SpooledFrame:
         """Put a frame aside that another process has packed. Raises StoreError as `keep`."""
-        piece = Piece(self, packed.columns, packed.height)
-        piece.lies_at(*self._append(memoryview(packed.data)))
+        piece = SpooledFrame(self, packed_frame.columns, packed_frame.height)
+        piece.set_location(*self._append(memoryview(packed_frame.data)))
         return piece
 
     def write(self, frame: pl.DataFrame) -> tuple[int, int]:
@@ -111,21 +111,21 @@ class Spool:
             ) from error
         return place, length
 
-    def read(self, place: int, length: int, columns: Sequence[str] | None) -> pl.DataFrame:
+    def read(self, offset: int, length: int, columns: Sequence[str] | None) -> pl.DataFrame:
         """What `write` has written; columns: these alone.
 
         The frame that was read last is at hand: those of many logs that are cut from one are asked
         for one behind the other, and each holds the memory of all that it is cut from.
         """
-        if columns is None and self._last is not None and self._last[0] == place:
+        if columns is None and self._last is not None and self._last[0] == offset:
             return self._last[1]
         with self._one_at_a_time:
             file = self._opened()
-            file.seek(place)
+            file.seek(offset)
             packed = io.BytesIO(file.read(length))
         if columns is not None:
             return pl.read_parquet(packed, columns=list(columns))
-        self._last = place, pl.read_parquet(packed)
+        self._last = offset, pl.read_parquet(packed)
         return self._last[1]
 
     def _opened(self) -> IO[bytes]:
@@ -138,7 +138,7 @@ class Spool:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedFrame:
     """A frame as the file of a spool has it, for the spool of another process."""
 
     columns: list[str]
@@ -166,7 +166,7 @@ def _worth(frame: pl.DataFrame) -> Literal["lz4", "uncompressed"]:
     return "lz4" if 2 * texts > frame.estimated_size() else "uncompressed"
 
 
-class Piece:
+class SpooledFrame:
     """A frame that was put aside."""
 
     def __init__(
@@ -191,12 +191,12 @@ class Piece:
         """So many of its rows."""
         yield self.read().slice(first, height)
 
-    def lies_at(self, place: int, length: int) -> None:
+    def set_location(self, offset: int, length: int) -> None:
         """The disk holds it."""
-        self._at, self._frame = (place, length), None
+        self._at, self._frame = (offset, length), None
 
 
-class Streamed:
+class StreamedRows:
     """Rows of a table that are read piece by piece, as often as they are asked for."""
 
     def __init__(
@@ -215,11 +215,11 @@ class Streamed:
         """The names of the columns."""
         return self.schema.names()
 
-    def with_columns(self, *exprs: pl.Expr, **named: pl.Expr) -> Streamed:
+    def with_columns(self, *exprs: pl.Expr, **named: pl.Expr) -> StreamedRows:
         """The rows with these columns, each of which follows from its row alone."""
         schema = pl.DataFrame(schema=self.schema).with_columns(*exprs, **named).schema
         before = self.frames
-        return Streamed(
+        return StreamedRows(
             schema, self.height, lambda: (f.with_columns(*exprs, **named) for f in before())
         )
 
@@ -228,71 +228,71 @@ class Streamed:
         return pl.concat([pl.DataFrame(schema=self.schema), *self.frames()])
 
 
-Table = pl.DataFrame | Streamed
-LogTables = Mapping[str, Table]
+TableRows = pl.DataFrame | StreamedRows
+LogTables = Mapping[str, TableRows]
 """All tables of one log; those that may be long are read piece by piece."""
 
 
-class Waiting(Protocol):
+class SliceableRows(Protocol):
     """Rows of one table that wait somewhere, of several logs."""
 
     def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:
         """So many of them."""
 
 
-class Cut(Streamed):
+class SlicedRows(StreamedRows):
     """Some of the rows that wait together."""
 
-    def __init__(self, piece: Waiting, schema: pl.Schema, first: int, height: int) -> None:
+    def __init__(self, source: SliceableRows, schema: pl.Schema, first: int, height: int) -> None:
         super().__init__(schema, height, self._frames)
-        self.piece, self.first = piece, first
+        self.piece, self.first = source, first
 
     def _frames(self) -> Iterator[pl.DataFrame]:
         if self.height:
             yield from self.piece.slices(self.first, self.height)
 
 
-class Chained(Streamed):
+class ChainedRows(StreamedRows):
     """The rows of tables of one schema, one behind the other."""
 
-    def __init__(self, tables: Sequence[Table]) -> None:
+    def __init__(self, tables: Sequence[TableRows]) -> None:
         self.tables = tables
         height = sum(table.height for table in tables)
         super().__init__(tables[0].schema, height, self._frames)
 
     def _frames(self) -> Iterator[pl.DataFrame]:
-        return chain.from_iterable(frames(table) for table in self.tables)
+        return chain.from_iterable(iterate_frames(table) for table in self.tables)
 
 
-def chained(tables: Iterable[Table]) -> Table:
+def chain_rows(tables: Iterable[TableRows]) -> TableRows:
     """The rows of tables of one schema, one behind the other; what is in memory is so together."""
     joined = list(_joined(_flat(tables)))
     if len(joined) == 1:
         return joined[0]
     in_memory = [table for table in joined if isinstance(table, pl.DataFrame)]
-    return pl.concat(in_memory) if len(in_memory) == len(joined) else Chained(joined)
+    return pl.concat(in_memory) if len(in_memory) == len(joined) else ChainedRows(joined)
 
 
-def _flat(tables: Iterable[Table]) -> Iterator[Table]:
+def _flat(tables: Iterable[TableRows]) -> Iterator[TableRows]:
     """The tables without chains: the parts of one in its place."""
     for table in tables:
-        if isinstance(table, Chained):
+        if isinstance(table, ChainedRows):
             yield from table.tables
         else:
             yield table
 
 
-def _joined(tables: Iterable[Table]) -> Iterator[Table]:
+def _joined(tables: Iterable[TableRows]) -> Iterator[TableRows]:
     """The rows in their order; tables that wait behind one another become one."""
-    last: Table | None = None
+    last: TableRows | None = None
     for table in tables:
         if (
-            isinstance(table, Cut)
-            and isinstance(last, Cut)
+            isinstance(table, SlicedRows)
+            and isinstance(last, SlicedRows)
             and table.piece is last.piece
             and table.first == last.first + last.height
         ):
-            last = Cut(last.piece, last.schema, last.first, last.height + table.height)
+            last = SlicedRows(last.piece, last.schema, last.first, last.height + table.height)
             continue
         if last is not None:
             yield last
@@ -301,11 +301,11 @@ def _joined(tables: Iterable[Table]) -> Iterator[Table]:
         yield last
 
 
-def whole(table: Table) -> pl.DataFrame:
+def collect_rows(table: TableRows) -> pl.DataFrame:
     """All rows of a table in memory."""
-    return table.whole() if isinstance(table, Streamed) else table
+    return table.whole() if isinstance(table, StreamedRows) else table
 
 
-def frames(table: Table) -> Iterator[pl.DataFrame]:
+def iterate_frames(table: TableRows) -> Iterator[pl.DataFrame]:
     """The rows of a table, piece by piece."""
-    return table.frames() if isinstance(table, Streamed) else iter([table])
+    return table.frames() if isinstance(table, StreamedRows) else iter([table])

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from .errors import FairmfuError, not_read
+from .errors import FairmfuError, explain_read_error
 
 _T = TypeVar("_T")
 
@@ -21,14 +21,14 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 
-class Table:
+class TomlTable:
     """One table of a file: gives its values by kind and gathers what is wrong with them."""
 
-    def __init__(self, values: Mapping[str, Any], place: str, problems: list[str]) -> None:
-        """`place` begins each problem: `[[steps]] 2, `."""
-        self.values, self.place, self.problems = values, place, problems
+    def __init__(self, values: Mapping[str, Any], table_name: str, problems: list[str]) -> None:
+        """`table_name` begins each problem: `[[steps]] 2, `."""
+        self.values, self.place, self.problems = values, table_name, problems
 
-    def say(self, key: str, text: str) -> None:
+    def add_problem(self, key: str, text: str) -> None:
         """Add to what is wrong: what, and what to do."""
         self.problems.append(f"{self.place}{key}: {text}")
 
@@ -37,32 +37,32 @@ class Table:
         value = self.values.get(key, default)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
-        self.say(key, f"is {value!r}: write {_KINDS[kind]}.")
+        self.add_problem(key, f"is {value!r}: write {_KINDS[kind]}.")
         return default
 
-    def need(self, *keys: str) -> None:
+    def require(self, *keys: str) -> None:
         """Names each of these keys that is not there, or empty."""
         for key in keys:
             if not self.values.get(key):
-                self.say(key, "is missing.")
+                self.add_problem(key, "is missing.")
 
     def only(self, keys: Iterable[str]) -> None:
         """Names each key that is none of `keys`."""
         allowed = sorted(keys)
         for key in self.values:
             if key not in allowed:
-                self.say(key, self.strange(key, allowed))
+                self.add_problem(key, self.unknown_key_message(key, allowed))
 
-    def strange(self, key: str, allowed: Sequence[str]) -> str:
+    def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
         """What is said of a key that is none of the allowed ones."""
-        return f"is no key here. {meant(key, allowed)}"
+        return f"is no key here. {suggest_or_list(key, allowed)}"
 
     def tables(self, key: str) -> list[Self]:
         """The tables of an array, `[[key]]`."""
         one = isinstance(self.values.get(key), dict)  # [key]
         rows = [None] if one else self.take(key, list, [])
         if not all(isinstance(row, dict) for row in rows):
-            self.say(key, f"write [[{key}]] above each of its tables.")
+            self.add_problem(key, f"write [[{key}]] above each of its tables.")
             return []
         kind = type(self)
         return [kind(r, f"[[{key}]] {n}, ", self.problems) for n, r in enumerate(rows, start=1)]
@@ -72,20 +72,20 @@ class Table:
         return type(self)(self.take(key, dict, {}), f"[{key}] ", self.problems)
 
 
-def read(path: Path, error_of: type[FairmfuError]) -> dict[str, Any]:
-    """The values of a TOML file. Raises `error_of`."""
+def read_toml(path: Path, error_type: type[FairmfuError]) -> dict[str, Any]:
+    """The values of a TOML file. Raises `error_type`."""
     try:
-        return loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         hint = " Put regexes in single quotes: '\\d+'." if "\\" in str(error) else ""
-        raise error_of(f"{path}: not a TOML file: {error}.{hint}") from error
+        raise error_type(f"{path}: not a TOML file: {error}.{hint}") from error
     except UnicodeDecodeError as error:
-        raise error_of(f"{path}: cannot be read: {error}.") from error
+        raise error_type(f"{path}: cannot be read: {error}.") from error
     except OSError as error:
-        raise error_of(f"{path}: cannot be read: {not_read(error)}") from error
+        raise error_type(f"{path}: cannot be read: {explain_read_error(error)}") from error
 
 
-def loads(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, Any]:
     """The values of a text of TOML. Raises TOMLDecodeError.
 
     Also of what tomllib lets pass or fails at otherwise: tables in tables without an end, and whole
@@ -114,27 +114,27 @@ def _whole_numbers(value: object) -> Iterator[int]:
             yield from _whole_numbers(one)
 
 
-def refuse(path: Path, problems: Sequence[str], error_of: type[FairmfuError]) -> None:
-    """Raises `error_of` with all problems, where there are any."""
+def raise_problems(path: Path, problems: Sequence[str], error_type: type[FairmfuError]) -> None:
+    """Raises `error_type` with all problems, where there are any."""
     if len(problems) == 1:
-        raise error_of(f"{path}: {problems[0]}")
+        raise error_type(f"{path}: {problems[0]}")
     if problems:
         every = "".join(f"\n  {problem}" for problem in problems)
-        raise error_of(f"{path}: {len(problems)} things are wrong.{every}")
+        raise error_type(f"{path}: {len(problems)} things are wrong.{every}")
 
 
-def meant(word: str, words: Iterable[str]) -> str:
-    """Which of `words` was meant, or all of them where none is near."""
-    names = list(words)
-    return nearest(word, names) or listed(names)
+def suggest_or_list(word: str, choices: Iterable[str]) -> str:
+    """Which of `choices` was meant, or all of them where none is near."""
+    names = list(choices)
+    return suggest_nearest(word, names) or list_choices(names)
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """A question for what was meant; empty where none of `words` is near."""
-    near = get_close_matches(word, words, n=2, cutoff=0.6)
+def suggest_nearest(word: str, choices: Iterable[str]) -> str:
+    """A question for what was meant; empty where none of `choices` is near."""
+    near = get_close_matches(word, choices, n=2, cutoff=0.6)
     return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
-def listed(words: Iterable[str]) -> str:
+def list_choices(choices: Iterable[str]) -> str:
     """What may be written."""
-    return f"One of: {', '.join(words)}."
+    return f"One of: {', '.join(choices)}."

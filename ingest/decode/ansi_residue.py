@@ -13,24 +13,24 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from .envelope_patterns import LEAST, LOSS, Piece
+from .envelope_patterns import LOSS_DICT_START, MIN_ALIKE_LINES, UnwrappedLine
 
-LOOKED_AT: Final = 500
+MAX_SCANNED_LINES: Final = 500
 """Lines of a beginning in which a colour as text has to show."""
 
 _SPELT: Final = (
     rb"\^\[|#033|\\{1,4}(?:x1[bB]|u001[bB]|033|e)"  # of a string in JSON in a string: \\u001b
     rb"|\xe2\x90\x9b|\xef\xbf\xbd"  # a picture of it, and of what is no character
 )
-LOST: Final = re.compile(rb"\[(?<!\x1b\[)(?:[02-4]?\d|9[0-7]|10[0-7])(?:;\d{1,3}){0,9}m")
+BARE_COLOUR: Final = re.compile(rb"\[(?<!\x1b\[)(?:[02-4]?\d|9[0-7]|10[0-7])(?:;\d{1,3}){0,9}m")
 """A colour without its escape character. Alone it is four times as fast: it begins with a byte."""
-COLOUR: Final = re.compile(rb"(?:%s)\[[\d;]{0,39}[A-Za-z]|%s" % (_SPELT, LOST.pattern))
+SPELT_COLOUR: Final = re.compile(rb"(?:%s)\[[\d;]{0,39}[A-Za-z]|%s" % (_SPELT, BARE_COLOUR.pattern))
 """That, or one with an escape character that is spelt."""
 _RESET: Final = re.compile(rb"\[(?<!\x1b\[)(?:0?0|39)m")
 """Ends one without its escape character: where nothing does, `[5m` is something else."""
 
 _IS_SPELT: Final = re.compile(rb"(?:%s)\[" % _SPELT)
-ANY_COLOUR: Final = re.compile(rb"\x1b\[[\d;]{0,39}[A-Za-z]|%s" % COLOUR.pattern)
+ANY_COLOUR: Final = re.compile(rb"\x1b\[[\d;]{0,39}[A-Za-z]|%s" % SPELT_COLOUR.pattern)
 _AT_A_STEP: Final = re.compile(
     rb"\x1b\[\d[\d;]{0,39}m *(?:\{'loss': |\d{1,3}%\|)"
     rb"|(?:\{'loss': [^{}\n]{1,9999}\}|(?:s/it|it/s)\])\x1b\[[\d;]{0,39}m"
@@ -38,27 +38,29 @@ _AT_A_STEP: Final = re.compile(
 """A colour beside a dict of the Trainer, or a bar."""
 
 
-def without(colour: re.Pattern[bytes], line: bytes) -> Piece | None:
+def strip_colours(colour: re.Pattern[bytes], line: bytes) -> UnwrappedLine | None:
     """A line without its colours."""
     text = colour.sub(b"", line) if b"[" in line else line
-    return Piece(text) if text != line else None
+    return UnwrappedLine(text) if text != line else None
 
 
-def of_copies(
-    lines: Sequence[bytes], some: Sequence[bytes], beginning: bytes
+def detect_colours(
+    lines: Sequence[bytes], sample: Sequence[bytes], beginning: bytes
 ) -> re.Pattern[bytes] | None:
     """The colours that have to go before lines that begin so are read, if any.
 
-    some: of the lines, some evenly apart: they show whether bars are coloured, for all take long.
+    sample: of the lines, some evenly apart: they show whether bars are coloured, for all take long.
     """
     if b"\x1b" in beginning:
-        asked = lines if LOSS in beginning else some
-        coloured = (line for line in asked if b"\x1b" in line and (LOSS in line or b"%|" in line))
+        asked = lines if LOSS_DICT_START in beginning else sample
+        coloured = (
+            line for line in asked if b"\x1b" in line and (LOSS_DICT_START in line or b"%|" in line)
+        )
         if any(map(_AT_A_STEP.search, coloured)):
             return ANY_COLOUR
-    text = b"\n".join(lines[:LOOKED_AT])
+    text = b"\n".join(lines[:MAX_SCANNED_LINES])
     if _RESET.search(text) is None:
         return None
-    if len([*islice(COLOUR.finditer(text), LEAST)]) < LEAST:
+    if len([*islice(SPELT_COLOUR.finditer(text), MIN_ALIKE_LINES)]) < MIN_ALIKE_LINES:
         return None
-    return COLOUR if _IS_SPELT.search(text) else LOST
+    return SPELT_COLOUR if _IS_SPELT.search(text) else BARE_COLOUR

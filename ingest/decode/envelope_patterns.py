@@ -16,16 +16,16 @@ from functools import cache, partial
 from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
-LEAST: Final = 2
+MIN_ALIKE_LINES: Final = 2
 """Lines that have to look alike."""
-COUNTED: Final = 5
+MIN_RISING_LINES: Final = 5
 """Lines whose numbers have to rise."""
-NEARLY_ALL: Final = 0.9
-EACH: Final = 4
+MIN_MATCHING_SHARE: Final = 0.9
+MIN_LINES_PER_NAME: Final = 4
 """Lines that those of one pod, host or file have to be on average."""
 
 
-class Piece(NamedTuple):
+class UnwrappedLine(NamedTuple):
     """What a line holds: a text, and when it was taken, where that can be compared.
 
     partial: the next line belongs to it; continues: it belongs to the one before.
@@ -37,52 +37,55 @@ class Piece(NamedTuple):
     continues: bool = False
 
 
-Unwrap = Callable[[bytes], Piece | None]
+Unwrap = Callable[[bytes], UnwrappedLine | None]
 """A line, without its newline, as what it holds; None of one that is not wrapped so."""
 
-Made = Callable[[], Unwrap]
+MakeUnwrap = Callable[[], Unwrap]
 """One for lines that are read from the first on: it may know what an earlier one has begun."""
 
-Sure = Callable[[Sequence[re.Match[bytes]], int], bool]
+IsCollector = Callable[[Sequence[re.Match[bytes]], int], bool]
 """Whether matches in so many lines are a collector's and not the log's own."""
 
 # -- words before a line -----------------------------------------------------------------------
 
 
-def half(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+def half_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     """Half of the lines have words that no log prints itself."""
-    return len(matches) >= max(LEAST, lines / 2)
+    return len(matches) >= max(MIN_ALIKE_LINES, lines / 2)
 
 
-def nearly_all(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+def nearly_all_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     """Nearly all of the lines have words that a log prints itself before some."""
-    return len(matches) >= max(LEAST, lines * NEARLY_ALL)
+    return len(matches) >= max(MIN_ALIKE_LINES, lines * MIN_MATCHING_SHARE)
 
 
-def same_words(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+def few_names_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     """Nearly all have them, and they are those (`who`) of a few."""
     named = {match["who"] for match in matches}
-    few = len(named) == 1 or len(named) * EACH <= len(matches)
-    return nearly_all(matches, lines) and few
+    few = len(named) == 1 or len(named) * MIN_LINES_PER_NAME <= len(matches)
+    return nearly_all_match(matches, lines) and few
 
 
-def few_hosts(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+def few_hosts_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     """Nearly all have a name (`who`), of few that differ in their digits alone: node1, node2."""
     named = {match["who"] for match in matches}
     alike = len({_NUMBER.sub(b"", name) for name in named}) == 1 and len(named) > 1
-    return alike and same_words(matches, lines)
+    return alike and few_names_match(matches, lines)
 
 
 _NUMBER: Final = re.compile(rb"\d+")
 
 
-def rising(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+def rising_numbers_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     """Nearly all begin with a number that rises, in each file (`who`) that is named.
 
     And half of them are no `clock`.
     """
     clocks = sum("clock" in m.re.groupindex and m["clock"] is not None for m in matches)
-    if len(matches) < max(COUNTED, lines * NEARLY_ALL) or clocks > len(matches) / 2:
+    if (
+        len(matches) < max(MIN_RISING_LINES, lines * MIN_MATCHING_SHARE)
+        or clocks > len(matches) / 2
+    ):
         return False
     last: dict[bytes | None, int] = {}
     for match in matches:
@@ -90,7 +93,7 @@ def rising(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
         if number <= last.get(who, 0):
             return False
         last[who] = number
-    return len(last) == 1 or len(last) * EACH <= len(matches)
+    return len(last) == 1 or len(last) * MIN_LINES_PER_NAME <= len(matches)
 
 
 _compiled = cache(re.compile)
@@ -99,12 +102,12 @@ _compiled = cache(re.compile)
 class Prefix(NamedTuple):
     """Words before a line; groups: `at`, when it was taken, and others that `sure` asks for.
 
-    hosts: `who` is one of those that one job runs on.
+    names_hosts: `who` is one of those that one job runs on.
     """
 
     pattern: bytes
-    sure: Sure = half
-    hosts: bool = False
+    sure: IsCollector = half_match
+    names_hosts: bool = False
 
     @property
     def regex(self) -> re.Pattern[bytes]:
@@ -112,104 +115,131 @@ class Prefix(NamedTuple):
         return _compiled(self.pattern)
 
 
-ISO: Final = rb"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
-DAY: Final = rb"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
-HOST: Final = rb"(?!DEBUG|INFO|WARN|ERROR)[\w.-]{1,253} [\w.@/-]{1,99}"
-PID: Final = rb"\[\d{1,9}\]: "
-MARK: Final = rb"(?:\xef\xbb\xbf)?"
-COLOUR: Final = rb"(?:\x1b\[[\d;]{0,9}m)?"
-NAME: Final = rb"[a-z0-9][a-z0-9-]{0,62}"
-POD: Final = rb"[a-z0-9][a-z0-9.-]{0,250}-(?:\d{1,5}|[bcdfghjklmnpqrstvwxz2456789]{5})"
+ISO_STAMP: Final = rb"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+SYSLOG_STAMP: Final = rb"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
+HOST_AND_PROGRAM: Final = rb"(?!DEBUG|INFO|WARN|ERROR)[\w.-]{1,253} [\w.@/-]{1,99}"
+PROCESS_ID: Final = rb"\[\d{1,9}\]: "
+BYTE_ORDER_MARK: Final = rb"(?:\xef\xbb\xbf)?"
+COLOUR_SEQUENCE: Final = rb"(?:\x1b\[[\d;]{0,9}m)?"
+CONTAINER_NAME: Final = rb"[a-z0-9][a-z0-9-]{0,62}"
+POD_NAME: Final = rb"[a-z0-9][a-z0-9.-]{0,250}-(?:\d{1,5}|[bcdfghjklmnpqrstvwxz2456789]{5})"
 """A pod's name ends with its number, or with five letters that make no word: none is a vowel."""
-FILE: Final = rb"[\w./@=+-]{1,255}"
-CLOCK: Final = rb"\d\d(?::\d\d)?(?:[,. \]]|$)"
+FILE_PATH: Final = rb"[\w./@=+-]{1,255}"
+CLOCK_REST: Final = rb"\d\d(?::\d\d)?(?:[,. \]]|$)"
 """The rest of a clock (12:34:56) whose hour, or hour and minute, look like what grep adds."""
 
-PARTIAL: Final = b" P "
+PARTIAL_FLAG: Final = b" P "
 """Behind `stdout` or `stderr`: a part of a line, as Kubernetes' runtimes cut long ones
 (kubernetes/kubernetes pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog)."""
-CONTINUES: Final = (b"O+", b"E+")
+CONTINUATION_FLAGS: Final = (b"O+", b"E+")
 """Behind GitLab's stamp: the line before goes on."""
 
 _FROM_A_HOST: Final = (
-    Prefix(rb"%s %s%s" % (ISO, HOST, PID)),
-    Prefix(rb"%s (?P<who>%s): " % (ISO, HOST), same_words),
+    Prefix(rb"%s %s%s" % (ISO_STAMP, HOST_AND_PROGRAM, PROCESS_ID)),
+    Prefix(rb"%s (?P<who>%s): " % (ISO_STAMP, HOST_AND_PROGRAM), few_names_match),
 )
 """journalctl -o short-iso, and syslog today; the number of the process may be missing."""
 
 PREFIXES: Final = (
-    Prefix(rb"(?:> ?){1,9}", nearly_all),  # quoted in a thread; Megatron begins some lines so
-    Prefix(rb"%s (?:stdout|stderr) [FP] " % ISO),
-    Prefix(rb"%s [\da-f]{2}[OE][ +]" % ISO),  # GitLab CI
+    Prefix(rb"(?:> ?){1,9}", nearly_all_match),  # quoted in a thread; Megatron begins some lines so
+    Prefix(rb"%s (?:stdout|stderr) [FP] " % ISO_STAMP),
+    Prefix(rb"%s [\da-f]{2}[OE][ +]" % ISO_STAMP),  # GitLab CI
     *_FROM_A_HOST,
-    Prefix(rb'%s +\{(?:\w+="(?:[^"\\]|\\.)*"(?:, ?)?)+\} +' % ISO),  # logcli
-    Prefix(rb"%s [\w.-]+/[\w./-]+ " % ISO),  # aws logs tail
-    Prefix(rb"[^\t\n]{1,99}+\t[^\t\n]{1,99}+\t%s%s " % (MARK, ISO)),  # gh run view --log
+    Prefix(rb'%s +\{(?:\w+="(?:[^"\\]|\\.)*"(?:, ?)?)+\} +' % ISO_STAMP),  # logcli
+    Prefix(rb"%s [\w.-]+/[\w./-]+ " % ISO_STAMP),  # aws logs tail
+    Prefix(
+        rb"[^\t\n]{1,99}+\t[^\t\n]{1,99}+\t%s%s " % (BYTE_ORDER_MARK, ISO_STAMP)
+    ),  # gh run view --log
     # kubectl logs --timestamps, docker logs -t, GitHub Actions
-    Prefix(rb"%s%s[ \t]" % (MARK, ISO)),
+    Prefix(rb"%s%s[ \t]" % (BYTE_ORDER_MARK, ISO_STAMP)),
     # syslog, RFC 5424
     Prefix(
         rb"<\d{1,3}>1 %s \S+ \S+ \S+ \S+ "
-        rb'(?:-|(?:\[[^\]\s]+(?: [^\s=\]]+="(?:[^"\\\]]|\\.)*")*\])+) %s' % (ISO, MARK)
+        rb'(?:-|(?:\[[^\]\s]+(?: [^\s=\]]+="(?:[^"\\\]]|\\.)*")*\])+) %s'
+        % (ISO_STAMP, BYTE_ORDER_MARK)
     ),
     Prefix(rb"\[pod/[^\]\s]+\] "),  # kubectl logs --prefix
-    Prefix(rb"%s(?P<who>\[%s(?: %s)?\])%s " % (COLOUR, POD, NAME, COLOUR), same_words),
+    Prefix(
+        rb"%s(?P<who>\[%s(?: %s)?\])%s "
+        % (COLOUR_SEQUENCE, POD_NAME, CONTAINER_NAME, COLOUR_SEQUENCE),
+        few_names_match,
+    ),
     *(  # stern, of one namespace and of several
         Prefix(
-            rb"%s(?P<who>%s%s%s %s%s)%s " % (COLOUR, of, POD, COLOUR, COLOUR, NAME, COLOUR),
-            same_words,
+            rb"%s(?P<who>%s%s%s %s%s)%s "
+            % (
+                COLOUR_SEQUENCE,
+                of,
+                POD_NAME,
+                COLOUR_SEQUENCE,
+                COLOUR_SEQUENCE,
+                CONTAINER_NAME,
+                COLOUR_SEQUENCE,
+            ),
+            few_names_match,
         )
-        for of in (b"", rb"%s%s %s" % (NAME, COLOUR, COLOUR))
+        for of in (b"", rb"%s%s %s" % (CONTAINER_NAME, COLOUR_SEQUENCE, COLOUR_SEQUENCE))
     ),
     Prefix(  # Ray
         rb"(?:\x1b\[\d+m)?\(\w[\w.:-]* pid=\d+(?:, ip=[\w.:]+)?\)(?:\x1b\[0m)? ?"
     ),
     Prefix(rb"\[\d+,mpirank:\d+,[\w.-]+\]<std(?:out|err)>: ?"),  # SageMaker
     # pdsh, `deepspeed --hostfile`
-    Prefix(rb"(?P<who>\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): ", hosts=True),
-    Prefix(rb"(?P<who>(?!rank\d)[A-Za-z][\w.-]{1,99}): ", few_hosts, hosts=True),
+    Prefix(rb"(?P<who>\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): ", names_hosts=True),
+    Prefix(rb"(?P<who>(?!rank\d)[A-Za-z][\w.-]{1,99}): ", few_hosts_match, names_hosts=True),
     # docker compose, docker service logs
-    Prefix(rb"%s[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+) +\| %s" % (COLOUR, COLOUR)),
+    Prefix(rb"%s[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+) +\| %s" % (COLOUR_SEQUENCE, COLOUR_SEQUENCE)),
     # docker-compose 1
-    Prefix(rb"%s(?P<who>[\w.-]+_\d+) +\|%s %s" % (COLOUR, COLOUR, COLOUR), same_words),
-    Prefix(rb"%s (?P<who>%s): " % (DAY, HOST), same_words),
-    Prefix(rb"%s (?:%s%s)?" % (DAY, HOST, PID)),  # journalctl, syslog, ts
+    Prefix(
+        rb"%s(?P<who>[\w.-]+_\d+) +\|%s %s" % (COLOUR_SEQUENCE, COLOUR_SEQUENCE, COLOUR_SEQUENCE),
+        few_names_match,
+    ),
+    Prefix(rb"%s (?P<who>%s): " % (SYSLOG_STAMP, HOST_AND_PROGRAM), few_names_match),
+    Prefix(
+        rb"%s (?:%s%s)?" % (SYSLOG_STAMP, HOST_AND_PROGRAM, PROCESS_ID)
+    ),  # journalctl, syslog, ts
     # journalctl -o short-full, -o short-unix; ts %.s
     Prefix(
-        rb"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? [A-Z+-]\w{1,5} %s%s" % (HOST, PID)
+        rb"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? [A-Z+-]\w{1,5} %s%s"
+        % (HOST_AND_PROGRAM, PROCESS_ID)
     ),
-    Prefix(rb"(?P<at>\d{10})\.\d{6} (?:%s%s)?" % (HOST, PID)),
+    Prefix(rb"(?P<at>\d{10})\.\d{6} (?:%s%s)?" % (HOST_AND_PROGRAM, PROCESS_ID)),
     # Airflow, and its pods
     Prefix(
         rb"\[[\d-]{10}[T,] ?[\d:]{8}(?: UTC|[.\d]*[+-]\d{4})\] \{\w+\.py:\d+\} [A-Z]+ - "
         rb"(?:\[base\] )?"
     ),
-    Prefix(rb"\[%s\] " % ISO),  # Jenkins
-    Prefix(rb"(?=[ \d]{6}) {0,5}(?P<number>\d{1,9})\t", rising),  # cat -n, nl
-    Prefix(rb"\d{1,7}\.\ds[ \t]+(?P<number>\d{1,9})[ \t]", rising),  # Kaggle's page of a log
+    Prefix(rb"\[%s\] " % ISO_STAMP),  # Jenkins
+    Prefix(rb"(?=[ \d]{6}) {0,5}(?P<number>\d{1,9})\t", rising_numbers_match),  # cat -n, nl
+    Prefix(
+        rb"\d{1,7}\.\ds[ \t]+(?P<number>\d{1,9})[ \t]", rising_numbers_match
+    ),  # Kaggle's page of a log
     # grep -n, grep -rn
-    Prefix(rb"(?:(?P<who>%s):)?(?P<number>\d{1,9}):(?P<clock>(?=%s))?" % (FILE, CLOCK), rising),
+    Prefix(
+        rb"(?:(?P<who>%s):)?(?P<number>\d{1,9}):(?P<clock>(?=%s))?" % (FILE_PATH, CLOCK_REST),
+        rising_numbers_match,
+    ),
     Prefix(  # grep of several files
-        rb"(?P<who>%s\.(?:log|out|err|txt)(?:[.-]\d+)?):" % FILE, same_words
+        rb"(?P<who>%s\.(?:log|out|err|txt)(?:[.-]\d+)?):" % FILE_PATH, few_names_match
     ),
 )
 
-REPEATED: Final = re.compile(
+RAY_REPEAT_NOTE: Final = re.compile(
     rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
 )
 """What Ray adds to a line that several actors printed (ray-project/ray
 python/ray/_private/ray_logging/__init__.py@1359121 LogDeduplicator)."""
 
 
-def prefixed(prefix: re.Pattern[bytes], line: bytes) -> Piece | None:
+def unwrap_prefix(prefix: re.Pattern[bytes], line: bytes) -> UnwrappedLine | None:
     """A line without the words before it."""
     if (match := prefix.match(line)) is None:
         return None
     text, words = line[match.end() :], match[0]
     if b" across cluster]" in text:
-        text = REPEATED.sub(b"", text)
+        text = RAY_REPEAT_NOTE.sub(b"", text)
     at = match["at"] if "at" in prefix.groupindex else b""
-    return Piece(text, at, words.endswith(PARTIAL), words.endswith(CONTINUES))
+    return UnwrappedLine(text, at, words.endswith(PARTIAL_FLAG), words.endswith(CONTINUATION_FLAGS))
 
 
 _OF_EACH: Final = re.compile(rb"\{'(?:loss|train_runtime)': |\d/\d+ \[[\d:]{5,12}<")
@@ -217,7 +247,7 @@ _OF_EACH: Final = re.compile(rb"\{'(?:loss|train_runtime)': |\d/\d+ \[[\d:]{5,12
 end, and in its progress bar."""
 
 
-class Hosts:
+class HostPrefixes:
     """Lines without the host before them.
 
     The Hugging Face Trainer prints its dicts on each node, without a step: four nodes would be four
@@ -229,25 +259,25 @@ class Hosts:
         """prefix: with a group `who`."""
         self._prefix, self._numbers = prefix, dict[bytes, int]()
 
-    def __call__(self, line: bytes) -> Piece | None:
+    def __call__(self, line: bytes) -> UnwrappedLine | None:
         """A line without its host; a dict or a bar with its number."""
         if (match := self._prefix.match(line)) is None:
             return None
         number = self._numbers.setdefault(match["who"], len(self._numbers))
         text = line[match.end() :]
-        return Piece(b"%d: %s" % (number, text) if _OF_EACH.search(text) else text)
+        return UnwrappedLine(b"%d: %s" % (number, text) if _OF_EACH.search(text) else text)
 
 
 # -- records -----------------------------------------------------------------------------------
 
-MESSAGES: Final = ("log", "line", "message", "msg", "textPayload", "MESSAGE")
-TAKEN: Final = (
+MESSAGE_KEYS: Final = ("log", "line", "message", "msg", "textPayload", "MESSAGE")
+ORIGIN_KEYS: Final = (
     *("time", "timestamp", "ts", "@timestamp", "date", "asctime"),
     *("__REALTIME_TIMESTAMP", "podName", "pod"),
 )
-INNER: Final = ("jsonPayload", "_source", "content", "attributes")
-OF_KAGGLE: Final = {"stream_name", "time", "data"}
-OWN: Final = "step"
+NESTED_RECORD_KEYS: Final = ("jsonPayload", "_source", "content", "attributes")
+KAGGLE_KEYS: Final = {"stream_name", "time", "data"}
+STEP_RECORD_KEY: Final = "step"
 """Keys of a record: of the line, and of when or where it was taken. Docker's json-file has `log`
 and `time` (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli
 `line` and `timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or
@@ -263,18 +293,20 @@ _ESCAPE: Final = re.compile(rb"\\(?:x([\da-f]{2})|([av])|.)", re.DOTALL)
 _CONTROL: Final = {b"a": rb"\u0007", b"v": rb"\u000b"}
 
 
-def record(ends: bool, line: bytes) -> Piece | None:  # noqa: FBT001 - a partial's first argument
+def unwrap_json_record(texts_have_newlines: bool, line: bytes) -> UnwrappedLine | None:  # noqa: FBT001 - a partial's first argument
     """The text of a record of JSON.
 
-    ends: texts have their newlines, so one without it goes on in the next record.
+    texts_have_newlines: texts have their newlines, so one without it goes on in the next record.
     """
     if (found := _of_json(line)) is None:
         return None
     text, at = found
-    return Piece(_bytes(text.removesuffix("\n")), at, ends and not text.endswith("\n"))
+    return UnwrappedLine(
+        _bytes(text.removesuffix("\n")), at, texts_have_newlines and not text.endswith("\n")
+    )
 
 
-def ended(line: bytes) -> bool:
+def has_text_newline(line: bytes) -> bool:
     """Whether it is a record whose text has its newline."""
     return (found := _of_json(line)) is not None and found[0].endswith("\n")
 
@@ -287,7 +319,7 @@ def _of_json(line: bytes) -> tuple[str, bytes] | None:
         return None
     with suppress(ValueError, RecursionError):
         said = json.loads(text)
-        if isinstance(said, dict) and said.keys() == OF_KAGGLE and isinstance(said["data"], str):
+        if isinstance(said, dict) and said.keys() == KAGGLE_KEYS and isinstance(said["data"], str):
             return said["data"], b""
         if isinstance(said, dict) and not in_array:
             return _message(said)
@@ -296,13 +328,13 @@ def _of_json(line: bytes) -> tuple[str, bytes] | None:
 
 def _message(said: Mapping[str, Any]) -> tuple[str, bytes] | None:
     """The text of a record that also says when or where it was taken, and that time."""
-    for key in INNER:
+    for key in NESTED_RECORD_KEYS:
         if isinstance(inner := said.get(key), dict):
             said = {**inner, **said}
-    taken = [said[key] for key in TAKEN if key in said]
-    if OWN in said or not taken:
+    taken = [said[key] for key in ORIGIN_KEYS if key in said]
+    if STEP_RECORD_KEY in said or not taken:
         return None
-    texts = [text for key in MESSAGES if (text := _text(said.get(key))) is not None]
+    texts = [text for key in MESSAGE_KEYS if (text := _text(said.get(key))) is not None]
     return (texts[0], _time(str(taken[0]))) if len(texts) == 1 else None
 
 
@@ -314,14 +346,14 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def logfmt(line: bytes) -> Piece | None:
+def unwrap_logfmt(line: bytes) -> UnwrappedLine | None:
     """The text of a line of `key=value`, or `key="value"`."""
     if not _LOGFMT.fullmatch(line):
         return None
     with suppress(ValueError):
         said = {key.decode(): _unquoted(value) for key, value in _PAIRS.findall(line)}
         if found := _message(said):
-            return Piece(_bytes(found[0].removesuffix("\n")), found[1])
+            return UnwrappedLine(_bytes(found[0].removesuffix("\n")), found[1])
     return None
 
 
@@ -353,40 +385,40 @@ _OF_QUOTED: Final = re.compile(rb'\s*\{\s*"(?:cells|events)": \[|\s*\[\s*\{\s*"i
 """A notebook, what `aws logs get-log-events` and `gcloud logging read --format=json` print."""
 
 
-def quoted(line: bytes) -> Piece:
+def unwrap_json_text(line: bytes) -> UnwrappedLine:
     """A line of JSON that is one text, of what a cell printed or of its source; else nothing."""
     if match := _QUOTED.fullmatch(line):
         with suppress(ValueError):
-            return Piece(_bytes(json.loads(match[1]).removesuffix("\n")))
+            return UnwrappedLine(_bytes(json.loads(match[1]).removesuffix("\n")))
     taken = _TAKEN.match(line)
-    return Piece(b"", taken[1] if taken else b"")
+    return UnwrappedLine(b"", taken[1] if taken else b"")
 
 
 # -- CSV ---------------------------------------------------------------------------------------
 
-_HEADING: Final = re.compile(rb'%s[\w@" ]+(?:,[\w@". ]+)+\r?' % MARK)
-_OF_MESSAGES: Final = {"raw", "content", *map(str.lower, MESSAGES)}
+_HEADING: Final = re.compile(rb'%s[\w@" ]+(?:,[\w@". ]+)+\r?' % BYTE_ORDER_MARK)
+_OF_MESSAGES: Final = {"raw", "content", *map(str.lower, MESSAGE_KEYS)}
 _REST: Final = re.compile(rb'([^"]*(?:""[^"]*)*)("?)')
 _CELL: Final = re.compile(rb'"%s|([^,]*)' % _REST.pattern)
 
 
-class Cells:
+class CsvCells:
     """The column of a CSV file that holds the lines; one cell may hold several of them."""
 
-    def __init__(self, taken: int, message: int) -> None:
+    def __init__(self, time_column: int, message_column: int) -> None:
         """Places of the columns."""
-        self._taken, self._message = taken, message
+        self._taken, self._message = time_column, message_column
         self._open: int | None = None
         self._heading = True
 
-    def __call__(self, line: bytes) -> Piece:
+    def __call__(self, line: bytes) -> UnwrappedLine:
         """What a line holds of the column: nothing of the heading."""
         if self._heading:
             self._heading = not line.strip()
-            return Piece(b"")
+            return UnwrappedLine(b"")
         found = dict(self.cells(line))
         taken = found.get(self._taken, b"").decode("utf-8", "replace")
-        return Piece(found.get(self._message, b""), _time(taken))
+        return UnwrappedLine(found.get(self._message, b""), _time(taken))
 
     def cells(self, line: bytes) -> Iterator[tuple[int, bytes]]:
         """The cells of a line, by their columns; one that is open goes on in the next."""
@@ -410,7 +442,7 @@ class Cells:
 _WORD: Final = b"iteration"
 _ITERATION: Final = re.compile(rb"(?:^|\s)iteration[ =]+\d+ */ *\d+ \|")
 _FIELD: Final = re.compile(rb"[ \w()/-]*[:=][^|]*(?:\||$)")
-BLANKS: Final = 10
+MAX_PADDING_BLANKS: Final = 10
 """A terminal's copy has none at the end of a line; Megatron prints as many before a number."""
 
 
@@ -420,7 +452,7 @@ def _begins_step(line: bytes) -> bool:
     return at >= 0 and _ITERATION.search(line, max(at - 1, 0)) is not None
 
 
-class Broken:
+class BrokenStepLines:
     """Megatron's step lines, each broken where a terminal of so many columns ended."""
 
     def __init__(self, columns: int) -> None:
@@ -428,22 +460,22 @@ class Broken:
         self._columns = columns
         self._before: bytes | None = None
 
-    def __call__(self, line: bytes) -> Piece:
+    def __call__(self, line: bytes) -> UnwrappedLine:
         """A line; the rest of a step line belongs to the piece of it before."""
         line, before = line.rstrip(b"\r"), self._before
         goes_on = before is not None and self._belongs(before, line)
         self._before = line if goes_on or _begins_step(line) else None
         if not goes_on or before is None:
-            return Piece(line)
-        return Piece(b" " * (self._columns - len(before)) + line, continues=True)
+            return UnwrappedLine(line)
+        return UnwrappedLine(b" " * (self._columns - len(before)) + line, continues=True)
 
     def _belongs(self, before: bytes, line: bytes) -> bool:
         """Whether a line goes on with a step line that the piece before has not ended."""
-        wide = len(before) + BLANKS >= self._columns or not _ended_field(before)
+        wide = len(before) + MAX_PADDING_BLANKS >= self._columns or not _ended_field(before)
         return wide and len(line) <= self._columns and _may_go_on(before, line)
 
 
-def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
+def detect_terminal_width(lines: Sequence[bytes], beginning: bytes) -> MakeUnwrap | None:
     """What puts step lines together that are all broken at the same column."""
     if _WORD not in beginning:
         return None
@@ -452,12 +484,12 @@ def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
         if starts and not _may_go_on(lines[starts[-1]], lines[starts[-1] + 1].rstrip(b"\r")):
             return None
         starts.append(at)
-    if len(starts) < LEAST:
+    if len(starts) < MIN_ALIKE_LINES:
         return None
     lines = [line.rstrip(b"\r") for line in lines]
     columns = max(map(len, lines[starts[0] : starts[-1]]))
-    made = partial(Broken, columns)
-    if any(len(lines[at]) + BLANKS < columns for at in starts):
+    made = partial(BrokenStepLines, columns)
+    if any(len(lines[at]) + MAX_PADDING_BLANKS < columns for at in starts):
         return None
     steps = filter(_begins_step, _put_together(lines[starts[0] :], made()))
     count = 0
@@ -465,7 +497,7 @@ def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
         if len(line) <= columns or not line.rstrip().endswith(b"|"):
             return None
         count += 1
-    return made if count >= LEAST else None
+    return made if count >= MIN_ALIKE_LINES else None
 
 
 def _may_go_on(line: bytes, behind: bytes) -> bool:
@@ -483,7 +515,7 @@ def _ended_field(line: bytes) -> bool:
     return line.rstrip().endswith(b"|")
 
 
-def _put_together(lines: Iterable[bytes], unwrap: Broken) -> Iterator[bytes]:
+def _put_together(lines: Iterable[bytes], unwrap: BrokenStepLines) -> Iterator[bytes]:
     """Lines, each with the rest of it."""
     whole = b""
     for piece in map(unwrap, lines):
@@ -498,17 +530,17 @@ def _put_together(lines: Iterable[bytes], unwrap: Broken) -> Iterator[bytes]:
 
 _DICT: Final = re.compile(rb"(?:^|\r|(?:s/it|it/s)\])[ \r]*(?P<dict>\{'loss': [^{}]*\})\s*$")
 """A step of the Hugging Face Trainer, behind its bar or alone; tagged ones tell whose they are."""
-LOSS: Final = b"{'loss': "
-DICTS: Final = 64
+LOSS_DICT_START: Final = b"{'loss': "
+MAX_SAMPLED_DICTS: Final = 64
 """So many tell whether each stands there several times."""
-STEPS_ALIKE: Final = 3
+MIN_COPIED_STEPS: Final = 3
 """Steps of which each has to stand there as often, but for the last."""
-OPEN: Final = STEPS_ALIKE - 1
+MAX_OPEN_STEPS: Final = MIN_COPIED_STEPS - 1
 """Steps of which copies are still waited for, at most: nodes wait for each other in each step.
 Where a training is run again with the same seed, each step may read as it did, behind them all."""
 
 
-class Copies:
+class NodeCopies:
     """Dicts of the Trainer's steps without the copies that other nodes print into the same file.
 
     By default it prints them on each node (`log_on_each_node`), the same to the last digit, for
@@ -521,32 +553,34 @@ class Copies:
         self._nodes = nodes
         self._seen: dict[bytes, int] = {}
 
-    def __call__(self, line: bytes) -> Piece | None:
+    def __call__(self, line: bytes) -> UnwrappedLine | None:
         """A line with a dict; of a copy what stands before it."""
-        if LOSS not in line or (match := _DICT.search(line)) is None:
+        if LOSS_DICT_START not in line or (match := _DICT.search(line)) is None:
             return None
         text = match["dict"]
         count = self._seen.pop(text, 0) + 1
         if count < self._nodes:
             self._seen[text] = count
-        if len(self._seen) > OPEN:
+        if len(self._seen) > MAX_OPEN_STEPS:
             del self._seen[next(iter(self._seen))]
-        return Piece(line[: match.start("dict")] if count > 1 else line)
+        return UnwrappedLine(line[: match.start("dict")] if count > 1 else line)
 
 
-def of_nodes(lines: Iterable[bytes]) -> Made | None:
+def detect_node_copies(lines: Iterable[bytes]) -> MakeUnwrap | None:
     """What takes off the copies of several nodes, where all steps have as many.
 
     lines: from the first one with a step on.
     """
-    dicts = (match["dict"] for line in lines if LOSS in line and (match := _DICT.search(line)))
-    counts = Counter(islice(dicts, DICTS))
-    if len(counts) < STEPS_ALIKE:
+    dicts = (
+        match["dict"] for line in lines if LOSS_DICT_START in line and (match := _DICT.search(line))
+    )
+    counts = Counter(islice(dicts, MAX_SAMPLED_DICTS))
+    if len(counts) < MIN_COPIED_STEPS:
         return None
     *whole, last = counts.values()
     nodes = whole[0]
     alike = {*whole} == {nodes} and last <= nodes
-    return partial(Copies, nodes) if alike and nodes > 1 else None
+    return partial(NodeCopies, nodes) if alike and nodes > 1 else None
 
 
 # -- which of them -----------------------------------------------------------------------------
@@ -560,50 +594,54 @@ def _wrapped_start() -> re.Pattern[bytes]:
     return re.compile(re.sub(rb"\(\?P<\w+>", b"(?:", b"|".join(_STARTS)))
 
 
-def of_file(lines: Sequence[bytes], beginning: bytes) -> Made | None:
+def detect_file_envelope(lines: Sequence[bytes], beginning: bytes) -> MakeUnwrap | None:
     """What a whole file is wrapped in, by how it begins."""
     if _OF_QUOTED.match(beginning):
-        return lambda: quoted
+        return lambda: unwrap_json_text
     columns = _columns(next(filter(bytes.strip, lines), b""))
-    return partial(Cells, *columns) if columns else None
+    return partial(CsvCells, *columns) if columns else None
 
 
 def _columns(heading: bytes) -> tuple[int, int] | None:
     """Places of the time and of the line in a CSV export; None where that is no heading of one."""
     if not _HEADING.fullmatch(heading):
         return None
-    cells = Cells(0, 0).cells(heading.removeprefix(b"\xef\xbb\xbf"))
+    cells = CsvCells(0, 0).cells(heading.removeprefix(b"\xef\xbb\xbf"))
     names = [cell.decode().strip().lstrip("@_").lower() for _, cell in cells]
-    taken = [place for place, name in enumerate(names) if name in TAKEN]
+    taken = [place for place, name in enumerate(names) if name in ORIGIN_KEYS]
     message = [place for place, name in enumerate(names) if name in _OF_MESSAGES]
-    return (taken[0], message[0]) if taken and len(message) == 1 and OWN not in names else None
+    return (
+        (taken[0], message[0])
+        if taken and len(message) == 1 and STEP_RECORD_KEY not in names
+        else None
+    )
 
 
-def of_lines(lines: Sequence[bytes]) -> Made | None:
+def detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:
     """What lines are wrapped in."""
     if not _may_be(lines):
         return None
-    ends = any(map(ended, lines))
-    for unwrap in (partial(record, ends), logfmt):
+    ends = any(map(has_text_newline, lines))
+    for unwrap in (partial(unwrap_json_record, ends), unwrap_logfmt):
         alike = sum(unwrap(line) is not None for line in lines)
-        if alike >= max(LEAST, len(lines) / 2):
+        if alike >= max(MIN_ALIKE_LINES, len(lines) / 2):
             return partial(partial, unwrap)
     for prefix in PREFIXES:
         if prefix.sure(_matches(prefix.regex, lines), len(lines)):
-            if prefix.hosts:
-                return partial(Hosts, prefix.regex)
-            return partial(partial, prefixed, prefix.regex)
+            if prefix.names_hosts:
+                return partial(HostPrefixes, prefix.regex)
+            return partial(partial, unwrap_prefix, prefix.regex)
     return None
 
 
 def _may_be(lines: Sequence[bytes]) -> bool:
     """Whether half of the lines begin as wrapped ones do; as soon as that is known."""
-    others, starts = len(lines) - max(LEAST, len(lines) / 2), _wrapped_start().match
+    others, starts = len(lines) - max(MIN_ALIKE_LINES, len(lines) / 2), _wrapped_start().match
     for line in lines:
         others -= starts(line) is None
         if others < 0:
             return False
-    return len(lines) >= LEAST
+    return len(lines) >= MIN_ALIKE_LINES
 
 
 def _matches(regex: re.Pattern[bytes], lines: Iterable[bytes]) -> list[re.Match[bytes]]:

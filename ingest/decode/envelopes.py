@@ -14,64 +14,75 @@ from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from . import ansi_residue
-from .envelope_patterns import LOSS, Made, Piece, Unwrap, of_file, of_lines, of_nodes, of_terminal
+from .envelope_patterns import (
+    LOSS_DICT_START,
+    MakeUnwrap,
+    Unwrap,
+    UnwrappedLine,
+    detect_file_envelope,
+    detect_line_envelope,
+    detect_node_copies,
+    detect_terminal_width,
+)
 
-LOOKED_AT: Final = 1_000
-SAMPLED: Final = 64
+MAX_BEGINNING_LINES: Final = 1_000
+MAX_SAMPLED_LINES: Final = 64
 """Lines of a beginning that are looked at: so many of these, evenly apart."""
-MOST: Final = 3
+MAX_ENVELOPES: Final = 3
 """Wrappings of one file, one within another."""
-TIMES: Final = 3
+MIN_ORDERED_TIMES: Final = 3
 """Times of lines that tell their order."""
 
-Keeps = Callable[[Unwrap, Sequence[bytes]], bool]
+KeepsEnvelope = Callable[[Unwrap, Sequence[bytes]], bool]
 """Whether lines that are wrapped so are to stay: a format of a user's is of them."""
 
 
-class Readable(Protocol):
+class ByteStream(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int = ..., /) -> bytes:
         """So many bytes at most, none at the end."""
 
 
-class Wrappings(NamedTuple):
+class Envelopes(NamedTuple):
     """What takes off the wrappings of a file, the outermost first; newest_first: of its lines."""
 
     unwraps: Sequence[Unwrap] = ()
     newest_first: bool = False
 
 
-def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
+def detect_envelopes(
+    beginning: bytes, keeps_envelope: KeepsEnvelope = lambda *_: False
+) -> Envelopes:
     """What takes off the wrappings of a file that begins so."""
-    every = beginning.split(b"\n", LOOKED_AT)[:-1]
-    some, first = _sample(every), list[Made]()
-    if colour := ansi_residue.of_copies(every, some, beginning):
-        bare = partial(ansi_residue.without, colour)
-        if not keeps(bare, every):
+    every = beginning.split(b"\n", MAX_BEGINNING_LINES)[:-1]
+    some, first = _sample(every), list[MakeUnwrap]()
+    if colour := ansi_residue.detect_colours(every, some, beginning):
+        bare = partial(ansi_residue.strip_colours, colour)
+        if not keeps_envelope(bare, every):
             first.append(lambda: bare)
             beginning = colour.sub(b"", beginning)
-            every = beginning.split(b"\n", LOOKED_AT)[:-1]
+            every = beginning.split(b"\n", MAX_BEGINNING_LINES)[:-1]
             some = _sample(every)
     lines = every
-    if (made := of_file(every, beginning)) is None:
+    if (made := detect_file_envelope(every, beginning)) is None:
         lines = some
-        made = of_lines(lines)
-    found, newest_first = list[Made](), False
-    while made is not None and len(found) < MOST and not keeps(made(), lines):
+        made = detect_line_envelope(lines)
+    found, newest_first = list[MakeUnwrap](), False
+    while made is not None and len(found) < MAX_ENVELOPES and not keeps_envelope(made(), lines):
         found.append(made)
         pieces = [piece for piece in map(made(), lines) if piece]
         newest_first = newest_first or _falls([piece.at for piece in pieces if piece.at])
         lines = _sample([piece.text for piece in pieces])
-        made = of_lines(lines)
-    made = None if found else of_terminal(every, beginning)
-    if made is not None and not keeps(made(), every):
+        made = detect_line_envelope(lines)
+    made = None if found else detect_terminal_width(every, beginning)
+    if made is not None and not keeps_envelope(made(), every):
         found.append(made)
-    steps = _behind(beginning, LOSS)
-    made = of_nodes(_texts(steps, [one() for one in found])) if steps else None
-    if made is not None and not keeps(made(), steps):
+    steps = _behind(beginning, LOSS_DICT_START)
+    made = detect_node_copies(_texts(steps, [one() for one in found])) if steps else None
+    if made is not None and not keeps_envelope(made(), steps):
         found.append(made)
-    return Wrappings([made() for made in (*first, *found)], newest_first)
+    return Envelopes([made() for made in (*first, *found)], newest_first)
 
 
 def _behind(beginning: bytes, text: bytes) -> list[bytes]:
@@ -89,20 +100,20 @@ def _texts(lines: Iterable[bytes], unwraps: Sequence[Unwrap]) -> Iterator[bytes]
 
 
 def _sample(lines: list[bytes]) -> list[bytes]:
-    few = lines[:: len(lines) // SAMPLED | 1]  # odd: of lines cut in two both halves
+    few = lines[:: len(lines) // MAX_SAMPLED_LINES | 1]  # odd: of lines cut in two both halves
     return [line for line in few if line.strip()]
 
 
 def _falls(times: Sequence[bytes]) -> bool:
     """Whether times go back from each line to the next."""
-    return len(set(times)) >= TIMES and all(x >= y for x, y in pairwise(times))
+    return len(set(times)) >= MIN_ORDERED_TIMES and all(x >= y for x, y in pairwise(times))
 
 
-class Unwrapped:
+class UnwrappedStream:
     """A stream of lines without what is around them."""
 
-    def __init__(self, stream: Readable, wrappings: Iterable[Unwrap]) -> None:
-        self._stream, self._wrappings = stream, tuple(wrappings)
+    def __init__(self, stream: ByteStream, unwraps: Iterable[Unwrap]) -> None:
+        self._stream, self._wrappings = stream, tuple(unwraps)
         self._rest = self._ready = b""
         self._held: bytes | None = None
         self._goes_on = False
@@ -138,13 +149,13 @@ class Unwrapped:
         self._held = held + piece.text if held is not None and joined else piece.text
         return b"" if held is None else b"\n" if joined else held + b"\n"
 
-    def _piece(self, line: bytes) -> Piece:
+    def _piece(self, line: bytes) -> UnwrappedLine:
         partial = continues = False
         for unwrap in self._wrappings:
             if (piece := unwrap(line)) is not None:
                 line = piece.text
                 partial, continues = partial or piece.partial, continues or piece.continues
-        return Piece(line, partial=partial, continues=continues)
+        return UnwrappedLine(line, partial=partial, continues=continues)
 
 
 def _lines(data: bytes) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Bytes to numbered lines: bounded memory, compressed files, pipes, event files, nothing lost.
 
 A line ends at a newline only; carriage returns stay (progress bars put records behind them). But a
-first line without an end, or of more than LONGEST_LINE_BYTES, is as many lines as they part it in:
+first line without an end, or of more than MAX_LINE_BYTES, is as many lines as they part it in:
 so a log of the old Macintosh, or one that went through `tr`, has its lines.
 Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), so do
 byte-order marks (editors and shells of Windows write them), and no-break spaces of web copies
@@ -27,49 +27,49 @@ import numpy as np
 import pyarrow as pa
 from isal import isal_zlib
 
-from ..core.arrays import Ints, places
-from ..core.errors import UnknownFormatError, UnreadableSourceError, not_read
-from ..core.paths import remote
-from .envelopes import Keeps, Readable, Unwrapped, unwrapping
-from .tfevents import Telling, Values, event_values, is_event_file
+from ..core.arrays import Ints, find_byte
+from ..core.errors import UnknownFormatError, UnreadableSourceError, explain_read_error
+from ..core.paths import as_remote
+from .envelopes import ByteStream, KeepsEnvelope, UnwrappedStream, detect_envelopes
+from .tfevents import EventValues, TagSampler, is_event_file, read_event_values
 
 NEWLINE: Final = ord("\n")
-BLOCK_BYTES: Final = 4 * 1024 * 1024
-BEFORE: Final = 64
-BEHIND: Final = BEFORE + 4_000
+READ_BLOCK_BYTES: Final = 4 * 1024 * 1024
+BYTES_BEFORE_BLOCK: Final = 64
+BYTES_AFTER_BLOCK: Final = BYTES_BEFORE_BLOCK + 4_000
 """Bytes around a block, so that what is read at its ends stays inside (see line_block)."""
-CHUNKS_AHEAD: Final = 2
+MAX_CHUNKS_AHEAD: Final = 2
 """Decompressed, that wait for who reads."""
-PEEKED_BYTES: Final = 4 * BLOCK_BYTES
+MAX_PEEK_BYTES: Final = 4 * READ_BLOCK_BYTES
 """Of a file that is looked at before it is read: as much is not read twice."""
-PEEKED_VALUES_BYTES: Final = 32 * 1024 * 1024
+MAX_PEEK_VALUE_BYTES: Final = 32 * 1024 * 1024
 """The same of an event file, which is looked at to its end: a million values take 28 MB."""
-LONGEST_LINE_BYTES: Final = 256 * 1024
+MAX_LINE_BYTES: Final = 256 * 1024
 """Longer lines are cut to this; the longest line seen in a real log has 123,793 characters."""
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 GZIP_MAGIC: Final = b"\x1f\x8b"
-GZIP: Final = 31
+GZIP_WINDOW_BITS: Final = 31
 """To ISA-L, as to zlib: a header and a checksum as gzip has them, and the largest window."""
-Damaged: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment] # its stub errs
-PACKERS: Final[dict[bytes, tuple[str, str]]] = {
+GzipError: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment] # its stub errs
+ARCHIVE_MAGICS: Final[dict[bytes, tuple[str, str]]] = {
     b"\xfd7zX": ("file compressed by xz", "unxz FILE"),
     b"BZh": ("file compressed by bzip2", "bunzip2 FILE"),
     b"PK\x03\x04": ("zip archive", "unzip FILE"),
     b"\x04\x22\x4d\x18": ("file compressed by lz4", "unlz4 FILE"),
 }
 """How files begin that other programs packed, what they are, and how they are unpacked."""
-PACKED_BYTES: Final = 256 * 1024
-STDIN: Final = Path("-")
-MARKS_OF_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-CONTROL: Final = bytes(byte for byte in range(27) if not 9 <= byte <= 13)  # noqa: PLR2004
+GZIP_READ_BYTES: Final = 256 * 1024
+STDIN_PATH: Final = Path("-")
+UTF16_BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+CONTROL_BYTES: Final = bytes(byte for byte in range(27) if not 9 <= byte <= 13)  # noqa: PLR2004
 """Characters of which a log has few: not tabs, newlines, nor what colours it."""
 
 
 class NumberedLine(NamedTuple):
     """One line of a source.
 
-    cut: it was longer than `LONGEST_LINE_BYTES`. ended: a newline stands behind it; the last line
+    cut: it was longer than `MAX_LINE_BYTES`. ended: a newline stands behind it; the last line
     of a file that was being written has none, and may lack more.
     """
 
@@ -95,7 +95,7 @@ class Chunk(_Bytes):
     """
 
     room: pa.Buffer | None = None
-    """Where its bytes are, BEFORE behind its beginning, if they are."""
+    """Where its bytes are, BYTES_BEFORE_BLOCK behind its beginning, if they are."""
 
     @property
     def is_whole(self) -> bool:
@@ -110,7 +110,7 @@ class Chunk(_Bytes):
     @cached_property
     def newlines(self) -> Ints:
         """Where they stand."""
-        return places(np.frombuffer(self.data, np.uint8), NEWLINE)
+        return find_byte(np.frombuffer(self.data, np.uint8), NEWLINE)
 
     @property
     def height(self) -> int:
@@ -124,11 +124,11 @@ class Chunk(_Bytes):
     def lines(self) -> Iterator[NumberedLine]:
         """Each of them as text."""
         if not self.is_whole:
-            yield NumberedLine(self.number, text_of(self.data), self.cut, self.ended)
+            yield NumberedLine(self.number, decode_line(self.data), self.cut, self.ended)
             return
         for number, raw in enumerate(self.data[:-1].split(b"\n"), self.number):
-            long = len(raw) > LONGEST_LINE_BYTES
-            yield NumberedLine(number, text_of(raw[:LONGEST_LINE_BYTES]), long)
+            long = len(raw) > MAX_LINE_BYTES
+            yield NumberedLine(number, decode_line(raw[:MAX_LINE_BYTES]), long)
 
 
 class _Roomy(Chunk):
@@ -148,7 +148,9 @@ class _Roomy(Chunk):
     @property
     def view(self) -> memoryview:
         assert self.room is not None  # noqa: S101 - it was made with one
-        return memoryview(self.room)[BEFORE : BEFORE + int(self.newlines[-1]) + 1]
+        return memoryview(self.room)[
+            BYTES_BEFORE_BLOCK : BYTES_BEFORE_BLOCK + int(self.newlines[-1]) + 1
+        ]
 
     def first(self, count: int) -> Chunk:
         """The first of them, so many of several, where they are."""
@@ -164,12 +166,12 @@ class _Roomy(Chunk):
 class ValueChunk(Chunk):
     """Values of an event file; they are written as lines where those are asked for."""
 
-    values: Values
+    values: EventValues
 
     @classmethod
-    def of(cls, number: int, values: Values) -> Self:
-        """number: of the first of them."""
-        chunk = cls(number, b"")
+    def of(cls, first_number: int, values: EventValues) -> Self:
+        """first_number: of the first of them."""
+        chunk = cls(first_number, b"")
         chunk.values = values
         return chunk
 
@@ -179,21 +181,21 @@ class ValueChunk(Chunk):
         text: str = self.values.texts.str.join("\n").item()
         return text.encode() + b"\n"
 
-    def parts(self, telling: Telling) -> Iterator[Chunk]:
+    def parts(self, sampler: TagSampler) -> Iterator[Chunk]:
         """Those of them that tell what the file is."""
-        for part in telling.of(self.values):
+        for part in sampler.of(self.values):
             yield ValueChunk.of(self.number + part.start, self.values[part])
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each of them; one that is too long for a line is not cut."""
         for number, text in enumerate(self.values.texts, self.number):
-            short = len(text) <= LONGEST_LINE_BYTES  # they are ASCII
-            yield NumberedLine(number, text_of(text.encode()), cut=False, ended=short)
+            short = len(text) <= MAX_LINE_BYTES  # they are ASCII
+            yield NumberedLine(number, decode_line(text.encode()), cut=False, ended=short)
 
 
-def text_of(raw: bytes) -> str:
+def decode_line(raw: bytes) -> str:
     """The text of a line's bytes."""
-    if raw.startswith(MARKS_OF_UTF_16):
+    if raw.startswith(UTF16_BYTE_ORDER_MARKS):
         raw = raw[2:]  # of which the NUL bytes go, so that ASCII is left
     text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
     return text.replace("\ufeff", "").rstrip("\r")
@@ -205,9 +207,9 @@ class Source:
     A context that lets the file go, also where its lines were not read to the end.
     """
 
-    def __init__(self, path: Path, *, keeps: Keeps = lambda *_: False) -> None:
+    def __init__(self, path: Path, *, keeps_envelope: KeepsEnvelope = lambda *_: False) -> None:
         """`path` may be `-` for standard input. keeps: which wrappings stay (envelopes)."""
-        self.path, self._keeps = path, keeps
+        self.path, self._keeps = path, keeps_envelope
         self.newest_first = False
         self.bytes = self.height = 0
         self.sha256 = ""
@@ -241,15 +243,15 @@ class Source:
 
     def _looked_at(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Chunks that are kept, as long as they are not too many."""
-        seen, telling = 0, Telling()
+        seen, telling = 0, TagSampler()
         for chunk in chunks:
             parts: Iterable[Chunk] = (chunk,)
             if isinstance(chunk, ValueChunk):
-                seen, most = seen + chunk.values.bytes, PEEKED_VALUES_BYTES
+                seen, most = seen + chunk.values.bytes, MAX_PEEK_VALUE_BYTES
                 parts = chunk.parts(telling)
             else:
-                seen, most = seen + len(chunk.view), PEEKED_BYTES
-            if self._peeked is not None and (self.path == STDIN or seen <= most):
+                seen, most = seen + len(chunk.view), MAX_PEEK_BYTES
+            if self._peeked is not None and (self.path == STDIN_PATH or seen <= most):
                 self._peeked.append(chunk)
             else:  # all of it is read again, and hashed then
                 self._peeked, self.hashing = None, False
@@ -283,7 +285,7 @@ class Source:
     def _read(self) -> Generator[Chunk | None]:
         """None once the file is open, then its chunks."""
         self.bytes, self.height, self.sha256, self.hashing = 0, 0, "", True
-        if self.holds_events():
+        if self.is_event_file():
             yield None
             yield from self._events()
             return
@@ -298,18 +300,18 @@ class Source:
         if empty:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
 
-    def lasts(self) -> bool:
+    def is_rereadable(self) -> bool:
         """Whether its lines can be read again: a pipe's cannot, an event file's are values."""
-        return self.path != STDIN and self.path.is_file() and not self.holds_events()
+        return self.path != STDIN_PATH and self.path.is_file() and not self.is_event_file()
 
-    def holds_events(self) -> bool:
+    def is_event_file(self) -> bool:
         """Whether it is an event file, whose values are its lines."""
-        return self.path != STDIN and is_event_file(self._head())
+        return self.path != STDIN_PATH and is_event_file(self._head())
 
     def is_text(self) -> bool:
         """Whether its lines are its bytes, neither compressed nor values."""
         packed = self._head().startswith((GZIP_MAGIC, ZSTD_MAGIC))
-        return not packed and not self.holds_events()
+        return not packed and not self.is_event_file()
 
     def _head(self) -> bytes:
         """How the file begins; it is asked for once."""
@@ -323,18 +325,18 @@ class Source:
 
         Raises UnknownFormatError where it holds none: of a run that ended before its first step.
         """
-        for values in event_values(self.path):
+        for values in read_event_values(self.path):
             if len(values):
                 yield ValueChunk.of(self.height + 1, values)
             self.height += len(values)
-        self.bytes, self.sha256 = self.path.stat().st_size, content_hash(self.path)
+        self.bytes, self.sha256 = self.path.stat().st_size, hash_content(self.path)
         if not self.height:
             without = f"{self.path}: an event file without values."
             raise UnknownFormatError(without, recognised=False)
 
     @contextmanager
     def _open(self) -> Iterator[Iterable[Chunk]]:
-        if self.path == STDIN:
+        if self.path == STDIN_PATH:
             yield self._whole_lines(_HashingStream(sys.stdin.buffer, self))
             return
         with self._file() as raw:
@@ -350,27 +352,27 @@ class Source:
                 stream = pa.CompressedInputStream(packed, "zstd")
                 with _Ahead(self._whole_lines(stream)) as ahead:
                     yield ahead
-            elif remote(self.path) or os.fstat(raw.fileno()).st_size > PEEKED_BYTES:
+            elif as_remote(self.path) or os.fstat(raw.fileno()).st_size > MAX_PEEK_BYTES:
                 with _Ahead(self._whole_lines(hashed)) as ahead:
                     yield ahead
             else:
                 yield self._whole_lines(hashed)
 
-    def _whole_lines(self, stream: Readable) -> Iterator[Chunk]:
+    def _whole_lines(self, stream: ByteStream) -> Iterator[Chunk]:
         return _whole_lines(stream, self.path, self._unwrapped)
 
-    def _unwrapped(self, stream: Readable, first: bytes) -> tuple[Readable, bytes]:
+    def _unwrapped(self, stream: ByteStream, first: bytes) -> tuple[ByteStream, bytes]:
         """A stream and its first block without what is around the lines."""
-        unwraps, self.newest_first = unwrapping(first, self._keeps)
+        unwraps, self.newest_first = detect_envelopes(first, self._keeps)
         if not unwraps:
             return stream, first
-        unwrapped = Unwrapped(stream, unwraps)
+        unwrapped = UnwrappedStream(stream, unwraps)
         return unwrapped, unwrapped.given(first)
 
     @contextmanager
     def _file(self) -> Iterator[IO[bytes]]:
         """The file from its beginning on; an object stays open, so that it is asked for once."""
-        if remote(self.path) is None:
+        if as_remote(self.path) is None:
             with _open_file(self.path) as raw:
                 yield raw
             return
@@ -383,7 +385,7 @@ def _open_file(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
-        raise UnreadableSourceError(f"{path}: {not_read(error)}") from error
+        raise UnreadableSourceError(f"{path}: {explain_read_error(error)}") from error
 
 
 class _HashingStream:
@@ -425,11 +427,15 @@ class _Gunzipped:
     another thread reads.
     """
 
-    def __init__(self, packed: Readable) -> None:
-        self._packed, self._waiting, self._member = packed, b"", isal_zlib.decompressobj(GZIP)
+    def __init__(self, packed: ByteStream) -> None:
+        self._packed, self._waiting, self._member = (
+            packed,
+            b"",
+            isal_zlib.decompressobj(GZIP_WINDOW_BITS),
+        )
         self._error: Exception | None = None
 
-    def read(self, size: int = BLOCK_BYTES, /) -> bytes:
+    def read(self, size: int = READ_BLOCK_BYTES, /) -> bytes:
         """So many bytes, fewer at the end. Raises EOFError, Damaged behind what is whole."""
         if self._error is not None:
             raise self._error
@@ -438,7 +444,7 @@ class _Gunzipped:
         while missing:
             try:
                 piece = self._piece(missing)
-            except (EOFError, Damaged, OSError) as error:
+            except (EOFError, GzipError, OSError) as error:
                 if not pieces:
                     raise
                 self._error, piece = error, b""
@@ -452,7 +458,7 @@ class _Gunzipped:
         """What some of the packed bytes hold, up to so many; none at the end."""
         block = b""
         while not block:
-            self._waiting = self._waiting or self._packed.read(PACKED_BYTES)
+            self._waiting = self._waiting or self._packed.read(GZIP_READ_BYTES)
             ended = not self._waiting
             if self._member.eof:
                 self._waiting = self._waiting.lstrip(b"\0")
@@ -460,7 +466,7 @@ class _Gunzipped:
                     break
                 if not self._waiting:
                     continue
-                self._member = isal_zlib.decompressobj(GZIP)
+                self._member = isal_zlib.decompressobj(GZIP_WINDOW_BITS)
             block = self._member.decompress(self._waiting, size)
             self._waiting = self._member.unconsumed_tail or self._member.unused_data
             if ended and not block and not self._member.eof:
@@ -473,7 +479,7 @@ class _Ahead:
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
-        self._waiting: Queue[Chunk | Exception | None] = Queue(CHUNKS_AHEAD)
+        self._waiting: Queue[Chunk | Exception | None] = Queue(MAX_CHUNKS_AHEAD)
         self._unwanted = Event()
         self._thread = Thread(target=self._run, daemon=True)
 
@@ -511,12 +517,12 @@ class _Ahead:
 def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
     if magic.startswith(GZIP_MAGIC) or magic == ZSTD_MAGIC:
         return
-    if (packed := next((by for by in PACKERS if magic.startswith(by)), None)) is not None:
-        what, command = PACKERS[packed]
+    if (packed := next((by for by in ARCHIVE_MAGICS if magic.startswith(by)), None)) is not None:
+        what, command = ARCHIVE_MAGICS[packed]
         raise UnreadableSourceError(f"{path}: a {what}, not a log. Unpack it first: {command}")
     head = raw.read(4096).replace(b"\0", b"")  # a file cut while it is written begins with NULs
     raw.seek(0)
-    odd = len(head) - len(head.translate(None, CONTROL))
+    odd = len(head) - len(head.translate(None, CONTROL_BYTES))
     if head and odd > len(head) // 4:
         raise UnknownFormatError(
             f"{path}: binary data, not a log "
@@ -527,9 +533,9 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
 
 
 def _whole_lines(
-    stream: Readable,
+    stream: ByteStream,
     path: Path,
-    unwrapped: Callable[[Readable, bytes], tuple[Readable, bytes]] = lambda *given: given,
+    unwrapped: Callable[[ByteStream, bytes], tuple[ByteStream, bytes]] = lambda *given: given,
 ) -> Iterator[Chunk]:
     """Lines as they come; holds one block and one cut line at most. Raises as `_block` does.
 
@@ -543,7 +549,7 @@ def _whole_lines(
             chunk, block = _large(stream, path, number, rest)
         else:
             chunk, block, first = None, first or _block(stream, path, number - 1), b""
-            large = len(block) >= BLOCK_BYTES
+            large = len(block) >= READ_BLOCK_BYTES
         if chunk is None and not block:
             break
         if cut:  # the line that was cut keeps its beginning; what follows its newline is new
@@ -560,8 +566,8 @@ def _whole_lines(
         else:
             rest = block
         del block  # which takes as much memory as its lines, while these are read
-        if len(rest) > LONGEST_LINE_BYTES:
-            rest, cut = rest[:LONGEST_LINE_BYTES], True
+        if len(rest) > MAX_LINE_BYTES:
+            rest, cut = rest[:MAX_LINE_BYTES], True
         if chunk is not None:
             number += len(chunk.newlines)
             yield chunk
@@ -570,15 +576,15 @@ def _whole_lines(
         yield Chunk(number, rest, cut, ended=False)
 
 
-def _first_block(stream: Readable, path: Path) -> tuple[Readable, bytes]:
+def _first_block(stream: ByteStream, path: Path) -> tuple[ByteStream, bytes]:
     """What gives the next blocks, and the first, with newlines where returns part the first line.
 
     It goes on until it is known whether they do. Raises as `_block` does.
     """
     block = more = _block(stream, path, 0)
-    while more and len(block) <= LONGEST_LINE_BYTES and b"\n" not in block:
+    while more and len(block) <= MAX_LINE_BYTES and b"\n" not in block:
         block += (more := _block(stream, path, 0))
-    if 0 <= block.find(b"\n") <= LONGEST_LINE_BYTES:
+    if 0 <= block.find(b"\n") <= MAX_LINE_BYTES:
         return stream, block
     returned = _Returned(stream)
     block = returned.parted(block)
@@ -588,12 +594,12 @@ def _first_block(stream: Readable, path: Path) -> tuple[Readable, bytes]:
 class _Returned:
     """A stream with newlines for carriage returns, up to its first newline."""
 
-    def __init__(self, stream: Readable) -> None:
+    def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
         self.parting = True
         """Whether that is still to come."""
 
-    def read(self, size: int = BLOCK_BYTES, /) -> bytes:
+    def read(self, size: int = READ_BLOCK_BYTES, /) -> bytes:
         block = self._stream.read(size)
         return self.parted(block) if self.parting else block
 
@@ -604,35 +610,38 @@ class _Returned:
         return first.replace(b"\r", b"\n") + newline + behind
 
 
-def _large(stream: Readable, path: Path, number: int, rest: bytes) -> tuple[Chunk | None, bytes]:
+def _large(stream: ByteStream, path: Path, number: int, rest: bytes) -> tuple[Chunk | None, bytes]:
     """The next lines of a large file, read to where they are looked at, and what is behind them.
 
     None, and what was read, where no line ends. rest: of the block before. Raises as `_block` does.
     """
-    room, begin = pa.allocate_buffer(BEFORE + len(rest) + BLOCK_BYTES + BEHIND), BEFORE + len(rest)
+    room, begin = (
+        pa.allocate_buffer(BYTES_BEFORE_BLOCK + len(rest) + READ_BLOCK_BYTES + BYTES_AFTER_BLOCK),
+        BYTES_BEFORE_BLOCK + len(rest),
+    )
     every = np.frombuffer(room, np.uint8)
-    every[:BEFORE], every[BEFORE:begin] = 0, np.frombuffer(rest, np.uint8)
+    every[:BYTES_BEFORE_BLOCK], every[BYTES_BEFORE_BLOCK:begin] = 0, np.frombuffer(rest, np.uint8)
     with _telling(path, number - 1):
-        read = _into(stream, memoryview(room)[begin : begin + BLOCK_BYTES])
-    found = places(every[begin : begin + read], NEWLINE) + len(rest)
+        read = _into(stream, memoryview(room)[begin : begin + READ_BLOCK_BYTES])
+    found = find_byte(every[begin : begin + read], NEWLINE) + len(rest)
     if not len(found):
         return None, every[begin : begin + read].tobytes()
-    end = BEFORE + int(found[-1]) + 1
+    end = BYTES_BEFORE_BLOCK + int(found[-1]) + 1
     left = every[end : begin + read].tobytes()
-    every[end : end + BEHIND] = 0
+    every[end : end + BYTES_AFTER_BLOCK] = 0
     return _Roomy.of(number, room, found), left
 
 
-def _block(stream: Readable, path: Path, read: int) -> bytes:
+def _block(stream: ByteStream, path: Path, read: int) -> bytes:
     """The next block of a stream; read: lines before it, which the error tells.
 
     Raises UnreadableSourceError where it breaks off or is damaged.
     """
     with _telling(path, read):
-        return stream.read(BLOCK_BYTES)
+        return stream.read(READ_BLOCK_BYTES)
 
 
-def _into(stream: Readable, room: memoryview) -> int:
+def _into(stream: ByteStream, room: memoryview) -> int:
     """As much of a stream as there is room for, less at its end: how much."""
     if isinstance(stream, _HashingStream):
         return stream.readinto(room)
@@ -651,19 +660,19 @@ def _telling(path: Path, read: int) -> Iterator[None]:
     """Raises UnreadableSourceError for what reading raises; read: lines before it."""
     try:
         yield
-    except (EOFError, Damaged, pa.ArrowException, OSError) as error:
+    except (EOFError, GzipError, pa.ArrowException, OSError) as error:
         raise UnreadableSourceError(
             f"{path}: broken off or damaged after line {read:,} ({error}). "
             "Nothing of it was stored; copy the file again or decompress what is left."
         ) from error
 
 
-def newlines(data: bytes) -> int:
+def count_newlines(data: bytes) -> int:
     """How many there are; a fifth of the time of bytes.count, which stops at each."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == NEWLINE))
 
 
-def content_hash(path: Path, size: int | None = None) -> str:
+def hash_content(path: Path, size: int | None = None) -> str:
     """SHA-256 of the file as it is (not decompressed), or of its first bytes.
 
     Raises UnreadableSourceError, OSError.
@@ -671,7 +680,7 @@ def content_hash(path: Path, size: int | None = None) -> str:
     with _open_file(path) as stream:
         if size is not None:
             digest = hashlib.sha256()
-            while size and (data := stream.read(min(size, BLOCK_BYTES))):
+            while size and (data := stream.read(min(size, READ_BLOCK_BYTES))):
                 digest.update(data)
                 size -= len(data)
             return digest.hexdigest()

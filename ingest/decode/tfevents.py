@@ -27,33 +27,33 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ..core.arrays import Bytes, Floats, Ints, at_every_byte
+from ..core.arrays import Bytes, Floats, Ints, view_at_every_byte
 from ..core.errors import UnreadableSourceError
 
-FIRST_RECORD: Final = b"brain.Event:"
+VERSION_RECORD_MARK: Final = b"brain.Event:"
 """Every event file begins with a record of its version."""
 
-LONGEST_TEXT: Final = 64 * 1024
+MAX_TEXT_CHARS: Final = 64 * 1024
 """Characters kept of a text value: a trainer's arguments, the config of its model."""
 
-LARGEST_ARRAY: Final = 2**20
+MAX_ARRAY_VALUES: Final = 2**20
 """Values of one that is made: of one value a record may state that it is repeated without end."""
 
-WINDOW: Final = 2 * 1024 * 1024
+READ_WINDOW_BYTES: Final = 2 * 1024 * 1024
 """Bytes of a file that are read at once; its columns take half as many, its lines twice."""
 
 NO_TAG: Final = -1
-FEW: Final = 64
+MAX_SINGLY_WRITTEN_VALUES: Final = 64
 """Values whose lines are written one by one."""
 
 
 def is_event_file(head: bytes) -> bool:
     """Whether `head` (the first bytes of a file) begins an event file."""
-    return FIRST_RECORD in head[:64]
+    return VERSION_RECORD_MARK in head[:64]
 
 
 @dataclass
-class Values:
+class EventValues:
     """Values in the order of their file, each of which is a line.
 
     tags: names, of which `tag` has the number: NO_TAG where the value is no plain scalar. Arrays
@@ -70,26 +70,26 @@ class Values:
     def __len__(self) -> int:
         return len(self.tag)
 
-    def __getitem__(self, part: slice) -> Values:
+    def __getitem__(self, part: slice) -> EventValues:
         begin, end, _ = part.indices(len(self))
         values = self.of(part)
         values.others = {at - begin: text for at, text in self.others.items() if begin <= at < end}
         return values
 
-    def of(self, which: Ints | slice) -> Values:
+    def of(self, indices: Ints | slice) -> EventValues:
         """Some of the values, without the lines of `others`."""
         columns = (self.tag, self.step, self.wall_time, self.value)
-        return Values(self.tags, *(column[which] for column in columns))  # type: ignore[arg-type]
+        return EventValues(self.tags, *(column[indices] for column in columns))  # type: ignore[arg-type]
 
-    def before(self, behind: Values) -> Values:
+    def before(self, next_values: EventValues) -> EventValues:
         """These values, and then others of the same file."""
-        return Values(
+        return EventValues(
             self.tags,
-            np.concatenate([self.tag, behind.tag]),
-            np.concatenate([self.step, behind.step]),
-            np.concatenate([self.wall_time, behind.wall_time]),
-            np.concatenate([self.value, behind.value]),
-            self.others | {at + len(self): text for at, text in behind.others.items()},
+            np.concatenate([self.tag, next_values.tag]),
+            np.concatenate([self.step, next_values.step]),
+            np.concatenate([self.wall_time, next_values.wall_time]),
+            np.concatenate([self.value, next_values.value]),
+            self.others | {at + len(self): text for at, text in next_values.others.items()},
         )
 
     @property
@@ -101,7 +101,7 @@ class Values:
     @cached_property
     def texts(self) -> pl.Series:
         """Their lines, as json.dumps writes them."""
-        few = len(self) <= FEW or not self.tags
+        few = len(self) <= MAX_SINGLY_WRITTEN_VALUES or not self.tags
         lines = pl.Series(self._each(), dtype=pl.String) if few else self._of_scalars()
         return (
             lines.scatter(list(self.others), list(self.others.values())) if self.others else lines
@@ -124,21 +124,21 @@ class Values:
             pl.Series(map(_begin, self.tags)).gather(pl.Series(np.maximum(self.tag, 0))),
             pl.Series(self.step).cast(pl.String),
             pl.lit(', "wall_time": '),
-            printed(self.wall_time),
+            format_floats(self.wall_time),
             pl.lit(', "value": '),
-            printed(as_printed(self.value)),
+            format_floats(shortest_floats(self.value)),
             pl.lit("}"),
         )
         return pl.select(said).to_series()
 
 
-class Telling:
+class TagSampler:
     """Which values of a file tell what it is: the first ones of each tag, and no plain scalars."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(0, np.int64)
 
-    def of(self, values: Values) -> list[slice]:
+    def of(self, values: EventValues) -> list[slice]:
         """Places of some values, which are asked for in their order; of any the last is one."""
         here = np.bincount(values.tag + 1, minlength=len(values.tags) + 1)
         before = np.pad(self._seen, (0, len(here) - len(self._seen)))
@@ -146,14 +146,14 @@ class Telling:
         self._seen[0] = 0
         telling = np.zeros(len(values), bool)
         telling[-1:] = True
-        for tag in np.flatnonzero((here > 0) & (before < TOLD_BY)).tolist():
+        for tag in np.flatnonzero((here > 0) & (before < MAX_SAMPLED_VALUES)).tolist():
             mine = np.flatnonzero(values.tag == tag - 1)
-            telling[mine if tag == 0 else mine[: TOLD_BY - before[tag]]] = True
+            telling[mine if tag == 0 else mine[: MAX_SAMPLED_VALUES - before[tag]]] = True
         edges = np.flatnonzero(np.diff(telling, prepend=False, append=False)).tolist()
         return [slice(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
 
 
-TOLD_BY: Final = 64
+MAX_SAMPLED_VALUES: Final = 64
 """Values of a tag that are looked at."""
 
 
@@ -162,12 +162,12 @@ def _begin(tag: str) -> str:
     return json.dumps({"tag": tag, "step": 0}).removesuffix("0}")
 
 
-def as_printed(values: NDArray[np.float32]) -> Floats:
+def shortest_floats(values: NDArray[np.float32]) -> Floats:
     """Floats of single precision as what float() makes of their shortest digits."""
     return pl.Series(values).cast(pl.String).cast(pl.Float64).to_numpy()
 
 
-def printed(floats: Floats) -> pl.Series:
+def format_floats(floats: Floats) -> pl.Series:
     """Floats as json.dumps writes them; Polars differs in those with an exponent."""
     texts = pl.Series(floats).cast(pl.String)
     size = np.abs(floats)
@@ -177,7 +177,7 @@ def printed(floats: Floats) -> pl.Series:
     return texts.scatter(odd, [json.dumps(value) for value in floats[odd].tolist()])
 
 
-def event_values(path: Path) -> Iterator[Values]:
+def read_event_values(path: Path) -> Iterator[EventValues]:
     """The values of an event file, many at once.
 
     Those that are no number keep their kind and, where they are text, the text. Records behind one
@@ -223,7 +223,7 @@ def _others_reader() -> Any:  # noqa: ANN401 - of modules without types
                 said = {"tag": value.tag, "step": event.step, "wall_time": event.wall_time}
                 shape = [dimension.size for dimension in value.tensor.tensor_shape.dim]
                 array = None
-                if math.prod(shape) <= LARGEST_ARRAY:
+                if math.prod(shape) <= MAX_ARRAY_VALUES:
                     with suppress(ValueError, TypeError):  # a type or shape that numpy has not
                         array = tensor_util.make_ndarray(value.tensor)
                 yield json.dumps(said | _value(array))
@@ -237,7 +237,7 @@ def _value(array: NDArray[Any] | None) -> dict[str, object]:
     if array.dtype.kind in "OSU":
         first = array.ravel()[0] if array.size else b""
         text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(first)
-        return {"kind": "text", "text": text[:LONGEST_TEXT]}
+        return {"kind": "text", "text": text[:MAX_TEXT_CHARS]}
     if array.size != 1:
         return {"kind": "array", "shape": list(array.shape)}
     return {"value": _short(array.ravel()[0])}
@@ -250,9 +250,9 @@ def _short(value: Any) -> float:  # noqa: ANN401 - a number of numpy
 
 # -- records of a file -----------------------------------------------------------------------
 
-length_at = struct.Struct("<Q").unpack_from
-LENGTH, CRC = 8, 4
-HEAD: Final = LENGTH + CRC
+unpack_length = struct.Struct("<Q").unpack_from
+LENGTH_BYTES, CRC_BYTES = 8, 4
+RECORD_HEADER_BYTES: Final = LENGTH_BYTES + CRC_BYTES
 
 
 class _Window(NamedTuple):
@@ -267,7 +267,7 @@ def _windows(path: Path) -> Iterator[_Window]:
     """The records up to the first that is cut off, or whose bytes have changed since."""
     rest, before = b"", list[int]()
     with path.open("rb") as file:
-        while block := file.read(max(WINDOW, len(rest))):  # a record may be larger
+        while block := file.read(max(READ_WINDOW_BYTES, len(rest))):  # a record may be larger
             rest += block
             begins, sizes, end, broken = _hop(rest, before)
             data = np.frombuffer(rest, np.uint8)
@@ -275,10 +275,10 @@ def _windows(path: Path) -> Iterator[_Window]:
             yield _Window(rest, begins[:good], sizes[:good])
             if broken or good < len(begins):
                 return
-            rest, before = rest[end:], sizes[-2 * LONGEST_PERIOD :].tolist()
+            rest, before = rest[end:], sizes[-2 * MAX_PERIOD_RECORDS :].tolist()
 
 
-LONGEST_PERIOD: Final = 256
+MAX_PERIOD_RECORDS: Final = 256
 """Records after which the lengths of records may repeat: each step writes the same tags."""
 
 
@@ -288,31 +288,34 @@ def _hop(data: bytes, before: list[int]) -> tuple[Ints, Ints, int, bool]:
     before: lengths of the records before `data`. Where lengths repeat, so many records are hopped
     over at once as have them.
     """
-    sizes, at, end = before.copy(), 0, len(data) - HEAD - CRC
-    enough = 2 * LONGEST_PERIOD
+    sizes, at, end = before.copy(), 0, len(data) - RECORD_HEADER_BYTES - CRC_BYTES
+    enough = 2 * MAX_PERIOD_RECORDS
     while at <= end:
         if len(sizes) >= enough:
-            alike = _alike(data, at, _period(sizes[-2 * LONGEST_PERIOD :]))
-            at += int((alike + HEAD + CRC).sum())
+            alike = _alike(data, at, _period(sizes[-2 * MAX_PERIOD_RECORDS :]))
+            at += int((alike + RECORD_HEADER_BYTES + CRC_BYTES).sum())
             sizes += alike.tolist()
-            enough = len(sizes) + 2 * LONGEST_PERIOD
+            enough = len(sizes) + 2 * MAX_PERIOD_RECORDS
             continue
-        (size,) = length_at(data, at)
+        (size,) = unpack_length(data, at)
         if at + size > end:
             break
         sizes.append(size)
-        at += HEAD + size + CRC
+        at += RECORD_HEADER_BYTES + size + CRC_BYTES
     every = np.array(sizes[len(before) :], np.int64)
-    begins = np.cumsum(every + HEAD + CRC) - every - CRC
-    head = np.frombuffer(data, np.uint8, min(HEAD, len(data) - at), at)
-    broken = len(head) == HEAD and not _undamaged_part(head, np.zeros(1, np.int64), LENGTH)[0]
+    begins = np.cumsum(every + RECORD_HEADER_BYTES + CRC_BYTES) - every - CRC_BYTES
+    head = np.frombuffer(data, np.uint8, min(RECORD_HEADER_BYTES, len(data) - at), at)
+    broken = (
+        len(head) == RECORD_HEADER_BYTES
+        and not _undamaged_part(head, np.zeros(1, np.int64), LENGTH_BYTES)[0]
+    )
     return begins, every, at, broken
 
 
 def _period(sizes: list[int]) -> list[int]:
     """The lengths after which these repeat; none where they do not."""
     said = np.array(sizes)
-    for count in range(1, LONGEST_PERIOD + 1):
+    for count in range(1, MAX_PERIOD_RECORDS + 1):
         if said[count] == said[0] and (said[count:] == said[:-count]).all():
             return sizes[-count:]
     return []
@@ -320,16 +323,22 @@ def _period(sizes: list[int]) -> list[int]:
 
 def _alike(data: bytes, at: int, period: list[int]) -> Ints:
     """The lengths of the records from there on, up to the first that is not as `period` has it."""
-    whole = sum(period) + len(period) * (HEAD + CRC)
+    whole = sum(period) + len(period) * (RECORD_HEADER_BYTES + CRC_BYTES)
     sizes = np.tile(np.array(period, np.int64), (len(data) - at) // whole if whole else 0)
-    begins = at + np.cumsum(sizes + HEAD + CRC) - sizes - HEAD - CRC
-    same = at_every_byte(data, np.dtype("<u8"))[begins] == sizes.astype(np.uint64)
+    begins = (
+        at
+        + np.cumsum(sizes + RECORD_HEADER_BYTES + CRC_BYTES)
+        - sizes
+        - RECORD_HEADER_BYTES
+        - CRC_BYTES
+    )
+    same = view_at_every_byte(data, np.dtype("<u8"))[begins] == sizes.astype(np.uint64)
     return sizes if same.all() else sizes[: int(np.argmin(same))]
 
 
 def _undamaged(data: Bytes, begins: Ints, sizes: Ints) -> int:
     """How many records, from the first on, have the CRCs of their length and of their data."""
-    good = _undamaged_part(data, begins - HEAD, LENGTH)
+    good = _undamaged_part(data, begins - RECORD_HEADER_BYTES, LENGTH_BYTES)
     for size in _different(sizes):
         alike = np.flatnonzero(sizes == size)
         good[alike] &= _undamaged_part(data, begins[alike], size)
@@ -338,16 +347,16 @@ def _undamaged(data: Bytes, begins: Ints, sizes: Ints) -> int:
 
 def _different(sizes: Ints) -> list[int]:
     """The sizes that there are."""
-    if sizes.max(initial=0) > WINDOW:
+    if sizes.max(initial=0) > READ_WINDOW_BYTES:
         return list(np.unique(sizes).tolist())
     return list(np.flatnonzero(np.bincount(sizes)).tolist())
 
 
 def _undamaged_part(data: Bytes, at: Ints, size: int) -> NDArray[np.bool_]:
     """Whether the masked CRC-32C behind `size` bytes at each place is theirs."""
-    if size <= TABLES:
-        records = at_every_byte(data, np.dtype(f"V{size + CRC}"))[at].view(np.uint8)
-        places = np.ascontiguousarray(records.reshape(len(at), size + CRC).T)
+    if size <= MAX_TABLED_BYTES:
+        records = view_at_every_byte(data, np.dtype(f"V{size + CRC_BYTES}"))[at].view(np.uint8)
+        places = np.ascontiguousarray(records.reshape(len(at), size + CRC_BYTES).T)
         crc = np.full(len(at), _crc_of_zeros(size), np.uint32)
         for place in range(size):
             crc ^= _crc_before(size - 1 - place)[places[place]]
@@ -358,12 +367,12 @@ def _undamaged_part(data: Bytes, at: Ints, size: int) -> NDArray[np.bool_]:
             crc = table[(crc ^ data[at + place]) & 0xFF] ^ (crc >> np.uint32(8))
     crc = ~crc
     masked = (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8)
-    return np.asarray(masked == at_every_byte(data, np.dtype("<u4"))[at + size])
+    return np.asarray(masked == view_at_every_byte(data, np.dtype("<u4"))[at + size])
 
 
 _OF_NOTHING: Final = 0xFFFFFFFF
 _POLYNOMIAL: Final = 0x82F63B78
-TABLES: Final = 512
+MAX_TABLED_BYTES: Final = 512
 """Bytes of a record up to which there are tables for each place."""
 
 
@@ -390,13 +399,20 @@ def _crc_of_zeros(size: int) -> int:
 
 # -- plain scalars, many at once -------------------------------------------------------------
 
-WALL_TIME, STEP, SUMMARY, VALUE, TAG, SIMPLE = 0x09, 0x10, 0x2A, 0x0A, 0x0A, 0x15
+WALL_TIME_FIELD, STEP_FIELD, SUMMARY_FIELD, VALUE_FIELD, TAG_FIELD, SIMPLE_VALUE_FIELD = (
+    0x09,
+    0x10,
+    0x2A,
+    0x0A,
+    0x0A,
+    0x15,
+)
 """Fields of an event and its parts, as protobuf numbers them: with the kind of what follows."""
-AT_STEP: Final = 1 + 8 + 1
+STEP_DIGITS_OFFSET: Final = 1 + 8 + 1
 """Bytes before the digits of a step: wall time and both fields' numbers."""
-MOST_DIGITS: Final = 8
+MAX_STEP_DIGITS: Final = 8
 """The most digits of a step that are read here; longer ones are left to TensorBoard."""
-MOST_TAGS: Final = 2_000
+MAX_LEARNED_TAGS: Final = 2_000
 """The most tags that are told from each other by their bytes."""
 
 
@@ -419,11 +435,11 @@ class _Reader:
     known: dict[int, list[_Scalars]] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
 
-    def values(self, window: _Window) -> Values:
+    def values(self, window: _Window) -> EventValues:
         """The values of all records of a window."""
         data = np.frombuffer(window.data, np.uint8)
         count = len(window.sizes)
-        found = Values(
+        found = EventValues(
             self.tags,
             np.full(count, NO_TAG),
             np.zeros(count, np.int64),
@@ -455,14 +471,14 @@ class _Reader:
         if not said[0].startswith(_begin(tag)):
             return None
         if tag not in self.tags:
-            if len(self.tags) >= MOST_TAGS:
+            if len(self.tags) >= MAX_LEARNED_TAGS:
                 return None
             self.tags.append(tag)
-        digits = _length_of_varint(record, AT_STEP)
-        return _Scalars(digits, record[AT_STEP + digits : -4], self.tags.index(tag))
+        digits = _length_of_varint(record, STEP_DIGITS_OFFSET)
+        return _Scalars(digits, record[STEP_DIGITS_OFFSET + digits : -4], self.tags.index(tag))
 
 
-def _with_others(found: Values, others: dict[int, list[str]]) -> Values:
+def _with_others(found: EventValues, others: dict[int, list[str]]) -> EventValues:
     """The values of records, one for each but `others`, which have any number of lines."""
     if not others:
         return found
@@ -480,17 +496,21 @@ def _with_others(found: Values, others: dict[int, list[str]]) -> Values:
 
 def _tag_of_scalar(record: bytes) -> str | None:
     """The tag of an event of a time, a step and one plain value, in this order and nothing else."""
-    if len(record) < AT_STEP + 8 or record[0] != WALL_TIME or record[AT_STEP - 1] != STEP:
+    if (
+        len(record) < STEP_DIGITS_OFFSET + 8
+        or record[0] != WALL_TIME_FIELD
+        or record[STEP_DIGITS_OFFSET - 1] != STEP_FIELD
+    ):
         return None
-    at = AT_STEP + _length_of_varint(record, AT_STEP)
-    for number, behind in ((SUMMARY, 0), (VALUE, 0), (TAG, 5)):
+    at = STEP_DIGITS_OFFSET + _length_of_varint(record, STEP_DIGITS_OFFSET)
+    for number, behind in ((SUMMARY_FIELD, 0), (VALUE_FIELD, 0), (TAG_FIELD, 5)):
         if record[at : at + 1] != bytes([number]):
             return None
         size, after = _varint(record, at + 1)
         if after + size + behind != len(record):
             return None
         at = after
-    if record[-5] != SIMPLE:
+    if record[-5] != SIMPLE_VALUE_FIELD:
         return None
     with suppress(UnicodeDecodeError):
         return record[at:-5].decode()
@@ -508,24 +528,26 @@ def _length_of_varint(record: bytes, at: int) -> int:
     return next((n for n, byte in enumerate(record[at:], 1) if byte < 0x80), 1)  # noqa: PLR2004
 
 
-def _taken(one: _Scalars, data: Bytes, window: _Window, left: Ints, found: Values) -> Ints:
+def _taken(one: _Scalars, data: Bytes, window: _Window, left: Ints, found: EventValues) -> Ints:
     """Puts those of the records `left` that are of a tag into `found`; which are left then."""
-    if one.digits > MOST_DIGITS:
+    if one.digits > MAX_STEP_DIGITS:
         return left
     begins = window.begins[left]
     kind = np.dtype(f"V{len(one.middle)}")
-    good = (data[begins] == WALL_TIME) & (data[begins + AT_STEP - 1] == STEP)
-    at = begins + AT_STEP + one.digits
-    good &= at_every_byte(window.data, kind)[at] == np.frombuffer(one.middle, kind)
+    good = (data[begins] == WALL_TIME_FIELD) & (data[begins + STEP_DIGITS_OFFSET - 1] == STEP_FIELD)
+    at = begins + STEP_DIGITS_OFFSET + one.digits
+    good &= view_at_every_byte(window.data, kind)[at] == np.frombuffer(one.middle, kind)
     step = np.zeros(len(left), np.int64)
     for place in range(one.digits):
-        byte = data[begins + AT_STEP + place]
+        byte = data[begins + STEP_DIGITS_OFFSET + place]
         good &= (byte < 0x80) == (place == one.digits - 1)  # noqa: PLR2004 - the last has no 8th bit
         step |= (byte & 0x7F).astype(np.int64) << 7 * place
     mine = np.flatnonzero(good)
     places = left[mine]
     found.tag[places] = one.tag
     found.step[places] = step[mine]
-    found.wall_time[places] = at_every_byte(window.data, np.dtype("<f8"))[begins[mine] + 1]
-    found.value[places] = at_every_byte(window.data, np.dtype("<f4"))[at[mine] + len(one.middle)]
+    found.wall_time[places] = view_at_every_byte(window.data, np.dtype("<f8"))[begins[mine] + 1]
+    found.value[places] = view_at_every_byte(window.data, np.dtype("<f4"))[
+        at[mine] + len(one.middle)
+    ]
     return np.asarray(left[~good], np.int64)

@@ -21,82 +21,32 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..core.arrays import Ints, owned
+from ..core.arrays import Ints, copy_to_arrow
 from ..core.errors import FairmfuError, UnknownFormatError
-from ..core.prefilter import sieve
-from ..core.safe_regex import Guarded, Regex
-from ..decode.envelopes import Keeps
-from ..decode.line_reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
-from ..decode.text_cleaning import ANSI, Cleaner, lines_of
-from ..formats.deepspeed.chat import DEEPSPEED_CHAT
-from ..formats.deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
-from ..formats.deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, NO_STEPS
-from ..formats.hugging_face.llamafactory import LLAMAFACTORY
-from ..formats.hugging_face.mlperf import MLPERF
-from ..formats.hugging_face.ms_swift import MS_SWIFT
-from ..formats.hugging_face.trainer import EMPTY_STATE, HF_CONSOLE, HF_STATE, HF_TENSORBOARD
-from ..formats.megatron.console import (
-    MEGATRON_DEEPSPEED,
-    MEGATRON_LM,
-    MINDSPEED_LLM,
-    MINDSPEED_MM,
+from ..core.prefilter import cached_prefilter
+from ..core.safe_regex import GuardedRegex, Regex
+from ..decode.envelopes import KeepsEnvelope
+from ..decode.line_reader import (
+    NEWLINE,
+    READ_BLOCK_BYTES,
+    Chunk,
+    NumberedLine,
+    Source,
+    count_newlines,
 )
-from ..formats.megatron.domino import DOMINO
-from ..formats.megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
-from ..formats.megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
-from ..formats.spec import TRAINER, LogFormat
-from ..formats.torchtitan.console import TORCHTITAN
-from ..formats.torchtitan.spans import TORCHTITAN_SPANS
-from ..formats.torchtitan.tensorboard import TORCHTITAN_EVENTS
-from ..formats.xtuner.mmengine import XTUNER
-from ..formats.xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
-from ..formats.xtuner.v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
-from ..parse.format_watch import Watch
+from ..decode.text_cleaning import ANSI_ESCAPE, Cleaner, line_array
+from ..formats.registry import BUILT_IN_FORMATS, STEPLESS_FILES
+from ..formats.spec import TRAINER_PRECEDENCE, LogFormat
+from ..parse.format_watch import FormatWatch
 from . import near_misses
-from .user_envelopes import keeps
-
-FORMATS: Final[tuple[LogFormat, ...]] = (
-    TORCHTITAN,
-    TORCHTITAN_EVENTS,
-    TORCHTITAN_SPANS,
-    XTUNER,
-    XTUNER_SCALARS,
-    XTUNER_TENSORBOARD,
-    XTUNER_V1,
-    XTUNER_V1_TRACKER,
-    XTUNER_V1_TENSORBOARD,
-    MEGATRON_DEEPSPEED,
-    MEGATRON_DEEPSPEED_TENSORBOARD,
-    MEGATRON_LM,
-    MEGATRON_LM_TENSORBOARD,
-    MINDSPEED_MM,
-    MINDSPEED_LLM,
-    GPT_NEOX,
-    GPT_NEOX_TENSORBOARD,
-    DOMINO,
-    HF_CONSOLE,
-    HF_STATE,
-    HF_TENSORBOARD,
-    LLAMAFACTORY,
-    MS_SWIFT,
-    MLPERF,
-    DEEPSPEED,
-    DEEPSPEED_TIMERS,
-    DEEPSPEED_CHAT,
-    DEEPSPEED_TENSORBOARD,
-    DEEPSPEED_CSV,
-)
-
-
-LEFT_BESIDE: Final = (PROFILE_FILE, EMPTY_STATE, *NO_STEPS)
-"""How files without steps begin that frameworks leave beside their logs, and what each is."""
+from .user_envelopes import envelope_keeper
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class FormatChoice:
     """The formats that a log may have; by name, those that may be primary: all, where none is."""
 
-    formats: tuple[LogFormat, ...] = FORMATS
+    formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS
     wanted: frozenset[str] = frozenset()
 
     @property
@@ -105,120 +55,122 @@ class Tried:
         return frozenset(log_format.name for log_format in self.formats)
 
     @property
-    def keeps(self) -> Keeps:
+    def keeps_envelope(self) -> KeepsEnvelope:
         """What tells wrappings of lines that a user's format is of."""
-        return keeps(self.formats, FORMATS)
+        return envelope_keeper(self.formats, BUILT_IN_FORMATS)
 
-    def only(self, names: Collection[str]) -> Tried:
+    def only(self, names: Collection[str]) -> FormatChoice:
         """Formats of these names, of which one becomes primary, and what may be its companions."""
         lowest = min(f.precedence for f in self.formats if f.name in names)
         kept = (f for f in self.formats if f.name in names or f.precedence < lowest)
-        return Tried(tuple(kept), frozenset(names))
+        return FormatChoice(tuple(kept), frozenset(names))
 
-    def __reduce__(self) -> tuple[Callable[..., Tried], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., FormatChoice], tuple[object, ...]]:
         """Built-in formats by their places: other processes have them, and a pipe is soon full."""
-        told = (FORMATS.index(f) if f in FORMATS else f for f in self.formats)
+        told = (BUILT_IN_FORMATS.index(f) if f in BUILT_IN_FORMATS else f for f in self.formats)
         return _tried, (tuple(told), self.wanted)
 
 
-def _tried(formats: Iterable[int | LogFormat], wanted: frozenset[str]) -> Tried:
-    return Tried(tuple(FORMATS[f] if isinstance(f, int) else f for f in formats), wanted)
+def _tried(formats: Iterable[int | LogFormat], wanted: frozenset[str]) -> FormatChoice:
+    return FormatChoice(
+        tuple(BUILT_IN_FORMATS[f] if isinstance(f, int) else f for f in formats), wanted
+    )
 
 
-BUILT_IN: Final = Tried()
+BUILT_IN_CHOICE: Final = FormatChoice()
 
-Detected = tuple[LogFormat, tuple[LogFormat, ...]]
+DetectedFormats = tuple[LogFormat, tuple[LogFormat, ...]]
 """The primary format of a file, and its companions."""
 
 
-Sought = tuple[tuple[tuple[str, str], ...], frozenset[str]]
+PendingPatterns = tuple[tuple[tuple[str, str], ...], frozenset[str]]
 """Patterns as a sieve takes them, and which of them are of forks of what was found."""
 
-SNIFFED_LINES: Final = 2_000
+MAX_SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
-FIRST_BYTES: Final = 16 * 1024
+FIRST_LOOK_BYTES: Final = 16 * 1024
 """Bytes of a log that are looked at first: mostly its header and first steps."""
-GROWS: Final = 16
-"""Times as many are looked at next, up to a block. SNIFFED_LINES are about as many."""
+LOOK_GROWTH_FACTOR: Final = 16
+"""Times as many are looked at next, up to a block. MAX_SNIFFED_LINES are about as many."""
 
-BEGINNING_BYTES: Final = GROWS * FIRST_BYTES
+MIN_BEGINNING_BYTES: Final = LOOK_GROWTH_FACTOR * FIRST_LOOK_BYTES
 """Bytes that are looked at before a log is read by what its beginning shows."""
 
-HEADER_LINES: Final = 200_000
+MAX_HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
 
 
-HEAD_LINES: Final = 200
+MAX_STEPLESS_HEAD_LINES: Final = 200
 """So many lines show that a file is no log."""
 
-RECURS: Final = 3
+MIN_RECURRING_LINES: Final = 3
 """Lines of another format that are no accident."""
 
 
-def detect(
+def detect_format(
     path: Path,
     chunks: Iterable[Chunk],
-    formats: tuple[LogFormat, ...] = FORMATS,
-    wanted: Collection[str] = (),
-) -> Detected:
+    formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS,
+    primary_names: Collection[str] = (),
+) -> DetectedFormats:
     """The primary format of lines and its companions.
 
-    wanted: names of formats, where only they may be primary; a line that looks like a step of one
-    is enough. Reads until a framework's own trainer shows, and `SNIFFED_LINES` beyond; where only
-    others show, to the end. Where none shows, the header of a launch without steps tells it.
-    Raises UnknownFormatError.
+    primary_names: names of formats, where only they may be primary; a line that looks like a step
+    of one is enough. Reads until a framework's own trainer shows, and `MAX_SNIFFED_LINES` beyond;
+    where only others show, to the end. Where none shows, the header of a launch without steps tells
+    it. Raises UnknownFormatError.
     """
-    (found,) = detect_each([(path, chunks)], formats, wanted)
+    (found,) = detect_formats([(path, chunks)], formats, primary_names)
     if isinstance(found, Exception):
         raise found
     return found
 
 
-class Beginning(NamedTuple):
+class EarlyDetection(NamedTuple):
     """What a log is taken for by its lines up to `last`.
 
     watch: for what would change it behind them; None where nothing would.
     """
 
-    detected: Detected
+    detected: DetectedFormats
     last: int = 0
-    watch: Watch | None = None
+    watch: FormatWatch | None = None
 
 
-def detect_at_first(
+def detect_from_beginning(
     path: Path,
     chunks: Iterable[Chunk],
-    formats: tuple[LogFormat, ...] = FORMATS,
-    wanted: Collection[str] = (),
-) -> Beginning:
-    """As `detect`, by the beginning of a log alone; the rest is to be watched while it is read.
+    formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS,
+    primary_names: Collection[str] = (),
+) -> EarlyDetection:
+    """As `detect_format`, by the beginning of a log alone; the rest is to be watched while it is read.
 
-    By all that `detect` looks at where watching is of no use, or where the rest may well show
-    something else: of a format whose lines are read together with others', or where many lines
+    By all that `detect_format` looks at where watching is of no use, or where the rest may well
+    show something else: of a format whose lines are read together with others', or where many lines
     hold what marks another format.
     """
     chunks = iter(chunks)
-    search = _Search(formats, wanted, chunks)
+    search = _Search(formats, primary_names, chunks)
     while search.advances():
         _look(_that_may_show([search]))
-        if (found := search.beginning(formats, wanted)) is not None:
+        if (found := search.beginning(formats, primary_names)) is not None:
             return found
-    return Beginning(_told(path, chunks, search, formats, wanted))
+    return EarlyDetection(_told(path, chunks, search, formats, primary_names))
 
 
-def detect_each(
+def detect_formats(
     files: Sequence[tuple[Path, Iterable[Chunk]]],
-    formats: tuple[LogFormat, ...] = FORMATS,
-    wanted: Collection[str] = (),
-) -> list[Detected | FairmfuError | OSError]:
-    """As `detect`, of several files at once; the error of a file stands in its place."""
+    formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS,
+    primary_names: Collection[str] = (),
+) -> list[DetectedFormats | FairmfuError | OSError]:
+    """As `detect_format`, of several files at once; the error of a file stands in its place."""
     files = [(path, iter(chunks)) for path, chunks in files]
-    searches = _signatures([chunks for _, chunks in files], formats, wanted)
-    found: list[Detected | FairmfuError | OSError] = []
+    searches = _signatures([chunks for _, chunks in files], formats, primary_names)
+    found: list[DetectedFormats | FairmfuError | OSError] = []
     for (path, chunks), search in zip(files, searches, strict=True):
         try:
-            found.append(_told(path, chunks, search, formats, wanted))
+            found.append(_told(path, chunks, search, formats, primary_names))
         except (FairmfuError, OSError) as error:
             found.append(error)
     return found
@@ -230,7 +182,7 @@ def _told(
     search: _Search,
     formats: tuple[LogFormat, ...],
     wanted: Collection[str],
-) -> Detected:
+) -> DetectedFormats:
     """What has shown tells the formats; chunks: those that are left."""
     primaries = search.primaries(formats, wanted)
     if len(primaries) > 1 and primaries[0].alone and path.is_file():
@@ -245,23 +197,27 @@ def _told(
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
     left = (line for chunk in chunks for line in chunk.lines())
     every = Source(path).lines() if path.is_file() else left
-    hits, end = near_misses.hits_of(islice(every, HEADER_LINES), formats, Cleaner(_noise(formats)))
-    if without_steps := near_misses.by_header(hits, end):
+    hits, end = near_misses.scan_formats(
+        islice(every, MAX_HEADER_LINES), formats, Cleaner(_noise(formats))
+    )
+    if without_steps := near_misses.formats_by_header(hits, end):
         return without_steps[0], without_steps[1:]
-    nearest = near_misses.told(hits)
+    nearest = near_misses.describe_hits(hits)
     names = ", ".join(f.name for f in formats)
-    raise UnknownFormatError(near_misses.no_format(path, nearest, names), recognised=bool(nearest))
+    raise UnknownFormatError(
+        near_misses.no_format_message(path, nearest, names), recognised=bool(nearest)
+    )
 
 
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
     """Formats of which a file has several lines: a single one may be part of a model's answer."""
-    cleaner = Cleaner(_noise(FORMATS))
+    cleaner = Cleaner(_noise(BUILT_IN_FORMATS))
     signs = {f.name: Regex(f.signature) for f in formats}
     seen = Counter[str]()
-    for line in islice(Source(path).lines(), HEADER_LINES):
+    for line in islice(Source(path).lines(), MAX_HEADER_LINES):
         text = cleaner.strip(line.text)
         seen.update(name for name, sign in signs.items() if sign.search(text))
-    return [f for f in formats if seen[f.name] >= RECURS]
+    return [f for f in formats if seen[f.name] >= MIN_RECURRING_LINES]
 
 
 def _companions(
@@ -272,7 +228,7 @@ def _companions(
     An engine's header says nothing under the trainer of another framework, which feeds it its own
     batches.
     """
-    low = primary.precedence < TRAINER
+    low = primary.precedence < TRAINER_PRECEDENCE
     steps = [f for f in search.shown(formats) if f is not primary]
     headers = [
         f for f in formats if f.name in search.headed and f not in steps and f is not primary
@@ -301,13 +257,13 @@ def _that_may_show(searches: Sequence[_Search]) -> list[_Search]:
     later = [search for search in searches if search.found]
     if not later:
         return list(searches)
-    which, texts = later[0].cleaner.wholes([search.piece for search in later])
-    alike: dict[Sought, list[int]] = {}
+    which, texts = later[0].cleaner.join_clean_texts([search.piece for search in later])
+    alike: dict[PendingPatterns, list[int]] = {}
     for place, search in enumerate(which.tolist()):
         alike.setdefault(later[search].sought, []).append(place)
     quiet = set[int]()
     for sought, places in alike.items():
-        may = sieve(*sought).may_match(texts[places])
+        may = cached_prefilter(*sought).may_match(texts[places])
         quiet.update(id(later[search]) for search in which[places][~may].tolist())
     return [search for search in searches if id(search) not in quiet]
 
@@ -320,7 +276,7 @@ def _look(searches: Sequence[_Search]) -> None:
     data = b"".join(wholes)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
-    raws = lines_of(owned(data), np.append(starts, len(data)))
+    raws = line_array(copy_to_arrow(data), np.append(starts, len(data)))
     texts = searches[0].cleaner.texts(raws)
     firsts = np.searchsorted(starts, np.cumsum([0, *map(len, wholes)])).tolist()
     left = [
@@ -328,13 +284,13 @@ def _look(searches: Sequence[_Search]) -> None:
         for search, (first, behind) in zip(searches, pairwise(firsts), strict=True)
     ]
     while left:
-        alike: dict[Sought, list[tuple[_Search, int, Ints]]] = {}
+        alike: dict[PendingPatterns, list[tuple[_Search, int, Ints]]] = {}
         for one in left:
             alike.setdefault(one[0].sought, []).append(one)
         left = []
         for sought, those in alike.items():
             places = np.concatenate([places for _, _, places in those])
-            may = sieve(*sought).lines_may_match(texts[places])
+            may = cached_prefilter(*sought).lines_may_match(texts[places])
             ends = np.cumsum([len(places) for _, _, places in those])
             for (search, first, places), mine in zip(those, np.split(may, ends[:-1]), strict=True):
                 rest = search.look(places[mine], first, raws)
@@ -363,7 +319,7 @@ class _Search:
     def advances(self) -> bool:
         """Go on to the next piece, if there is one to be looked at."""
         known = self._last < math.inf
-        enough = known and self._piece.number + newlines(self._piece.data) > self._last
+        enough = known and self._piece.number + count_newlines(self._piece.data) > self._last
         piece = None if enough else next(self._pieces, None)
         if piece is None or piece.number > self._last:
             return False
@@ -376,7 +332,7 @@ class _Search:
 
         Of a small piece all are looked at as quickly.
         """
-        size = FIRST_BYTES
+        size = FIRST_LOOK_BYTES
         for chunk in chunks:
             if not chunk.is_whole:
                 yield chunk
@@ -385,12 +341,12 @@ class _Search:
             while first < len(ends):
                 number = chunk.number + first
                 behind = min(int(np.searchsorted(ends, begin + size)) + 1, len(ends))
-                large = int(ends[behind - 1]) - begin >= GROWS * FIRST_BYTES
+                large = int(ends[behind - 1]) - begin >= LOOK_GROWTH_FACTOR * FIRST_LOOK_BYTES
                 if large and number <= self._last < chunk.number + behind:
                     behind = int(self._last) - chunk.number + 1
                 end = int(ends[behind - 1]) + 1
                 yield Chunk(number, bytes(chunk.view[begin:end]))
-                first, begin, size = behind, end, min(GROWS * size, BLOCK_BYTES)
+                first, begin, size = behind, end, min(LOOK_GROWTH_FACTOR * size, READ_BLOCK_BYTES)
 
     def shown(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
         """Formats of which steps were found, the highest precedence first."""
@@ -408,22 +364,24 @@ class _Search:
         primaries = [f for f in shown if f.precedence == shown[0].precedence or alone]
         return [] if wanted and not all(f.name in wanted for f in primaries) else primaries
 
-    def beginning(self, formats: Iterable[LogFormat], wanted: Collection[str]) -> Beginning | None:
+    def beginning(
+        self, formats: Iterable[LogFormat], wanted: Collection[str]
+    ) -> EarlyDetection | None:
         """What was found so far if it is to be watched; None to look on."""
         primaries = self.primaries(formats, wanted)
-        enough = self._bytes >= BEGINNING_BYTES and not (self._in_vain or self._last < math.inf)
+        enough = self._bytes >= MIN_BEGINNING_BYTES and not (self._in_vain or self._last < math.inf)
         if not enough or len(primaries) != 1 or not _by_lines(primaries[0]):
             return None
         added = primaries[0].addition
         renamed = (added.renames[2],) if added and added.renames else ()
         marks = (*self._patterns, *map(re.escape, renamed))
-        watch = Watch.of(_noise(formats), marks)
-        last = self._piece.number + newlines(self._piece.data) - 1
+        watch = FormatWatch.of(_noise(formats), marks)
+        last = self._piece.number + count_newlines(self._piece.data) - 1
         detected = primaries[0], _companions(primaries[0], self, formats)
         if watch is None:
             return None
         self._pieces = iter(())  # these know of this search: each would keep the other, and a chunk
-        return Beginning(detected, last, watch)
+        return EarlyDetection(detected, last, watch)
 
     @property
     def piece(self) -> bytes:
@@ -437,7 +395,7 @@ class _Search:
         return data if data.endswith(b"\n") else data + b"\n"
 
     @property
-    def sought(self) -> Sought:
+    def sought(self) -> PendingPatterns:
         """The marks of what is not yet found."""
         return tuple(("", pattern) for pattern in self._patterns), self._of_forks
 
@@ -471,8 +429,8 @@ class _Search:
         headed = {name for name, header in self._headers if header.search(text)}
         self.found |= {f.name: line for f in new}
         self.headed |= headed
-        if any(f.precedence == TRAINER for f in new):
-            self._last = min(self._last, line.number + SNIFFED_LINES)
+        if any(f.precedence == TRAINER_PRECEDENCE for f in new):
+            self._last = min(self._last, line.number + MAX_SNIFFED_LINES)
         self._signatures = tuple(one for one in self._signatures if one[0].name not in self.found)
         self._headers = tuple(one for one in self._headers if one[0] not in self.headed)
         if new or headed:
@@ -487,15 +445,15 @@ class _Marks(NamedTuple):
     """What shows formats in a text that the cleaner has cleaned."""
 
     cleaner: Cleaner
-    signatures: tuple[tuple[LogFormat, Guarded], ...]
-    headers: tuple[tuple[str, Guarded], ...]
+    signatures: tuple[tuple[LogFormat, GuardedRegex], ...]
+    headers: tuple[tuple[str, GuardedRegex], ...]
 
 
 @cache
 def _marks(formats: tuple[LogFormat, ...], wanted: frozenset[str]) -> _Marks:
     """The marks of formats, made once for all files."""
-    signatures = ((f, Guarded(_signature(f, steps=f.name in wanted))) for f in formats)
-    headers = ((f.name, Guarded(f.header)) for f in formats if f.header)
+    signatures = ((f, GuardedRegex(_signature(f, steps=f.name in wanted))) for f in formats)
+    headers = ((f.name, GuardedRegex(f.header)) for f in formats if f.header)
     return _Marks(Cleaner(_noise(formats)), tuple(signatures), tuple(headers))
 
 
@@ -511,7 +469,7 @@ def _by_lines(log_format: LogFormat) -> bool:
 
 
 def _noise(formats: Iterable[LogFormat]) -> str:
-    return "|".join(sorted({f.noise for f in formats if f.noise} | {ANSI}))
+    return "|".join(sorted({f.noise for f in formats if f.noise} | {ANSI_ESCAPE}))
 
 
 def _two_formats(path: Path, primaries: Sequence[LogFormat], found: dict[str, NumberedLine]) -> str:
@@ -530,6 +488,8 @@ def _without_steps(path: Path) -> str:
     """What a file is that a framework leaves beside its logs; empty where it is not known."""
     if not path.is_file():
         return ""
-    head = "\n".join(line.text for line in islice(Source(path).lines(), HEAD_LINES))
-    begins = ((re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in LEFT_BESIDE)
+    head = "\n".join(line.text for line in islice(Source(path).lines(), MAX_STEPLESS_HEAD_LINES))
+    begins = (
+        (re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in STEPLESS_FILES
+    )
     return next((what for match, what in begins if match), "")

@@ -15,14 +15,14 @@ from ..decode.line_reader import NumberedLine, Source
 from ..decode.text_cleaning import Cleaner
 from ..formats.spec import EventLine, FactLine, LogFormat, StepLine
 from ..launches.launch import Launch
-from ..parse.parser import Parsed, Parser
-from .detection import Tried
+from ..parse.parser import ParsedSource, Parser
+from .detection import FormatChoice
 
-MADE_BY_PARSER: Final = frozenset({"line", "rank", "logged_at", "extra", "says"})
+PARSER_MADE_COLUMNS: Final = frozenset({"line", "rank", "logged_at", "extra", "says"})
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class FormatCheck:
     """What became of each line that the format knows, or that looks like its step.
 
     counts: lines by what they are. patterns: how many lines each line of the format took.
@@ -41,14 +41,16 @@ class Check:
         return any(row["is"] != "unread" for row in self.lines)
 
 
-def check(log_format: LogFormat, path: Path, extends: LogFormat | None = None) -> Check:
+def check_format(
+    log_format: LogFormat, path: Path, base_format: LogFormat | None = None
+) -> FormatCheck:
     """How `log_format` alone reads `path`. Raises UnreadableSourceError.
 
-    extends: its lines, which stand behind those of `log_format`, are called by its name; may be
+    base_format: its lines, which stand behind those of `log_format`, are called by its name; may be
     the format itself, which then has no others.
     """
-    watch = _Watch(log_format, extends)
-    source = Source(path, keeps=Tried((log_format,)).keeps)
+    watch = _Watch(log_format, base_format)
+    source = Source(path, keeps_envelope=FormatChoice((log_format,)).keeps_envelope)
     parsed = Parser(log_format).parse(watch.through(source.lines()))
     rows = [row for launch in parsed.launches for row in _of_launch(launch)]
     rows += [_row(u["line"], "unread", {"reason": u["reason"]}) for u in parsed.unread]
@@ -58,7 +60,7 @@ def check(log_format: LogFormat, path: Path, extends: LogFormat | None = None) -
         row | {"by": watch.by.get(row["line"], ""), "text": watch.texts.get(row["line"], "")}
         for row in sorted(rows, key=lambda row: int(row["line"]))
     ]
-    return Check(_counts(parsed), watch.patterns(), lines, parsed.other_kinds)
+    return FormatCheck(_counts(parsed), watch.patterns(), lines, parsed.other_kinds)
 
 
 class _Watch:
@@ -127,7 +129,7 @@ def _filled(line: StepLine | FactLine | EventLine) -> list[str]:
 
 def _of_launch(launch: Launch) -> Iterator[dict[str, Any]]:
     for row in launch.rows:
-        said = {k: v for k, v in row.items() if k not in MADE_BY_PARSER and v is not None}
+        said = {k: v for k, v in row.items() if k not in PARSER_MADE_COLUMNS and v is not None}
         if row["logged_at"] is not None:
             said["logged_at"] = str(row["logged_at"])
         yield _row(row["line"], "step", said | _extra(row))
@@ -149,7 +151,7 @@ def _row(number: int, what: str, says: dict[str, Any]) -> dict[str, Any]:
     return {"line": number, "is": what, "says": says}
 
 
-def _counts(parsed: Parsed) -> dict[str, int]:
+def _counts(parsed: ParsedSource) -> dict[str, int]:
     return {
         "lines": parsed.lines,
         "step_lines": parsed.step_lines,

@@ -11,27 +11,32 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from ..core.prefilter import any_of
-from ..core.safe_regex import Guarded, Regex
+from ..core.prefilter import literal_matcher
+from ..core.safe_regex import GuardedRegex, Regex
 from ..decode.line_reader import NumberedLine
 from ..decode.text_cleaning import Cleaner
-from ..formats.spec import ENGINE, HF_TRAINER, PARTS, LogFormat
-from ..launches.outcomes import BAD, ENDINGS
+from ..formats.spec import (
+    ENGINE_PRECEDENCE,
+    HF_TRAINER_PRECEDENCE,
+    STEP_PARTS_PRECEDENCE,
+    LogFormat,
+)
+from ..launches.outcomes import ENDING_EVENT_LINES, FAILURE_EVENT_KINDS
 from ..parse.parser import Parser
-from ..parse.partial_match import matched_prefix
+from ..parse.partial_match import longest_matched_prefix
 
-PYTHON: Final = (
+PYTHON_FILE_HINT: Final = (
     "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
     "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
 )
 
-HEADER_EVIDENCE: Final = 2
+MIN_HEADER_LINES: Final = 2
 """Different lines of a header that tell its format."""
 
-LOSS: Final = r"(?<![A-Za-z])[Ll]oss\W{1,9}(?:tensor\()?(?:-?\d|nan|inf)"
+PRINTED_LOSS: Final = r"(?<![A-Za-z])[Ll]oss\W{1,9}(?:tensor\()?(?:-?\d|nan|inf)"
 """A loss, by which a script of its own tells that it trains on an engine that prints no steps."""
 
-TIMES: Final = (
+TIME_COLUMNS: Final = (
     "logged_at",
     "elapsed_s",
     "since_start_s",
@@ -40,22 +45,25 @@ TIMES: Final = (
 )
 """Columns of steps that tell how long they took; a log without any of them has no rate."""
 
-LOOKED_INTO: Final = 20
+MAX_NEAR_MISSES: Final = 20
 """Lines that look like steps of a format of which it is found out how far it gets."""
 
 
-def hits_of(
+def scan_formats(
     lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...], cleaner: Cleaner
-) -> tuple[list[Hits], End]:
+) -> tuple[list[FormatHits], LaunchEnd]:
     """What each format knows of the lines of such a file, and how it ends.
 
     What an engine prints under anyone says nothing of who trains on it.
     """
-    hits, end = [Hits(f) for f in formats if f.precedence > PARTS], End()
-    lower = [hit for hit in hits if hit.log_format.precedence <= ENGINE]
-    engines = (f for f in formats if f.precedence == ENGINE)
+    hits, end = (
+        [FormatHits(f) for f in formats if f.precedence > STEP_PARTS_PRECEDENCE],
+        LaunchEnd(),
+    )
+    lower = [hit for hit in hits if hit.log_format.precedence <= ENGINE_PRECEDENCE]
+    engines = (f for f in formats if f.precedence == ENGINE_PRECEDENCE)
     of_engines = [(line.anchor, Regex(line.regex)) for f in engines for line in f.facts]
-    interesting = any_of(
+    interesting = literal_matcher(
         (anchor for hit in hits for anchor in hit.anchors),
         (pattern for hit in hits for pattern in hit.patterns),
     )
@@ -68,15 +76,15 @@ def hits_of(
     return hits, end
 
 
-def by_header(hits: Iterable[Hits], end: End) -> tuple[LogFormat, ...]:
+def formats_by_header(hits: Iterable[FormatHits], launch_end: LaunchEnd) -> tuple[LogFormat, ...]:
     """The trainer whose header stands in the file, and its companions; none where two may be.
 
     Forks of one trainer share lines, so the one of the most kinds of lines is meant. What has the
     header of another, and is told from it by its steps alone, is not meant. An engine trains for
     others, whose steps may be unknown here: it is meant where its launch ended before any.
     """
-    shown = [hit for hit in hits if len(hit.kinds) >= HEADER_EVIDENCE]
-    least = ENGINE if end.is_early else HF_TRAINER
+    shown = [hit for hit in hits if len(hit.kinds) >= MIN_HEADER_LINES]
+    least = ENGINE_PRECEDENCE if launch_end.is_early else HF_TRAINER_PRECEDENCE
     trainers = [hit for hit in shown if hit.log_format.precedence >= least]
     most = max(map(_evidence, trainers), default=None)
     likely = [hit.log_format for hit in trainers if _evidence(hit) == most]
@@ -87,38 +95,38 @@ def by_header(hits: Iterable[Hits], end: End) -> tuple[LogFormat, ...]:
     return (best[0], *lower)
 
 
-def told(hits: Iterable[Hits]) -> str:
+def describe_hits(hits: Iterable[FormatHits]) -> str:
     """How far the formats got of which some line stands here, best first."""
     ranked = sorted(hits, key=lambda hit: (-len(hit.reach), -hit.headers))
     return "".join(hit.text() for hit in ranked[:2] if hit.headers or hit.like_steps)
 
 
-def no_format(path: Path, nearest: str, known: str) -> str:
-    """What is said of a file of no format. nearest: as `told` has it; known: names of formats."""
+def no_format_message(path: Path, near_misses: str, format_names: str) -> str:
+    """What is said of a file of no format. nearest: as `describe_hits` has it; format_names: names of formats."""
     return (
-        f"{path}: no known format matches.\n{nearest}{PYTHON if path.suffix == '.py' else ''}"
-        f"  known: {known}\n"
+        f"{path}: no known format matches.\n{near_misses}{PYTHON_FILE_HINT if path.suffix == '.py' else ''}"
+        f"  known: {format_names}\n"
         "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
         "  A format of your own is a TOML file: fairmfu formats -h shows one, "
         "--log-format FILE.toml reads with it."
     )
 
 
-class Hits:
+class FormatHits:
     """Lines that one format knows in a file none of whose steps it can read."""
 
     def __init__(self, log_format: LogFormat) -> None:
         self.log_format, self.name = log_format, log_format.name
         self.events = [(line.anchor, Regex(line.regex)) for line in log_format.events]
-        stating = [line for line in log_format.facts if line.states]
+        stating = [line for line in log_format.facts if line.states_facts]
         facts = [(line.anchor, Regex(line.regex)) for line in stating]
         starts = [block.start for block in log_format.blocks]
         self.facts = [*facts, *(("", Regex(start)) for start in starts)]
         joined = log_format.join is not None  # then a line is not yet what the patterns speak of
-        self.looks = Guarded("(?!)" if joined else log_format.looks_like_step)
+        self.looks = GuardedRegex("(?!)" if joined else log_format.looks_like_step)
         self.anchors = {line.anchor for line in stating}
         self.patterns = starts if joined else [log_format.looks_like_step, *starts]
-        self._interesting = any_of(self.anchors, self.patterns)
+        self._interesting = literal_matcher(self.anchors, self.patterns)
         self.steps = [line.regex for line in log_format.steps]
         self.kinds: Counter[str] = Counter()
         self.like_steps = 0
@@ -136,21 +144,21 @@ class Hits:
             return
         if self.looks.search(line.text) and not _any(self.events, line.text):
             self.like_steps += 1
-            if self.like_steps <= LOOKED_INTO:
+            if self.like_steps <= MAX_NEAR_MISSES:
                 self._reach(line)
         elif kind := _any(self.facts, line.text):
             self.first = line if not self.kinds else self.first
             self.kinds[kind] += 1
 
     def _reach(self, line: NumberedLine) -> None:
-        reach = max((matched_prefix(regex, line.text) for regex in self.steps), key=len)
+        reach = max((longest_matched_prefix(regex, line.text) for regex in self.steps), key=len)
         if self.like_steps == 1 or len(reach) > len(self.reach):
             self.reach, self.closest = reach, line
 
     def _tells_time(self) -> bool:
         """Whether the closest line, read as one of its steps, would be of use."""
         rows = Parser(self.log_format).parse([self.closest]).launches[-1].rows
-        return any(row.get(name) is not None for row in rows for name in TIMES)
+        return any(row.get(name) is not None for row in rows for name in TIME_COLUMNS)
 
     def text(self) -> str:
         """How far it got, for the error."""
@@ -177,13 +185,17 @@ class Hits:
         )
 
 
-class End:
+class LaunchEnd:
     """Whether a launch ended badly before its first step, by what no format says."""
 
     def __init__(self) -> None:
-        self._bad = [(line.anchor, Regex(line.regex)) for line in ENDINGS if line.kind in BAD]
-        self._losses = [(anchor, Regex(LOSS)) for anchor in ("loss", "Loss")]
-        self._interesting = any_of(anchor for anchor, _ in (*self._bad, *self._losses))
+        self._bad = [
+            (line.anchor, Regex(line.regex))
+            for line in ENDING_EVENT_LINES
+            if line.kind in FAILURE_EVENT_KINDS
+        ]
+        self._losses = [(anchor, Regex(PRINTED_LOSS)) for anchor in ("loss", "Loss")]
+        self._interesting = literal_matcher(anchor for anchor, _ in (*self._bad, *self._losses))
         self._ended = self._trained = False
 
     @property
@@ -199,7 +211,7 @@ class End:
         self._trained = bool(_any(self._losses, text))
 
 
-def _evidence(hit: Hits) -> tuple[int, int]:
+def _evidence(hit: FormatHits) -> tuple[int, int]:
     return hit.log_format.precedence, len(hit.kinds)
 
 

@@ -12,13 +12,15 @@ from itertools import chain
 
 from ..core.safe_regex import Regex
 from ..decode.envelope_patterns import Unwrap
-from ..decode.envelopes import Keeps
+from ..decode.envelopes import KeepsEnvelope
 from ..decode.text_cleaning import Cleaner
 from ..formats.spec import EventLine, FactLine, LogFormat, StepLine
 
 
 @cache
-def keeps(formats: tuple[LogFormat, ...], built_in: tuple[LogFormat, ...]) -> Keeps:
+def envelope_keeper(
+    formats: tuple[LogFormat, ...], built_in: tuple[LogFormat, ...]
+) -> KeepsEnvelope:
     """What tells wrappings that stay, for those of the formats that are not built in."""
     own = [f for f in formats if f not in built_in]
     known = {regex for f in built_in for regex in (f.clock, *(x.regex for x in _lines(f)))}

@@ -21,51 +21,51 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.errors import FactError, FormatFileError
-from ..core.schema import EVENT_KINDS, FACT_NAMES, STEPS
-from ..core.toml_reader import Table, listed, meant, read, refuse
+from ..core.schema import EVENT_KINDS, FACT_NAMES, STEP_COLUMNS
+from ..core.toml_reader import TomlTable, list_choices, raise_problems, read_toml, suggest_or_list
 from ..decode.line_reader import NumberedLine
 from ..decode.text_cleaning import Cleaner
 from ..facts import facts as given
+from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import (
-    ENGINE,
+    ENGINE_PRECEDENCE,
     GIB,
-    HF_TRAINER,
-    JSON,
+    HF_TRAINER_PRECEDENCE,
+    JSON_PAIRS,
     LAUNCH_STEPS,
     MIB,
     MICRO_STEPS,
     MS,
     PERCENT,
-    SCRIPT,
-    TRAINER,
+    SCRIPT_PRECEDENCE,
+    TRAINER_PRECEDENCE,
+    ColumnTarget,
     EventLine,
     FactLine,
     LogFormat,
     StepLine,
-    Target,
 )
-from ..parse.parser import Parsed, Parser
-from ..parse.partial_match import matched_prefix
-from .detection import FORMATS
+from ..parse.parser import ParsedSource, Parser
+from ..parse.partial_match import longest_matched_prefix
 
-Line = StepLine | FactLine | EventLine
+FormatLine = StepLine | FactLine | EventLine
 
-PRECEDENCE: Final = {
-    "trainer": TRAINER,
-    "hf_trainer": HF_TRAINER,
-    "engine": ENGINE,
-    "script": SCRIPT,
+PRECEDENCE_BY_NAME: Final = {
+    "trainer": TRAINER_PRECEDENCE,
+    "hf_trainer": HF_TRAINER_PRECEDENCE,
+    "engine": ENGINE_PRECEDENCE,
+    "script": SCRIPT_PRECEDENCE,
 }
-CHOICES: Final[dict[str, tuple[str, ...]]] = {
+KEY_CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "step_unit": ("optimizer_step", "micro_step"),
     "elapsed_covers": ("step", "interval", "last_10"),
     "rate_covers": ("step", "interval"),
-    "precedence": tuple(PRECEDENCE),
+    "precedence": tuple(PRECEDENCE_BY_NAME),
     "as_companion": tuple(EVENT_KINDS),
 }
-COUNTERS: Final = (LAUNCH_STEPS, MICRO_STEPS)
-EVIDENCE: Final = ("elapsed", "rate", "clock", "stamp")
-PATTERNS: Final[dict[str, tuple[str, ...]]] = {
+COUNTER_KINDS: Final = (LAUNCH_STEPS, MICRO_STEPS)
+EVIDENCE_KINDS: Final = ("elapsed", "rate", "clock", "stamp")
+REGEX_KEY_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "signature": (),
     "looks_like_step": (),
     "launch": (),
@@ -77,19 +77,19 @@ PATTERNS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Keys that are regexes, with the groups that they need."""
 
-ADDED_TO: Final = ("signature", "looks_like_step", "launch")
+COMBINED_REGEX_KEYS: Final = ("signature", "looks_like_step", "launch")
 """Patterns that, where a format is extended, hold beside its own; others take their place."""
 
-FLAGS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
-NEEDS_CODE: Final = frozenset(
+FLAG_KEYS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
+CODE_ONLY_KEYS: Final = frozenset(
     {"complete", "finer_clock", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
     | {"counts_worlds"}
 )
-NOT_PRINTED: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
+UNFILLABLE_COLUMNS: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
 """Columns that no group fills: `clock` gives logged_at, the launcher's tag the rank."""
 
 _COUNTS: Final = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
-UNITS: Final[dict[str, dict[str, float]]] = {
+UNIT_FACTORS: Final[dict[str, dict[str, float]]] = {
     "s": {"s": 1.0, "ms": MS, "us": 1e-6, "min": 60.0, "h": 3600.0},
     "bytes": {"bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1024.0, "MiB": MIB, "GiB": GIB},
     "tokens": _COUNTS,
@@ -103,7 +103,7 @@ UNITS: Final[dict[str, dict[str, float]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class OwnFormat:
+class UserFormat:
     """A format, the file that describes it, and the format that it extends, if any."""
 
     log_format: LogFormat
@@ -111,26 +111,28 @@ class OwnFormat:
     extends: LogFormat | None = None
 
 
-def load(path: Path) -> OwnFormat:
+def load_user_format(path: Path) -> UserFormat:
     """The format that a TOML file describes. Raises FormatFileError with all that is wrong."""
     problems: list[str] = []
-    top = _Table(read(path, FormatFileError), "", problems)
+    top = _Table(read_toml(path, FormatFileError), "", problems)
     old = _extended(top)
     values = _fields(top, old, path.name)
-    refuse(path, problems, FormatFileError)
+    raise_problems(path, problems, FormatFileError)
     log_format = replace(old, **values) if old else LogFormat(**values)
     problems += _as_a_whole(log_format)
-    for name, number, line in own_lines(log_format, old):
+    for name, number, line in lines_beyond_base(log_format, old):
         problems += _example(log_format, line, f"[[{name}]] {number}, ")
-    refuse(path, problems, FormatFileError)
-    return OwnFormat(log_format, path, old)
+    raise_problems(path, problems, FormatFileError)
+    return UserFormat(log_format, path, old)
 
 
-def own_lines(log_format: LogFormat, old: LogFormat | None) -> Iterator[tuple[str, int, Line]]:
-    """The lines that a format does not have from `old`: their array, number in it, line."""
+def lines_beyond_base(
+    log_format: LogFormat, base_format: LogFormat | None
+) -> Iterator[tuple[str, int, FormatLine]]:
+    """The lines that a format does not have from `base_format`: their array, number in it, line."""
     for name in ("steps", "facts", "events"):
-        every: Sequence[Line] = getattr(log_format, name)
-        inherited = len(getattr(old, name)) if old else 0
+        every: Sequence[FormatLine] = getattr(log_format, name)
+        inherited = len(getattr(base_format, name)) if base_format else 0
         for number, line in enumerate(every[: len(every) - inherited], start=1):
             yield name, number, line
 
@@ -138,7 +140,7 @@ def own_lines(log_format: LogFormat, old: LogFormat | None) -> Iterator[tuple[st
 # -- reading the tables ------------------------------------------------------------------------
 
 
-class _Table(Table):
+class _Table(TomlTable):
     """A table of a format file: it may hold regexes."""
 
     def regex(self, key: str, *groups: str) -> str:
@@ -151,42 +153,42 @@ class _Table(Table):
             missing = [g for g in groups if pattern and g not in _groups(pattern)]
             wrong = f"has no group {missing[0]!r}: write (?P<{missing[0]}>…)." if missing else None
         if wrong is not None:
-            self.say(key, wrong)
+            self.add_problem(key, wrong)
         return "" if wrong else pattern
 
     def only(self, keys: Iterable[str]) -> None:
         """Names each key that is none of `keys`, or that only code can have."""
-        super().only(set(keys) - NEEDS_CODE)
+        super().only(set(keys) - CODE_ONLY_KEYS)
 
-    def strange(self, key: str, allowed: Sequence[str]) -> str:
+    def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
         """What is said of a key that is none of the allowed ones."""
         needs_code = "needs Python: only a format in ingest/formats can have it."
-        return needs_code if key in NEEDS_CODE else super().strange(key, allowed)
+        return needs_code if key in CODE_ONLY_KEYS else super().unknown_key_message(key, allowed)
 
 
 def _extended(top: _Table) -> LogFormat | None:
     name = top.take("extends", str, "")
-    old = next((f for f in FORMATS if f.name == name), None)
+    old = next((f for f in BUILT_IN_FORMATS if f.name == name), None)
     if name and old is None:
-        names = [f.name for f in FORMATS]
-        top.say("extends", f"no format is called {name!r}. {meant(name, names)}")
+        names = [f.name for f in BUILT_IN_FORMATS]
+        top.add_problem("extends", f"no format is called {name!r}. {suggest_or_list(name, names)}")
     return old
 
 
 def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     """What the file says, as fields of a LogFormat; those of `old` with its lines behind."""
     top.only([*_names(LogFormat), "extends"])
-    top.need("name", *(() if old else ("framework", "looks_like_step", "evidence", "steps")))
+    top.require("name", *(() if old else ("framework", "looks_like_step", "evidence", "steps")))
     values: dict[str, Any] = {key: top.take(key, str, "") for key in ("name", "framework")}
     if not re.fullmatch(r"[\w.-]*", values["name"]):
-        top.say("name", "may hold letters, digits, dots, - and _ only.")
+        top.add_problem("name", "may hold letters, digits, dots, - and _ only.")
     values["versions"] = top.take("versions", str, old.versions if old else "")
-    values |= {key: top.regex(key, *groups) for key, groups in PATTERNS.items()}
+    values |= {key: top.regex(key, *groups) for key, groups in REGEX_KEY_GROUPS.items()}
     if (path := values["rank_in_path"]) and re.compile(path).groups != 1:
-        top.say("rank_in_path", "needs one group: the rank.")
-    values |= {key: _choice(top, key, words) for key, words in CHOICES.items()}
-    values |= {key: top.take(key, bool, False) for key in FLAGS if key in top.values}  # noqa: FBT003
-    values["evidence"] = _words(top, "evidence", EVIDENCE)
+        top.add_problem("rank_in_path", "needs one group: the rank.")
+    values |= {key: _choice(top, key, words) for key, words in KEY_CHOICES.items()}
+    values |= {key: top.take(key, bool, False) for key in FLAG_KEYS if key in top.values}  # noqa: FBT003
+    values["evidence"] = _words(top, "evidence", EVIDENCE_KINDS)
     values["file_names"] = _words(top, "file_names")
     values["implies"] = _implied(top)
     values["steps"] = [_step(table, file) for table in top.tables("steps")]
@@ -195,18 +197,20 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     if not values["signature"] and values["steps"]:
         values["signature"] = "|".join(f"(?:{_unnamed(s.regex)})" for s in values["steps"])
         if wrong := _does_not_compile(values["signature"]):
-            top.say("signature", f"is missing; made of the regex of each of [[steps]] it {wrong}")
+            top.add_problem(
+                "signature", f"is missing; made of the regex of each of [[steps]] it {wrong}"
+            )
     values = {key: value for key, value in values.items() if value or value is False}
     return _beside(top, old, values) if old else {"versions": "", **values}
 
 
 def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, Any]:
     """The values, with what `old` has of the same keys where both hold."""
-    for key in ADDED_TO:
+    for key in COMBINED_REGEX_KEYS:
         if key in values and (theirs := getattr(old, key)):
             values[key] = f"(?:{values[key]})|(?:{theirs})"
             if wrong := _does_not_compile(values[key]):
-                top.say(key, f"cannot stand beside that of {old.name}: {wrong}")
+                top.add_problem(key, f"cannot stand beside that of {old.name}: {wrong}")
     for key in ("steps", "facts", "events"):
         values[key] = (*values.get(key, ()), *getattr(old, key))
     values["implies"] = {**old.implies, **values.get("implies", {})}
@@ -216,15 +220,17 @@ def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, An
 def _choice(table: _Table, key: str, words: Sequence[str]) -> Any:  # noqa: ANN401 - text or rank
     word = table.take(key, str, "")
     if word and word not in words:
-        table.say(key, f"is {word!r}: one of {', '.join(words)}.")
-    return PRECEDENCE.get(word) if key == "precedence" else word
+        table.add_problem(key, f"is {word!r}: one of {', '.join(words)}.")
+    return PRECEDENCE_BY_NAME.get(word) if key == "precedence" else word
 
 
 def _words(table: _Table, key: str, words: Sequence[str] = ()) -> tuple[str, ...]:
     said = table.take(key, list, [])
     wrong = [word for word in said if not isinstance(word, str) or (words and word not in words)]
     if wrong:
-        table.say(key, f"holds {wrong[0]!r}: {listed(words) if words else 'write texts.'}")
+        table.add_problem(
+            key, f"holds {wrong[0]!r}: {list_choices(words) if words else 'write texts.'}"
+        )
     return tuple(said)
 
 
@@ -235,7 +241,9 @@ def _implied(top: _Table) -> dict[str, tuple[str, str]]:
             out[name] = (_text(said[0]), said[1])
             _check_fact(top, f"implies.{name}", name, _text(said[0]))
         else:
-            top.say(f"implies.{name}", "write [value, why it follows without being printed].")
+            top.add_problem(
+                f"implies.{name}", "write [value, why it follows without being printed]."
+            )
     return out
 
 
@@ -247,15 +255,15 @@ def _told(table: _Table) -> dict[str, tuple[str, str]]:
             _check_fact(table, f"tells.{key}", name, value)
             out[key] = (name, value)
         else:
-            table.say(f"tells.{key}", "write [fact, value].")
+            table.add_problem(f"tells.{key}", "write [fact, value].")
     return out
 
 
 def _step(table: _Table, file: str) -> StepLine:
     table.only(_names(StepLine))
-    table.need("regex", "example")
-    json_pairs = table.values.get("pair") == JSON
-    pair = JSON if json_pairs else table.regex("pair", "key", "value")
+    table.require("regex", "example")
+    json_pairs = table.values.get("pair") == JSON_PAIRS
+    pair = JSON_PAIRS if json_pairs else table.regex("pair", "key", "value")
     regex = table.regex("regex", *(["pairs"] if pair else []))
     said = table.take("columns", dict, {})
     columns = {key: _target(table, f"columns.{key}", column) for key, column in said.items()}
@@ -269,10 +277,14 @@ def _step(table: _Table, file: str) -> StepLine:
         for kind, key in ((k, key) for k, named in keys.items() for key in named):
             if key not in groups:
                 place = f"{kind}.{key}"
-                table.say(place, f"the regex has no group {key!r}. {meant(key, groups)}")
+                table.add_problem(
+                    place, f"the regex has no group {key!r}. {suggest_or_list(key, groups)}"
+                )
     numbered = table.take("numbered", bool, False)  # noqa: FBT003 - the default
     if columns and not numbered and "step" not in columns.values():
-        table.say("columns", 'no group fills "step"; numbered = true counts lines that print none.')
+        table.add_problem(
+            "columns", 'no group fills "step"; numbered = true counts lines that print none.'
+        )
     return StepLine(
         **_common(table, regex, file),
         columns=columns,
@@ -281,14 +293,14 @@ def _step(table: _Table, file: str) -> StepLine:
         tells=tells,
         numbered=numbered,
         every_step=table.take("every_step", bool, False),  # noqa: FBT003 - the default
-        counts=_choice(table, "counts", COUNTERS) or None,
+        counts=_choice(table, "counts", COUNTER_KINDS) or None,
         may_continue=table.take("may_continue", bool, False),  # noqa: FBT003 - the default
     )
 
 
 def _fact(table: _Table, file: str) -> FactLine:
     table.only(_names(FactLine))
-    table.need("regex", "example")
+    table.require("regex", "example")
     regex = table.regex("regex")
     for name in _groups(regex):
         _check_fact(table, "regex, group", name)
@@ -299,7 +311,9 @@ def _fact(table: _Table, file: str) -> FactLine:
     for name, said in table.take("factors", dict, {}).items():
         place, fact = f"factors.{name}", FACT_NAMES.get(name)
         if fact is None or fact.kind != "float" or name not in _groups(regex):
-            table.say(place, "only a group that is a fact with a fraction can have a factor.")
+            table.add_problem(
+                place, "only a group that is a fact with a fraction can have a factor."
+            )
         else:
             factors[name] = _factor(table, place, said, fact.unit)
     inferred = table.take("inferred", str, "")
@@ -313,14 +327,16 @@ def _fact(table: _Table, file: str) -> FactLine:
 
 def _event(table: _Table, file: str) -> EventLine:
     table.only(_names(EventLine))
-    table.need("regex", "example", "kind")
+    table.require("regex", "example", "kind")
     regex, kind = table.regex("regex"), table.take("kind", str, "")
     if kind and kind not in EVENT_KINDS:
-        table.say("kind", f"no event is called {kind!r}. {meant(kind, EVENT_KINDS)}")
+        table.add_problem(
+            "kind", f"no event is called {kind!r}. {suggest_or_list(kind, EVENT_KINDS)}"
+        )
     factors = {}
     for name, said in table.take("factors", dict, {}).items():
         if name != "seconds":
-            table.say(f"factors.{name}", "only the group seconds can have a factor.")
+            table.add_problem(f"factors.{name}", "only the group seconds can have a factor.")
         else:
             factors[name] = _factor(table, "factors.seconds", said, "s")
     return EventLine(
@@ -337,7 +353,9 @@ def _common(table: _Table, regex: str, file: str) -> dict[str, Any]:
     """What lines of every kind have. Without an anchor the regex is tried on every line."""
     anchor, example = table.take("anchor", str, ""), table.take("example", str, "")
     if anchor not in example:
-        table.say("anchor", f"{anchor!r} does not stand in the example: it must in every line.")
+        table.add_problem(
+            "anchor", f"{anchor!r} does not stand in the example: it must in every line."
+        )
     return {
         "anchor": anchor,
         "regex": regex,
@@ -347,21 +365,23 @@ def _common(table: _Table, regex: str, file: str) -> dict[str, Any]:
     }
 
 
-def _target(table: _Table, place: str, said: object) -> Target:
+def _target(table: _Table, place: str, said: object) -> ColumnTarget:
     """`"loss"`, `["elapsed_s", 0.001]` or `["elapsed_s", "ms"]`."""
     pair = isinstance(said, list) and len(said) == 2  # noqa: PLR2004
     column, factor = said if pair and isinstance(said, list) else (said, None)
-    names = [name for name in STEPS if name not in NOT_PRINTED]
+    names = [name for name in STEP_COLUMNS if name not in UNFILLABLE_COLUMNS]
     if not isinstance(column, str):
-        table.say(place, 'write a column, or ["column", factor or unit].')
+        table.add_problem(place, 'write a column, or ["column", factor or unit].')
         return ""
     if column not in names:
         hint = " The clock of the format gives it." if column == "logged_at" else ""
-        table.say(place, f"no column is called {column!r}.{hint} {meant(column, names)}")
-    elif factor is not None and not STEPS[column].dtype.is_float():
-        table.say(place, f"{column} is a whole number: it can have no factor.")
+        table.add_problem(
+            place, f"no column is called {column!r}.{hint} {suggest_or_list(column, names)}"
+        )
+    elif factor is not None and not STEP_COLUMNS[column].dtype.is_float():
+        table.add_problem(place, f"{column} is a whole number: it can have no factor.")
     elif factor is not None:
-        return column, _factor(table, place, factor, STEPS[column].unit)
+        return column, _factor(table, place, factor, STEP_COLUMNS[column].unit)
     return column
 
 
@@ -369,25 +389,27 @@ def _factor(table: _Table, place: str, said: object, unit: str) -> float:
     """A number, or the word of a unit for what one of it is in `unit`."""
     if isinstance(said, int | float) and not isinstance(said, bool) and said > 0:
         return float(said)
-    words = UNITS.get(unit, {})
+    words = UNIT_FACTORS.get(unit, {})
     if isinstance(said, str) and said in words:
         return words[said]
     known = f", or one of {', '.join(words)}" if words else ""
-    table.say(place, f"{said!r} is no factor to {unit or 'a fraction'}: write a number{known}.")
+    table.add_problem(
+        place, f"{said!r} is no factor to {unit or 'a fraction'}: write a number{known}."
+    )
     return 1.0
 
 
 def _check_fact(table: _Table, place: str, name: str, value: str | None = None) -> None:
     """Says that no fact has that name or, where there is one, that value."""
     if name not in FACT_NAMES:
-        table.say(place, f"no fact is called {name!r}. {meant(name, FACT_NAMES)}")
+        table.add_problem(place, f"no fact is called {name!r}. {suggest_or_list(name, FACT_NAMES)}")
     elif value is not None and (wrong := _impossible(name, value)):
-        table.say(place, wrong)
+        table.add_problem(place, wrong)
 
 
 def _impossible(name: str, value: str) -> str:
     try:
-        given.check(name, value, "")
+        given.check_fact(name, value, "")
     except FactError as error:
         return str(error).removeprefix(": ")
     return ""
@@ -449,15 +471,15 @@ def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
             yield f"evidence: holds {word!r}, but {without}."
     for key, there in (("elapsed_covers", "elapsed_s" in filled), ("rate_covers", bool(rates))):
         if there and getattr(log_format, key) is None:
-            words = ", ".join(CHOICES[key])
+            words = ", ".join(KEY_CHOICES[key])
             yield f"{key}: is missing: which steps a printed time or rate speaks of ({words})."
 
 
-def _example(log_format: LogFormat, line: Line, place: str) -> Iterator[str]:
+def _example(log_format: LogFormat, line: FormatLine, place: str) -> Iterator[str]:
     """What is wrong with a line's example, as the parser reads it."""
     text = Cleaner(log_format.noise).strip(line.example)
     if re.search(line.regex, text) is None:
-        reach = matched_prefix(line.regex, text)
+        reach = longest_matched_prefix(line.regex, text)
         yield f'{place}example: the regex matches it up to "{reach}" only.'
         return
     parsed = Parser(log_format).parse([NumberedLine(1, line.example, cut=False)])
@@ -474,7 +496,7 @@ def _example(log_format: LogFormat, line: Line, place: str) -> Iterator[str]:
         yield f"{place}example: is taken for {_taken_for(parsed)}."
 
 
-def _step_example(log_format: LogFormat, text: str, parsed: Parsed) -> Iterator[str]:
+def _step_example(log_format: LogFormat, text: str, parsed: ParsedSource) -> Iterator[str]:
     if parsed.unread:
         yield f"cannot be read: {parsed.unread[0]['reason']}."
     elif not parsed.step_lines:
@@ -484,7 +506,7 @@ def _step_example(log_format: LogFormat, text: str, parsed: Parsed) -> Iterator[
             yield f"the {key} does not match it."
 
 
-def _taken_for(parsed: Parsed) -> str:
+def _taken_for(parsed: ParsedSource) -> str:
     events = parsed.launches[0].events
     return (
         f"an event ({events[0]['kind']})" if events else "a step" if parsed.step_lines else "text"

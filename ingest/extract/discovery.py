@@ -20,26 +20,26 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..core.errors import UnreadableSourceError, not_read
+from ..core.errors import UnreadableSourceError, explain_read_error
 from ..core.paths import (
-    MARK,
-    NOT_THERE,
-    Entry,
-    Remote,
-    beneath,
-    contents,
-    list_all,
-    matching,
-    place,
-    remote,
+    NOT_FOUND_MESSAGE,
+    URL_SEPARATOR,
+    ObjectStat,
+    RemotePath,
+    as_remote,
+    cache_listing,
+    list_folder,
+    match_objects,
+    parse_path,
+    walk_objects,
 )
-from ..decode.line_reader import STDIN
-from ..detect.detection import FORMATS
+from ..decode.line_reader import STDIN_PATH
 from ..facts import facts as given
 from ..facts.facts import Fact
+from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import LogFormat
 
-NOT_LOGS: Final = frozenset(
+NON_LOG_SUFFIXES: Final = frozenset(
     ending
     for kind in (
         ".toml .json .jsonl .yaml .yml .lock .cfg .md .html .csv .tsv",
@@ -54,15 +54,15 @@ NOT_LOGS: Final = frozenset(
 """Endings of what stands beside logs: settings and tables, code, weights (many GB each), data,
 stores and traces, pictures. A folder's walk passes them over, but for LogFormat.file_names; a file
 named on the command line is always read."""
-PACKED: Final = (".gz", ".zst")
+COMPRESSED_SUFFIXES: Final = (".gz", ".zst")
 """Endings of what is read unpacked: before them stands what it is."""
 
 
-OF_A_STORE: Final = (".duckdb", ".duckdb.wal", ".parquet", ".lock")
+STORE_SUFFIXES: Final = (".duckdb", ".duckdb.wal", ".parquet", ".lock")
 """Endings of files that no pattern means."""
 
 
-class Found(NamedTuple):
+class LogFile(NamedTuple):
     """One file that may be a log, as it stood when it was looked at.
 
     path: as it was given
@@ -77,34 +77,34 @@ class Found(NamedTuple):
     mtime_ns: int = 0
     inode: int = 0
     named: bool = True
-    around: Surroundings | None = None
+    around: FolderFactFiles | None = None
     error: str = ""
 
-    def beside(self, facts: Sequence[Fact], named: Sequence[str]) -> Beside:
+    def beside(self, facts: Sequence[Fact], sidecar_files: Sequence[str]) -> FactFiles:
         """What could give it facts besides itself.
 
         facts: given for its path. named: files that its sidecars name.
         """
         around = self.around
-        shared, own = (around.shared, around.of(self.identity)) if around else (NOTHING, ())
-        if not facts and not named and not own:
+        shared, own = (around.shared, around.of(self.identity)) if around else (NO_FACT_FILES, ())
+        if not facts and not sidecar_files and not own:
             return shared
-        marks = (*shared.marks, *own, *map(_mark, named))
-        return Beside(marks, "\n".join((signature((marks, facts)), *named)))
+        marks = (*shared.marks, *own, *map(_mark, sidecar_files))
+        return FactFiles(marks, "\n".join((short_signature((marks, facts)), *sidecar_files)))
 
 
-Mark = tuple[str, int, int, int]
+FileStamp = tuple[str, int, int, int]
 """Name of a file, time of its last change, size and inode."""
 
 
-class Beside(NamedTuple):
+class FactFiles(NamedTuple):
     """Files that could give facts to a log; `text` changes with them, and names some to look at.
 
     Its first line is their signature, empty where there are none; the others are paths of files
     that sidecars name: as long as those stay, they need not be opened to look at these.
     """
 
-    marks: tuple[Mark, ...]
+    marks: tuple[FileStamp, ...]
     text: str
 
     @property
@@ -113,11 +113,11 @@ class Beside(NamedTuple):
         return max((mark[1] for mark in self.marks), default=0)
 
 
-NOTHING: Final = Beside((), "")
-_OWN: Final = f".{given.SIDECAR}"
+NO_FACT_FILES: Final = FactFiles((), "")
+_OWN: Final = f".{given.SIDECAR_NAME}"
 
 
-class Surroundings:
+class FolderFactFiles:
     """What stands in a folder that could give facts to the logs there."""
 
     def __init__(self, folder: str, names: Collection[str] | None) -> None:
@@ -133,18 +133,18 @@ class Surroundings:
         return self._folder
 
     @cached_property
-    def shared(self) -> Beside:
+    def shared(self) -> FactFiles:
         """What could give facts to each of them."""
-        files = given.stand_beside(place(self._folder), self._names)
+        files = given.shared_fact_files(parse_path(self._folder), self._names)
         marks = tuple(_mark(str(path)) for path in files)
-        return Beside(marks, signature((marks, ()))) if marks else NOTHING
+        return FactFiles(marks, short_signature((marks, ()))) if marks else NO_FACT_FILES
 
     @property
     def alike(self) -> bool:
         """Whether nothing there gives facts to one log alone."""
         return self._own is not None and not self._own
 
-    def of(self, log: str) -> tuple[Mark, ...]:
+    def of(self, log: str) -> tuple[FileStamp, ...]:
         """What could give facts to the log of that path alone."""
         if self.alike:
             return ()
@@ -153,51 +153,51 @@ class Surroundings:
         return (_mark(os.path.join(self._folder, name)),) if there else ()  # noqa: PTH118 - cheap
 
 
-Listed = tuple[Sequence[str], Sequence[int], Sequence[int], Sequence[int]]
+FileColumns = tuple[Sequence[str], Sequence[int], Sequence[int], Sequence[int]]
 """Files in the order of their names: these, sizes, times of the last change, inodes."""
 
 
-def listing(files: Listed, shared: str) -> str:
-    """A signature of the files of one folder; shared: the text of what stands beside them all."""
+def folder_signature(files: FileColumns, shared_text: str) -> str:
+    """A signature of the files of one folder; shared_text: the text of what stands beside them all."""
     names, *numbers = files
-    said = hashlib.blake2b(os.fsencode("\0".join((shared, *names))), digest_size=16)
+    said = hashlib.blake2b(os.fsencode("\0".join((shared_text, *names))), digest_size=16)
     for column in numbers:
         said.update(array("q", column).tobytes())
     return said.hexdigest()
 
 
-def listed(files: Sequence[Found]) -> Listed:
+def file_columns(log_files: Sequence[LogFile]) -> FileColumns:
     """Files that were found in one folder, in this order."""
-    names = [found.identity.rpartition(os.sep)[2] for found in files]
-    sizes, times = [found.size for found in files], [found.mtime_ns for found in files]
-    return names, sizes, times, [found.inode for found in files]
+    names = [found.identity.rpartition(os.sep)[2] for found in log_files]
+    sizes, times = [found.size for found in log_files], [found.mtime_ns for found in log_files]
+    return names, sizes, times, [found.inode for found in log_files]
 
 
-def signature(said: object) -> str:
-    """A short text that changes with `said`."""
-    return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
+def short_signature(value: object) -> str:
+    """A short text that changes with `value`."""
+    return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()
 
 
-def _mark(path: str) -> Mark:
+def _mark(path: str) -> FileStamp:
     """How a file stands; the name alone where it does not exist."""
     name = path.rpartition(os.sep)[2]
     try:
-        seen = place(path).stat() if MARK in path else os.stat(path)  # noqa: PTH116 - of thousands
+        seen = parse_path(path).stat() if URL_SEPARATOR in path else os.stat(path)  # noqa: PTH116 - of thousands
     except OSError:
         return name, 0, -1, 0
     return name, seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
-def look(path: Path) -> Found:
+def stat_file(path: Path) -> LogFile:
     """A file by its path, without what stands beside it. Raises OSError."""
     seen = path.stat()
-    return Found(str(path), identity(path), seen.st_size, seen.st_mtime_ns, seen.st_ino)
+    return LogFile(str(path), file_identity(path), seen.st_size, seen.st_mtime_ns, seen.st_ino)
 
 
-def is_gone(stored: str) -> bool:
+def is_missing_file(stored_path: str) -> bool:
     """Whether the file of this machine that a content was read from is there no more."""
-    path = place(stored)
-    if path == STDIN or remote(path) is not None:
+    path = parse_path(stored_path)
+    if path == STDIN_PATH or as_remote(path) is not None:
         return False
     try:
         return not path.exists()
@@ -205,9 +205,9 @@ def is_gone(stored: str) -> bool:
         return False
 
 
-def identity(path: Path) -> str:
+def file_identity(path: Path) -> str:
     """A path that names one file from wherever it is given."""
-    return str(path if path == STDIN else path.absolute())
+    return str(path if path == STDIN_PATH else path.absolute())
 
 
 class _Folder(NamedTuple):
@@ -215,11 +215,11 @@ class _Folder(NamedTuple):
 
     path: str
     identity: str
-    around: Surroundings
+    around: FolderFactFiles
     left: Iterator[os.DirEntry[str]]
 
 
-class Walk:
+class FileWalk:
     """Finds the files of paths; hidden ones and other kinds are passed over in folders.
 
     A path that is not there and holds * ? or [ is a pattern, where ** goes through folders. What
@@ -228,42 +228,42 @@ class Walk:
 
     def __init__(
         self,
-        formats: Iterable[LogFormat] = FORMATS,
-        leave_out: Sequence[Path] = (),
-        remembered: Mapping[str, str] | None = None,
+        formats: Iterable[LogFormat] = BUILT_IN_FORMATS,
+        excluded_folders: Sequence[Path] = (),
+        known_folders: Mapping[str, str] | None = None,
     ) -> None:
-        """leave_out: folders within others that are not entered.
+        """excluded_folders: folders within others that are not entered.
 
-        remembered: `listing` of folders that hold no other folder, by absolute path. Those that are
-        as remembered are in `whole`, and their files are not found: their paths, as given, are in
-        `unchanged`.
+        known_folders: `folder_signature` of folders that hold no other folder, by absolute path.
+        Those that are as remembered are in `whole`, and their files are not found: their paths, as
+        given, are in `unchanged`.
         """
-        self._remembered = remembered or {}
+        self._remembered = known_folders or {}
         self.unchanged: list[str] = []
         self.whole: dict[str, str] = {}
         names = {translate(name) for f in formats for name in f.file_names}
         self._log_name = re.compile("|".join(sorted(names)) or "(?!)")
-        self._left_out = {seen.st_ino: seen for seen in map(_stat, leave_out) if seen}
-        self._never_in = tuple(f"{os.path.realpath(path)}{os.sep}" for path in leave_out)
+        self._left_out = {seen.st_ino: seen for seen in map(_stat, excluded_folders) if seen}
+        self._never_in = tuple(f"{os.path.realpath(path)}{os.sep}" for path in excluded_folders)
         self._root = ""
-        self._listed: dict[Path, Surroundings] = {}
+        self._listed: dict[Path, FolderFactFiles] = {}
         self._found = set[str]()
         self._of_logs = set[str]()  # endings
 
-    def of(self, path: Path) -> Iterator[Found]:
+    def of(self, path: Path) -> Iterator[LogFile]:
         """The files of one path, in the order of their names.
 
         Raises UnreadableSourceError for a path that is not there, or a folder without a log.
         """
-        if path == STDIN:
-            yield Found(str(path), str(path))
+        if path == STDIN_PATH:
+            yield LogFile(str(path), str(path))
             return
-        if (at_store := remote(path)) is not None:
+        if (at_store := as_remote(path)) is not None:
             yield from self._at_store(at_store)
             return
         seen = _stat(path)
         if seen and stat.S_ISREG(seen.st_mode):
-            one = look(path)
+            one = stat_file(path)
             self._found.add(one.identity)
             yield one._replace(around=self._around(path.parent))
         elif seen and stat.S_ISDIR(seen.st_mode):
@@ -279,28 +279,30 @@ class Walk:
         else:
             raise UnreadableSourceError(f"{path}: no such file or folder.")
 
-    def _matching(self, pattern: Path) -> Iterator[Found]:
+    def _matching(self, pattern: Path) -> Iterator[LogFile]:
         matches = sorted(glob(str(pattern), recursive=True))  # noqa: PTH207 - ~ and .. as they are
         if not matches:
             raise UnreadableSourceError(f"{pattern}: no file or folder matches.")
-        matches = [m for m in matches if not m.endswith(OF_A_STORE)]  # in a folder that is meant
+        matches = [
+            m for m in matches if not m.endswith(STORE_SUFFIXES)
+        ]  # in a folder that is meant
         for match in map(Path, matches):
             try:
-                if identity(match) not in self._found:
+                if file_identity(match) not in self._found:
                     yield from self.of(match)
             except UnreadableSourceError as error:
-                yield Found(str(match), identity(match), error=str(error))
+                yield LogFile(str(match), file_identity(match), error=str(error))
 
-    def _around(self, folder: Path) -> Surroundings:
+    def _around(self, folder: Path) -> FolderFactFiles:
         if folder not in self._listed:
             try:
                 names = frozenset(os.listdir(folder))  # noqa: PTH208 - names alone
             except OSError:
                 names = None
-            self._listed[folder] = Surroundings(str(folder), names)
+            self._listed[folder] = FolderFactFiles(str(folder), names)
         return self._listed[folder]
 
-    def _at_store(self, path: Remote) -> Iterator[Found]:
+    def _at_store(self, path: RemotePath) -> Iterator[LogFile]:
         """Files at an object store, which is asked for as few listings as can be."""
         path.require_bucket()
         try:
@@ -312,15 +314,15 @@ class Walk:
         except FileNotFoundError as error:
             if not has_magic(path.url):
                 raise UnreadableSourceError(f"{path}: {error.strerror}.") from error
-            yield from self._fitting(path, str(error.strerror).removeprefix(NOT_THERE))
+            yield from self._fitting(path, str(error.strerror).removeprefix(NOT_FOUND_MESSAGE))
         except OSError as error:
             raise UnreadableSourceError(f"{path}: {error.strerror}.") from error
 
-    def _fitting(self, pattern: Remote, why: str) -> Iterator[Found]:
+    def _fitting(self, pattern: RemotePath, why: str) -> Iterator[LogFile]:
         """why: besides, there is none of that very name."""
-        folder, names = pattern.fixed()
+        folder, names = pattern.split_at_pattern()
         try:
-            matches = sorted(matching(folder, names)) if names else [(folder, folder.look())]
+            matches = sorted(match_objects(folder, names)) if names else [(folder, folder.look())]
         except OSError as error:
             raise UnreadableSourceError(f"{pattern}: {error.strerror}.") from error
         if not matches:
@@ -332,13 +334,13 @@ class Walk:
                 elif match.url not in self._found:
                     yield self._object(match, entry, named=True)
             except UnreadableSourceError as error:
-                yield Found(match.url, match.url, error=str(error))
+                yield LogFile(match.url, match.url, error=str(error))
 
-    def _in_folder(self, folder: Remote) -> Iterator[Found]:
+    def _in_folder(self, folder: RemotePath) -> Iterator[LogFile]:
         found = False
         try:
-            list_all(folder)
-            for path, entry in beneath(folder):
+            cache_listing(folder)
+            for path, entry in walk_objects(folder):
                 if self._may_be_log(path.name):
                     found = True
                     if path.url not in self._found:
@@ -348,29 +350,29 @@ class Walk:
         if not found:
             raise UnreadableSourceError(f"{folder}: the folder holds no log file.")
 
-    def _object(self, path: Remote, entry: Entry, *, named: bool) -> Found:
+    def _object(self, path: RemotePath, entry: ObjectStat, *, named: bool) -> LogFile:
         self._found.add(path.url)
         around = self._around_object(path)
-        return Found(path.url, path.url, *entry[:3], named=named, around=around)
+        return LogFile(path.url, path.url, *entry[:3], named=named, around=around)
 
-    def _around_object(self, path: Remote) -> Surroundings:
+    def _around_object(self, path: RemotePath) -> FolderFactFiles:
         """Where the folder may not be listed, nothing: asking for each name is told the same."""
         folder = path.parent
         if folder not in self._listed:
             try:
-                names = frozenset(contents(path.folder))
+                names = frozenset(list_folder(path.folder))
             except OSError:
                 names = frozenset()
-            self._listed[folder] = Surroundings(path.folder.url, names)
+            self._listed[folder] = FolderFactFiles(path.folder.url, names)
             self._listed[folder].is_leaf = False  # so that it is not remembered as a whole
         return self._listed[folder]
 
-    def _inside(self, root: Path) -> Iterator[Found]:
+    def _inside(self, root: Path) -> Iterator[LogFile]:
         """All that may be logs; a file costs its stat and little more."""
         within: list[_Folder] = []
         told = len(self.unchanged)
         self._root = os.path.join(os.path.realpath(root), "")  # noqa: PTH118 - of / too
-        unseen = self._enter(within, "" if root == Path() else str(root), identity(root))
+        unseen = self._enter(within, "" if root == Path() else str(root), file_identity(root))
         found = unseen is not None
         if unseen:
             yield unseen
@@ -395,7 +397,7 @@ class Walk:
         if not found and len(self.unchanged) == told:
             raise UnreadableSourceError(f"{root}: the folder holds no log file.")
 
-    def _enter(self, within: list[_Folder], path: str, whole: str) -> Found | None:
+    def _enter(self, within: list[_Folder], path: str, whole: str) -> LogFile | None:
         """Put a folder at the end, with what may be of interest in it by name; or say why not.
 
         One that is as it is remembered is told already.
@@ -407,7 +409,7 @@ class Walk:
                 every = sorted(entries, key=attrgetter("name"))
         except OSError as error:
             return _not_seen(path or ".", whole, error)
-        around = Surroundings(whole, frozenset([entry.name for entry in every]))
+        around = FolderFactFiles(whole, frozenset([entry.name for entry in every]))
         shown = (entry for entry in every if entry.name[0] != ".")
         within.append(_Folder(path, whole, around, shown))
         return None
@@ -420,7 +422,11 @@ class Walk:
             around, files = self._listed_now(whole)
         except OSError:
             return False
-        if around is None or not around.alike or listing(files, around.shared.text) != before:
+        if (
+            around is None
+            or not around.alike
+            or folder_signature(files, around.shared.text) != before
+        ):
             return False
         here = os.path.join(whole, "")  # noqa: PTH118 - one of thousands
         paths = [here + name for name in files[0]]
@@ -432,7 +438,7 @@ class Walk:
         self.unchanged += paths if path == whole else [given_in + name for name in files[0]]
         return True
 
-    def _listed_now(self, folder: str) -> tuple[Surroundings | None, Listed]:
+    def _listed_now(self, folder: str) -> tuple[FolderFactFiles | None, FileColumns]:
         """The files of a folder that may be logs, all looked at at once. Raises OSError.
 
         Without what is around them where it holds folders that would have to be entered.
@@ -447,7 +453,7 @@ class Walk:
                     seen.append(entry.stat())
                 elif name[0] != "." and entry.is_dir(follow_symlinks=False):
                     return None, ((), (), (), ())
-        around = Surroundings(folder, frozenset([entry.name for entry in every]))
+        around = FolderFactFiles(folder, frozenset([entry.name for entry in every]))
         sizes, times = [at.st_size for at in seen], [at.st_mtime_ns for at in seen]
         return around, (names, sizes, times, [at.st_ino for at in seen])
 
@@ -472,9 +478,9 @@ class Walk:
         ending = name[name.rfind(".") :]
         if ending in self._of_logs or self._log_name.match(name):
             return True
-        if ending in PACKED:
+        if ending in COMPRESSED_SUFFIXES:
             return self._may_be_log(name.removesuffix(ending))
-        if ending.lower() in NOT_LOGS:
+        if ending.lower() in NON_LOG_SUFFIXES:
             return False
         self._of_logs.add(ending)
         return True
@@ -501,7 +507,7 @@ def _path(folder: _Folder, entry: os.DirEntry[str]) -> str:
     return os.path.join(folder.path, entry.name)  # noqa: PTH118 - one of thousands
 
 
-def _seen(folder: _Folder, entry: os.DirEntry[str]) -> Found | None:
+def _seen(folder: _Folder, entry: os.DirEntry[str]) -> LogFile | None:
     """A file of a folder; None for what is none, or went since the folder was listed."""
     path = _path(folder, entry)
     try:
@@ -512,13 +518,13 @@ def _seen(folder: _Folder, entry: os.DirEntry[str]) -> Found | None:
         return None
     except OSError as error:
         return _not_seen(path, entry.path, error)
-    return Found(
+    return LogFile(
         path, entry.path, at.st_size, at.st_mtime_ns, at.st_ino, named=False, around=folder.around
     )
 
 
-def _not_seen(path: str, whole: str, error: OSError) -> Found:
-    return Found(path, whole, named=False, error=f"{path}: {not_read(error)}")
+def _not_seen(path: str, whole: str, error: OSError) -> LogFile:
+    return LogFile(path, whole, named=False, error=f"{path}: {explain_read_error(error)}")
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -19,33 +19,33 @@ from typing import Final, Protocol, Self, TypeVar
 
 from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
-from ..detect.detection import Tried
+from ..detect.detection import FormatChoice
 from ..facts.facts import Fact
-from ..parse.format_watch import Watch
+from ..parse.format_watch import FormatWatch
 from ..parse.parser import Parser
-from ..store.local_backend import Shelf
-from ..vector.block_plan import Plan, plan_by
-from .discovery import PACKED, Found
-from .table_batches import Group, Log
+from ..store.local_backend import StoreBackend
+from ..vector.block_plan import BlockPlan, plan_chunk
+from .discovery import COMPRESSED_SUFFIXES, LogFile
+from .table_batches import LogGroup, LogRows
 
-EXPANDED: Final = 10
+EXPANSION_FACTOR: Final = 10
 """Times that a compressed log grows."""
 
-BLOCKS_AHEAD: Final = 2
+BLOCKS_AHEAD_PER_PROCESS: Final = 2
 """Blocks of a file that wait for each other process; with so many waiting the next is planned
 here."""
-MOST_BLOCKS: Final = 2 * BLOCKS_AHEAD
+MAX_BLOCKS_PER_PROCESS: Final = 2 * BLOCKS_AHEAD_PER_PROCESS
 """The same, counting blocks that are planned and not yet in their turn."""
 
-Given = tuple[Path, Sequence[Fact]]
+ReadRequest = tuple[Path, Sequence[Fact]]
 """A file with the facts that its path gives."""
-Names = tuple[Watch | None, str, tuple[str, ...], bool]
+ParserKey = tuple[FormatWatch | None, str, tuple[str, ...], bool]
 """What is watched for in a file, the names of its format and its companions, and `quoting`."""
-State = tuple[tuple[Fact, ...], Tried]
+ReadOptions = tuple[tuple[Fact, ...], FormatChoice]
 """What holds for all files: facts that hold before all, and the formats that they may have."""
 
 
-class Reading(Protocol):
+class ReadSession(Protocol):
     """The files of one ingest, read before their turn; a context that lets go of who reads."""
 
     def __enter__(self) -> object: ...
@@ -53,37 +53,39 @@ class Reading(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def before(
-        self, files: Iterable[Found], offer: Callable[[Found], Given | None]
-    ) -> Iterator[Found]:
-        """The files in their order, some time after they were offered; offer: None to leave one."""
+        self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
+    ) -> Iterator[LogFile]:
+        """The files in their order, some time after they were offered; make_request: None to leave one."""
 
-    def take(self, found: Found, facts: Sequence[Fact]) -> LogTables | None:
+    def take(self, log_file: LogFile, facts: Sequence[Fact]) -> LogTables | None:
         """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
 
-    def forget(self, found: Found) -> None:
+    def forget(self, log_file: LogFile) -> None:
         """The file had its turn: nothing of it need be kept."""
 
     def planned(
-        self, found: Found, parser: Parser, chunks: Iterable[Chunk]
-    ) -> Iterator[tuple[Chunk, Plan | None]]:
+        self, log_file: LogFile, parser: Parser, chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         """The chunks of a file that is read here, each with its plan if another process made it."""
 
     @property
-    def between(self) -> bool:
+    def can_store_now(self) -> bool:
         """Whether what was taken may be stored now, and what is left of it be read by itself."""
 
 
-Piece = TypeVar("Piece")
-Done = TypeVar("Done")
+WorkItem = TypeVar("WorkItem")
+WorkResult = TypeVar("WorkResult")
 
 
-class Engine(Protocol):
+class ReadEngine(Protocol):
     """Begins to read, and has pieces of work done."""
 
-    def reading(self, state: State, shelf: Shelf, spool: Spool, /) -> Reading:
+    def reading(self, options: ReadOptions, backend: StoreBackend, spool: Spool, /) -> ReadSession:
         """For one ingest. shelf: of the store; spool: where rows wait that were read."""
 
-    def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece], /) -> Iterable[Done]:
+    def each(
+        self, work: Callable[[WorkItem], WorkResult], items: Sequence[WorkItem], /
+    ) -> Iterable[WorkResult]:
         """What comes of each piece, in their order. work: it and its pieces can be pickled.
 
         Raises what the work raises.
@@ -91,19 +93,21 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class TaskResult:
     """What became of the files of a task: by their places the errors; all others are the group."""
 
-    group: Group
+    group: LogGroup
     errors: Mapping[int, Exception]
 
     @classmethod
     def of(
-        cls, found: Sequence[Log | Exception], grouped: Callable[[Sequence[Log]], Group]
+        cls,
+        outcomes: Sequence[LogRows | Exception],
+        make_group: Callable[[Sequence[LogRows]], LogGroup],
     ) -> Self:
         """What was found in each, and how those that could be read become a group."""
-        errors = {place: one for place, one in enumerate(found) if isinstance(one, Exception)}
-        return cls(grouped([one for one in found if not isinstance(one, Exception)]), errors)
+        errors = {place: one for place, one in enumerate(outcomes) if isinstance(one, Exception)}
+        return cls(make_group([one for one in outcomes if not isinstance(one, Exception)]), errors)
 
     def each(self, spool: Spool) -> list[LogTables | Exception]:
         """What each of them holds, or why it could not be read."""
@@ -112,66 +116,68 @@ class Read:
         return [self.errors.get(place) or next(logs) for place in range(count)]
 
 
-def size_of(found: Found) -> int:
+def expanded_size(log_file: LogFile) -> int:
     """How large a file is when it is read, compressed ones expanded, as an estimate [bytes]."""
-    return found.size * (EXPANDED if found.path.endswith(PACKED) else 1)
+    return log_file.size * (EXPANSION_FACTOR if log_file.path.endswith(COMPRESSED_SUFFIXES) else 1)
 
 
 # -- blocks of a large file ------------------------------------------------------------------
 
 
-class Coming(Protocol):
+class PendingPlan(Protocol):
     """A plan that another process makes."""
 
     def done(self) -> bool:
         """Whether nobody has to be waited for."""
 
-    def result(self) -> Plan | None:
+    def result(self) -> BlockPlan | None:
         """The plan; None where its process was lost."""
 
 
-def in_turn(
+def chunks_with_plans(
     parser: Parser,
     chunks: Iterable[Chunk],
-    submit: Callable[[Chunk], Coming | None],
-    others: int,
-) -> Iterator[tuple[Chunk, Plan | None]]:
+    submit: Callable[[Chunk], PendingPlan | None],
+    process_count: int,
+) -> Iterator[tuple[Chunk, BlockPlan | None]]:
     """Chunks in their order, each with its plan if one was made before its turn.
 
-    submit: has another process plan it, or None; others: so many of these are there. Where all have
-    enough to do, it is planned here.
+    submit: has another process plan it, or None; process_count: so many of these are there. Where
+    all have enough to do, it is planned here.
     """
-    waiting = deque[tuple[Chunk, Coming | Plan | None]]()
+    waiting = deque[tuple[Chunk, PendingPlan | BlockPlan | None]]()
     for chunk in chunks:
         busy = sum(not _there(plan) for _, plan in waiting)
-        here = chunk.is_whole and busy and busy >= BLOCKS_AHEAD * others
-        plan = plan_by(parser, chunk) if here else submit(chunk) if chunk.is_whole else None
+        here = chunk.is_whole and busy and busy >= BLOCKS_AHEAD_PER_PROCESS * process_count
+        plan = plan_chunk(parser, chunk) if here else submit(chunk) if chunk.is_whole else None
         waiting.append((chunk, plan))
-        while waiting and (_there(waiting[0][1]) or len(waiting) > MOST_BLOCKS * others):
+        while waiting and (
+            _there(waiting[0][1]) or len(waiting) > MAX_BLOCKS_PER_PROCESS * process_count
+        ):
             yield _planned(*waiting.popleft())
     for chunk, plan in waiting:
         yield _planned(chunk, plan)
 
 
-def parser_of(names: Names, tried: Tried) -> Parser:
+def make_parser(parser_key: ParserKey, format_choice: FormatChoice) -> Parser:
     """A parser for blocks of files of these formats."""
-    formats = {one.name: one for one in tried.formats}
-    watch, primary, companions, quoting = names
+    formats = {one.name: one for one in format_choice.formats}
+    watch, primary, companions, quoting = parser_key
     also = [formats[name] for name in companions]
-    return Parser(formats[primary], also, watch=watch, quoting=quoting)
+    return Parser(formats[primary], also, watch=watch, keep_texts=quoting)
 
 
-def names_of(parser: Parser) -> Names:
-    """What `parser_of` makes a like parser by, in another process."""
+def parser_key(parser: Parser) -> ParserKey:
+    """What `make_parser` makes a like parser by, in another process."""
     companions = tuple(f.name for f in parser.companions)
-    return parser.patterns.watch, parser.primary.name, companions, parser.quoting
+    return parser.patterns.watch, parser.primary.name, companions, parser.keep_texts
 
 
-def _there(plan: Coming | Plan | None) -> bool:
+def _there(plan: PendingPlan | BlockPlan | None) -> bool:
     """Whether nobody has to be waited for."""
-    return plan is None or isinstance(plan, Plan) or plan.done()
+    return plan is None or isinstance(plan, BlockPlan) or plan.done()
 
 
-def _planned(chunk: Chunk, plan: Coming | Plan | None) -> tuple[Chunk, Plan | None]:
+def _planned(chunk: Chunk, plan: PendingPlan | BlockPlan | None) -> tuple[Chunk, BlockPlan | None]:
     """The chunk with its plan."""
-    return chunk, plan if plan is None or isinstance(plan, Plan) else plan.result()
+    return chunk, plan if plan is None or isinstance(plan, BlockPlan) else plan.result()

@@ -16,165 +16,185 @@ from typing import Any, Final, NamedTuple, Self
 import polars as pl
 from polars import selectors as cs
 
-from ..core.arrays import give_back
+from ..core.arrays import release_free_memory
 from ..core.errors import FairmfuError, UnreadableSourceError
-from ..core.paths import asked_once, fetch
-from ..core.schema import READINGS
-from ..core.spill import Spool, whole
-from ..decode.line_reader import PEEKED_BYTES, STDIN, Chunk, Source
+from ..core.paths import prefetch, request_cache
+from ..core.schema import READING_CHANGES
+from ..core.spill import Spool, collect_rows
+from ..decode.line_reader import MAX_PEEK_BYTES, STDIN_PATH, Chunk, Source
 from ..detect.detection import (
-    BUILT_IN,
-    Beginning,
-    Detected,
-    Tried,
-    detect,
-    detect_at_first,
-    detect_each,
+    BUILT_IN_CHOICE,
+    DetectedFormats,
+    EarlyDetection,
+    FormatChoice,
+    detect_format,
+    detect_formats,
+    detect_from_beginning,
 )
 from ..facts import facts as given
 from ..facts.facts import Fact
-from ..formats.spec import ENGINE, LogFormat
+from ..formats.spec import ENGINE_PRECEDENCE, LogFormat
 from ..launches import outcomes
-from ..launches.event_rows import Events
+from ..launches.event_rows import EventRows
 from ..launches.launch import Launch
-from ..launches.step_rows import SCHEMA, Rows
-from ..parse.line_prefix import YEAR_UNKNOWN
-from ..parse.parser import Parsed, Parser, TextsWantedError
+from ..launches.step_rows import STEP_SCHEMA, StepRows
+from ..parse.line_prefix import PLACEHOLDER_YEAR
+from ..parse.parser import MissingTextsError, ParsedSource, Parser
 from ..store.changeset import Tables
 from ..vector import block_parser
-from ..vector.block_parser import Planned, unplanned
-from .discovery import identity
-from .engine_api import Given
-from .table_batches import Log
+from ..vector.block_parser import PlanChunks, without_plans
+from .discovery import file_identity
+from .engine_api import ReadRequest
+from .table_batches import LogRows
 
-SMALL_BYTES: Final = 1024 * 1024
+MAX_SMALL_BYTES: Final = 1024 * 1024
 """The largest text that is read together with others, in bytes."""
 
-STAMPED: Final = ("line", "logged_at")
-HALF_A_YEAR: Final = timedelta(days=182)
-GENERIC: Final = re.compile(
+STAMP_COLUMNS: Final = ("line", "logged_at")
+MAX_YEARLESS_GAP: Final = timedelta(days=182)
+GENERIC_NAMES: Final = re.compile(
     r"run|logs?|train|std(?:out|err)|out(?:puts?)?|console|work(?:_dirs?)?|runs|files|tb|csv|vis_data"
     r"|structured_logs|exp_tracking|rank_?\d+|tracker|scalars|trainer_(?:state|log)|\d{8}_?\d{6}"
     r"|Train_Samples_.*|events\.out\.tfevents.*|training\.global_rank_.*",
     re.IGNORECASE,
 )
 """Names of files and folders that frameworks give to each run's: they say nothing of it."""
-OF_TORCHRUN: Final = r"[/\\]attempt_\d+[/\\](\d+)[/\\]std(?:out|err)\.log(?:\.gz|\.zst)?$"
+TORCHRUN_LOG_PATH: Final = r"[/\\]attempt_\d+[/\\](\d+)[/\\]std(?:out|err)\.log(?:\.gz|\.zst)?$"
 """What each rank of a node prints, where torchrun was given a --log-dir: its local rank."""
 
 
-def read_source(
+def read_log_tables(
     path: Path,
     *,
-    extra: Sequence[Fact] = (),
-    tried: Tried = BUILT_IN,
-    fast: bool = True,
+    flag_facts: Sequence[Fact] = (),
+    format_choice: FormatChoice = BUILT_IN_CHOICE,
+    use_fast_path: bool = True,
 ) -> Tables:
     """All rows of one log file, with its facts. Raises FairmfuError.
 
-    extra: facts that hold before all. fast: lines that look alike are read many at once, which
+    flag_facts: facts that hold before all. fast: lines that look alike are read many at once, which
     comes to the same.
     """
-    spool = Spool(held=math.inf)  # all of them are asked for at once, so none has to go to the disk
-    log = read_log(path, spool, extra=extra, tried=tried, fast=fast)
-    return {name: whole(table) for name, table in log.tables(spool).items()}
+    spool = Spool(
+        max_held_bytes=math.inf
+    )  # all of them are asked for at once, so none has to go to the disk
+    log = read_log(
+        path, spool, flag_facts=flag_facts, format_choice=format_choice, use_fast_path=use_fast_path
+    )
+    return {name: collect_rows(table) for name, table in log.tables(spool).items()}
 
 
-@asked_once()
+@request_cache()
 def read_log(  # noqa: PLR0913 - each is an option of the one who reads
     path: Path,
     spool: Spool,
     *,
-    by_path: Sequence[Fact] = (),
-    extra: Sequence[Fact] = (),
-    tried: Tried = BUILT_IN,
-    fast: bool = True,
-    planned: Planned = unplanned,
-) -> Log:
+    path_facts: Sequence[Fact] = (),
+    flag_facts: Sequence[Fact] = (),
+    format_choice: FormatChoice = BUILT_IN_CHOICE,
+    use_fast_path: bool = True,
+    plan_chunks: PlanChunks = without_plans,
+) -> LogRows:
     """One log file with its facts, its rows not yet as tables. Raises FairmfuError.
 
-    spool: where steps wait; by_path: facts that hold unless those beside the file say otherwise;
-    extra, fast: as of `read_source`; planned: who may look at blocks of a large file before their
-    turn.
+    spool: where steps wait; path_facts: facts that hold unless those beside the file say otherwise;
+    extra, use_fast_path: as of `read_log_tables`; plan_chunks: who may look at blocks of a large
+    file before their turn.
     """
-    with Source(path, keeps=tried.keeps) as source:
-        first, parsed = _first_look(source, tried, watching=fast), None
-        quoting = not (fast and source.lasts())
+    with Source(path, keeps_envelope=format_choice.keeps_envelope) as source:
+        first, parsed = _first_look(source, format_choice, watching=use_fast_path), None
+        quoting = not (use_fast_path and source.is_rereadable())
         while parsed is None:
-            parser = Parser(*first.detected, spool, first.watch, quoting=quoting)
-            met = partial(_met, path, tried, first, parser)
+            parser = Parser(*first.detected, spool, first.watch, keep_texts=quoting)
+            met = partial(_met, path, format_choice, first, parser)
             try:
                 parsed = (
-                    block_parser.parse(parser, source.chunks(), planned, met)
-                    if fast
+                    block_parser.parse_chunks(parser, source.chunks(), plan_chunks, met)
+                    if use_fast_path
                     else parser.parse(source.lines())
                 )
             except _TakenOtherwiseError as otherwise:
                 first = otherwise.sure
                 source.close()  # so that it begins anew
-            except TextsWantedError:
+            except MissingTextsError:
                 quoting = True
                 source.close()
-    if source.bytes > PEEKED_BYTES:  # what its blocks took goes before its rows are written
-        give_back()
-    text = _Text.of(source, parsed, [*by_path, *facts_beside(path), *extra], tried)
+    if source.bytes > MAX_PEEK_BYTES:  # what its blocks took goes before its rows are written
+        release_free_memory()
+    text = _Text.of(
+        source, parsed, [*path_facts, *facts_from_files(path), *flag_facts], format_choice
+    )
     return next(_logs(*first.detected, [text]))
 
 
 class _TakenOtherwiseError(Exception):
     """A log has other formats than its beginning shows; nothing of it counts as read."""
 
-    def __init__(self, detected: Detected) -> None:
-        self.sure = Beginning(detected)
+    def __init__(self, detected: DetectedFormats) -> None:
+        self.sure = EarlyDetection(detected)
 
 
-def _first_look(source: Source, tried: Tried, *, watching: bool) -> Beginning:
+def _first_look(source: Source, tried: FormatChoice, *, watching: bool) -> EarlyDetection:
     """What a source is taken for, to be watched where it can be read again."""
     look = source.path, source.peek(), tried.formats, tried.wanted
-    watching = watching and source.lasts()
-    return detect_at_first(*look) if watching else Beginning(detect(*look))
+    watching = watching and source.is_rereadable()
+    return detect_from_beginning(*look) if watching else EarlyDetection(detect_format(*look))
 
 
-def _met(path: Path, tried: Tried, first: Beginning, parser: Parser, number: float) -> None:
+def _met(
+    path: Path, tried: FormatChoice, first: EarlyDetection, parser: Parser, number: float
+) -> None:
     """Ask all of a log for its formats: a line behind its beginning may show others."""
     if number <= first.last:
         return
-    with Source(path, keeps=tried.keeps) as source:
-        sure = detect(path, source.chunks(), tried.formats, tried.wanted)
+    with Source(path, keeps_envelope=tried.keeps_envelope) as source:
+        sure = detect_format(path, source.chunks(), tried.formats, tried.wanted)
     if sure != first.detected:
         raise _TakenOtherwiseError(sure)
-    parser.unwatched()
+    parser.stop_watching()
 
 
-@asked_once()
-def read_logs(
-    files: Sequence[Given], spool: Spool, *, extra: Sequence[Fact] = (), tried: Tried = BUILT_IN
-) -> list[Log | Exception]:
+@request_cache()
+def read_log_files(
+    requests: Sequence[ReadRequest],
+    spool: Spool,
+    *,
+    flag_facts: Sequence[Fact] = (),
+    format_choice: FormatChoice = BUILT_IN_CHOICE,
+) -> list[LogRows | Exception]:
     """As `read_log`, of several files: each as a log or as the error why it can't be read.
 
     Small files are read together.
     """
-    read: dict[Path, Log | Exception] = {}
+    read: dict[Path, LogRows | Exception] = {}
     small: dict[Path, _Small] = {}
-    fetch(path for path, _ in files)
-    for path, facts in files:
+    prefetch(path for path, _ in requests)
+    for path, facts in requests:
         try:
-            if (text := _Small.of(path, facts, tried)) is not None:
+            if (text := _Small.of(path, facts, format_choice)) is not None:
                 small[path] = text
             else:
-                read[path] = read_log(path, spool, by_path=facts, extra=extra, tried=tried)
+                read[path] = read_log(
+                    path,
+                    spool,
+                    path_facts=facts,
+                    flag_facts=flag_facts,
+                    format_choice=format_choice,
+                )
         except (FairmfuError, OSError) as error:
             read[path] = error
     texts = [(path, text.chunks) for path, text in small.items()]
-    alike: dict[Detected, list[_Small]] = {}
-    for path, found in zip(small, detect_each(texts, tried.formats, tried.wanted), strict=True):
+    alike: dict[DetectedFormats, list[_Small]] = {}
+    for path, found in zip(
+        small, detect_formats(texts, format_choice.formats, format_choice.wanted), strict=True
+    ):
         if isinstance(found, Exception):
             read[path] = found
         else:
             alike.setdefault(found, []).append(small[path])
     for detected, those in alike.items():
-        read |= _read_alike(detected, those, extra, tried)
-    return [read[path] for path, _ in files]
+        read |= _read_alike(detected, those, flag_facts, format_choice)
+    return [read[path] for path, _ in requests]
 
 
 class _Small(NamedTuple):
@@ -185,27 +205,27 @@ class _Small(NamedTuple):
     by_path: Sequence[Fact]
 
     @classmethod
-    def of(cls, path: Path, by_path: Sequence[Fact], tried: Tried) -> Self | None:
+    def of(cls, path: Path, by_path: Sequence[Fact], tried: FormatChoice) -> Self | None:
         """A file's text; None where it is large or compressed. Raises FairmfuError, OSError."""
-        with Source(path, keeps=tried.keeps) as source:
-            if not source.is_text() or path.stat().st_size > SMALL_BYTES:
+        with Source(path, keeps_envelope=tried.keeps_envelope) as source:
+            if not source.is_text() or path.stat().st_size > MAX_SMALL_BYTES:
                 return None
             return cls(source, list(source.chunks()), by_path)
 
 
 def _read_alike(
-    detected: Detected, texts: Sequence[_Small], extra: Sequence[Fact], tried: Tried
-) -> dict[Path, Log | Exception]:
+    detected: DetectedFormats, texts: Sequence[_Small], extra: Sequence[Fact], tried: FormatChoice
+) -> dict[Path, LogRows | Exception]:
     """Texts of the same formats, read together."""
-    spool = Spool(held=math.inf)  # they become tables together, and several share a frame
+    spool = Spool(max_held_bytes=math.inf)  # they become tables together, and several share a frame
     parsers = (Parser(*detected, spool) for _ in texts)
     each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
-    read: dict[Path, Log | Exception] = {}
+    read: dict[Path, LogRows | Exception] = {}
     parsed: list[_Text] = []
-    for text, said in zip(texts, block_parser.parse_each(each), strict=True):
+    for text, said in zip(texts, block_parser.parse_small_texts(each), strict=True):
         path = text.source.path
         try:
-            facts = [*text.by_path, *facts_beside(path), *extra]
+            facts = [*text.by_path, *facts_from_files(path), *extra]
             parsed.append(_Text.of(text.source, said, facts, tried))
         except (FairmfuError, OSError) as error:
             read[path] = error
@@ -213,21 +233,27 @@ def _read_alike(
     return read | dict(zip(paths, _logs(*detected, parsed), strict=True))
 
 
-def facts_beside(path: Path) -> list[Fact]:
+def facts_from_files(path: Path) -> list[Fact]:
     """What the files beside a log say of its runs. Raises FairmfuError."""
-    return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
+    return (
+        []
+        if path == STDIN_PATH
+        else given.facts_from_sidecars(path) + given.facts_from_companions(path)
+    )
 
 
 class _Text(NamedTuple):
     """A text that was read; facts: of beside it, or given; tried: the formats that were."""
 
     source: Source
-    parsed: Parsed
+    parsed: ParsedSource
     facts: Sequence[Fact]
-    tried: Tried
+    tried: FormatChoice
 
     @classmethod
-    def of(cls, source: Source, parsed: Parsed, facts: Sequence[Fact], tried: Tried) -> Self:
+    def of(
+        cls, source: Source, parsed: ParsedSource, facts: Sequence[Fact], tried: FormatChoice
+    ) -> Self:
         """Raises UnreadableSourceError where its lines go back in time.
 
         And where not each of them was taken for something.
@@ -253,7 +279,7 @@ class _Text(NamedTuple):
 
 def _logs(
     primary: LogFormat, companions: Sequence[LogFormat], texts: Sequence[_Text]
-) -> Iterator[Log]:
+) -> Iterator[LogRows]:
     """Texts of the same formats as the rows of tables."""
     launches = [text.launches for text in texts]
     for text, mine in zip(texts, launches, strict=True):
@@ -261,7 +287,7 @@ def _logs(
             _date(launch)
             _name_rank(text.source.path, primary, launch)
             _name_group(launch)
-    inferred = iter(given.inferred(primary, [launch for mine in launches for launch in mine]))
+    inferred = iter(given.infer_facts(primary, [launch for mine in launches for launch in mine]))
     for text, mine in zip(texts, launches, strict=True):
         yield _log(text, primary, companions, [(launch, next(inferred)) for launch in mine])
 
@@ -271,13 +297,13 @@ def _log(
     primary: LogFormat,
     companions: Sequence[LogFormat],
     launches: Sequence[tuple[Launch, Sequence[Fact]]],
-) -> Log:
+) -> LogRows:
     """launches: each with what was inferred of it."""
     source, parsed, facts, _ = text
     sha256 = source.sha256
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": []}
-    steps: list[tuple[str, Rows]] = []
-    events: list[tuple[str, Events]] = []
+    steps: list[tuple[str, StepRows]] = []
+    events: list[tuple[str, EventRows]] = []
     ids: dict[str, int] = {}
     for number, (launch, inferred) in enumerate(launches, start=1):
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
@@ -295,14 +321,14 @@ def _log(
         ]
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(text, primary, companions)]
-    return Log(rows, steps, events)
+    return LogRows(rows, steps, events)
 
 
 def _source(text: _Text, primary: LogFormat, companions: Sequence[LogFormat]) -> dict[str, Any]:
     source, parsed, _, tried = text
     return {
         "sha256": source.sha256,
-        "path": identity(source.path),
+        "path": file_identity(source.path),
         "bytes": source.bytes,
         "log_format": primary.name,
         "companions": [f.name for f in companions],
@@ -313,7 +339,7 @@ def _source(text: _Text, primary: LogFormat, companions: Sequence[LogFormat]) ->
         "other_lines": parsed.other_lines,
         "unread_lines": parsed.unread_lines,
         "other_kinds": parsed.other_kinds,
-        "reading": len(READINGS),
+        "reading": len(READING_CHANGES),
         "forced": sorted(tried.wanted) or None,
     }
 
@@ -329,7 +355,7 @@ def _run(
         "log_format": primary.name,
         "first_line": launch.first_line,
         "last_line": launch.last_line,
-        "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
+        "started_at": None if started is None or started.year == PLACEHOLDER_YEAR else started,
         "utc": primary.utc,
         "step_unit": launch.step_unit or primary.step_unit,
         "elapsed_covers": primary.elapsed_covers,
@@ -342,13 +368,13 @@ def _run(
 
 def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:
     """The Hugging Face Trainer trains on an engine; where that prints too, it is the framework."""
-    engines = [f.framework for f in companions if f.precedence <= ENGINE]
+    engines = [f.framework for f in companions if f.precedence <= ENGINE_PRECEDENCE]
     return engines[0] if engines and primary.framework == "transformers" else primary.framework
 
 
 def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:
     """The columns of `runs` that say how the launch ended."""
-    ending = outcomes.outcome(launch.rows, launch.events, _planned(launch, facts))
+    ending = outcomes.launch_outcome(launch.rows, launch.events, _planned(launch, facts))
     return dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True))
 
 
@@ -370,10 +396,10 @@ def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
 
 def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
     """Rows of a file of one rank have that rank, where only the file's name says it."""
-    patterns = filter(None, (primary.rank_in_path, OF_TORCHRUN))
+    patterns = filter(None, (primary.rank_in_path, TORCHRUN_LOG_PATH))
     match = next(filter(None, (re.search(pattern, str(path)) for pattern in patterns)), None)
     if match and not any(frame["rank"].count() for frame in launch.rows.frames("rank")):
-        launch.rows.alter(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
+        launch.rows.transform(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
 
 
 def _name_group(launch: Launch) -> None:
@@ -382,38 +408,38 @@ def _name_group(launch: Launch) -> None:
     if len(said) == 1:
         rank = cs.by_name("rank", require_all=False)
         behind = pl.concat_str(pl.lit(said.pop()), rank, separator=":", ignore_nulls=True)
-        launch.rows.alter(lambda frame: frame.with_columns(rank=behind))
+        launch.rows.transform(lambda frame: frame.with_columns(rank=behind))
 
 
 def _name(path: Path) -> str:
     """The file's name; where that says nothing of the run (`run.log`), the folders' around it."""
-    if path == STDIN:
+    if path == STDIN_PATH:
         return "stdin"
-    path = Path(re.sub(OF_TORCHRUN, "/run.log", str(path)))
+    path = Path(re.sub(TORCHRUN_LOG_PATH, "/run.log", str(path)))
     stem = path.name.removesuffix(".gz").removesuffix(".zst")
     stem = stem.rsplit(".", 1)[0] if "." in stem else stem
     parents = [part for part in path.absolute().parent.parts if part != "/"]
-    telling = [part for part in parents if not GENERIC.fullmatch(part)]
-    return "/".join(telling[-2:]) if GENERIC.fullmatch(stem) and telling else stem
+    telling = [part for part in parents if not GENERIC_NAMES.fullmatch(part)]
+    return "/".join(telling[-2:]) if GENERIC_NAMES.fullmatch(stem) and telling else stem
 
 
 def _date(launch: Launch) -> None:
     """Stamps without a year take it from a line that has one (`Exp name: cfg_20240504_…`)."""
     said = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
     before = launch.started_at
-    if before is None or before.year != YEAR_UNKNOWN:
+    if before is None or before.year != PLACEHOLDER_YEAR:
         return
-    years = _Years(before, said[-1] if said else YEAR_UNKNOWN)
+    years = _Years(before, said[-1] if said else PLACEHOLDER_YEAR)
     launch.started_at = years.dated(before)
-    dated, of_events = launch.rows.like(), list[datetime | None]()
-    events = deque(x for f in launch.events.frames(*STAMPED) for x in f.iter_rows())
-    for frame in launch.rows.frames(*SCHEMA):
+    dated, of_events = launch.rows.empty_copy(), list[datetime | None]()
+    events = deque(x for f in launch.events.frames(*STAMP_COLUMNS) for x in f.iter_rows())
+    for frame in launch.rows.frames(*STEP_SCHEMA):
         stamps = []
-        for line, stamp in frame.select(STAMPED).iter_rows():
+        for line, stamp in frame.select(STAMP_COLUMNS).iter_rows():
             while events and events[0][0] < line:
                 of_events.append(years.dated(events.popleft()[1]))
             stamps.append(years.dated(stamp))
-        dated.extend(frame.with_columns(pl.Series("logged_at", stamps, SCHEMA["logged_at"])))
+        dated.extend(frame.with_columns(pl.Series("logged_at", stamps, STEP_SCHEMA["logged_at"])))
     of_events += [years.dated(stamp) for _, stamp in events]
     dated.settle()
     launch.rows, launch.events = dated, launch.events.dated(of_events)
@@ -427,9 +453,9 @@ class _Years:
     year: int
 
     def dated(self, stamp: datetime | None) -> datetime | None:
-        if stamp is None or stamp.year != YEAR_UNKNOWN:
+        if stamp is None or stamp.year != PLACEHOLDER_YEAR:
             return stamp
-        self.year += self.last - stamp > HALF_A_YEAR  # a New Year lies between them
+        self.year += self.last - stamp > MAX_YEARLESS_GAP  # a New Year lies between them
         self.last = stamp
         return _in_year(stamp, self.year)
 

@@ -22,60 +22,60 @@ import polars as pl
 import yaml
 
 from ..core.errors import FactError
-from ..core.numbers import size
-from ..core.schema import FACT_NAMES, SHARING, FactName
-from ..core.toml_reader import loads
-from ..decode.text_cleaning import storable
-from ..formats.deepspeed.engine import RANKS_OF_ONE_BATCH
-from ..formats.spec import MODEL_PARALLEL, PROCESS, LogFormat
-from ..formats.torchtitan.console import job_config
+from ..core.numbers import parse_size
+from ..core.schema import FACT_NAMES, TOKEN_SHARING_DEGREES, FactName
+from ..core.toml_reader import parse_toml
+from ..decode.text_cleaning import to_valid_utf8
+from ..formats.deepspeed.engine import BATCH_SHARING_KEYS
+from ..formats.spec import MODEL_PARALLEL_KEY, PROCESS_KEY, LogFormat
+from ..formats.torchtitan.console import job_config_facts
 from ..formats.xtuner.mmengine import config_facts
-from ..launches.deepspeed_engines import FAILED
+from ..launches.deepspeed_engines import RESTART_EVENT_KINDS
 from ..launches.launch import Launch
-from ..launches.step_rows import Rows
+from ..launches.step_rows import StepRows
 from . import xtuner_world_size
 
-SIDECAR: Final = "facts.toml"
-LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
-TELLING: Final = 3
+SIDECAR_NAME: Final = "facts.toml"
+MAX_COMPANION_BYTES: Final = 4 * 1024 * 1024
+MIN_EQUAL_LENGTH_LINES: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
-MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
+ZERO_ALLOWED_FACTS: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
 
 Fact = dict[str, Any]
 
 
-def from_flags(
-    assignments: Iterable[str], where: str = "--set", *, may_take_back: bool = False
+def facts_from_flags(
+    assignments: Iterable[str], context: str = "--set", *, allow_removal: bool = False
 ) -> list[Fact]:
     """Facts of `NAME=VALUE` words as `--set` takes them.
 
-    where: what takes them, for errors to begin with.
-    may_take_back: `NAME=` is a fact without a value, which takes back what was given by hand.
+    context: what takes them, for errors to begin with.
+    allow_removal: `NAME=` is a fact without a value, which takes back what was given by hand.
     Raises FactError on a name that is not in FACT_NAMES or a value that it can't have.
     """
     facts = []
     for assignment in assignments:
         name, equals, value = (word.strip() for word in assignment.partition("="))
         if not equals:
-            raise FactError(f"{where} {assignment}: write NAME=VALUE, for example gpus=8.")
-        if may_take_back and not value:
-            _known(name, where)
+            raise FactError(f"{context} {assignment}: write NAME=VALUE, for example gpus=8.")
+        if allow_removal and not value:
+            _known(name, context)
             facts.append({"name": name, "value": None, "origin": "flag", "line": None})
         else:
-            facts.append(_fact(name, value, "flag", Path.cwd(), where))
+            facts.append(_fact(name, value, "flag", Path.cwd(), context))
     return facts
 
 
-def from_sidecars(log: Path) -> list[Fact]:
+def facts_from_sidecars(log: Path) -> list[Fact]:
     """Facts of `facts.toml` in the log's folder, then of `<log>.facts.toml`, which holds."""
-    return [fact for path in _sidecars(log) for fact in from_toml(path)]
+    return [fact for path in _sidecars(log) for fact in facts_from_toml(path)]
 
 
 def _sidecars(log: Path) -> Iterator[Path]:
     """The sidecars of a log that exist; one whose name is too long for a file does not."""
-    for path in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
+    for path in (log.with_name(SIDECAR_NAME), log.with_name(f"{log.name}.{SIDECAR_NAME}")):
         try:
             there = path.is_file()
         except OSError as error:
@@ -86,27 +86,29 @@ def _sidecars(log: Path) -> Iterator[Path]:
             yield path
 
 
-def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
+def facts_from_toml(path: Path, origin_kind: str = "sidecar") -> list[Fact]:
     """Facts of a TOML file of `name = value` lines. Raises FactError.
 
-    kind: of their origin: sidecar, or flag for a file that is named on the command line.
+    origin_kind: of their origin: sidecar, or flag for a file that is named on the command line.
     """
     try:
-        values = loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FactError(f"{path}: not a facts file: {error}.") from error
-    return from_values(values, f"{kind}:{path.name}", path.parent, str(path))
+    return facts_from_values(values, f"{origin_kind}:{path.name}", path.parent, str(path))
 
 
-def from_values(values: Mapping[str, object], origin: str, folder: Path, where: str) -> list[Fact]:
-    """Facts of the values of a TOML table by name. Raises FactError, which begins with `where`.
+def facts_from_values(
+    values: Mapping[str, object], origin: str, folder: Path, context: str
+) -> list[Fact]:
+    """Facts of the values of a TOML table by name. Raises FactError, which begins with `context`.
 
     folder: that paths in it are relative to.
     """
-    return [_fact(n, _toml_text(value), origin, folder, where) for n, value in values.items()]
+    return [_fact(n, _toml_text(value), origin, folder, context) for n, value in values.items()]
 
 
-def from_companions(log: Path) -> list[Fact]:
+def facts_from_companions(log: Path) -> list[Fact]:
     """Facts of the files that a framework leaves beside its log; impossible values are no facts.
 
     Where several match one name, it is not clear which is the log's: then none is read.
@@ -114,7 +116,7 @@ def from_companions(log: Path) -> list[Fact]:
     folder, facts = log.parent, []
     for name, read in _companions_in(folder).items():
         paths = [path for path in folder.glob(name) if path.is_file()]
-        if len(paths) != 1 or paths[0].stat().st_size > LARGEST_COMPANION_BYTES:
+        if len(paths) != 1 or paths[0].stat().st_size > MAX_COMPANION_BYTES:
             continue
         origin = f"companion:{paths[0].relative_to(folder).as_posix()}"
         for fact, value in read(paths[0]).items():
@@ -123,48 +125,48 @@ def from_companions(log: Path) -> list[Fact]:
     return facts
 
 
-def why_unreadable(path: Path) -> str | None:
+def companion_problem(path: Path) -> str | None:
     """Why a companion cannot be read as what its name says; None where it can, or is no such file.
 
-    `from_companions` takes no facts of it then, without a word.
+    `facts_from_companions` takes no facts of it then, without a word.
     """
     loads_it, kind = _NAMED_FOR.get(path.name, (None, ""))
     if loads_it is None:
         return None
     try:
-        if path.stat().st_size > LARGEST_COMPANION_BYTES:
-            return f"larger than {LARGEST_COMPANION_BYTES:,} bytes"
+        if path.stat().st_size > MAX_COMPANION_BYTES:
+            return f"larger than {MAX_COMPANION_BYTES:,} bytes"
         loads_it(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         return f"no readable {kind}: {error}"
     return None
 
 
-def stand_beside(folder: Path, names: Collection[str] | None) -> list[Path]:
+def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]:
     """Files that could give facts to every log of a folder, as the readers above look for them.
 
     names: what the folder holds, so that nothing else is looked for; None where that is not known.
     """
     found = []
-    for name in (SIDECAR, *_companions_in(folder)):
+    for name in (SIDECAR_NAME, *_companions_in(folder)):
         first, *further = name.split("/")
         if names is None or first in names:
             found += sorted(folder.glob(name)) if further else [folder / name]
     return found
 
 
-def named_in_sidecars(log: Path) -> list[Path]:
-    """Files in which facts of the log's sidecars stand: `model_config = "config.json"`."""
+def files_named_in_sidecars(log: Path) -> list[Path]:
+    """Files in which facts of the log's sidecars stand: `read_model_config = "config.json"`."""
     named = []
     for sidecar in _sidecars(log):
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-            values = loads(sidecar.read_text(encoding="utf-8"))
+            values = parse_toml(sidecar.read_text(encoding="utf-8"))
             given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))
             named += [sidecar.parent / value for value in given if not value.startswith("{")]
     return named
 
 
-def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fact]]:
+def infer_facts(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fact]]:
     """For each launch the facts that its format implies, or that follow from its steps' numbers."""
     implied = [
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
@@ -172,7 +174,7 @@ def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fac
     ]
     worlds: list[list[Fact]] = [[] for _ in launches]
     if log_format.counts_worlds:
-        worlds = xtuner_world_size.of_xtuner_v1(launches)
+        worlds = xtuner_world_size.infer_xtuner_v1_sizes(launches)
     return [
         implied
         + _gpus_from_rates(launch.rows)
@@ -191,7 +193,7 @@ def _replica_groups(launch: Launch) -> list[Fact]:
     data-parallel ranks of one group x groups
     (pytorch/torchtitan/torchtitan/components/ft/manager.py@0a8e148 FTManager.get_dp_info).
     """
-    if launch.last_said("replica_group") is None:
+    if launch.last_value("replica_group") is None:
         return []
     batch = _size(launch, "global_batch_size")
     own = [number for name in _OF_ONE_GROUP if (number := _size(launch, name))]
@@ -219,7 +221,7 @@ def _shared_batches(launch: Launch) -> list[Fact]:
     if each is None:
         return []
     gpus = _size(launch, "gpus")
-    degrees = {name: _size(launch, name) for name in SHARING}
+    degrees = {name: _size(launch, name) for name in TOKEN_SHARING_DEGREES}
     sharing = math.prod(degree or 1 for degree in degrees.values())
     if models > 1:
         sharing = models * (degrees["context_parallel"] or 1)
@@ -239,7 +241,7 @@ def _shared_batches(launch: Launch) -> list[Fact]:
 
 def _size(launch: Launch, name: str) -> int | None:
     """The last value of a fact of a launch, where it is a size."""
-    return size(launch.last_said(name) or "")
+    return parse_size(launch.last_value(name) or "")
 
 
 def _said(launch: Launch, name: str) -> set[str]:
@@ -256,23 +258,23 @@ def _set_up(launch: Launch) -> tuple[int, int]:
     """
     first = launch.rows.first_line
     ends = [f["line"] for f in launch.stated if f["name"] == "data_parallel" and f["line"]]
-    ends += [event["line"] for event in launch.events.of_kinds(FAILED)]
+    ends += [event["line"] for event in launch.events.of_kinds(RESTART_EVENT_KINDS)]
     begun, models, last = 0, 0, 0
     for event in launch.events.of_kinds(["setup"]):
         if first is not None and event["line"] > first:
             break
         said = json.loads(event["extra"] or "{}")
-        models = int(said.get(MODEL_PARALLEL, models))
-        if PROCESS in said:
+        models = int(said.get(MODEL_PARALLEL_KEY, models))
+        if PROCESS_KEY in said:
             again = any(last < end < event["line"] for end in ends)
             begun, last = (0 if again else begun) + 1, event["line"]
     return begun, models
 
 
-def _gpus_from_rates(rows: Rows) -> list[Fact]:
+def _gpus_from_rates(rows: StepRows) -> list[Fact]:
     """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
     counts = set[int]()
-    for frame in rows.frames(*_RATES) if rows.has(*_RATES) else ():
+    for frame in rows.frames(*_RATES) if rows.has_columns(*_RATES) else ():
         samples, tokens, tgs = (frame[name].cast(pl.Float64).to_numpy() for name in _RATES)
         printed = (samples != 0) & (tokens != 0) & (tgs != 0)  # what is null is nan
         with np.errstate(all="ignore"):
@@ -284,9 +286,9 @@ def _gpus_from_rates(rows: Rows) -> list[Fact]:
     return [{"name": "gpus", "value": str(counts.pop()), "origin": why, "line": None}]
 
 
-def _length_of_all(rows: Rows) -> list[Fact]:
+def _length_of_all(rows: StepRows) -> list[Fact]:
     """The length of samples where every line prints the same, and not by chance."""
-    if len(rows) < TELLING or not rows.has("sequence_length"):
+    if len(rows) < MIN_EQUAL_LENGTH_LINES or not rows.has_columns("sequence_length"):
         return []
     lengths = set[Any]()
     for frame in rows.frames("sequence_length"):
@@ -305,7 +307,7 @@ def _length_of_counts(launch: Launch) -> list[Fact]:
     Of a log that states none, as a part of one.
     """
     names = ("consumed_tokens", "consumed_samples")
-    if launch.last_said("seq_len") is not None or not launch.rows.has(*names):
+    if launch.last_value("seq_len") is not None or not launch.rows.has_columns(*names):
         return []
     lengths, lines = set[float](), 0
     for frame in launch.rows.frames(*names):
@@ -313,15 +315,19 @@ def _length_of_counts(launch: Launch) -> list[Fact]:
         grown = grown.filter(pl.all_horizontal(pl.all() > 0))
         lengths |= {*(grown["consumed_tokens"] / grown["consumed_samples"]).unique()}
         lines += grown.height
-    if lines < TELLING - 1 or len(lengths) > 1 or not (length := lengths.pop()).is_integer():
+    if (
+        lines < MIN_EQUAL_LENGTH_LINES - 1
+        or len(lengths) > 1
+        or not (length := lengths.pop()).is_integer()
+    ):
         return []
     why = "inferred: the tokens that each sample adds to those consumed"
     return [{"name": "seq_len", "value": f"{length:.0f}", "origin": why, "line": None}]
 
 
-def check(name: str, text: str, where: str) -> None:
+def check_fact(name: str, text: str, context: str) -> None:
     """Raises FactError on a name that is not in FACT_NAMES or a value that it can't have."""
-    _check(name, _known(name, where), text, where)
+    _check(name, _known(name, context), text, context)
 
 
 def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
@@ -329,8 +335,8 @@ def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
     if known.kind == "json" and not text.startswith("{"):
         text = _json_file(folder / text, where)
     _check(name, known, text, where)
-    value = storable(_canonical(known, text))
-    return {"name": name, "value": value, "origin": storable(origin), "line": None}
+    value = to_valid_utf8(_canonical(known, text))
+    return {"name": name, "value": value, "origin": to_valid_utf8(origin), "line": None}
 
 
 def _known(name: str, where: str) -> FactName:
@@ -352,12 +358,14 @@ def _canonical(known: FactName, text: str) -> str:
 
 def _check(name: str, known: FactName, text: str, where: str) -> None:
     unit = f" [{known.unit}]" if known.unit else ""
-    least = "0 or more" if name in MAY_BE_ZERO else "more than 0"
+    least = "0 or more" if name in ZERO_ALLOWED_FACTS else "more than 0"
     try:
         value = float(text) if known.kind in ("int", "float") else None
     except ValueError as error:
         raise FactError(f"{where}: {name}={text!r} is not a number{unit}.") from error
-    if value is not None and not (0 < value < math.inf or (value == 0 and name in MAY_BE_ZERO)):
+    if value is not None and not (
+        0 < value < math.inf or (value == 0 and name in ZERO_ALLOWED_FACTS)
+    ):
         raise FactError(f"{where}: {name}={text} is impossible{unit}: it is {least}.")
     if known.kind == "int" and value is not None and value != int(value):
         raise FactError(f"{where}: {name}={text} is not a whole number{unit}.")
@@ -379,7 +387,7 @@ def _toml_text(value: object) -> str:
     return json.dumps(value, default=str) if isinstance(value, dict) else str(value)
 
 
-def model_config(path: Path) -> dict[str, Any]:
+def read_model_config(path: Path) -> dict[str, Any]:
     """The object of a Hugging Face config.json. Raises FactError."""
     return _json_values(path, "MODEL")
 
@@ -397,7 +405,7 @@ def _json_values(path: Path, where: str) -> dict[str, Any]:
         why = "is no file" if path.exists() else "is not there"
         raise FactError(f"{where}: {path} {why}.")
     try:
-        if path.stat().st_size > LARGEST_COMPANION_BYTES:
+        if path.stat().st_size > MAX_COMPANION_BYTES:
             raise FactError(f"{where}: {path} is too large for a model's config.json.")
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -431,8 +439,8 @@ def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
     """
     if not all(isinstance(config.get(section), dict) for section in ("training", "optimizer")):
         return {}
-    facts = job_config(config)
-    if "global_batch_size" in facts or not facts.keys() >= {*SHARING}:
+    facts = job_config_facts(config)
+    if "global_batch_size" in facts or not facts.keys() >= {*TOKEN_SHARING_DEGREES}:
         facts.pop("micro_batch_size", None)
     return facts
 
@@ -440,7 +448,7 @@ def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
 def _job_toml(path: Path) -> dict[str, str]:
     """The TOML file that a Torchtitan job was given, until 2026-02."""
     try:
-        return _torchtitan_config(loads(path.read_text(encoding="utf-8")))
+        return _torchtitan_config(parse_toml(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return {}
 
@@ -470,7 +478,7 @@ def _sharing(section: Mapping[str, Any]) -> dict[str, str]:
     """How many ranks share the tokens of a micro-batch; 0 is none."""
     return {
         fact: str(section[name])
-        for name, fact in RANKS_OF_ONE_BATCH.items()
+        for name, fact in BATCH_SHARING_KEYS.items()
         if _is_int(section.get(name)) and section[name] > 0
     }
 
@@ -532,7 +540,7 @@ _COMPANIONS: Final = {
 _NAMED_FOR: Final[Mapping[str, tuple[Callable[[str], object], str]]] = {
     "config.json": (json.loads, "JSON"),
     "ds_config.json": (json.loads, "JSON"),
-    "job.toml": (loads, "TOML"),
+    "job.toml": (parse_toml, "TOML"),
 }
 _VIS_DATA: Final = {"config.py": _mmengine_config}
 """Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""

@@ -17,23 +17,29 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.errors import ConfigError, FactError, UnreadableSourceError
-from ..core.paths import MARK, place
-from ..core.toml_reader import Table, meant, nearest, read, refuse
+from ..core.paths import URL_SEPARATOR, parse_path
+from ..core.toml_reader import (
+    TomlTable,
+    raise_problems,
+    read_toml,
+    suggest_nearest,
+    suggest_or_list,
+)
 from . import facts as given
 from .facts import Fact
 
-NAME: Final = "fairmfu.toml"
-VARIABLE: Final = "FAIRMFU_CONFIG"
+CONFIG_NAME: Final = "fairmfu.toml"
+CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"
 """Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
 
-ENGINES: Final = ("local", "ray")
+ENGINE_NAMES: Final = ("local", "ray")
 """Who may read logs."""
 
 _PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class SeriesConfig:
     """Which runs make a series, and which changes of it count.
 
     by: columns of `metrics` that are equal within a series; none for the usual ones. threshold: a
@@ -45,20 +51,20 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactsByPath:
+class PathFacts:
     """Facts of all logs whose path one of the patterns fits; `place` names the table."""
 
     patterns: tuple[str, ...]
     facts: tuple[Fact, ...]
     place: str = ""
 
-    def fits(self, path: str) -> bool:
+    def matches(self, path: str) -> bool:
         """Whether a pattern fits the absolute path, or its end from some folder on."""
         return _regex(self.patterns).match(path) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class ProjectConfig:
     """What fairmfu.toml says, with the defaults of what it does not say.
 
     sources: files, folders and patterns, here or at object stores
@@ -67,7 +73,7 @@ class Config:
     redact: the reports are for others
     keep: how many dated reports stay; all without it
     wait: how long to wait for another writer of the store [s]
-    engine: who reads logs, of ENGINES; ray_address: of the Ray cluster
+    engine: who reads logs, of ENGINE_NAMES; ray_address: of the Ray cluster
     processes: how many read logs; as many as usual without it
     baselines: names or ids of runs
     """
@@ -85,13 +91,13 @@ class Config:
     engine: str = "local"
     ray_address: str | None = None
     processes: int | None = None
-    series: Series = Series()
-    facts: tuple[FactsByPath, ...] = ()
+    series: SeriesConfig = SeriesConfig()
+    facts: tuple[PathFacts, ...] = ()
     baselines: tuple[str, ...] = ()
 
     def facts_of(self, path: str) -> tuple[Fact, ...]:
         """Facts of the log of that absolute path; of several tables that fit, the later holds."""
-        named = {fact["name"]: fact for t in self.facts if t.fits(path) for fact in t.facts}
+        named = {fact["name"]: fact for t in self.facts if t.matches(path) for fact in t.facts}
         return tuple(named.values())
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
@@ -100,41 +106,43 @@ class Config:
         return [
             f"{self.path}: {table.place}paths: no source fits {' or '.join(table.patterns)}."
             for table in self.facts
-            if not any(map(table.fits, whole))
+            if not any(map(table.matches, whole))
         ]
 
 
-def find() -> Path | None:
+def find_config() -> Path | None:
     """$FAIRMFU_CONFIG, or ./fairmfu.toml where it is there. Raises ConfigError."""
-    said = os.environ.get(VARIABLE)
+    said = os.environ.get(CONFIG_VARIABLE)
     if said:
         if not Path(said).is_file():
-            raise ConfigError(f"{VARIABLE}={said}: no such file. Make it, or unset the variable.")
+            raise ConfigError(
+                f"{CONFIG_VARIABLE}={said}: no such file. Make it, or unset the variable."
+            )
         return Path(said)
-    return Path(NAME) if said is None and Path(NAME).is_file() else None
+    return Path(CONFIG_NAME) if said is None and Path(CONFIG_NAME).is_file() else None
 
 
-def load(
-    path: Path, columns: Collection[str] = (), priced: Callable[[str], object] = str
-) -> Config:
+def load_config(
+    path: Path, columns: Collection[str] = (), parse_price: Callable[[str], object] = str
+) -> ProjectConfig:
     """The configuration of a file. Raises ConfigError with all that is wrong.
 
     columns: what `series.by` may name; anything, where there are none. priced: raises ValueError
     on a text that is no price.
     """
     problems: list[str] = []
-    top = _Top(read(path, ConfigError), "", problems)
-    top.only(field.name for field in fields(Config) if field.name != "path")
+    top = _Top(read_toml(path, ConfigError), "", problems)
+    top.only(field.name for field in fields(ProjectConfig) if field.name != "path")
     folder = path.absolute().parent
-    default = Config()
-    config = Config(
+    default = ProjectConfig()
+    config = ProjectConfig(
         path=path,
         store=_store(top, folder, default.store),
         sources=tuple(_source(top, text, folder) for text in _texts(top, "sources")),
         out=_path(top, "out", folder, default.out),
         title=top.take("title", str, default.title),
         accelerators=_devices(top, folder),
-        price=_price(top, priced),
+        price=_price(top, parse_price),
         redact=top.take("redact", bool, default.redact),
         keep=_positive(top, "keep", "reports, for example 400"),
         wait=_wait(top, default.wait),
@@ -146,18 +154,18 @@ def load(
         baselines=tuple(_baseline(table) for table in top.tables("baselines")),
     )
     if config.store == config.out:
-        top.say("out", "is the store's folder. Give the reports another.")
-    refuse(path, problems, ConfigError)
+        top.add_problem("out", "is the store's folder. Give the reports another.")
+    raise_problems(path, problems, ConfigError)
     return config
 
 
-class _Top(Table):
+class _Top(TomlTable):
     """The whole file; names where a key of [series] goes."""
 
-    def strange(self, key: str, allowed: Sequence[str]) -> str:
-        keys = [field.name for field in fields(Series)]
-        if self.place or nearest(key, allowed) or not (near := nearest(key, keys)):
-            return super().strange(key, allowed)
+    def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
+        keys = [field.name for field in fields(SeriesConfig)]
+        if self.place or suggest_nearest(key, allowed) or not (near := suggest_nearest(key, keys)):
+            return super().unknown_key_message(key, allowed)
         return f"is no key here. {'' if key in keys else f'{near} '}It goes under [series]."
 
 
@@ -168,22 +176,22 @@ def _regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, whole)))
 
 
-def _path(table: Table, key: str, folder: Path, default: Path) -> Path:
+def _path(table: TomlTable, key: str, folder: Path, default: Path) -> Path:
     text = table.take(key, str, str(default))
     if not text:
-        table.say(key, "is empty. Write a folder, or leave it out.")
+        table.add_problem(key, "is empty. Write a folder, or leave it out.")
     return folder / _of_home(table, key, text)
 
 
-def _store(table: Table, folder: Path, default: Path) -> Path:
+def _store(table: TomlTable, folder: Path, default: Path) -> Path:
     """A folder, or an address of an object store."""
     said = table.values.get("store")
-    if isinstance(said, str) and MARK in said:
+    if isinstance(said, str) and URL_SEPARATOR in said:
         return _address(table, "store", said)
     return _path(table, "store", folder, default)
 
 
-def _of_home(table: Table, key: str, text: str) -> Path:
+def _of_home(table: TomlTable, key: str, text: str) -> Path:
     """A path whose `~` stands for a home folder; says what can be no path."""
     wrong = "no path can hold a NUL character." if "\0" in text else ""
     try:
@@ -191,139 +199,143 @@ def _of_home(table: Table, key: str, text: str) -> Path:
     except RuntimeError as error:
         path, wrong = Path(text), str(error)
     if wrong:
-        table.say(key, f"is {text!r}: {wrong}")
+        table.add_problem(key, f"is {text!r}: {wrong}")
     return path
 
 
-def _source(table: Table, text: str, folder: Path) -> Path:
+def _source(table: TomlTable, text: str, folder: Path) -> Path:
     """A file, a folder or a pattern, which the folder's own name is no part of; or an address."""
-    if MARK in text:
+    if URL_SEPARATOR in text:
         return _address(table, "sources", text)
     path = _of_home(table, "sources", text)
     return Path(escape(str(folder)) if has_magic(text) else folder) / path
 
 
-def _address(table: Table, key: str, text: str) -> Path:
+def _address(table: TomlTable, key: str, text: str) -> Path:
     try:
-        return place(text)
+        return parse_path(text)
     except UnreadableSourceError as error:
-        table.say(key, f"holds {error}")
+        table.add_problem(key, f"holds {error}")
     return Path(text)
 
 
-def _devices(table: Table, folder: Path) -> Path | None:
+def _devices(table: TomlTable, folder: Path) -> Path | None:
     if "accelerators" not in table.values:
         return None
     path = _path(table, "accelerators", folder, Path())
     try:
         there = path.is_file()
     except OSError as error:  # a name that is too long
-        table.say("accelerators", f"{path}: {error.strerror}.")
+        table.add_problem("accelerators", f"{path}: {error.strerror}.")
     else:
         if not there:
-            table.say("accelerators", f"{path}: no such file.")
+            table.add_problem("accelerators", f"{path}: no such file.")
     return path
 
 
-def _texts(table: Table, key: str) -> tuple[str, ...]:
+def _texts(table: TomlTable, key: str) -> tuple[str, ...]:
     """A list of texts, none of them empty."""
     said = table.take(key, list, [])
     wrong = [one for one in said if not isinstance(one, str) or not one]
     if wrong:
-        table.say(key, f"holds {wrong[0]!r}: write texts in quotes.")
+        table.add_problem(key, f"holds {wrong[0]!r}: write texts in quotes.")
     return tuple(one for one in said if one not in wrong)
 
 
-def _price(table: Table, priced: Callable[[str], object]) -> str | None:
+def _price(table: TomlTable, priced: Callable[[str], object]) -> str | None:
     said = table.values.get("price")
     if said is None:
         return None
     if isinstance(said, bool) or not isinstance(said, str | int | float):
-        table.say("price", f'is {said!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".')
+        table.add_problem(
+            "price", f'is {said!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".'
+        )
         return None
     try:
         priced(str(said))
     except ValueError as error:
-        table.say("price", f"{error}.")
+        table.add_problem("price", f"{error}.")
     return str(said)
 
 
-def _positive(table: Table, key: str, form: str) -> int | None:
+def _positive(table: TomlTable, key: str, form: str) -> int | None:
     said = table.values.get(key)
     if said is None or (isinstance(said, int) and not isinstance(said, bool) and said > 0):
         return said
-    table.say(key, f"is {said!r}: write a whole number of {form}.")
+    table.add_problem(key, f"is {said!r}: write a whole number of {form}.")
     return None
 
 
-def _wait(table: Table, default: float) -> float:
+def _wait(table: TomlTable, default: float) -> float:
     said = table.values.get("wait", default)
     if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
         return float(said)
-    table.say("wait", f"is {said!r}: write seconds, for example 600.")
+    table.add_problem("wait", f"is {said!r}: write seconds, for example 600.")
     return default
 
 
-def _engine(table: Table, default: str) -> str:
+def _engine(table: TomlTable, default: str) -> str:
     said = table.take("engine", str, default)
-    if said not in ENGINES:
-        table.say("engine", f'is {said!r}: write "local" or "ray".')
+    if said not in ENGINE_NAMES:
+        table.add_problem("engine", f'is {said!r}: write "local" or "ray".')
     return said
 
 
-def _series(table: Table, columns: Collection[str]) -> Series:
-    table.only(field.name for field in fields(Series))
+def _series(table: TomlTable, columns: Collection[str]) -> SeriesConfig:
+    table.only(field.name for field in fields(SeriesConfig))
     by = _texts(table, "by")
     if table.values.get("by") == []:
-        table.say("by", "is empty. Name columns, or leave it out for the usual ones.")
+        table.add_problem("by", "is empty. Name columns, or leave it out for the usual ones.")
     for name in by:
         if columns and name not in columns:
-            table.say("by", f"no column of metrics is called {name!r}. {meant(name, columns)}")
-    return Series(by=by, threshold=_threshold(table))
+            table.add_problem(
+                "by", f"no column of metrics is called {name!r}. {suggest_or_list(name, columns)}"
+            )
+    return SeriesConfig(by=by, threshold=_threshold(table))
 
 
-def share(said: object) -> float | None:
+def parse_fraction(raw_value: object) -> float | None:
     """A fraction below 1, as 0.03, "0.03" or "3 %"; None of anything else."""
-    percent = _PERCENT.fullmatch(said.strip()) if isinstance(said, str) else None
+    percent = _PERCENT.fullmatch(raw_value.strip()) if isinstance(raw_value, str) else None
     try:
-        value = float(percent[1]) / 100 if percent else float(str(said))
+        value = float(percent[1]) / 100 if percent else float(str(raw_value))
     except ValueError:
         return None
     return value if 0 <= value < 1 else None
 
 
-def _threshold(table: Table) -> float:
+def _threshold(table: TomlTable) -> float:
     said = table.values.get("threshold", 0.0)
-    value = share(said)
+    value = parse_fraction(said)
     if value is None:
-        table.say("threshold", f'is {said!r}: write a fraction below 1, 0.03, or "3 %".')
+        table.add_problem("threshold", f'is {said!r}: write a fraction below 1, 0.03, or "3 %".')
     return value or 0.0
 
 
-def _facts(table: Table, path: Path, folder: Path) -> FactsByPath:
+def _facts(table: TomlTable, path: Path, folder: Path) -> PathFacts:
     """One table of [[facts]]: a pattern or several, and facts by name."""
     said = table.values.get("paths")
     patterns = (said,) if isinstance(said, str) else _texts(table, "paths")
     if not any(patterns):
-        table.say("paths", 'is missing: write a pattern of paths, "*/h100/*.log".')
+        table.add_problem("paths", 'is missing: write a pattern of paths, "*/h100/*.log".')
     facts: list[Fact] = []
     named = {name: value for name, value in table.values.items() if name != "paths"}
     if not named:
         table.problems.append(f"{table.place}holds no fact: add one, for example gpus = 8.")
     for name, value in named.items():
         facts += _fact(table, name, value, f"sidecar:{path.name}", folder)
-    return FactsByPath(patterns=patterns, facts=tuple(facts), place=table.place)
+    return PathFacts(patterns=patterns, facts=tuple(facts), place=table.place)
 
 
-def _fact(table: Table, name: str, value: Any, origin: str, folder: Path) -> list[Fact]:  # noqa: ANN401
+def _fact(table: TomlTable, name: str, value: Any, origin: str, folder: Path) -> list[Fact]:  # noqa: ANN401
     try:
-        return given.from_values({name: value}, origin, folder, "")
+        return given.facts_from_values({name: value}, origin, folder, "")
     except FactError as error:
         table.problems.append(table.place + str(error).removeprefix(": "))
     return []
 
 
-def _baseline(table: Table) -> str:
+def _baseline(table: TomlTable) -> str:
     table.only(["run"])
-    table.need("run")
+    table.require("run")
     return table.take("run", str, "")

@@ -17,41 +17,42 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from ..core.arrays import Floats, Ints, places_of, valued
-from ..core.numbers import size
-from ..core.schema import PRINTING
-from ..core.spill import PIECE_ROWS
+from ..core.arrays import Floats, Ints, column_values, integers_of
+from ..core.numbers import parse_size
+from ..core.schema import COUNTED_RANKS_SUFFIX
+from ..core.spill import CHUNK_ROWS
 from ..launches.launch import Launch
-from ..launches.step_rows import Rows
+from ..launches.step_rows import StepRows
 
 Fact = dict[str, Any]
-Said = Mapping[str, Any]
-"""What a rank prints of a step: of COLUMNS the number, or null; of COUNTS the text, if any."""
+RankValues = Mapping[str, Any]
+"""What a rank prints of a step: of RANK_COLUMNS the number, or null; of COUNT_KEYS the text, if
+any."""
 
-COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
-TOTAL: Final = "approximate_total_consumed_tokens"
-COUNTS: Final = ("e2e_tgs", "train_time", "est_global_batch_tokens", TOTAL)
+RANK_COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
+TOTAL_TOKENS_KEY: Final = "approximate_total_consumed_tokens"
+COUNT_KEYS: Final = ("e2e_tgs", "train_time", "est_global_batch_tokens", TOTAL_TOKENS_KEY)
 NO_SLOTS: Final = 0.0
 
-TIME_ROUNDING: Final = 0.5e-4
+MAX_TIME_ROUNDING_S: Final = 0.5e-4
 """Times are printed to 4 decimals [s]."""
 
-UNTIMED: Final = 1e-3
+MAX_UNTIMED_S: Final = 1e-3
 """More than lies between the first step and its data, and between it and the end [s]."""
 
-UNTIMED_SHARE: Final = 2e-3
+MAX_UNTIMED_SHARE: Final = 2e-3
 """The same of a long first step, as a share of it."""
 
-LAUNCH: Final = "launch"
-RANK: Final = (LAUNCH, "rank")
-SEVERAL: Final = 2
-TELLING: Final = 512
+LAUNCH_COLUMN: Final = "launch"
+RANK_COLUMN_KEYS: Final = (LAUNCH_COLUMN, "rank")
+MAX_KEPT_VALUES: Final = 2
+FIRST_LOOK_ROWS: Final = 512
 """Rows that mostly tell whether a total grows by one multiple of a rank's tokens."""
-EXACT_IN_FLOAT32: Final = 2**24
+MAX_EXACT_FLOAT32: Final = 2**24
 """TensorBoard keeps float32: it rounds counts beyond this."""
 
 
-def of_xtuner_v1(launches: Sequence[Launch]) -> list[list[Fact]]:
+def infer_xtuner_v1_sizes(launches: Sequence[Launch]) -> list[list[Fact]]:
     """`gpus`, `data_parallel` and `seq_len` of each launch, as far as they follow for certain."""
     several = _Several([_Seen() for _ in launches])
     for frame in _in_order([launch.rows for launch in launches]):
@@ -59,28 +60,28 @@ def of_xtuner_v1(launches: Sequence[Launch]) -> list[list[Fact]]:
     return [_facts(launch, seen) for launch, seen in zip(launches, several.each, strict=True)]
 
 
-def _in_order(several: Iterable[Rows]) -> Iterator[pl.DataFrame]:
+def _in_order(several: Iterable[StepRows]) -> Iterator[pl.DataFrame]:
     """All rows with the number of their launch, by launch, step and line.
 
     Those of short launches come together. Of a long one those of a step do.
     """
-    names = ("line", "rank", "step", "extra", *COLUMNS)
+    names = ("line", "rank", "step", "extra", *RANK_COLUMNS)
     short: list[pl.DataFrame] = []
     height = 0
     for number, rows in enumerate(several):
-        long = len(rows) > PIECE_ROWS
-        if short and (long or height + len(rows) > PIECE_ROWS):
-            yield pl.concat(short).sort(LAUNCH, "step", "line")
+        long = len(rows) > CHUNK_ROWS
+        if short and (long or height + len(rows) > CHUNK_ROWS):
+            yield pl.concat(short).sort(LAUNCH_COLUMN, "step", "line")
             short, height = [], 0
         for frame in rows.by_step(*names) if long else rows.frames(*names):
-            mine = pl.Series(LAUNCH, [number]).new_from_index(0, frame.height)
+            mine = pl.Series(LAUNCH_COLUMN, [number]).new_from_index(0, frame.height)
             if long:
                 yield frame.hstack([mine])
             else:
                 short.append(frame.hstack([mine]))
                 height += frame.height
     if short:
-        yield pl.concat(short).sort(LAUNCH, "step", "line")
+        yield pl.concat(short).sort(LAUNCH_COLUMN, "step", "line")
 
 
 class _Ranks(NamedTuple):
@@ -99,9 +100,9 @@ class _Ranks(NamedTuple):
         """The ranks of a frame that is in the order of its launches and steps."""
         known = frame["rank"].to_arrow().dictionary_encode()
         fewest = np.min_scalar_type(len(known.dictionary))  # of 16 bits or less they are counted
-        ranks = places_of(known.indices, len(known.dictionary)).astype(fewest)
+        ranks = integers_of(known.indices, len(known.dictionary)).astype(fewest)
         places = np.argsort(ranks, kind="stable")
-        columns = (ranks, frame[LAUNCH].to_numpy(), frame["step"].to_numpy())
+        columns = (ranks, frame[LAUNCH_COLUMN].to_numpy(), frame["step"].to_numpy())
         rank, launch, step = (np.diff(column[places]) != 0 for column in columns)
         others = rank | launch
         begins = np.flatnonzero(np.append(len(ranks) > 0, others))
@@ -141,7 +142,7 @@ def _agreed(found: Mapping[str, int | None]) -> tuple[int, str] | None:
 
 
 def _printed(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """The rows with what they print of some of COUNTS: its text, null where it is not there.
+    """The rows with what they print of some of COUNT_KEYS: its text, null where it is not there.
 
     A tracker's names have a path before them; of two of one name the last one counts.
     """
@@ -184,12 +185,12 @@ def _around(extra: pl.Series, key: str) -> tuple[pl.Series, pl.Series] | None:
 def _each(extras: pl.Series) -> list[pl.Series]:
     """The same of each row by itself."""
     said = [_counts(json.loads(extra or "{}")) for extra in extras]
-    return [pl.Series(name, [one.get(name) for one in said], pl.String) for name in COUNTS]
+    return [pl.Series(name, [one.get(name) for one in said], pl.String) for name in COUNT_KEYS]
 
 
 def _counts(printed: Mapping[str, str]) -> dict[str, str]:
     short = ((key.rpartition("/")[2], text) for key, text in printed.items())
-    return {name: text for name, text in short if name in COUNTS}
+    return {name: text for name, text in short if name in COUNT_KEYS}
 
 
 @dataclass(slots=True)
@@ -203,7 +204,7 @@ class _Seen:
     """
 
     ranks: dict[str | None, int] = field(default_factory=dict)
-    first: dict[str | None, Said] = field(default_factory=dict)
+    first: dict[str | None, RankValues] = field(default_factory=dict)
     estimated: set[float] = field(default_factory=set)
     grown: set[float] = field(default_factory=set)
     slots: set[float] = field(default_factory=set)
@@ -220,37 +221,40 @@ class _Several:
         """What the ranks print of steps behind those before; of several rows of both the last."""
         ranks = _Ranks.of(frame)
         if ranks.repeated:
-            frame = frame.unique((*RANK, "step"), keep="last", maintain_order=True)
+            frame = frame.unique((*RANK_COLUMN_KEYS, "step"), keep="last", maintain_order=True)
             ranks = _Ranks.of(frame)
         counts = np.diff(np.append(ranks.begins, frame.height)).tolist()
-        firsts = frame[ranks.places[ranks.begins]].select(RANK).iter_rows()
+        firsts = frame[ranks.places[ranks.begins]].select(RANK_COLUMN_KEYS).iter_rows()
         there = []
         for (launch, rank), count in zip(firsts, counts, strict=True):
             there.append(self.each[launch])
             there[-1].ranks[rank] = there[-1].ranks.get(rank, 0) + count
         first = frame[np.flatnonzero(frame["step"].to_numpy() == 1)]
-        for row in _printed(first, COUNTS).iter_rows(named=True) if len(first) else ():
-            said = {name: row[name] for name in (*COLUMNS, *COUNTS)}
-            self.each[row[LAUNCH]].first[row["rank"]] = said
-        launches = frame[LAUNCH].to_numpy()
-        slots = valued(frame["rank_slots"], NO_SLOTS)
+        for row in _printed(first, COUNT_KEYS).iter_rows(named=True) if len(first) else ():
+            said = {name: row[name] for name in (*RANK_COLUMNS, *COUNT_KEYS)}
+            self.each[row[LAUNCH_COLUMN]].first[row["rank"]] = said
+        launches = frame[LAUNCH_COLUMN].to_numpy()
+        slots = column_values(frame["rank_slots"], NO_SLOTS)
         self._gather([seen.slots for seen in self.each], launches, slots)
-        if any(len(seen.estimated) < SEVERAL for seen in there):
+        if any(len(seen.estimated) < MAX_KEPT_VALUES for seen in there):
             estimated = _ratios(_counted(frame, "est_global_batch_tokens"), _tokens(frame))
             self._gather([seen.estimated for seen in self.each], launches, estimated)
         telling = any(not seen.grown for seen in there)
-        for some in (frame[:TELLING], frame[TELLING:]) if telling else (frame,):
-            if len(some) and any(len(seen.grown) < SEVERAL for seen in there):
+        for some in (frame[:FIRST_LOOK_ROWS], frame[FIRST_LOOK_ROWS:]) if telling else (frame,):
+            if len(some) and any(len(seen.grown) < MAX_KEPT_VALUES for seen in there):
                 self._gather([seen.grown for seen in self.each], *self._grow(some))
 
     def _grow(self, mine: pl.DataFrame) -> tuple[Ints, Floats]:
         """By how many times a rank's tokens its approximate total grew, and in which launch."""
-        counted = (TOTAL, _counted(mine, TOTAL)), ("tokens", _tokens(mine))
-        mine = mine.select(*RANK, "step").hstack([pl.Series(*column) for column in counted])
+        counted = (TOTAL_TOKENS_KEY, _counted(mine, TOTAL_TOKENS_KEY)), ("tokens", _tokens(mine))
+        mine = mine.select(*RANK_COLUMN_KEYS, "step").hstack(
+            [pl.Series(*column) for column in counted]
+        )
         both = mine if self.last is None else pl.concat([self.last, mine])
         ranks = _Ranks.of(both)
         step, total, tokens, launches = (
-            both[name].to_numpy()[ranks.places] for name in ("step", TOTAL, "tokens", LAUNCH)
+            both[name].to_numpy()[ranks.places]
+            for name in ("step", TOTAL_TOKENS_KEY, "tokens", LAUNCH_COLUMN)
         )
         follows = np.append(False, step[1:] == step[:-1] + 1)
         follows[ranks.begins] = False
@@ -258,7 +262,7 @@ class _Several:
         grown = _ratios(total - np.where(step == 1, 0.0, before), tokens)
         own = ranks.places >= both.height - mine.height
         ends = both[ranks.places[np.append(ranks.begins[1:], both.height) - 1]]
-        self.last = ends.filter(pl.col(LAUNCH) == both[LAUNCH][-1])
+        self.last = ends.filter(pl.col(LAUNCH_COLUMN) == both[LAUNCH_COLUMN][-1])
         return launches[own], grown[own]
 
     @staticmethod
@@ -271,7 +275,7 @@ class _Several:
         others = np.flatnonzero(values != firsts)
         _, some = np.unique(launches[others], return_index=True)
         for place in (*begins, *others[some]):
-            if len(mine := found[launches[place]]) < SEVERAL:
+            if len(mine := found[launches[place]]) < MAX_KEPT_VALUES:
                 mine.add(float(values[place]))
 
 
@@ -287,7 +291,7 @@ def _printing(ranks: Iterable[str | None]) -> tuple[int, str] | None:
     """
     numbers = _numbers(ranks)
     whole = len(numbers) > 1 and numbers == set(range(len(numbers)))
-    return (len(numbers), f"{len(numbers)} {PRINTING}") if whole else None
+    return (len(numbers), f"{len(numbers)} {COUNTED_RANKS_SUFFIX}") if whole else None
 
 
 def _of_first_step(seen: _Seen) -> int | None:
@@ -319,12 +323,12 @@ def _possible(said: Mapping[str, Any]) -> set[int] | None:
 def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:
     """Bounds of the time since the start of training: a tracker prints it, a text log its parts."""
     if (time := _number(said.get("train_time"))) is not None:
-        return time - TIME_ROUNDING, time + TIME_ROUNDING
+        return time - MAX_TIME_ROUNDING_S, time + MAX_TIME_ROUNDING_S
     elapsed, data = said.get("elapsed_s"), said.get("data_s")
     if elapsed is not None and data is not None:
         parts: float = elapsed + data
-        most = parts * (1 + UNTIMED_SHARE) + UNTIMED + 2 * TIME_ROUNDING
-        return parts - 2 * TIME_ROUNDING, most
+        most = parts * (1 + MAX_UNTIMED_SHARE) + MAX_UNTIMED_S + 2 * MAX_TIME_ROUNDING_S
+        return parts - 2 * MAX_TIME_ROUNDING_S, most
     return None
 
 
@@ -347,7 +351,7 @@ def _of_config(stated: Mapping[str, str]) -> int | None:
 
 def _sizes(stated: Mapping[str, str], *names: str) -> list[int] | None:
     """The facts of all of these names; None where one is not stated, or no size."""
-    said = [number for name in names if (number := size(stated.get(name, "")))]
+    said = [number for name in names if (number := parse_size(stated.get(name, "")))]
     return said if len(said) == len(names) else None
 
 
@@ -380,20 +384,20 @@ def _ratios(counts: Floats, tokens: Floats) -> Floats:
 
 def _tokens(frame: pl.DataFrame) -> Floats:
     """Tokens that each rank prints, NaN where it prints none."""
-    tokens = valued(frame["rank_tokens"], math.nan)
+    tokens = column_values(frame["rank_tokens"], math.nan)
     return np.where(tokens == 0, math.nan, tokens)
 
 
 def _counted(frame: pl.DataFrame, name: str) -> Floats:
-    """One of COUNTS as printed; NaN where it is not exact."""
+    """One of COUNT_KEYS as printed; NaN where it is not exact."""
     texts = _printed(frame.select("extra"), [name])[name]
     whole = texts.cast(pl.Int64, strict=False)
     if whole.null_count() == texts.null_count() and (whole >= 0).all():
-        return valued(whole.cast(pl.Float64), math.nan)
+        return column_values(whole.cast(pl.Float64), math.nan)
     numbers = texts.cast(pl.Float64, strict=False)
     digits = texts.str.contains(r"^[0-9]+$") & numbers.is_finite()
-    exact = digits | (numbers.abs() < EXACT_IN_FLOAT32)
-    return valued(pl.select(pl.when(exact).then(numbers)).to_series(), math.nan)
+    exact = digits | (numbers.abs() < MAX_EXACT_FLOAT32)
+    return column_values(pl.select(pl.when(exact).then(numbers)).to_series(), math.nan)
 
 
 def _whole(ratios: set[float]) -> int | None:

@@ -19,19 +19,19 @@ MIB: Final = 1024.0**2
 PERCENT: Final = 0.01
 MS: Final = 0.001
 
-JSON: Final = "json"
-"""`StepLine.pair` of a line whose pairs are a JSON object; keys of nested objects join by a dot."""
+JSON_PAIRS: Final = "json"
+"""`StepLine.pair` of a line whose pairs are a JSON_PAIRS object; keys of nested objects join by a dot."""
 
 LAUNCH_STEPS: Final = "launch_steps"
 MICRO_STEPS: Final = "micro_steps"
 """`StepLine.counts` of a line with a counter of its own: optimizer steps, or micro-steps of the
 gradient accumulation, since the process started; see ingest.launches.step_alignment."""
 
-PREFERENCE: Final = ("objective", "preference")
-REINFORCEMENT: Final = ("objective", "reinforcement")
+PREFERENCE_OBJECTIVE: Final = ("objective", "preference")
+REINFORCEMENT_OBJECTIVE: Final = ("objective", "reinforcement")
 """Facts of training that is no language modelling, for `StepLine.tells` and `objective_line`."""
 
-Target = str | tuple[str, float]
+ColumnTarget = str | tuple[str, float]
 """A schema column, or (column, factor to the column's unit)."""
 
 
@@ -41,7 +41,7 @@ class StepLine:
 
     `anchor` is a literal of every such line. Named groups of `regex` are keys of `columns`; the
     group `pairs`, where there is one, is cut into further keys and values by `pair` (a regex with
-    the groups key and value, or JSON). Keys of `facts` are facts of the launch, stated where they
+    the groups key and value, or JSON_PAIRS). Keys of `facts` are facts of the launch, stated where they
     are first printed or change; with `tells` a key states one by being there and not null. With
     `may_continue` the rest may stand on the next line (wrapped by a mailer or a split flush).
     `numbered`: the line prints no step, so it is counted: each is `log_interval` steps (1 where
@@ -52,7 +52,7 @@ class StepLine:
 
     anchor: str
     regex: str
-    columns: Mapping[str, Target]
+    columns: Mapping[str, ColumnTarget]
     example: str
     printed_by: str
     pair: str | None = None
@@ -90,26 +90,31 @@ class FactLine:
     composed: bool = False
 
     @property
-    def states(self) -> bool:
+    def states_facts(self) -> bool:
         """Whether it states facts; one that is only known may be anyone's."""
         return bool(self.constants or self.read or re.compile(self.regex).groupindex)
 
 
 def objective_line(
-    told: tuple[str, str], anchor: str, example: str, printed_by: str, *, regex: str | None = None
+    objective: tuple[str, str],
+    anchor: str,
+    example: str,
+    printed_by: str,
+    *,
+    regex: str | None = None,
 ) -> FactLine:
     """A line that tells what the loss is of by being there; without a regex by its anchor."""
     return FactLine(
         anchor=anchor,
         regex=re.escape(anchor) if regex is None else regex,
-        constants=dict([told]),
+        constants=dict([objective]),
         example=example,
         printed_by=printed_by,
         composed=True,
     )
 
 
-def known(
+def known_line(
     anchor: str, regex: str, example: str, printed_by: str, *, composed: bool = False
 ) -> FactLine:
     """A line that states nothing: its framework's, and of no use here."""
@@ -142,27 +147,27 @@ class EventLine:
     composed: bool = False
 
     @property
-    def closes(self) -> bool:
+    def ends_training(self) -> bool:
         """Whether the process that prints it trains no step behind it."""
         return self.kind == "end" and not self.overtakes
 
 
-def rate_restarts(printed: Mapping[str, str]) -> Mapping[str, str]:
+def rate_restart_fields(printed: Mapping[str, str]) -> Mapping[str, str]:
     """Fields of an event behind which the rate of the next line counts and times anew."""
     return {**printed, "restarts": "rate"}
 
 
-def profiled(printed: Mapping[str, str]) -> Mapping[str, str]:
+def profiled_steps_fields(printed: Mapping[str, str]) -> Mapping[str, str]:
     """Fields of an event of a profiler under which steps ran, up to the one that it names."""
     return {**printed, "profiled": "steps"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class FactBlock:
     """Facts that stand on several lines, from a line with `start` to one that matches `end`.
 
     `read` gets the lines between them, cleaned, and gives facts; it never raises on bad text.
-    With `braces` it is JSON that `start` opens, and its last line is the one that closes it,
+    With `braces` it is JSON_PAIRS that `start` opens, and its last line is the one that closes it,
     however lines are indented; `end` is then what stands in none of its lines, and braces of lines
     with `others`, which other ranks print between, do not count. With `kind` the block is an event
     as well: what `read` gives besides facts are its fields.
@@ -174,66 +179,66 @@ class Block:
     example: Sequence[str]
     printed_by: str
     kind: str | None = None
-    most_lines: int = 2000
+    max_lines: int = 2000
     include_end: bool = False
     include_start: bool = False
     braces: bool = False
     others: str = "(?!)"
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """The JSON object of a text; empty where it is none or damaged."""
+def parse_json_object(text: str) -> dict[str, Any]:
+    """The JSON_PAIRS object of a text; empty where it is none or damaged."""
     with suppress(ValueError, RecursionError):
         values = json.loads(text)
         return values if isinstance(values, dict) else {}
     return {}
 
 
-def seconds_of(*groups: str | None) -> float:
+def to_seconds(*groups: str | None) -> float:
     """Seconds of days, hours, minutes and seconds, as a regex has found them."""
     days, hours, minutes, seconds = (int(group or 0) for group in groups)
     return float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
 
 
-TAG: Final = r"(?:\[[\w|]+\]:|\d+: |\[\d+,\d+\]<std(?:out|err)>:)"
+LAUNCHER_TAG: Final = r"(?:\[[\w|]+\]:|\d+: |\[\d+,\d+\]<std(?:out|err)>:)"
 """The tag that a launcher puts before a line: torchrun, srun --label, Open MPI."""
-TAGS: Final = re.compile(rf"^\s*{TAG}*")
-"""They stand before each line of a JSON text too."""
-TAGGED: Final = re.compile(rf"\s*{TAG}+")
+LAUNCHER_TAGS: Final = re.compile(rf"^\s*{LAUNCHER_TAG}*")
+"""They stand before each line of a JSON_PAIRS text too."""
+ONE_OR_MORE_TAGS: Final = re.compile(rf"\s*{LAUNCHER_TAG}+")
 
 
 _BESIDE_JSON: Final = re.compile(
     r"""(?!\s*(?:["{}\[\]\d-]|true|false|null|NaN|Infinity))[^"]*[^",{\[]"""
 )
-"""A line that is none of a JSON text and holds no part of one, such as a progress bar."""
+"""A line that is none of a JSON_PAIRS text and holds no part of one, such as a progress bar."""
 
 
-def json_lines(lines: Sequence[str]) -> dict[str, Any]:
-    """The JSON object whose opening brace stands before these lines; empty where it is damaged.
+def parse_json_lines(lines: Sequence[str]) -> dict[str, Any]:
+    """The JSON_PAIRS object whose opening brace stands before these lines; empty where it is damaged.
 
     What others printed between its lines is passed over where it holds nothing of the object.
     """
-    texts = [TAGS.sub("", line) for line in lines]
-    return json_object("\n".join(["{", *texts])) or json_object(
+    texts = [LAUNCHER_TAGS.sub("", line) for line in lines]
+    return parse_json_object("\n".join(["{", *texts])) or parse_json_object(
         "\n".join(["{", *(text for text in texts if not _BESIDE_JSON.fullmatch(text))])
     )
 
 
-def last_place(printed: Decimal) -> Decimal:
+def last_digit_unit(printed: Decimal) -> Decimal:
     """One unit of the last digit that a number was printed with: 0.01 of 10.67, 10 of 1.234e4."""
     return Decimal(1).scaleb(int(printed.as_tuple().exponent))
 
 
-PROCESS: Final = "process"
-MODEL_PARALLEL: Final = "model_parallel"
+PROCESS_KEY: Final = "process"
+MODEL_PARALLEL_KEY: Final = "model_parallel"
 """In events of the kind `setup`: one process of the launch has begun, and how many of them share
 a model; what follows of both see ingest.facts.facts."""
 
-TRAINER: Final = 3
-HF_TRAINER: Final = 2
-ENGINE: Final = 1
-SCRIPT: Final = 0
-PARTS: Final = -1
+TRAINER_PRECEDENCE: Final = 3
+HF_TRAINER_PRECEDENCE: Final = 2
+ENGINE_PRECEDENCE: Final = 1
+SCRIPT_PRECEDENCE: Final = 0
+STEP_PARTS_PRECEDENCE: Final = -1
 """Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
 under either, what a user's script prints beside the engine, and the parts of a step that stand
 for it where nothing else does."""
@@ -269,7 +274,7 @@ class FinerClock:
     tokens_per_s: str = ""
 
 
-Complete = Callable[[dict[str, Any], Mapping[str, str]], None]
+CompleteRow = Callable[[dict[str, Any], Mapping[str, str]], None]
 """Completes a row of `steps` in place, given all printed fields as text.
 
 Each number by itself, or with others whatever these are: lines that are read by their shape
@@ -279,25 +284,25 @@ What follows of several fields, or of their values, may be facts of the launch: 
 `row["says"]`, by name; what follows of one that is there is for `StepLine.tells`.
 """
 
-Join = Callable[[Iterable[tuple[int, str]]], Iterator[tuple[int, int, str]]]
+JoinLines = Callable[[Iterable[tuple[int, str]]], Iterator[tuple[int, int, str]]]
 """Numbered lines to records: number of the first line, how many lines, the record on one line.
 
-For what stands on several lines (pretty-printed JSON) or needs one seen before (the heading of a
+For what stands on several lines (pretty-printed JSON_PAIRS) or needs one seen before (the heading of a
 CSV file). No line is lost: the counts add up to the lines read.
 """
 
 
-Adds = Callable[[str, str, str], str]
+AddText = Callable[[str, str, str], str]
 """What is added to a line: by the one before it, itself, and the one behind it.
 
 Blank ones are passed over; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addition:
+class LineAddition:
     """A `join` that keeps lines as they are, but for what those beside it add to some.
 
-    `adder` makes of the texts of a file, from a line before the first with `to` on and as far as it
+    `make_add_text` makes of the texts of a file, from a line before the first with `to` on and as far as it
     reads, what is asked of each line with `to`, in their order. That adds nothing, and learns
     nothing, where neither line beside one has `told_by`.
     renames: texts of a line from which on one text stands as another. tags: before the lines of a
@@ -307,7 +312,7 @@ class Addition:
 
     to: str
     told_by: str
-    adder: Callable[[Iterable[str]], Adds]
+    make_add_text: Callable[[Iterable[str]], AddText]
     renames: tuple[Sequence[str], str, str] | None = None
     tags: re.Pattern[str] | None = None
 
@@ -344,17 +349,17 @@ class LogFormat:
     facts: Sequence[FactLine] = ()
     implies: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # fact: (value, why)
     events: Sequence[EventLine] = ()
-    blocks: Sequence[Block] = ()
+    blocks: Sequence[FactBlock] = ()
     launch: str | None = None
     late: str | None = None
     noise: str | None = None
     clock: str | None = None
-    complete: Complete | None = None
+    complete: CompleteRow | None = None
     finer_clock: FinerClock | None = None
-    join: Join | None = None
+    join: JoinLines | None = None
     join_by_step: bool = False
-    addition: Addition | None = None
-    precedence: int = TRAINER
+    addition: LineAddition | None = None
+    precedence: int = TRAINER_PRECEDENCE
     as_companion: str = "engine_step"
     header: str | None = None
     alone: bool = False

@@ -16,43 +16,43 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ..core.numbers import optional, whole
-from ..core.schema import UNCHANGED
-from ..formats.spec import MODEL_PARALLEL, PROCESS
+from ..core.numbers import parse_integer, parse_optional
+from ..core.schema import NO_BATCH_CHANGES
+from ..formats.spec import MODEL_PARALLEL_KEY, PROCESS_KEY
 from .launch import Launch
-from .micro_steps import APART, samples
+from .micro_steps import MAX_BATCH_RATIO, samples_per_step
 
-ACCUMULATION: Final = "gradient_accumulation"
-BATCH: Final = "global_batch_size"
-MICRO_BATCH: Final = "micro_batch_size"
-WORLD: Final = "data_parallel"
+ACCUMULATION_FACT: Final = "gradient_accumulation"
+BATCH_FACT: Final = "global_batch_size"
+MICRO_BATCH_FACT: Final = "micro_batch_size"
+WORLD_FACT: Final = "data_parallel"
 _OF_DUMP: Final = {
-    ACCUMULATION: "  gradient_accumulation_steps ",
-    BATCH: "  train_batch_size ",
-    MICRO_BATCH: "  train_micro_batch_size_per_gpu ",
-    WORLD: "  world_size ",
+    ACCUMULATION_FACT: "  gradient_accumulation_steps ",
+    BATCH_FACT: "  train_batch_size ",
+    MICRO_BATCH_FACT: "  train_micro_batch_size_per_gpu ",
+    WORLD_FACT: "  world_size ",
 }
 """Facts of an engine's configuration, and what stands in the lines that state them."""
 
-RANKS: Final = "ranks"
-MODELS: Final = "models"
-SEQUENCES: Final = "sequences"
-AUTOTP: Final = "autotp"
+RANKS_KEY: Final = "ranks"
+MODELS_KEY: Final = "models"
+SEQUENCES_KEY: Final = "sequences"
+AUTOTP_KEY: Final = "autotp"
 _BESIDE: Final = {
-    RANKS: (WORLD, "self.dp_world_size"),
-    SEQUENCES: ("context_parallel", "self.sequence_parallel_size"),
-    AUTOTP: ("tensor_parallel", "autotp_size"),
+    RANKS_KEY: (WORLD_FACT, "self.dp_world_size"),
+    SEQUENCES_KEY: ("context_parallel", "self.sequence_parallel_size"),
+    AUTOTP_KEY: ("tensor_parallel", "autotp_size"),
 }
 """What is printed of its groups before that, and of AutoTP: facts, and words of their lines."""
-_FIRST: Final = (ACCUMULATION, RANKS, MODELS)
+_FIRST: Final = (ACCUMULATION_FACT, RANKS_KEY, MODELS_KEY)
 """One of these, behind a configuration, is another engine's."""
-BEGINS: Final = "begins"
-FAILED: Final = ("error", "out_of_memory", "killed", "restart")
+PROCESS_BEGIN_KEY: Final = "begins"
+RESTART_EVENT_KINDS: Final = ("error", "out_of_memory", "killed", "restart")
 """Events behind which processes begin anew."""
 
-Said = Mapping[str, Any]
+StatedValue = Mapping[str, Any]
 """A fact of a launch, or what stands in its place: it has a `value`."""
-Engine = dict[str, Said]
+EngineValues = dict[str, StatedValue]
 """What an engine prints of itself, by the names above."""
 
 
@@ -62,8 +62,8 @@ def settle_engines(launch: Launch) -> tuple[int, str | None]:
     Returns how many times too high the rates of its timer are, and why it is not known which
     engine that is; 1 and None as a rule.
     """
-    held = [fact for fact in launch.stated if fact["name"] == BATCH]
-    if not held or _OF_DUMP[BATCH] not in held[-1]["text"]:
+    held = [fact for fact in launch.stated if fact["name"] == BATCH_FACT]
+    if not held or _OF_DUMP[BATCH_FACT] not in held[-1]["text"]:
         return 1, None
     engines = _engines(launch)
     if not engines:
@@ -74,50 +74,52 @@ def settle_engines(launch: Launch) -> tuple[int, str | None]:
     if len({counts[place] for place in fitting}) != 1 or between - {batch for batch, _ in counts}:
         return 1, _unknown(between | {batch // times for batch, times in counts})
     holds = fitting[-1]
-    if held[-1] is not engines[holds][BATCH]:
+    if held[-1] is not engines[holds][BATCH_FACT]:
         own = {id(fact) for name, fact in engines[holds].items() if name in _OF_DUMP}
         for facts in (launch.facts, launch.companion_facts):
             facts.sort(key=lambda fact: id(fact) in own)  # of several the last one holds
     _, times = counts[holds]
     if times > 1:
-        for name in (BATCH, WORLD):
+        for name in (BATCH_FACT, WORLD_FACT):
             _divide(engines[holds][name], times)
     return times, None
 
 
-def _engines(launch: Launch) -> list[Engine]:
+def _engines(launch: Launch) -> list[EngineValues]:
     """Those of the processes that train, in their order, each with a batch."""
-    engines: list[Engine] = [{}]
+    engines: list[EngineValues] = [{}]
     for name, said in _in_order(launch):
-        configured = any(ACCUMULATION in engine for engine in engines)
-        if name == BEGINS and configured:
+        configured = any(ACCUMULATION_FACT in engine for engine in engines)
+        if name == PROCESS_BEGIN_KEY and configured:
             engines = [{}]
-        elif name in _FIRST and ACCUMULATION in engines[-1]:
+        elif name in _FIRST and ACCUMULATION_FACT in engines[-1]:
             engines.append({})
         engines[-1][name] = said
-    return [engine for engine in engines if _number(engine, BATCH)]
+    return [engine for engine in engines if _number(engine, BATCH_FACT)]
 
 
-def _between_steps(launch: Launch, held: Sequence[Said]) -> set[int]:
+def _between_steps(launch: Launch, held: Sequence[StatedValue]) -> set[int]:
     """Batches that are configured between steps: of another engine, or of all steps from there on.
 
     What is configured behind the last step is of a training that has none.
     """
     first, last = launch.rows.first_line or 0, launch.rows.last_line
-    said = (optional(whole, fact["value"]) for fact in held if first < fact["line"] < last)
+    said = (
+        parse_optional(parse_integer, fact["value"]) for fact in held if first < fact["line"] < last
+    )
     return {batch for batch in said if batch}
 
 
-def _in_order(launch: Launch) -> Iterator[tuple[str, Said]]:
+def _in_order(launch: Launch) -> Iterator[tuple[str, StatedValue]]:
     """What is said of engines before the first step, and that a process begins, or has failed."""
     first = launch.rows.first_line
     said = [(f["line"], name, f) for f in _facts(launch) if (name := _name(f)) is not None]
-    for event in launch.events.of_kinds(["setup", *FAILED]):
+    for event in launch.events.of_kinds(["setup", *RESTART_EVENT_KINDS]):
         extra = json.loads(event["extra"] or "{}")
-        if MODEL_PARALLEL in extra:
-            said.append((event["line"], MODELS, {"value": extra[MODEL_PARALLEL]}))
-        elif PROCESS in extra or event["kind"] in FAILED:
-            said.append((event["line"], BEGINS, {"value": ""}))
+        if MODEL_PARALLEL_KEY in extra:
+            said.append((event["line"], MODELS_KEY, {"value": extra[MODEL_PARALLEL_KEY]}))
+        elif PROCESS_KEY in extra or event["kind"] in RESTART_EVENT_KINDS:
+            said.append((event["line"], PROCESS_BEGIN_KEY, {"value": ""}))
     said.sort(key=lambda one: one[0])
     return ((name, fact) for line, name, fact in said if first is None or line < first)
 
@@ -126,64 +128,66 @@ def _facts(launch: Launch) -> list[dict[str, Any]]:
     return [fact for fact in (*launch.facts, *launch.companion_facts) if fact["line"]]
 
 
-def _name(fact: Said) -> str | None:
-    """What a fact is of an engine; BEGINS where a launcher states it."""
+def _name(fact: StatedValue) -> str | None:
+    """What a fact is of an engine; PROCESS_BEGIN_KEY where a launcher states it."""
     name, text = fact["name"], fact["text"]
     if name == "gpus" and "dist_world_size" in text:
-        return BEGINS
+        return PROCESS_BEGIN_KEY
     if name in _OF_DUMP and _OF_DUMP[name] in text:
         return str(name)
     return next((n for n, (of, word) in _BESIDE.items() if of == name and word in text), None)
 
 
-def _number(engine: Engine, name: str, unsaid: int = 0) -> int:
-    said = optional(whole, engine[name]["value"]) if name in engine else None
+def _number(engine: EngineValues, name: str, unsaid: int = 0) -> int:
+    said = parse_optional(parse_integer, engine[name]["value"]) if name in engine else None
     return said or unsaid
 
 
-def _counts(launch: Launch, engine: Engine) -> tuple[int, int]:
+def _counts(launch: Launch, engine: EngineValues) -> tuple[int, int]:
     """The batch that an engine has configured, and for how many ranks it counts each sample."""
-    return _number(engine, BATCH), _counted_for_each(launch, engine)
+    return _number(engine, BATCH_FACT), _counted_for_each(launch, engine)
 
 
-def _fitting(launch: Launch, engines: Sequence[Engine]) -> list[int]:
+def _fitting(launch: Launch, engines: Sequence[EngineValues]) -> list[int]:
     """Places of the engines that may have what the timer counts; none where it is of none.
 
     Its micro-steps are exact. Its samples are more than a step has where the run waits, as for what
     a model writes, so an engine of less may have them too, but none of more.
     """
-    steps = [(_number(engine, ACCUMULATION), _number(engine, BATCH)) for engine in engines]
-    told = {each: samples(launch.rows, each) or 0 for each, _ in steps}
+    steps = [
+        (_number(engine, ACCUMULATION_FACT), _number(engine, BATCH_FACT)) for engine in engines
+    ]
+    told = {each: samples_per_step(launch.rows, each) or 0 for each, _ in steps}
     ratios = [told[each] / batch for each, batch in steps]
-    able = [place for place, ratio in enumerate(ratios) if ratio > 1 / APART]
-    return able if all(ratios[place] < APART for place in able) else []
+    able = [place for place, ratio in enumerate(ratios) if ratio > 1 / MAX_BATCH_RATIO]
+    return able if all(ratios[place] < MAX_BATCH_RATIO for place in able) else []
 
 
 def _unknown(batches: set[int]) -> str:
     listed = ", ".join(map(str, sorted(batches)))
     return (
         f"the log has the configurations of several engines, of {listed} samples a step, and its "
-        f"lines do not tell of which they are; --set {BATCH}, {MICRO_BATCH} and {ACCUMULATION} to "
-        f"what a step had, and batch_changes={UNCHANGED}"
+        f"lines do not tell of which they are; --set {BATCH_FACT}, {MICRO_BATCH_FACT} and {ACCUMULATION_FACT} to "
+        f"what a step had, and batch_changes={NO_BATCH_CHANGES}"
     )
 
 
-def _counted_for_each(launch: Launch, engine: Engine) -> int:
+def _counted_for_each(launch: Launch, engine: EngineValues) -> int:
     """How many ranks share each micro-batch that the engine's batch counts for all of them.
 
     Its world is then the product of its groups, or as many as there are GPUs. Where it is handed
     a grouping, its world are data-parallel ranks alone.
     """
-    world, models = _number(engine, WORLD), _number(engine, MODELS, 1)
-    sharing = models if models > 1 else _number(engine, AUTOTP, 1)
-    groups = _number(engine, RANKS) * sharing * _number(engine, SEQUENCES, 1)
-    every = groups or optional(whole, launch.last_said("gpus")) or 0
-    batch = world * _number(engine, MICRO_BATCH) * _number(engine, ACCUMULATION)
-    known = world == every and batch == _number(engine, BATCH) and world % sharing == 0
+    world, models = _number(engine, WORLD_FACT), _number(engine, MODELS_KEY, 1)
+    sharing = models if models > 1 else _number(engine, AUTOTP_KEY, 1)
+    groups = _number(engine, RANKS_KEY) * sharing * _number(engine, SEQUENCES_KEY, 1)
+    every = groups or parse_optional(parse_integer, launch.last_value("gpus")) or 0
+    batch = world * _number(engine, MICRO_BATCH_FACT) * _number(engine, ACCUMULATION_FACT)
+    known = world == every and batch == _number(engine, BATCH_FACT) and world % sharing == 0
     return sharing if known and world else 1
 
 
-def _divide(fact: Said, times: int) -> None:
+def _divide(fact: StatedValue, times: int) -> None:
     """Of all ranks what is of those that have a micro-batch of their own."""
     assert isinstance(fact, dict)  # noqa: S101 - of a launch
     each = int(fact["value"]) // times

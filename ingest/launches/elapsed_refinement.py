@@ -15,28 +15,32 @@ import polars as pl
 
 from ..formats.spec import FinerClock
 
-WHOLE: Final = pl.col("since_start_s")
+PRINTED_SECONDS: Final = pl.col("since_start_s")
 
 
-def finer(by: FinerClock, rows: pl.DataFrame) -> pl.DataFrame:
+def refine_elapsed(clock_spec: FinerClock, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows of `steps`, which may lack any column, with a finer `since_start_s` where it is sure."""
-    counted = "consumed_tokens" if by.tokens_per_s else "step"
+    counted = "consumed_tokens" if clock_spec.tokens_per_s else "step"
     if not {counted, "since_start_s", "extra"} <= set(rows.columns):
         return rows
-    fine = pl.col(counted) / _number(by.tokens_per_s) if by.tokens_per_s else _by_steps(by)
-    sure = _near(by, fine) & _text(by.clock).is_not_null()
-    return rows.with_columns(since_start_s=pl.when(sure).then(fine).otherwise(WHOLE))
+    fine = (
+        pl.col(counted) / _number(clock_spec.tokens_per_s)
+        if clock_spec.tokens_per_s
+        else _by_steps(clock_spec)
+    )
+    sure = _near(clock_spec, fine) & _text(clock_spec.clock).is_not_null()
+    return rows.with_columns(since_start_s=pl.when(sure).then(fine).otherwise(PRINTED_SECONDS))
 
 
 def _by_steps(by: FinerClock) -> pl.Expr:
     step, each = pl.col("step"), _number(by.s_per_step)
     resumed = (each > by.early + by.late) & ~_near(by, each * step)
-    own = pl.when(resumed).then(((WHOLE - by.early) / each).ceil()).otherwise(step)
+    own = pl.when(resumed).then(((PRINTED_SECONDS - by.early) / each).ceil()).otherwise(step)
     return pl.coalesce(step / _number(by.steps_per_s), each * own)
 
 
 def _near(by: FinerClock, seconds: pl.Expr) -> pl.Expr:
-    return (seconds - WHOLE).is_between(-by.early, by.late)
+    return (seconds - PRINTED_SECONDS).is_between(-by.early, by.late)
 
 
 def _number(key: str) -> pl.Expr:

@@ -16,11 +16,11 @@ import polars as pl
 
 from ..core.schema import frame_schema
 from ..core.spill import Spool
-from .row_chunks import Part, Pieces, Row, Share, framed, put_aside
+from .row_chunks import ChunkSlice, Row, RowBatch, RowChunks, frame_of_rows, spool_waiting_rows
 
-SCHEMA: Final = {n: kind for n, kind in frame_schema("events").items() if n != "run_id"}
-LINE: Final = itemgetter("line")
-FEW: Final = 64
+EVENT_SCHEMA: Final = {n: kind for n, kind in frame_schema("events").items() if n != "run_id"}
+LINE_OF_ROW: Final = itemgetter("line")
+MIN_FRAME_EVENTS: Final = 64
 """Events that are mappings though they come at once: several calls of Polars cost as much."""
 
 
@@ -31,14 +31,14 @@ class _Content(NamedTuple):
     kinds: frozenset[str]
 
 
-class Events(Pieces):
+class EventRows(RowChunks):
     """Events as they are read; in the order of their lines once they are settled."""
 
-    KEPT = SCHEMA
+    COLUMN_TYPES = EVENT_SCHEMA
 
-    def __init__(self, kept: Spool | None = None) -> None:
-        """kept: where they are put aside."""
-        super().__init__(kept)
+    def __init__(self, spool: Spool | None = None) -> None:
+        """spool: where they are put aside."""
+        super().__init__(spool)
         self._contents: list[_Content] = []
         self._last_line = 0
         self._kinds: set[str] = set()
@@ -54,14 +54,14 @@ class Events(Pieces):
         self._kinds.add(row["kind"])
         super().append(row)
 
-    def extend(self, part: Part) -> None:
+    def extend(self, events: RowBatch) -> None:
         """All events of a part, each behind those that are there."""
-        if isinstance(part, pl.DataFrame) and part.height >= FEW:
-            self._last_line = part["line"][-1]
-            self._kinds.update(part["kind"].unique())
-            super().extend(part)
+        if isinstance(events, pl.DataFrame) and events.height >= MIN_FRAME_EVENTS:
+            self._last_line = events["line"][-1]
+            self._kinds.update(events["kind"].unique())
+            super().extend(events)
             return
-        rows = self._mappings(part) if isinstance(part, pl.DataFrame) else part
+        rows = self._mappings(events) if isinstance(events, pl.DataFrame) else events
         for row in rows:
             self.append(row)
 
@@ -70,14 +70,17 @@ class Events(Pieces):
         if not self._late:
             return
         self._fold()
-        late, self._late = sorted(self._late, key=LINE), []
+        late, self._late = sorted(self._late, key=LINE_OF_ROW), []
         for place, (last_line, kinds) in enumerate(self._contents):
-            count = bisect_left(late, last_line, key=LINE)
+            count = bisect_left(late, last_line, key=LINE_OF_ROW)
             if not count:
                 continue
-            frames = (self._pieces[place].read(SCHEMA), framed(late[:count], SCHEMA))
+            frames = (
+                self._pieces[place].read(EVENT_SCHEMA),
+                frame_of_rows(late[:count], EVENT_SCHEMA),
+            )
             merged = pl.concat(frames, how="diagonal").sort("line", maintain_order=True)
-            self._pieces[place] = Share(self.keep(merged), 0, merged.height)
+            self._pieces[place] = ChunkSlice(self.keep(merged), 0, merged.height)
             new = {event["kind"] for event in late[:count]}
             self._contents[place] = _Content(last_line, kinds | new)
             self._count += count
@@ -86,59 +89,59 @@ class Events(Pieces):
         for event in late:
             self.append(event)
 
-    def dated(self, stamps: Sequence[datetime | None]) -> Events:
+    def dated(self, stamps: Sequence[datetime | None]) -> EventRows:
         """These events, which are settled, with other time stamps."""
-        out, first = Events(self._spool), 0
+        out, first = EventRows(self._spool), 0
         for frame in self.frames():
             mine = stamps[first : first + frame.height]
-            out.extend(frame.with_columns(pl.Series("logged_at", mine, SCHEMA["logged_at"])))
+            out.extend(frame.with_columns(pl.Series("logged_at", mine, EVENT_SCHEMA["logged_at"])))
             first += frame.height
         return out
 
-    def of_kinds(self, kinds: Collection[str], behind: int = 0) -> Iterator[Row]:
-        """Events of some kinds, of lines behind `behind`."""
+    def of_kinds(self, kinds: Collection[str], after_line: int = 0) -> Iterator[Row]:
+        """Events of some kinds, of lines behind `after_line`."""
         parts = [
             piece
             for piece, content in zip(self._pieces, self._contents, strict=True)
-            if content.last_line > behind and not content.kinds.isdisjoint(kinds)
+            if content.last_line > after_line and not content.kinds.isdisjoint(kinds)
         ]
         waiting = [] if self._kinds.isdisjoint(kinds) else self._waiting
         for part in (*parts, *waiting, self._late):
             if isinstance(part, list):
-                yield from (x for x in part if x["kind"] in kinds and x["line"] > behind)
+                yield from (x for x in part if x["kind"] in kinds and x["line"] > after_line)
                 continue
-            frame = part if isinstance(part, pl.DataFrame) else part.read(SCHEMA)
-            there = frame["kind"].is_in(kinds) & (frame["line"] > behind)
+            frame = part if isinstance(part, pl.DataFrame) else part.read(EVENT_SCHEMA)
+            there = frame["kind"].is_in(kinds) & (frame["line"] > after_line)
             if there.any():
                 yield from self._mappings(frame.filter(there))
 
-    def kept(self, share: Share, frame: pl.DataFrame) -> None:
+    def kept(self, chunk_slice: ChunkSlice, frame: pl.DataFrame) -> None:
         """All that waited is there now; frame: of the piece."""
-        super().kept(share, frame)
+        super().kept(chunk_slice, frame)
         self._contents.append(_Content(self._last_line, frozenset(self._kinds)))
         self._kinds = set()
 
-    def shares(self) -> Iterator[Share]:
+    def chunk_slices(self) -> Iterator[ChunkSlice]:
         """All events, in pieces as they were put aside."""
         self._fold()
         return iter(self._pieces)
 
 
-def table(runs: Sequence[tuple[str, Events]]) -> pl.DataFrame:
+def events_frame(runs: Sequence[tuple[str, EventRows]]) -> pl.DataFrame:
     """All rows of `events` of launches, by the ids of their runs.
 
     Events of several that were put aside together are read together.
     """
-    put_aside(events for _, events in runs)
-    shares: list[Share] = []
-    for one in (share for _, events in runs for share in events.shares()):
+    spool_waiting_rows(events for _, events in runs)
+    shares: list[ChunkSlice] = []
+    for one in (share for _, events in runs for share in events.chunk_slices()):
         last = shares[-1] if shares else None
         if last is not None and last.piece is one.piece and last.first + last.height == one.first:
-            shares[-1] = Share(one.piece, last.first, last.height + one.height)
+            shares[-1] = ChunkSlice(one.piece, last.first, last.height + one.height)
         else:
             shares.append(one)
-    empty = pl.DataFrame(schema=SCHEMA)
-    every = pl.concat([empty, *(share.read(SCHEMA) for share in shares)], how="diagonal")
+    empty = pl.DataFrame(schema=EVENT_SCHEMA)
+    every = pl.concat([empty, *(share.read(EVENT_SCHEMA) for share in shares)], how="diagonal")
     ids = pl.Series("run_id", [run_id for run_id, _ in runs], pl.String)
     of_each = np.repeat(np.arange(len(runs)), [len(events) for _, events in runs])
     return pl.DataFrame([ids.gather(of_each), *every])

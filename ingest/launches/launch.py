@@ -12,50 +12,50 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ..core.arrays import Bools, Floats, Ints, there_are
-from ..core.numbers import optional, whole
+from ..core.arrays import Bools, Floats, Ints, distinct_integers
+from ..core.numbers import parse_integer, parse_optional
 from ..formats.spec import StepLine
-from .duplicate_steps import Printed
-from .event_rows import Events
-from .step_rows import NO_STEP, Rows
+from .duplicate_steps import EarlierValues
+from .event_rows import EventRows
+from .step_rows import NO_STEP, StepRows
 
 NO_STAMP: Final = -(2**63)
 """Stands for the stamp of a row without one."""
 
-LAST_STEP: Final = 2**63 - 1
+MAX_STEP: Final = 2**63 - 1
 """The largest step; counting on from it stays there."""
-ROWS: Final = 2**20
+MAX_COUNTED_ROWS: Final = 2**20
 """Rows that are counted together are fewer than this."""
 
-MOST_BESIDE: Final = 64
+MAX_ROWS_BEFORE_COUNTER: Final = 64
 """Lines of steps, of all ranks, that stand before the counter's at most."""
 
-SKEW: Final = timedelta(seconds=1)
+MAX_RANK_SKEW: Final = timedelta(seconds=1)
 """Ranks that are in step stamp a step at most so far apart, also in whole seconds."""
 
-COPIES: Final = timedelta(minutes=1)
+MAX_COPY_DELAY: Final = timedelta(minutes=1)
 """Copies of one step further apart than this are of two runs."""
 
-SECOND: Final = 1_000_000
+MICROSECONDS_PER_SECOND: Final = 1_000_000
 """A second in microseconds, the unit of stamps."""
 
-LOSS_PRINT: Final = 1e-3
+LOSS_PRINT_TOLERANCE: Final = 1e-3
 """Two prints of one loss differ by less, absolutely or relatively."""
 
 
 @dataclass(slots=True)
-class Progress:
+class FormProgress:
     """How far the lines of one form have come in a launch.
 
     own_counter: they are not those of the training.
     """
 
     own_counter: bool = False
-    low_step: int = LAST_STEP
+    low_step: int = MAX_STEP
     top_step: int = -1
     top_stamp: datetime | None = None
     top_clock: float | None = None
-    counted: dict[str | None, int] = field(default_factory=dict)
+    last_counted_steps: dict[str | None, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -67,14 +67,14 @@ class Launch:
     first_text: str = ""
     first_step_text: str = ""
     last_step_text: str = ""
-    rows: Rows = field(default_factory=Rows)
+    rows: StepRows = field(default_factory=StepRows)
     facts: list[dict[str, Any]] = field(default_factory=list)
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
-    events: Events = field(default_factory=Events)
+    events: EventRows = field(default_factory=EventRows)
     first_stamp: datetime | None = None  # of its lines before the first step
     started_at: datetime | None = None  # of its first step, in `_close` of its first line
     step_unit: str | None = None  # where it is not the format's
-    progress: dict[Any, Progress] = field(default_factory=dict)
+    progress: dict[Any, FormProgress] = field(default_factory=dict)
     settled: int = 0
     last_steps: dict[str | None, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -90,20 +90,20 @@ class Launch:
         said = {fact["name"] for fact in self.facts}
         return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
 
-    def last_said(self, name: str) -> str | None:
+    def last_value(self, name: str) -> str | None:
         """The value of a fact that holds so far."""
         return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
 
-    def count_on(self, form: StepLine, rank: str | None) -> int:
+    def next_counted_step(self, step_line: StepLine, rank: str | None) -> int:
         """The step of a line that prints none: one log interval behind the rank's last.
 
         Forms of each step are counted one by one. The interval of a companion is that of its own
         lines.
         """
         self.settle()
-        if form.every_step:
-            return self.progress_of({"form": form}).counted.get(rank, 0) + 1
-        return min(self.last_steps.get(rank, 0) + (self.interval or 1), LAST_STEP)
+        if step_line.every_step:
+            return self.progress_of({"form": step_line}).last_counted_steps.get(rank, 0) + 1
+        return min(self.last_steps.get(rank, 0) + (self.interval or 1), MAX_STEP)
 
     def counts(self, ranks: Sequence[str | None]) -> bool:
         """Whether rows of these ranks, and all before them, are of one form and one rank.
@@ -111,8 +111,11 @@ class Launch:
         And count on from a step that leaves room for more rows than a block has.
         """
         self.settle()
-        room = max(self.last_steps.values(), default=0) + ROWS * (self.interval or 1) < LAST_STEP
-        return self.one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks] and room
+        room = (
+            max(self.last_steps.values(), default=0) + MAX_COUNTED_ROWS * (self.interval or 1)
+            < MAX_STEP
+        )
+        return self.has_one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks] and room
 
     def add_counted(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add rows without a step, of which `counts` holds; the rows with their steps."""
@@ -127,22 +130,22 @@ class Launch:
     def interval(self) -> int | None:
         """Steps between two lines of the primary, as the log states them so far."""
         said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
-        return optional(whole, said[-1]) or None if said else None
+        return parse_optional(parse_integer, said[-1]) or None if said else None
 
-    def progress_of(self, row: Mapping[str, Any]) -> Progress:
+    def progress_of(self, row: Mapping[str, Any]) -> FormProgress:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
         key = _series(row)
         if key not in self.progress:
-            self.progress[key] = Progress(own_counter=row["form"].counts is not None)
+            self.progress[key] = FormProgress(own_counter=row["form"].counts is not None)
         return self.progress[key]
 
-    def known_progress(self, form: StepLine, epoch: int | None) -> Progress | None:
+    def known_progress(self, step_line: StepLine, epoch: int | None) -> FormProgress | None:
         """As `progress_of`, of a form in that epoch; None where it has printed no step."""
-        found = self.progress.get((id(form), epoch if form.counts else None))
+        found = self.progress.get((id(step_line), epoch if step_line.counts else None))
         return found if found is not None and found.top_step >= 0 else None
 
     @property
-    def one_form(self) -> bool:
+    def has_one_form(self) -> bool:
         """Whether all rows so far are of one form."""
         return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
 
@@ -157,9 +160,9 @@ class Launch:
         before, self.settled = self.settled, len(self.rows)
         for row in self.rows.behind(before):
             rank, progress = row["rank"], self.progress_of(row)
-            self.last_steps[rank] = progress.counted[rank] = row["step"]
+            self.last_steps[rank] = progress.last_counted_steps[rank] = row["step"]
 
-    def give_back(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def remove_foreign_rows(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The last rows, none of this launch then, where another process has printed them.
 
         row: with which it starts again. A counter of its own, as the engine's timer has, is printed
@@ -169,7 +172,7 @@ class Launch:
         """
         if not row["form"].counts:
             return []
-        last = list(self.rows.behind(max(0, len(self.rows) - MOST_BESIDE)))
+        last = list(self.rows.behind(max(0, len(self.rows) - MAX_ROWS_BEFORE_COUNTER)))
         counted = (at for at, one in reversed([*enumerate(last)]) if one["form"].counts)
         at = next(counted, None)
         if at is None or None in (row["logged_at"], *(one["logged_at"] for one in last[at:])):
@@ -192,7 +195,7 @@ class Launch:
         return hashlib.sha256(start.encode()).hexdigest()[:12]
 
 
-def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bool:
+def begins_new_launch(launch: Launch, row: dict[str, Any], *, single_writer: bool) -> bool:
     """Whether the row is of another process than those before.
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
@@ -203,7 +206,7 @@ def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bo
     another kind, such as the engine's step and its timer, speak of one step side by side, but not
     of another loss. A process prints one number of steps that it is to train. Behind its end it
     trains none, though others' last ones may still come: its first step there is another one's.
-    one_writer: all rows are of one rank, which its file's name says.
+    single_writer: all rows are of one rank, which its file's name says.
     """
     progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
@@ -217,11 +220,11 @@ def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bo
         if before is None:
             losses = (one["loss"] for one in there if one.get("loss") is not None)
             return _unlike(next(losses, None), row.get("loss"))
-        back = step < progress.top_step and (one_writer or row["rank"] is not None)
+        back = step < progress.top_step and (single_writer or row["rank"] is not None)
         return back or _loss(before) != _loss(row)
     if step < progress.top_step:
-        return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
-    return bool(step == progress.top_step and abs(stamp - top) > COPIES)
+        return bool(stamp > top + MAX_RANK_SKEW or stamp < launch.started_at - MAX_COPY_DELAY)
+    return bool(step == progress.top_step and abs(stamp - top) > MAX_COPY_DELAY)
 
 
 def _series(row: Mapping[str, Any]) -> tuple[int, int | None]:
@@ -236,11 +239,11 @@ def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
     if clock is None:
         return False
     if progress.top_clock is not None and (step is None or step > progress.top_step):
-        return bool(clock < progress.top_clock - SKEW.total_seconds())
+        return bool(clock < progress.top_clock - MAX_RANK_SKEW.total_seconds())
     there = () if step is None else launch.rows.at(row["rank"], step)
     clocks = (one.get("since_start_s") for one in there if _series(one) == _series(row))
     first = next((first for first in clocks if first is not None), None)
-    return first is not None and abs(clock - first) > COPIES.total_seconds()
+    return first is not None and abs(clock - first) > MAX_COPY_DELAY.total_seconds()
 
 
 def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
@@ -248,7 +251,7 @@ def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
     planned = row.get("says", {}).get("total_steps")
     if planned is None or launch.said.get("total_steps", planned) == planned:
         return False
-    total, step = optional(whole, planned), row.get("step")
+    total, step = parse_optional(parse_integer, planned), row.get("step")
     return total is not None and (step is None or step <= total)
 
 
@@ -268,14 +271,14 @@ def _unlike(one: float | None, other: float | None) -> bool:
     """Whether two lines of different kinds print losses of two trainings; stages print -1."""
     if one is None or other is None or min(one, other) < 0:
         return False
-    return abs(one - other) > LOSS_PRINT * (1 + abs(one))
+    return abs(one - other) > LOSS_PRINT_TOLERANCE * (1 + abs(one))
 
 
 def _loss(row: Mapping[str, Any]) -> str:
     return str(row.get("loss"))
 
 
-class OfForm(NamedTuple):
+class FormRows(NamedTuple):
     """Rows of one form, in their order.
 
     steps: of each row, or NO_STEP
@@ -289,16 +292,16 @@ class OfForm(NamedTuple):
     stamps: Ints
     clocks: Floats
     ranks: Callable[[int], Sequence[str | None]]
-    earlier: Callable[[int], Printed] | None = None
+    earlier: Callable[[int], EarlierValues] | None = None
 
 
-def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> int:
+def count_same_process_rows(launch: Launch, progress: FormProgress | None, rows: FormRows) -> int:
     """How many of the first rows are of the launch's process for certain.
 
-    The same as `starts_again` says of each row: by its stamp, else by what was printed of its step
-    before (looked up where a step is not beyond all others), and by its time since the start.
-    Only rows like the first one are looked at, up to one that has a stamp where that has none, or
-    a printed step where that one's is counted, or the other way round.
+    The same as `begins_new_launch` says of each row: by its stamp, else by what was printed of its
+    step before (looked up where a step is not beyond all others), and by its time since the start.
+    Only rows like the first one are looked at, up to one that has a stamp where that has none, or a
+    printed step where that one's is counted, or the other way round.
     """
     if progress is None:
         return 0
@@ -325,24 +328,26 @@ def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> i
     return _before_first(odd)
 
 
-def _printed_by_others(launch: Launch, rows: OfForm, tops: Ints) -> Bools:
+def _printed_by_others(launch: Launch, rows: FormRows, tops: Ints) -> Bools:
     """Whether rows without stamps are of another process, or may be as nothing is looked up."""
     higher = rows.steps > tops
-    if higher.all() and launch.one_form:  # as in most logs: none is an earlier step, or comes twice
+    if (
+        higher.all() and launch.has_one_form
+    ):  # as in most logs: none is an earlier step, or comes twice
         return ~higher
     if rows.earlier is None:
-        return ~higher if launch.one_form else np.ones(len(higher), bool)
+        return ~higher if launch.has_one_form else np.ones(len(higher), bool)
     earlier = rows.earlier(len(higher))
     one, other = earlier.first_loss, earlier.loss
     with np.errstate(invalid="ignore"):  # of infinite losses
-        unlike = np.abs(one - other) > LOSS_PRINT * (1 + np.abs(one))
+        unlike = np.abs(one - other) > LOSS_PRINT_TOLERANCE * (1 + np.abs(one))
     unlike &= np.minimum(one, other) >= 0
-    back = earlier.of_one & (rows.steps < tops)
-    return np.where(earlier.itself, back | ~earlier.as_here, unlike)
+    back = earlier.has_known_rank & (rows.steps < tops)
+    return np.where(earlier.has_earlier_row, back | ~earlier.has_same_first_loss, unlike)
 
 
 def _stamped_by_others(
-    top_stamp: datetime, started_at: datetime, rows: OfForm, tops: Ints
+    top_stamp: datetime, started_at: datetime, rows: FormRows, tops: Ints
 ) -> Bools:
     """Whether rows with stamps are of another process."""
     steps, stamps = rows.steps, rows.stamps
@@ -350,13 +355,16 @@ def _stamped_by_others(
     if higher.all():
         return ~higher
     top = _at_top(higher, _microseconds(top_stamp), stamps)
-    skew, copies = SKEW.total_seconds() * SECOND, COPIES.total_seconds() * SECOND
+    skew, copies = (
+        MAX_RANK_SKEW.total_seconds() * MICROSECONDS_PER_SECOND,
+        MAX_COPY_DELAY.total_seconds() * MICROSECONDS_PER_SECOND,
+    )
     behind = (stamps > top + skew) | (stamps < _microseconds(started_at) - copies)
     twice = (steps == tops) & (np.abs(stamps - top) > copies)
     return np.asarray(((steps < tops) & behind) | twice)
 
 
-def _clocked_by_others(progress: Progress, rows: OfForm, higher: Bools) -> Bools:
+def _clocked_by_others(progress: FormProgress, rows: FormRows, higher: Bools) -> Bools:
     """Whether the rows' times since the start are of another process; see _printed_by_others.
 
     Behind a step without such a time there is none to hold a later step against.
@@ -366,15 +374,19 @@ def _clocked_by_others(progress: Progress, rows: OfForm, higher: Bools) -> Bools
     if rows.earlier is None:
         return ~higher | _late(progress, rows)
     top_clock = np.nan if progress.top_clock is None else progress.top_clock
-    late = rows.clocks < _at_top(higher, top_clock, rows.clocks) - SKEW.total_seconds()
-    apart = np.abs(rows.clocks - rows.earlier(len(higher)).first_clock) > COPIES.total_seconds()
+    late = rows.clocks < _at_top(higher, top_clock, rows.clocks) - MAX_RANK_SKEW.total_seconds()
+    apart = (
+        np.abs(rows.clocks - rows.earlier(len(higher)).first_clock) > MAX_COPY_DELAY.total_seconds()
+    )
     return np.where(higher, late, apart)
 
 
-def _late(progress: Progress, rows: OfForm) -> Bools:
+def _late(progress: FormProgress, rows: FormRows) -> Bools:
     """Whether rows whose steps go up have a time since the start that goes back."""
     top_clock = np.nan if progress.top_clock is None else progress.top_clock
-    return np.asarray(rows.clocks < np.append(top_clock, rows.clocks)[:-1] - SKEW.total_seconds())
+    return np.asarray(
+        rows.clocks < np.append(top_clock, rows.clocks)[:-1] - MAX_RANK_SKEW.total_seconds()
+    )
 
 
 def _at_top(higher: Bools, first: float, values: NDArray[Any]) -> NDArray[Any]:
@@ -388,18 +400,18 @@ def _before_first(odd: Bools) -> int:
     return int(np.argmax(odd)) if odd.any() else len(odd)
 
 
-def saying_nothing_new(
-    launch: Launch, kinds: Ints, says: Callable[[int], Iterable[tuple[str, str]]]
+def count_rows_without_facts(
+    launch: Launch, kinds: Ints, facts_of_kind: Callable[[int], Iterable[tuple[str, str]]]
 ) -> int:
-    """How many rows, each of a kind, state no fact anew; says: the facts of a kind."""
+    """How many rows, each of a kind, state no fact anew; facts_of_kind: the facts of a kind."""
     count = len(kinds)
-    for kind in there_are(kinds).tolist():
-        if any(launch.said.get(name) != value for name, value in says(kind)):
+    for kind in distinct_integers(kinds).tolist():
+        if any(launch.said.get(name) != value for name, value in facts_of_kind(kind)):
             count = min(count, int(np.argmax(kinds == kind)))
     return count
 
 
-def advance(progress: Progress | None, rows: OfForm) -> None:
+def advance_progress(progress: FormProgress | None, rows: FormRows) -> None:
     """Go on to the highest step of the rows, and when that was first printed."""
     assert progress is not None  # noqa: S101 - of a form that has rows
     progress.low_step = min(progress.low_step, int(rows.steps.min()))

@@ -21,23 +21,23 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ..core.schema import UNCHANGED
+from ..core.schema import NO_BATCH_CHANGES
 from ..formats.spec import LAUNCH_STEPS, MICRO_STEPS
-from .step_alignment import RATE, has_micro_steps
-from .step_rows import FORM, Rows
+from .step_alignment import RATE_COLUMN, has_micro_steps
+from .step_rows import FORM_COLUMN, StepRows
 
-MICRO_STEP: Final = pl.col("extra").str.extract(r'"micro_step": "(\d{1,12})"').cast(pl.Int64)
+TIMER_MICRO_STEP: Final = pl.col("extra").str.extract(r'"micro_step": "(\d{1,12})"').cast(pl.Int64)
 """Of the process, or of an epoch where the training tells the engine of these."""
-AVERAGE: Final = pl.col("extra").str.extract(r'"average": "([^"]{1,40})"')
+TIMER_AVERAGE_RATE: Final = pl.col("extra").str.extract(r'"average": "([^"]{1,40})"')
 """The rate since the start, which is all that the timer prints until 0.6."""
-APART: Final = 1.5
+MAX_BATCH_RATIO: Final = 1.5
 """How many times the configured batch the timer's may seem: its rate leaves waiting out."""
-CONFIGURED: Final = "samples_per_second_as_configured"
+CONFIGURED_RATE_KEY: Final = "samples_per_second_as_configured"
 """What a row keeps of a rate that is of another batch than its step has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulated:
+class TimerMicroSteps:
     """What the timer counts.
 
     least, most: micro-steps of an optimizer step, as means between two of its lines; stated: as
@@ -69,50 +69,55 @@ class Accumulated:
         if self.most > self.least:
             return ""
         batch = "--set global_batch_size and gradient_accumulation to what a step had"
-        return f"; {batch}, and batch_changes={UNCHANGED}"
+        return f"; {batch}, and batch_changes={NO_BATCH_CHANGES}"
 
-    def change(self, batch: int) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
+    def make_correction(self, batch: int) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
         """What makes samples of the counts; None where they do not tell these.
 
         batch: samples of an optimizer step as configured, 0 where the log does not say. A timer
         that was built with another is of another engine (for evaluation, or a second model).
         """
         of_all_ranks, rest = divmod(batch, self.stated or 1)
-        mine = self.batch is not None and 1 / APART < self.batch / (batch or np.inf) < APART
+        mine = (
+            self.batch is not None
+            and 1 / MAX_BATCH_RATIO < self.batch / (batch or np.inf) < MAX_BATCH_RATIO
+        )
         known = self.is_sure and self.stated and of_all_ranks and not rest and mine
         return partial(_with_samples, of_all_ranks, self.firsts) if known else None
 
 
-def accumulated_otherwise(
-    rows: Rows, said: Sequence[int], *, stopped_once: bool
-) -> Accumulated | None:
-    """What the timer of a launch counts, where that is not `said` micro-steps in each step.
+def find_unstated_micro_steps(
+    rows: StepRows, stated_counts: Sequence[int], *, timer_stops_once: bool
+) -> TimerMicroSteps | None:
+    """What the timer of a launch counts, where that is not `stated_counts` micro-steps in each step.
 
-    said: by each configuration that the log states, the last one holds; None where it is any of
-    these, or where nothing is said and each step has as many; and where the timer counts one, for
-    what trains is known to stop it once a step (stopped_once).
+    stated_counts: by each configuration that the log states, the last one holds; None where it is
+    any of these, or where nothing is said and each step has as many; and where the timer counts
+    one, for what trains is known to stop it once a step (stopped_once).
     """
-    stated = said[-1] if said else 0
+    stated = stated_counts[-1] if stated_counts else 0
     since_start = any(form.counts == LAUNCH_STEPS for form in rows.forms())
-    if since_start and any(_each_has(rows, n) for n in dict.fromkeys(reversed(said or [1]))):
+    if since_start and any(
+        _each_has(rows, n) for n in dict.fromkeys(reversed(stated_counts or [1]))
+    ):
         return None
     counts = pl.concat([*_counts(rows)] if since_start else [*_moments(rows)])
-    if not since_start and _keep_pace(counts, said):
+    if not since_start and _keep_pace(counts, stated_counts):
         return None
     each = _of_each_step(counts, since_start=since_start)
     least, most = each["each"].min(), each["each"].max()
     if not each.height or least == most == (stated or least):
         return None
-    if stopped_once and most == 1:
+    if timer_stops_once and most == 1:
         return None
     other = each.filter(pl.col("each") != (stated or each["each"][0]))
     is_of_all = since_start and each.height == counts.height and (counts["epoch"] == 0).all()
-    is_sure = is_of_all and _ranks_agree(counts) and len({*said}) == 1 and most != 1
+    is_sure = is_of_all and _ranks_agree(counts) and len({*stated_counts}) == 1 and most != 1
     firsts = counts.unique("rank", keep="first", maintain_order=True)["line"].to_list()
-    return Accumulated(least, most, stated, firsts, other["line"][0], is_sure, _batch(counts))  # type: ignore[arg-type]
+    return TimerMicroSteps(least, most, stated, firsts, other["line"][0], is_sure, _batch(counts))  # type: ignore[arg-type]
 
 
-def samples(rows: Rows, accumulation: int) -> float | None:
+def samples_per_step(rows: StepRows, accumulation: int) -> float | None:
     """Samples of a step by the timer of a launch, where each step has so many micro-steps.
 
     None where it does not tell: where it counts none since the start, or its lines have no stamps.
@@ -162,49 +167,51 @@ def _ranks_agree(counts: pl.DataFrame) -> bool:
     return counts.select("step", "micro").n_unique() == counts["step"].n_unique()
 
 
-_TOLD: Final = (FORM, "line", "rank", "epoch", "step", "extra", "logged_at", RATE)
+_TOLD: Final = (FORM_COLUMN, "line", "rank", "epoch", "step", "extra", "logged_at", RATE_COLUMN)
 
 
 def _batch(counts: pl.DataFrame) -> float | None:
     """Samples of a step by the timer's rate and the time between its lines."""
     seconds = pl.col("logged_at").diff().over("rank").dt.total_microseconds() / 1e6
-    batches = counts.select(pl.col(RATE) * seconds / pl.col("step").diff().over("rank"))
+    batches = counts.select(pl.col(RATE_COLUMN) * seconds / pl.col("step").diff().over("rank"))
     return batches.to_series().median()  # type: ignore[return-value]
 
 
-def _each_has(rows: Rows, count: int) -> bool:
+def _each_has(rows: StepRows, count: int) -> bool:
     """Whether each step has so many micro-steps by the counts since the start."""
     mine = _places(rows, LAUNCH_STEPS)
-    each = (~pl.col(FORM).is_in(mine) | has_micro_steps(count)).all()
-    return all(f.select(each).item() for f in rows.frames(FORM, "step", "extra"))
+    each = (~pl.col(FORM_COLUMN).is_in(mine) | has_micro_steps(count)).all()
+    return all(f.select(each).item() for f in rows.frames(FORM_COLUMN, "step", "extra"))
 
 
-def _places(rows: Rows, counter: str) -> list[int]:
+def _places(rows: StepRows, counter: str) -> list[int]:
     """Forms of the timer that count these."""
     return [place for place, form in enumerate(rows.all_forms) if form.counts == counter]
 
 
-def _counts(rows: Rows) -> Iterator[pl.DataFrame]:
+def _counts(rows: StepRows) -> Iterator[pl.DataFrame]:
     """Both counts of the timer's lines, which tell both since the process began."""
     for frame in rows.frames(*_TOLD):
-        told = frame.select("line", "rank", "epoch", "step", "logged_at", RATE, micro=MICRO_STEP)
+        told = frame.select(
+            "line", "rank", "epoch", "step", "logged_at", RATE_COLUMN, micro=TIMER_MICRO_STEP
+        )
         yield told.filter(pl.col("micro").is_not_null())
 
 
-def _moments(rows: Rows) -> Iterator[pl.DataFrame]:
+def _moments(rows: StepRows) -> Iterator[pl.DataFrame]:
     """The same of lines that count micro-steps alone, by the engine's line right before.
 
     apart: micro-steps since the timer's line before.
     """
-    mine = pl.col(FORM).is_in(_places(rows, MICRO_STEPS))
+    mine = pl.col(FORM_COLUMN).is_in(_places(rows, MICRO_STEPS))
     whole = pl.when(~mine).then("step").shift().over("rank")
     for frame in rows.frames(*_TOLD):
         told = frame.with_columns(whole=whole).filter(mine)
-        rate = pl.coalesce(RATE, AVERAGE.cast(pl.Float64, strict=False))
+        rate = pl.coalesce(RATE_COLUMN, TIMER_AVERAGE_RATE.cast(pl.Float64, strict=False))
         apart = pl.col("step").diff().over("rank", "epoch")
         told = told.select(
             *("line", "rank", "epoch", "logged_at"),
-            rate.alias(RATE),
+            rate.alias(RATE_COLUMN),
             apart=apart,
             micro="step",
             step="whole",
@@ -218,16 +225,21 @@ def _with_samples(of_all_ranks: int, firsts: Sequence[int], frame: pl.DataFrame)
     The lines `firsts` say those of a step of their own, for no line before them has counts. The
     printed rate, of another batch, stands with what has no column.
     """
-    if not {"extra", "line", "step", RATE} <= set(frame.columns):
+    if not {"extra", "line", "step", RATE_COLUMN} <= set(frame.columns):
         return frame
-    consumed, mine = MICRO_STEP * of_all_ranks, MICRO_STEP.is_not_null()
+    consumed, mine = TIMER_MICRO_STEP * of_all_ranks, TIMER_MICRO_STEP.is_not_null()
     told = pl.col("line").is_in(firsts) & (consumed % pl.col("step") == 0)
-    fields = pl.col("extra").str.strip_suffix("}"), pl.lit(f', "{CONFIGURED}": '), RATE, pl.lit("}")
+    fields = (
+        pl.col("extra").str.strip_suffix("}"),
+        pl.lit(f', "{CONFIGURED_RATE_KEY}": '),
+        RATE_COLUMN,
+        pl.lit("}"),
+    )
     return frame.with_columns(
         pl.when(mine).then(consumed).alias("consumed_samples"),
         pl.when(told).then(consumed // pl.col("step")).alias("samples"),
-        pl.when(~mine).then(RATE).alias(RATE),
-        pl.when(mine & pl.col(RATE).is_not_null())
+        pl.when(~mine).then(RATE_COLUMN).alias(RATE_COLUMN),
+        pl.when(mine & pl.col(RATE_COLUMN).is_not_null())
         .then(pl.concat_str(fields))
         .otherwise("extra")
         .alias("extra"),

@@ -14,15 +14,15 @@ from typing import Any, Final
 import polars as pl
 
 from ..formats.spec import EventLine
-from .event_rows import Events
-from .step_rows import Rows
+from .event_rows import EventRows
+from .step_rows import StepRows
 
-PREFIX: Final = r"^ *+(?:\[[^\]]*\]:?\s*|\d+: *)*+"
+MESSAGE_PREFIX: Final = r"^ *+(?:\[[^\]]*\]:?\s*|\d+: *)*+"
 """Tags of ranks, nodes and the framework before a message, however many; a page indents what it
 shows of a log, torchrun what it repeats of a rank.
 """
 
-ENDINGS: Final = (
+ENDING_EVENT_LINES: Final = (
     EventLine(
         anchor="out of memory",
         regex=r"(?P<error>(?:(?<![\w.])[\w.]*(?:OutOfMemoryError|RuntimeError): )?"
@@ -35,7 +35,7 @@ ENDINGS: Final = (
     ),
     EventLine(
         anchor="OutOfMemoryError",
-        regex=PREFIX + r"(?P<error>[\w.]*OutOfMemoryError\b.*)",
+        regex=MESSAGE_PREFIX + r"(?P<error>[\w.]*OutOfMemoryError\b.*)",
         kind="out_of_memory",
         example="[rank0]:[rank0]: torch.OutOfMemoryError: Allocation on device",
         printed_by="pytorch/pytorch/torch/_C/__init__.py@v2.9.0",
@@ -97,7 +97,7 @@ ENDINGS: Final = (
     ),
     EventLine(
         anchor="illed",
-        regex=PREFIX + r"(?:.*line \d+: +\d+ )?Killed\b(?: .*)?$",
+        regex=MESSAGE_PREFIX + r"(?:.*line \d+: +\d+ )?Killed\b(?: .*)?$",
         kind="killed",
         example="run.sh: line 12:  2301 Killed                  torchrun train.py",
         printed_by="bminor/bash/jobs.c",
@@ -105,7 +105,7 @@ ENDINGS: Final = (
     ),
     EventLine(
         anchor="KeyboardInterrupt",
-        regex=PREFIX + r"KeyboardInterrupt\b",
+        regex=MESSAGE_PREFIX + r"KeyboardInterrupt\b",
         kind="killed",
         example="KeyboardInterrupt",
         printed_by="python/cpython/Lib/traceback.py@v3.11.0",
@@ -113,7 +113,7 @@ ENDINGS: Final = (
     ),
     EventLine(
         anchor="Error",
-        regex=PREFIX
+        regex=MESSAGE_PREFIX
         + r"(?!CommandNotFoundError: )"  # conda's word to a shell that it has not set up
         r"(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
         kind="error",
@@ -160,27 +160,27 @@ ENDINGS: Final = (
 )
 """Events of every format, looked for after its own."""
 
-NOT_FINITE: Final = re.compile(r"(?i)\bloss\b.*\b(?:not finite|nan|inf(?:inite)?)\b")
+NONFINITE_LOSS_ERROR: Final = re.compile(r"(?i)\bloss\b.*\b(?:not finite|nan|inf(?:inite)?)\b")
 """Errors by which frameworks stop a training whose loss is no number."""
 
-BY_LAUNCHER: Final = re.compile(r"closing signal|Killing subprocess")
+LAUNCHER_KILL: Final = re.compile(r"closing signal|Killing subprocess")
 """Kills by which a launcher answers the end of one rank, whatever that was."""
 
-SUMMARY: Final = re.compile(
+LAUNCHER_SUMMARY: Final = re.compile(
     r"failed \(exitcode: |exits with return code = |\bChildFailedError\b|\bCalledProcessError\b"
 )
 """Errors by which a launcher tells that a rank failed, and not of what. The rank's own error may
 stand before its last step lines, which come late through a pipe; torchrun repeats it, indented.
 """
 
-BAD: Final = ("out_of_memory", "error", "killed")
-TELLING: Final = (*BAD, "end", "checkpoint")
+FAILURE_EVENT_KINDS: Final = ("out_of_memory", "error", "killed")
+ENDING_EVENT_KINDS: Final = (*FAILURE_EVENT_KINDS, "end", "checkpoint")
 """Kinds of events that say how a launch ended."""
 
 
-def outcome(
-    rows: Rows,
-    events: Events,
+def launch_outcome(
+    rows: StepRows,
+    events: EventRows,
     planned_steps: int | None,
 ) -> tuple[str, int | None, str | None]:
     """How a launch ended: one of schema.OUTCOMES, with the line that says so and its text.
@@ -193,14 +193,14 @@ def outcome(
     ended = takewhile(lambda e: e["line"] <= last_line, events.of_kinds(["end"]))
     behind = [
         *(event for event in ended if _ends_at(event, top)),
-        *events.of_kinds(TELLING, behind=last_line),
+        *events.of_kinds(ENDING_EVENT_KINDS, after_line=last_line),
     ]
     end = next((event for event in behind if event["kind"] == "end"), None)
     if rows and _reached(top, behind, planned_steps):
         return odd or ("completed", *_said(end))
-    cause = _cause([e for e in behind if e["kind"] in BAD])
+    cause = _cause([e for e in behind if e["kind"] in FAILURE_EVENT_KINDS])
     if cause is not None:
-        crashed = "nan_loss" if NOT_FINITE.search(cause["text"]) else "crashed"
+        crashed = "nan_loss" if NONFINITE_LOSS_ERROR.search(cause["text"]) else "crashed"
         return (crashed if cause["kind"] == "error" else cause["kind"], *_said(cause))
     if end is not None:
         return odd or ("completed", *_said(end))
@@ -224,15 +224,15 @@ def _reached(
 
 def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The event that ended a launch: a launcher stops the other ranks after any of them."""
-    own = [e for e in bad if not BY_LAUNCHER.search(e["text"])]
+    own = [e for e in bad if not LAUNCHER_KILL.search(e["text"])]
     memory = [e for e in own if e["kind"] == "out_of_memory"]
-    told = [e for e in own if e["kind"] != "error" or not SUMMARY.search(e["text"])]
+    told = [e for e in own if e["kind"] != "error" or not LAUNCHER_SUMMARY.search(e["text"])]
     return next(iter((*memory, *told, *own, *bad)), None)
 
 
-def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
+def _not_finite(rows: StepRows) -> tuple[str, int, str] | None:
     """Where the last loss that was printed is no number: since which line and step."""
-    last = next((each[-1] for each in _losses(rows.backwards("loss"))), 0.0)
+    last = next((each[-1] for each in _losses(rows.frames_reversed("loss"))), 0.0)
     if math.isfinite(last):
         return None
     odd = (

@@ -24,25 +24,25 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..core.arrays import Bools, Ints, places_of, valued
-from ..formats.spec import MICRO_STEPS, last_place
+from ..core.arrays import Bools, Ints, column_values, integers_of
+from ..formats.spec import MICRO_STEPS, last_digit_unit
 from .row_chunks import Row
-from .step_rows import EMPTY, FORM, Rows
+from .step_rows import EMPTY_LINE_VALUES, FORM_COLUMN, StepRows
 
-Numbers = NDArray[Any]
+WholeNumbers = NDArray[Any]
 """Whole numbers: of 64 bits, or of Python where they are large."""
 
 
 @dataclass(slots=True)
-class Aligned:
+class AlignedRows:
     """Rows with steps of the training, rows without, and the unit where it is not the format's."""
 
-    rows: Rows
+    rows: StepRows
     unplaced: list[Row] = field(default_factory=list)
     step_unit: str | None = None
 
 
-def align(rows: Rows, accumulation: int) -> Aligned:
+def align_steps(rows: StepRows, accumulation: int) -> AlignedRows:
     """The rows of a launch, those that count by themselves brought to the steps of the others.
 
     accumulation: micro-steps of an optimizer step as the log states them, 0 where it does not.
@@ -50,18 +50,18 @@ def align(rows: Rows, accumulation: int) -> Aligned:
     relations, alone = _relations(rows, accumulation)
     as_printed = all(relation.as_printed for relation in relations.values())
     if as_printed and not (accumulation > 1 and _timed_alone(rows)):
-        return Aligned(rows)
+        return AlignedRows(rows)
     if alone and not any(told.placed(relations)[1].any() for told in _told(rows)):
         return _micro_steps(rows)
-    out = Aligned(rows.like())
+    out = AlignedRows(rows.empty_copy())
     for frame, said, told in zip(
-        rows.frames(), rows.frames(RATE, "step", "extra"), _told(rows), strict=True
+        rows.frames(), rows.frames(RATE_COLUMN, "step", "extra"), _told(rows), strict=True
     ):
         steps, there = told.placed(relations)
         several = told.of_several(relations)
         if accumulation > 1:
             several |= told.mine & said.select(has_micro_steps(1)).to_series().to_numpy()
-        lone = np.flatnonzero(several & said[RATE].is_not_null().to_numpy())
+        lone = np.flatnonzero(several & said[RATE_COLUMN].is_not_null().to_numpy())
         moved = [pl.Series("step", steps, pl.Int64), *(_set_aside(said, lone) if len(lone) else ())]
         _take(out, frame, moved, there)
     return out
@@ -69,33 +69,33 @@ def align(rows: Rows, accumulation: int) -> Aligned:
 
 def _set_aside(said: pl.DataFrame, lone: Ints) -> list[pl.Series]:
     """The rates without those of these rows, and what the rows say beside their columns with it."""
-    rates, extras = said[RATE], said["extra"]
+    rates, extras = said[RATE_COLUMN], said["extra"]
     each = zip(rates.gather(lone), extras.gather(lone), strict=True)
     beside = pl.Series([_beside(rate, extra) for rate, extra in each], dtype=pl.String)
     return [rates.scatter(lone, None), extras.scatter(lone, beside)]
 
 
-def _take(out: Aligned, frame: pl.DataFrame, moved: Iterable[pl.Series], there: Bools) -> None:
+def _take(out: AlignedRows, frame: pl.DataFrame, moved: Iterable[pl.Series], there: Bools) -> None:
     """The rows that are there with what has become of them; the others stay without a step."""
     placed = frame.with_columns(moved)
     if not there.all():
         placed = placed.filter(pl.Series(there))
         without = frame.filter(pl.Series(~there))
-        out.unplaced += (EMPTY | row for row in without.iter_rows(named=True))
+        out.unplaced += (EMPTY_LINE_VALUES | row for row in without.iter_rows(named=True))
     if placed.height:
         out.rows.extend(placed)
 
 
-def stride(rows: Rows, ends: Iterable[Mapping[str, Any]]) -> int | None:
+def steps_between_lines(rows: StepRows, end_events: Iterable[Mapping[str, Any]]) -> int | None:
     """Steps between two lines that print none and were counted one by one; null where unknown.
 
     The Trainer's console prints dicts at each `logging_steps`, and at the end how many steps there
-    were: so many fit into it in one way only. rows: as in `align`, `counted` where the step is a
-    mere count; ends: the events that tell of the end. The epoch has to grow with the count from the
-    start, as it does not after a resume.
+    were: so many fit into it in one way only. rows: as in `align_steps`, `counted` where the step
+    is a mere count; end_events: the events that tell of the end. The epoch has to grow with the
+    count from the start, as it does not after a resume.
     """
-    lasts = {event["step"] for event in ends if event["step"]}
-    if len(lasts) != 1 or not merely_counted(rows):
+    lasts = {event["step"] for event in end_events if event["step"]}
+    if len(lasts) != 1 or not has_only_counted_steps(rows):
         return None
     last = lasts.pop()
     count = max(max(frame["step"]) for frame in rows.frames("step"))
@@ -103,26 +103,29 @@ def stride(rows: Rows, ends: Iterable[Mapping[str, Any]]) -> int | None:
     return fitting[0] if len(fitting) == 1 and _grows_from_start(rows, count) else None
 
 
-def stride_by_epochs(rows: Rows, samples: int, batch: int) -> int | None:
-    """As `stride`, of a launch whose end does not tell: by how far its epochs have come.
+def steps_between_lines_by_epochs(
+    rows: StepRows, dataset_samples: int, step_samples: int
+) -> int | None:
+    """As `steps_between_lines`, of a launch whose end does not tell: by how far its epochs have come.
 
-    samples: of the data set, batch: of a step; null where they, or the epoch, leave several open.
-    An epoch has as many steps as batches are in it, the last one left out or filled up.
+    dataset_samples: of the data set, step_samples: of a step; null where they, or the epoch, leave
+    several open. An epoch has as many steps as batches are in it, the last one left out or filled
+    up.
     """
-    if not merely_counted(rows) or samples < batch:
+    if not has_only_counted_steps(rows) or dataset_samples < step_samples:
         return None
     last = rows[-1]
     epoch, count = json.loads(last["extra"] or "{}").get("epoch"), last["step"]
     if epoch is None or not _grows_from_start(rows, count):
         return None
-    far, half = Decimal(epoch), last_place(Decimal(epoch)) / 2
-    least = (far - half) * (samples // batch) / count
-    most = (far + half) * (samples / Decimal(batch) + 1) / count
+    far, half = Decimal(epoch), last_digit_unit(Decimal(epoch)) / 2
+    least = (far - half) * (dataset_samples // step_samples) / count
+    most = (far + half) * (dataset_samples / Decimal(step_samples) + 1) / count
     fitting = range(math.ceil(least), math.floor(most) + 1)
     return fitting[0] if len(fitting) == 1 and fitting[0] > 0 else None
 
 
-def beside_printed(rows: Rows, interval: int | None) -> Rows | None:
+def place_counted_rows(rows: StepRows, step_interval: int | None) -> StepRows | None:
     """The rows of a launch of which some print their step, and some had to be counted.
 
     A dict of the Trainer has the step of its progress bar, where it has one: so the first one of an
@@ -132,7 +135,9 @@ def beside_printed(rows: Rows, interval: int | None) -> Rows | None:
     line counts as one step. interval: as the log states it, else that of most printed steps. None
     where rows stay as they are.
     """
-    if not rows.has("counted") or any(form.every_step or form.counts for form in rows.forms()):
+    if not rows.has_columns("counted") or any(
+        form.every_step or form.counts for form in rows.forms()
+    ):
         return None
     printed = [frame["counted"].is_null() for frame in rows.frames("counted")]
     if all(each.all() for each in printed) or not any(each.any() for each in printed):
@@ -142,10 +147,10 @@ def beside_printed(rows: Rows, interval: int | None) -> Rows | None:
     before = frame["step"].to_numpy()
     steps, ranks = before.copy(), _numbered(frame["rank"], {})
     for mine in _alike(np.arange(len(steps)), ranks):
-        steps[mine] = _placed_beside(steps[mine], counted[mine], interval)
+        steps[mine] = _placed_beside(steps[mine], counted[mine], step_interval)
     if (steps == before).all():
         return None
-    out, done = rows.like(), 0
+    out, done = rows.empty_copy(), 0
     for part in rows.frames():
         own = pl.Series("step", steps[done : done + part.height], pl.Int64)
         out.extend(part.with_columns(own))
@@ -172,36 +177,39 @@ def _placed_beside(steps: Ints, counted: Bools, interval: int | None) -> Ints:
     strides = np.where(apart == each * lines, each, 1)
     out[first:last] = steps[known[at]] + strides[at] * (between - known[at])
     behind = np.arange(1, len(steps) - last)
-    room = (BEYOND - 1 - int(steps[last])) // max(1, len(behind))
+    room = (STEP_LIMIT - 1 - int(steps[last])) // max(1, len(behind))
     out[last + 1 :] = steps[last] + min(each, room) * behind
     return out
 
 
-def merely_counted(rows: Rows) -> bool:
+def has_only_counted_steps(rows: StepRows) -> bool:
     """Whether no line prints its step, nor does the log say how many lie between two."""
     counts = (frame["counted"].fill_null(value=False).all() for frame in rows.frames("counted"))
-    return len(rows) > 0 and rows.has("counted") and all(counts)
+    return len(rows) > 0 and rows.has_columns("counted") and all(counts)
 
 
-def _grows_from_start(rows: Rows, count: int) -> bool:
+def _grows_from_start(rows: StepRows, count: int) -> bool:
     epochs = [json.loads(row["extra"] or "{}").get("epoch") for row in (rows[0], rows[-1])]
     try:
         first, last = (Decimal(epoch) for epoch in epochs)
-        return abs(last - count * first) <= (count * last_place(first) + last_place(last)) / 2
+        return (
+            abs(last - count * first)
+            <= (count * last_digit_unit(first) + last_digit_unit(last)) / 2
+        )
     except (TypeError, ArithmeticError, ValueError):
         return False
 
 
-RATE: Final = "logged_samples_per_second"
+RATE_COLUMN: Final = "logged_samples_per_second"
 
-Key = tuple[str | None, str, int]
+CounterKey = tuple[str | None, str, int]
 """A counter: its rank, what it counts, and the epoch, with which one of micro-steps may start
 anew."""
-SAFE: Final = 2**30
+MAX_INT64_FACTOR: Final = 2**30
 """Counts below this, times each other, are 64 bits; larger ones are numbers of Python."""
-BEYOND: Final = 2**63
+STEP_LIMIT: Final = 2**63
 """Steps have to be below this, to fit into 64 bits."""
-NONE: Final = np.empty(0, np.int64)
+NO_NUMBERS: Final = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -218,10 +226,12 @@ class _Relation:
     """
 
     factor: int
-    least: int = BEYOND
+    least: int = STEP_LIMIT
     moments: int = 0
     ratios: Counter[int] = field(default_factory=Counter)
-    last: tuple[Numbers, Numbers] = field(default_factory=lambda: (NONE, NONE))
+    last: tuple[WholeNumbers, WholeNumbers] = field(
+        default_factory=lambda: (NO_NUMBERS, NO_NUMBERS)
+    )
     offsets: Counter[int] = field(default_factory=Counter)
     offset: int | None = None
 
@@ -230,7 +240,7 @@ class _Relation:
         """Whether every count is the step of the training, as it mostly is from the start."""
         return self.factor == 1 and self.offset == 0 and self.least > 0
 
-    def meet(self, counts: Numbers, steps: Numbers) -> None:
+    def meet(self, counts: WholeNumbers, steps: WholeNumbers) -> None:
         """Count what moments say of the factor; counts: of the counter, steps: of the training."""
         self.moments += len(counts)
         counts, steps = np.concatenate([self.last, (counts, steps)], axis=1)
@@ -239,27 +249,27 @@ class _Relation:
         more, grown = more[grown > 0], grown[grown > 0]
         self.ratios.update(_often((more // grown)[more % grown == 0]))
 
-    def compare(self, counts: Numbers, steps: Numbers) -> None:
+    def compare(self, counts: WholeNumbers, steps: WholeNumbers) -> None:
         """Count what moments say of the offset, once the factor is known."""
-        big = abs(self.factor) >= SAFE
+        big = abs(self.factor) >= MAX_INT64_FACTOR
         self.offsets.update(_often(counts - self.factor * (steps.astype(object) if big else steps)))
 
-    def placed(self, counts: Numbers) -> tuple[Ints, Bools]:
+    def placed(self, counts: WholeNumbers) -> tuple[Ints, Bools]:
         """Steps of the training, and where there is one.
 
         There is none in the middle of one, or where the relation is not known.
         """
         if self.offset is None or self.factor == 0:
             return np.zeros(len(counts), np.int64), np.zeros(len(counts), bool)
-        if abs(self.factor) >= SAFE or abs(self.offset) >= SAFE**2:
+        if abs(self.factor) >= MAX_INT64_FACTOR or abs(self.offset) >= MAX_INT64_FACTOR**2:
             counts = counts.astype(object)
         ahead = counts - self.offset
         steps = ahead // self.factor
-        there = (ahead % self.factor == 0) & (steps > 0) & (steps < BEYOND)
+        there = (ahead % self.factor == 0) & (steps > 0) & (steps < STEP_LIMIT)
         return np.where(there, steps, 0).astype(np.int64), there
 
 
-def _often(values: Numbers) -> dict[int, int]:
+def _often(values: WholeNumbers) -> dict[int, int]:
     """How often each value is there."""
     found, times = np.unique(values, return_counts=True)
     return dict(zip(found.tolist(), times.tolist(), strict=True))
@@ -280,25 +290,25 @@ class _Told:
     """
 
     mine: Bools
-    counters: Mapping[Key, Ints]
-    steps: Numbers
-    whole: Numbers
+    counters: Mapping[CounterKey, Ints]
+    steps: WholeNumbers
+    whole: WholeNumbers
     met: Bools
 
-    def moments(self) -> Iterator[tuple[Key, Numbers, Numbers]]:
+    def moments(self) -> Iterator[tuple[CounterKey, WholeNumbers, WholeNumbers]]:
         """For each counter its counts and the steps of the training, of rows that tell both."""
         for key, rows in self.counters.items():
             both = rows[self.met[rows]]
             yield key, self.steps[both], self.whole[both]
 
-    def placed(self, relations: Mapping[Key, _Relation]) -> tuple[Ints, Bools]:
+    def placed(self, relations: Mapping[CounterKey, _Relation]) -> tuple[Ints, Bools]:
         """The steps of the training of all rows, and where there is one."""
         steps, there = self.steps.astype(np.int64), ~self.mine
         for key, rows in self.counters.items():
             steps[rows], there[rows] = relations[key].placed(self.steps[rows])
         return steps, there
 
-    def of_several(self, relations: Mapping[Key, _Relation]) -> Bools:
+    def of_several(self, relations: Mapping[CounterKey, _Relation]) -> Bools:
         """Rows of a counter of which a step of the training has several."""
         out = np.zeros(len(self.mine), bool)
         for key, rows in self.counters.items():
@@ -306,19 +316,19 @@ class _Told:
         return out
 
 
-def _told(rows: Rows) -> Iterator[_Told]:
+def _told(rows: StepRows) -> Iterator[_Told]:
     """`_Told` of all rows, piece by piece."""
     kinds = [form.counts or "" for form in rows.all_forms]
     first = np.array([kinds.index(name) for name in kinds])  # forms may share a counter
     ranks: dict[str | None, int] = {}
     last = np.empty((3, 0), np.int64)
-    for frame in rows.frames(FORM, "rank", "step", "epoch"):
-        kind = first[frame[FORM].to_numpy()]
+    for frame in rows.frames(FORM_COLUMN, "rank", "step", "epoch"):
+        kind = first[frame[FORM_COLUMN].to_numpy()]
         mine = np.array(list(map(bool, kinds)))[kind]
         micro = np.array([name == MICRO_STEPS for name in kinds])[kind]
         steps = frame["step"].to_numpy()
         rank = _numbered(frame["rank"], ranks)
-        era = np.where(micro, valued(frame["epoch"], 0), 0)
+        era = np.where(micro, column_values(frame["epoch"], 0), 0)
         both = np.concatenate([last, (rank, mine, steps)], axis=1)
         order = np.argsort(both[0], kind="stable")
         alike = both[0][order[1:]] == both[0][order[:-1]]
@@ -326,7 +336,10 @@ def _told(rows: Rows) -> Iterator[_Told]:
         before[order[1:][alike]] = order[:-1][alike]
         before = before[last.shape[1] :]
         met, whole = (before >= 0) & (both[1][before] == 0), both[2][before]
-        big = len(steps) and max(abs(int(x)) for x in (both[2].min(), both[2].max())) >= SAFE
+        big = (
+            len(steps)
+            and max(abs(int(x)) for x in (both[2].min(), both[2].max())) >= MAX_INT64_FACTOR
+        )
         names = list(ranks)
         counters = {
             (names[rank[at[0]]], kinds[kind[at[0]]], int(era[at[0]])): at
@@ -345,7 +358,7 @@ def _numbered(names: pl.Series, numbers: dict[str | None, int]) -> Ints:
     found = names.to_arrow().cast(pa.large_string()).dictionary_encode()
     every = [*found.dictionary.to_pylist(), None]
     table = np.array([numbers.setdefault(name, len(numbers)) for name in every])
-    return np.asarray(table[places_of(found.indices, -1)])
+    return np.asarray(table[integers_of(found.indices, -1)])
 
 
 def _alike(rows: Ints, *keys: Ints) -> Iterator[Ints]:
@@ -361,9 +374,9 @@ def _alike(rows: Ints, *keys: Ints) -> Iterator[Ints]:
     yield from (rows[at] for at in np.split(order, ends) if len(at))
 
 
-def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], bool]:
+def _relations(rows: StepRows, accumulation: int) -> tuple[dict[CounterKey, _Relation], bool]:
     """How the counters of the rows relate to the training; whether all rows are of counters."""
-    relations: dict[Key, _Relation] = {}
+    relations: dict[CounterKey, _Relation] = {}
     alone = True
     for told in _told(rows):
         alone = alone and bool(told.mine.all())
@@ -388,11 +401,11 @@ def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], boo
     return relations, alone
 
 
-def _timed_alone(rows: Rows) -> bool:
+def _timed_alone(rows: StepRows) -> bool:
     """Whether a rate is of the last micro-step alone; of rows whose steps are as printed."""
     counts = np.array([bool(form.counts) for form in rows.all_forms])
-    for frame in rows.frames(FORM, "step", "extra", RATE):
-        rated = counts[frame[FORM].to_numpy()] & frame[RATE].is_not_null().to_numpy()
+    for frame in rows.frames(FORM_COLUMN, "step", "extra", RATE_COLUMN):
+        rated = counts[frame[FORM_COLUMN].to_numpy()] & frame[RATE_COLUMN].is_not_null().to_numpy()
         if (
             rated.any()
             and frame.select((pl.lit(pl.Series(rated)) & has_micro_steps(1)).any()).item()
@@ -418,9 +431,9 @@ def _beside(rate: float, extra: str | None) -> str:
     return json.dumps(json.loads(extra or "{}") | {"micro_step_samples_per_second": rate})
 
 
-def _micro_steps(rows: Rows) -> Aligned:
+def _micro_steps(rows: StepRows) -> AlignedRows:
     """Nothing but a counter of micro-steps: the run is told in those, of its first epoch."""
-    out = Aligned(rows.like())
+    out = AlignedRows(rows.empty_copy())
     for frame, told in zip(rows.frames(), _told(rows), strict=True):
         there = np.zeros(len(told.mine), bool)
         for (_, kind, era), mine in told.counters.items():

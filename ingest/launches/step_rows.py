@@ -9,51 +9,51 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ..core.arrays import Ints, there_are, valued
+from ..core.arrays import Ints, column_values, distinct_integers
 from ..core.schema import frame_schema
 from ..core.spill import Spool
-from .row_chunks import Part, Pieces, Row, Share, filled, framed
+from .row_chunks import ChunkSlice, Row, RowBatch, RowChunks, frame_of_rows, select_filled
 
-SCHEMA: Final = {n: kind for n, kind in frame_schema("steps").items() if n != "run_id"}
+STEP_SCHEMA: Final = {n: kind for n, kind in frame_schema("steps").items() if n != "run_id"}
 
-FORM: Final = "form"
-AGAIN: Final = "again"
-EMPTY: Final = {"rank": None, "logged_at": None, "extra": None}
+FORM_COLUMN: Final = "form"
+REPEAT_COLUMN: Final = "again"
+EMPTY_LINE_VALUES: Final = {"rank": None, "logged_at": None, "extra": None}
 """What every row of a line has."""
-WHILE_READ: Final = {
-    FORM: pl.Int8(),
+PARSING_SCHEMA: Final = {
+    FORM_COLUMN: pl.Int8(),
     "text": pl.String(),
     "counted": pl.Boolean(),
-    AGAIN: pl.Boolean(),
+    REPEAT_COLUMN: pl.Boolean(),
 }
 """What a row has beside its columns of `steps` until its launch is whole.
 
-FORM: which of its format's StepLines it is of; in a frame by its place. text: of a line with a
-counter of its own. counted: its step is a mere count. AGAIN: earlier rows of its step have told all
-that later ones are held against, so nobody has to look for it (see
+FORM_COLUMN: which of its format's StepLines it is of; in a frame by its place. text: of a line with
+a counter of its own. counted: its step is a mere count. REPEAT_COLUMN: earlier rows of its step
+have told all that later ones are held against, so nobody has to look for it (see
 ingest.launches.duplicate_steps).
 """
-KEPT: Final = SCHEMA | WHILE_READ
+PARSED_STEP_SCHEMA: Final = STEP_SCHEMA | PARSING_SCHEMA
 NO_STEP: Final = -(2**63)
 """Stands for the step of a row that has none yet."""
-SOUGHT: Final = (FORM, "rank", "step", "epoch", "since_start_s", "loss")
+LOOKUP_COLUMNS: Final = (FORM_COLUMN, "rank", "step", "epoch", "since_start_s", "loss")
 """What is asked of rows of a step that were read before."""
-_SOUGHT_SCHEMA: Final = {name: KEPT[name] for name in SOUGHT}
+_SOUGHT_SCHEMA: Final = {name: PARSED_STEP_SCHEMA[name] for name in LOOKUP_COLUMNS}
 _NONE_SOUGHT: Final = pl.DataFrame(schema=_SOUGHT_SCHEMA)
-NOWHERE: Final = (0, -1)
+EMPTY_STEP_RANGE: Final = (0, -1)
 """First and last step of rows that nobody has to look for."""
-INDEXED: Final = 16
+MAX_INDEXED_CHUNKS: Final = 16
 """Pieces that are held in the order of their steps, of those asked last: about 1 MB each."""
 
 
-class Rows(Pieces):
+class StepRows(RowChunks):
     """Rows in their order; `append` one, or `extend` by a frame."""
 
-    KEPT = KEPT
+    COLUMN_TYPES = PARSED_STEP_SCHEMA
 
-    def __init__(self, kept: Spool | None = None, forms: Sequence[Any] = ()) -> None:
-        """kept: where they are put aside; forms: the StepLines that they may be of."""
-        super().__init__(kept)
+    def __init__(self, spool: Spool | None = None, forms: Sequence[Any] = ()) -> None:
+        """spool: where they are put aside; forms: the StepLines that they may be of."""
+        super().__init__(spool)
         self._forms = tuple(forms)
         self._places = {id(form): place for place, form in enumerate(self._forms)}
         self._changes: list[Callable[[pl.DataFrame], pl.DataFrame]] = []
@@ -66,23 +66,23 @@ class Rows(Pieces):
         self._recent_count = 0
         self._late = _NONE_SOUGHT
 
-    def like(self) -> Rows:
+    def empty_copy(self) -> StepRows:
         """No rows, for others of the same launch."""
-        return Rows(self._spool, self._forms)
+        return StepRows(self._spool, self._forms)
 
-    def without_last(self, count: int) -> Rows:
+    def without_last(self, count: int) -> StepRows:
         """All rows but the last so many."""
-        out, left = self.like(), len(self) - count
+        out, left = self.empty_copy(), len(self) - count
         for frame in self.frames():
             out.extend(frame[:left])
             left -= min(left, frame.height)
         return out
 
     def at(self, rank: str | None, step: int) -> Iterator[Row]:
-        """The rows of that rank and step, with SOUGHT at least, in their order.
+        """The rows of that rank and step, with LOOKUP_COLUMNS at least, in their order.
 
-        Those AGAIN may lack. Pieces are looked into where the step lies between their first and
-        last one.
+        Those REPEAT_COLUMN may lack. Pieces are looked into where the step lies between their first
+        and last one.
         """
         for place, (first, last) in enumerate(self._spans):
             if first <= step <= last:
@@ -92,22 +92,26 @@ class Rows(Pieces):
             self._recent_count += 1
         yield from self._recent.get((rank, step), ())
 
-    def of_steps(self, steps: Ints) -> pl.DataFrame:
-        """The rows of these steps, which go up, in their order: SOUGHT; those AGAIN may lack."""
+    def rows_of_steps(self, steps: Ints) -> pl.DataFrame:
+        """The rows of these steps, which go up, in their order: LOOKUP_COLUMNS; those REPEAT_COLUMN may lack."""
         found = [self._late_rows()]
         for piece, (first, last) in zip(self._pieces, self._spans, strict=True):
             if steps.searchsorted(first) < steps.searchsorted(last, "right"):
-                found.append(self._read(piece, (*SOUGHT, AGAIN)))
+                found.append(self._read(piece, (*LOOKUP_COLUMNS, REPEAT_COLUMN)))
         return pl.concat([_new_of_steps(frame, steps) for frame in (*found[1:], found[0])])
 
     def _late_rows(self) -> pl.DataFrame:
-        """The columns SOUGHT of the rows since the last piece."""
+        """The columns LOOKUP_COLUMNS of the rows since the last piece."""
         parts = self._parts_behind(self._put + self._late.height)
         new = []
         for part in parts:
-            assert not isinstance(part, Share)  # noqa: S101 - those behind _put wait
-            frame = framed(self._placed(part), _SOUGHT_SCHEMA) if isinstance(part, list) else part
-            new.append(filled(frame, SOUGHT, KEPT))
+            assert not isinstance(part, ChunkSlice)  # noqa: S101 - those behind _put wait
+            frame = (
+                frame_of_rows(self._placed(part), _SOUGHT_SCHEMA)
+                if isinstance(part, list)
+                else part
+            )
+            new.append(select_filled(frame, LOOKUP_COLUMNS, PARSED_STEP_SCHEMA))
         self._late = pl.concat([self._late, *new], rechunk=True) if new else self._late
         return self._late
 
@@ -115,11 +119,13 @@ class Rows(Pieces):
         """Rows of a step in one piece."""
         found = self._sorted.pop(place, None)
         if found is None:
-            piece = self._read(self._pieces[place], SOUGHT)
-            frame = filled(piece, SOUGHT, KEPT).sort("step", maintain_order=True)
-            found = valued(frame["step"], NO_STEP), frame
+            piece = self._read(self._pieces[place], LOOKUP_COLUMNS)
+            frame = select_filled(piece, LOOKUP_COLUMNS, PARSED_STEP_SCHEMA).sort(
+                "step", maintain_order=True
+            )
+            found = column_values(frame["step"], NO_STEP), frame
         self._sorted[place] = found
-        if len(self._sorted) > INDEXED:
+        if len(self._sorted) > MAX_INDEXED_CHUNKS:
             del self._sorted[next(iter(self._sorted))]
         steps, frame = found
         first, behind = (int(steps.searchsorted(step, side)) for side in ("left", "right"))
@@ -127,7 +133,7 @@ class Rows(Pieces):
 
     @property
     def all_forms(self) -> tuple[Any, ...]:
-        """The StepLines that rows may be of; FORM of a frame is a place in these."""
+        """The StepLines that rows may be of; FORM_COLUMN of a frame is a place in these."""
         return self._forms
 
     def forms(self) -> list[Any]:
@@ -135,7 +141,7 @@ class Rows(Pieces):
         self._fold()
         return [self._forms[place] for place in sorted(self._used)]
 
-    def alter(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+    def transform(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
         """Change all rows; of a frame that may lack any column.
 
         A column that changes by others has to change where these are there too.
@@ -146,7 +152,7 @@ class Rows(Pieces):
     def settle(self) -> None:
         """The launch is whole: from now on the rows have the columns of `steps` alone."""
         self._fold()
-        self._names = SCHEMA
+        self._names = STEP_SCHEMA
 
     @property
     def first_line(self) -> int | None:
@@ -168,7 +174,7 @@ class Rows(Pieces):
             return max((int(frame["step"].max()) for frame in self.frames("step")), default=0)  # type: ignore[arg-type]
         return self._top_step
 
-    def has(self, *names: str) -> bool:
+    def has_columns(self, *names: str) -> bool:
         """Whether some rows may have all of these columns."""
         self._fold()
         return any(set(names) <= set(share.piece.columns) for share in self._pieces)
@@ -184,7 +190,14 @@ class Rows(Pieces):
         ends = [firsts[place] for place in order[1:]]
         rest: list[pl.DataFrame] = []
         for place, end in zip_longest(order, ends):
-            so_far = pl.concat([*rest, filled(self._read(self._pieces[place], names), names, KEPT)])
+            so_far = pl.concat(
+                [
+                    *rest,
+                    select_filled(
+                        self._read(self._pieces[place], names), names, PARSED_STEP_SCHEMA
+                    ),
+                ]
+            )
             if not (so_far["step"].is_sorted() and so_far["line"].is_sorted()):
                 so_far = so_far.sort("step", "line")
             steps = so_far["step"]
@@ -192,51 +205,52 @@ class Rows(Pieces):
             yield so_far[:whole]
             rest = [so_far[whole:]]
 
-    def waiting(self) -> list[Part]:
+    def waiting_rows(self) -> list[RowBatch]:
         """What has come since the last piece, with the places of the forms."""
         return [
-            self._placed(part) if isinstance(part, list) else part for part in super().waiting()
+            self._placed(part) if isinstance(part, list) else part
+            for part in super().waiting_rows()
         ]
 
     def _placed(self, part: list[Row]) -> list[Row]:
-        return [row | {FORM: self._places[id(row[FORM])]} for row in part]
+        return [row | {FORM_COLUMN: self._places[id(row[FORM_COLUMN])]} for row in part]
 
-    def kept(self, share: Share, frame: pl.DataFrame) -> None:
+    def kept(self, chunk_slice: ChunkSlice, frame: pl.DataFrame) -> None:
         """All that waited is there now; frame: of the piece."""
-        super().kept(share, frame)
-        mine = frame.slice(share.first, share.height)
+        super().kept(chunk_slice, frame)
+        mine = frame.slice(chunk_slice.first, chunk_slice.height)
         steps = _new(mine)["step"]
-        self._spans.append((steps.min(), steps.max()) if len(steps) else NOWHERE)  # type: ignore[arg-type]
+        self._spans.append((steps.min(), steps.max()) if len(steps) else EMPTY_STEP_RANGE)  # type: ignore[arg-type]
         if self._first_line is None:
             self._first_line = mine["line"][0]
         self._last_line = max(self._last_line, mine["line"].max())  # type: ignore[assignment,type-var]
         self._top_step = max(self._top_step, mine["step"].max())  # type: ignore[assignment,type-var]
-        if FORM in frame.columns:
-            self._used.update(there_are(mine[FORM].to_numpy()).tolist())
+        if FORM_COLUMN in frame.columns:
+            self._used.update(distinct_integers(mine[FORM_COLUMN].to_numpy()).tolist())
         self._recent, self._recent_count = {}, 0
         self._late = self._late.clear()
 
-    def _read(self, piece: Share, names: Iterable[str]) -> pl.DataFrame:
+    def _read(self, piece: ChunkSlice, names: Iterable[str]) -> pl.DataFrame:
         frame = super()._read(piece, names)
         for change in self._changes:
             frame = change(frame)
         return frame
 
     def _mappings(self, frame: pl.DataFrame) -> Iterator[Row]:
-        """With the columns of the frame, and those of EMPTY."""
+        """With the columns of the frame, and those of EMPTY_LINE_VALUES."""
         for row in frame.iter_rows(named=True):
-            form = {FORM: self._forms[row[FORM]]} if FORM in row else {}
-            yield EMPTY | row | form
+            form = {FORM_COLUMN: self._forms[row[FORM_COLUMN]]} if FORM_COLUMN in row else {}
+            yield EMPTY_LINE_VALUES | row | form
 
 
 def _new(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a frame but those marked AGAIN."""
-    return frame.remove(AGAIN) if AGAIN in frame.columns else frame
+    """The rows of a frame but those marked REPEAT_COLUMN."""
+    return frame.remove(REPEAT_COLUMN) if REPEAT_COLUMN in frame.columns else frame
 
 
 def _new_of_steps(frame: pl.DataFrame, steps: Ints) -> pl.DataFrame:
-    """The columns SOUGHT of the rows of these steps, without those marked AGAIN."""
-    frame = filled(_new(frame), SOUGHT, KEPT)
+    """The columns LOOKUP_COLUMNS of the rows of these steps, without those marked REPEAT_COLUMN."""
+    frame = select_filled(_new(frame), LOOKUP_COLUMNS, PARSED_STEP_SCHEMA)
     mine = frame["step"].to_numpy()
     near = np.minimum(steps.searchsorted(mine), len(steps) - 1)
     return frame.filter(steps[near] == mine)

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-Read = Callable[[Sequence[str]], Mapping[str, str]]
+ReadBlock = Callable[[Sequence[str]], Mapping[str, str]]
 
-MOST_LINES: Final = 2000
+MAX_SEARCHED_LINES: Final = 2000
 """The longest block of which the line is looked for: the search reads the block again and again."""
 
-MARK: Final = 7_000_000
+MARKER_BASE: Final = 7_000_000
 """Larger than what blocks say, so that a marked number is none of theirs."""
 
 _SWAPPED: Final = {
@@ -26,23 +26,25 @@ _SWAPPED: Final = {
 }
 
 
-def stated_at(lines: Sequence[str], read: Read, said: Mapping[str, str]) -> dict[str, int]:
+def locate_facts(
+    lines: Sequence[str], read_block: ReadBlock, block_facts: Mapping[str, str]
+) -> dict[str, int]:
     """Indices of the lines that say facts, by name.
 
-    read: gives facts of lines, and never raises; said: those that it gives of these lines. A fact
-    that is in no line as such, but follows from what several say, has none.
+    read_block: gives facts of lines, and never raises; block_facts: those that it gives of these
+    lines. A fact that is in no line as such, but follows from what several say, has none.
     """
-    if len(lines) > MOST_LINES:
+    if len(lines) > MAX_SEARCHED_LINES:
         return {}
-    found = _by_marks(lines, read, said)
-    for name, value in said.items():
-        index = None if name in found else _by_halves(lines, read, name, value)
+    found = _by_marks(lines, read_block, block_facts)
+    for name, value in block_facts.items():
+        index = None if name in found else _by_halves(lines, read_block, name, value)
         if index is not None:
             found[name] = index
     return found
 
 
-def _by_marks(lines: Sequence[str], read: Read, said: Mapping[str, str]) -> dict[str, int]:
+def _by_marks(lines: Sequence[str], read: ReadBlock, said: Mapping[str, str]) -> dict[str, int]:
     """Facts whose value goes from one line into what is read, by name."""
     word = _words(said.values())
     marks: dict[str, int] = {}
@@ -61,11 +63,11 @@ def _mark(text: str, index: int) -> tuple[str, str]:
     if text in _SWAPPED:
         return f'"truth {index}"', f"truth {index}"
     number = re.fullmatch(r"[\d,]+", text)
-    mark = str(MARK + index) if number else f"{text}x{index}"
+    mark = str(MARKER_BASE + index) if number else f"{text}x{index}"
     return mark, mark
 
 
-def _by_halves(lines: Sequence[str], read: Read, name: str, value: str) -> int | None:
+def _by_halves(lines: Sequence[str], read: ReadBlock, name: str, value: str) -> int | None:
     """The line without whose value the fact would be another one, the first of several."""
     word = _words([value])
     holding = [i for i, line in enumerate(lines) if word.search(line)]

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple, Self
 
-from ..core.prefilter import Clause, any_of, clauses
+from ..core.prefilter import Clause, literal_matcher, required_clauses
 from ..decode.text_cleaning import Cleaner
 
-DIGITS: Final = re.compile("[0-9]+")
-BLANKS: Final = re.compile(" +")
+DIGIT_SEQUENCE: Final = re.compile("[0-9]+")
+BLANK_SEQUENCE: Final = re.compile(" +")
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class FormatWatch:
     """Marks that are watched for in texts without noise: both are regexes."""
 
     noise: str
@@ -33,7 +33,7 @@ class Watch:
     def of(cls, noise: str, marks: Iterable[str]) -> Self | None:
         """None where it can not be told of a line by one that is alike whether it holds a mark."""
         watch = cls(noise, tuple(marks))
-        known = all(map(clauses, watch.marks)) and watch.cleaner.runs_alike
+        known = all(map(required_clauses, watch.marks)) and watch.cleaner.runs_alike
         return watch if known else None
 
     @property
@@ -46,10 +46,10 @@ class Watch:
         """The marks as a sieve takes them."""
         return [("", mark) for mark in self.marks]
 
-    def may_show(self, text: str) -> bool:
-        """Whether a mark may stand in a text; the same of all that are alike, as `alike` has it."""
+    def may_hold_mark(self, text: str) -> bool:
+        """Whether a mark may stand in a text; the same of all that are alike, as `fold_digits_and_blanks` has it."""
         needs = _needs(self)
-        bare = alike(needs.cleaner.strip(alike(text)))
+        bare = fold_digits_and_blanks(needs.cleaner.strip(fold_digits_and_blanks(text)))
         return needs.first(bare) is not None and any(
             all(any(literal in bare for literal in clause) for clause in each)
             for each in needs.clauses
@@ -65,17 +65,20 @@ class _Needs(NamedTuple):
 
 
 @cache
-def _needs(watch: Watch) -> _Needs:
+def _needs(watch: FormatWatch) -> _Needs:
     """What the marks need, found out once for all files."""
     every = tuple(
-        tuple(frozenset(map(alike, clause)) for clause in clauses(mark)) for mark in watch.marks
+        tuple(frozenset(map(fold_digits_and_blanks, clause)) for clause in required_clauses(mark))
+        for mark in watch.marks
     )
-    return _Needs(Cleaner(watch.noise), every, any_of(frozenset().union(*(c[0] for c in every))))
+    return _Needs(
+        Cleaner(watch.noise), every, literal_matcher(frozenset().union(*(c[0] for c in every)))
+    )
 
 
-def alike(text: str) -> str:
+def fold_digits_and_blanks(text: str) -> str:
     """A text with one zero for digits side by side, and one blank for blanks.
 
     If a text holds another one, it holds it so too.
     """
-    return BLANKS.sub(" ", DIGITS.sub("0", text))
+    return BLANK_SEQUENCE.sub(" ", DIGIT_SEQUENCE.sub("0", text))

@@ -14,45 +14,51 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from ..core.numbers import optional, whole
-from ..core.prefilter import any_of, spelled
-from ..core.safe_regex import Guarded, Regex
-from ..decode.line_reader import text_of
+from ..core.numbers import parse_integer, parse_optional
+from ..core.prefilter import literal_matcher, numbered_literals
+from ..core.safe_regex import GuardedRegex, Regex
+from ..decode.line_reader import decode_line
 from ..decode.text_cleaning import Cleaner
-from ..formats.spec import Block, EventLine, FactLine, LogFormat, StepLine
-from ..launches.outcomes import ENDINGS
-from .format_watch import Watch
-from .line_cache import Familiar
-from .line_prefix import COMPACT_STAMP, parse_stamp, rank_of
-from .partial_match import matched_prefix
-from .readings import Aside, Idle, Other, Reading, Step
-from .step_fields import Rejected, columns_of, cutter, refuse_another_record, refuse_half_a_number
-from .unmatched_lines import kind_of
+from ..formats.spec import EventLine, FactBlock, FactLine, LogFormat, StepLine
+from ..launches.outcomes import ENDING_EVENT_LINES
+from .format_watch import FormatWatch
+from .line_cache import LineCache
+from .line_prefix import PRIMUS_STAMP, parse_rank, parse_stamp
+from .partial_match import longest_matched_prefix
+from .readings import EventReading, KnownReading, LineReading, StepReading, UnmatchedReading
+from .step_fields import (
+    RejectedLineError,
+    pair_cutter,
+    reject_cut_number,
+    reject_second_record,
+    step_columns,
+)
+from .unmatched_lines import line_kind
 
 _T = TypeVar("_T")
 
-QUOTED_CHARACTERS: Final = 500
+MAX_QUOTED_CHARS: Final = 500
 """The most characters of a line that are kept as text."""
 
-SYNTHETIC_MARK: Final = "# synthetic log"
+SYNTHETIC_LOG_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
 
-PREFIX_REACH: Final = 64
+MAX_PREFIX_CHARS: Final = 64
 """Characters of a line in which its own time stamp stands."""
 
-FORMATS_AT_ONCE: Final = 64
+MAX_COMPILED_FORMATS: Final = 64
 """Formats, each with the companions of a file, that are kept compiled."""
 
 
-@lru_cache(FORMATS_AT_ONCE)
-def patterns_of(
-    primary: LogFormat, companions: tuple[LogFormat, ...], watch: Watch | None
-) -> Patterns:
+@lru_cache(MAX_COMPILED_FORMATS)
+def line_matcher(
+    primary: LogFormat, companions: tuple[LogFormat, ...], watch: FormatWatch | None
+) -> LineMatcher:
     """Made ready once for all files of these formats."""
-    return Patterns(primary, companions, watch)
+    return LineMatcher(primary, companions, watch)
 
 
-class Patterns:
+class LineMatcher:
     """The patterns of a primary format and its companions.
 
     watch: for what of no line is sure that may show it. spelled: texts of patterns that spell
@@ -60,17 +66,17 @@ class Patterns:
     """
 
     def __init__(
-        self, primary: LogFormat, companions: tuple[LogFormat, ...], watch: Watch | None
+        self, primary: LogFormat, companions: tuple[LogFormat, ...], watch: FormatWatch | None
     ) -> None:
         both = (primary, *companions)
         self.primary, self.watch = primary, watch
         self.cleaner = Cleaner(primary.noise)
         self._clock = re.compile(primary.clock) if primary.clock else None
-        self._looks = Guarded(primary.looks_like_step)
-        self._launch = Guarded(primary.launch) if primary.launch else None
+        self._looks = GuardedRegex(primary.looks_like_step)
+        self._launch = GuardedRegex(primary.launch) if primary.launch else None
         self._late = re.compile(primary.late) if primary.late else None
         self._steps = [(line, Regex(line.regex)) for line in primary.steps]
-        self._pairs = {id(s): cutter(s.pair) for f in both for s in f.steps if s.pair}
+        self._pairs = {id(s): pair_cutter(s.pair) for f in both for s in f.steps if s.pair}
         self._companion_steps = [
             (f, s, Regex(s.regex), re.compile(f.clock or "(?!)"))
             for f in companions
@@ -79,7 +85,7 @@ class Patterns:
         facts = _each(line for f in both for line in f.facts)
         self._facts = [(line, Regex(line.regex)) for line in facts]
         self._own = {id(line) for line in (*primary.facts, *primary.blocks)}
-        events = [*_each(line for f in both for line in f.events), *ENDINGS]
+        events = [*_each(line for f in both for line in f.events), *ENDING_EVENT_LINES]
         self._events = [(line, Regex(line.regex)) for line in events]
         blocks = _each(block for f in both for block in f.blocks)
         self._blocks = [(b, Regex(b.start), Regex(b.end)) for b in blocks]
@@ -90,23 +96,27 @@ class Patterns:
         ]
         starts = [block.start for block in blocks]
         patterns = [*filter(None, (*starts, primary.looks_like_step, primary.launch))]
-        self.interest = any_of({line.anchor for line in known}, patterns)
-        self._may_be_event = any_of(line.anchor for line in events)
+        self.may_match = literal_matcher({line.anchor for line in known}, patterns)
+        self._may_be_event = literal_matcher(line.anchor for line in events)
         lines = [(line.anchor, line.regex) for line in known]
-        needed = [(SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)]
-        self.familiar = Familiar(self.cleaner, needed, watch)
-        self.spelled = frozenset[str]().union(*(spelled(pattern) for _, pattern in needed))
+        needed = [(SYNTHETIC_LOG_MARK, ""), *lines, *(("", one) for one in patterns)]
+        self.familiar = LineCache(self.cleaner, needed, watch)
+        self.spelled = frozenset[str]().union(
+            *(numbered_literals(pattern) for _, pattern in needed)
+        )
 
-    def sure(self, raw: bytes) -> Reading:
+    def sure(self, raw: bytes) -> LineReading:
         """What a line says whatever was read before it; None where that is not so."""
-        whole_text = text_of(raw)
+        whole_text = decode_line(raw)
         text = self.cleaner.strip(whole_text)
-        shows = self.watch is not None and self.watch.may_show(whole_text)
-        if shows or not text.strip() or text.startswith(SYNTHETIC_MARK):
+        shows = self.watch is not None and self.watch.may_hold_mark(whole_text)
+        if shows or not text.strip() or text.startswith(SYNTHETIC_LOG_MARK):
             return None
         if (event := self.event(text)) is not None:
             form = event[0]
-            aside = not (form.with_facts or form.closes or form.begins or self.begins_launch(text))
+            aside = not (
+                form.with_facts or form.ends_training or form.begins or self.begins_launch(text)
+            )
             return _aside(self.event_row(0, text, *event)) if aside else None
         if (step := self.step(text)) is not None:
             return self._sure_step(text, *step)
@@ -116,24 +126,24 @@ class Patterns:
             return _aside(row, companion=True)
         return self._sure_fact(text)
 
-    def _sure_fact(self, text: str) -> Idle | Other | None:
+    def _sure_fact(self, text: str) -> KnownReading | UnmatchedReading | None:
         """What a line says that is no event and no step; None where it may state facts."""
         facts = self.facts(text)
         if self.begins_launch(text) or self.blocks(text):
             return None
-        if any(line.states for line, _ in facts):
+        if any(line.states_facts for line, _ in facts):
             return None
-        return Idle() if facts else Other(kind_of(text))
+        return KnownReading() if facts else UnmatchedReading(line_kind(text))
 
-    def _sure_step(self, text: str, line: StepLine, match: re.Match[str]) -> Step | None:
+    def _sure_step(self, text: str, line: StepLine, match: re.Match[str]) -> StepReading | None:
         if line.may_continue or (line.numbered and line.every_step):
             return None
         try:
             printed = self.printed(line, match)
             row = self.step_row(text, line, match, printed)
-        except Rejected:
+        except RejectedLineError:
             return None
-        return Step(line, frozenset(printed), row)
+        return StepReading(line, frozenset(printed), row)
 
     # -- steps ----------------------------------------------------------------------------
 
@@ -148,32 +158,38 @@ class Patterns:
                 return line, match
         return None
 
-    def printed(self, line: StepLine, match: re.Match[str]) -> dict[str, str]:
+    def printed(self, step_line: StepLine, match: re.Match[str]) -> dict[str, str]:
         """All printed fields of a step line, as text."""
-        printed = groups(match)
-        if (cut := self._pairs.get(id(line))) is not None:
+        printed = named_groups(match)
+        if (cut := self._pairs.get(id(step_line))) is not None:
             printed.update(cut(printed.pop("pairs", "")))
         return printed
 
     def step_row(
-        self, text: str, line: StepLine, match: re.Match[str], printed: Mapping[str, str]
+        self,
+        text: str,
+        step_line: StepLine,
+        match: re.Match[str],
+        printed_fields: Mapping[str, str],
     ) -> dict[str, Any]:
         """The row of a step line; without a step where the line prints none. Raises Rejected."""
-        refuse_half_a_number(text, match)
+        reject_cut_number(text, match)
         if not self.primary.join_by_step:  # else a record is put together from many lines
-            refuse_another_record(text, match)
-        row: dict[str, Any] = {"rank": rank_of(text)}
+            reject_second_record(text, match)
+        row: dict[str, Any] = {"rank": parse_rank(text)}
         row["logged_at"] = self.stamp(text, match.start())
-        if line.numbered:
+        if step_line.numbered:
             row["step"] = None
-        row |= columns_of(self.primary, line, printed)
-        if row.get("step") is None and not line.numbered:
-            raise Rejected("no step number")
+        row |= step_columns(self.primary, step_line, printed_fields)
+        if row.get("step") is None and not step_line.numbered:
+            raise RejectedLineError("no step number")
         return row
 
-    def how_far(self, text: str) -> str:
+    def furthest_match(self, text: str) -> str:
         """Where the step pattern that gets furthest stops matching."""
-        best = max((matched_prefix(regex.pattern, text) for _, regex in self._steps), key=len)
+        best = max(
+            (longest_matched_prefix(regex.pattern, text) for _, regex in self._steps), key=len
+        )
         known = f'understood up to "…{best[-40:]}"' if best else "not understood from the start"
         return f"looks like a step of {self.primary.name}; {known}"
 
@@ -181,7 +197,7 @@ class Patterns:
         """A step line of a companion: what it says beside the primary's own step."""
         for form, line, regex, clock in self._companion_steps:
             if line.anchor in text and (match := regex.search(text)):
-                with suppress(Rejected):  # damaged: it is no line of the primary's
+                with suppress(RejectedLineError):  # damaged: it is no line of the primary's
                     stamp = self._stamp(text, match.start(), clock)
                     return self._beside(number, text, form, line, match) | {"logged_at": stamp}
         return None
@@ -191,11 +207,11 @@ class Patterns:
     ) -> dict[str, Any]:
         printed = self.printed(line, match)
         seconds = None
-        with suppress(Rejected):
-            seconds = columns_of(form, line, printed).get("elapsed_s")
+        with suppress(RejectedLineError):
+            seconds = step_columns(form, line, printed).get("elapsed_s")
         own = line.numbered or line.counts is not None
-        step = None if own else optional(whole, printed.pop("step", None))
-        return event_of(number, form.as_companion, text, printed, step) | {"seconds": seconds}
+        step = None if own else parse_optional(parse_integer, printed.pop("step", None))
+        return event_row(number, form.as_companion, text, printed, step) | {"seconds": seconds}
 
     # -- events ---------------------------------------------------------------------------
 
@@ -209,16 +225,18 @@ class Patterns:
         return None
 
     def event_row(
-        self, number: int, text: str, line: EventLine, match: re.Match[str]
+        self, number: int, text: str, event_line: EventLine, match: re.Match[str]
     ) -> dict[str, Any]:
         """The row of an event; number: of its line."""
-        printed = groups(match)
-        if line.read is not None:
-            printed = told_by(line.read, printed)
+        printed = named_groups(match)
+        if event_line.read is not None:
+            printed = read_facts(event_line.read, printed)
         step, seconds = printed.pop("step", None), printed.pop("seconds", None)
-        return event_of(number, line.kind, text, printed, optional(whole, step)) | {
+        return event_row(
+            number, event_line.kind, text, printed, parse_optional(parse_integer, step)
+        ) | {
             "logged_at": self.stamp(text, match.end()),
-            "seconds": _times(optional(float, seconds), line.factors.get("seconds")),
+            "seconds": _times(parse_optional(float, seconds), event_line.factors.get("seconds")),
         }
 
     # -- headers --------------------------------------------------------------------------
@@ -239,17 +257,17 @@ class Patterns:
             if line.anchor in text and (match := regex.search(text))
         ]
 
-    def blocks(self, text: str) -> list[tuple[Block, Regex]]:
+    def blocks(self, text: str) -> list[tuple[FactBlock, Regex]]:
         """Each block that it begins, with what ends that."""
         return [(block, end) for block, start, end in self._blocks if start.search(text)]
 
-    def is_own(self, line: FactLine | Block) -> bool:
+    def is_primary_line(self, line: FactLine | FactBlock) -> bool:
         """Whether it is the primary's, maybe as a companion's too."""
         return id(line) in self._own
 
     # -- time stamps ----------------------------------------------------------------------
 
-    def stamp(self, text: str, end: int = PREFIX_REACH) -> datetime | None:
+    def stamp(self, text: str, end: int = MAX_PREFIX_CHARS) -> datetime | None:
         """The last time stamp that stands before the record, or inside its own prefix.
 
         Where there is none of the format, that of a head which others put before its lines.
@@ -262,14 +280,14 @@ class Patterns:
         if clock is None:
             return None
         found = None
-        reach = len(text) if self.primary.utc else max(end, PREFIX_REACH)
+        reach = len(text) if self.primary.utc else max(end, MAX_PREFIX_CHARS)
         for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
-        found = found or COMPACT_STAMP.search(text, 0, reach)
+        found = found or PRIMUS_STAMP.search(text, 0, reach)
         return parse_stamp(found["stamp"]) if found else None
 
 
-def event_of(
+def event_row(
     number: int, kind: str, text: str, fields: Mapping[str, Any], step: float | None = None
 ) -> dict[str, Any]:
     """A row of `events`, as yet without its time."""
@@ -280,14 +298,14 @@ def event_of(
         "logged_at": None,
         "seconds": None,
         "extra": json.dumps(dict(fields)) if fields else None,
-        "text": text[:QUOTED_CHARACTERS],
+        "text": text[:MAX_QUOTED_CHARS],
     }
 
 
-def told_by(read: Callable[[_T], Mapping[str, str]], said: _T) -> dict[str, str]:
+def read_facts(read_lines: Callable[[_T], Mapping[str, str]], source: _T) -> dict[str, str]:
     """The facts of what a line or block says; numbers that no machine holds state none."""
     with suppress(ValueError, OverflowError):
-        return dict(read(said))
+        return dict(read_lines(source))
     return {}
 
 
@@ -296,14 +314,14 @@ def _each(lines: Iterable[_T]) -> list[_T]:
     return list({id(line): line for line in lines}.values())
 
 
-def groups(match: re.Match[str]) -> dict[str, str]:
+def named_groups(match: re.Match[str]) -> dict[str, str]:
     """The named groups that took part, as text."""
     return {name: value for name, value in match.groupdict().items() if value is not None}
 
 
-def _aside(row: Mapping[str, Any], *, companion: bool = False) -> Aside:
+def _aside(row: Mapping[str, Any], *, companion: bool = False) -> EventReading:
     said = {name: value for name, value in row.items() if name not in ("line", "text")}
-    return Aside(said, companion)
+    return EventReading(said, companion)
 
 
 def _times(value: float | None, factor: float | None) -> float | None:

@@ -24,48 +24,48 @@ import polars as pl
 import pyarrow as pa
 
 from ..core.arrays import Ints
-from ..core.numbers import optional, whole, without_commas
+from ..core.numbers import parse_integer, parse_optional, strip_thousands_commas
 from ..core.safe_regex import Regex
 from ..core.schema import FACT_NAMES
 from ..core.spill import Spool
-from ..decode.line_reader import LONGEST_LINE_BYTES, NumberedLine
-from ..decode.text_cleaning import storable
-from ..formats.spec import LAUNCH_STEPS, Block, FactLine, LogFormat, Misprint, StepLine
+from ..decode.line_reader import MAX_LINE_BYTES, NumberedLine
+from ..decode.text_cleaning import to_valid_utf8
+from ..formats.spec import LAUNCH_STEPS, FactBlock, FactLine, LogFormat, Misprint, StepLine
 from ..launches.deepspeed_engines import settle_engines
-from ..launches.elapsed_refinement import finer
-from ..launches.event_rows import Events
-from ..launches.launch import Launch, starts_again
-from ..launches.micro_steps import accumulated_otherwise
-from ..launches.row_chunks import Part, Row
+from ..launches.elapsed_refinement import refine_elapsed
+from ..launches.event_rows import EventRows
+from ..launches.launch import Launch, begins_new_launch
+from ..launches.micro_steps import find_unstated_micro_steps
+from ..launches.row_chunks import Row, RowBatch
 from ..launches.step_alignment import (
-    RATE,
-    align,
-    beside_printed,
-    merely_counted,
-    stride,
-    stride_by_epochs,
+    RATE_COLUMN,
+    align_steps,
+    has_only_counted_steps,
+    place_counted_rows,
+    steps_between_lines,
+    steps_between_lines_by_epochs,
 )
-from ..launches.step_rows import Rows
-from .block_provenance import stated_at
-from .format_watch import Watch
+from ..launches.step_rows import StepRows
+from .block_provenance import locate_facts
+from .format_watch import FormatWatch
 from .line_matcher import (
-    QUOTED_CHARACTERS,
-    SYNTHETIC_MARK,
-    event_of,
-    groups,
-    patterns_of,
-    told_by,
+    MAX_QUOTED_CHARS,
+    SYNTHETIC_LOG_MARK,
+    event_row,
+    line_matcher,
+    named_groups,
+    read_facts,
 )
-from .line_prefix import rank_of
-from .step_fields import Rejected, closed_alike
-from .unmatched_lines import Kinds, kind_of
+from .line_prefix import parse_rank
+from .step_fields import RejectedLineError, ends_like
+from .unmatched_lines import UnmatchedKinds, line_kind
 
-STATED: Final = ("fact", "companion", "begin")
+LAUNCH_OPENING_KINDS: Final = ("fact", "companion", "begin")
 """Kinds of what waits that may begin a launch."""
 
 
 @dataclass(slots=True)
-class Parsed:
+class ParsedSource:
     """What a source says; the five counts add up to `lines`."""
 
     launches: list[Launch]
@@ -80,7 +80,7 @@ class Parsed:
     synthetic: bool = False
 
 
-class TextsWantedError(Exception):
+class MissingTextsError(Exception):
     """Rows became events whose texts were not kept: all is to be read again with them."""
 
 
@@ -92,19 +92,19 @@ class Parser:
         primary: LogFormat,
         companions: Sequence[LogFormat] = (),
         spool: Spool | None = None,
-        watch: Watch | None = None,
+        watch: FormatWatch | None = None,
         *,
-        quoting: bool = True,
+        keep_texts: bool = True,
     ) -> None:
         """spool: where rows are put aside; watch: for what of no line is sure that may show it.
 
-        quoting: by default all rows that may become events keep their texts. Those that count the
-        steps of their launch hardly ever do, and their texts are what most of their memory is; who
-        can read all again does without, and does so where TextsWantedError is raised.
+        keep_texts: by default all rows that may become events keep their texts. Those that count
+        the steps of their launch hardly ever do, and their texts are what most of their memory is;
+        who can read all again does without, and does so where TextsWantedError is raised.
         """
         self.primary, self.companions = primary, tuple(companions)
-        self.quoting = quoting
-        self.patterns = patterns_of(primary, self.companions, watch)
+        self.keep_texts = keep_texts
+        self.patterns = line_matcher(primary, self.companions, watch)
         self._spool = spool or Spool()
         self._open_block: _OpenBlock | None = None
         self._pending: list[_Pending] = []
@@ -114,10 +114,10 @@ class Parser:
         self._ended = True
         self._count = 1
         self._printed: dict[int, tuple[set[str], str]] = {}
-        self._kinds = Kinds(self.patterns.cleaner.text)
-        self.out = Parsed(launches=[self._launch_at(1)], unread=[])
+        self._kinds = UnmatchedKinds(self.patterns.cleaner.text)
+        self.out = ParsedSource(launches=[self._launch_at(1)], unread=[])
 
-    def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
+    def parse(self, lines: Iterable[NumberedLine]) -> ParsedSource:
         """Read all of `lines`, each once."""
         self.read_all(lines)
         return self.done()
@@ -134,7 +134,7 @@ class Parser:
         for number, count, raw, _, _ in self._records(lines):
             yield number, count, self.patterns.cleaner.strip(raw)
 
-    def done(self) -> Parsed:
+    def done(self) -> ParsedSource:
         """All that was read, once the last line was."""
         self._settle_held()
         if self._open_block is not None:
@@ -152,26 +152,28 @@ class Parser:
         return quiet and len(self.out.launches[-1].rows) > 0
 
     @property
-    def one_writer(self) -> bool:
+    def single_writer(self) -> bool:
         """Whether all rows are of one rank, and without stamps: see starts_again."""
         return self.primary.clock is None and self.primary.rank_in_path is not None
 
-    def add_rows(self, frame: pl.DataFrame, text: str, lines: int | None = None) -> pl.DataFrame:
+    def add_rows(
+        self, frame: pl.DataFrame, text: str, line_count: int | None = None
+    ) -> pl.DataFrame:
         """Rows of the launch that is being read, which are given back with their steps.
 
         text: of the last one's record. lines: how many they are of, if not of one each.
         """
         launch = self.out.launches[-1]
         self._flush(launch)
-        self.out.lines += frame.height if lines is None else lines
-        self.out.step_lines += frame.height if lines is None else lines
+        self.out.lines += frame.height if line_count is None else line_count
+        self.out.step_lines += frame.height if line_count is None else line_count
         launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
         if frame["step"].null_count():
             return launch.add_counted(frame)
         launch.rows.extend(frame)
         return frame
 
-    def add_others(
+    def add_unmatched(
         self,
         kinds: pa.StringArray,
         counts: Ints,
@@ -184,24 +186,24 @@ class Parser:
         self.out.other_lines += count
         self._kinds.add_many(kinds, counts, lines, texts)
 
-    def add_asides(self, events: Part, last_line: int, companions: int) -> None:
+    def add_events(self, events: RowBatch, last_line: int, companion_count: int) -> None:
         """Events of as many lines, so many of companions' steps; they wait for the next rows.
 
         No line between them states anything: a launch begins before all of them, or behind.
         """
         self.out.lines += len(events)
-        self.out.companion_lines += companions
-        self.out.known_lines += len(events) - companions
+        self.out.companion_lines += companion_count
+        self.out.known_lines += len(events) - companion_count
         self._pending.append(_Pending("events", events, last_line))
 
-    def add_idle(self, count: int) -> None:
+    def add_known_lines(self, count: int) -> None:
         """Lines of blanks, or that state nothing, where they end nothing (see `settled`)."""
         self.out.lines += count
         self.out.known_lines += count
 
-    def printed_last(self, form: StepLine, printed: frozenset[str], text: str) -> None:
+    def set_last_line(self, step_line: StepLine, printed_fields: frozenset[str], text: str) -> None:
         """The last line of a form: its fields, and what closes it; see _refuse_cut_off."""
-        self._printed[id(form)] = set(printed), text.rstrip()
+        self._printed[id(step_line)] = set(printed_fields), text.rstrip()
 
     def read(self, line: NumberedLine) -> None:
         """One line that is a record of its own."""
@@ -209,13 +211,15 @@ class Parser:
         self.out.lines += 1
         self._line(line.number, self.patterns.cleaner.strip(line.text), cut=line.cut)
 
-    def quotes(self, form: StepLine) -> bool:
+    def keeps_text(self, step_line: StepLine) -> bool:
         """Whether rows of a form keep their texts, as they may turn out to be events."""
-        return form.counts is not None and (self.quoting or form.counts != LAUNCH_STEPS)
+        return step_line.counts is not None and (
+            self.keep_texts or step_line.counts != LAUNCH_STEPS
+        )
 
-    def unwatched(self) -> None:
+    def stop_watching(self) -> None:
         """Nothing is watched for any more."""
-        self.patterns = patterns_of(self.primary, self.companions, None)
+        self.patterns = line_matcher(self.primary, self.companions, None)
 
     def _records(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, int, str, bool, bool]]:
         """Number, how many lines, text, cut, ended of each record; most are lines of their own."""
@@ -240,7 +244,7 @@ class Parser:
 
     def _line(self, number: int, text: str, *, cut: bool) -> None:
         if cut:
-            most = f"{LONGEST_LINE_BYTES:,} bytes"
+            most = f"{MAX_LINE_BYTES:,} bytes"
             self._unread(number, text, f"longer than {most}: only its beginning was kept")
             return
         if self._open_block is not None and self._continue_block(number, text):
@@ -249,7 +253,7 @@ class Parser:
         if self._held is not None and self._continue_held(text):
             self.out.known_lines += self._count
             return
-        if text.startswith(SYNTHETIC_MARK):
+        if text.startswith(SYNTHETIC_LOG_MARK):
             self.out.synthetic = True
             self.out.known_lines += self._count
             return
@@ -258,7 +262,7 @@ class Parser:
             launch.first_text, launch.first_line = text, number
         if not text.strip():
             self.out.known_lines += self._count
-        elif not self.patterns.interest(text):
+        elif not self.patterns.may_match(text):
             self._other(number, text)
         elif not (self._event(number, text) or self._step(number, text)):
             self._header(number, text)
@@ -271,8 +275,8 @@ class Parser:
             return False
         kind = "begin" if found[0].begins else "event"
         self._wait(kind, self.patterns.event_row(number, text, *found))
-        if found[0].closes and (launch := self.out.launches[-1]).rows:
-            launch.ends[rank_of(text)] = number
+        if found[0].ends_training and (launch := self.out.launches[-1]).rows:
+            launch.ends[parse_rank(text)] = number
         if found[0].with_facts:
             return False
         self._mark(number, text)
@@ -282,7 +286,7 @@ class Parser:
     def _step(self, number: int, text: str) -> bool:
         try:
             read, row = self._read_step(number, text)
-        except Rejected as rejected:
+        except RejectedLineError as rejected:
             self._unread(number, text, str(rejected))
             return True
         if row is not None and read is not None and not read.may_continue:
@@ -310,7 +314,7 @@ class Parser:
             joined = f"{held.text.rstrip()} {text.strip()}"
             try:
                 line, row = self._read_step(held.number, joined)
-            except Rejected:
+            except RejectedLineError:
                 line, row = None, None
             if row is not None and line is not None and self._reads_past(held, joined):
                 self._held = replace(held, text=joined, row=row) if line.may_continue else None
@@ -333,7 +337,7 @@ class Parser:
         if held is not None and held.row is not None:
             self._as_counted(held, partial(self._add_row, held.row, held.text))
         elif held is not None:
-            why = self.patterns.how_far(held.text)
+            why = self.patterns.furthest_match(held.text)
             self._as_counted(held, partial(self._unread, held.number, held.text, why))
 
     def _as_counted(self, held: _Held, settle: Callable[[], None]) -> None:
@@ -352,15 +356,17 @@ class Parser:
     def _is_late(self, text: str) -> bool:
         """Whether a line that begins a launch may be one of the open launch, printed late."""
         late = self.patterns.may_be_late(text)
-        return late and self.out.launches[-1].last_said("gpus") is None
+        return late and self.out.launches[-1].last_value("gpus") is None
 
     def _header(self, number: int, text: str) -> None:
         known, primary = self._mark(number, text), False
         for line, match in self.patterns.facts(text):
             self._state(number, text, line, match)
-            known, primary = True, primary or self.patterns.is_own(line)
+            known, primary = True, primary or self.patterns.is_primary_line(line)
         for block, end in self.patterns.blocks(text):
-            if not primary or self.patterns.is_own(block):  # a companion's takes none of its lines
+            if not primary or self.patterns.is_primary_line(
+                block
+            ):  # a companion's takes none of its lines
                 self._open_block = _OpenBlock(block, end, number, text)
                 known = True
                 break
@@ -386,25 +392,27 @@ class Parser:
         """
         if not self._ended:
             fields, before = self._printed.get(id(line), (None, ""))
-            if fields is None or not fields <= printed or not closed_alike(text, before):
-                raise Rejected("cut off at the end of the file")
+            if fields is None or not fields <= printed or not ends_like(text, before):
+                raise RejectedLineError("cut off at the end of the file")
         self._printed[id(line)] = printed, text
 
     def _add_row(self, row: dict[str, Any], text: str) -> None:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
         counted = row.get("step") is None
-        again = self._marker is not None or starts_again(launch, row, one_writer=self.one_writer)
+        again = self._marker is not None or begins_new_launch(
+            launch, row, single_writer=self.single_writer
+        )
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
         self._marker = None
         if counted:
-            row["step"] = launch.count_on(row["form"], row["rank"])
+            row["step"] = launch.next_counted_step(row["form"], row["rank"])
             row["counted"] = not (row["form"].every_step or launch.interval)
         self._say(launch, row["line"], row.pop("says"), text)
-        if self.quotes(row["form"]):
-            row["text"] = text[:QUOTED_CHARACTERS]
+        if self.keeps_text(row["form"]):
+            row["text"] = text[:MAX_QUOTED_CHARS]
         self._keep(launch, row, text)
 
     def _keep(self, launch: Launch, row: dict[str, Any], text: str) -> None:
@@ -439,8 +447,10 @@ class Parser:
         """
         last = self.out.launches[-1]
         end = max(last.ends.values(), default=0)
-        stated = [item.at for item in self._pending if item.kind in STATED and item.at > end]
-        if self._marker is None and (beside := last.give_back(row)):
+        stated = [
+            item.at for item in self._pending if item.kind in LAUNCH_OPENING_KINDS and item.at > end
+        ]
+        if self._marker is None and (beside := last.remove_foreign_rows(row)):
             launch = self._begin_at(beside[0]["line"], last.last_step_text)
             for one in beside:
                 self._keep(launch, one, last.last_step_text)
@@ -461,7 +471,7 @@ class Parser:
 
     def _launch_at(self, number: int, text: str = "") -> Launch:
         """A launch that begins at a line."""
-        rows, events = Rows(self._spool, self.primary.steps), Events(self._spool)
+        rows, events = StepRows(self._spool, self.primary.steps), EventRows(self._spool)
         return Launch(first_line=number, first_text=text, rows=rows, events=events)
 
     def _wait(self, kind: str, row: dict[str, Any], at: int | None = None) -> None:
@@ -495,24 +505,24 @@ class Parser:
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
         sure = _settle_engines(launch)
-        accumulation = optional(whole, launch.last_said("gradient_accumulation"))
+        accumulation = parse_optional(parse_integer, launch.last_value("gradient_accumulation"))
         launch.forget()
         if self.primary.finer_clock is not None:
-            launch.rows.alter(partial(finer, self.primary.finer_clock))
+            launch.rows.transform(partial(refine_elapsed, self.primary.finer_clock))
         if any(form.counts for form in launch.rows.forms()):
             if sure:
                 _regroup(launch)
-            aligned = align(launch.rows, accumulation or 0)
+            aligned = align_steps(launch.rows, accumulation or 0)
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
-        launch.rows = beside_printed(launch.rows, launch.interval) or launch.rows
-        if (steps := stride(launch.rows, launch.events.of_kinds(["end"]))) is not None:
+        launch.rows = place_counted_rows(launch.rows, launch.interval) or launch.rows
+        if (steps := steps_between_lines(launch.rows, launch.events.of_kinds(["end"]))) is not None:
             _stretch(launch, steps, "the steps at the end over the lines that were printed")
         elif (steps := self._by_epochs(launch)) is not None:
             _stretch(launch, steps, "the epochs, in steps of the data set, over the lines")
-        elif merely_counted(launch.rows):
+        elif has_only_counted_steps(launch.rows):
             _say_counted(launch)
-        version = launch.last_said("framework_version") or ""
+        version = launch.last_value("framework_version") or ""
         for misprint in self.primary.misprints:
             if launch.rows and re.match(misprint.versions, version):
                 _correct(launch, misprint)
@@ -523,15 +533,15 @@ class Parser:
     @staticmethod
     def _by_epochs(launch: Launch) -> int | None:
         names = ("total_samples", "global_batch_size")
-        samples, batch = (optional(whole, launch.last_said(name)) for name in names)
+        samples, batch = (parse_optional(parse_integer, launch.last_value(name)) for name in names)
         if not samples or not batch:
             return None
-        return stride_by_epochs(launch.rows, samples, batch)
+        return steps_between_lines_by_epochs(launch.rows, samples, batch)
 
     def _unplaced(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows whose step cannot be known become events. Raises TextsWantedError."""
-        if not self.quoting and any(row.get("text") is None for row in rows):
-            raise TextsWantedError
+        if not self.keep_texts and any(row.get("text") is None for row in rows):
+            raise MissingTextsError
         for row in rows:
             launch.events.append(_timer_event(row))
         self.out.step_lines -= len(rows)
@@ -540,14 +550,14 @@ class Parser:
     # -- facts ----------------------------------------------------------------------------
 
     def _state(self, number: int, text: str, line: FactLine, match: re.Match[str]) -> None:
-        facts = groups(match)
+        facts = named_groups(match)
         if line.read is not None:
-            facts = told_by(line.read, facts)
+            facts = read_facts(line.read, facts)
         facts.update(line.constants)
         origin = f"log:{number}"
         if line.inferred:
             origin = f"inferred: {line.inferred} (log:{number})"
-        kind = "fact" if self.patterns.is_own(line) else "companion"
+        kind = "fact" if self.patterns.is_primary_line(line) else "companion"
         for name, value in facts.items():
             scaled = _scaled(value, line.factors.get(name))
             if name in FACT_NAMES and scaled is not None:
@@ -558,7 +568,7 @@ class Parser:
         assert block is not None  # noqa: S101 - the caller asked
         ends = block.end.search(text) is not None
         last = ends and block.spec.include_end
-        full = len(block.lines) >= block.spec.most_lines
+        full = len(block.lines) >= block.spec.max_lines
         if not last and (ends or full or self.patterns.looks_like_step(text)):
             self._close_block()
             return False
@@ -572,10 +582,10 @@ class Parser:
         assert block is not None  # noqa: S101 - the caller asked
         first = 0 if block.spec.include_start else 1
         lines, numbers = block.lines[first:], block.numbers[first:]
-        said = told_by(block.spec.read, lines)
+        said = read_facts(block.spec.read, lines)
         facts = {name: value for name, value in said.items() if name in FACT_NAMES}
         plain = {n: value for n, value in facts.items() if FACT_NAMES[n].kind != "json"}
-        at = stated_at(lines, partial(told_by, block.spec.read), plain)
+        at = locate_facts(lines, partial(read_facts, block.spec.read), plain)
         for name, value in facts.items():
             number, text = block.number, block.first
             if name in at:
@@ -584,8 +594,8 @@ class Parser:
             self._wait("fact", fact, block.number)
         if block.spec.kind is not None:
             fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
-            step = optional(whole, fields.pop("step", None))
-            event = event_of(block.number, block.spec.kind, block.first, fields, step)
+            step = parse_optional(parse_integer, fields.pop("step", None))
+            event = event_row(block.number, block.spec.kind, block.first, fields, step)
             event["logged_at"] = self.patterns.stamp(block.first)
             self._wait("event", event)
 
@@ -593,11 +603,11 @@ class Parser:
 
     def _unread(self, number: int, text: str, reason: str) -> None:
         self.out.unread_lines += self._count
-        self.out.unread.append({"line": number, "reason": reason, "text": text[:QUOTED_CHARACTERS]})
+        self.out.unread.append({"line": number, "reason": reason, "text": text[:MAX_QUOTED_CHARS]})
 
     def _other(self, number: int, text: str) -> None:
         self.out.other_lines += self._count
-        self._kinds.add(kind_of(text), self._count, number, text)
+        self._kinds.add(line_kind(text), self._count, number, text)
 
 
 @dataclass(slots=True)
@@ -617,17 +627,17 @@ class _Pending(NamedTuple):
     """
 
     kind: str
-    said: Row | Part
+    said: Row | RowBatch
     at: int
 
 
-JSON_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
+JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
 """A text in JSON, be it cut off; one that is not ends the search, or many would take long."""
 
 
 @dataclass(slots=True)
 class _OpenBlock:
-    spec: Block
+    spec: FactBlock
     end: Regex
     number: int
     first: str
@@ -643,7 +653,7 @@ class _OpenBlock:
         self.lines.append(text)
         self.numbers.append(number)
         if self.spec.braces and (len(self.lines) == 1 or not re.search(self.spec.others, text)):
-            bare = JSON_TEXT.sub("", text)
+            bare = JSON_STRING.sub("", text)
             self.open_braces += bare.count("{") - bare.count("}")
 
 
@@ -652,7 +662,7 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
     fields = {"count": row["step"], **json.loads(row["extra"] or "{}")}
     if row.get("logged_samples_per_second") is not None:
         fields["samples_per_second"] = row["logged_samples_per_second"]
-    return event_of(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
+    return event_row(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
 
 
 def _began(launch: Launch) -> datetime | None:
@@ -671,12 +681,12 @@ def _settle_engines(launch: Launch) -> bool:
         why = f"inferred: configurations before its steps (log:{line})"
         launch.facts.append(_stated(line, "batch_changes", unsure, why, ""))
     elif times > 1 and any(form.counts for form in launch.rows.forms()):
-        why = COUNTED_FOR_EACH.format(times)
-        _correct(launch, Misprint(versions="", factors={RATE: 1 / times}, why=why))
+        why = AUTOTP_BATCH_NOTE.format(times)
+        _correct(launch, Misprint(versions="", factors={RATE_COLUMN: 1 / times}, why=why))
     return unsure is None
 
 
-COUNTED_FOR_EACH: Final = (
+AUTOTP_BATCH_NOTE: Final = (
     "DeepSpeed counts a micro-batch once for each of the {} ranks that share it (AutoTP) in its "
     "batch and its samples per second; here it counts once"
 )
@@ -685,22 +695,22 @@ COUNTED_FOR_EACH: Final = (
 def _regroup(launch: Launch) -> None:
     """What steps consume by the timer, where they have other micro-steps than stated."""
     said = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
-    counts = [n for one in said if (n := optional(whole, one))]
-    batch = optional(whole, launch.last_said("global_batch_size")) or 0
-    by_megatron = launch.last_said("megatron_arguments") is not None
-    found = accumulated_otherwise(launch.rows, counts, stopped_once=by_megatron)
+    counts = [n for one in said if (n := parse_optional(parse_integer, one))]
+    batch = parse_optional(parse_integer, launch.last_value("global_batch_size")) or 0
+    by_megatron = launch.last_value("megatron_arguments") is not None
+    found = find_unstated_micro_steps(launch.rows, counts, timer_stops_once=by_megatron)
     if found is None:
         return
-    change = found.change(batch)
+    change = found.make_correction(batch)
     if change is not None:
-        launch.rows.alter(change)
+        launch.rows.transform(change)
     why = f"inferred: its micro-steps over its steps (log:{found.line})"
     launch.facts.append(_stated(found.line, "batch_changes", found.text, why, ""))
 
 
 def _stretch(launch: Launch, steps: int, known_by: str) -> None:
     """Counted rows at their steps, now that the whole launch tells how far they are apart."""
-    launch.rows.alter(partial(_times_all, {"step": steps}))
+    launch.rows.transform(partial(_times_all, {"step": steps}))
     line = launch.rows[-1]["line"]
     why = f"inferred: {known_by} (log:{line})"
     text = launch.last_step_text
@@ -715,9 +725,9 @@ def _say_counted(launch: Launch) -> None:
 
 
 def _correct(launch: Launch, misprint: Misprint) -> None:
-    launch.rows.alter(partial(_times_all, misprint.factors))
+    launch.rows.transform(partial(_times_all, misprint.factors))
     line = launch.rows[0]["line"]
-    launch.events.append(event_of(line, "warning", misprint.why, {}))
+    launch.events.append(event_row(line, "warning", misprint.why, {}))
 
 
 def _times_all(factors: Mapping[str, float], frame: pl.DataFrame) -> pl.DataFrame:
@@ -729,13 +739,13 @@ def _stated(number: int, name: str, value: str, origin: str, text: str) -> dict[
     """A row of `facts` of a log; text: of the line of that number."""
     if FACT_NAMES[name].kind in ("int", "float"):
         with suppress(ValueError):  # what is no number stays as it is printed
-            value = without_commas(value)
+            value = strip_thousands_commas(value)
     return {
         "name": name,
-        "value": storable(value.strip()),
+        "value": to_valid_utf8(value.strip()),
         "origin": origin,
         "line": number,
-        "text": text[:QUOTED_CHARACTERS],
+        "text": text[:MAX_QUOTED_CHARS],
     }
 
 
@@ -743,5 +753,5 @@ def _scaled(value: str, factor: float | None) -> str | None:
     """The value in its fact's unit; null where it has a factor and is no number."""
     if factor is None:
         return value
-    number = optional(float, value)
+    number = parse_optional(float, value)
     return None if number is None else repr(number * factor)

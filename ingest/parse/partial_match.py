@@ -9,7 +9,7 @@ from functools import cache
 from ..core.safe_regex import Regex
 
 
-def matched_prefix(pattern: str, text: str) -> str:
+def longest_matched_prefix(pattern: str, text: str) -> str:
     """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
 
     def fails(end: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Step(NamedTuple):
+class StepReading(NamedTuple):
     """What the regexes read of a step line.
 
     form: its StepLine; printed: the names of its fields; row: all that it says.
@@ -17,13 +17,13 @@ class Step(NamedTuple):
     row: dict[str, Any]
 
 
-class Other(NamedTuple):
+class UnmatchedReading(NamedTuple):
     """A line that no pattern knows; kind: as what it is counted."""
 
     kind: str
 
 
-class Aside(NamedTuple):
+class EventReading(NamedTuple):
     """A line that says an event, and nothing of the lines around it.
 
     row: of the event, but for its line and text; companion: whether it is a step of a companion.
@@ -43,12 +43,12 @@ class Aside(NamedTuple):
         return frozenset()
 
 
-class Idle(NamedTuple):
+class KnownReading(NamedTuple):
     """A line that is known, and states nothing."""
 
 
-Row = Step | Aside
+RowReading = StepReading | EventReading
 """What can be read of many lines at once."""
-Reading = Row | Idle | Other | None
+LineReading = RowReading | KnownReading | UnmatchedReading | None
 """None where the line is none of them, or where what it is depends on those before it."""
-Read = Callable[[bytes], Reading]
+ReadLine = Callable[[bytes], LineReading]

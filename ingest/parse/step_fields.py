@@ -8,27 +8,29 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, Final
 
-from ..core.numbers import whole, without_commas
+from ..core.numbers import parse_integer, strip_thousands_commas
 from ..core.safe_regex import Regex
-from ..core.schema import STEPS
-from ..formats.spec import JSON, LogFormat, StepLine, Target
-from ..launches.launch import LAST_STEP
+from ..core.schema import STEP_COLUMNS
+from ..formats.spec import JSON_PAIRS, ColumnTarget, LogFormat, StepLine
+from ..launches.launch import MAX_STEP
 
-_INTEGER: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_integer())
-_FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
+_INTEGER: Final = frozenset(n for n, c in STEP_COLUMNS.items() if c.dtype.is_integer())
+_FLOAT: Final = frozenset(n for n, c in STEP_COLUMNS.items() if c.dtype.is_float())
 _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
 
 
-class Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
+class RejectedLineError(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
     """A line that looks like a step and cannot be read, with the reason."""
 
 
 # -- fields and values ---------------------------------------------------------------------
 
 
-def cutter(pair: str) -> Callable[[str], dict[str, str]]:
-    """Cuts the `pair`s of a StepLine: their keys and values as printed."""
-    return _json_pairs if pair == JSON else partial(_cut_pairs, re.compile(pair))
+def pair_cutter(pair_pattern: str) -> Callable[[str], dict[str, str]]:
+    """Cuts the `pair_pattern`s of a StepLine: their keys and values as printed."""
+    return (
+        _json_pairs if pair_pattern == JSON_PAIRS else partial(_cut_pairs, re.compile(pair_pattern))
+    )
 
 
 def _json_pairs(text: str) -> dict[str, str]:
@@ -36,9 +38,9 @@ def _json_pairs(text: str) -> dict[str, str]:
     try:
         values = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError) as error:
-        raise Rejected(f"no JSON object ({error})") from error
+        raise RejectedLineError(f"no JSON object ({error})") from error
     if not isinstance(values, dict):
-        raise Rejected("no JSON object")
+        raise RejectedLineError("no JSON object")
     return dict(_flat(values))
 
 
@@ -69,41 +71,45 @@ def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
     return out
 
 
-def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
+def _convert(key: str, text: str, target: ColumnTarget) -> tuple[str, Any]:
     column, factor = (target, None) if isinstance(target, str) else target
     if text in _NOT_APPLICABLE:
         return column, None
     try:
         if column in _FLOAT:
-            value = float(without_commas(text.rstrip("%")))
+            value = float(strip_thousands_commas(text.rstrip("%")))
             return column, value if factor is None else value * factor
         if column in _INTEGER:
-            return column, whole(without_commas(text.rstrip("%")))
+            return column, parse_integer(strip_thousands_commas(text.rstrip("%")))
     except (ValueError, OverflowError) as error:
-        raise Rejected(f"{key} is {text!r}: not a number") from error
+        raise RejectedLineError(f"{key} is {text!r}: not a number") from error
     return column, text
 
 
-def columns_of(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:
+def step_columns(
+    log_format: LogFormat, step_line: StepLine, printed: Mapping[str, str]
+) -> dict[str, Any]:
     """The columns that a step line fills, the rest as `extra`, and the facts that it `says`."""
     row: dict[str, Any] = {"says": {}}
     extra: dict[str, str] = {}
     for key, value in printed.items():
-        target = line.columns.get(key)
+        target = step_line.columns.get(key)
         if target is not None:
             column, number = _convert(key, value, target)
             row[column] = number
-        elif key not in line.facts:
+        elif key not in step_line.facts:
             extra[key] = value
-    if form.complete is not None:
+    if log_format.complete is not None:
         try:
-            form.complete(row, printed)
+            log_format.complete(row, printed)
         except ValueError as error:
-            raise Rejected(f"a value is not a number ({error})") from error
-    if (row.get("step") or 0) > LAST_STEP:
-        raise Rejected(f"step {row['step']} is beyond 64 bits")
-    row["says"] |= {fact: printed[key] for key, fact in line.facts.items() if key in printed}
-    row["says"] |= dict(told for k, told in line.tells.items() if printed.get(k, "null") != "null")
+            raise RejectedLineError(f"a value is not a number ({error})") from error
+    if (row.get("step") or 0) > MAX_STEP:
+        raise RejectedLineError(f"step {row['step']} is beyond 64 bits")
+    row["says"] |= {fact: printed[key] for key, fact in step_line.facts.items() if key in printed}
+    row["says"] |= dict(
+        told for k, told in step_line.tells.items() if printed.get(k, "null") != "null"
+    )
     row["extra"] = json.dumps(extra) if extra else None
     return row
 
@@ -111,20 +117,20 @@ def columns_of(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> d
 # -- damage --------------------------------------------------------------------------------
 
 
-def closed_alike(text: str, before: str) -> bool:
+def ends_like(text: str, reference_text: str) -> bool:
     """Whether a line ends with the character that another did, or with as long a number.
 
     Of `tokens_per_sec: 4749.02` half may be left, a number too: with as many decimals it is whole,
     or, where there are none, with as many digits.
     """
-    mine, theirs = (CLOSING.search(one) for one in (text, before))
+    mine, theirs = (LAST_NUMBER.search(one) for one in (text, reference_text))
     if mine is None or theirs is None:
-        return text[-1:] == before[-1:]
+        return text[-1:] == reference_text[-1:]
     kind = mine.lastindex or 0
     return kind == theirs.lastindex and len(mine[kind]) >= len(theirs[kind])
 
 
-CLOSING: Final = re.compile(r"(?:\d\.(\d*)|(?<!\d)(\d+))$")
+LAST_NUMBER: Final = re.compile(r"(?:\d\.(\d*)|(?<!\d)(\d+))$")
 """The decimals, or the digits, of the number that ends a line."""
 
 
@@ -134,7 +140,7 @@ _GOES_ON_UNREAD: Final = re.compile(rf",?{_EXPONENT}|[.,_]?\d|,\.\d|_\w")
 """Where no pattern has read what follows: else a comma may stand between two values."""
 
 
-def refuse_half_a_number(text: str, match: re.Match[str]) -> None:
+def reject_cut_number(text: str, match: re.Match[str]) -> None:
     """A pattern that knows no exponents reads 1e-05 as 1, one without commas 52,345 as 52.
 
     One that ends there reads 1.5.2 as 1.5.
@@ -150,16 +156,18 @@ def _refuse_more(text: str, end: int, goes_on: re.Pattern[str]) -> None:
     """A number that ends there and goes on."""
     last = text[end - 1 : end]
     if (last.isdigit() or last in (".", ",")) and goes_on.match(text, end):
-        raise Rejected(f"a number goes on behind {text[:end][-20:]!r}: {text[end : end + 20]!r}")
+        raise RejectedLineError(
+            f"a number goes on behind {text[:end][-20:]!r}: {text[end : end + 20]!r}"
+        )
 
 
-def refuse_another_record(text: str, match: re.Match[str]) -> None:
+def reject_second_record(text: str, match: re.Match[str]) -> None:
     """Where a newline is missing, the second record would be lost, or mixed into the first."""
     printed = [group for group in range(1, match.re.groups + 1) if match.end(group) > 0]
     first = min(map(match.end, printed), default=len(text))
     again = _anywhere(match.re).search(text, first)
     if again and any(again.start(group) >= match.end(group) for group in printed):
-        raise Rejected("two records in one line: a newline is missing")
+        raise RejectedLineError("two records in one line: a newline is missing")
 
 
 @cache

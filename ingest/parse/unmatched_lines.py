@@ -11,53 +11,53 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.arrays import Ints, owned, places_of, taken, texts_of
+from ..core.arrays import Ints, copy_to_arrow, integers_of, take_values, text_array
 
-MOST_KINDS: Final = 20
+MAX_REPORTED_KINDS: Final = 20
 """Kinds of a source that are told, the commonest first."""
-REMEMBERED: Final = 50 * MOST_KINDS
+MAX_COUNTED_KINDS: Final = 50 * MAX_REPORTED_KINDS
 """Kinds that are counted: the first of a source."""
-BEGINNING: Final = 160
-LENGTH: Final = 60
-"""Characters of a kind, made of the BEGINNING of a line: each number is one of them."""
-EXAMPLE: Final = 200
-MOST_BYTES: Final = 2000
+MAX_KIND_SOURCE_CHARS: Final = 160
+MAX_KIND_CHARS: Final = 60
+"""Characters of a kind, made of the MAX_KIND_SOURCE_CHARS of a line: each number is one of them."""
+MAX_EXAMPLE_CHARS: Final = 200
+MAX_EXAMPLE_BYTES: Final = 2000
 """The most bytes of an example that are kept until it is cleaned."""
-NEW: Final = -1
-FEW: Final = 200
+NEW_KIND: Final = -1
+MAX_SINGLY_KINDED_LINES: Final = 200
 """Lines whose kinds are told one by one in the time of a few calls of numpy and Polars."""
 _NUMBERS: Final = re.compile(r"[0-9.:]+")
-HASH: Final = ord("#")
-MARK: Final = 0xFF
+NUMBER_SIGN: Final = ord("#")
+NUMBER_MARK: Final = 0xFF
 """Stands for a byte of a number: none of UTF-8 is this."""
-_MARKED: Final = bytes(MARK if chr(byte) in "0123456789.:" else byte for byte in range(256))
+_MARKED: Final = bytes(NUMBER_MARK if chr(byte) in "0123456789.:" else byte for byte in range(256))
 
 
-def kind_of(text: str) -> str:
+def line_kind(text: str) -> str:
     """The kind of a line."""
-    return _NUMBERS.sub("#", text[:BEGINNING])[:LENGTH]
+    return _NUMBERS.sub("#", text[:MAX_KIND_SOURCE_CHARS])[:MAX_KIND_CHARS]
 
 
-def kinds_of(texts: pl.Series) -> pl.Series:
+def line_kinds(texts: pl.Series) -> pl.Series:
     """The kinds of many lines: their bytes but for all of a number behind its first one."""
-    if len(texts) <= FEW:
-        return pl.Series([kind_of(text) for text in texts], dtype=pl.String)
-    cut = texts.str.slice(0, BEGINNING).to_arrow().cast(pa.large_string())
+    if len(texts) <= MAX_SINGLY_KINDED_LINES:
+        return pl.Series([line_kind(text) for text in texts], dtype=pl.String)
+    cut = texts.str.slice(0, MAX_KIND_SOURCE_CHARS).to_arrow().cast(pa.large_string())
     starts = np.frombuffer(cut.buffers()[1], np.int64)[: len(cut) + 1]
     marked = bytes(cut.buffers()[2] or b"").translate(_MARKED)  # half the time of numpy's own
     data = np.frombuffer(marked, np.uint8)[: starts[-1]]
-    numbers = data == MARK
+    numbers = data == NUMBER_MARK
     more = numbers[1:] & numbers[:-1]
     more[starts[(starts > 0) & (starts < len(data))] - 1] = False  # a line begins there
     kept = np.ones(len(data), bool)
     kept[1:] = ~more
     shorter = data[kept]
-    shorter -= (shorter == MARK).view(np.uint8) * np.uint8(
-        MARK - HASH
+    shorter -= (shorter == NUMBER_MARK).view(np.uint8) * np.uint8(
+        NUMBER_MARK - NUMBER_SIGN
     )  # ten times as fast as a mask
     ends = starts - np.searchsorted(np.flatnonzero(more) + 1, starts)
-    kinds = pa.LargeStringArray.from_buffers(len(cut), owned(ends), owned(shorter))
-    return pl.Series(kinds).str.slice(0, LENGTH)
+    kinds = pa.LargeStringArray.from_buffers(len(cut), copy_to_arrow(ends), copy_to_arrow(shorter))
+    return pl.Series(kinds).str.slice(0, MAX_KIND_CHARS)
 
 
 class _Several(NamedTuple):
@@ -69,15 +69,15 @@ class _Several(NamedTuple):
     texts: Callable[[Ints], Iterable[str | bytes]]
 
 
-class Kinds:
+class UnmatchedKinds:
     """How many lines of each kind a source has, with an example."""
 
-    def __init__(self, clean: Callable[[bytes], str]) -> None:
-        """clean: the text of a line's bytes."""
-        self._clean = clean
+    def __init__(self, clean_line: Callable[[bytes], str]) -> None:
+        """clean_line: the text of a line's bytes."""
+        self._clean = clean_line
         self._slots: dict[str, int] = {}
-        self._known = texts_of(())
-        self._counts = np.zeros(REMEMBERED, np.int64)
+        self._known = text_array(())
+        self._counts = np.zeros(MAX_COUNTED_KINDS, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
         self._waiting: _Several | None = None
         self._had_some = False
@@ -87,7 +87,7 @@ class Kinds:
         self._settle()
         slot = self._slots.get(kind)
         if slot is None:
-            if len(self._slots) == REMEMBERED:
+            if len(self._slots) == MAX_COUNTED_KINDS:
                 return
             slot = self._slots[kind] = len(self._slots)
             self._firsts.append((line, self._kept(text)))
@@ -125,7 +125,7 @@ class Kinds:
         if len(new):
             end, firsts = begin + len(new), lines[new]
             self._counts[begin:end] = counts[new]
-            self._slots |= zip(taken(kinds, new).to_pylist(), range(begin, end), strict=True)
+            self._slots |= zip(take_values(kinds, new).to_pylist(), range(begin, end), strict=True)
             self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
         self._waiting = None
 
@@ -134,14 +134,14 @@ class Kinds:
         kinds, counts, lines, _ = several
         there = np.flatnonzero(counts)
         if not self._slots:
-            return np.asarray(there[np.argsort(lines[there])][:REMEMBERED])
+            return np.asarray(there[np.argsort(lines[there])][:MAX_COUNTED_KINDS])
         if len(self._known) != len(self._slots):
-            self._known = texts_of(self._slots)
-        slots = places_of(pc.index_in(taken(kinds, there), self._known), NEW)
-        known = slots != NEW
+            self._known = text_array(self._slots)
+        slots = integers_of(pc.index_in(take_values(kinds, there), self._known), NEW_KIND)
+        known = slots != NEW_KIND
         self._counts[slots[known]] += counts[there[known]]
         new = there[~known]
-        return np.asarray(new[np.argsort(lines[new])][: REMEMBERED - len(self._slots)])
+        return np.asarray(new[np.argsort(lines[new])][: MAX_COUNTED_KINDS - len(self._slots)])
 
     def commonest(self) -> list[dict[str, Any]]:
         """Number of lines, the first one and its text of the commonest kinds; asked at the end."""
@@ -150,7 +150,7 @@ class Kinds:
         if self._waiting is not None:
             new = self._new(self._waiting)
             counts, firsts = np.append(counts, self._waiting.counts[new]), self._waiting.lines[new]
-        slots = np.argsort(-counts, kind="stable")[:MOST_KINDS]
+        slots = np.argsort(-counts, kind="stable")[:MAX_REPORTED_KINDS]
         told = dict(enumerate(self._firsts))
         late = slots[slots >= begin]
         if self._waiting is not None and len(late):
@@ -163,7 +163,7 @@ class Kinds:
         ]
 
     def _kept(self, first: str | bytes) -> str | bytes:
-        return first if len(first) <= MOST_BYTES else self._told(first)
+        return first if len(first) <= MAX_EXAMPLE_BYTES else self._told(first)
 
     def _told(self, first: str | bytes) -> str:
-        return (self._clean(first) if isinstance(first, bytes) else first)[:EXAMPLE]
+        return (self._clean(first) if isinstance(first, bytes) else first)[:MAX_EXAMPLE_CHARS]

@@ -7,28 +7,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..core.errors import UnreadableSourceError
-from ..core.paths import place
-from ..detect.detection import Tried
-from ..detect.format_catalog import known
-from ..extract.engine_api import Engine
-from ..facts.facts import Fact, from_values
+from ..core.paths import parse_path
+from ..detect.detection import FormatChoice
+from ..detect.format_catalog import load_format_catalog
+from ..extract.engine_api import ReadEngine
+from ..facts.facts import Fact, facts_from_values
 from ..store.store import Store, Tables
-from .ingest_run import ALONE, Outcome, ingest
+from .ingest_run import SINGLE_PROCESS, Outcome, ingest_paths
 
 __all__ = ["ingest_logs", "read_logs"]
 
-Facts = Mapping[str, object] | Sequence[Fact]
+GivenFacts = Mapping[str, object] | Sequence[Fact]
 """Values by the names of schema.FACT_NAMES, or facts as facts makes them."""
 
 
 def ingest_logs(  # noqa: PLR0913 - each is an option of the command
     store: Store,
     *paths: str | Path,
-    facts: Facts = (),
-    log_formats: Sequence[str] | Tried = (),
+    facts: GivenFacts = (),
+    log_formats: Sequence[str] | FormatChoice = (),
     strict: bool = False,
     report: Callable[[Outcome], None] = lambda _: None,
-    engine: Engine = ALONE,
+    engine: ReadEngine = SINGLE_PROCESS,
 ) -> list[Outcome]:
     """Read logs into a store; what is known there already is not read again.
 
@@ -39,8 +39,8 @@ def ingest_logs(  # noqa: PLR0913 - each is an option of the command
     log_formats: names of formats, or TOML files of one's own; then the logs have one of these.
     strict: a log with a line that looks like a step and cannot be read fails.
     report: gets each outcome as it comes.
-    engine: who reads; ingest.workers.local_engine.Processes(n), or
-    ingest.workers.ray_engine.Cluster. Without one this process.
+    engine: who reads; ingest.workers.local_engine.LocalEngine(n), or
+    ingest.workers.ray_engine.RayEngine. Without one this process.
 
     One Outcome per file: its status (read, known, unchanged, passed, failed), a message, and counts
     [lines]. A file that fails leaves the others alone. Raises FactError of a fact that there is not
@@ -55,28 +55,32 @@ def ingest_logs(  # noqa: PLR0913 - each is an option of the command
     if odd or not given:
         what = f"{odd[0]!r} is no path" if odd else "no path"
         raise UnreadableSourceError(f"{what}: give each log as an argument, 'a.log', 'b.log'.")
-    tried = log_formats if isinstance(log_formats, Tried) else known().tried(log_formats)
-    return ingest(
-        [place(path) if isinstance(path, str) else path for path in paths],
+    tried = (
+        log_formats
+        if isinstance(log_formats, FormatChoice)
+        else load_format_catalog().tried(log_formats)
+    )
+    return ingest_paths(
+        [parse_path(path) if isinstance(path, str) else path for path in paths],
         store,
-        extra=_given(facts),
+        flag_facts=_given(facts),
         strict=strict,
-        tried=tried,
+        format_choice=tried,
         report=report,
         engine=engine,
     )
 
 
-def _given(facts: Facts) -> Sequence[Fact]:
+def _given(facts: GivenFacts) -> Sequence[Fact]:
     if not isinstance(facts, Mapping):
         return facts
-    return from_values(facts, "flag", Path.cwd(), "facts")
+    return facts_from_values(facts, "flag", Path.cwd(), "facts")
 
 
 def read_logs(
     *paths: str | Path,
-    facts: Facts = (),
-    log_formats: Sequence[str] | Tried = (),
+    facts: GivenFacts = (),
+    log_formats: Sequence[str] | FormatChoice = (),
     strict: bool = False,
 ) -> Tables:
     """Logs as tables in memory: a Polars frame each of runs, facts, steps, events, unread, sources.

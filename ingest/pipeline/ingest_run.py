@@ -18,46 +18,46 @@ from ..core.errors import (
     FairmfuError,
     UnknownFormatError,
     UnreadableSourceError,
-    not_read,
+    explain_read_error,
 )
-from ..core.paths import asked_once, place, remote
-from ..core.spill import LogTables, Spool, frames, whole
-from ..decode.line_reader import STDIN, content_hash
-from ..detect.detection import BUILT_IN, Tried
+from ..core.paths import as_remote, parse_path, request_cache
+from ..core.spill import LogTables, Spool, collect_rows, iterate_frames
+from ..decode.line_reader import STDIN_PATH, hash_content
+from ..detect.detection import BUILT_IN_CHOICE, FormatChoice
 from ..extract.discovery import (
-    NOTHING,
-    Beside,
-    Found,
-    Walk,
-    identity,
-    is_gone,
-    listed,
-    listing,
-    look,
-    signature,
+    NO_FACT_FILES,
+    FactFiles,
+    FileWalk,
+    LogFile,
+    file_columns,
+    file_identity,
+    folder_signature,
+    is_missing_file,
+    short_signature,
+    stat_file,
 )
-from ..extract.engine_api import Engine, Given, Reading
-from ..extract.log_tables import facts_beside, read_log
-from ..extract.table_batches import Batch, Log
+from ..extract.engine_api import ReadEngine, ReadRequest, ReadSession
+from ..extract.log_tables import facts_from_files, read_log
+from ..extract.table_batches import LogBatch, LogRows
 from ..facts import facts as given
 from ..facts.facts import Fact
 from ..formats.spec import LogFormat
-from ..store.catalogue import ReadBefore
-from ..store.store import FileMark, Folders, Remark, Seen, Store
-from ..workers.local_engine import Processes
+from ..store.catalogue import OutdatedSource
+from ..store.store import FileMark, FileRemark, KnownFile, KnownFolders, Store
+from ..workers.local_engine import LocalEngine
 from . import rotation
 
-SETTLED_NS: Final = 2_000_000_000
+MTIME_SETTLE_NS: Final = 2_000_000_000
 """A file that was written to within this time, before it was looked at, may change again without
 its time of change (as coarse as this on some file systems) showing it."""
 
-MOST_LOGS: Final = 1_000
-MOST_STEPS: Final = 8 * 1024 * 1024
+MAX_BATCH_LOGS: Final = 1_000
+MAX_BATCH_STEPS: Final = 8 * 1024 * 1024
 """What is stored together, if there is more to be read: what is told of each log waits in memory
 for that, its steps on the disk; and a run that is killed has what was stored before."""
 
 
-ALONE: Final = Processes()
+SINGLE_PROCESS: Final = LocalEngine()
 """The engine of one process, this one."""
 
 FactsOf = Callable[[str], Sequence[Fact]]
@@ -90,10 +90,10 @@ class Outcome(NamedTuple):
     @property
     def path(self) -> Path:
         """`given` as a Path. Made only when it is asked for: most files are as they were."""
-        return place(self.given)
+        return parse_path(self.given)
 
     @property
-    def passing(self) -> str:
+    def skipped_message(self) -> str:
         """The sentence of a file that is passed over, and of which no earlier ingest told."""
         why = self.message.removeprefix(f"{self.path}: ").partition("\n")[0]
         return f"{self.path}: passed over, {why}"
@@ -124,43 +124,45 @@ class _Job:
     extra: Sequence[Fact]
     by_path: FactsOf
     strict: bool
-    tried: Tried
+    tried: FormatChoice
     spool: Spool
-    ahead: Reading
+    ahead: ReadSession
     report: Callable[[Outcome], None]
     began_ns: int = field(default_factory=time.time_ns)
     stood: Callable[[], Mapping[str, _Stood]] = dict  # by sha256, of what is stored
     taken: set[str] = field(default_factory=set)  # identities of what was read
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[KnownFile] = field(default_factory=list)
     grown: list[str] = field(default_factory=list)  # contents that files began with
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
-    again: dict[str, ReadBefore] = field(default_factory=dict)  # by sha256: what is to be read anew
+    again: dict[str, OutdatedSource] = field(
+        default_factory=dict
+    )  # by sha256: what is to be read anew
     formats: str = ""
     stored_sizes: frozenset[int] = field(init=False)
     stored_paths: frozenset[str] = field(init=False)
     _hashed: dict[str, str] = field(default_factory=dict)  # by path, of files to come
     _told_of: set[str] = field(default_factory=set)  # folders whose companions were looked into
-    _batch: Batch = field(init=False)
+    _batch: LogBatch = field(init=False)
     _logs: int = 0
     _steps: int = 0
 
     def __post_init__(self) -> None:
         self.stored_sizes = frozenset(self.sizes)
         self.stored_paths = frozenset(self.known.values())
-        self._batch = Batch(self.spool)
+        self._batch = LogBatch(self.spool)
 
     @property
     def is_much(self) -> bool:
         """Whether what was read is to be stored before more is read."""
-        return self._logs >= MOST_LOGS or self._steps >= MOST_STEPS
+        return self._logs >= MAX_BATCH_LOGS or self._steps >= MAX_BATCH_STEPS
 
     def batch(self) -> list[LogTables]:
         """What was read since this was last asked, for the store."""
-        batch, self._batch, self._logs, self._steps = self._batch, Batch(self.spool), 0, 0
+        batch, self._batch, self._logs, self._steps = self._batch, LogBatch(self.spool), 0, 0
         return batch.tables()
 
-    def take(self, found: Found) -> Outcome:
+    def take(self, found: LogFile) -> Outcome:
         """Read one file, or see that it is known; one that fails leaves no trace."""
         try:
             return self._take(found)
@@ -169,7 +171,7 @@ class _Job:
             if found.named or error.recognised or is_stored:
                 return Outcome(found.path, "failed", str(error))
             if found.identity in self.stored_paths:
-                return Outcome(found.path, "failed", f"{found.path}: {OVERWRITTEN}")
+                return Outcome(found.path, "failed", f"{found.path}: {OVERWRITTEN_LOG_NOTE}")
             self.remember_none(found)
             return Outcome(found.path, "passed", str(error))
         except ClusterError:
@@ -177,9 +179,9 @@ class _Job:
         except FairmfuError as error:
             return Outcome(found.path, "failed", str(error))
         except OSError as error:
-            return Outcome(found.path, "failed", f"{found.path}: {not_read(error)}")
+            return Outcome(found.path, "failed", f"{found.path}: {explain_read_error(error)}")
 
-    def _take(self, found: Found) -> Outcome:
+    def _take(self, found: LogFile) -> Outcome:
         if found.error:
             raise UnreadableSourceError(found.error)
         mark = self._same_as(found)
@@ -192,44 +194,44 @@ class _Job:
         if self._is_unwritten(found):
             self.remember_none(found)
             return Outcome(found.path, "passed", f"{found.path}: the file is empty.")
-        path = place(found.path)
-        if path != STDIN and not found.size and found.identity in self.stored_paths:
-            raise UnreadableSourceError(f"{path}: {EMPTIED}")
+        path = parse_path(found.path)
+        if path != STDIN_PATH and not found.size and found.identity in self.stored_paths:
+            raise UnreadableSourceError(f"{path}: {EMPTIED_LOG_NOTE}")
         sha256 = mark.sha256 if mark else self._content(found, path)
         before = self._before(sha256, found)
         if sha256 not in self.known or before is not None:
             return self._read(found, path, before)
         return self._see(found, path, sha256)
 
-    def _is_unwritten(self, found: Found) -> bool:
+    def _is_unwritten(self, found: LogFile) -> bool:
         """Whether a file that a folder's walk came upon is empty, as torchrun and Slurm leave many.
 
         One that was a log before has lost what it held.
         """
         return not (found.size or found.named or found.identity in self.stored_paths)
 
-    def _content(self, found: Found, path: Path) -> str:
+    def _content(self, found: LogFile, path: Path) -> str:
         """The hash of what the file holds; none where no source is as large, so that it is new."""
-        if path == STDIN or found.size not in self.sizes:
+        if path == STDIN_PATH or found.size not in self.sizes:
             return ""
-        return self._hashed.pop(found.path, "") or content_hash(path)
+        return self._hashed.pop(found.path, "") or hash_content(path)
 
-    def _before(self, sha256: str, found: Found) -> ReadBefore | None:
+    def _before(self, sha256: str, found: LogFile) -> OutdatedSource | None:
         """The source of that content where today's readers read it otherwise, from this file.
 
         A copy of a file that is still there is none to take its place.
         """
         before = self.again.get(sha256)
-        if before is None or not (before.path == found.identity or is_gone(before.path)):
+        if before is None or not (before.path == found.identity or is_missing_file(before.path)):
             return None
         return before
 
-    def _given_as_before(self, found: Found, beside: str) -> bool:
+    def _given_as_before(self, found: LogFile, beside: str) -> bool:
         """Whether what gives facts to the file from outside it is as `beside` tells."""
         named = beside.split("\n")[1:]
         return found.beside(self.by_path(found.identity), named).text == beside
 
-    def _same_as(self, found: Found) -> FileMark | None:
+    def _same_as(self, found: LogFile) -> FileMark | None:
         """What is known of the file without opening it."""
         mark = self.files.get(found.identity)
         if mark is None or self.tried.wanted:
@@ -240,31 +242,40 @@ class _Job:
             return mark if mark.sha256 in self.known else None
         return mark if not found.named and mark.beside == self._formats() else None
 
-    def _see(self, found: Found, path: Path, sha256: str) -> Outcome:
+    def _see(self, found: LogFile, path: Path, sha256: str) -> Outcome:
         before = self.stood().get(sha256) if self.tried.wanted else None
         if before is not None and before.log_format not in self.tried.wanted:
             return Outcome(found.path, "failed", _read_otherwise(path, before.log_format))
         stored = self.known[sha256]
         beside = self._beside(found, path)
         here, given = stored == found.identity, []
-        if here or is_gone(stored):
+        if here or is_missing_file(stored):
             self._tell_of_companions(found)
-            given = [*self.by_path(found.identity), *facts_beside(path)]
-        self.seen.append(Seen(found.identity, sha256, [*(given if here else []), *self.extra]))
+            given = [*self.by_path(found.identity), *facts_from_files(path)]
+        self.seen.append(KnownFile(found.identity, sha256, [*(given if here else []), *self.extra]))
         self._remember(found, sha256, beside)
         ignored = bool(given) and not here
-        known = _known_as(found.identity, stored) + MOVED * ignored
+        known = _known_as(found.identity, stored) + MOVED_LOG_NOTE * ignored
         return Outcome(found.path, "known", known, urgent=ignored)
 
-    def _read(self, found: Found, path: Path, before: ReadBefore | None) -> Outcome:
+    def _read(self, found: LogFile, path: Path, before: OutdatedSource | None) -> Outcome:
         """before: how the same content stands in the store, if it does."""
         beside = self._beside(found, path)
-        facts = () if path == STDIN else self.by_path(found.identity)
+        facts = () if path == STDIN_PATH else self.by_path(found.identity)
         planned, tried = partial(self.ahead.planned, found), self._tried_of(found, path, before)
         read = self.ahead.take(found, facts) or read_log(
-            path, self.spool, by_path=facts, extra=self.extra, tried=tried, planned=planned
+            path,
+            self.spool,
+            path_facts=facts,
+            flag_facts=self.extra,
+            format_choice=tried,
+            plan_chunks=planned,
         )
-        source = read.source if isinstance(read, Log) else whole(read["sources"]).to_dicts()[0]
+        source = (
+            read.source
+            if isinstance(read, LogRows)
+            else collect_rows(read["sources"]).to_dicts()[0]
+        )
         done = _outcome(path, source, read, strict=self.strict)
         if done.status != "read":
             return done
@@ -278,13 +289,13 @@ class _Job:
         self.again.pop(sha256, None)
         self.sizes.add(source["bytes"])
         with suppress(FileNotFoundError):  # moved since: what was read of it is whole
-            if path != STDIN and remote(path) is None and look(path)[:5] != found[:5]:
+            if path != STDIN_PATH and as_remote(path) is None and stat_file(path)[:5] != found[:5]:
                 grew = f"{path}: read while it was being written; the rest comes next time"
                 return done._replace(message=grew)
         self._remember(found, sha256, beside)
         return done
 
-    def _tried_of(self, found: Found, path: Path, before: ReadBefore | None) -> Tried:
+    def _tried_of(self, found: LogFile, path: Path, before: OutdatedSource | None) -> FormatChoice:
         """What a file may be read with: what it was forced to be, where nothing is wanted now.
 
         before: as in `_read`. A file that grew is forced as what it began with.
@@ -296,57 +307,57 @@ class _Job:
             raise UnreadableSourceError(_forced_as_unknown(path, unknown[0]))
         return self.tried.only(forced) if forced else self.tried
 
-    def _forced_as(self, found: Found, path: Path) -> frozenset[str]:
+    def _forced_as(self, found: LogFile, path: Path) -> frozenset[str]:
         """What the content was to be read with that a file which grew had before."""
         began = self._began_with(found, path, lambda one: bool(one.forced))
         return frozenset(name for one in began.values() for name in one.forced or ())
 
-    def _is_ahead(self, sha256: str, found: Found) -> bool:
+    def _is_ahead(self, sha256: str, found: LogFile) -> bool:
         """Whether what is known is read anew as all is; with formats of its own it has its turn."""
         before = self._before(sha256, found)
         return before is not None and (bool(self.tried.wanted) or not before.forced)
 
-    def _may_be_forced(self, found: Found) -> bool:
+    def _may_be_forced(self, found: LogFile) -> bool:
         """Whether a file has its turn, for what was read of it before was forced to be a format."""
         if self.tried.wanted or found.identity not in self.stored_paths:
             return False
         return any(one.forced and one.path == found.identity for one in self.stood().values())
 
     def _began_with(
-        self, found: Found, path: Path, asked: Callable[[_Stood], bool]
+        self, found: LogFile, path: Path, asked: Callable[[_Stood], bool]
     ) -> dict[str, _Stood]:
         """What the file held before, by sha256, if it grew; of that what is asked for alone."""
-        if found.identity not in self.stored_paths or path == STDIN:
+        if found.identity not in self.stored_paths or path == STDIN_PATH:
             return {}
         return {
             sha256: one
             for sha256, one in self.stood().items()
             if one.path == found.identity and one.bytes < found.size and asked(one)
-            if content_hash(path, one.bytes) == sha256
+            if hash_content(path, one.bytes) == sha256
         }
 
-    def _grew_into(self, found: Found, path: Path, log_format: str) -> Iterable[str]:
+    def _grew_into(self, found: LogFile, path: Path, log_format: str) -> Iterable[str]:
         """The content that the file had, if it grew and was read as another format then.
 
         A beginning may show too little; its runs have other ids than those of the whole.
         """
-        if remote(path) is not None:
+        if as_remote(path) is not None:
             return ()
         return self._began_with(found, path, lambda one: one.log_format != log_format)
 
-    def offer(self, found: Found) -> Given | None:
+    def offer(self, found: LogFile) -> ReadRequest | None:
         """What to read before its turn: a file of which nothing is stored, or to be read anew."""
-        if found.error or found.path == str(STDIN) or self._is_unwritten(found):
+        if found.error or found.path == str(STDIN_PATH) or self._is_unwritten(found):
             return None
         mark = self._same_as(found)
         if mark is None and self._may_be_forced(found):
             return None
         if mark is not None and not self._is_ahead(mark.sha256, found):
             return None
-        path = place(found.path)
-        if found.size in self.stored_sizes and remote(path) is None:
+        path = parse_path(found.path)
+        if found.size in self.stored_sizes and as_remote(path) is None:
             try:
-                self._hashed[found.path] = content_hash(path)
+                self._hashed[found.path] = hash_content(path)
             except (FairmfuError, OSError):  # told in its turn
                 return None
             sha256 = self._hashed[found.path]
@@ -354,14 +365,14 @@ class _Job:
                 return None
         return path, self.by_path(found.identity)
 
-    def _tell_of_companions(self, found: Found) -> None:
+    def _tell_of_companions(self, found: LogFile) -> None:
         """Say of each file beside a log that is broken, once, that no facts are taken of it."""
         if found.around is None or found.around.folder in self._told_of:
             return
         self._told_of.add(found.around.folder)
         for name, _, size, _ in found.around.shared.marks:
-            path = place(found.around.folder) / name
-            if size >= 0 and remote(path) is None and (why := given.why_unreadable(path)):
+            path = parse_path(found.around.folder) / name
+            if size >= 0 and as_remote(path) is None and (why := given.companion_problem(path)):
                 message = f"{path}: {why}. The logs beside it have no facts of it"
                 self.report(Outcome(str(path), "passed", message))
 
@@ -369,35 +380,35 @@ class _Job:
         self.formats = self.formats or _formats(self.tried)
         return self.formats
 
-    def _beside(self, found: Found, path: Path) -> Beside:
+    def _beside(self, found: LogFile, path: Path) -> FactFiles:
         """All that gives facts to the file from outside it."""
-        if path == STDIN:
-            return NOTHING
-        named = [identity(file) for file in given.named_in_sidecars(path)]
+        if path == STDIN_PATH:
+            return NO_FACT_FILES
+        named = [file_identity(file) for file in given.files_named_in_sidecars(path)]
         return found.beside(self.by_path(found.identity), named)
 
-    def remember_none(self, found: Found) -> None:
+    def remember_none(self, found: LogFile) -> None:
         """Have the store remember a file of no log, so that it is told of once."""
-        self._remember(found, "", Beside((), self._formats()))
+        self._remember(found, "", FactFiles((), self._formats()))
 
-    def _remember(self, found: Found, sha256: str, beside: Beside) -> None:
+    def _remember(self, found: LogFile, sha256: str, beside: FactFiles) -> None:
         """Have the store remember what the file looks like, if that can be relied on."""
         marked = found[1:5]
         newest_ns = max(found.mtime_ns, beside.newest_ns)
-        settled = found.around is not None and newest_ns < self.began_ns - SETTLED_NS
+        settled = found.around is not None and newest_ns < self.began_ns - MTIME_SETTLE_NS
         mark = FileMark(*marked, beside.text, sha256)
         if settled and self.files.get(mark.path) != mark:
             self.marks[mark.path] = mark
 
     def whole(
-        self, looked_at: Iterable[Found], told: Mapping[str, str], remarks: Iterable[Remark]
+        self, looked_at: Iterable[LogFile], told: Mapping[str, str], remarks: Iterable[FileRemark]
     ) -> dict[str, str]:
         """Folders of which all files are known by their own content: walk.listing of each.
 
         Of those alone whose files all have the same beside them, which the folder shows at once.
         told: those of which no file was looked at; remarks: of files that are not as they seemed.
         """
-        within: dict[str, list[Found]] = {}
+        within: dict[str, list[LogFile]] = {}
         apart = {remark.path.rpartition(os.sep)[0] for remark in remarks}
         for found in looked_at:
             folder = found.around.folder if found.around else str(Path(found.identity).parent)
@@ -415,55 +426,56 @@ class _Job:
                 apart.add(folder)
         left = {folder: at for folder, at in told.items() if folder not in within}
         return left | {
-            folder: listing(listed(held), held[0].around.shared.text)
+            folder: folder_signature(file_columns(held), held[0].around.shared.text)
             for folder, held in within.items()
             if folder not in apart and held[0].around is not None
         }
 
-    def claims(self) -> list[Seen]:
+    def claims(self) -> list[KnownFile]:
         """Copies that were left alone, of what another file of this ingest may take away."""
         touched = self.taken.union(one.path for one in self.seen)
         copies = (m for m in self.left_alone if self.known[m.sha256] != m.path)
-        return [Seen(m.path, m.sha256, []) for m in copies if self.known[m.sha256] in touched]
+        return [KnownFile(m.path, m.sha256, []) for m in copies if self.known[m.sha256] in touched]
 
 
-@asked_once()
-def ingest(  # noqa: PLR0913 - each is an option of the command
+@request_cache()
+def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     paths: Iterable[Path],
     store: Store,
     *,
-    extra: Sequence[Fact] = (),
-    by_path: FactsOf = _none,
-    leave_out: Sequence[Path] = (),
+    flag_facts: Sequence[Fact] = (),
+    path_facts: FactsOf = _none,
+    excluded_folders: Sequence[Path] = (),
     strict: bool = False,
-    tried: Tried = BUILT_IN,
+    format_choice: FormatChoice = BUILT_IN_CHOICE,
     report: Callable[[Outcome], None] = lambda _: None,
-    engine: Engine = ALONE,
+    engine: ReadEngine = SINGLE_PROCESS,
 ) -> list[Outcome]:
     """Read each file of `paths` into `store`; one that fails leaves the others alone.
 
     A source whose content is known is not read again; its facts are brought up to date: but for
-    what an earlier reader read, which is read anew where its format is one of `tried`. One that
-    looks as it did when it was last taken, with all beside it, is not opened. With `strict` a
-    source that has unread lines fails; where `tried` wants formats, so does one that has another
-    or is stored as read with another. `by_path` gives facts as files beside a log do; what stands
-    there holds before them. Folders of `leave_out` are not entered. `report` gets each outcome as
-    it comes, and again where the store has something to say of it. engine: who reads the files.
+    what an earlier reader read, which is read anew where its format is one of `format_choice`. One
+    that looks as it did when it was last taken, with all beside it, is not opened. With `strict` a
+    source that has unread lines fails; where `format_choice` wants formats, so does one that has
+    another or is stored as read with another. `path_facts` gives facts as files beside a log do;
+    what stands there holds before them. Folders of `excluded_folders` are not entered. `report`
+    gets each outcome as it comes, and again where the store has something to say of it. engine: who
+    reads the files.
     """
     store.bring_up()  # before it is read
-    at_once = by_path is _none and not extra and not tried.wanted
+    at_once = path_facts is _none and not flag_facts and not format_choice.wanted
     folders = store.folders() if at_once else None
-    again = _to_read_again(store, tried)
+    again = _to_read_again(store, format_choice)
     anew = [source.path for source in again.values()]
     remembered = _but_for(anew, folders.listed) if folders else {}
-    walk = Walk(tried.formats, leave_out, remembered)
+    walk = FileWalk(format_choice.formats, excluded_folders, remembered)
     files = _found(paths, walk)
     outcomes: list[Outcome] = []
     if (first := next(files, None)) is not None:
         spool = store.spool()
-        ahead = engine.reading((tuple(extra), tried), store.shelf, spool)
+        ahead = engine.reading((tuple(flag_facts), format_choice), store.shelf, spool)
         known, sizes = store.known_sources(), store.known_sizes()
-        given_by = (extra, by_path, strict, tried)
+        given_by = (flag_facts, path_facts, strict, format_choice)
         job = _Job(known, sizes, store.files(), *given_by, spool, ahead, report, again=again)
         outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
     told = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
@@ -472,37 +484,39 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     return outcomes + told
 
 
-def _to_read_again(store: Store, tried: Tried) -> dict[str, ReadBefore]:
+def _to_read_again(store: Store, tried: FormatChoice) -> dict[str, OutdatedSource]:
     """What today's readers read otherwise than it is stored, by content hash.
 
     Not what was read with a format that is not tried now: another one would read something else.
     """
-    before = store.read_before()
+    before = store.outdated_sources()
     return {sha256: one for sha256, one in before.items() if not _untried(one, tried)}
 
 
-def _untried(source: ReadBefore, tried: Tried) -> str | None:
+def _untried(source: OutdatedSource, tried: FormatChoice) -> str | None:
     """A format that a source was read with, or was to be, that is none of these."""
     forced = () if tried.wanted else sorted(source.forced)
     return next((n for n in (source.log_format, *forced) if n not in tried.names), None)
 
 
-def to_read_again(store: Store, tried: Tried = BUILT_IN) -> tuple[list[Path], list[str]]:
+def find_outdated_logs(
+    store: Store, format_choice: FormatChoice = BUILT_IN_CHOICE
+) -> tuple[list[Path], list[str]]:
     """Logs that today's readers read otherwise than they are stored; of those left, why each is.
 
     Raises StoreError where the store cannot be read.
     """
     there, left = list[Path](), list[str]()
-    for source in store.read_before().values():
+    for source in store.outdated_sources().values():
         path = source.path
-        if path == str(STDIN):
+        if path == str(STDIN_PATH):
             left.append("one came through a pipe: give it once more")
-        elif (name := _untried(source, tried)) is not None:
+        elif (name := _untried(source, format_choice)) is not None:
             left.append(f"{path}: {name} is no format that is known here: give it by --log-format")
-        elif is_gone(path):
+        elif is_missing_file(path):
             left.append(f"{path}: it is gone")
         else:
-            there.append(place(path))
+            there.append(parse_path(path))
     return there, left
 
 
@@ -516,9 +530,9 @@ def _but_for(paths: Collection[str], folders: Mapping[str, str]) -> Mapping[str,
 
 def _taken(
     job: _Job,
-    files: Iterable[Found],
+    files: Iterable[LogFile],
     store: Store,
-    before: Folders | None,
+    before: KnownFolders | None,
     whole: Mapping[str, str],
 ) -> list[Outcome]:
     """What became of each file, once the store has what was read of them all.
@@ -532,9 +546,9 @@ def _taken(
     ahead = job.ahead
     job.stood = cache(partial(_stood, store))
     outcomes: list[Outcome] = []
-    looked_at: list[Found] = []
+    looked_at: list[LogFile] = []
     lost: list[int] = []
-    told: list[Remark] = []
+    told: list[FileRemark] = []
     with ahead:
         for found in ahead.before(files, job.offer):
             looked_at.append(found)
@@ -544,24 +558,26 @@ def _taken(
             else:
                 job.report(outcomes[-1])
             ahead.forget(found)
-            if job.is_much and ahead.between:
-                told += store.add(job.batch(), grown=job.grown)
-    now = None if before is None else Folders(job.whole(looked_at, whole, told), before.state)
+            if job.is_much and ahead.can_store_now:
+                told += store.add(job.batch(), earlier_contents=job.grown)
+    now = None if before is None else KnownFolders(job.whole(looked_at, whole, told), before.state)
     seen, marks = [*job.seen, *job.claims()], list(job.marks.values())
-    told += store.add(job.batch(), seen, marks, now, grown=job.grown)
+    told += store.add(job.batch(), seen, marks, now, earlier_contents=job.grown)
     if lost:
         _tell_of_lost(job, outcomes, {at: looked_at[at] for at in lost}, store)
     return _settled(job, outcomes, looked_at, store, told)
 
 
-def _has_lost(found: Found, outcome: Outcome) -> bool:
+def _has_lost(found: LogFile, outcome: Outcome) -> bool:
     """Whether it is a file of a folder that was a log, and holds nothing of one now."""
-    lost = outcome.status == "failed" and outcome.message.endswith((EMPTIED, OVERWRITTEN))
+    lost = outcome.status == "failed" and outcome.message.endswith(
+        (EMPTIED_LOG_NOTE, OVERWRITTEN_LOG_NOTE)
+    )
     return lost and not found.named
 
 
 def _tell_of_lost(
-    job: _Job, outcomes: list[Outcome], lost: Mapping[int, Found], store: Store
+    job: _Job, outcomes: list[Outcome], lost: Mapping[int, LogFile], store: Store
 ) -> None:
     """Report files that were logs: nothing is lost where all that they held stands in others now.
 
@@ -570,11 +586,13 @@ def _tell_of_lost(
     job.marks.clear()
     copies = {one.sha256: one.path for one in job.left_alone}
     copies |= {one.sha256: one.path for one in job.seen}
-    elsewhere = rotation.elsewhere(store, copies, {found.identity for found in lost.values()})
+    elsewhere = rotation.find_moved_content(
+        store, copies, {found.identity for found in lost.values()}
+    )
     for at, found in lost.items():
         if where := elsewhere.get(found.identity):
             path = outcomes[at].path
-            outcomes[at] = Outcome(found.path, "passed", f"{path}: {ROTATED}{where}.")
+            outcomes[at] = Outcome(found.path, "passed", f"{path}: {ROTATED_LOG_PREFIX}{where}.")
             job.remember_none(found)
         job.report(outcomes[at])
     store.add((), (), list(job.marks.values()))
@@ -583,9 +601,9 @@ def _tell_of_lost(
 def _settled(
     job: _Job,
     outcomes: list[Outcome],
-    looked_at: Sequence[Found],
+    looked_at: Sequence[LogFile],
     store: Store,
-    told: Sequence[Remark],
+    told: Sequence[FileRemark],
 ) -> list[Outcome]:
     """The outcomes with what the store says of the files; told: its remarks.
 
@@ -594,11 +612,11 @@ def _settled(
     """
     stands = [*job.seen, *job.claims()]
     while remarks := {remark.path: remark for remark in told}:
-        alone = ALONE.reading((tuple(job.extra), job.tried), store.shelf, job.spool)
+        alone = SINGLE_PROCESS.reading((tuple(job.extra), job.tried), store.shelf, job.spool)
         given_by = (job.extra, job.by_path, job.strict, job.tried)
         again = _Job({}, set(), {}, *given_by, job.spool, alone, job.report)
         for at, one in enumerate(outcomes):
-            remark = remarks.get(identity(one.path))
+            remark = remarks.get(file_identity(one.path))
             if remark is None or one.status not in ("read", "known", "unchanged"):
                 continue
             if remark.kind == "gone":
@@ -614,16 +632,16 @@ def _settled(
     return outcomes
 
 
-def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
+def _remarked(outcome: Outcome, remark: FileRemark) -> Outcome:
     """The outcome with what the store says of its file."""
     path = outcome.path
     if remark.kind == "known":
-        return Outcome(outcome.given, "known", _known_as(identity(path), remark.known_as))
+        return Outcome(outcome.given, "known", _known_as(file_identity(path), remark.known_as))
     if remark.known_as:
-        known = _known_as(identity(path), remark.known_as)
+        known = _known_as(file_identity(path), remark.known_as)
         return outcome._replace(message=f"{known}; the earlier run of {path} is kept")
     if remark.kind == "less":
-        return outcome._replace(message=f"{path} {LESS}", urgent=True)
+        return outcome._replace(message=f"{path} {FEWER_STEPS_NOTE}", urgent=True)
     return outcome._replace(message=f"{path} holds another run now; the earlier one is kept")
 
 
@@ -642,20 +660,22 @@ def _read_otherwise(path: Path, before: str) -> str:
     )
 
 
-MOVED: Final = (
+MOVED_LOG_NOTE: Final = (
     " though that file is gone. Those beside this one are not: for them, fairmfu remove its run, "
     "and ingest it again"
 )
 """What is said of a log that was moved, and has facts beside it."""
 
 
-EMPTIED: Final = "the file is empty, and was a log. What was read is kept: restore or delete it."
-OVERWRITTEN: Final = (
+EMPTIED_LOG_NOTE: Final = (
+    "the file is empty, and was a log. What was read is kept: restore or delete it."
+)
+OVERWRITTEN_LOG_NOTE: Final = (
     "no line of it is of a known format, and it was a log. What was read is kept: restore or "
     "delete it."
 )
-ROTATED: Final = "no log any more; what it held stands in "
-LESS: Final = (
+ROTATED_LOG_PREFIX: Final = "no log any more; what it held stands in "
+FEWER_STEPS_NOTE: Final = (
     "holds fewer steps of its run than were read before, which are kept. Where they are not to "
     "count, fairmfu remove the run, and ingest the log again"
 )
@@ -669,33 +689,33 @@ def _known_as(path: str, stored: str) -> str:
     return f"known already: same content as {stored}; its facts are used"
 
 
-def _found(paths: Iterable[Path], walk: Walk) -> Iterator[Found]:
+def _found(paths: Iterable[Path], walk: FileWalk) -> Iterator[LogFile]:
     """The files of each path; one that is not there, or holds no log, is told as such a file."""
     for path in paths:
         try:
             yield from map(_with_a_name, walk.of(path))
         except UnreadableSourceError as error:
-            yield _with_a_name(Found(str(path), "", error=str(error)))
+            yield _with_a_name(LogFile(str(path), "", error=str(error)))
 
 
-def _with_a_name(found: Found) -> Found:
+def _with_a_name(found: LogFile) -> LogFile:
     """The file, or why it is none that can be spoken of."""
     try:
         found.path.encode()
     except UnicodeEncodeError:
         path = os.fsencode(found.path).decode(errors="backslashreplace")
         error = f"{path}: its name is not UTF-8, so no table can hold it. Rename it."
-        return Found(path, path, named=found.named, around=found.around, error=error)
+        return LogFile(path, path, named=found.named, around=found.around, error=error)
     return found
 
 
-def _formats(tried: Tried) -> str:
+def _formats(tried: FormatChoice) -> str:
     """Short text that changes with the formats that a file may have, and with the program."""
     said = [
         (f.name, f.signature, f.looks_like_step, f.header, f.noise, f.file_names, _regexes(f))
         for f in tried.formats
     ]
-    return "formats " + signature((version("fairmfu"), said))
+    return "formats " + short_signature((version("fairmfu"), said))
 
 
 def _regexes(log_format: LogFormat) -> list[str]:
@@ -704,7 +724,9 @@ def _regexes(log_format: LogFormat) -> list[str]:
     return steps + facts + [line.regex for line in log_format.events]
 
 
-def _outcome(path: Path, row: Mapping[str, Any], read: Log | LogTables, *, strict: bool) -> Outcome:
+def _outcome(
+    path: Path, row: Mapping[str, Any], read: LogRows | LogTables, *, strict: bool
+) -> Outcome:
     counts = {key: row[key] for key in ("log_format", "step_lines", "unread_lines", "other_lines")}
     if strict and row["unread_lines"]:
         first = _first_unread(read)
@@ -716,7 +738,7 @@ def _outcome(path: Path, row: Mapping[str, Any], read: Log | LogTables, *, stric
     return Outcome(str(path), "read", "", **counts)
 
 
-def _first_unread(read: Log | LogTables) -> Mapping[str, Any]:
-    if isinstance(read, Log):
+def _first_unread(read: LogRows | LogTables) -> Mapping[str, Any]:
+    if isinstance(read, LogRows):
         return read.rows["unread"][0]
-    return next(frames(read["unread"])).row(0, named=True)
+    return next(iterate_frames(read["unread"])).row(0, named=True)

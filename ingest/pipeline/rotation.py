@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ..extract.discovery import is_gone
+from ..extract.discovery import is_missing_file
 from ..store.changeset import base_id
 from ..store.store import Store
 
 
-def elsewhere(store: Store, copies: Mapping[str, str], lost: Collection[str]) -> dict[str, str]:
+def find_moved_content(
+    store: Store, copies_by_sha256: Mapping[str, str], lost_paths: Collection[str]
+) -> dict[str, str]:
     """Of paths a file that is there and holds all runs of what the path held, and as many steps.
 
-    copies: files of the same content as a source's, by its sha256. Paths of which something stands
-    nowhere else are left out. Raises StoreError.
+    copies_by_sha256: files of the same content as a source's, by its sha256. Paths of which
+    something stands nowhere else are left out. Raises StoreError.
     """
     sources = {s: rest for s, *rest in _columns(store, "sources", "sha256", "path", "step_lines")}
     runs: dict[str, set[str]] = {sha256: set() for sha256 in sources}
@@ -29,12 +31,14 @@ def elsewhere(store: Store, copies: Mapping[str, str], lost: Collection[str]) ->
     found: dict[str, str] = {}
     of_none = set[str]()
     for sha256, (path, steps) in sources.items():
-        if path not in lost:
+        if path not in lost_paths:
             continue
         others = set.intersection(*(holding[run] for run in runs[sha256])) if runs[sha256] else ()
         held = (sources[other] for other in others)
-        more = (other for other, count in held if other not in lost and count >= steps)
-        where = copies.get(sha256) or next((one for one in more if not is_gone(one)), None)
+        more = (other for other, count in held if other not in lost_paths and count >= steps)
+        where = copies_by_sha256.get(sha256) or next(
+            (one for one in more if not is_missing_file(one)), None
+        )
         if where is None:
             of_none.add(path)
         else:

@@ -20,14 +20,21 @@ import polars as pl
 
 from ..core.errors import StoreError
 from ..core.schema import frame_schema
-from ..core.spill import LogTables, Streamed, Table, chained, frames, whole
+from ..core.spill import (
+    LogTables,
+    StreamedRows,
+    TableRows,
+    chain_rows,
+    collect_rows,
+    iterate_frames,
+)
 
 Tables = dict[str, pl.DataFrame]
 LOG_TABLES: Final = ("sources", "runs", "facts", "steps", "events", "unread")
 """Parts of what was read of a log."""
-BESIDE: Final = "beside"
-GIVEN: Final = "given"
-REMOVED: Final = "removed"
+BESIDE_TABLE: Final = "beside"
+GIVEN_TABLE: Final = "given"
+REMOVED_TABLE: Final = "removed"
 
 BESIDE_SCHEMA: Final = pl.Schema({"sha256": pl.String(), **frame_schema("facts")})
 """Facts from beside a source; a row without a name stands for a set that is empty."""
@@ -36,7 +43,7 @@ REMOVED_SCHEMA: Final = pl.Schema({"sha256": pl.String, "run_id": pl.String})
 GIVEN_STRIDE: Final = 1_000_000
 """Other facts come behind all of the log's own, which count from 0 within their run."""
 
-FROM_OUTSIDE: Final = ("flag", "sidecar", "companion")
+OUTSIDE_ORIGINS: Final = ("flag", "sidecar", "companion")
 """Kinds of origin of facts that do not come with the rows of the log."""
 
 ID_SUFFIX: Final = re.compile(r"-[0-9a-f]{6}$")
@@ -44,7 +51,7 @@ ID_SUFFIX: Final = re.compile(r"-[0-9a-f]{6}$")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class KnownFile:
     """A file whose content is stored: its facts are brought up to date, it is not read again."""
 
     path: str
@@ -67,7 +74,7 @@ class FileMark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class FileRemark:
     """What its reader could not know of a file before the store looked at it.
 
     kind: known (the content is stored, as `known_as`), kept (the path holds another run now; the
@@ -81,11 +88,11 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSource:
     """A source as the catalogue has it; run ids in the order of their launches.
 
-    read_at: when it was first read; stepped: those of its runs that have a step; read_otherwise:
-    today's readers read its content otherwise (ingest.core.schema.READINGS).
+    read_at: when it was first read; runs_with_steps: those of its runs that have a step;
+    read_otherwise: today's readers read its content otherwise (ingest.core.schema.READING_CHANGES).
     """
 
     path: str
@@ -93,10 +100,10 @@ class Stored:
     runs: tuple[str, ...]
     read_at: datetime | None
     step_lines: int
-    stepped: Callable[[], frozenset[str]]
+    runs_with_steps: Callable[[], frozenset[str]]
     read_otherwise: bool = False
 
-    def grown_into(self, runs: Iterable[str], step_lines: int) -> bool:
+    def is_prefix_of(self, runs: Iterable[str], step_lines: int) -> bool:
         """Whether a file of these runs and so many step lines holds all of this one's.
 
         A launch that had no step yet has no lasting id, so it is not asked for; one that was cut
@@ -106,51 +113,51 @@ class Stored:
             return False
         held = {base_id(run) for run in runs}
         lost = {run for run in self.runs if base_id(run) not in held}
-        return not lost or lost.isdisjoint(self.stepped())
+        return not lost or lost.isdisjoint(self.runs_with_steps())
 
 
-class Plan:
+class Changeset:
     """What a batch changes: `place` and `see` each file, then take `frames`."""
 
     def __init__(
         self,
-        stored: Iterable[Stored],
+        stored: Iterable[StoredSource],
         facts: pl.DataFrame,
         now: datetime,
-        grown: Collection[str] = (),
+        earlier_contents: Collection[str] = (),
     ) -> None:
         """facts: those given by hand, and those from beside the logs; now: UTC.
 
-        grown: contents that files of this batch began with.
+        earlier_contents: contents that files of this batch began with.
         """
-        self.grown = grown
+        self.grown = earlier_contents
         self.stored = {source.sha256: source for source in stored}
         self.owner = {run: source for source in self.stored.values() for run in source.runs}
-        self.at: dict[str, list[Stored]] = {}
+        self.at: dict[str, list[StoredSource]] = {}
         for source in self.stored.values():
             self.at.setdefault(source.path, []).append(source)
         self.facts = facts
         self.now = now
-        self.new: dict[str, dict[str, Table]] = {}
+        self.new: dict[str, dict[str, TableRows]] = {}
         self.removed: dict[str, tuple[str, ...]] = {}
         self.beside: dict[str, list[dict[str, Any]]] = {}
-        self.by_hand: list[dict[str, Any]] = []
-        self.remarks: list[Remark] = []
+        self.given_facts: list[dict[str, Any]] = []
+        self.remarks: list[FileRemark] = []
 
     def place(self, tables: LogTables) -> None:
         """A file that was read: it replaces what grew into it; its runs get their own ids.
 
         It also replaces the same content as an earlier reader read it.
         """
-        sources = whole(tables["sources"])
+        sources = collect_rows(tables["sources"])
         path, sha256, step_lines = (sources[name][0] for name in ("path", "sha256", "step_lines"))
-        runs = whole(tables["runs"])["run_id"].to_list()
-        outer, log = _apart(whole(tables["facts"]))
+        runs = collect_rows(tables["runs"])["run_id"].to_list()
+        outer, log = _apart(collect_rows(tables["facts"]))
         before = self.stored.get(sha256)
         again = before and before.read_otherwise and (path != "-" or before.path == "-")
         if before and not again:  # another process was faster, or it came through a pipe again
-            self.remarks.append(Remark(path, "known", before.path))
-            self.see(Seen(path, sha256, outer))
+            self.remarks.append(FileRemark(path, "known", before.path))
+            self.see(KnownFile(path, sha256, outer))
             return
         stale, kept = self._at(path, runs, step_lines)
         if before:
@@ -160,12 +167,12 @@ class Plan:
             self._drop(source)
         stepped = _runs_of(tables["steps"])
         first = min((s.read_at for s in stale if s.read_at is not None), default=self.now)
-        source = Stored(path, sha256, (), first, step_lines, stepped)
+        source = StoredSource(path, sha256, (), first, step_lines, stepped)
         own = {run: self._own_id(run, source, stale) for run in runs}
         source = replace(
             source,
             runs=tuple(own.values()),
-            stepped=lambda: frozenset(own[run] for run in stepped()),
+            runs_with_steps=lambda: frozenset(own[run] for run in stepped()),
         )
         self.stored[sha256] = source
         self.at.setdefault(path, []).append(source)
@@ -175,31 +182,33 @@ class Plan:
         if kept and not stale and path != "-":
             of_it = {base_id(run) for one in kept for run in one.runs}
             same = not of_it.isdisjoint(map(base_id, runs))
-            self.remarks.append(Remark(path, "less" if same else "kept"))
+            self.remarks.append(FileRemark(path, "less" if same else "kept"))
 
-    def see(self, seen: Seen, claimed: Iterable[str] = ()) -> None:
+    def see(self, known_file: KnownFile, claimed_contents: Iterable[str] = ()) -> None:
         """A file of known content: what stands beside it counts where the content was read from.
 
-        claimed: content that another file of this batch still has, so it is not dropped.
+        claimed_contents: content that another file of this batch still has, so it is not dropped.
         """
-        source = self.stored.get(seen.sha256)
+        source = self.stored.get(known_file.sha256)
         if source is None:
-            self.remarks.append(Remark(seen.path, "gone"))
+            self.remarks.append(FileRemark(known_file.path, "gone"))
             return
-        stale, kept = self._at(seen.path, source.runs, source.step_lines)
-        same = source.path == seen.path
-        stale = [s for s in stale if s.sha256 not in (seen.sha256, *self.new, *claimed)]
+        stale, kept = self._at(known_file.path, source.runs, source.step_lines)
+        same = source.path == known_file.path
+        stale = [
+            s for s in stale if s.sha256 not in (known_file.sha256, *self.new, *claimed_contents)
+        ]
         for other in stale:
             self._drop(other)
         self._carry(stale, source)
-        self._update(source, seen.facts, beside=same)
-        if kept and not same and seen.path != "-":
-            self.remarks.append(Remark(seen.path, "kept", source.path))
+        self._update(source, known_file.facts, beside=same)
+        if kept and not same and known_file.path != "-":
+            self.remarks.append(FileRemark(known_file.path, "kept", source.path))
 
-    def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
+    def give_facts(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
         """Facts by hand, to runs by id; how many of them are new."""
         rows = [{**f, "run_id": run} for run, facts in facts_of_runs.items() for f in facts]
-        self.by_hand += [row for row in rows if row["run_id"] in self.owner]
+        self.given_facts += [row for row in rows if row["run_id"] in self.owner]
         return len(self._given())
 
     def remove(self, runs: Iterable[str]) -> dict[str, list[str]]:
@@ -209,33 +218,33 @@ class Plan:
             self._drop(source)
         return {source.path: list(source.runs) for source in sources.values()}
 
-    def frames(self, batch: int) -> dict[str, Table]:
+    def frames(self, batch: int) -> dict[str, TableRows]:
         """The rows that a batch of this number writes, by table; none where nothing changes."""
-        found: dict[str, Table] = {
-            table: chained(tables[table] for tables in self.new.values())
+        found: dict[str, TableRows] = {
+            table: chain_rows(tables[table] for tables in self.new.values())
             for table in (LOG_TABLES if self.new else ())
         }
         if self.new:
             read_at = [self.stored[sha256].read_at for sha256 in self.new]
             dated = pl.Series("read_at", read_at, pl.Datetime("us"))
-            found["sources"] = whole(found["sources"]).with_columns(dated)
+            found["sources"] = collect_rows(found["sources"]).with_columns(dated)
         if beside := self._beside(batch):
-            found[BESIDE] = pl.DataFrame(beside, schema=BESIDE_SCHEMA)
+            found[BESIDE_TABLE] = pl.DataFrame(beside, schema=BESIDE_SCHEMA)
         if given := self._given():
-            found[GIVEN] = _facts(given, batch * GIVEN_STRIDE + GIVEN_STRIDE // 2)
+            found[GIVEN_TABLE] = _facts(given, batch * GIVEN_STRIDE + GIVEN_STRIDE // 2)
         if self.removed:
-            found[REMOVED] = removed(self.removed, self.owner)
+            found[REMOVED_TABLE] = removed_sources_frame(self.removed, self.owner)
         return {table: frame for table, frame in found.items() if frame.height}
 
     def _at(
         self, path: str, runs: Sequence[str], step_lines: int
-    ) -> tuple[list[Stored], list[Stored]]:
+    ) -> tuple[list[StoredSource], list[StoredSource]]:
         """The sources of a path: those that grew into a file of these runs, and the others."""
         here = self.at.get(path, [])
-        stale = [s for s in here if s.sha256 in self.grown or s.grown_into(runs, step_lines)]
+        stale = [s for s in here if s.sha256 in self.grown or s.is_prefix_of(runs, step_lines)]
         return stale, [source for source in here if source not in stale]
 
-    def _drop(self, source: Stored) -> None:
+    def _drop(self, source: StoredSource) -> None:
         del self.stored[source.sha256]
         self.at[source.path].remove(source)
         self.beside.pop(source.sha256, None)
@@ -244,7 +253,7 @@ class Plan:
         if self.new.pop(source.sha256, None) is None:
             self.removed[source.sha256] = source.runs
 
-    def _own_id(self, run: str, source: Stored, stale: Sequence[Stored]) -> str:
+    def _own_id(self, run: str, source: StoredSource, stale: Sequence[StoredSource]) -> str:
         """The id of the same run before its file grew, or one that no other file has."""
         before = [old for s in stale for old in s.runs if base_id(old) == run]
         path = f"{run}-{_short(source.path)}"
@@ -258,7 +267,7 @@ class Plan:
             f"{source.path} and {other}: a run of both has the id {run}. Give one another --store."
         )
 
-    def _carry(self, stale: Sequence[Stored], source: Stored) -> None:
+    def _carry(self, stale: Sequence[StoredSource], source: StoredSource) -> None:
         """What was given by hand to a run whose id is gone goes to the one that it became."""
         now = {base_id(run): run for run in source.runs}
         for old in stale:
@@ -267,15 +276,17 @@ class Plan:
                 after = now.get(base_id(run)) or by_launch.get(run, run)
                 named = {row["name"] for row in self._flags_of(after)}
                 rows = self._flags_of(run)
-                self.by_hand += [r | {"run_id": after} for r in rows if r["name"] not in named]
+                self.given_facts += [r | {"run_id": after} for r in rows if r["name"] not in named]
 
     def _flags_of(self, run: str) -> list[dict[str, Any]]:
         """What was given to a run by hand, before this batch."""
         return self.facts.filter(pl.col("run_id") == run, _is_flag()).rows(named=True)
 
-    def _update(self, source: Stored, facts: Sequence[Mapping[str, Any]], *, beside: bool) -> None:
+    def _update(
+        self, source: StoredSource, facts: Sequence[Mapping[str, Any]], *, beside: bool
+    ) -> None:
         flags = [fact for fact in facts if _is_by_hand(fact)]
-        self.by_hand += [{**fact, "run_id": run} for run in source.runs for fact in flags]
+        self.given_facts += [{**fact, "run_id": run} for run in source.runs for fact in flags]
         if beside:
             others = [fact for fact in facts if not _is_by_hand(fact)]
             rows = [{**fact, "run_id": run} for run in source.runs for fact in others]
@@ -300,13 +311,15 @@ class Plan:
 
     def _given(self) -> list[dict[str, Any]]:
         """The last of each run and name, where its value is not what is given already."""
-        last = {(row["run_id"], row["name"]): row for row in self.by_hand}
+        last = {(row["run_id"], row["name"]): row for row in self.given_facts}
         flags = self.facts.filter(_is_flag())["run_id", "name", "value"]
         before = {(run, name): value for run, name, value in flags.iter_rows()}
         return [row for key, row in last.items() if row["value"] != before.get(key)]
 
 
-def removed(runs_of: Mapping[str, Iterable[str]], staying: Collection[str]) -> pl.DataFrame:
+def removed_sources_frame(
+    runs_of: Mapping[str, Iterable[str]], remaining_runs: Collection[str]
+) -> pl.DataFrame:
     """Sources that are no more, each with its runs that no other source has now, else with none.
 
     A run that stays keeps what was given to it by hand: also in a replay from merged parts, where
@@ -315,7 +328,7 @@ def removed(runs_of: Mapping[str, Iterable[str]], staying: Collection[str]) -> p
     rows = [
         (sha256, run)
         for sha256, runs in runs_of.items()
-        for run in tuple(run for run in runs if run not in staying) or (None,)
+        for run in tuple(run for run in runs if run not in remaining_runs) or (None,)
     ]
     return pl.DataFrame(rows, schema=REMOVED_SCHEMA, orient="row")
 
@@ -329,21 +342,23 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:6]
 
 
-def _runs_of(table: Table) -> Callable[[], frozenset[str]]:
+def _runs_of(table: TableRows) -> Callable[[], frozenset[str]]:
     """Tells the runs that have a row; seldom asked."""
-    return lambda: frozenset(chain.from_iterable(f["run_id"].unique() for f in frames(table)))
+    return lambda: frozenset(
+        chain.from_iterable(f["run_id"].unique() for f in iterate_frames(table))
+    )
 
 
-def _renamed(tables: LogTables, ids: Mapping[str, str]) -> dict[str, Table]:
+def _renamed(tables: LogTables, ids: Mapping[str, str]) -> dict[str, TableRows]:
     if all(own == run for run, own in ids.items()):
         return dict(tables)
 
-    def named(table: Table) -> Table:
+    def named(table: TableRows) -> TableRows:
         """Its columns stay what they are: a frame of none to see that takes as long as the rows."""
         if isinstance(table, pl.DataFrame):
             return _with_ids(table, ids)
         each = table.frames
-        return Streamed(table.schema, table.height, lambda: (_with_ids(f, ids) for f in each()))
+        return StreamedRows(table.schema, table.height, lambda: (_with_ids(f, ids) for f in each()))
 
     return {n: named(table) if "run_id" in table.columns else table for n, table in tables.items()}
 
@@ -370,9 +385,9 @@ def _is_by_hand(fact: Mapping[str, Any]) -> bool:
 
 def _apart(facts: pl.DataFrame) -> tuple[list[dict[str, Any]], pl.DataFrame]:
     """Facts that all runs of the file have from outside it, and those of the log."""
-    if not any(origin.startswith(FROM_OUTSIDE) for origin in facts["origin"]):
+    if not any(origin.startswith(OUTSIDE_ORIGINS) for origin in facts["origin"]):
         return [], facts
-    outside = _kind_of_origin().is_in(FROM_OUTSIDE)
+    outside = _kind_of_origin().is_in(OUTSIDE_ORIGINS)
     first = facts.filter(outside, pl.col("run_id") == pl.col("run_id").first())
     return first.drop("run_id").rows(named=True), facts.filter(~outside)
 

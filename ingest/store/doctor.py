@@ -10,45 +10,53 @@ import polars as pl
 
 from ..core.errors import StoreError
 from . import parquet_parts, staged_parts
-from .local_backend import Shelf, checksum
-from .store import CATALOGUE, Store
+from .local_backend import StoreBackend, sha256_of_file
+from .store import CATALOGUE_NAME, Store
 
-MEND: Final = "Make it anew with: fairmfu rebuild"
-DELETED: Final = "The next write deletes it"
-COUNTED: Final = ("step_lines", "known_lines", "other_lines", "unread_lines", "companion_lines")
+REBUILD_HINT: Final = "Make it anew with: fairmfu rebuild"
+CLEANUP_HINT: Final = "The next write deletes it"
+LINE_COUNT_COLUMNS: Final = (
+    "step_lines",
+    "known_lines",
+    "other_lines",
+    "unread_lines",
+    "companion_lines",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was found.
 
-    harm: something is lost or wrong, else it goes by itself; what, todo: sentences without their
-    full stops
+    is_harmful: something is lost or wrong, else it goes by itself; what, remedy: sentences without
+    their full stops
     """
 
-    harm: bool
+    is_harmful: bool
     what: str
-    todo: str
+    remedy: str
 
 
-def examine(store: Store) -> list[Finding]:
+def examine_store(store: Store) -> list[Finding]:
     """What is wrong with a store, worst first; nothing is changed. Raises StoreError if none is."""
     try:
         held = store.held()
     except StoreError as error:
-        if not store.shelf.listed(parquet_parts.PARTS):
+        if not store.shelf.listed(parquet_parts.PARTS_FOLDER):
             raise
         what, _, advice = str(error).partition(". ")
-        return [_harm(what, advice.removesuffix(".") if "fairmfu rebuild" in advice else MEND)]
+        return [
+            _harm(what, advice.removesuffix(".") if "fairmfu rebuild" in advice else REBUILD_HINT)
+        ]
     found = [*_parts(store.shelf, held.live), *_astray(store, held.dead)]
     if store.behind():
         what = (
             f"{store.path}: the last batch is stored, and its writer was killed before it said so"
         )
-        found.append(Finding(harm=False, what=what, todo="The next write takes it up"))
-    elif not any(one.harm for one in found):
+        found.append(Finding(is_harmful=False, what=what, remedy="The next write takes it up"))
+    elif not any(one.is_harmful for one in found):
         found += _of_catalogue(store)
-    return sorted(found, key=lambda one: not one.harm)
+    return sorted(found, key=lambda one: not one.is_harmful)
 
 
 def _of_catalogue(store: Store) -> list[Finding]:
@@ -56,16 +64,16 @@ def _of_catalogue(store: Store) -> list[Finding]:
     try:
         return [*_lines(store), *_read_before(store), *_against_parts(store)]
     except StoreError as error:
-        return [_harm(str(error).removesuffix(". See: fairmfu doctor"), MEND)]
+        return [_harm(str(error).removesuffix(". See: fairmfu doctor"), REBUILD_HINT)]
 
 
-def _parts(shelf: Shelf, live: list[parquet_parts.Part]) -> Iterator[Finding]:
+def _parts(shelf: StoreBackend, live: list[parquet_parts.ParquetPart]) -> Iterator[Finding]:
     again = "Ingest the logs of its rows again, into a new --store if they are many"
     for part in live:
         path = shelf.at(part.path)
         try:
             with shelf.open(part.path) as file:
-                is_same = checksum(file) == part.sha256
+                is_same = sha256_of_file(file) == part.sha256
         except FileNotFoundError:
             yield _harm(f"{path}: the part is gone, {part.rows:,} rows with it", again)
             continue
@@ -77,23 +85,23 @@ def _parts(shelf: Shelf, live: list[parquet_parts.Part]) -> Iterator[Finding]:
 
 
 def _astray(store: Store, dead: set[str]) -> Iterator[Finding]:
-    for path in store.strays():
-        what, todo = "of a batch that was broken off; none of its rows is missing", DELETED
+    for path in store.stray_files():
+        what, todo = "of a batch that was broken off; none of its rows is missing", CLEANUP_HINT
         if path in dead:
             what = "merged into a larger part, kept a while for readers"
-        elif staged_parts.young(store.shelf, path):
+        elif staged_parts.may_still_be_listed(store.shelf, path):
             what = "of a cluster that reads logs now, or was broken off"
             todo = "A write a day after it was written deletes it, if it was not stored by then"
-        yield Finding(harm=False, what=f"{store.shelf.at(path)}: {what}", todo=todo)
-    for file in sorted(store.home.glob(f"{CATALOGUE}.*")):
+        yield Finding(is_harmful=False, what=f"{store.shelf.at(path)}: {what}", remedy=todo)
+    for file in sorted(store.home.glob(f"{CATALOGUE_NAME}.*")):
         what = f"{file}: a catalogue in the making, or of a writer that was killed"
-        yield Finding(harm=False, what=what, todo=DELETED)
+        yield Finding(is_harmful=False, what=what, remedy=CLEANUP_HINT)
 
 
 def _lines(store: Store) -> Iterator[Finding]:
     """Every line of every source is counted once."""
     sources = store.table("sources")
-    wrong = sources.filter(pl.col("lines") != pl.sum_horizontal(COUNTED))
+    wrong = sources.filter(pl.col("lines") != pl.sum_horizontal(LINE_COUNT_COLUMNS))
     for path, lines in wrong.select("path", "lines").iter_rows():
         what = f"{path}: its {lines:,} lines and their kinds do not add up"
         yield _harm(what, "Forget its runs with fairmfu remove, and ingest it again")
@@ -101,19 +109,19 @@ def _lines(store: Store) -> Iterator[Finding]:
 
 def _read_before(store: Store) -> Iterator[Finding]:
     """Sources are as today's readers read them."""
-    if before := [source.path for source in store.read_before().values()]:
+    if before := [source.path for source in store.outdated_sources().values()]:
         of = f"{before[0]}" + (f" and {len(before) - 1:,} more logs" if before[1:] else "")
         what = f"{of}: read by an earlier fairmfu, and read otherwise now, so figures may be wrong"
-        yield Finding(harm=False, what=what, todo="Read anew with: fairmfu ingest --again")
+        yield Finding(is_harmful=False, what=what, remedy="Read anew with: fairmfu ingest --again")
 
 
 def _against_parts(store: Store) -> Iterator[Finding]:
     """The catalogue says what the parts say."""
-    for table, (stored, replayed) in store.replayed().items():
+    for table, (stored, replayed) in store.compare_with_parts().items():
         if not stored.equals(replayed):
             what = f"{store.path}: the catalogue's {table} are not those of the parts"
-            yield _harm(f"{what} ({stored.height:,} and {replayed.height:,} rows)", MEND)
+            yield _harm(f"{what} ({stored.height:,} and {replayed.height:,} rows)", REBUILD_HINT)
 
 
 def _harm(what: str, todo: str) -> Finding:
-    return Finding(harm=True, what=what, todo=todo)
+    return Finding(is_harmful=True, what=what, remedy=todo)

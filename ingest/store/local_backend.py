@@ -12,15 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-WRITING: Final = ".writing"
+WRITING_SUFFIX: Final = ".writing"
 """Ending of a file that is not yet whole."""
 
 
-class OvertakenError(Exception):
+class BatchConflictError(Exception):
     """Another machine has stored a batch of that number; plan anew on what stands now."""
 
 
-class Shelf:
+class StoreBackend:
     """Files by their paths relative to the store.
 
     home: the folder of this machine that holds the catalogue. shared: whether other machines have
@@ -29,7 +29,7 @@ class Shelf:
     """
 
     shared = False
-    read_by: Any = None
+    duckdb_filesystem: Any = None
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -37,15 +37,15 @@ class Shelf:
     def __str__(self) -> str:
         return str(self.home)
 
-    def absolute(self) -> Shelf:
+    def absolute(self) -> StoreBackend:
         """The shelf by its absolute path, for a process in another folder."""
-        return Shelf(self.home.absolute())
+        return StoreBackend(self.home.absolute())
 
     def at(self, path: str) -> str:
         """Where a file lies, as it is told to users and to DuckDB: by its absolute path."""
         return str((self.home / path).absolute())
 
-    def look_at(self, folder: str) -> None:
+    def prepare_reads(self, folder: str) -> None:
         """Before a database reads files of a folder."""
 
     def open(self, path: str) -> IO[bytes]:
@@ -63,7 +63,7 @@ class Shelf:
         found = (path for path in (self.home / folder).rglob("*") if path.is_file())
         return sorted(path.relative_to(self.home).as_posix() for path in found)
 
-    def written_at(self, path: str) -> float | None:
+    def modified_at(self, path: str) -> float | None:
         """When a file was written [s since 1970]; None where there is none."""
         with suppress(FileNotFoundError):
             return (self.home / path).stat().st_mtime
@@ -71,20 +71,20 @@ class Shelf:
 
     def aside(self, path: str) -> Path:
         """Where a file of that path is to be written, for `put`."""
-        aside = (self.home / path).with_suffix(WRITING)
+        aside = (self.home / path).with_suffix(WRITING_SUFFIX)
         if not aside.parent.exists():
             aside.parent.mkdir(parents=True, exist_ok=True)
-            sync(aside.parent.parent)
+            sync_to_disk(aside.parent.parent)
         return aside
 
-    def put(self, aside: Path, path: str, *, only: bool = False) -> None:  # noqa: ARG002
+    def put(self, staging_path: Path, path: str, *, exclusive: bool = False) -> None:  # noqa: ARG002
         """Have a file that was written aside under its name. Raises OSError.
 
-        only: where there is none, else OvertakenError; here the lock has seen to that.
+        exclusive: where there is none, else OvertakenError; here the lock has seen to that.
         """
         target = self.home / path
-        aside.rename(target)
-        sync(target.parent)
+        staging_path.rename(target)
+        sync_to_disk(target.parent)
 
     def named(self, path: str) -> str:
         """The path of a file so that no other writer gives it; here the lock has seen to that."""
@@ -95,12 +95,12 @@ class Shelf:
         (self.home / path).unlink(missing_ok=True)
 
 
-def checksum(file: IO[bytes]) -> str:
+def sha256_of_file(file: IO[bytes]) -> str:
     """SHA-256 of what is left of a file. Raises OSError."""
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Have the disk keep a file, or the names in a folder."""
     fd = os.open(path, os.O_RDONLY)
     try:

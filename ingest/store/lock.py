@@ -17,28 +17,28 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
-from ..core.errors import StoreError, not_written
+from ..core.errors import StoreError, explain_write_error
 
-LOCK: Final = "writer.lock"
-PATIENCE_S: Final = 30.0
-EVERY_S: Final = 0.1
+LOCK_NAME: Final = "writer.lock"
+DEFAULT_PATIENCE_S: Final = 30.0
+POLL_INTERVAL_S: Final = 0.1
 
 
 @contextmanager
-def held(
+def hold_lock(
     folder: Path,
-    patience_s: float = PATIENCE_S,
-    waiting: Callable[[str], None] = lambda _: None,
-    option: str = "--store",
+    patience_s: float = DEFAULT_PATIENCE_S,
+    on_wait: Callable[[str], None] = lambda _: None,
+    folder_option: str = "--store",
 ) -> Iterator[None]:
     """Hold the lock of a folder.
 
-    patience_s: how long to wait for another writer [s]; waiting: gets one sentence when a wait
-    begins; option: by which another folder is given. Raises StoreError that names the holder when
-    the wait is over.
+    patience_s: how long to wait for another writer [s]; on_wait: gets one sentence when a wait
+    begins; folder_option: by which another folder is given. Raises StoreError that names the holder
+    when the wait is over.
     """
-    with _opened(folder / LOCK, option) as lock:
-        _acquire(lock, folder, patience_s, waiting, option)
+    with _opened(folder / LOCK_NAME, folder_option) as lock:
+        _acquire(lock, folder, patience_s, on_wait, folder_option)
         lock.seek(0)
         lock.truncate()
         json.dump(_myself(), lock)
@@ -50,7 +50,7 @@ def _opened(path: Path, option: str) -> IO[str]:
     try:
         return path.open("a+", encoding="utf-8")
     except OSError as error:
-        why, todo = not_written(error, option)
+        why, todo = explain_write_error(error, option)
         raise StoreError(f"{path.parent}: {why}. {todo}") from error
 
 
@@ -71,7 +71,7 @@ def _acquire(
         if not said:
             waiting(f"{folder}: {_holder(lock)} is writing there; waiting up to {patience_s:g} s")
             said = True
-        time.sleep(EVERY_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 def _taken(lock: IO[str]) -> bool:

@@ -17,38 +17,38 @@ from secrets import token_hex
 from typing import IO, Any, Final
 
 from ..core.errors import StoreError
-from ..core.paths import MARK, files_of, told
-from .local_backend import OvertakenError, Shelf
+from ..core.paths import URL_SEPARATOR, open_filesystem, translated_store_errors
+from .local_backend import BatchConflictError, StoreBackend
 
-CACHE: Final = "FAIRMFU_CACHE"
+CACHE_VARIABLE: Final = "FAIRMFU_CACHE"
 """Environment variable: where catalogues of such stores lie; by default in the user's cache."""
 
 
-ONE_WINS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+CONDITIONAL_PUT_PROTOCOLS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 """Protocols whose libraries put an object only where there is none: s3fs by If-None-Match, gcsfs
 (2026.10.1) by ifGenerationMatch=0, adlfs (2026.8.0) by overwrite=False. Others look first and write
 then, and two machines might both find nothing."""
 
 
-class ObjectShelf(Shelf):
+class ObjectBackend(StoreBackend):
     """Objects by their keys behind the store's address."""
 
     shared = True
 
     def __init__(self, address: str) -> None:
         """Raises StoreError where two machines could harm each other."""
-        if (protocol := address.partition(MARK)[0]) not in ONE_WINS:
+        if (protocol := address.partition(URL_SEPARATOR)[0]) not in CONDITIONAL_PUT_PROTOCOLS:
             raise StoreError(
-                f"{address}: a store cannot lie at {protocol}{MARK}, where two machines that write "
+                f"{address}: a store cannot lie at {protocol}{URL_SEPARATOR}, where two machines that write "
                 f"at once may overwrite each other. Give a folder, or an address of: "
-                f"{', '.join(ONE_WINS)}."
+                f"{', '.join(CONDITIONAL_PUT_PROTOCOLS)}."
             )
         self.address = address
         super().__init__(_home(address))
 
-    def __reduce__(self) -> tuple[type[ObjectShelf], tuple[str]]:
+    def __reduce__(self) -> tuple[type[ObjectBackend], tuple[str]]:
         """Other processes connect by themselves."""
-        return ObjectShelf, (self.address,)
+        return ObjectBackend, (self.address,)
 
     def __str__(self) -> str:
         return self.address
@@ -56,11 +56,11 @@ class ObjectShelf(Shelf):
     @cached_property
     def files(self) -> Any:  # noqa: ANN401 - fsspec's
         """The file system, as fsspec has it."""
-        with told(self.address):
-            files, _ = files_of(self.address)
+        with translated_store_errors(self.address):
+            files, _ = open_filesystem(self.address)
         return files
 
-    def absolute(self) -> ObjectShelf:
+    def absolute(self) -> ObjectBackend:
         """An address is one from wherever it is given."""
         return self
 
@@ -69,41 +69,43 @@ class ObjectShelf(Shelf):
         return f"{self.address}/{path}"
 
     @cached_property
-    def read_by(self) -> Any:  # noqa: ANN401
+    def duckdb_filesystem(self) -> Any:  # noqa: ANN401
         """The file system for a database, which asks twenty times what an object is before reading.
 
         Through fsspec, for its own way needs an extension.
         """
-        with told(self.address):
-            files, _ = files_of(self.address, use_listings_cache=True, skip_instance_cache=True)
+        with translated_store_errors(self.address):
+            files, _ = open_filesystem(
+                self.address, use_listings_cache=True, skip_instance_cache=True
+            )
         return files
 
-    def look_at(self, folder: str) -> None:
+    def prepare_reads(self, folder: str) -> None:
         """List the objects of a folder, for a database that is to read of them."""
-        self.read_by.invalidate_cache(self.at(folder))
-        with told(self.at(folder)), suppress(FileNotFoundError):
-            self.read_by.ls(self.at(folder))
+        self.duckdb_filesystem.invalidate_cache(self.at(folder))
+        with translated_store_errors(self.at(folder)), suppress(FileNotFoundError):
+            self.duckdb_filesystem.ls(self.at(folder))
 
     def open(self, path: str) -> IO[bytes]:
         """The whole object, for reading. Raises OSError."""
-        with told(self.at(path)):
+        with translated_store_errors(self.at(path)):
             return io.BytesIO(self.files.cat_file(self.at(path)))
 
     def size(self, path: str) -> int | None:
         """In bytes; None where there is no such object."""
-        with told(self.at(path)), suppress(FileNotFoundError):
+        with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
             return int(self.files.info(self.at(path))["size"])
         return None
 
     def listed(self, folder: str) -> list[str]:
         """Paths of all objects behind a prefix, in their order."""
         prefix = len(self.files._strip_protocol(self.address)) + 1  # noqa: SLF001 - fsspec has it so
-        with told(self.at(folder)):
+        with translated_store_errors(self.at(folder)):
             return sorted(name[prefix:] for name in self.files.find(self.at(folder)))
 
-    def written_at(self, path: str) -> float | None:
+    def modified_at(self, path: str) -> float | None:
         """When an object was written [s since 1970]; None where there is none."""
-        with told(self.at(path)), suppress(FileNotFoundError):
+        with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
             return float(self.files.modified(self.at(path)).timestamp())
         return None
 
@@ -113,23 +115,23 @@ class ObjectShelf(Shelf):
         aside.parent.mkdir(parents=True, exist_ok=True)
         return aside
 
-    def put(self, aside: Path, path: str, *, only: bool = False) -> None:
+    def put(self, staging_path: Path, path: str, *, exclusive: bool = False) -> None:
         """Have a file that was written aside as an object.
 
-        only: where there is none. Raises OSError; OvertakenError where there is another one.
+        exclusive: where there is none. Raises OSError; OvertakenError where there is another one.
         """
         taken = False
         try:
-            with told(self.at(path)):
+            with translated_store_errors(self.at(path)):
                 try:
-                    mode = "create" if only else "overwrite"
-                    self.files.put_file(str(aside), self.at(path), mode=mode)
+                    mode = "create" if exclusive else "overwrite"
+                    self.files.put_file(str(staging_path), self.at(path), mode=mode)
                 except FileExistsError:
                     taken = True
-            if taken and not self._is(aside, path):  # else ours: its answer was lost
-                raise OvertakenError
+            if taken and not self._is(staging_path, path):  # else ours: its answer was lost
+                raise BatchConflictError
         finally:
-            aside.unlink(missing_ok=True)
+            staging_path.unlink(missing_ok=True)
 
     def _is(self, aside: Path, path: str) -> bool:
         """Whether an object holds what a file does."""
@@ -138,7 +140,7 @@ class ObjectShelf(Shelf):
 
     def delete(self, path: str) -> None:
         """An object that may be gone already."""
-        with told(self.at(path)), suppress(FileNotFoundError):
+        with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
             self.files.rm_file(self.at(path))
 
     def named(self, path: str) -> str:
@@ -149,7 +151,7 @@ class ObjectShelf(Shelf):
 
 def _home(address: str) -> Path:
     """The folder of this machine that holds the catalogue of a store of that address."""
-    given = os.environ.get(CACHE) or os.environ.get("XDG_CACHE_HOME")
+    given = os.environ.get(CACHE_VARIABLE) or os.environ.get("XDG_CACHE_HOME")
     cache = Path(given) if given else Path("~/.cache").expanduser()
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
-    return (cache if os.environ.get(CACHE) else cache / "fairmfu") / "stores" / name
+    return (cache if os.environ.get(CACHE_VARIABLE) else cache / "fairmfu") / "stores" / name

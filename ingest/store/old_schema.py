@@ -22,12 +22,20 @@ import polars as pl
 
 from ..core.errors import StoreError
 from ..core.schema import frame_schema
-from .changeset import BESIDE, BESIDE_SCHEMA, GIVEN, LOG_TABLES, REMOVED, Tables, removed
-from .local_backend import Shelf
-from .parquet_parts import MARK, PARTS, RECORD, read_part
+from .changeset import (
+    BESIDE_SCHEMA,
+    BESIDE_TABLE,
+    GIVEN_TABLE,
+    LOG_TABLES,
+    REMOVED_TABLE,
+    Tables,
+    removed_sources_frame,
+)
+from .local_backend import StoreBackend
+from .parquet_parts import METADATA_PREFIX, PARTS_FOLDER, RECORD_TABLE, read_part
 
-READABLE: Final = "2"
-RECORDS: Final = "all-*-batch.parquet"
+READABLE_SCHEMA_VERSION: Final = "2"
+OLD_RECORD_GLOB: Final = "all-*-batch.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +46,25 @@ class _Part:
     kind: str
 
 
-def found(store: Path) -> list[Path]:
+def find_old_records(store: Path) -> list[Path]:
     """The records of an earlier schema, in their order; none in a store of this one."""
-    return sorted((store / PARTS / RECORD).glob(RECORDS))
+    return sorted((store / PARTS_FOLDER / RECORD_TABLE).glob(OLD_RECORD_GLOB))
 
 
-def batches(store: Path) -> Iterator[Tables]:
+def read_old_batches(store: Path) -> Iterator[Tables]:
     """What each batch of an earlier schema changed, in the tables of ingest.store.changeset.
 
     Raises StoreError on a part that is gone, damaged or of a schema that is not known.
     """
     runs_of: dict[str, list[str]] = {}
-    for record in found(store):
+    for record in find_old_records(store):
         paths = [store / path for path in _read(record)["path"]]
         read_at = datetime.fromtimestamp(record.stat().st_mtime, UTC).replace(tzinfo=None)
         yield _tables([_part(path) for path in paths], read_at, runs_of)
 
 
 def _read(path: Path) -> pl.DataFrame:
-    return read_part(Shelf(path.parent), path.name)
+    return read_part(StoreBackend(path.parent), path.name)
 
 
 def _part(path: Path) -> _Part:
@@ -67,17 +75,17 @@ def _part(path: Path) -> _Part:
             f"{path}: this part is gone or damaged, so the store cannot be brought up to date. "
             "Ingest the logs again into a new --store."
         ) from error
-    if marks.get(f"{MARK}schema") != READABLE:
+    if marks.get(f"{METADATA_PREFIX}schema") != READABLE_SCHEMA_VERSION:
         raise StoreError(
-            f"{path}: written with schema {marks.get(f'{MARK}schema')}, which this program does "
+            f"{path}: written with schema {marks.get(f'{METADATA_PREFIX}schema')}, which this program does "
             "not read. Use the version of fairmfu that wrote it, or ingest the logs again into a "
             "new --store."
         )
     return _Part(
         path,
-        marks[f"{MARK}table"],
-        marks[f"{MARK}owner"],
-        marks[f"{MARK}kind"],
+        marks[f"{METADATA_PREFIX}table"],
+        marks[f"{METADATA_PREFIX}owner"],
+        marks[f"{METADATA_PREFIX}kind"],
     )
 
 
@@ -87,18 +95,18 @@ def _tables(parts: Sequence[_Part], read_at: datetime, runs_of: dict[str, list[s
     gone: list[str] = []
     for part in parts:
         frame = _read(part.path)
-        if part.kind == REMOVED:
+        if part.kind == REMOVED_TABLE:
             gone += frame["sha256"].to_list()
-        elif part.kind == BESIDE:
-            tables.setdefault(BESIDE, []).append(_beside(frame, part.owner))
-        elif part.kind == GIVEN:
-            tables.setdefault(GIVEN, []).append(_like(frame, frame_schema("facts")))
+        elif part.kind == BESIDE_TABLE:
+            tables.setdefault(BESIDE_TABLE, []).append(_beside(frame, part.owner))
+        elif part.kind == GIVEN_TABLE:
+            tables.setdefault(GIVEN_TABLE, []).append(_like(frame, frame_schema("facts")))
         elif part.table in LOG_TABLES:
             tables.setdefault(part.table, []).append(_like(frame, frame_schema(part.table)))
     found = {table: pl.concat(frames) for table, frames in tables.items()}
     if gone:
         staying = found["runs"]["run_id"].to_list() if "runs" in found else ()
-        found[REMOVED] = removed({s: runs_of.get(s, ()) for s in gone}, staying)
+        found[REMOVED_TABLE] = removed_sources_frame({s: runs_of.get(s, ()) for s in gone}, staying)
     if "sources" in found:
         dated = pl.lit(read_at, pl.Datetime("us")).alias("read_at")
         found["sources"] = found["sources"].with_columns(dated)

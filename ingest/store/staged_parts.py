@@ -16,35 +16,44 @@ from typing import Final
 import polars as pl
 
 from ..core.errors import StoreError
-from ..core.spill import Chained, Cut, Streamed, Table, chained
-from .local_backend import Shelf
-from .parquet_parts import AHEAD, GROUP_ROWS, PARTS, UNBATCHED, Part, damaged, portions, write
+from ..core.spill import ChainedRows, SlicedRows, StreamedRows, TableRows, chain_rows
+from .local_backend import StoreBackend
+from .parquet_parts import (
+    PARTS_FOLDER,
+    ROW_GROUP_ROWS,
+    STAGED_FILE_PATH,
+    STAGED_TIER,
+    ParquetPart,
+    damaged_part_error,
+    split_rows,
+    write_parquet,
+)
 
-MOST_ROWS: Final = 2**18
+MAX_STAGED_ROWS: Final = 2**18
 """The most rows of one part: whoever takes some of its rows, but not all, reads it again."""
-YOUNG_S: Final = 24 * 3600
+STAGED_PART_LIFETIME_S: Final = 24 * 3600
 """How long a driver may take to list what its workers wrote, by the time of its writing [s]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Unbatched:
+class StagedPart:
     """Such a part: rows of several logs that wait (spool.Waiting)."""
 
-    shelf: Shelf
-    part: Part
+    shelf: StoreBackend
+    part: ParquetPart
 
     @property
     def height(self) -> int:
         """How many rows it has."""
         return self.part.rows
 
-    def is_here(self) -> bool:
+    def is_visible(self) -> bool:
         """Whether this machine sees what another may have written."""
         return self.shelf.size(self.part.path) == self.part.bytes
 
-    def of_batch(self, batch: int) -> Part:
+    def assign_to_batch(self, batch: int) -> ParquetPart:
         """The part of the batch that takes it. Raises StoreError where it is gone."""
-        if not self.is_here():
+        if not self.is_visible():
             raise StoreError(
                 f"{self.shelf.at(self.part.path)}: a worker wrote this part, and it is gone before "
                 "it was taken. Run it again: nothing of its logs was stored."
@@ -57,41 +66,43 @@ class Unbatched:
             with self.shelf.open(self.part.path) as part:
                 rows = pl.read_parquet(part, n_rows=first + height)
         except (OSError, pl.exceptions.PolarsError) as error:
-            raise damaged(self.shelf, self.part.path, error) from error
-        yield from rows[first:].iter_slices(GROUP_ROWS)
+            raise damaged_part_error(self.shelf, self.part.path, error) from error
+        yield from rows[first:].iter_slices(ROW_GROUP_ROWS)
 
 
-def write_unbatched(shelf: Shelf, job: str, table: str, rows: Table) -> list[Unbatched]:
+def write_staged_parts(
+    backend: StoreBackend, job_id: str, table: str, rows: TableRows
+) -> list[StagedPart]:
     """Rows of one table that a batch to come may take; none of no rows.
 
-    job: one word for all parts that one driver may take.
+    job_id: one word for all parts that one driver may take.
     """
     if isinstance(rows, pl.DataFrame):
-        rows = Streamed(rows.schema, rows.height, rows.iter_slices)
+        rows = StreamedRows(rows.schema, rows.height, rows.iter_slices)
     written = []
-    for some in portions(rows, MOST_ROWS):
-        aside = shelf.aside(f"{PARTS}/{table}/{job}-{token_hex(8)}.parquet")
-        size, sha256 = write(aside, some, {"table": table})
-        path = f"{PARTS}/{table}/{job}-{sha256[:32]}.parquet"
-        shelf.put(aside, path)
-        part = Part(table, path, 0, 0, UNBATCHED, some.height, size, sha256)
-        written.append(Unbatched(shelf, part))
+    for some in split_rows(rows, MAX_STAGED_ROWS):
+        aside = backend.aside(f"{PARTS_FOLDER}/{table}/{job_id}-{token_hex(8)}.parquet")
+        size, sha256 = write_parquet(aside, some, {"table": table})
+        path = f"{PARTS_FOLDER}/{table}/{job_id}-{sha256[:32]}.parquet"
+        backend.put(aside, path)
+        part = ParquetPart(table, path, 0, 0, STAGED_TIER, some.height, size, sha256)
+        written.append(StagedPart(backend, part))
     return written
 
 
-def taken(rows: Table) -> tuple[list[Unbatched], Table | None]:
+def split_off_staged_parts(rows: TableRows) -> tuple[list[StagedPart], TableRows | None]:
     """Parts of which all rows are among these, and the rows that are left, if any."""
-    tables = rows.tables if isinstance(rows, Chained) else [rows]
-    heights = Counter[Unbatched]()
+    tables = rows.tables if isinstance(rows, ChainedRows) else [rows]
+    heights = Counter[StagedPart]()
     for one in tables:
-        if isinstance(one, Cut) and isinstance(one.piece, Unbatched):
+        if isinstance(one, SlicedRows) and isinstance(one.piece, StagedPart):
             heights[one.piece] += one.height
     every = [piece for piece, height in heights.items() if height == piece.height]
-    left = [one for one in tables if not isinstance(one, Cut) or one.piece not in every]
-    return every, chained(left) if left else None
+    left = [one for one in tables if not isinstance(one, SlicedRows) or one.piece not in every]
+    return every, chain_rows(left) if left else None
 
 
-def young(shelf: Shelf, path: str) -> bool:
+def may_still_be_listed(backend: StoreBackend, path: str) -> bool:
     """Whether a file of parts may be one that a driver is about to list."""
-    at = shelf.written_at(path) if shelf.shared or AHEAD.fullmatch(path) else None
-    return at is not None and abs(time.time() - at) < YOUNG_S
+    at = backend.modified_at(path) if backend.shared or STAGED_FILE_PATH.fullmatch(path) else None
+    return at is not None and abs(time.time() - at) < STAGED_PART_LIFETIME_S

@@ -34,20 +34,20 @@ from typing import Any, Final, NamedTuple, TypeVar
 import duckdb
 import polars as pl
 
-from ..core.errors import StoreError, not_written
+from ..core.errors import StoreError, explain_write_error
 from ..core.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ..core.spill import LogTables, Spool
 from . import catalogue, compaction, lock, old_schema, parquet_parts
-from .catalogue import FILE_SCHEMA, Connection, ReadBefore
-from .changeset import FileMark, Remark, Seen, Tables
-from .local_backend import WRITING, OvertakenError, Shelf, sync
-from .parquet_parts import Part, Record
-from .transactions import Asked, Writer, read_now, replayed
+from .catalogue import FILE_MARK_SCHEMA, Connection, OutdatedSource
+from .changeset import FileMark, FileRemark, KnownFile, Tables
+from .local_backend import WRITING_SUFFIX, BatchConflictError, StoreBackend, sync_to_disk
+from .parquet_parts import BatchRecord, ParquetPart
+from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
 
-__all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
+__all__ = ["FileMark", "FileRemark", "KnownFile", "Store", "Tables"]
 
-CATALOGUE: Final = "catalogue.duckdb"
-ORDER: Final = {
+CATALOGUE_NAME: Final = "catalogue.duckdb"
+TABLE_ORDER: Final = {
     "sources": "path",
     "runs": "name, launch, run_id",
     "facts": "run_id, sequence",
@@ -55,36 +55,36 @@ ORDER: Final = {
     "events": "run_id, line",
     "unread": "sha256, line",
 }
-ATTEMPTS: Final = 8
+MAX_WRITE_ATTEMPTS: Final = 8
 """Times that a write is begun where other machines write too."""
-MET_S: Final = 10.0
+SYNC_INTERVAL_S: Final = 10.0
 """How long what other machines stored need not be asked for again [s]."""
 
 Result = TypeVar("Result")
-GLOB: Final = re.compile(r"[*?\[\]]")
+GLOB_CHARACTERS: Final = re.compile(r"[*?\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoreParts:
     """Parts by what they are to the catalogue: read from now on, or merged since (paths)."""
 
-    live: list[Part]
+    live: list[ParquetPart]
     dead: set[str]
 
 
-State = tuple[int, int]
+SourcesState = tuple[int, int]
 """How many sources a store has, and the batch of the newest."""
 
 
-class Folders(NamedTuple):
+class KnownFolders(NamedTuple):
     """Folders that need not be looked at file by file: all files are known, and as they were.
 
-    listed: by absolute path, ingest.extract.discovery.listing; state: as it was then: where a
-    source came, was replaced or removed since, nothing is remembered.
+    listed: by absolute path, ingest.extract.discovery.folder_signature; state: as it was then:
+    where a source came, was replaced or removed since, nothing is remembered.
     """
 
     listed: dict[str, str]
-    state: State
+    state: SourcesState
 
 
 class Store:
@@ -106,17 +106,18 @@ class Store:
         path: str | Path,
         *,
         patience_s: float | None = None,
-        says: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> None:
         """The folder need not exist before the first `add`. Raises StoreError on a glob.
 
         path: of a folder, or the address of one at an object store (`s3://bucket/perf`).
-        patience_s: how long a write waits for another writer [s], by default lock.PATIENCE_S; says:
-        gets a sentence about such a wait, and about a store that was brought up to date.
+        patience_s: how long a write waits for another writer [s], by default
+        lock.DEFAULT_PATIENCE_S; notify: gets a sentence about such a wait, and about a store that
+        was brought up to date.
         """
         path = _named(path) if isinstance(path, str) else path
         self.shelf = _shelf_of(path)
-        if GLOB.search(self.shelf.at("")):
+        if GLOB_CHARACTERS.search(self.shelf.at("")):
             raise StoreError(
                 f"{path}: a store's path may not hold * ? [ or ]: its parts are read by pattern. "
                 "Give another --store."
@@ -124,17 +125,17 @@ class Store:
         self.path = path
         self.home = self.shelf.home
         self.patience_s = patience_s
-        self.says = says
+        self.says = notify
         self._idle: list[Connection] = []
         self._idle_writers: list[Connection] = []
-        self._added: tuple[State, State] | None = None
+        self._added: tuple[SourcesState, SourcesState] | None = None
         self._met_at = -math.inf
 
     def __reduce__(self) -> tuple[type[Store], tuple[Path]]:
         """The same store, for a process in another folder or on another machine."""
         return Store, (self.path.absolute(),)
 
-    def unwaiting(self) -> Store:
+    def without_waiting(self) -> Store:
         """The same store, whose writes fail where another writer is at it. It says nothing."""
         other = Store(self.path, patience_s=0)
         other._idle, other._idle_writers = self._idle, self._idle_writers
@@ -144,50 +145,50 @@ class Store:
 
     def spool(self) -> Spool:
         """Where rows wait that are to be added, on the store's own disk as they become many."""
-        return Spool(self.home / parquet_parts.PARTS)
+        return Spool(self.home / parquet_parts.PARTS_FOLDER)
 
     def add(
         self,
-        batch: Sequence[LogTables],
-        seen: Sequence[Seen] = (),
+        logs: Sequence[LogTables],
+        known_files: Sequence[KnownFile] = (),
         files: Sequence[FileMark] = (),
-        folders: Folders | None = None,
+        folders: KnownFolders | None = None,
         *,
-        grown: Collection[str] = (),
-    ) -> list[Remark]:
+        earlier_contents: Collection[str] = (),
+    ) -> list[FileRemark]:
         """Register sources with all their rows, and the facts of known ones, in one transaction.
 
         A file replaces the source of the same path whose runs it holds: it grew; so it does where
-        `grown` has the content that it began with. One that holds other runs stands beside it. Runs
-        of files that begin alike get ids of their own. files: how they stood, for `files` to tell
-        next time. folders: what `folders` is to tell next time, and `state` as it was before this,
-        or before what this one added just before; not without anything else.
+        `earlier_contents` has the content that it began with. One that holds other runs stands
+        beside it. Runs of files that begin alike get ids of their own. files: how they stood, for
+        `files` to tell next time. folders: what `folders` is to tell next time, and `state` as it
+        was before this, or before what this one added just before; not without anything else.
         """
-        if not batch and not seen and not files:
+        if not logs and not known_files and not files:
             return []
 
-        def add(writer: Writer) -> list[Remark]:
-            before = catalogue.state_of_sources(writer.con)
+        def add(writer: StoreWriter) -> list[FileRemark]:
+            before = catalogue.sources_state(writer.connection)
             began = self._added[0] if self._added and self._added[1] == before else before
-            plan = writer.plan(Asked.of(batch, seen), grown)
-            for tables in batch:
+            plan = writer.plan(BatchScope.of(logs, known_files), earlier_contents)
+            for tables in logs:
                 plan.place(tables)
-            claimed = {one.sha256 for one in seen}
-            for one in seen:
+            claimed = {one.sha256 for one in known_files}
+            for one in known_files:
                 plan.see(one, claimed)
             writer.write(plan.frames(writer.number))
             gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
-            writer.mark([mark for mark in files if mark.path not in gone])
+            writer.mark_files([mark for mark in files if mark.path not in gone])
             if folders is not None and folders.state in {began, before}:
                 odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
                 alike = {path: at for path, at in folders.listed.items() if path not in odd}
-                catalogue.remember_folders(writer.con, alike)
-            self._added = began, catalogue.state_of_sources(writer.con)
+                catalogue.remember_folders(writer.connection, alike)
+            self._added = began, catalogue.sources_state(writer.connection)
             return plan.remarks
 
         return self._written(add)
 
-    def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
+    def give_facts(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
         """Give facts to runs by id, each in place of an earlier one; how many are new.
 
         One without a value is taken back.
@@ -195,9 +196,9 @@ class Store:
         if not any(facts_of_runs.values()):
             return 0
 
-        def give(writer: Writer) -> int:
-            plan = writer.plan(Asked(runs=facts_of_runs))
-            new = plan.give(facts_of_runs)
+        def give(writer: StoreWriter) -> int:
+            plan = writer.plan(BatchScope(runs=facts_of_runs))
+            new = plan.give_facts(facts_of_runs)
             writer.write(plan.frames(writer.number))
             return new
 
@@ -209,8 +210,8 @@ class Store:
         A file that is still there is read again by the next ingest of it.
         """
 
-        def remove(writer: Writer) -> dict[str, list[str]]:
-            plan = writer.plan(Asked(runs=runs))
+        def remove(writer: StoreWriter) -> dict[str, list[str]]:
+            plan = writer.plan(BatchScope(runs=runs))
             gone = plan.remove(runs)
             writer.write(plan.frames(writer.number))
             return gone
@@ -221,17 +222,19 @@ class Store:
         """Append rows to a table that is no log's: metrics, baselines, nights.
 
         as_of: the state of the store that they were computed from; a run that was touched since is
-        told again by `outdated`. Metrics of a run whose kept ones are of a later state are left
-        out: another process was faster, and saw more.
+        told again by `outdated_runs`. Metrics of a run whose kept ones are of a later state are
+        left out: another process was faster, and saw more.
         """
         if frame.is_empty():
             return
 
-        def keep(writer: Writer) -> None:
+        def keep(writer: StoreWriter) -> None:
             state = writer.number if as_of is None else as_of
             rows = frame.with_columns(as_of=pl.lit(state, pl.Int64))
-            if table == catalogue.SCORED:
-                later = pl.col("run_id").is_in(catalogue.scored_after(writer.con, state))
+            if table == catalogue.METRICS_TABLE:
+                later = pl.col("run_id").is_in(
+                    catalogue.runs_scored_after(writer.connection, state)
+                )
                 rows = rows.filter(~later)
             if rows.height:
                 writer.write({table: rows})
@@ -258,12 +261,12 @@ class Store:
         if self._is_new():
             raise self._lost()
 
-        def merge(writer: Writer) -> tuple[int, int]:
+        def merge(writer: StoreWriter) -> tuple[int, int]:
             if self.shelf.shared:  # else each write does it
-                writer.sweep(astray=True)
-            before = catalogue.parts_of(writer.con)
-            writer.merge(compaction.all_of(before))
-            return len(before), len(catalogue.parts_of(writer.con))
+                writer.sweep(find_strays=True)
+            before = catalogue.live_parts(writer.connection)
+            writer.merge(compaction.full_merges(before))
+            return len(before), len(catalogue.live_parts(writer.connection))
 
         return self._written(merge)
 
@@ -276,12 +279,12 @@ class Store:
         with self._connected() as con:
             return dict(con.sql("select sha256, path from held.sources").fetchall())
 
-    def read_before(self) -> dict[str, ReadBefore]:
+    def outdated_sources(self) -> dict[str, OutdatedSource]:
         """Sources that today's readers read otherwise (schema.READINGS), by content hash."""
         if self._is_new():
             return {}
         with self._connected() as con:
-            return catalogue.read_before(con)
+            return catalogue.find_outdated_sources(con)
 
     def known_sizes(self) -> set[int]:
         """Sizes of the sources as they were read [bytes]."""
@@ -299,29 +302,29 @@ class Store:
             return {}
         with self._connected() as con:
             rows = con.sql(
-                f"select {', '.join(FILE_SCHEMA)} from held.files "  # noqa: S608
+                f"select {', '.join(FILE_MARK_SCHEMA)} from held.files "  # noqa: S608
                 "where path not like '%/' "
                 "and (sha256 = '' or sha256 in (select sha256 from held.sources))"
             ).fetchall()
         return {row[0]: FileMark._make(row) for row in rows}
 
-    def folders(self) -> Folders:
+    def folders(self) -> KnownFolders:
         """Folders that are remembered as of the sources that are stored; a mere cache."""
         if self._is_new():
-            return Folders({}, (0, 0))
+            return KnownFolders({}, (0, 0))
         with self._connected() as con:
-            state = catalogue.state_of_sources(con)
-            return Folders(catalogue.folders(con, state), state)
+            state = catalogue.sources_state(con)
+            return KnownFolders(catalogue.remembered_folders(con, state), state)
 
     def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
-        """A table of `TABLES`, in the order of `ORDER`, of all runs or of these alone.
+        """A table of `TABLES`, in the order of `TABLE_ORDER`, of all runs or of these alone.
 
         Of `sources` and `unread`, runs are the sources that hold them.
         """
         with self._reading((name,), runs) as con:
             columns = ", ".join(TABLES[name])
             frame: pl.DataFrame = con.sql(
-                f"select {columns} from {name} order by {ORDER[name]}"  # noqa: S608 - constants
+                f"select {columns} from {name} order by {TABLE_ORDER[name]}"  # noqa: S608 - constants
             ).pl()
         return frame.match_to_schema(frame_schema(name))
 
@@ -330,17 +333,17 @@ class Store:
         with self._reading(runs=runs) as con:
             found = {
                 name: con.sql(f"select {', '.join(TABLES[name])} from {name} order by {order}").pl()  # noqa: S608
-                for name, order in ORDER.items()
+                for name, order in TABLE_ORDER.items()
             }
         return {name: frame.match_to_schema(frame_schema(name)) for name, frame in found.items()}
 
-    def require(self) -> None:
+    def require_batches(self) -> None:
         """Raises StoreError where nothing was ever stored."""
         if self._is_new():
             raise self._lost()
 
-    def kept(self, table: str, by: Sequence[str] = ()) -> pl.DataFrame:
-        """Rows of a table that is no log's, oldest first; by: only the newest of each of these.
+    def kept(self, table: str, latest_by: Sequence[str] = ()) -> pl.DataFrame:
+        """Rows of a table that is no log's, oldest first; latest_by: only the newest of each of these.
 
         With `as_of`, the state of the store that they were computed from. Empty, without columns,
         where nothing was kept.
@@ -348,28 +351,28 @@ class Store:
         if self._is_new():
             return pl.DataFrame()
         with self._connected() as con:
-            found = catalogue.parts_of(con, {table})
-        frames = [parquet_parts.rows_of(self.shelf, part) for part in found]
+            found = catalogue.live_parts(con, {table})
+        frames = [parquet_parts.read_rows_with_batch(self.shelf, part) for part in found]
         if not frames:
             return pl.DataFrame()
         rows = pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)
-        return (compaction.newest(rows, by) if by else rows).drop("batch")
+        return (compaction.latest_rows(rows, latest_by) if latest_by else rows).drop("batch")
 
-    def outdated(self) -> tuple[list[str], int]:
+    def outdated_runs(self) -> tuple[list[str], int]:
         """Runs whose rows or facts are newer than what is kept of their metrics; and the state."""
         if self._is_new():
             return [], 0
         with self._connected() as con:
-            runs = [run for (run,) in con.sql(catalogue.OUTDATED).fetchall()]
+            runs = [run for (run,) in con.sql(catalogue.OUTDATED_RUNS_SQL).fetchall()]
             return sorted(runs), catalogue.last_batch(con)
 
-    def touched(self, since: int) -> list[str]:
+    def runs_changed_since(self, state: int) -> list[str]:
         """Runs whose rows or facts are newer than that state of the store."""
         if self._is_new():
             return []
         with self._connected() as con:
             sql = "select run_id from held.runs where touched > $since order by 1"
-            return [run for (run,) in con.sql(sql, params={"since": since}).fetchall()]
+            return [run for (run,) in con.sql(sql, params={"since": state}).fetchall()]
 
     def query(self, sql: str, frames: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
         """The rows of one read-only statement over the tables, and over `frames` by name.
@@ -396,12 +399,12 @@ class Store:
                 ) from error
         return result
 
-    def held(self) -> Held:
+    def held(self) -> StoreParts:
         """The parts that the catalogue knows. Raises StoreError where it is older than they are."""
         with self._connected() as con:
             if self._is_gap_behind(catalogue.last_batch(con)):
                 raise self._outrun()
-            return Held(catalogue.parts_of(con), set(catalogue.dead(con)))
+            return StoreParts(catalogue.live_parts(con), set(catalogue.dead_parts(con)))
 
     def behind(self) -> bool:
         """Whether a batch is there whose writer was killed before its catalogue stood."""
@@ -409,27 +412,29 @@ class Store:
             number = catalogue.last_batch(con) + 1
         return self.shelf.size(parquet_parts.record_path(number)) is not None
 
-    def strays(self) -> list[str]:
+    def stray_files(self) -> list[str]:
         """Parts that no reader of now reads: merged ones, and what killed writers left."""
         with self._connected() as con:
-            known, number = read_now(con), catalogue.last_batch(con) + 1
+            known, number = live_paths(con), catalogue.last_batch(con) + 1
         pending = parquet_parts.read_record(self.shelf, number)
         known |= {part.path for part in pending.parts} if pending else set()
-        return parquet_parts.strays(self.shelf, known | {parquet_parts.record_path(number)})
+        return parquet_parts.find_stray_files(
+            self.shelf, known | {parquet_parts.record_path(number)}
+        )
 
-    def replayed(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
+    def compare_with_parts(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
         """Each table of the catalogue as it stands, and as it follows from the parts."""
         with self._connected() as con, duckdb.connect() as again:
-            catalogue.create(again)
+            catalogue.create_tables(again)
             self._replay(again, catalogue.last_batch(con))
-            stored, replayed = catalogue.following(con), catalogue.following(again)
+            stored, replayed = catalogue.derived_tables(con), catalogue.derived_tables(again)
         return {table: (stored[table], replayed[table]) for table in stored}
 
     # -- the catalogue --------------------------------------------------------------------
 
     @property
     def _catalogue(self) -> Path:
-        return self.home / CATALOGUE
+        return self.home / CATALOGUE_NAME
 
     @contextmanager
     def _reading(
@@ -441,7 +446,7 @@ class Store:
         """The catalogue with views of tables, of all runs or of these, and of `frames`."""
         with self._connected() as con:
             try:
-                catalogue.show(con, self.shelf, tables, runs)
+                catalogue.create_views(con, self.shelf, tables, runs)
             except duckdb.Error as error:
                 raise StoreError(
                     f"{self.path}: a part is gone or damaged ({_first_line(error)}). "
@@ -470,7 +475,7 @@ class Store:
             raise self._lost()
         with _lent(self._idle, self._locked_down, "stored") as con:
             try:
-                path = catalogue.quote(str(self._catalogue.absolute()))
+                path = catalogue.sql_literal(str(self._catalogue.absolute()))
                 con.execute(f"attach {path} as stored (read_only)")
                 con.execute("use stored")
             except duckdb.Error as error:
@@ -491,11 +496,13 @@ class Store:
     def _locked_down(self) -> Connection:
         """A database in memory that reaches the catalogue, the parts, and nothing else."""
         con = duckdb.connect()
-        if self.shelf.read_by is not None:
-            con.register_filesystem(self.shelf.read_by)
+        if self.shelf.duckdb_filesystem is not None:
+            con.register_filesystem(self.shelf.duckdb_filesystem)
         path = str(self._catalogue.absolute())
-        files = ", ".join(map(catalogue.quote, (path, f"{path}.wal")))  # its journal is asked for
-        folder = catalogue.quote(self.shelf.at(parquet_parts.PARTS))
+        files = ", ".join(
+            map(catalogue.sql_literal, (path, f"{path}.wal"))
+        )  # its journal is asked for
+        folder = catalogue.sql_literal(self.shelf.at(parquet_parts.PARTS_FOLDER))
         con.execute(f"set allowed_paths = [{files}]")
         con.execute(f"set allowed_directories = [{folder}]")
         con.execute("set enable_external_access = false")
@@ -503,7 +510,7 @@ class Store:
         return con
 
     def _other_schema(self, version: str) -> StoreError:
-        if version == old_schema.READABLE:
+        if version == old_schema.READABLE_SCHEMA_VERSION:
             return StoreError(
                 f"{self.path}: a store of schema {version}; this program reads {SCHEMA_VERSION}. "
                 "Bring it up to date with: fairmfu rebuild (or by the next ingest)."
@@ -529,14 +536,14 @@ class Store:
 
     def _is_gap_behind(self, batch: int) -> bool:
         """Whether the catalogue cannot catch up."""
-        return parquet_parts.gap(parquet_parts.recorded(self.shelf), batch)
+        return parquet_parts.has_record_gap(parquet_parts.recorded_batches(self.shelf), batch)
 
     def _is_new(self) -> bool:
         """Whether nothing was ever stored; parts without a catalogue have lost it."""
         if self.shelf.shared:
             self._meet()
             return not self._catalogue.exists()
-        return not self._catalogue.exists() and not parquet_parts.any_batch(self.shelf)
+        return not self._catalogue.exists() and not parquet_parts.has_any_batch(self.shelf)
 
     # -- one writer -----------------------------------------------------------------------
 
@@ -546,27 +553,27 @@ class Store:
 
         A write that the system refuses (a full disk, a read-only one) is a StoreError as well.
         """
-        patience = lock.PATIENCE_S if self.patience_s is None else self.patience_s
+        patience = lock.DEFAULT_PATIENCE_S if self.patience_s is None else self.patience_s
         try:
-            (self.home / parquet_parts.PARTS).mkdir(parents=True, exist_ok=True)
-            with lock.held(self.home, patience, self.says):
+            (self.home / parquet_parts.PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
+            with lock.hold_lock(self.home, patience, self.says):
                 yield
         except (OSError, duckdb.Error, pl.exceptions.ComputeError) as error:
             raise StoreError(_refused(self.path, error)) from error
 
-    def _written(self, act: Callable[[Writer], Result]) -> Result:
+    def _written(self, act: Callable[[StoreWriter], Result]) -> Result:
         """What comes of writing; done again where another machine was faster."""
-        for attempt in range(ATTEMPTS):
+        for attempt in range(MAX_WRITE_ATTEMPTS):
             time.sleep(attempt and random.uniform(0, attempt))  # noqa: S311 - who comes next
-            with suppress(OvertakenError), self._writing() as writer:
+            with suppress(BatchConflictError), self._writing() as writer:
                 return act(writer)
         raise StoreError(
-            f"{self.path}: other machines wrote there {ATTEMPTS} times while this one was about "
+            f"{self.path}: other machines wrote there {MAX_WRITE_ATTEMPTS} times while this one was about "
             "to; nothing of it was stored. Run it again."
         )
 
     @contextmanager
-    def _writing(self) -> Iterator[Writer]:
+    def _writing(self) -> Iterator[StoreWriter]:
         """The only writer, of a store that is up to date and whole."""
         with self._locked():
             if self.shelf.shared:
@@ -584,14 +591,14 @@ class Store:
                 writer.catch_up()
                 if not self.shelf.shared and self._is_gap_behind(writer.number - 1):
                     raise self._outrun()
-                writer.sweep(astray=not self.shelf.shared)
+                writer.sweep(find_strays=not self.shelf.shared)
                 yield writer
 
     def _meet(self) -> None:
         """Bring this machine's catalogue to what others stored; it may be some seconds behind."""
-        if time.monotonic() - self._met_at < MET_S:
+        if time.monotonic() - self._met_at < SYNC_INTERVAL_S:
             return
-        recorded, cached = parquet_parts.recorded(self.shelf), self._catalogue.exists()
+        recorded, cached = parquet_parts.recorded_batches(self.shelf), self._catalogue.exists()
         if (self._known(recorded) != recorded[-1]) if recorded else cached:
             with self._locked():
                 self._follow()
@@ -599,7 +606,7 @@ class Store:
 
     def _follow(self) -> None:
         """As `_meet`, at once; whoever calls has the lock."""
-        recorded = parquet_parts.recorded(self.shelf)
+        recorded = parquet_parts.recorded_batches(self.shelf)
         if not recorded:
             self._catalogue.unlink(missing_ok=True)
         elif not (known := self._known(recorded)):
@@ -616,10 +623,12 @@ class Store:
         try:
             with self._attached() as con:
                 known = catalogue.last_batch(con)
-                there = {part.path for part in catalogue.parts_of(con)} | set(catalogue.dead(con))
+                there = {part.path for part in catalogue.live_parts(con)} | set(
+                    catalogue.dead_parts(con)
+                )
         except StoreError:  # a cache that is damaged is no loss
             return 0
-        if known not in recorded or parquet_parts.gap(recorded, known):
+        if known not in recorded or parquet_parts.has_record_gap(recorded, known):
             return 0
         record = parquet_parts.read_record(self.shelf, known)
         is_ours = record is not None and {part.path for part in record.parts} <= there
@@ -629,54 +638,54 @@ class Store:
         """A catalogue from the records and their parts; how many parts."""
         with self._new_catalogue(from_old=False) as writer:
             writer.changed = True
-            return self._replay(writer.con)
+            return self._replay(writer.connection)
 
     def _replay(self, con: Connection, until: int | None = None) -> int:
         """Fill an empty catalogue from the records and their parts; how many parts.
 
         until: the last batch that counts; all, without it.
         """
-        found: dict[str, Part] = {}
+        found: dict[str, ParquetPart] = {}
         last = 0
-        if not self._has_records() and parquet_parts.any_batch(self.shelf):
+        if not self._has_records() and parquet_parts.has_any_batch(self.shelf):
             raise StoreError(
-                f"{self.path / parquet_parts.PARTS / parquet_parts.RECORD}: the records of the "
+                f"{self.path / parquet_parts.PARTS_FOLDER / parquet_parts.RECORD_TABLE}: the records of the "
                 "batches are gone, and with them which parts count. Bring them back, or ingest "
                 "the logs again into a new --store."
             )
-        for record in parquet_parts.records(self.shelf, until):
+        for record in parquet_parts.read_records(self.shelf, until):
             kept = {} if record.full else found
             found = kept | {part.path: part for part in record.parts}
             last = record.batch
         by_batch: dict[int, Tables] = {}
-        for table, frame in replayed(self.shelf, found.values()).items():
+        for table, frame in replay_parts(self.shelf, found.values()).items():
             for (batch,), rows in frame.partition_by("batch", as_dict=True).items():
                 by_batch.setdefault(int(batch), {})[table] = rows
-        catalogue.register(con, list(found.values()))
+        catalogue.register_parts(con, list(found.values()))
         for batch in sorted(by_batch):
-            catalogue.apply(con, batch, by_batch[batch])
-        catalogue.apply(con, last, {})
+            catalogue.apply_batch(con, batch, by_batch[batch])
+        catalogue.apply_batch(con, last, {})
         return len(found)
 
     def _has_records(self) -> bool:
         """Whether there is a record of this schema."""
-        return next(parquet_parts.records(self.shelf), None) is not None
+        return next(parquet_parts.read_records(self.shelf), None) is not None
 
     def _of_an_earlier_schema(self) -> bool:
         """Whether the catalogue, or without one the parts, are of a schema that is brought up."""
-        if self.shelf.shared or not old_schema.found(self.path):
+        if self.shelf.shared or not old_schema.find_old_records(self.path):
             return False
         if not self._catalogue.exists():
             return not self._has_records()
         with suppress(duckdb.Error), duckdb.connect(self._catalogue, read_only=True) as con:
-            return _version(con) == old_schema.READABLE
+            return _version(con) == old_schema.READABLE_SCHEMA_VERSION
         return False
 
     def _migrate(self) -> None:
         """Write the rows of a store of an earlier schema as the first batch of this one."""
         tables: dict[str, list[pl.DataFrame]] = {}
         number = 0
-        for number, batch in enumerate(old_schema.batches(self.path), start=1):
+        for number, batch in enumerate(old_schema.read_old_batches(self.path), start=1):
             for table, frame in batch.items():
                 numbered = frame.with_columns(batch=pl.lit(number, pl.Int64))
                 tables.setdefault(table, []).append(numbered)
@@ -685,9 +694,9 @@ class Store:
             for table, frames in tables.items()
             if any(frame.height for frame in frames)
         ]
-        parquet_parts.write_record(self.shelf, Record(number, tuple(written), full=True))
+        parquet_parts.write_record(self.shelf, BatchRecord(number, tuple(written), full=True))
         self.says(
-            f"{self.path}: brought from schema {old_schema.READABLE} to {SCHEMA_VERSION}, "
+            f"{self.path}: brought from schema {old_schema.READABLE_SCHEMA_VERSION} to {SCHEMA_VERSION}, "
             f"{number:,} batches"
         )
 
@@ -695,33 +704,33 @@ class Store:
     def _opened(self, path: Path) -> Iterator[Connection]:
         """A catalogue for writing, closed behind it."""
         with _lent(self._idle_writers, duckdb.connect, "written") as con:
-            con.execute(f"attach {catalogue.quote(str(path.absolute()))} as written")
+            con.execute(f"attach {catalogue.sql_literal(str(path.absolute()))} as written")
             con.execute("use written")
             yield con
 
     @contextmanager
-    def _new_catalogue(self, *, from_old: bool) -> Iterator[Writer]:
+    def _new_catalogue(self, *, from_old: bool) -> Iterator[StoreWriter]:
         """A new catalogue, renamed over the old one when all went well and something changed."""
-        aside = self.home / f"{CATALOGUE}.{getpid()}{WRITING}"
-        for left in self.home.glob(f"{CATALOGUE}.*"):
+        aside = self.home / f"{CATALOGUE_NAME}.{getpid()}{WRITING_SUFFIX}"
+        for left in self.home.glob(f"{CATALOGUE_NAME}.*"):
             left.unlink()
         try:
             if from_old:
                 shutil.copyfile(self._catalogue, aside)
             with self._opened(aside) as con:
                 if from_old:
-                    catalogue.bring_up(con)
+                    catalogue.add_later_columns(con)
                 con.execute("begin")
                 if not from_old:
-                    catalogue.create(con)
-                writer = Writer(self.shelf, con)
+                    catalogue.create_tables(con)
+                writer = StoreWriter(self.shelf, con)
                 yield writer
                 con.execute("commit" if writer.changed else "rollback")
                 con.execute("checkpoint written")  # else closing does, and hides that it fails
             if writer.changed:
-                sync(aside)
+                sync_to_disk(aside)
                 aside.rename(self._catalogue)
-                sync(self.home)
+                sync_to_disk(self.home)
         finally:
             for left in self.home.glob(f"{aside.name}*"):
                 left.unlink()
@@ -750,20 +759,20 @@ def _lent(
 
 def _named(path: str) -> Path:
     """The folder or the address that a text names."""
-    from ..core.paths import place  # noqa: PLC0415 - commands have a path already
+    from ..core.paths import parse_path  # noqa: PLC0415 - commands have a path already
 
-    return place(path)
+    return parse_path(path)
 
 
-def _shelf_of(path: Path) -> Shelf:
+def _shelf_of(path: Path) -> StoreBackend:
     """Where the parts of the store of that path lie."""
-    from ..core.paths import remote  # noqa: PLC0415 - most stores are folders
+    from ..core.paths import as_remote  # noqa: PLC0415 - most stores are folders
 
-    if (address := remote(path)) is None:
-        return Shelf(path)
-    from .object_backend import ObjectShelf  # noqa: PLC0415
+    if (address := as_remote(path)) is None:
+        return StoreBackend(path)
+    from .object_backend import ObjectBackend  # noqa: PLC0415
 
-    return ObjectShelf(address.url)
+    return ObjectBackend(address.url)
 
 
 def _version(con: Connection) -> str:
@@ -777,7 +786,7 @@ def _version(con: Connection) -> str:
 
 def _refused(store: Path, error: Exception) -> str:
     """What the system or a library says of a write that failed, and what to do."""
-    why, todo = not_written(error, "--store")
+    why, todo = explain_write_error(error, "--store")
     if isinstance(error, duckdb.Error) and "disk" not in why:
         todo = "See: fairmfu doctor"
     return f"{store}: {why}; what was stored before is whole and can be read. {todo}"

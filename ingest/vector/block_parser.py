@@ -18,94 +18,96 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ..core.arrays import Ints, give_back, there_are
-from ..decode.line_reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
+from ..core.arrays import Ints, distinct_integers, release_free_memory
+from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, ValueChunk, decode_line
 from ..formats.spec import StepLine
-from ..launches.duplicate_steps import Earlier
+from ..launches.duplicate_steps import EarlierRows
 from ..launches.launch import (
+    FormProgress,
+    FormRows,
     Launch,
-    OfForm,
-    Progress,
-    advance,
-    of_one_process,
-    saying_nothing_new,
+    advance_progress,
+    count_rows_without_facts,
+    count_same_process_rows,
 )
-from ..launches.row_chunks import put_aside
-from ..parse.parser import Parsed, Parser
+from ..launches.row_chunks import spool_waiting_rows
+from ..parse.parser import ParsedSource, Parser
 from . import tfevents_columns
-from .block_plan import NO_EPOCH, Plan, plan_by, plans_of
-from .line_block import Lines
-from .multiline_join import rejoined
+from .block_plan import NO_EPOCH, BlockPlan, plan_chunk, plan_small_chunks
+from .line_block import LineSpans
+from .multiline_join import join_chunks
 
-NEAR: Final = 512
-FAR: Final = 2**20
+MIN_LOOKUP_LINES: Final = 512
+MAX_LOOKUP_LINES: Final = 2**20
 """Lines that are asked about together: behind a restart, and at most."""
-TIDIED: Final = 64
+CHUNKS_PER_RELEASE: Final = 64
 """Chunks, 256 MB of a large log, behind which memory is given back that lies between what is held:
 of so much there is more the longer a log is."""
-FEW: Final = 8
+MAX_SINGLY_READ_LINES: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
-MOST_LEFT: Final = 64
+MAX_PARSER_ROWS: Final = 64
 """Rows that are left to the parser, at most, before earlier ones are looked up again."""
 
 
-Planned = Callable[[Parser, Iterable[Chunk]], Iterable[tuple[Chunk, Plan | None]]]
+PlanChunks = Callable[[Parser, Iterable[Chunk]], Iterable[tuple[Chunk, BlockPlan | None]]]
 """The chunks in their order, each with its plan if somebody made it."""
 
 
-def unplanned(_: Parser, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, None]]:
+def without_plans(_: Parser, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, None]]:
     """Planned by nobody."""
     return ((chunk, None) for chunk in chunks)
 
 
-Met = Callable[[float], None]
+OnWatchedLine = Callable[[float], None]
 """Told the number of a line that may show what the parser watches for."""
 
 
-def unmet(_: float) -> None:
+def ignore_watched_line(_: float) -> None:
     """Told to nobody."""
 
 
-def parse(
+def parse_chunks(
     parser: Parser,
     chunks: Iterable[Chunk],
-    planned: Planned = unplanned,
-    met: Met = unmet,
-) -> Parsed:
+    plan_chunks: PlanChunks = without_plans,
+    on_watched_line: OnWatchedLine = ignore_watched_line,
+) -> ParsedSource:
     """All lines of `chunks`; comes to the same as `parser.parse` of each line.
 
-    planned: who may plan chunks before their turn. met: who is told while the parser watches; what
-    it raises ends the reading.
+    plan_chunks: who may plan chunks before their turn. met: who is told while the parser watches;
+    what it raises ends the reading.
     """
     chunks = iter(chunks)
     first = next(chunks, None)
     every: Iterable[Chunk] = chain(() if first is None else (first,), chunks)
-    if isinstance(first, ValueChunk) and tfevents_columns.in_columns(parser.primary):
-        return tfevents_columns.parse(parser, (one for one in every if isinstance(one, ValueChunk)))
+    if isinstance(first, ValueChunk) and tfevents_columns.reads_by_columns(parser.primary):
+        return tfevents_columns.parse_values(
+            parser, (one for one in every if isinstance(one, ValueChunk))
+        )
     del first
     apart, every = _records_apart(parser, every)
     if not apart:
         if parser.patterns.watch is not None:  # which is of lines as they are
-            met(math.inf)
+            on_watched_line(math.inf)
         return parser.parse(line for chunk in every for line in chunk.lines())
-    reader = _Reader(parser, met)
-    for number, (chunk, plan) in enumerate(planned(parser, every), 1):
+    reader = _Reader(parser, on_watched_line)
+    for number, (chunk, plan) in enumerate(plan_chunks(parser, every), 1):
         if chunk.is_whole:
             reader.read_whole(chunk, plan)
         else:
             reader.read_alone(chunk)
         del chunk, plan  # so that they go before the next ones are made
-        if number % TIDIED == 0:
-            give_back()
+        if number % CHUNKS_PER_RELEASE == 0:
+            release_free_memory()
     return parser.done()
 
 
-def parse_each(logs: Sequence[tuple[Parser, Iterable[Chunk]]]) -> list[Parsed]:
+def parse_small_texts(logs: Sequence[tuple[Parser, Iterable[Chunk]]]) -> list[ParsedSource]:
     """The same of several small texts of the same formats: they are planned as one block."""
     ready = [(parser, *_records_apart(parser, chunks)) for parser, chunks in logs]
     parts = [(parser, apart, list(chunks)) for parser, apart, chunks in ready]
     whole = [chunk for _, apart, chunks in parts for chunk in chunks if apart and chunk.is_whole]
-    blocks = iter(plans_of(whole, logs[0][0]))
+    blocks = iter(plan_small_chunks(whole, logs[0][0]))
     for parser, apart, chunks in parts:
         reader = _Reader(parser)
         for chunk in chunks:
@@ -115,7 +117,7 @@ def parse_each(logs: Sequence[tuple[Parser, Iterable[Chunk]]]) -> list[Parsed]:
                 reader.read_alone(chunk)
         if not apart:
             parser.read_all(line for chunk in chunks for line in chunk.lines())
-    put_aside(parser.out.launches[-1].rows for parser, _, _ in parts)
+    spool_waiting_rows(parser.out.launches[-1].rows for parser, _, _ in parts)
     return [parser.done() for parser, _, _ in parts]
 
 
@@ -123,7 +125,7 @@ def _records_apart(parser: Parser, chunks: Iterable[Chunk]) -> tuple[bool, Itera
     """Whether each line is a record of its own, and the chunks in which it is."""
     found = parser.primary.join is None
     if parser.primary.addition is not None:
-        restored, chunks = rejoined(parser.primary.addition, chunks)
+        restored, chunks = join_chunks(parser.primary.addition, chunks)
         found = found or restored
     return found, chunks
 
@@ -131,10 +133,10 @@ def _records_apart(parser: Parser, chunks: Iterable[Chunk]) -> tuple[bool, Itera
 class _Reader:
     """Reads blocks of one source in the order of their lines."""
 
-    def __init__(self, parser: Parser, met: Met = unmet) -> None:
+    def __init__(self, parser: Parser, met: OnWatchedLine = ignore_watched_line) -> None:
         self.parser, self.met = parser, met
         self.forms: tuple[StepLine, ...] = tuple(parser.primary.steps)
-        self.reach = FAR
+        self.reach = MAX_LOOKUP_LINES
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
         again and again would be asked about to its end at each."""
         self.vain = 0
@@ -149,12 +151,12 @@ class _Reader:
         for line in chunk.lines():
             self._read(line)
 
-    def read_whole(self, chunk: Chunk, plan: Plan | None) -> None:
+    def read_whole(self, chunk: Chunk, plan: BlockPlan | None) -> None:
         """The lines of a chunk; it is planned here where nobody has."""
-        plan = plan or plan_by(self.parser, chunk)
-        self.read(Lines(chunk.number, chunk.view, plan.bounds), plan)
+        plan = plan or plan_chunk(self.parser, chunk)
+        self.read(LineSpans(chunk.number, chunk.view, plan.bounds), plan)
 
-    def read(self, block: Lines, plan: Plan, lines: range | None = None) -> None:
+    def read(self, block: LineSpans, plan: BlockPlan, lines: range | None = None) -> None:
         """Lines of a block, by default all: those that are unsure, and what lies between them."""
         at, behind = (0, len(block)) if lines is None else (lines.start, lines.stop)
         first, last = (bisect_left(plan.unsure, line) for line in (at, behind))
@@ -168,55 +170,55 @@ class _Reader:
                 self._one(block, stop)
                 at = stop + 1
 
-    def _one(self, block: Lines, at: int) -> None:
+    def _one(self, block: LineSpans, at: int) -> None:
         """Read a line by itself."""
         raw = block.raw(at)
-        text, cut = text_of(raw[:LONGEST_LINE_BYTES]), len(raw) > LONGEST_LINE_BYTES
+        text, cut = decode_line(raw[:MAX_LINE_BYTES]), len(raw) > MAX_LINE_BYTES
         self._read(NumberedLine(block.number + at, text, cut))
 
     def _read(self, line: NumberedLine) -> None:
         watch = self.parser.patterns.watch
-        if watch is not None and watch.may_show(line.text):
+        if watch is not None and watch.may_hold_mark(line.text):
             self.met(line.number)
         self.parser.read(line)
 
-    def _together(self, block: Lines, plan: Plan, at: int, stop: int) -> int:
+    def _together(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> int:
         """How many lines from `at` on were taken together; 0 where the next has to be read."""
         parser = self.parser
-        if stop - at < FEW or not parser.settled:
+        if stop - at < MAX_SINGLY_READ_LINES or not parser.settled:
             return 0
         launch = parser.out.launches[-1]
         stop = min(stop, at + self.reach)
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
-        earlier = Earlier(launch.rows, plan.frame, first, one_writer=parser.one_writer)
+        earlier = EarlierRows(launch.rows, plan.frame, first, single_writer=parser.single_writer)
         sure = self._sure_rows(launch, plan, first, last, None if self.left else earlier)
-        self.reach = min(2 * self.reach, FAR) if sure == last else NEAR
-        if earlier.looked_up:
-            vain = sure < min(last, first + FEW)
-            self.vain = self.left = min(2 * self.vain + 1, MOST_LEFT) if vain else 0
+        self.reach = min(2 * self.reach, MAX_LOOKUP_LINES) if sure == last else MIN_LOOKUP_LINES
+        if earlier.was_asked:
+            vain = sure < min(last, first + MAX_SINGLY_READ_LINES)
+            self.vain = self.left = min(2 * self.vain + 1, MAX_PARSER_ROWS) if vain else 0
         elif first < last and sure == first and int(plan.places[first]) == at:
             self.left = max(self.left - 1, 0)  # the parser reads it now
         if sure < last:
             stop = int(plan.places[sure])
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
-        parser.add_idle(behind - idle)
+        parser.add_known_lines(behind - idle)
         self._take_others(block, plan, at, stop)
-        begin, end = np.searchsorted(plan.aside_places, (at, stop)).tolist()
+        begin, end = np.searchsorted(plan.event_lines, (at, stop)).tolist()
         if sure > first:
-            before = int(np.searchsorted(plan.aside_places, plan.places[sure - 1]))
+            before = int(np.searchsorted(plan.event_lines, plan.places[sure - 1]))
             self._take_asides(block, plan, begin, before)
-            self._take_rows(block, plan, first, earlier.marked(sure))
+            self._take_rows(block, plan, first, earlier.with_repeats(sure))
             begin = before
         self._take_asides(block, plan, begin, end)
         return stop - at
 
-    def _take_asides(self, block: Lines, plan: Plan, first: int, last: int) -> None:
+    def _take_asides(self, block: LineSpans, plan: BlockPlan, first: int, last: int) -> None:
         if first < last:
-            last_line = block.number + int(plan.aside_places[last - 1])
+            last_line = block.number + int(plan.event_lines[last - 1])
             companions = int(plan.companions[first:last].sum())
-            self.parser.add_asides(plan.asides[first:last], last_line, companions)
+            self.parser.add_events(plan.asides[first:last], last_line, companions)
 
-    def _take_others(self, block: Lines, plan: Plan, at: int, stop: int) -> None:
+    def _take_others(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()
         if first == last:
             return
@@ -225,55 +227,57 @@ class _Reader:
         firsts = np.zeros(len(plan.kinds), np.int64)
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
         lines = firsts + block.number
-        self.parser.add_others(plan.kinds, counts, lines, block.raws_of)
+        self.parser.add_unmatched(plan.kinds, counts, lines, block.raws_of)
 
-    def _text(self, block: Lines, line: int) -> str:
+    def _text(self, block: LineSpans, line: int) -> str:
         return self.parser.patterns.cleaner.text(block.raw(line))
 
     def _sure_rows(
-        self, launch: Launch, plan: Plan, first: int, last: int, earlier: Earlier | None
+        self, launch: Launch, plan: BlockPlan, first: int, last: int, earlier: EarlierRows | None
     ) -> int:
         """The rows up to this one are of the launch for certain, and say no new facts."""
         sure = last
         forms = plan.forms[first:last]
-        for form in there_are(forms).tolist():
+        for form in distinct_integers(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
             other = mine[plan.epochs[mine] != plan.epochs[mine[0]]]
             if self.forms[form].counts and len(other):  # the counter may begin anew with an epoch
                 sure = min(sure, int(other[0]))
                 mine = mine[mine < other[0]]
             progress = self._progress(launch, form, plan, int(mine[0]))
-            count = of_one_process(launch, progress, _of_form(plan, mine, earlier))
+            count = count_same_process_rows(launch, progress, _of_form(plan, mine, earlier))
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
         traits = plan.row_traits[first:last]
         return min(
-            sure, first + saying_nothing_new(launch, traits, lambda at: plan.traits[at].says)
+            sure, first + count_rows_without_facts(launch, traits, lambda at: plan.traits[at].says)
         )
 
-    def _progress(self, launch: Launch, form: int, plan: Plan, row: int) -> Progress | None:
+    def _progress(
+        self, launch: Launch, form: int, plan: BlockPlan, row: int
+    ) -> FormProgress | None:
         epoch = int(plan.epochs[row])
         return launch.known_progress(self.forms[form], None if epoch == NO_EPOCH else epoch)
 
-    def _take_rows(self, block: Lines, plan: Plan, first: int, rows: pl.DataFrame) -> None:
+    def _take_rows(self, block: LineSpans, plan: BlockPlan, first: int, rows: pl.DataFrame) -> None:
         last = first + rows.height
         text = self._text(block, int(plan.places[last - 1]))
         steps = self.parser.add_rows(rows, text)["step"].to_numpy()
         forms = plan.forms[first:last]
-        for form in there_are(forms).tolist():
+        for form in distinct_integers(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
             trait = plan.traits[plan.row_traits[mine[-1]]]
             text = self._text(block, int(plan.places[mine[-1]]))
-            self.parser.printed_last(self.forms[form], trait.printed, text)
+            self.parser.set_last_line(self.forms[form], trait.printed, text)
             progress = self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1]))
-            advance(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
+            advance_progress(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
 
 
-def _of_form(plan: Plan, rows: Ints, earlier: Earlier | None = None) -> OfForm:
+def _of_form(plan: BlockPlan, rows: Ints, earlier: EarlierRows | None = None) -> FormRows:
     def ranks(count: int) -> list[str | None]:
         return plan.frame["rank"].gather(rows[:count]).unique().to_list()
 
-    return OfForm(
+    return FormRows(
         plan.steps[rows],
         plan.stamps[rows],
         plan.clocks[rows],

@@ -19,33 +19,43 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..core.arrays import Bools, Floats, Ints, joined, rows_at, taken, texts_of, there_are, valued
-from ..decode.line_reader import LONGEST_LINE_BYTES, Chunk
+from ..core.arrays import (
+    Bools,
+    Floats,
+    Ints,
+    column_values,
+    concatenate_ints,
+    distinct_integers,
+    take_rows,
+    take_values,
+    text_array,
+)
+from ..decode.line_reader import MAX_LINE_BYTES, Chunk
 from ..formats.spec import StepLine
 from ..launches import event_rows
 from ..launches.launch import NO_STAMP
-from ..launches.row_chunks import Part, framed, numbered
-from ..launches.step_rows import FORM, NO_STEP, SCHEMA
-from ..parse.line_cache import BLANK
-from ..parse.line_matcher import QUOTED_CHARACTERS
+from ..launches.row_chunks import RowBatch, frame_of_rows, with_line_numbers
+from ..launches.step_rows import FORM_COLUMN, NO_STEP, STEP_SCHEMA
+from ..parse.line_cache import BLANK_LINE
+from ..parse.line_matcher import MAX_QUOTED_CHARS
 from ..parse.parser import Parser
-from ..parse.readings import Aside, Other, Step
-from .line_block import MARGIN, Block, Lines
-from .number_decoding import Decoded, decode
-from .shape_cache import IN_VAIN, SEEN_BEFORE, shapes_of
-from .shapes import Shape
+from ..parse.readings import EventReading, StepReading, UnmatchedReading
+from .line_block import BLOCK_MARGIN_BYTES, LineBlock, LineSpans
+from .number_decoding import DecodedRows, decode_rows
+from .shape_cache import MAX_ATTEMPTS_PER_SKELETON, MIN_STEP_REPEATS, shapes_of
+from .shapes import LineShape
 
 NO_EPOCH: Final = -1
-WORTH_LEARNING: Final = 64 * 1024
+MIN_BYTES_TO_LEARN: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
-MANY_BYTES: Final = 1024 * 1024
-FIRST_LINES: Final = 2_000
+MIN_LARGE_BLOCK_BYTES: Final = 1024 * 1024
+MAX_FIRST_SHAPE_LINES: Final = 2_000
 """Among those of a block of so many bytes, where no shape is known yet, one is looked for first."""
-SOUGHT: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
+PROCESS_COLUMNS: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
 """Columns of rows that tell whether they are of one process."""
 
 
-class Trait(NamedTuple):
+class RowTrait(NamedTuple):
     """What rows have in common.
 
     form: place of their StepLine in the format; printed: their fields; says: facts that they print.
@@ -57,7 +67,7 @@ class Trait(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class BlockPlan:
     """What is known of a block's lines before they are read in their order.
 
     bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: events, mappings
@@ -69,8 +79,8 @@ class Plan:
 
     bounds: Ints
     unsure: list[int]
-    asides: Part
-    aside_places: Ints
+    asides: RowBatch
+    event_lines: Ints
     companions: Bools
     idle: Ints
     others: Ints
@@ -79,7 +89,7 @@ class Plan:
     frame: pl.DataFrame
     places: Ints
     row_traits: Ints
-    traits: list[Trait]
+    traits: list[RowTrait]
 
     # of each row, found out where it is asked for: a plan may come from another process
 
@@ -91,25 +101,25 @@ class Plan:
     @cached_property
     def epochs(self) -> Ints:
         """Its epoch, or NO_EPOCH."""
-        return valued(self.frame["epoch"], NO_EPOCH)
+        return column_values(self.frame["epoch"], NO_EPOCH)
 
     @cached_property
     def steps(self) -> Ints:
         """Its step, or NO_STEP."""
-        return valued(self.frame["step"], NO_STEP)
+        return column_values(self.frame["step"], NO_STEP)
 
     @cached_property
     def clocks(self) -> Floats:
         """How long after the start it was printed, in seconds, or nan."""
-        return valued(self.frame["since_start_s"], float("nan"))
+        return column_values(self.frame["since_start_s"], float("nan"))
 
     @cached_property
     def stamps(self) -> Ints:
         """When it was printed, in microseconds since 1970, or NO_STAMP."""
-        return valued(self.frame["logged_at"].cast(pl.Int64), NO_STAMP)
+        return column_values(self.frame["logged_at"].cast(pl.Int64), NO_STAMP)
 
 
-def plan_of(block: Block, parser: Parser) -> Plan:
+def plan_block(block: LineBlock, parser: Parser) -> BlockPlan:
     """What its lines say by what the parser's formats say of each; the parser stays as it is.
 
     A line of a step that is read by its regex may become a shape, for all that are read behind it.
@@ -117,12 +127,14 @@ def plan_of(block: Block, parser: Parser) -> Plan:
     return _Planner(block, parser).plan()
 
 
-def plan_by(parser: Parser, chunk: Chunk) -> Plan:
+def plan_chunk(parser: Parser, chunk: Chunk) -> BlockPlan:
     """The same of a chunk of whole lines."""
-    return plan_of(Block(chunk.number, chunk.view, chunk.newlines, chunk.room), parser)
+    return plan_block(LineBlock(chunk.number, chunk.view, chunk.newlines, chunk.room), parser)
 
 
-def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
+def plan_small_chunks(
+    chunks: Sequence[Chunk], parser: Parser
+) -> list[tuple[LineSpans, BlockPlan, range]]:
     """Of small chunks of whole lines: each as lines of a block, with the plan of that block.
 
     All are one block, which numbers the lines of each as the chunk does: a call of numpy or Polars
@@ -132,9 +144,9 @@ def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan,
         return []
     begins = np.cumsum([0, *(len(chunk.data) for chunk in chunks)])
     newlines = [begin + chunk.newlines for begin, chunk in zip(begins, chunks, strict=False)]
-    block = Block(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
-    plan = plan_of(block, parser)
-    ends = block.starts.searchsorted(MARGIN + begins[1:])
+    block = LineBlock(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
+    plan = plan_block(block, parser)
+    ends = block.starts.searchsorted(BLOCK_MARGIN_BYTES + begins[1:])
     lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
     before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
 
@@ -142,7 +154,9 @@ def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan,
         return np.asarray(places + before[np.searchsorted(ends, places, "right")])
 
     frame = plan.frame.with_columns(line=numbers(plan.places))
-    plan = replace(plan, frame=frame, asides=numbered(plan.asides, numbers(plan.aside_places)))
+    plan = replace(
+        plan, frame=frame, asides=with_line_numbers(plan.asides, numbers(plan.event_lines))
+    )
     blocks = map(block.numbered, before.tolist())
     return [(mine, plan, at) for mine, at in zip(blocks, lines, strict=True)]
 
@@ -150,42 +164,42 @@ def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan,
 class _Planner:
     """Finds out of a block's lines what they say whatever was read before them."""
 
-    def __init__(self, block: Block, parser: Parser) -> None:
+    def __init__(self, block: LineBlock, parser: Parser) -> None:
         self.block, self.shapes, self.parser = block, shapes_of(parser.patterns), parser
         self.free = np.ones(len(block), bool)
         self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.kinds = texts_of(())
+        self.kinds = text_array(())
         self.others_by_regex: list[tuple[int, str]] = []
-        self.asides, self.rows = _Gathered(event_rows.SCHEMA), _Gathered(SCHEMA)
-        self.traits: dict[Trait, int] = {}
+        self.asides, self.rows = _Gathered(event_rows.EVENT_SCHEMA), _Gathered(STEP_SCHEMA)
+        self.traits: dict[RowTrait, int] = {}
         self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
-        self.quoted = [parser.quotes(form) for form in parser.primary.steps]
+        self.quoted = [parser.keeps_text(form) for form in parser.primary.steps]
 
-    def plan(self) -> Plan:
+    def plan(self) -> BlockPlan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
-        for shape in self.shapes.for_a_block():
+        for shape in self.shapes.begin_block():
             self._fitted(shape)
-        if not self.shapes.known and len(self.block.data) >= MANY_BYTES:
+        if not self.shapes.known and len(self.block.data) >= MIN_LARGE_BLOCK_BYTES:
             self._learn()
         self._looked_through(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
                 self._by_regex(line)
-        places, traits, frame = self.rows.in_order(SOUGHT)
+        places, traits, frame = self.rows.in_order(PROCESS_COLUMNS)
         form = np.array([trait.form for trait in self.traits], np.int64)[traits]
         lines = pl.Series("line", places + self.block.number, pl.Int64)
-        frame = frame.hstack([lines, pl.Series(FORM, form).cast(pl.Int8)])
+        frame = frame.hstack([lines, pl.Series(FORM_COLUMN, form).cast(pl.Int8)])
         quoted = np.flatnonzero(np.array(self.quoted)[form])
         if len(quoted):
             frame = frame.with_columns(self._texts(places, quoted))
         self._gather_others()
         aside_places, companions, asides = self._numbered_asides()
-        return Plan(
+        return BlockPlan(
             bounds=self.block.bounds,
             unsure=np.flatnonzero(self.free).tolist(),
             asides=asides,
-            aside_places=aside_places,
+            event_lines=aside_places,
             companions=companions,
             idle=np.sort(np.array(self.idle, np.int64)),
             others=self.others,
@@ -200,37 +214,37 @@ class _Planner:
     def _learn(self) -> None:
         """Read the first lines that may be steps: then all like them need no looking through."""
         anchors = [form.anchor.encode() for form in self.parser.primary.steps]
-        lines = range(min(FIRST_LINES, len(self.block)))
+        lines = range(min(MAX_FIRST_SHAPE_LINES, len(self.block)))
         steps = (x for x in lines if any(anchor in self.block.raw(x) for anchor in anchors))
-        for line in islice(steps, SEEN_BEFORE + IN_VAIN):
+        for line in islice(steps, MIN_STEP_REPEATS + MAX_ATTEMPTS_PER_SKELETON):
             if self.free[line]:
                 self._by_regex(line)
 
-    def _fitted(self, shape: Shape) -> None:
+    def _fitted(self, shape: LineShape) -> None:
         """Take the lines that fit a shape."""
-        rows = decode(self.shapes.layouts.fit(self.block, shape, self.free))
+        rows = decode_rows(self.shapes.layouts.fit(self.block, shape, self.free))
         if not len(rows.lines):
             return
         self.free[rows.lines] = False
-        if shape.reading is Aside and len(rows.lines) < event_rows.FEW:
+        if shape.reading is EventReading and len(rows.lines) < event_rows.MIN_FRAME_EVENTS:
             self.asides.alone += _asides(shape, rows)
-        elif shape.reading is Aside:
+        elif shape.reading is EventReading:
             self.asides.add(rows, shape.fields, shape.form)
         else:
             self.rows.add(rows, shape.fields, self._trait(shape.form, shape.printed, shape.fields))
 
     def _looked_through(self, lines: Ints) -> None:
         """Take those of `lines` that are blank, or hold no literal of any pattern."""
-        lines = lines[self.block.sizes[lines] <= LONGEST_LINE_BYTES]
+        lines = lines[self.block.sizes[lines] <= MAX_LINE_BYTES]
         if not len(lines):
             return
         familiar = self.parser.patterns.familiar
         found = familiar.of(self.block.lines(lines))
-        self.idle += lines[found == BLANK].tolist()  # beside those that were read by regexes
+        self.idle += lines[found == BLANK_LINE].tolist()  # beside those that were read by regexes
         self.others = lines[found >= 0]
         kinds = found[found >= 0]
-        there = there_are(kinds)
-        self.kinds = taken(familiar.kinds, there)
+        there = distinct_integers(kinds)
+        self.kinds = take_values(familiar.kinds, there)
         places = np.zeros(len(familiar.kinds), np.int64)
         places[there] = np.arange(len(there))
         self.other_kinds = places[kinds]
@@ -239,30 +253,32 @@ class _Planner:
     def _by_regex(self, line: int) -> None:
         """Take a line that fits no shape; a shape that it becomes takes those behind it too."""
         raw = self.block.raw(line)
-        if len(raw) > LONGEST_LINE_BYTES:
+        if len(raw) > MAX_LINE_BYTES:
             return
         found = self.parser.patterns.sure(raw)
         if found is None:
             return
         self.free[line] = False
-        if isinstance(found, Step):
+        if isinstance(found, StepReading):
             trait = self._trait(found.form, found.printed, found.row)
             self.rows.alone.append((line, trait, found.row))
-        elif isinstance(found, Aside):
+        elif isinstance(found, EventReading):
             self.asides.alone.append((line, found.companion, found.row))
-        elif isinstance(found, Other):
+        elif isinstance(found, UnmatchedReading):
             self.others_by_regex.append((line, found.kind))
         else:
             self.idle.append(line)
         left = len(self.block.data) - self.block.starts[line]
-        if not isinstance(found, Step | Aside) or left < WORTH_LEARNING:
+        if not isinstance(found, StepReading | EventReading) or left < MIN_BYTES_TO_LEARN:
             return
-        shape = self.shapes.see(raw, self.parser.patterns.sure, event=isinstance(found, Aside))
+        shape = self.shapes.see(
+            raw, self.parser.patterns.sure, is_event=isinstance(found, EventReading)
+        )
         if shape is not None:
             self._fitted(shape)
 
     def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
-        trait = Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
+        trait = RowTrait(self.forms[id(form)], printed, tuple(row["says"].items()))
         return self.traits.setdefault(trait, len(self.traits))
 
     def _gather_others(self) -> None:
@@ -272,7 +288,7 @@ class _Planner:
         lines, kinds = zip(*self.others_by_regex, strict=True)
         numbers = {kind: number for number, kind in enumerate(self.kinds.to_pylist())}
         alone = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
-        self.kinds = texts_of(numbers)
+        self.kinds = text_array(numbers)
         others = np.concatenate([self.others, lines])
         order = np.argsort(others, kind="stable")
         self.others = others[order]
@@ -283,30 +299,34 @@ class _Planner:
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
         return none.scatter(mine, self._quoted(places[mine]))
 
-    def _numbered_asides(self) -> tuple[Ints, Bools, Part]:
+    def _numbered_asides(self) -> tuple[Ints, Bools, RowBatch]:
         """Events in the order of their lines: these, which are of companions, and what they say."""
-        if not self.asides.parts and len(self.asides.alone) < event_rows.FEW:
+        if not self.asides.parts and len(self.asides.alone) < event_rows.MIN_FRAME_EVENTS:
             alone = sorted(self.asides.alone, key=itemgetter(0))
             lines = np.array([line for line, _, _ in alone], np.int64)
             texts = (
                 self.parser.patterns.cleaner.text(self.block.raw(line)) for line, _, _ in alone
             )
             said = zip(alone, texts, strict=True)
-            rows = [{**row, "text": text[:QUOTED_CHARACTERS]} for (_, _, row), text in said]
+            rows = [{**row, "text": text[:MAX_QUOTED_CHARS]} for (_, _, row), text in said]
             companions = np.array([companion for _, companion, _ in alone], bool)
-            return lines, companions, numbered(rows, lines + self.block.number)
+            return lines, companions, with_line_numbers(rows, lines + self.block.number)
         lines, of_companions, frame = self.asides.in_order(("kind",))
         frame = frame.hstack([self._quoted(lines).alias("text")])
-        return lines, of_companions.astype(bool), numbered(frame, lines + self.block.number)
+        return (
+            lines,
+            of_companions.astype(bool),
+            with_line_numbers(frame, lines + self.block.number),
+        )
 
     def _quoted(self, lines: Ints) -> pl.Series:
         """The texts of these lines, as far as they are kept."""
         texts = self.parser.patterns.cleaner.texts(self.block.lines(lines))
-        long = int(self.block.lengths[lines].max(initial=0)) > QUOTED_CHARACTERS
-        return texts.str.slice(0, QUOTED_CHARACTERS) if long else texts
+        long = int(self.block.lengths[lines].max(initial=0)) > MAX_QUOTED_CHARS
+        return texts.str.slice(0, MAX_QUOTED_CHARS) if long else texts
 
 
-def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+def _asides(shape: LineShape, rows: DecodedRows) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
     """Each row with its line, and whether it is of a companion, as the parser makes it of one."""
     names, same = (*shape.fields, *rows.columns), tuple(shape.fields.values())
     columns = map(_items, rows.columns.values())
@@ -330,7 +350,7 @@ class _Gathered:
         self.parts: list[tuple[Ints, Ints, pl.DataFrame]] = []
         self.alone: list[tuple[int, int, Mapping[str, Any]]] = []
 
-    def add(self, rows: Decoded, fields: Mapping[str, Any], trait: int) -> None:
+    def add(self, rows: DecodedRows, fields: Mapping[str, Any], trait: int) -> None:
         """Rows of lines of one shape, whose other fields are these."""
         height = len(rows.lines)
         frame = _frame(self._schema, fields, rows.columns, height)
@@ -343,16 +363,16 @@ class _Gathered:
         """
         if self.alone:
             lines, traits, rows = zip(*self.alone, strict=True)
-            frame = framed(rows, self._schema, said_only=True)
+            frame = frame_of_rows(rows, self._schema, filled_only=True)
             self.parts.append((np.array(lines), np.array(traits, np.int64), frame))
-        places = joined([lines for lines, _, _ in self.parts])
-        each = joined([traits for _, traits, _ in self.parts])
+        places = concatenate_ints([lines for lines, _, _ in self.parts])
+        each = concatenate_ints([traits for _, traits, _ in self.parts])
         empty = pl.DataFrame(schema={name: self._schema[name] for name in names})
         frame = pl.concat([empty, *(frame for _, _, frame in self.parts)], how="diagonal")
         if (np.diff(places) > 0).all():
             return places, each, frame
         order = np.argsort(places, kind="stable")  # which sees that parts are in order
-        return places[order], each[order], rows_at(frame.rechunk(), order)
+        return places[order], each[order], take_rows(frame.rechunk(), order)
 
 
 def _frame(

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Self
 
-from ..decode.line_reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, newlines, text_of
-from ..formats.spec import Addition, Adds
+from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, count_newlines, decode_line
+from ..formats.spec import AddText, LineAddition
 
-UNLIKE: Final = (b"\0", b"\xc2\xa0", b"\xef\xbb\xbf", b"\r\n")
+REWRITTEN_BYTES: Final = (b"\0", b"\xc2\xa0", b"\xef\xbb\xbf", b"\r\n")
 """Bytes of lines that `text_of` changes, but for those that are no UTF-8."""
-LONG: Final = LONGEST_LINE_BYTES // 4
+MAX_JOINED_LINE_BYTES: Final = MAX_LINE_BYTES // 4
 """Bytes of a line of which what is added, or decoded otherwise, might make one too long."""
 
 
@@ -37,7 +37,7 @@ class _Lines(Chunk):
         return iter(self.each)
 
 
-def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
+def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
     """Whether any line waits for what is added, and the lines with it; else as they are.
 
     As they are, too, where the first of these has a tag.
@@ -49,7 +49,7 @@ def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterato
             if addition.tags and addition.tags.match(_first_with(chunk, addition.to)):
                 break
             texts = chain([above], _looked_at(chunk, chunks, before, addition.to))
-            adds = addition.adder(texts)
+            adds = addition.make_add_text(texts)
             return True, _Rejoiner(addition, adds).all(chain(before, chunks))
         above = _last_line(chunk) or above
     return False, chain(before, chunks)
@@ -83,7 +83,7 @@ def _texts(chunk: Chunk) -> Iterator[str]:
         return
     begin, data = 0, chunk.data
     while begin < len(data):
-        end = data.find(b"\n", min(begin + LONG, len(data) - 1)) + 1
+        end = data.find(b"\n", min(begin + MAX_JOINED_LINE_BYTES, len(data) - 1)) + 1
         yield from (line.text for line in Chunk(chunk.number, data[begin:end]).lines())
         begin = end
 
@@ -105,9 +105,9 @@ def _holds_line(chunk: Chunk, text: str) -> bool:
 
 def _as_text(data: bytes) -> bytes:
     """Lines whose bytes are those of their texts."""
-    if not any(_holds(data, odd) for odd in UNLIKE):
+    if not any(_holds(data, odd) for odd in REWRITTEN_BYTES):
         return data
-    return b"\n".join(text_of(line).encode() for line in data.split(b"\n"))
+    return b"\n".join(decode_line(line).encode() for line in data.split(b"\n"))
 
 
 def _holds(data: bytes, part: bytes) -> bool:
@@ -140,10 +140,10 @@ def _first_text(data: bytes, begin: int) -> str:
 
 
 def _has_long(data: bytes) -> bool:
-    """Whether a line of `data` is longer than LONG; of lines that are not, few are looked at."""
+    """Whether a line of `data` is longer than MAX_JOINED_LINE_BYTES; of lines that are not, few are looked at."""
     begin = 0
-    while begin + LONG < len(data):
-        begin = data.rfind(b"\n", begin, begin + LONG + 1) + 1
+    while begin + MAX_JOINED_LINE_BYTES < len(data):
+        begin = data.rfind(b"\n", begin, begin + MAX_JOINED_LINE_BYTES + 1) + 1
         if not begin:
             return True
     return False
@@ -156,7 +156,7 @@ class _Rejoiner:
     not blank.
     """
 
-    def __init__(self, addition: Addition, adds: Adds) -> None:
+    def __init__(self, addition: LineAddition, adds: AddText) -> None:
         self.addition, self.adds = addition, adds
         self.to, self.told_by = addition.to.encode(), addition.told_by.encode()
         self.rest: list[NumberedLine] = []
@@ -169,7 +169,7 @@ class _Rejoiner:
             if (
                 not chunk.is_whole
                 or _has_long(chunk.data)
-                or any(len(x.text) > LONG for x in self.rest)
+                or any(len(x.text) > MAX_JOINED_LINE_BYTES for x in self.rest)
             ):
                 yield from self._one_by_one(chunk.lines())
             else:
@@ -212,7 +212,9 @@ class _Rejoiner:
             self.rest = []
         end = self._waiting(data)
         if rest := data[end:]:
-            self.rest = list(Chunk(number + newlines(data) - newlines(rest), rest).lines())
+            self.rest = list(
+                Chunk(number + count_newlines(data) - count_newlines(rest), rest).lines()
+            )
         if end:
             told = self._with_added(data, end) if adds else data[:end]
             self.above = _last_text(data, end) or self.above
@@ -226,7 +228,7 @@ class _Rejoiner:
             self.above = self.rest[0].text
         self.above = _last_text(chunk.data, waiting) or self.above
         rest = chunk.data[waiting:]
-        count = len(chunk.newlines) - newlines(rest)
+        count = len(chunk.newlines) - count_newlines(rest)
         self.rest = list(Chunk(chunk.number + count, rest).lines()) if rest else []
         if count:
             yield chunk.first(count)

@@ -12,67 +12,77 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..core.arrays import Bools, Floats, Ints, Words
-from ..parse.line_prefix import COMPACT, YEAR_UNKNOWN
-from .shape_matching import Fit
-from .shapes import WORD, Number, Value
-from .text_columns import series
-from .timestamps import EPOCH, NO_YEAR, SECONDS, from_epoch, midnights
+from ..parse.line_prefix import COMPACT_STAMP_RUNS, PLACEHOLDER_YEAR
+from .shape_matching import ShapeMatch
+from .shapes import WORD_BYTES, ShapeNumber, ShapeValue
+from .text_columns import concatenate_texts
+from .timestamps import (
+    EPOCH_SECONDS_DIGITS,
+    MAX_EPOCH_RUNS,
+    YEARLESS_STAMP_RUNS,
+    dates_to_microseconds,
+    epoch_to_microseconds,
+)
 
-EXACT_DIGITS: Final = 15
-EXACT_POWER: Final = 22
-"""10 to this power is a double; so is every whole number of EXACT_DIGITS digits."""
-WHOLE_DIGITS: Final = 16
+MAX_EXACT_DIGITS: Final = 15
+MAX_EXACT_POWER: Final = 22
+"""10 to this power is a double; so is every whole number of MAX_EXACT_DIGITS digits."""
+MAX_INTEGER_DIGITS: Final = 16
 """Digits of a whole number that are read; longer ones are left to the regexes."""
-POWERS: Final = np.array([10.0**n for n in range(EXACT_POWER + 1)])
-PAIRS: Final = ((10, 0x00FF00FF00FF00FF), (100, 0x0000FFFF0000FFFF), (10_000, 0x00000000FFFFFFFF))
+FLOAT_POWERS_OF_TEN: Final = np.array([10.0**n for n in range(MAX_EXACT_POWER + 1)])
+DIGIT_PAIR_MASKS: Final = (
+    (10, 0x00FF00FF00FF00FF),
+    (100, 0x0000FFFF0000FFFF),
+    (10_000, 0x00000000FFFFFFFF),
+)
 """What makes one number of two of 1, 2 and 4 digits side by side: a factor, which bits are kept."""
-TENS: Final = np.array([10**n for n in range(EXACT_DIGITS + 1)], np.int64)
+INTEGER_POWERS_OF_TEN: Final = np.array([10**n for n in range(MAX_EXACT_DIGITS + 1)], np.int64)
 
 
 @dataclass(slots=True)
-class Decoded:
+class DecodedRows:
     """Rows of lines of one shape; columns of equal length by name."""
 
     lines: Ints
     columns: dict[str, Any]
 
 
-def decode(found: Fit) -> Decoded:
+def decode_rows(shape_match: ShapeMatch) -> DecodedRows:
     """The rows of the lines that fit; those that cannot be exact are left out."""
-    shape = found.shape
-    good = np.ones(len(found.lines), bool)
+    shape = shape_match.shape
+    good = np.ones(len(shape_match.lines), bool)
     columns: dict[str, Any] = {}
     if not len(good):
-        return Decoded(found.lines, columns)
+        return DecodedRows(shape_match.lines, columns)
     for value in shape.values:
-        columns[value.column] = _value(found, value, good)
+        columns[value.column] = _value(shape_match, value, good)
     for number in shape.nonzero:
-        good &= _not_zero(found, number)
+        good &= _not_zero(shape_match, number)
     if shape.stamp:
-        columns["logged_at"] = _stamps(found, shape.stamp, good)
+        columns["logged_at"] = _stamps(shape_match, shape.stamp, good)
     if not good.all():
         columns = {name: column[good] for name, column in columns.items()}
-        found = found.only(good)
+        shape_match = shape_match.only(good)
     for text in shape.texts:
-        columns[text.column] = series(found.text(text.pieces))
-    return Decoded(found.lines, columns)
+        columns[text.column] = concatenate_texts(shape_match.text(text.pieces))
+    return DecodedRows(shape_match.lines, columns)
 
 
-def _not_zero(found: Fit, number: Number) -> Bools:
+def _not_zero(found: ShapeMatch, number: ShapeNumber) -> Bools:
     """Whether any of its digits is not 0."""
     words = (
         found.values(run, back)
         for run in number.mantissa
-        for back in range(0, int(found.width(run).max(initial=0)), WORD)
+        for back in range(0, int(found.width(run).max(initial=0)), WORD_BYTES)
     )
     return np.asarray(reduce(np.bitwise_or, words) != 0)
 
 
-def _value(found: Fit, value: Value, good: Bools) -> NDArray[Any]:
+def _value(found: ShapeMatch, value: ShapeValue, good: Bools) -> NDArray[Any]:
     number = value.number
     if number.decimals is None and number.exponent is None and value.kind == "int":
         digits, count = _whole(found, number, good)
-        good &= count <= WHOLE_DIGITS
+        good &= count <= MAX_INTEGER_DIGITS
         return -digits if number.negative else digits
     out = _float(found, number, good)
     if value.kind == "int":
@@ -81,16 +91,16 @@ def _value(found: Fit, value: Value, good: Bools) -> NDArray[Any]:
     return out if value.factor is None else out * value.factor
 
 
-def _float(found: Fit, number: Number, good: Bools) -> Floats:
+def _float(found: ShapeMatch, number: ShapeNumber, good: Bools) -> Floats:
     widths = (found.width(run) for run in number.mantissa)
     widest = int(sum(widths, np.zeros(1, np.int64)).max(initial=0))
-    if len(number.whole) == 1 and widest > EXACT_DIGITS:
+    if len(number.whole) == 1 and widest > MAX_EXACT_DIGITS:
         return _printed(found, number, good)
     out = _divided(found, number, widest, good)
     return -out if number.negative else out
 
 
-def _whole(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
+def _whole(found: ShapeMatch, number: ShapeNumber, good: Bools) -> tuple[Ints, Ints]:
     """The digits before the point, as a number, and how many they are."""
     first, *groups = number.whole
     digits = _digits(found, first, good)
@@ -99,54 +109,56 @@ def _whole(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
     return digits, found.width(first) + 3 * len(groups)
 
 
-def _divided(found: Fit, number: Number, widest: int, good: Bools) -> Floats:
+def _divided(found: ShapeMatch, number: ShapeNumber, widest: int, good: Bools) -> Floats:
     """Numbers of so many digits at most: these as a whole number, over or times a power of ten."""
     digits, places = _without_point(found, number, widest, good)
     floats = digits.astype(np.float64)
     if number.exponent is None:
-        return np.asarray(floats / POWERS[places])
+        return np.asarray(floats / FLOAT_POWERS_OF_TEN[places])
     power = number.exponent_sign * _digits(found, number.exponent, good) - places
     least, most = int(power.min()), int(power.max())
-    if least >= -EXACT_POWER and most <= 0:  # mostly: there are more digits behind the point
-        return np.asarray(floats / POWERS[-power])
-    good &= np.abs(power) <= EXACT_POWER
-    size = POWERS[np.minimum(np.abs(power), EXACT_POWER)]
+    if least >= -MAX_EXACT_POWER and most <= 0:  # mostly: there are more digits behind the point
+        return np.asarray(floats / FLOAT_POWERS_OF_TEN[-power])
+    good &= np.abs(power) <= MAX_EXACT_POWER
+    size = FLOAT_POWERS_OF_TEN[np.minimum(np.abs(power), MAX_EXACT_POWER)]
     return np.asarray(np.where(power < 0, floats / size, floats * size))
 
 
-def _without_point(found: Fit, number: Number, widest: int, good: Bools) -> tuple[Ints, Ints]:
+def _without_point(
+    found: ShapeMatch, number: ShapeNumber, widest: int, good: Bools
+) -> tuple[Ints, Ints]:
     """Its digits before and behind the point as a whole number, and how many are behind it."""
     if number.decimals is None:
         digits, count = _whole(found, number, good)
-        good &= count <= EXACT_DIGITS
+        good &= count <= MAX_EXACT_DIGITS
         return digits, np.zeros(1, np.int64)
     width = found.width(number.decimals)
     word = found.without_point(number)
     if word is not None:
         return _number(word, widest).view(np.int64), width
     digits, count = _whole(found, number, good)
-    good &= (width <= EXACT_DIGITS) & (count + width <= EXACT_DIGITS)
-    places = np.minimum(width, EXACT_DIGITS)
-    return digits * TENS[places] + _digits(found, number.decimals, good), places
+    good &= (width <= MAX_EXACT_DIGITS) & (count + width <= MAX_EXACT_DIGITS)
+    places = np.minimum(width, MAX_EXACT_DIGITS)
+    return digits * INTEGER_POWERS_OF_TEN[places] + _digits(found, number.decimals, good), places
 
 
-def _printed(found: Fit, number: Number, good: Bools) -> Floats:
+def _printed(found: ShapeMatch, number: ShapeNumber, good: Bools) -> Floats:
     """Numbers of any length, each read from its text, signs and all; infinite ones are left out."""
-    floats = series(found.written(number)).cast(pl.Float64, strict=False)
+    floats = concatenate_texts(found.written(number)).cast(pl.Float64, strict=False)
     out = (floats.fill_null(np.inf) if floats.null_count() else floats).to_numpy()
     good &= np.isfinite(out)
     return out
 
 
-def _digits(found: Fit, run: int, good: Bools) -> Ints:
+def _digits(found: ShapeMatch, run: int, good: Bools) -> Ints:
     """The whole number of a run of digits, at most 16 of them."""
     width = found.width(run)
     widest = int(width.max(initial=0))
-    if widest > WHOLE_DIGITS:
-        good &= width <= WHOLE_DIGITS
+    if widest > MAX_INTEGER_DIGITS:
+        good &= width <= MAX_INTEGER_DIGITS
     out = _number(found.values(run), widest)
-    if widest > WORD:
-        out = out + _number(found.values(run, WORD), widest - WORD) * np.uint64(10**8)
+    if widest > WORD_BYTES:
+        out = out + _number(found.values(run, WORD_BYTES), widest - WORD_BYTES) * np.uint64(10**8)
     return np.asarray(out, np.uint64).view(np.int64)
 
 
@@ -156,7 +168,7 @@ def _number(word: Words, digits: int) -> Words:
     Its first byte is the lowest; before them stand zeros.
     """
     width = 1
-    for factor, mask in PAIRS:
+    for factor, mask in DIGIT_PAIR_MASKS:
         if width >= digits:
             break
         behind = word >> np.uint64(8 * width)
@@ -167,15 +179,15 @@ def _number(word: Words, digits: int) -> Words:
     return word >> np.uint64(64 - 8 * width)
 
 
-def _stamps(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
-    if len(runs) <= EPOCH:
+def _stamps(found: ShapeMatch, runs: Sequence[int], good: Bools) -> NDArray[Any]:
+    if len(runs) <= MAX_EPOCH_RUNS:
         return _since_epoch(found, runs, good)
     parts = [_digits(found, run, good) for run in runs]
-    if len(parts) == COMPACT:
+    if len(parts) == COMPACT_STAMP_RUNS:
         date = parts[0].astype(np.int64)
         parts[:1] = [date // 10_000, date // 100 % 100, date % 100]
-    if len(parts) == NO_YEAR:
-        parts = [np.full(len(parts[0]), YEAR_UNKNOWN), *parts]
+    if len(parts) == YEARLESS_STAMP_RUNS:
+        parts = [np.full(len(parts[0]), PLACEHOLDER_YEAR), *parts]
     year, month, day, hour, minute, second, *fraction = parts
     good &= (hour < 24) & (minute < 60) & (second < 60)  # noqa: PLR2004 - of a day
     good &= (month < 100) & (day < 100)  # noqa: PLR2004 - or they would be of another year
@@ -183,14 +195,14 @@ def _stamps(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
     if fraction:
         width = found.width(runs[-1])
         good &= width <= 6  # noqa: PLR2004 - microseconds
-        microseconds += fraction[0] * TENS[np.clip(6 - width, 0, 6)]
+        microseconds += fraction[0] * INTEGER_POWERS_OF_TEN[np.clip(6 - width, 0, 6)]
     dates = (year * 100 + month) * 100 + day
-    return (microseconds + midnights(dates, good)).astype("datetime64[us]")
+    return (microseconds + dates_to_microseconds(dates, good)).astype("datetime64[us]")
 
 
-def _since_epoch(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
+def _since_epoch(found: ShapeMatch, runs: Sequence[int], good: Bools) -> NDArray[Any]:
     """Seconds with a fraction, or milliseconds, or microseconds: rounded as fromtimestamp does."""
-    number = Number((runs[0],), runs[1] if len(runs) > 1 else None, None, 1, negative=False)
+    number = ShapeNumber((runs[0],), runs[1] if len(runs) > 1 else None, None, 1, negative=False)
     width, _ = found.shape.widths[runs[0]]
-    seconds = _float(found, number, good) / POWERS[width - SECONDS]
-    return from_epoch(seconds).astype("datetime64[us]")
+    seconds = _float(found, number, good) / FLOAT_POWERS_OF_TEN[width - EPOCH_SECONDS_DIGITS]
+    return epoch_to_microseconds(seconds).astype("datetime64[us]")

@@ -10,77 +10,86 @@ from itertools import chain, islice, product
 from operator import add, itemgetter
 from typing import Any, Final, NamedTuple
 
-from ..parse.line_prefix import COMPACT, WIDTH_OF_DATE
-from ..parse.readings import Aside, Read, Row, Step
-from .line_block import LONGEST
-from .number_decoding import WHOLE_DIGITS
-from .shape_validation import believed, same
-from .shapes import MOST_DECIMALS, RUN, Number, Shape, Text, Value, pieces_of, stretches_of
-from .timestamps import EPOCH, NO_YEAR, SECONDS
+from ..parse.line_prefix import COMPACT_DATE_DIGITS, COMPACT_STAMP_RUNS
+from ..parse.readings import EventReading, ReadLine, RowReading, StepReading
+from .line_block import MAX_SHAPE_LINE_BYTES
+from .number_decoding import MAX_INTEGER_DIGITS
+from .shape_validation import is_identical, is_trustworthy
+from .shapes import (
+    DIGIT_RUN,
+    MAX_DECIMALS,
+    LineShape,
+    ShapeNumber,
+    ShapeText,
+    ShapeValue,
+    join_into_stretches,
+    split_into_pieces,
+)
+from .timestamps import EPOCH_SECONDS_DIGITS, MAX_EPOCH_RUNS, YEARLESS_STAMP_RUNS
 
-FEW_DIGITS: Final = 9
+SHORT_NUMBER_DIGITS: Final = 9
 """Digits of a number where more are not read alike."""
-NUMBER: Final = re.compile(
+PRINTED_NUMBER: Final = re.compile(
     rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
 )
-DIGITS: Final = b"0123456789"
-ZEROS: Final = bytes.maketrans(DIGITS, b"0" * 10)
-FACTORS: Final = (0.01, 0.001, 1e-6, 1000.0, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3)
+ASCII_DIGITS: Final = b"0123456789"
+DIGITS_TO_ZEROS: Final = bytes.maketrans(ASCII_DIGITS, b"0" * 10)
+CANDIDATE_FACTORS: Final = (0.01, 0.001, 1e-6, 1000.0, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3)
 """Of units to those of columns."""
-Effects = tuple[list[Value], list[tuple[str, int, int]]]
+NumberEffects = tuple[list[ShapeValue], list[tuple[str, int, int]]]
 """Columns that a number fills, and the texts in which it stands (column, from, to)."""
 
 
 class _Change(NamedTuple):
     """Other bytes of a line from `begin` to `end`: of a number, or of the blanks before it."""
 
-    number: Number
+    number: ShapeNumber
     begin: int
     end: int
     text: bytes
 
 
-Holding = Callable[[Sequence[_Change]], set[Number]]
+ValidChanges = Callable[[Sequence[_Change]], set[ShapeNumber]]
 """The numbers whose changes leave the line one of its kind."""
 
 
-def learn(
-    raw: bytes, read: Read, rng: random.Random, spelled: Iterable[bytes] = ()
-) -> Shape | None:
+def learn_shape(
+    raw: bytes, read_line: ReadLine, rng: random.Random, spelled: Iterable[bytes] = ()
+) -> LineShape | None:
     """The shape of a line; None where the regexes do not read lines of its kind alike.
 
     spelled: texts of patterns that spell numbers out, as few do.
     """
-    if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
+    if len(raw) > MAX_SHAPE_LINE_BYTES or not raw.isascii() or b"\0" in raw:
         return None
-    base = read(raw)
-    if not isinstance(base, Step | Aside):
+    base = read_line(raw)
+    if not isinstance(base, StepReading | EventReading):
         return None
-    learner = _Learner(raw, base, read, rng)
+    learner = _Learner(raw, base, read_line, rng)
     shape = learner.shape()
     if shape is None or not all(map(learner.says_the_same, spelled)):
         return None
-    return shape if believed(shape, raw, read, rng) else None
+    return shape if is_trustworthy(shape, raw, read_line, rng) else None
 
 
 def _runs(raw: bytes) -> list[tuple[int, int]]:
-    return [match.span() for match in RUN.finditer(raw)]
+    return [match.span() for match in DIGIT_RUN.finditer(raw)]
 
 
 class _Learner:
     """Finds out what the runs of digits of one line do, by having it read with others."""
 
-    def __init__(self, raw: bytes, base: Row, read: Read, rng: random.Random) -> None:
+    def __init__(self, raw: bytes, base: RowReading, read: ReadLine, rng: random.Random) -> None:
         self.raw, self.base, self.read, self.rng = raw, base, read, rng
         self.runs = _runs(raw)
         self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
-        self.effects: dict[Number, Effects] = {}
+        self.effects: dict[ShapeNumber, NumberEffects] = {}
         self.widths: dict[int, tuple[int, int]] = {}
         self.padded: set[int] = set()
         self.bare: dict[int, bool] = {}
-        self.nonzero: list[Number] = []
+        self.nonzero: list[ShapeNumber] = []
 
-    def shape(self) -> Shape | None:
+    def shape(self) -> LineShape | None:
         """What is not found to fill a column is constant."""
         stamp = self._stamp()
         if (self.base.row["logged_at"] is None) != (not stamp):
@@ -90,21 +99,21 @@ class _Learner:
             begin, end = self.runs[run]
             hidden[begin:end] = b"x" * (end - begin)
             self.widths[run] = end - begin, end - begin
-        if len(stamp) == EPOCH:
-            seconds = Number((stamp[0],), stamp[1], None, 1, negative=False)
-            self._find_widths({seconds: stamp[1]}, self._of_its_kind, MOST_DECIMALS)
+        if len(stamp) == MAX_EPOCH_RUNS:
+            seconds = ShapeNumber((stamp[0],), stamp[1], None, 1, negative=False)
+            self._find_widths({seconds: stamp[1]}, self._of_its_kind, MAX_DECIMALS)
             self._find_gaps({}, {seconds: stamp[1]}, self._of_its_kind)
-        matches = NUMBER.finditer(bytes(hidden))
+        matches = PRINTED_NUMBER.finditer(bytes(hidden))
         self._find([self._printed(match) for match in matches if match.start() in self.place])
         values = [value for values, _ in self.effects.values() for value in values]
         texts = self._texts()
         moving = {value.column for value in values} | {text.column for text in texts}
         moving |= {"logged_at"} if stamp else set()
-        pieces = pieces_of(self.raw, self.runs, self.widths, self.padded)
-        return Shape(
+        pieces = split_into_pieces(self.raw, self.runs, self.widths, self.padded)
+        return LineShape(
             pieces=pieces,
             widths=self.widths,
-            stretches=stretches_of(pieces, self.widths),
+            stretches=join_into_stretches(pieces, self.widths),
             bare=self.bare,
             nonzero=tuple(self.nonzero),
             reading=type(self.base),
@@ -121,13 +130,14 @@ class _Learner:
 
         A text may begin or end within a number.
         """
-        like = RUN.sub(rb"[0-9]+", re.escape(text))
+        like = DIGIT_RUN.sub(rb"[0-9]+", re.escape(text))
         more = (b"7" * text[:1].isdigit(), b"7" * text[-1:].isdigit())
         longer = {
-            tuple(RUN.findall(one + text + two)) for one, two in product(*((b"", x) for x in more))
+            tuple(DIGIT_RUN.findall(one + text + two))
+            for one, two in product(*((b"", x) for x in more))
         }
         for match in re.finditer(like, self.raw):
-            runs = [self.place[match.start() + m.start()] for m in RUN.finditer(match[0])]
+            runs = [self.place[match.start() + m.start()] for m in DIGIT_RUN.finditer(match[0])]
             if not all(self._says_the_same(dict(zip(runs, said, strict=True))) for said in longer):
                 return False
         return True
@@ -147,7 +157,7 @@ class _Learner:
         zeros = {one.number for one in joined if float(self._after(one).replace(",", "")) == 0}
         return not zeros.isdisjoint(self.nonzero) or self._hold(joined)
 
-    def _read_changed(self, raw: bytes) -> Row | None:
+    def _read_changed(self, raw: bytes) -> RowReading | None:
         """The line read as it is now; None where it is read as another line."""
         now = self.read(raw)
         if not isinstance(now, type(self.base)) or now.form is not self.base.form:
@@ -160,9 +170,13 @@ class _Learner:
         found = self._dating(range(len(self.runs))) if self.base.row["logged_at"] else []
         in_a_row = found == list(range(found[0], found[0] + len(found))) if found else False
         width = self.runs[found[0]][1] - self.runs[found[0]][0] if found else 0
-        counts = len(found) <= EPOCH and width in (SECONDS, SECONDS + 3, SECONDS + 6)
-        compact = len(found) == COMPACT and width == WIDTH_OF_DATE
-        dates = compact or NO_YEAR <= len(found) <= NO_YEAR + 2
+        counts = len(found) <= MAX_EPOCH_RUNS and width in (
+            EPOCH_SECONDS_DIGITS,
+            EPOCH_SECONDS_DIGITS + 3,
+            EPOCH_SECONDS_DIGITS + 6,
+        )
+        compact = len(found) == COMPACT_STAMP_RUNS and width == COMPACT_DATE_DIGITS
+        dates = compact or YEARLESS_STAMP_RUNS <= len(found) <= YEARLESS_STAMP_RUNS + 2
         return tuple(found) if in_a_row and (counts or dates) else ()
 
     def _dating(self, runs: range) -> list[int]:
@@ -200,21 +214,21 @@ class _Learner:
             if changed != self.raw:
                 yield changed
 
-    def _printed(self, match: re.Match[bytes]) -> Number:
+    def _printed(self, match: re.Match[bytes]) -> ShapeNumber:
         """A number by its runs."""
         parts = re.fullmatch(rb"([\d,]+)(?:\.(\d+))?(?:[eE]([-+]?)(\d+))?", match[0])
-        assert parts is not None  # noqa: S101 - NUMBER is made so
+        assert parts is not None  # noqa: S101 - PRINTED_NUMBER is made so
         begin = match.start()
         before = self.raw[max(0, begin - 2) : begin]
-        return Number(
-            whole=tuple(self.place[begin + run.start()] for run in RUN.finditer(parts[1])),
+        return ShapeNumber(
+            whole=tuple(self.place[begin + run.start()] for run in DIGIT_RUN.finditer(parts[1])),
             decimals=self.place[begin + parts.start(2)] if parts[2] else None,
             exponent=self.place[begin + parts.start(4)] if parts[4] else None,
             exponent_sign=-1 if parts[3] == b"-" else 1,
             negative=before.endswith(b"-") and not before[:-1].isalnum(),
         )
 
-    def _find(self, numbers: Iterable[Number]) -> None:
+    def _find(self, numbers: Iterable[ShapeNumber]) -> None:
         """What numbers do, and how each may be printed; the digits of others are constant.
 
         Digits that do nothing may be half of a stamp, with others a whole one.
@@ -232,16 +246,16 @@ class _Learner:
         self._find_widths(plain, self._holding)
         self._find_bare(plain)
         decimals = {n: n.decimals for n in self.effects if n.decimals is not None}
-        self._find_widths(decimals, self._holding, MOST_DECIMALS)
+        self._find_widths(decimals, self._holding, MAX_DECIMALS)
         self._find_gaps(plain, decimals, self._holding)
         self._find_nonzero()
         self._find_padded()
 
-    def _span(self, number: Number) -> tuple[int, int]:
+    def _span(self, number: ShapeNumber) -> tuple[int, int]:
         """Where it begins and ends."""
         return self.runs[number.first][0], self.runs[number.last][1]
 
-    def _tail(self, number: Number) -> int:
+    def _tail(self, number: ShapeNumber) -> int:
         """Where its digits end, but for an exponent's: with other ones it might be infinite."""
         return self._span(number)[1] if number.exponent is None else self.runs[number.exponent][0]
 
@@ -249,12 +263,12 @@ class _Learner:
         begin, end = self.runs[run]
         return end - begin
 
-    def _with_others(self, number: Number) -> _Change:
+    def _with_others(self, number: ShapeNumber) -> _Change:
         """Another number of the same form: each digit is another one, the first not 0."""
         begin, end = self._span(number)[0], self._tail(number)
         return _Change(number, begin, end, _other_digits(self.raw[begin:end], self.rng))
 
-    def _with(self, changes: Iterable[_Change]) -> Row | None:
+    def _with(self, changes: Iterable[_Change]) -> RowReading | None:
         """The line read with these, which do not overlap; None where it is read as another line."""
         out, at = [], 0
         for _, begin, end, text in sorted(changes, key=itemgetter(1)):
@@ -271,7 +285,7 @@ class _Learner:
             text = self.raw[begin:end]
         return "-" * change.number.negative + text.decode()
 
-    def _holding(self, changes: Sequence[_Change]) -> set[Number]:
+    def _holding(self, changes: Sequence[_Change]) -> set[ShapeNumber]:
         """Those with which the line says what they were found to do, and nothing else.
 
         Most do: all are made at once, and half of them at a time where the line says otherwise.
@@ -288,9 +302,11 @@ class _Learner:
         if not changes:
             return True
         now, said = self._with(changes), self._row_with(changes)
-        return now is not None and all(same(now.row[name], value) for name, value in said.items())
+        return now is not None and all(
+            is_identical(now.row[name], value) for name, value in said.items()
+        )
 
-    def _of_its_kind(self, changes: Sequence[_Change]) -> set[Number]:
+    def _of_its_kind(self, changes: Sequence[_Change]) -> set[ShapeNumber]:
         """Those with which the line is one of its kind, whatever it says."""
         return {change.number for change in changes if self._with([change]) is not None}
 
@@ -307,18 +323,18 @@ class _Learner:
             row[column] = row[column][:begin] + printed + row[column][end:]
         return row
 
-    def _effects_of(self, change: _Change) -> Effects | None:
+    def _effects_of(self, change: _Change) -> NumberEffects | None:
         """What a number does by a change of it; None where it does more than a shape can tell."""
         now, number = self._with([change]), change.number
         if now is None:
             return None
         begin, end = self._span(number)
         before, after = "-" * number.negative + self.raw[begin:end].decode(), self._after(change)
-        values: list[Value] = []
+        values: list[ShapeValue] = []
         texts: list[tuple[str, int, int]] = []
         for name, was in self.base.row.items():
             is_ = now.row[name]
-            if same(was, is_):
+            if is_identical(was, is_):
                 continue
             if isinstance(was, str) and isinstance(is_, str):
                 place = _place(was, is_, before, after)
@@ -333,34 +349,40 @@ class _Learner:
         return values, texts
 
     def _find_widths(
-        self, runs: Mapping[Number, int], holding: Holding, longest: int = WHOLE_DIGITS
+        self,
+        runs: Mapping[ShapeNumber, int],
+        holding: ValidChanges,
+        longest: int = MAX_INTEGER_DIGITS,
     ) -> None:
         """The least and the most digits of runs of numbers."""
 
-        def printed(which: Iterable[Number], width: int) -> list[_Change]:
+        def printed(which: Iterable[ShapeNumber], width: int) -> list[_Change]:
             return [self._with_digits(number, runs[number], width) for number in which]
 
         wide = {number: self._width(run) for number, run in runs.items()}
         least = holding(printed((number for number in runs if wide[number] > 1), 1))
         most = holding(printed((n for n in runs if wide[n] <= longest), longest))
-        left = (n for n in runs if n not in most and wide[n] <= FEW_DIGITS)
-        fewer = holding(printed(left, FEW_DIGITS))
+        left = (n for n in runs if n not in most and wide[n] <= SHORT_NUMBER_DIGITS)
+        fewer = holding(printed(left, SHORT_NUMBER_DIGITS))
         for number, run in runs.items():
             width = wide[number]
             self.widths[run] = (
                 1 if number in least else width,
-                longest if number in most else FEW_DIGITS if number in fewer else width,
+                longest if number in most else SHORT_NUMBER_DIGITS if number in fewer else width,
             )
 
     def _find_gaps(
-        self, wholes: Mapping[Number, int], decimals: Mapping[Number, int], holding: Holding
+        self,
+        wholes: Mapping[ShapeNumber, int],
+        decimals: Mapping[ShapeNumber, int],
+        holding: ValidChanges,
     ) -> None:
         """Widths between the least and the most with which a line says something else.
 
         A column may be there for numbers of eight decimals alone. All numbers are tried at once; of
         what lies behind such a width nothing is sure.
         """
-        for width in range(2, MOST_DECIMALS):
+        for width in range(2, MAX_DECIMALS):
             kinds = [
                 [
                     self._with_digits(n, run, width)
@@ -383,13 +405,13 @@ class _Learner:
         least, most = self.widths[run]
         return least < width < most and width != self._width(run)
 
-    def _with_digits(self, number: Number, run: int, width: int) -> _Change:
+    def _with_digits(self, number: ShapeNumber, run: int, width: int) -> _Change:
         """A run of so many digits, all alike, which are not the first one that it has."""
         begin, end = self.runs[run]
         digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"
         return _Change(number, begin, end, digit * width)
 
-    def _find_bare(self, runs: Mapping[Number, int]) -> None:
+    def _find_bare(self, runs: Mapping[ShapeNumber, int]) -> None:
         """The runs that no 0 may begin, and whether it may be their only digit."""
         zeros = [
             _Change(number, *self.runs[run], b"0".ljust(self.widths[run][1], b"1"))
@@ -409,10 +431,10 @@ class _Learner:
         zeros = []
         for number in self.effects:
             (begin, behind), tail = self.runs[number.first], self._tail(number)
-            if self.raw[begin:tail] == self.raw[begin:tail].translate(ZEROS):
+            if self.raw[begin:tail] == self.raw[begin:tail].translate(DIGITS_TO_ZEROS):
                 continue  # it is 0 here
             whole = b"0" * self.widths[number.first][0]
-            text = whole + self.raw[behind:tail].translate(ZEROS)
+            text = whole + self.raw[behind:tail].translate(DIGITS_TO_ZEROS)
             zeros.append(_Change(number, begin, tail, text))
         may = [zero for zero in zeros if self._hold([zero])]
         if not self._hold(may):
@@ -432,26 +454,26 @@ class _Learner:
         fewer = self._holding([_Change(n, at - 1, at, b"") for n, at in several.items()])
         self.padded = {n.first for n in more if n not in several or n in fewer}
 
-    def _texts(self) -> list[Text]:
+    def _texts(self) -> list[ShapeText]:
         """The columns in whose texts numbers stand."""
-        places: dict[str, list[tuple[int, int, Number]]] = {}
+        places: dict[str, list[tuple[int, int, ShapeNumber]]] = {}
         for number, (_, texts) in self.effects.items():
             for column, begin, end in texts:
                 places.setdefault(column, []).append((begin, end, number))
         return [self._text(column, those) for column, those in places.items()]
 
-    def _text(self, column: str, places: Iterable[tuple[int, int, Number]]) -> Text:
-        pieces: list[str | Number] = []
+    def _text(self, column: str, places: Iterable[tuple[int, int, ShapeNumber]]) -> ShapeText:
+        pieces: list[str | ShapeNumber] = []
         whole, at = str(self.base.row[column]), 0
         for begin, end, number in sorted(places, key=itemgetter(0)):
             pieces += [whole[at:begin], number]
             at = end
-        return Text(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
+        return ShapeText(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
 
 
 def _joined(raw: bytes, changes: Iterable[_Change]) -> list[_Change]:
     """One change of each number, of all that it has."""
-    out: dict[Number, _Change] = {}
+    out: dict[ShapeNumber, _Change] = {}
     for change in sorted(changes, key=itemgetter(1)):
         before = out.setdefault(change.number, change)
         if before is not change:
@@ -464,10 +486,11 @@ def _joined(raw: bytes, changes: Iterable[_Change]) -> list[_Change]:
 def _other_digits(text: bytes, rng: random.Random) -> bytes:
     """Another number of the same form: each digit is another one, the first not 0."""
     digits = (
-        rng.choice(sorted({*DIGITS[index == 0 :]} - {byte})) for index, byte in enumerate(text)
+        rng.choice(sorted({*ASCII_DIGITS[index == 0 :]} - {byte}))
+        for index, byte in enumerate(text)
     )
     return bytes(
-        digit if byte in DIGITS else byte for byte, digit in zip(text, digits, strict=True)
+        digit if byte in ASCII_DIGITS else byte for byte, digit in zip(text, digits, strict=True)
     )
 
 
@@ -481,20 +504,20 @@ def _place(was: str, is_: str, before: str, after: str) -> tuple[int, int] | Non
     return None
 
 
-def _how(name: str, number: Number, pairs: Sequence[tuple[object, str]]) -> Value | None:
+def _how(name: str, number: ShapeNumber, pairs: Sequence[tuple[object, str]]) -> ShapeValue | None:
     """How a number becomes a column; pairs: of the column and the number as printed."""
     if all(type(value) is int for value, _ in pairs):
         same = all(value == float(text.replace(",", "")) for value, text in pairs)
-        return Value(name, number, "int", None) if same else None
+        return ShapeValue(name, number, "int", None) if same else None
     if all(type(value) is float for value, _ in pairs):
         floats = [(value, float(text.replace(",", ""))) for value, text in pairs]
-        for factor in (None, *FACTORS):
+        for factor in (None, *CANDIDATE_FACTORS):
             if all(value == (x if factor is None else x * factor) for value, x in floats):
-                return Value(name, number, "float", factor)
+                return ShapeValue(name, number, "float", factor)
     return None
 
 
-def _value(value: Value, printed: str) -> int | float | None:
+def _value(value: ShapeValue, printed: str) -> int | float | None:
     """What a column says of a number that is printed so."""
     said = float(printed.replace(",", ""))
     if value.kind == "int":

@@ -9,62 +9,70 @@ from typing import Final
 
 import numpy as np
 
-from ..parse.line_prefix import COMPACT
-from ..parse.readings import Read, Reading
-from .line_block import Block
-from .number_decoding import EXACT_POWER, Decoded, decode
-from .shape_matching import fit
-from .shapes import MOST_DECIMALS, MOST_PAD, Piece, Shape
-from .timestamps import EPOCH, NO_YEAR
+from ..parse.line_prefix import COMPACT_STAMP_RUNS
+from ..parse.readings import LineReading, ReadLine
+from .line_block import LineBlock
+from .number_decoding import MAX_EXACT_POWER, DecodedRows, decode_rows
+from .shape_matching import match_shape
+from .shapes import MAX_DECIMALS, MAX_PAD_BLANKS, LineShape, ShapePiece
+from .timestamps import MAX_EPOCH_RUNS, YEARLESS_STAMP_RUNS
 
-TRIALS: Final = 40
+TRIAL_LINES: Final = 40
 """Random lines that a shape has to read as the regexes do."""
-SAME_NUMBERS: Final = tuple(digit * width for digit, width in product("012", (1, 2, 3)))
+REPEATED_NUMBERS: Final = tuple(digit * width for digit, width in product("012", (1, 2, 3)))
 """Of lines all of whose numbers are one, as far as they may be: a tag that stands there twice is
 another's where its numbers differ. No exponent of these is too large to be read."""
 
-Digits = Callable[[Piece, int, int], str]
+ChooseDigits = Callable[[ShapePiece, int, int], str]
 """Those of the number behind a piece, which may have so many, from the least to the most."""
 
 
-def believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
+def is_trustworthy(shape: LineShape, raw: bytes, read_line: ReadLine, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
-    drawn = (*(_at_random(shape, rng) for _ in range(TRIALS)), *map(_all_of, SAME_NUMBERS))
-    lines = [raw, *(line_of(shape, rng, digits) for digits in drawn)]
-    block = Block(0, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.ones(len(block), bool))
+    drawn = (*(_at_random(shape, rng) for _ in range(TRIAL_LINES)), *map(_all_of, REPEATED_NUMBERS))
+    lines = [raw, *(make_line(shape, rng, digits) for digits in drawn)]
+    block = LineBlock(0, b"".join(line + b"\n" for line in lines))
+    found = match_shape(block, shape, np.ones(len(block), bool))
     if 0 not in found.lines:
         return False
-    rows = decode(found)
-    enough = len(rows.lines) >= TRIALS // 4
+    rows = decode_rows(found)
+    enough = len(rows.lines) >= TRIAL_LINES // 4
     return enough and all(
-        read_alike(shape, rows, index, read(lines[line])) for index, line in enumerate(rows.lines)
+        is_same_reading(shape, rows, index, read_line(lines[line]))
+        for index, line in enumerate(rows.lines)
     )
 
 
-def read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
+def is_same_reading(
+    shape: LineShape, rows: DecodedRows, index: int, line_reading: LineReading
+) -> bool:
     """Whether a row that a shape has read is that of a reading by the regexes."""
-    if not isinstance(now, shape.reading):
+    if not isinstance(line_reading, shape.reading):
         return False
-    if now.form is not shape.form or now.printed != shape.printed:
+    if line_reading.form is not shape.form or line_reading.printed != shape.printed:
         return False
     mine = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
-    return mine.keys() == now.row.keys() and all(same(mine[n], now.row[n]) for n in mine)
+    return mine.keys() == line_reading.row.keys() and all(
+        is_identical(mine[n], line_reading.row[n]) for n in mine
+    )
 
 
 def _item(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def same(one: object, other: object) -> bool:
+def is_identical(first: object, second: object) -> bool:
     """Equal to the bit: 0.0 is not -0.0, and a nan is a nan."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    return bool(one and one == other) or repr(one) == repr(other)
+    return bool(first and first == second) or repr(first) == repr(second)
 
 
-def line_of(
-    shape: Shape, rng: random.Random, digits: Digits, pads: Sequence[int] = (0, 0, 1, 3, MOST_PAD)
+def make_line(
+    shape: LineShape,
+    rng: random.Random,
+    digits: ChooseDigits,
+    pads: Sequence[int] = (0, 0, 1, 3, MAX_PAD_BLANKS),
 ) -> bytes:
     """A line of that shape: of another time, with so many blanks where it may be padded."""
     out = []
@@ -74,7 +82,7 @@ def line_of(
         if piece.before is None:
             continue
         least, most = shape.widths[piece.before]
-        if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
+        if piece.before in shape.stamp and len(shape.stamp) > MAX_EPOCH_RUNS:
             said = next(stamp)[:most]
             said = said.rjust(most, rng.choice("0123456789"))  # of wider ones the last are the date
         else:
@@ -83,20 +91,20 @@ def line_of(
     return b"".join(out)
 
 
-def is_exponent(piece: Piece) -> bool:
+def is_exponent(piece: ShapePiece) -> bool:
     """Whether the number behind a piece is a power of ten."""
     return piece.text[-2:].lower() in (b"e-", b"e+")
 
 
-def _at_random(shape: Shape, rng: random.Random) -> Digits:
+def _at_random(shape: LineShape, rng: random.Random) -> ChooseDigits:
     """Of other widths; one may be too long to be exact."""
     widest = rng.choice([None, None, *shape.widths])
 
-    def digits(piece: Piece, least: int, most: int) -> str:
+    def digits(piece: ShapePiece, least: int, most: int) -> str:
         assert piece.before is not None  # noqa: S101 - a number stands behind it
         if is_exponent(piece):
-            return str(rng.randint(0, EXACT_POWER)).zfill(least)
-        many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
+            return str(rng.randint(0, MAX_EXACT_POWER)).zfill(least)
+        many = most == MAX_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
         wide = most if piece.before == widest else rng.randint(least, min(most, least + 5))
         drawn = _drawn_digits(rng, rng.randint(least, most) if many else wide)
         if drawn[0] == "0" and piece.before in shape.bare:
@@ -107,7 +115,7 @@ def _at_random(shape: Shape, rng: random.Random) -> Digits:
     return digits
 
 
-def _all_of(number: str) -> Digits:
+def _all_of(number: str) -> ChooseDigits:
     """That number, as far as they may be as wide."""
     return lambda _, least, most: (number * least)[: max(least, min(most, len(number)))]
 
@@ -129,6 +137,6 @@ def _drawn_stamp(rng: random.Random, runs: int) -> list[str]:
         f"{rng.randint(0, 59):02}",
         f"{rng.randint(0, 999_999):06}",
     ]
-    if runs == COMPACT:
+    if runs == COMPACT_STAMP_RUNS:
         return ["".join(parts[:3]), *parts[3:6]]
-    return parts[1:6] if runs == NO_YEAR else parts[:runs]
+    return parts[1:6] if runs == YEARLESS_STAMP_RUNS else parts[:runs]

@@ -11,23 +11,23 @@ from typing import Any, Final
 import numpy as np
 
 from ..core.arrays import Bytes
-from ..parse.readings import Aside, Step
+from ..parse.readings import EventReading, StepReading
 
-RUN: Final = re.compile(rb"[0-9]+")
-WORD: Final = 8
+DIGIT_RUN: Final = re.compile(rb"[0-9]+")
+WORD_BYTES: Final = 8
 """Bytes."""
-MOST_DECIMALS: Final = 24
+MAX_DECIMALS: Final = 24
 """As repr() prints some: 17 digits behind the zeros of a small number."""
-AT_ONCE: Final = 64 * 1024
+COMPARE_BATCH_BYTES: Final = 64 * 1024
 """Bytes of lines that are compared at once."""
-NO_WORD: Final = (0, 0, 0)
+UNCHECKED_WORD: Final = (0, 0, 0)
 """Of bytes that do not matter; see Word."""
-MOST_PAD: Final = 8
+MAX_PAD_BLANKS: Final = 8
 """Blanks before a number that may be more or fewer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class ShapeNumber:
     """A printed number of a shape: indices of its runs, with the parts that float() knows.
 
     whole: of a number with thousands' commas several; negative: a '-' stands before it.
@@ -56,28 +56,28 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ShapeValue:
     """A column that a number fills. kind: int, float; factor: to the column's unit."""
 
     column: str
-    number: Number
+    number: ShapeNumber
     kind: str
     factor: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ShapeText:
     """A column whose text is made of these: constant pieces, and numbers as they are printed."""
 
     column: str
-    pieces: tuple[str | Number, ...]
+    pieces: tuple[str | ShapeNumber, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShapePiece:
     """Constant bytes behind a run (-1: at the start of the line), up to the run `before`.
 
-    before: None at the end of the line; pad: up to MOST_PAD blanks more may stand behind it.
+    before: None at the end of the line; pad: up to MAX_PAD_BLANKS blanks more may stand behind it.
     """
 
     behind: int
@@ -87,7 +87,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class MaskedWord:
     """Eight bytes of a fixed stretch, as they are in memory.
 
     zeros: its bytes, with 0 for each digit; sixes: a 6 for each byte where any digit may stand.
@@ -101,7 +101,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class FixedStretch:
     """What is as long in all lines of a shape, and what follows it.
 
     size: in bytes; words: its last ones are as many whole words, before them nothing matters. runs:
@@ -110,7 +110,7 @@ class Stretch:
     """
 
     size: int
-    words: tuple[Word, ...]
+    words: tuple[MaskedWord, ...]
     runs: tuple[tuple[int, int, int], ...]
     pad: bool
     run: int | None
@@ -127,25 +127,25 @@ class Stretch:
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class LineShape:
     """Lines of the same bytes but for some runs of digits, and what those are."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ShapePiece, ...]
     widths: Mapping[int, tuple[int, int]]
     """The least and the most digits of each run that is not constant."""
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[FixedStretch, ...]
     """The pieces, with the runs of constant widths among them."""
     bare: Mapping[int, bool] = field(default_factory=dict)
     """Runs that no 0 may begin (JSON knows no 007), and whether it may be their only digit."""
-    reading: type[Step | Aside] = Step
+    reading: type[StepReading | EventReading] = StepReading
     form: Any = None
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What is the same in the row of each such line."""
-    nonzero: tuple[Number, ...] = ()
+    nonzero: tuple[ShapeNumber, ...] = ()
     """Those that mean something else where they are 0."""
-    values: tuple[Value, ...] = ()
-    texts: tuple[Text, ...] = ()
+    values: tuple[ShapeValue, ...] = ()
+    texts: tuple[ShapeText, ...] = ()
     stamp: tuple[int, ...] = ()
     """Runs of year, month, day, hour, minute, second and fraction; without a year none of it; or
     of a number that counts from 1970, and its fraction."""
@@ -159,15 +159,17 @@ class Shape:
     def limits(self) -> tuple[Bytes, Bytes]:
         """Of each byte of a line of fixed widths the least that it may be, and how much more.
 
-        From a word before its first one; of so many lines one behind the other as make AT_ONCE.
+        From a word before its first one; of so many lines one behind the other as make
+        COMPARE_BATCH_BYTES.
         """
         words = np.array(
-            [NO_WORD, *((w.zeros, w.sixes, w.kept) for w in self.stretches[0].words)], np.uint64
+            [UNCHECKED_WORD, *((w.zeros, w.sixes, w.kept) for w in self.stretches[0].words)],
+            np.uint64,
         )
         zeros, sixes, kept = words.T.copy().view(np.uint8)
         least = zeros * (kept > 0)
         more = np.where(sixes > 0, 9, np.where(kept > 0, 0, 255)).astype(np.uint8)
-        lines = max(1, AT_ONCE // len(least))
+        lines = max(1, COMPARE_BATCH_BYTES // len(least))
         return np.tile(least, lines), np.tile(more, lines)
 
     @cached_property
@@ -178,35 +180,35 @@ class Shape:
     @cached_property
     def most(self) -> int:
         """Bytes of the longest line."""
-        blanks = MOST_PAD * sum(piece.pad for piece in self.pieces)
+        blanks = MAX_PAD_BLANKS * sum(piece.pad for piece in self.pieces)
         return self.least + blanks + sum(most - least for least, most in self.widths.values())
 
 
-def pieces_of(
+def split_into_pieces(
     raw: bytes,
     runs: Sequence[tuple[int, int]],
     variable: Iterable[int],
     padded: Collection[int],
-) -> tuple[Piece, ...]:
+) -> tuple[ShapePiece, ...]:
     """The constant bytes between the runs that vary, with the runs that do not."""
-    out: list[Piece] = []
+    out: list[ShapePiece] = []
     behind, begin = -1, 0
     for run in sorted(variable):
         text, pad = raw[begin : runs[run][0]], run in padded
         if pad:
             bare = text.rstrip(b" ")
-            text = text[: max(len(bare) + 1, len(text) - MOST_PAD)]
-        out.append(Piece(behind, text, run, pad))
+            text = text[: max(len(bare) + 1, len(text) - MAX_PAD_BLANKS)]
+        out.append(ShapePiece(behind, text, run, pad))
         behind, begin = run, runs[run][1]
-    out.append(Piece(behind, raw[begin:].removesuffix(b"\r"), None, pad=False))
+    out.append(ShapePiece(behind, raw[begin:].removesuffix(b"\r"), None, pad=False))
     return tuple(out)
 
 
-def stretches_of(
-    pieces: Sequence[Piece], widths: Mapping[int, tuple[int, int]]
-) -> tuple[Stretch, ...]:
+def join_into_stretches(
+    pieces: Sequence[ShapePiece], widths: Mapping[int, tuple[int, int]]
+) -> tuple[FixedStretch, ...]:
     """The pieces put together with the runs between them that are as wide in all lines."""
-    out: list[Stretch] = []
+    out: list[FixedStretch] = []
     parts: list[bytes | tuple[int, int]] = []
     for piece in pieces:
         parts.append(piece.text)
@@ -220,25 +222,35 @@ def stretches_of(
     return tuple(out)
 
 
-SAME, DIGIT = b"=", b"0"
+SAME_BYTE_MARK, ANY_DIGIT_MARK = b"=", b"0"
 """What a byte of a stretch is: as in the shape, or any digit; else it does not matter."""
-SIXES: Final = bytes({DIGIT[0]: 6}.get(mark, 0) for mark in range(256))
-KEPT: Final = bytes({SAME[0]: 0xFF, DIGIT[0]: 0xF0}.get(mark, 0) for mark in range(256))
+DIGIT_SIXES: Final = bytes({ANY_DIGIT_MARK[0]: 6}.get(mark, 0) for mark in range(256))
+CHECKED_BITS: Final = bytes(
+    {SAME_BYTE_MARK[0]: 0xFF, ANY_DIGIT_MARK[0]: 0xF0}.get(mark, 0) for mark in range(256)
+)
 """Of a mark what Word has of its byte."""
 
 
-def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None) -> Stretch:
+def _stretch(
+    parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None
+) -> FixedStretch:
     """One of constant bytes and of runs (with their widths)."""
     text, marks = b"", b""
     runs: list[tuple[int, int, int]] = []
     for part in parts:
         if isinstance(part, tuple):
             runs.append((part[0], len(text), part[1]))
-            text, marks = text + b"0" * part[1], marks + DIGIT * part[1]
+            text, marks = text + b"0" * part[1], marks + ANY_DIGIT_MARK * part[1]
         else:
-            text, marks = text + part, marks + SAME * len(part)
-    size = -(-len(text) // WORD) * WORD
+            text, marks = text + part, marks + SAME_BYTE_MARK * len(part)
+    size = -(-len(text) // WORD_BYTES) * WORD_BYTES
     marks = marks.rjust(size)
-    parts_of_words = (text.rjust(size, b"\0"), marks.translate(SIXES), marks.translate(KEPT))
+    parts_of_words = (
+        text.rjust(size, b"\0"),
+        marks.translate(DIGIT_SIXES),
+        marks.translate(CHECKED_BITS),
+    )
     words = zip(*(np.frombuffer(part, "<u8") for part in parts_of_words), strict=True)
-    return Stretch(len(text), tuple(Word(*word) for word in words), tuple(runs), pad, run)
+    return FixedStretch(
+        len(text), tuple(MaskedWord(*word) for word in words), tuple(runs), pad, run
+    )

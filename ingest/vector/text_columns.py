@@ -12,27 +12,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..core.arrays import Bytes, Ints, Words, texts_of
-from .line_block import Block
+from ..core.arrays import Bytes, Ints, Words, text_array
+from .line_block import LineBlock
 
-Part = bytes | Bytes
+TextPart = bytes | Bytes
 """Of texts: the same of all, or a row of bytes of each."""
-VIEW: Final = 16
+VIEW_BYTES: Final = 16
 """Bytes of a view: a length, four of the text, which bytes are viewed, from where on."""
-INLINE: Final = 12
+MAX_INLINE_BYTES: Final = 12
 """Bytes of a text that stand in its view."""
-FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
+FIRST_BYTES_MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 """The first n bytes of a word of eight."""
 
 
-class Views(NamedTuple):
+class TextViews(NamedTuple):
     """Texts: 16 bytes of each, as Arrow has them, and the bytes that these view, if any."""
 
     views: NDArray[np.uint32]
     data: pa.Buffer | None
 
 
-def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -> Views:
+def view_texts(block: LineBlock, begins: Ints, stops: Ints, head: Words | None = None) -> TextViews:
     """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory.
 
     head: the first eight bytes of each, and what is behind it.
@@ -42,17 +42,17 @@ def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -
     views = np.empty((len(begins), 2), np.uint64)
     views[:, 0] = sizes | head << np.uint64(32)
     views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
-    short = np.flatnonzero(sizes <= INLINE)
+    short = np.flatnonzero(sizes <= MAX_INLINE_BYTES)
     if len(short):  # these stand in their views, with zeros behind them
         sizes, head = sizes[short], head[short]
         tail = head >> np.uint64(32) | block.words[begins[short] + 8] << np.uint64(32)
-        low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
+        low = head & np.uint64(0xFFFFFFFF) & FIRST_BYTES_MASKS[np.minimum(sizes, 4)]
         views[short, 0] = sizes | low << np.uint64(32)
-        views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
-    return Views(views.view(np.uint32), block.buffer if len(short) < len(begins) else None)
+        views[short, 1] = tail & FIRST_BYTES_MASKS[np.maximum(sizes, 4) - 4]
+    return TextViews(views.view(np.uint32), block.buffer if len(short) < len(begins) else None)
 
 
-def laid(parts: Sequence[Part], rows: int) -> Views:
+def join_fixed_texts(parts: Sequence[TextPart], rows: int) -> TextViews:
     """Texts that are all as long: the parts of each, one behind the other."""
     widths = [len(part) if isinstance(part, bytes) else part.shape[1] for part in parts]
     size = sum(widths)
@@ -69,35 +69,35 @@ def laid(parts: Sequence[Part], rows: int) -> Views:
             there.view(f"V{part.shape[1]}")[:] = part.view(f"V{part.shape[1]}")  # twice as fast
     views = np.zeros((rows, 4), np.uint32)
     views[:, 0] = size
-    inside = min(size, 4 if size > INLINE else INLINE)
+    inside = min(size, 4 if size > MAX_INLINE_BYTES else MAX_INLINE_BYTES)
     views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
-    if size > INLINE:
+    if size > MAX_INLINE_BYTES:
         views[:, 3] = np.arange(0, rows * size, size)
-    return Views(views, data if size > INLINE else None)
+    return TextViews(views, data if size > MAX_INLINE_BYTES else None)
 
 
-def joined(parts: Sequence[str | pa.StringArray]) -> pl.Series:
+def join_texts(parts: Sequence[str | pa.StringArray]) -> pl.Series:
     """Texts of any length: the parts of each, one behind the other; a text is the same of all.
 
     Arrow joins some hundred texts in a fifth of the time that a query of Polars takes to begin.
     """
-    *same, nothing = texts_of([*(part for part in parts if isinstance(part, str)), ""])
+    *same, nothing = text_array([*(part for part in parts if isinstance(part, str)), ""])
     each = (same.pop(0) if isinstance(part, str) else part for part in parts)
     return pl.Series(pl.from_arrow(pc.binary_join_element_wise(*each, nothing)))
 
 
-def series(parts: Sequence[Views | pl.Series]) -> pl.Series:
+def concatenate_texts(parts: Sequence[TextViews | pl.Series]) -> pl.Series:
     """The texts of all parts, one behind the other."""
-    views = [part for part in parts if isinstance(part, Views)]
+    views = [part for part in parts if isinstance(part, TextViews)]
     if len(views) == len(parts):
         return _viewed(views)
-    return pl.concat([_viewed([part]) if isinstance(part, Views) else part for part in parts])
+    return pl.concat([_viewed([part]) if isinstance(part, TextViews) else part for part in parts])
 
 
-def _viewed(parts: Sequence[Views]) -> pl.Series:
+def _viewed(parts: Sequence[TextViews]) -> pl.Series:
     """The same without a copy of what they view."""
     rows = sum(len(part.views) for part in parts)
-    every = pa.allocate_buffer(rows * VIEW)
+    every = pa.allocate_buffer(rows * VIEW_BYTES)
     views, end = np.frombuffer(every, np.uint32).reshape(rows, 4), 0
     buffers: list[pa.Buffer] = []
     for part in parts:
@@ -107,7 +107,7 @@ def _viewed(parts: Sequence[Views]) -> pl.Series:
             continue
         if buffers:
             mine = views[begin:end]
-            mine[mine[:, 0] > INLINE, 2] = len(buffers)
+            mine[mine[:, 0] > MAX_INLINE_BYTES, 2] = len(buffers)
         buffers.append(part.data)
     array = pa.Array.from_buffers(pa.string_view(), rows, [None, every, *buffers])
     return pl.Series(pl.from_arrow(array))

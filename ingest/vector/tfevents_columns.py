@@ -29,56 +29,56 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..core.arrays import Floats, Ints, joined, rows_at, texts_of, there_are
+from ..core.arrays import Floats, Ints, concatenate_ints, distinct_integers, take_rows, text_array
 from ..decode.line_reader import NumberedLine, ValueChunk
-from ..decode.tfevents import NO_TAG, Values, as_printed, printed
+from ..decode.tfevents import NO_TAG, EventValues, format_floats, shortest_floats
 from ..formats.spec import LogFormat, StepLine
 from ..launches.launch import (
     NO_STAMP,
+    FormRows,
     Launch,
-    OfForm,
-    advance,
-    of_one_process,
-    saying_nothing_new,
+    advance_progress,
+    count_rows_without_facts,
+    count_same_process_rows,
 )
-from ..launches.step_rows import FORM, SCHEMA
-from ..parse.parser import Parsed, Parser
-from ..parse.readings import Idle, Other, Reading, Step
-from .shape_validation import same
-from .timestamps import from_epoch
+from ..launches.step_rows import FORM_COLUMN, STEP_SCHEMA
+from ..parse.parser import ParsedSource, Parser
+from ..parse.readings import KnownReading, LineReading, StepReading, UnmatchedReading
+from .shape_validation import is_identical
+from .timestamps import epoch_to_microseconds
 
-Singles = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 
-WORTH_LEARNING: Final = 64
+MIN_RUNS_TO_LEARN: Final = 64
 """Runs of a kind in one window: to learn one costs as much as to read some hundred of them."""
-MOST_KINDS: Final = 200
+MAX_RUN_KINDS: Final = 200
 """The most kinds of runs in a file."""
-LONGEST_RUN: Final = 200
+MAX_RUN_VALUES: Final = 200
 """Values of a run that is read by columns."""
-MOST_HELD: Final = 100_000
+MAX_HELD_VALUES: Final = 100_000
 """Values of a run that is waited for; then a file has no steps to read it by."""
-MOST_AT_ONCE: Final = 4096
+MAX_SINGLY_READ_RUNS: Final = 4096
 """Runs that are read line by line before it is tried anew to take many."""
-BASES: Final = 6
-TRIALS: Final = 60
+BASE_RUNS: Final = 6
+TRIAL_RUNS: Final = 60
 """Runs that a kind is learned from, and that it has to read as the regexes do."""
 
-STAMPED: Final = (1e9, 1e10)
+WALL_TIME_RANGE: Final = (1e9, 1e10)
 """Wall times of ten digits before the point [s]; others are left to the regexes."""
-MOST_STEPS: Final = 10**15
+MAX_SCALAR_STEP: Final = 10**15
 
 
-def in_columns(log_format: LogFormat) -> bool:
+def reads_by_columns(log_format: LogFormat) -> bool:
     """Whether the lines of an event file are those of a step, or each by itself."""
     return log_format.join is None or log_format.join_by_step
 
 
-def parse(parser: Parser, chunks: Iterable[ValueChunk]) -> Parsed:
+def parse_values(parser: Parser, chunks: Iterable[ValueChunk]) -> ParsedSource:
     """All values of an event file; comes to the same as `parser.parse` of each line."""
     reader, chunks = _Reader(parser), iter(chunks)
     for chunk in chunks:
         rest = reader.read(chunk)
-        if len(rest.values) > MOST_HELD:
+        if len(rest.values) > MAX_HELD_VALUES:
             reader.rest = None
             parser.read_all(line for one in chain([rest], chunks) for line in one.lines())
     reader.finish()
@@ -109,13 +109,13 @@ class _Reader:
         if self.rest is not None:
             self.parser.read_all(self.rest.lines())
 
-    def _begins(self, values: Values) -> Ints:
+    def _begins(self, values: EventValues) -> Ints:
         """Where runs begin: without a `join` each value is one."""
         if self.parser.primary.join is None:
             return np.arange(len(values))
         return np.flatnonzero(np.diff(values.step, prepend=values.step[0] - 1))
 
-    def _read(self, number: int, values: Values, begins: Ints) -> None:
+    def _read(self, number: int, values: EventValues, begins: Ints) -> None:
         """All runs of some values: those to be read line by line, and what lies between them."""
         plan, at = self._plan(number, values, begins), 0
         unsure = np.append(np.flatnonzero(plan.unsure), len(begins))
@@ -127,25 +127,25 @@ class _Reader:
                 stop = int(unsure[np.searchsorted(unsure, at)])
                 taken = self._together(plan, at, stop)
                 if taken:
-                    self.patience = 1 if taken >= WORTH_LEARNING else self.patience
+                    self.patience = 1 if taken >= MIN_RUNS_TO_LEARN else self.patience
                     at += taken
                     continue
                 stop = min(at + self.patience, len(begins))
-                self.patience = min(2 * self.patience, MOST_AT_ONCE)
+                self.patience = min(2 * self.patience, MAX_SINGLY_READ_RUNS)
             self.parser.read_all(plan.lines(at, stop))
             at = stop
 
     # -- what is known of runs before they are read in their order ---------------------------
 
-    def _plan(self, number: int, values: Values, begins: Ints) -> _Plan:
+    def _plan(self, number: int, values: EventValues, begins: Ints) -> _Plan:
         ends = np.append(begins[1:], len(values))
         plan = _Plan(number, values, begins, ends, np.ones(len(begins), bool))
-        good = (values.tag != NO_TAG) & (values.step > 0) & (values.step < MOST_STEPS)
-        good &= (values.wall_time >= STAMPED[0]) & (values.wall_time < STAMPED[1])
+        good = (values.tag != NO_TAG) & (values.step > 0) & (values.step < MAX_SCALAR_STEP)
+        good &= (values.wall_time >= WALL_TIME_RANGE[0]) & (values.wall_time < WALL_TIME_RANGE[1])
         ways = _ways(values.value)
         counts = ends - begins
         for count, times in zip(*np.unique(counts, return_counts=True), strict=True):
-            if count > LONGEST_RUN or (times < WORTH_LEARNING and not self.kinds):
+            if count > MAX_RUN_VALUES or (times < MIN_RUNS_TO_LEARN and not self.kinds):
                 continue
             runs = np.flatnonzero(counts == count)
             places = begins[runs][:, None] + np.arange(count)
@@ -157,7 +157,7 @@ class _Reader:
         plan.settle()
         return plan
 
-    def _alike(self, values: Values, places: Ints) -> Iterator[tuple[Ints, _Kind]]:
+    def _alike(self, values: EventValues, places: Ints) -> Iterator[tuple[Ints, _Kind]]:
         """Runs of the same tags, each with their kind; places: of the values of each run."""
         tags = values.tag[places]
         which = tags[:, 0] - NO_TAG
@@ -171,7 +171,7 @@ class _Reader:
             key = tuple(tags[group[0]].tolist())
             alike = group[(tags[group] == tags[group[0]]).all(axis=1)]
             if key not in self.kinds and NO_TAG not in key:
-                if len(alike) < WORTH_LEARNING or len(self.kinds) >= MOST_KINDS:
+                if len(alike) < MIN_RUNS_TO_LEARN or len(self.kinds) >= MAX_RUN_KINDS:
                     continue
                 self.kinds[key] = _learned(self.parser, values.tags, key)
             kind = self.kinds.get(key)
@@ -192,19 +192,19 @@ class _Reader:
             stop = int(plan.row_runs[sure])
             last = int(np.searchsorted(plan.row_runs, stop))
         begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
-        parser.add_idle(int(plan.idle[1][begin:end].sum()))
-        parser.add_others(*plan.others_of(at, stop), partial(self._texts_at, plan))
+        parser.add_known_lines(int(plan.idle[1][begin:end].sum()))
+        parser.add_unmatched(*plan.others_of(at, stop), partial(self._texts_at, plan))
         if last > first:
             self._take_rows(launch, plan, first, last)
         return stop - at
 
     def _take_rows(self, launch: Launch, plan: _Plan, first: int, last: int) -> None:
-        for form in there_are(plan.forms[first:last]).tolist():
+        for form in distinct_integers(plan.forms[first:last]).tolist():
             mine = np.flatnonzero(plan.forms[first:last] == form) + first
             row = int(mine[-1])
             said = plan.said[plan.row_said[row]]
-            self.parser.printed_last(said.form, said.printed, self._text_of_row(plan, row))
-            advance(launch.known_progress(said.form, None), _of_form(plan, mine))
+            self.parser.set_last_line(said.form, said.printed, self._text_of_row(plan, row))
+            advance_progress(launch.known_progress(said.form, None), _of_form(plan, mine))
         lines = int(plan.row_lines[first:last].sum())
         self.parser.add_rows(plan.frame[first:last], self._text_of_row(plan, last - 1), lines)
 
@@ -223,29 +223,29 @@ class _Reader:
         return next(text for first, _, text in records if first == plan.number + place)
 
 
-_MIXERS: Final = np.random.default_rng(7).integers(1, 2**63, LONGEST_RUN).astype(np.uint64) | 1
+_MIXERS: Final = np.random.default_rng(7).integers(1, 2**63, MAX_RUN_VALUES).astype(np.uint64) | 1
 
 
 def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:
     """The rows up to this one are of the launch for certain, and say no new facts."""
     sure = last
     forms = plan.forms[first:last]
-    for form in there_are(forms).tolist():
+    for form in distinct_integers(forms).tolist():
         mine = np.flatnonzero(forms == form) + first
         progress = launch.known_progress(plan.said[plan.row_said[mine[0]]].form, None)
-        count = of_one_process(launch, progress, _of_form(plan, mine))
+        count = count_same_process_rows(launch, progress, _of_form(plan, mine))
         if count < len(mine):
             sure = min(sure, int(mine[count]))
     said = plan.row_said[first:last]
     return min(
-        sure, first + saying_nothing_new(launch, said, lambda at: plan.said[at].says.items())
+        sure, first + count_rows_without_facts(launch, said, lambda at: plan.said[at].says.items())
     )
 
 
-def _of_form(plan: _Plan, rows: Ints) -> OfForm:
+def _of_form(plan: _Plan, rows: Ints) -> FormRows:
     """No scalar says the time since the start; each has its step, and nearly each its stamp."""
     clocks = np.full(len(rows), np.nan)
-    return OfForm(plan.steps[rows], plan.stamps[rows], clocks, lambda _: ())
+    return FormRows(plan.steps[rows], plan.stamps[rows], clocks, lambda _: ())
 
 
 class _Said(NamedTuple):
@@ -266,7 +266,7 @@ class _Plan:
     """
 
     number: int
-    values: Values
+    values: EventValues
     begins: Ints
     ends: Ints
     unsure: NDArray[np.bool_]
@@ -278,28 +278,28 @@ class _Plan:
 
     def settle(self) -> None:
         """All was added: rows and the rest in the order of their runs."""
-        runs = joined([runs for runs, _ in self.idle_parts])
-        lines = joined([np.full(len(runs), count) for runs, count in self.idle_parts])
+        runs = concatenate_ints([runs for runs, _ in self.idle_parts])
+        lines = concatenate_ints([np.full(len(runs), count) for runs, count in self.idle_parts])
         order = np.argsort(runs, kind="stable")
         self.idle = runs[order], lines[order]
-        places = joined([places for _, places, _, _, _ in self.parts])
+        places = concatenate_ints([places for _, places, _, _, _ in self.parts])
         order = np.argsort(places, kind="stable")
         self.row_places = places[order]
-        self.row_runs = joined([runs for runs, _, _, _, _ in self.parts])[order]
+        self.row_runs = concatenate_ints([runs for runs, _, _, _, _ in self.parts])[order]
         counts = [np.full(len(runs), count) for runs, _, count, _, _ in self.parts]
-        self.row_lines = joined(counts)[order]
+        self.row_lines = concatenate_ints(counts)[order]
         self.said = [said for _, _, _, said, _ in self.parts]
         which = [np.full(len(part[0]), place) for place, part in enumerate(self.parts)]
-        self.row_said = joined(which)[order]
+        self.row_said = concatenate_ints(which)[order]
         self.forms = np.array([said.place for said in self.said], np.int64)[self.row_said]
-        empty = pl.DataFrame(schema={name: SCHEMA[name] for name in ("step", "logged_at")})
+        empty = pl.DataFrame(schema={name: STEP_SCHEMA[name] for name in ("step", "logged_at")})
         frames = [frame for _, _, _, _, frame in self.parts]
         frame = pl.concat([empty, *frames], how="diagonal")
         if len(frames) > 1:
-            frame = rows_at(frame, order)
+            frame = take_rows(frame, order)
         self.frame = frame.with_columns(
             pl.Series("line", self.row_places + self.number, pl.Int64),
-            pl.Series(FORM, self.forms, pl.Int8),
+            pl.Series(FORM_COLUMN, self.forms, pl.Int8),
         )
         self.steps = self.frame["step"].to_numpy()
         self.stamps = self.frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy()
@@ -315,7 +315,7 @@ class _Plan:
                 first = self.number + int(places[begin])
                 firsts[kind] = min(first, firsts.get(kind, first))
         numbers = (np.array(list(found.values()), np.int64) for found in (counts, firsts))
-        return texts_of(counts), *numbers
+        return text_array(counts), *numbers
 
     def lines(self, at: int, stop: int) -> Iterator[NumberedLine]:
         """The lines of some runs."""
@@ -325,38 +325,48 @@ class _Plan:
 
 # -- kinds of runs ---------------------------------------------------------------------------
 
-ZERO, WHOLE, FRACTION, TINY, HUGE, INFINITE, NAN = range(7)
+(
+    PRINTED_ZERO,
+    PRINTED_WHOLE,
+    PRINTED_FRACTION,
+    PRINTED_TINY,
+    PRINTED_HUGE,
+    PRINTED_INFINITE,
+    PRINTED_NAN,
+) = range(7)
 """How a number is printed: `0.0`, `7034.0`, `0.5`, `1e-05`, `1e+16`, …"""
-WAYS: Final = 14
+PRINT_FORM_COUNT: Final = 14
 """Ways of printing a number: those of negative ones stand behind these."""
 
 
-def _ways(values: Singles) -> Ints:
+def _ways(values: Float32s) -> Ints:
     """How each value is printed."""
     size = np.abs(values)
-    ways = np.where(size == np.floor(size), WHOLE, FRACTION)
-    ways[size < np.float32(1e-4)] = TINY
-    ways[size >= np.float32(1e16)] = HUGE
-    ways[size == 0] = ZERO
-    ways[np.isinf(size)] = INFINITE
-    ways[np.isnan(size)] = NAN
-    ways += (NAN + 1) * np.signbit(values)
+    ways = np.where(size == np.floor(size), PRINTED_WHOLE, PRINTED_FRACTION)
+    ways[size < np.float32(1e-4)] = PRINTED_TINY
+    ways[size >= np.float32(1e16)] = PRINTED_HUGE
+    ways[size == 0] = PRINTED_ZERO
+    ways[np.isinf(size)] = PRINTED_INFINITE
+    ways[np.isnan(size)] = PRINTED_NAN
+    ways += (PRINTED_NAN + 1) * np.signbit(values)
     return ways
 
 
 def _drawn(way: int, rng: Random) -> float:
     """A number that is printed so."""
-    sign, kind = -1 if way >= NAN + 1 else 1, way % (NAN + 1)
-    if kind == WHOLE:
+    sign, kind = -1 if way >= PRINTED_NAN + 1 else 1, way % (PRINTED_NAN + 1)
+    if kind == PRINTED_WHOLE:
         return sign * float(int(10 ** rng.uniform(0, 15)))
-    if kind == FRACTION:
+    if kind == PRINTED_FRACTION:
         digits = rng.randint(1, 8)
         drawn = round(10 ** rng.uniform(-3.9, 4), digits)
         return sign * (drawn if drawn > 1e-4 and drawn % 1 else 0.5)  # noqa: PLR2004
-    powers = {TINY: (-44, -4.1), HUGE: (16.1, 38)}
+    powers = {PRINTED_TINY: (-44, -4.1), PRINTED_HUGE: (16.1, 38)}
     if kind in powers:
         return sign * 10 ** rng.uniform(*powers[kind])
-    return sign * {ZERO: 0.0, INFINITE: float("inf"), NAN: float("nan")}[kind]
+    return (
+        sign * {PRINTED_ZERO: 0.0, PRINTED_INFINITE: float("inf"), PRINTED_NAN: float("nan")}[kind]
+    )
 
 
 @dataclass
@@ -365,7 +375,7 @@ class _Runs:
 
     steps: Ints
     wall_times: Floats
-    values: Singles
+    values: Float32s
 
     def __post_init__(self) -> None:
         self._printed: dict[int, Floats] = {}
@@ -373,11 +383,11 @@ class _Runs:
     def column(self, place: int) -> Floats:
         """The values at one place of each run, as float() reads them."""
         if place not in self._printed:
-            self._printed[place] = as_printed(np.ascontiguousarray(self.values[:, place]))
+            self._printed[place] = shortest_floats(np.ascontiguousarray(self.values[:, place]))
         return self._printed[place]
 
 
-Column = Callable[[_Runs], pl.Series]
+MakeColumn = Callable[[_Runs], pl.Series]
 """Makes the values of a column of `steps`, of each run."""
 
 
@@ -386,14 +396,14 @@ class _Row:
     """A record that is a row: its columns, and what its kind has in common."""
 
     said: _Said
-    columns: dict[str, Column]
+    columns: dict[str, MakeColumn]
     constants: dict[str, Any]
 
     def frame(self, runs: _Runs) -> pl.DataFrame:
         """The rows of some runs."""
         made = [column(runs).alias(name) for name, column in self.columns.items()]
-        same = [pl.lit(v, SCHEMA[name]).alias(name) for name, v in self.constants.items()]
-        return pl.DataFrame(made).with_columns(same).cast({n: SCHEMA[n] for n in self.columns})
+        same = [pl.lit(v, STEP_SCHEMA[name]).alias(name) for name, v in self.constants.items()]
+        return pl.DataFrame(made).with_columns(same).cast({n: STEP_SCHEMA[n] for n in self.columns})
 
 
 @dataclass
@@ -402,7 +412,7 @@ class _Record:
 
     first: int
     lines: int
-    what: _Row | Idle | Other
+    what: _Row | KnownReading | UnmatchedReading
 
 
 @dataclass
@@ -418,9 +428,9 @@ class _Kind:
         runs = _Runs(values.step[places[:, 0]], values.wall_time[places], values.value[places])
         for record in self.records:
             first, what = places[:, record.first], record.what
-            if isinstance(what, Other):
+            if isinstance(what, UnmatchedReading):
                 plan.others.append((what.kind, of_runs, first, record.lines))
-            elif isinstance(what, Idle):
+            elif isinstance(what, KnownReading):
                 plan.idle_parts.append((of_runs, record.lines))
             else:
                 plan.parts.append((of_runs, first, record.lines, what.said, what.frame(runs)))
@@ -434,16 +444,16 @@ class _Read(NamedTuple):
 
     first: int
     lines: int
-    reading: Reading
+    reading: LineReading
 
 
 def _learned(parser: Parser, tags: list[str], key: tuple[int, ...]) -> _Kind | None:
     """What runs of these tags say; None where they are not alike but for their numbers."""
     rng, count = Random(7), len(key)  # noqa: S311 - numbers to try
     read = partial(_read, parser, tags, key)
-    bases = _drawn_runs(rng, np.full((BASES, count), WHOLE))
-    unlike = rng.sample(range(10_000, 100_000), BASES * count)  # so that each is seen in a text
-    bases.values[:] = np.array(unlike, np.float32).reshape(BASES, count)
+    bases = _drawn_runs(rng, np.full((BASE_RUNS, count), PRINTED_WHOLE))
+    unlike = rng.sample(range(10_000, 100_000), BASE_RUNS * count)  # so that each is seen in a text
+    bases.values[:] = np.array(unlike, np.float32).reshape(BASE_RUNS, count)
     said = read(bases)
     if len({len(records) for records in said}) > 1:
         return None
@@ -451,18 +461,20 @@ def _learned(parser: Parser, tags: list[str], key: tuple[int, ...]) -> _Kind | N
     known = [record for record in records if record is not None]
     if len(known) < len(records):
         return None
-    read_so = np.zeros((count, WAYS), bool)
-    together = _drawn_runs(rng, np.repeat(np.arange(WAYS), count).reshape(WAYS, count))
+    read_so = np.zeros((count, PRINT_FORM_COUNT), bool)
+    together = _drawn_runs(
+        rng, np.repeat(np.arange(PRINT_FORM_COUNT), count).reshape(PRINT_FORM_COUNT, count)
+    )
     read_so[:, _as_learned(known, read, together)] = True
     odd = np.flatnonzero(~read_so[0])  # of these it is asked of each value alone
-    alone = np.full((count, len(odd), count), WHOLE)
+    alone = np.full((count, len(odd), count), PRINTED_WHOLE)
     alone[np.arange(count), :, np.arange(count)] = odd
     good = _as_learned(known, read, _drawn_runs(rng, alone.reshape(-1, count)))
     read_so[:, odd] = good.reshape(count, len(odd))
-    if not read_so[:, WHOLE].all():
+    if not read_so[:, PRINTED_WHOLE].all():
         return None
     ways = [np.flatnonzero(of_value).tolist() for of_value in read_so]
-    drawn = np.array([[rng.choice(of_value) for of_value in ways] for _ in range(TRIALS)])
+    drawn = np.array([[rng.choice(of_value) for of_value in ways] for _ in range(TRIAL_RUNS)])
     right = _as_learned(known, read, _drawn_runs(rng, drawn)).all()
     return _Kind(known, read_so) if right else None
 
@@ -470,7 +482,7 @@ def _learned(parser: Parser, tags: list[str], key: tuple[int, ...]) -> _Kind | N
 def _read(parser: Parser, tags: list[str], key: tuple[int, ...], runs: _Runs) -> list[list[_Read]]:
     """The records of each run of these tags."""
     times, size = len(runs.steps), len(key)
-    values = Values(
+    values = EventValues(
         tags,
         np.tile(np.array(key), times),
         np.repeat(runs.steps, size),
@@ -489,7 +501,7 @@ def _read(parser: Parser, tags: list[str], key: tuple[int, ...], runs: _Runs) ->
 
 def _drawn_runs(rng: Random, ways: Ints) -> _Runs:
     """Runs whose values are printed in these ways."""
-    walls = [round(rng.uniform(*STAMPED), rng.randint(0, 7)) for _ in range(ways.size)]
+    walls = [round(rng.uniform(*WALL_TIME_RANGE), rng.randint(0, 7)) for _ in range(ways.size)]
     values = [_drawn(way, rng) for way in ways.ravel().tolist()]
     return _Runs(
         np.array([int(10 ** rng.uniform(0, 15)) for _ in ways]),
@@ -503,24 +515,26 @@ def _record(parser: Parser, runs: _Runs, said: Sequence[_Read]) -> _Record | Non
     first, lines, reading = said[0]
     if any((one.first, one.lines) != (first, lines) for one in said):
         return None
-    steps = [one.reading for one in said if isinstance(one.reading, Step)]
+    steps = [one.reading for one in said if isinstance(one.reading, StepReading)]
     if len(steps) == len(said):
         row = _row(parser, runs, range(first, first + lines), steps)
         return None if row is None else _Record(first, lines, row)
-    if isinstance(reading, Idle | Other) and all(one.reading == reading for one in said):
+    if isinstance(reading, KnownReading | UnmatchedReading) and all(
+        one.reading == reading for one in said
+    ):
         return _Record(first, lines, reading)
     return None
 
 
-def _row(parser: Parser, runs: _Runs, places: range, steps: Sequence[Step]) -> _Row | None:
+def _row(parser: Parser, runs: _Runs, places: range, steps: Sequence[StepReading]) -> _Row | None:
     """What fills each column of the rows of these runs; places: of the record's values."""
     form, printed_names, row = steps[0]
     if any((s.form, s.printed, s.row.keys()) != (form, printed_names, row.keys()) for s in steps):
         return None
-    columns, constants = dict[str, Column](), dict[str, Any]()
+    columns, constants = dict[str, MakeColumn](), dict[str, Any]()
     for name, first in row.items():
         said = [step.row[name] for step in steps]
-        if all(same(value, first) for value in said):
+        if all(is_identical(value, first) for value in said):
             constants[name] = first
             continue
         made = _columns(name, form, runs, places, str(first))
@@ -534,16 +548,18 @@ def _row(parser: Parser, runs: _Runs, places: range, steps: Sequence[Step]) -> _
     return _Row(what, columns, constants)
 
 
-def _columns(name: str, form: StepLine, runs: _Runs, places: range, first: str) -> Iterator[Column]:
+def _columns(
+    name: str, form: StepLine, runs: _Runs, places: range, first: str
+) -> Iterator[MakeColumn]:
     """All that a column may be; first: what it is of the first of the runs, as text."""
     if name == "extra":
         yield _text(first, runs, places)
     elif name == "logged_at":
         yield from (partial(_stamps, place) for place in places)
-    elif SCHEMA[name].is_integer():
+    elif STEP_SCHEMA[name].is_integer():
         yield lambda runs: pl.Series(runs.steps)
         yield from (partial(_wholes, place) for place in places)
-    elif SCHEMA[name].is_float():
+    elif STEP_SCHEMA[name].is_float():
         targets = [target for target in form.columns.values() if not isinstance(target, str)]
         for factor in (None, *(factor for column, factor in targets if column == name)):
             yield from (partial(_floats, place, factor) for place in places)
@@ -560,17 +576,19 @@ def _wholes(place: int, runs: _Runs) -> pl.Series:
 
 
 def _stamps(place: int, runs: _Runs) -> pl.Series:
-    return pl.Series(from_epoch(runs.wall_times[:, place])).cast(SCHEMA["logged_at"])
+    return pl.Series(epoch_to_microseconds(runs.wall_times[:, place])).cast(
+        STEP_SCHEMA["logged_at"]
+    )
 
 
-def _text(first: str, runs: _Runs, places: range) -> Column:
+def _text(first: str, runs: _Runs, places: range) -> MakeColumn:
     """The text `first`, of the first run, with the values of each."""
-    texts = {printed(runs.column(place)[:1]).item(): place for place in places}
+    texts = {format_floats(runs.column(place)[:1]).item(): place for place in places}
     pieces = re.split(f"({'|'.join(map(re.escape, texts))})", first)
 
     def column(runs: _Runs) -> pl.Series:
         parts = [
-            pl.lit(printed(runs.column(texts[piece])) if piece in texts else piece)
+            pl.lit(format_floats(runs.column(texts[piece])) if piece in texts else piece)
             for piece in pieces
         ]
         return pl.select(pl.concat_str(parts)).to_series()
@@ -604,15 +622,15 @@ def _is(record: _Record, said: _Read, row: Mapping[str, Any]) -> bool:
         return False
     if not isinstance(what, _Row):
         return now == what
-    if not isinstance(now, Step) or now.form is not what.said.form:
+    if not isinstance(now, StepReading) or now.form is not what.said.form:
         return False
     if now.printed != what.said.printed or now.row["says"] != what.said.says:
         return False
     filled = {name: value for name, value in now.row.items() if value is not None}
     filled.pop("says")
     mine = {name: value for name, value in row.items() if value is not None}
-    return mine.keys() == filled.keys() and all(same(mine[n], filled[n]) for n in mine)
+    return mine.keys() == filled.keys() and all(is_identical(mine[n], filled[n]) for n in mine)
 
 
 def _all_same(ones: pl.Series, others: Sequence[Any]) -> bool:
-    return all(same(one, other) for one, other in zip(ones.to_list(), others, strict=True))
+    return all(is_identical(one, other) for one, other in zip(ones.to_list(), others, strict=True))

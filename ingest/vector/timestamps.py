@@ -8,23 +8,23 @@ from typing import Final
 import numpy as np
 
 from ..core.arrays import Bools, Floats, Ints
-from ..parse.line_prefix import YEARS
+from ..parse.line_prefix import VALID_YEARS
 
-EPOCH: Final = 2
+MAX_EPOCH_RUNS: Final = 2
 """Runs of a stamp that counts from 1970, at most: a fraction may be one of them."""
-SECONDS: Final = 10
+EPOCH_SECONDS_DIGITS: Final = 10
 """Digits of its seconds; three more are of milliseconds, six more of microseconds."""
-NO_YEAR: Final = 5
+YEARLESS_STAMP_RUNS: Final = 5
 """Runs of a stamp without year: month, day, hour, minute, second."""
 
 
-def from_epoch(seconds: Floats) -> Ints:
+def epoch_to_microseconds(seconds: Floats) -> Ints:
     """Microseconds since 1970, rounded as datetime.fromtimestamp does it."""
     fraction, whole = np.modf(seconds)
     return np.asarray(whole.astype(np.int64) * 1_000_000 + np.rint(fraction * 1e6).astype(np.int64))
 
 
-def midnights(dates: Ints, good: Bools) -> Ints:
+def dates_to_microseconds(dates: Ints, valid: Bools) -> Ints:
     """Of dates such as 20261120 the microseconds since 1970, one for all where they are the same.
 
     They are not good where they are none.
@@ -34,12 +34,12 @@ def midnights(dates: Ints, good: Bools) -> Ints:
     else:
         found, which = np.unique(dates, return_inverse=True)
     at = [_midnight(int(date)) for date in found]
-    good &= np.array([one is not None for one in at], bool)[which]
+    valid &= np.array([one is not None for one in at], bool)[which]
     return np.array([one or 0 for one in at], np.int64)[which]
 
 
 def _midnight(date: int) -> int | None:
-    if date // 10_000 not in YEARS:
+    if date // 10_000 not in VALID_YEARS:
         return None
     try:
         day = datetime(date // 10_000, date // 100 % 100, date % 100, tzinfo=UTC)

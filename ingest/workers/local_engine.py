@@ -27,52 +27,52 @@ from typing import Any, Final, Generic, Self, TypeVar
 from ..core.errors import FairmfuError
 from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
-from ..extract.discovery import Found
+from ..extract.discovery import LogFile
 from ..extract.engine_api import (
-    Done,
-    Given,
-    Names,
-    Piece,
-    Read,
-    State,
-    in_turn,
-    names_of,
-    parser_of,
-    size_of,
+    ParserKey,
+    ReadOptions,
+    ReadRequest,
+    TaskResult,
+    WorkItem,
+    WorkResult,
+    chunks_with_plans,
+    expanded_size,
+    make_parser,
+    parser_key,
 )
-from ..extract.log_tables import SMALL_BYTES, read_logs
-from ..extract.table_batches import Group, Log
+from ..extract.log_tables import MAX_SMALL_BYTES, read_log_files
+from ..extract.table_batches import LogGroup, LogRows
 from ..facts.facts import Fact
 from ..parse.parser import Parser
-from ..store.local_backend import Shelf
-from ..vector.block_parser import unplanned
-from ..vector.block_plan import Plan, plan_by
-from .shared_memory import Handover
+from ..store.local_backend import StoreBackend
+from ..vector.block_parser import without_plans
+from ..vector.block_plan import BlockPlan, plan_chunk
+from .shared_memory import SharedSlots
 
-LARGEST_BYTES: Final = 32 * 1024 * 1024
+MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 """The largest file that is read ahead, in bytes."""
-TASK_BYTES: Final = 8 * 1024 * 1024
-TASK_FILES: Final = 128
+MAX_LOCAL_TASK_BYTES: Final = 8 * 1024 * 1024
+MAX_LOCAL_TASK_FILES: Final = 128
 """Small files are read together up to so many bytes, or so many files."""
-TASKS_AHEAD: Final = 2
+TASKS_AHEAD_PER_PROCESS: Final = 2
 """Tasks that wait for each other process; this one does those that are left."""
-AHEAD_BYTES: Final = 32 * 1024 * 1024
+AHEAD_BYTES_PER_PROCESS: Final = 32 * 1024 * 1024
 """Bytes of files that are read before their turn, for each process, this one included."""
-MOST_WAITING: Final = 1_000
+MAX_WAITING_FILES: Final = 1_000
 """The most files that are looked at before their turn."""
-PAYS_BYTES: Final = 24 * 1024 * 1024
+MIN_BYTES_FOR_PROCESSES: Final = 24 * 1024 * 1024
 """Bytes that are to be read before other processes are started: each takes a second to start."""
 
-ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
+MIN_FILE_BYTES_TO_PLAN: Final = 128 * 1024 * 1024
 """The same in one large file, of which others only plan the blocks."""
 
-OWN_CORES: Final = 2
+CORES_OF_INGEST: Final = 2
 """Cores that ingesting a large file keeps busy by itself: mostly one, and the threads that read
 ahead and write. Where a machine has no more, a second process that plans makes it slower."""
 
-THREADS: Final = "POLARS_MAX_THREADS"
+POLARS_THREADS_VARIABLE: Final = "POLARS_MAX_THREADS"
 
-MOST_PROCESSES: Final = 8
+MAX_DEFAULT_PROCESSES: Final = 8
 """The most that are started where nobody says how many: others use the machine too."""
 
 
@@ -80,15 +80,15 @@ MOST_PROCESSES: Final = 8
 class _Task:
     """Files that one process reads one after the other."""
 
-    files: list[Given] = field(default_factory=list)
+    files: list[ReadRequest] = field(default_factory=list)
     bytes: int = 0
-    result: Future[Read] | _Handed[Read] | None = None
+    result: Future[TaskResult] | _Handed[TaskResult] | None = None
     read: list[LogTables | Exception] | None = None
 
 
-def usual() -> int:
+def default_process_count() -> int:
     """How many processes read where nobody says how many: one for each core."""
-    return min(_cores(), MOST_PROCESSES)
+    return min(_cores(), MAX_DEFAULT_PROCESSES)
 
 
 def _cores() -> int:
@@ -98,7 +98,7 @@ def _cores() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Processes:
+class LocalEngine:
     """An engine: `count` processes of this machine read, one of which is this one.
 
     More are started with `spawn`, as multiprocessing has it: a script that asks for them needs its
@@ -107,32 +107,34 @@ class Processes:
 
     count: int = 1
 
-    def reading(self, state: State, _: Shelf, spool: Spool) -> Ahead:
+    def reading(self, options: ReadOptions, _: StoreBackend, spool: Spool) -> LocalSession:
         """For one ingest."""
-        return Ahead(self.count, state, spool)
+        return LocalSession(self.count, options, spool)
 
-    def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece]) -> Iterable[Done]:
+    def each(
+        self, work: Callable[[WorkItem], WorkResult], items: Sequence[WorkItem]
+    ) -> Iterable[WorkResult]:
         """Each piece by this process, one after the other: Polars keeps all cores busy."""
-        return map(work, pieces)
+        return map(work, items)
 
 
-class Ahead:
+class LocalSession:
     """Reads files that are offered to it; a context that lets its processes go."""
 
-    between = True
+    can_store_now = True
 
-    def __init__(self, processes: int, state: State, spool: Spool | None = None) -> None:
+    def __init__(self, processes: int, options: ReadOptions, spool: Spool | None = None) -> None:
         """processes: how many read; one is this one. spool: where rows wait that were read."""
         self._others = processes - 1
         self._spool = spool or Spool()
-        self._state = state
+        self._state = options
         self._pool: ProcessPoolExecutor | None = None
         self._gathered = _Task()
         self._left = deque[_Task]()
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._total = self._waiting = 0
         self._ready = Future[int]()
-        self._given: list[_Handed[Read] | Future[Read]] = []
+        self._given: list[_Handed[TaskResult] | Future[TaskResult]] = []
         self._lent: dict[int, Future[int | bytes]] = {}
         self._owed = set[int]()
 
@@ -144,23 +146,23 @@ class Ahead:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def before(
-        self, files: Iterable[Found], offer: Callable[[Found], Given | None]
-    ) -> Iterator[Found]:
-        """The files in their order, some time after they were offered; offer: None to leave one."""
-        waiting = deque[Found]()
+        self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
+    ) -> Iterator[LogFile]:
+        """The files in their order, some time after they were offered; make_request: None to leave one."""
+        waiting = deque[LogFile]()
         for found in files:
             waiting.append(found)
-            if (given := offer(found)) is not None:
+            if (given := make_request(found)) is not None:
                 self._offer(found, given)
-            most = (self._others + 1) * AHEAD_BYTES
-            while waiting and (len(waiting) > MOST_WAITING or self._waiting > most):
+            most = (self._others + 1) * AHEAD_BYTES_PER_PROCESS
+            while waiting and (len(waiting) > MAX_WAITING_FILES or self._waiting > most):
                 yield waiting.popleft()
         self._submit()
         yield from waiting
 
-    def take(self, found: Found, facts: Sequence[Fact]) -> LogTables | None:
+    def take(self, log_file: LogFile, facts: Sequence[Fact]) -> LogTables | None:
         """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
-        task, place = self._offered.get(found.path, (None, 0))
+        task, place = self._offered.get(log_file.path, (None, 0))
         if task is None or task.files[place][1] != facts:
             return None
         if task is self._gathered:
@@ -179,25 +181,25 @@ class Ahead:
             raise read
         return read
 
-    def forget(self, found: Found) -> None:
+    def forget(self, log_file: LogFile) -> None:
         """The file had its turn: nothing of it is kept any more."""
-        if self._offered.pop(found.path, None) is not None:
-            self._waiting -= size_of(found)
+        if self._offered.pop(log_file.path, None) is not None:
+            self._waiting -= expanded_size(log_file)
 
     def planned(
-        self, found: Found, parser: Parser, chunks: Iterable[Chunk]
-    ) -> Iterator[tuple[Chunk, Plan | None]]:
+        self, log_file: LogFile, parser: Parser, chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         """The chunks of a file in their order, each with its plan if another process made it."""
-        others = min(self._others, _cores() - OWN_CORES)
+        others = min(self._others, _cores() - CORES_OF_INGEST)
         if others < 1:
-            return unplanned(parser, chunks)
-        if size_of(found) >= ONE_PAYS_BYTES:
+            return without_plans(parser, chunks)
+        if expanded_size(log_file) >= MIN_FILE_BYTES_TO_PLAN:
             self._start()
         # a file that could not be read to its end may have left some
         self._lent = {place: made for place, made in self._lent.items() if not made.done()}
-        return in_turn(parser, chunks, partial(self._submit_block, parser), others)
+        return chunks_with_plans(parser, chunks, partial(self._submit_block, parser), others)
 
-    def _submit_block(self, parser: Parser, chunk: Chunk) -> _Handed[Plan | None] | None:
+    def _submit_block(self, parser: Parser, chunk: Chunk) -> _Handed[BlockPlan | None] | None:
         """Have another process plan a block; None where it is planned here.
 
         While the processes still start nobody is asked: that takes as long as some blocks.
@@ -208,15 +210,15 @@ class Ahead:
         if not self._handover.put(place, chunk.view):
             return None
         with _one_thread(), suppress(BrokenProcessPool):
-            names, size = names_of(parser), len(chunk.view)
+            names, size = parser_key(parser), len(chunk.view)
             made = self._lent[place] = self._pool.submit(_plan, names, chunk.number, place, size)
             return _Handed(made, partial(self._planned, place))
         return None
 
-    def _planned(self, place: int) -> Plan | None:
+    def _planned(self, place: int) -> BlockPlan | None:
         """The plan of the block in that place, which is then free again; None where it was lost."""
         with suppress(BrokenProcessPool, OSError):
-            plan: Plan = self._unpacked(place, self._lent.pop(place))
+            plan: BlockPlan = self._unpacked(place, self._lent.pop(place))
             return plan
         return None
 
@@ -235,7 +237,7 @@ class Ahead:
 
     def _start(self) -> None:
         if self._pool is None:
-            self._handover = Handover()
+            self._handover = SharedSlots()
             self._pool = ProcessPoolExecutor(
                 self._others,
                 mp_context=get_context("spawn"),
@@ -245,11 +247,11 @@ class Ahead:
             with _one_thread():
                 self._ready = self._pool.submit(os.getpid)
 
-    def _offer(self, found: Found, given: Given) -> None:
-        size = size_of(found)
-        if size > LARGEST_BYTES or found.path in self._offered:
+    def _offer(self, found: LogFile, given: ReadRequest) -> None:
+        size = expanded_size(found)
+        if size > MAX_FILE_BYTES or found.path in self._offered:
             return
-        alone = size > SMALL_BYTES
+        alone = size > MAX_SMALL_BYTES
         if alone:
             self._submit()
         self._offered[found.path] = self._gathered, len(self._gathered.files)
@@ -257,13 +259,17 @@ class Ahead:
         self._gathered.bytes += size
         self._total += size
         self._waiting += size
-        if alone or self._gathered.bytes >= TASK_BYTES or len(self._gathered.files) >= TASK_FILES:
+        if (
+            alone
+            or self._gathered.bytes >= MAX_LOCAL_TASK_BYTES
+            or len(self._gathered.files) >= MAX_LOCAL_TASK_FILES
+        ):
             self._submit()
 
     def _submit(self) -> None:
         """Have the files that were gathered read."""
         task, self._gathered = self._gathered, _Task()
-        if self._others and self._total >= PAYS_BYTES:
+        if self._others and self._total >= MIN_BYTES_FOR_PROCESSES:
             self._start()
         if task.files:
             self._left.append(task)
@@ -276,7 +282,7 @@ class Ahead:
         started, and are then read here.
         """
         self._given = [one for one in self._given if not one.done()]
-        most = TASKS_AHEAD * self._others
+        most = TASKS_AHEAD_PER_PROCESS * self._others
         while self._pool is not None and self._left and len(self._given) < most:
             task = self._left.pop()
             task.result = self._give(task.files)
@@ -300,7 +306,7 @@ class Ahead:
             task.result = self._read(task.files)
             self._give_out()
 
-    def _give(self, files: Sequence[Given]) -> _Handed[Read] | Future[Read]:
+    def _give(self, files: Sequence[ReadRequest]) -> _Handed[TaskResult] | Future[TaskResult]:
         """What another process reads."""
         assert self._pool is not None  # noqa: S101 - who asks has seen to it
         place = self._free()
@@ -308,7 +314,7 @@ class Ahead:
             with _one_thread():
                 made = self._pool.submit(_read, files, place)
         except BrokenProcessPool as error:
-            broken = Future[Read]()
+            broken = Future[TaskResult]()
             broken.set_exception(error)
             return broken
         handed = _Handed(made, partial(self._received, place, made))
@@ -316,53 +322,57 @@ class Ahead:
         weakref.finalize(handed, self._owed.discard, place)
         return handed
 
-    def _received(self, place: int, made: Future[int | bytes]) -> Read:
+    def _received(self, place: int, made: Future[int | bytes]) -> TaskResult:
         """What another process has read. Raises BrokenProcessPool where it was lost."""
         made.result()  # the errors of files are its own
         try:
-            read: Read = self._unpacked(place, made)
+            read: TaskResult = self._unpacked(place, made)
         except OSError as error:
             raise BrokenProcessPool from error
         return read
 
-    def _read(self, files: Sequence[Given]) -> Future[Read]:
+    def _read(self, files: Sequence[ReadRequest]) -> Future[TaskResult]:
         """What is read here."""
-        result = Future[Read]()
+        result = Future[TaskResult]()
         try:
-            result.set_result(_read_all(files, self._state, Group.of))
+            result.set_result(_read_all(files, self._state, LogGroup.of))
         except (FairmfuError, OSError) as error:
             result.set_exception(error)
         return result
 
 
-Made = TypeVar("Made")
+TaskOutput = TypeVar("TaskOutput")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class _Handed(Generic[Made]):
+class _Handed(Generic[TaskOutput]):
     """What another process makes and packs."""
 
     future: Future[int | bytes]
-    result: Callable[[], Made]
+    result: Callable[[], TaskOutput]
 
     def done(self) -> bool:
         return self.future.done()
 
 
 def _read_all(
-    files: Sequence[Given], state: State, grouped: Callable[[Sequence[Log]], Group]
-) -> Read:
+    files: Sequence[ReadRequest],
+    state: ReadOptions,
+    grouped: Callable[[Sequence[LogRows]], LogGroup],
+) -> TaskResult:
     extra, tried = state
-    return Read.of(read_logs(files, Spool(), extra=extra, tried=tried), grouped)
+    return TaskResult.of(
+        read_log_files(files, Spool(), flag_facts=extra, format_choice=tried), grouped
+    )
 
 
 # --- in the other processes -------------------------------------------------------------------
 
-_state: list[State] = []
-_handover: list[Handover] = []
+_state: list[ReadOptions] = []
+_handover: list[SharedSlots] = []
 
 
-def _begin(state: State, handover: Handover) -> None:
+def _begin(state: ReadOptions, handover: SharedSlots) -> None:
     """Take what holds for all files; end with the process that began it, even if that is killed."""
     gc.freeze()  # nothing of what was imported goes before it ends
     _state.append(state)
@@ -378,37 +388,37 @@ def _begin(state: State, handover: Handover) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _read(files: Sequence[Given], place: int) -> int | bytes:
+def _read(files: Sequence[ReadRequest], place: int) -> int | bytes:
     """Read files; what was found is in that place then."""
-    return _handed(place, _read_all(files, _state[0], Group.packed))
+    return _handed(place, _read_all(files, _state[0], LogGroup.packed))
 
 
-def _plan(names: Names, number: int, place: int, size: int) -> int | bytes:
+def _plan(names: ParserKey, number: int, place: int, size: int) -> int | bytes:
     """Plan the block in that place; the plan is there then."""
     chunk = Chunk(number, _handover[0].get(place, size))
-    return _handed(place, plan_by(_parser(names), chunk))
+    return _handed(place, plan_chunk(_parser(names), chunk))
 
 
-def _handed(place: int, made: Plan | Read) -> int | bytes:
+def _handed(place: int, made: BlockPlan | TaskResult) -> int | bytes:
     """Its size, packed, in that place, or where there is no room for it, it itself."""
     packed = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
     return len(packed) if _handover[0].put(place, packed) else packed
 
 
 @cache
-def _parser(names: Names) -> Parser:
+def _parser(names: ParserKey) -> Parser:
     """One for all blocks."""
-    return parser_of(names, _state[0][1])
+    return make_parser(names, _state[0][1])
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Processes that start meanwhile use one thread of Polars each."""
-    before = os.environ.get(THREADS)
-    os.environ[THREADS] = "1"
+    before = os.environ.get(POLARS_THREADS_VARIABLE)
+    os.environ[POLARS_THREADS_VARIABLE] = "1"
     try:
         yield
     finally:
-        os.environ.pop(THREADS)
+        os.environ.pop(POLARS_THREADS_VARIABLE)
         if before is not None:
-            os.environ[THREADS] = before
+            os.environ[POLARS_THREADS_VARIABLE] = before

@@ -39,67 +39,67 @@ from ..core.errors import (
     FairmfuError,
     StoreError,
     UnreadableSourceError,
-    not_written,
+    explain_write_error,
 )
 from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
-from ..extract.discovery import Found
+from ..extract.discovery import LogFile
 from ..extract.engine_api import (
-    Done,
-    Given,
-    Names,
-    Piece,
-    Read,
-    State,
-    in_turn,
-    names_of,
-    parser_of,
-    size_of,
+    ParserKey,
+    ReadOptions,
+    ReadRequest,
+    TaskResult,
+    WorkItem,
+    WorkResult,
+    chunks_with_plans,
+    expanded_size,
+    make_parser,
+    parser_key,
 )
-from ..extract.log_tables import read_log, read_logs
-from ..extract.table_batches import Group, Log
+from ..extract.log_tables import read_log, read_log_files
+from ..extract.table_batches import LogGroup, LogRows
 from ..facts.facts import Fact
 from ..parse.parser import Parser
-from ..store.local_backend import Shelf
-from ..store.staged_parts import Unbatched
-from ..vector.block_parser import unplanned
-from ..vector.block_plan import Plan, plan_by
+from ..store.local_backend import StoreBackend
+from ..store.staged_parts import StagedPart
+from ..vector.block_parser import without_plans
+from ..vector.block_plan import BlockPlan, plan_chunk
 
-TASK_BYTES: Final = 32 * 1024 * 1024
-TASK_FILES: Final = 256
+MAX_RAY_TASK_BYTES: Final = 32 * 1024 * 1024
+MAX_RAY_TASK_FILES: Final = 256
 """One task reads files up to so many bytes, or so many files."""
-ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
+MIN_RAY_BYTES_TO_PLAN: Final = 128 * 1024 * 1024
 """Bytes of a file from which on idle workers plan its blocks."""
-TASKS_EACH: Final = 3
+MAX_TASKS_PER_CORE: Final = 3
 """Tasks for each core of the cluster that were begun, and not all taken."""
-RETRIES: Final = 3
+MAX_TASK_RETRIES: Final = 3
 """Times that a task is done again whose worker or node was lost."""
-REACHED_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 10.0
 """How long a cluster may take to answer at all [s]."""
-COUNTED_EVERY_S: Final = 5.0
-IDLE_EVERY_S: Final = 0.5
+CORE_COUNT_INTERVAL_S: Final = 5.0
+IDLE_COUNT_INTERVAL_S: Final = 0.5
 """How often the cores of the cluster, and the idle ones, are counted: nodes come and go."""
-SAYS_EVERY_S: Final = 30.0
+PROGRESS_INTERVAL_S: Final = 30.0
 """How often it is told how far the files are read."""
-SEEN_WITHIN_S: Final = 10.0
+FILE_SYNC_TIMEOUT_S: Final = 10.0
 """How long a shared file system may take to show what another node wrote."""
-THREADS: Final = {"POLARS_MAX_THREADS": "1"}
+WORKER_ENVIRONMENT: Final = {"POLARS_MAX_THREADS": "1"}
 """The environment of workers: each has one core."""
 
-Says = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
-class Cluster:
+class RayEngine:
     """An engine: the workers of a Ray cluster read. A context that lets go of the cluster."""
 
-    def __init__(self, address: str | None = None, says: Says = lambda _: None) -> None:
+    def __init__(self, address: str | None = None, notify: Notify = lambda _: None) -> None:
         """address: as ray.init takes it. says: gets sentences about the cluster.
 
         Without an address RAY_ADDRESS, the cluster that runs on this machine, or else one that is
         started here.
         """
         self._address = address
-        self._says = says
+        self._says = notify
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
@@ -110,7 +110,9 @@ class Cluster:
                 self._connect()
                 held.callback(ray.shutdown)
             nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
-            self._says(f"Ray: {nodes:,} node{'' if nodes == 1 else 's'}, {cores():,} cores")
+            self._says(
+                f"Ray: {nodes:,} node{'' if nodes == 1 else 's'}, {count_cluster_cores():,} cores"
+            )
             self._held = held.pop_all()
         return self
 
@@ -128,29 +130,33 @@ class Cluster:
                 "start --head; or give the address of another with --ray-address."
             ) from error
 
-    def reading(self, state: State, shelf: Shelf, spool: Spool) -> Reading:
+    def reading(self, options: ReadOptions, backend: StoreBackend, spool: Spool) -> RaySession:
         """For one ingest."""
-        order = Order(state, shelf.absolute(), Driver(), token_hex(4))
-        return Reading(order, spool, self._says)
+        order = RayJob(options, backend.absolute(), Driver(), token_hex(4))
+        return RaySession(order, spool, self._says)
 
-    def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece]) -> Iterator[Done]:
+    def each(
+        self, work: Callable[[WorkItem], WorkResult], items: Sequence[WorkItem]
+    ) -> Iterator[WorkResult]:
         """What comes of each piece, in their order. Raises ClusterError, and what the work raises.
 
-        At most TASKS_EACH pieces a core are begun, and not taken. Those that are begun when one
-        fails are left to end: Ray ends the driver whose cancelling meets a task's answer
+        At most MAX_TASKS_PER_CORE pieces a core are begun, and not taken. Those that are begun when
+        one fails are left to end: Ray ends the driver whose cancelling meets a task's answer
         (github.com/ray-project/ray, pull request 54798).
         """
         sent = ray.put((Driver(), work))
         begun = deque[ObjectRef[Any]]()
         counted = _Counted()
-        left, said = iter(pieces), monotonic()
-        for done in range(len(pieces)):
-            more = TASKS_EACH * counted.cores() - len(begun)
-            begun += (_remote(_do, RETRIES).remote(sent, one) for one in islice(left, more))
+        left, said = iter(items), monotonic()
+        for done in range(len(items)):
+            more = MAX_TASKS_PER_CORE * counted.cores() - len(begun)
+            begun += (
+                _remote(_do, MAX_TASK_RETRIES).remote(sent, one) for one in islice(left, more)
+            )
             yield _result(begun[0])
             begun.popleft()
-            if monotonic() - said > SAYS_EVERY_S:
-                self._says(f"Ray: {done + 1:,} of {len(pieces):,} pieces of work done")
+            if monotonic() - said > PROGRESS_INTERVAL_S:
+                self._says(f"Ray: {done + 1:,} of {len(items):,} pieces of work done")
                 said = monotonic()
 
 
@@ -158,10 +164,10 @@ def _look_at(address: str | None) -> None:
     """See that somebody listens: Ray itself waits for minutes. Raises OSError."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
-        socket.create_connection((host, int(port)), REACHED_S).close()
+        socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
 
 
-def cores() -> int:
+def count_cluster_cores() -> int:
     """How many the cluster has now."""
     found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return int(found.get("CPU", 0))
@@ -174,9 +180,9 @@ class _Counted:
         self._cores, self._at = 0, -math.inf
 
     def cores(self) -> int:
-        """Counted anew every COUNTED_EVERY_S, as nodes come and go."""
-        if monotonic() - self._at > COUNTED_EVERY_S:
-            self._cores, self._at = max(cores(), 1), monotonic()
+        """Counted anew every CORE_COUNT_INTERVAL_S, as nodes come and go."""
+        if monotonic() - self._at > CORE_COUNT_INTERVAL_S:
+            self._cores, self._at = max(count_cluster_cores(), 1), monotonic()
         return self._cores
 
 
@@ -200,11 +206,11 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RayJob:
     """What all tasks of an ingest are to do alike; job: as for unbatched.write_unbatched."""
 
-    state: State
-    shelf: Shelf
+    state: ReadOptions
+    shelf: StoreBackend
     driver: Driver
     job: str
 
@@ -213,19 +219,19 @@ class Order:
 class _Task:
     """Files that one worker reads one after the other; left: of those that were not yet taken."""
 
-    files: list[Given] = field(default_factory=list)
+    files: list[ReadRequest] = field(default_factory=list)
     bytes: int = 0
     left: int = 0
-    result: ObjectRef[Read | FairmfuError] | None = None
+    result: ObjectRef[TaskResult | FairmfuError] | None = None
     read: list[LogTables | Exception] | None = None
 
 
-class Reading:
+class RaySession:
     """Has the files of one ingest read; fanout.Reading."""
 
-    def __init__(self, order: Order, spool: Spool, says: Says) -> None:
-        self._spool, self._says = spool, says
-        self._sent: ObjectRef[Order] = ray.put(order)
+    def __init__(self, job: RayJob, spool: Spool, notify: Notify) -> None:
+        self._spool, self._says = spool, notify
+        self._sent: ObjectRef[RayJob] = ray.put(job)
         self._gathered = _Task()
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._begun = 0  # tasks that were begun, and not all taken
@@ -240,27 +246,27 @@ class Reading:
         self._offered.clear()  # what is begun is left to end, as by `each`
 
     @property
-    def between(self) -> bool:
+    def can_store_now(self) -> bool:
         """Not while files of a task are left: its parts would have to be taken apart."""
         return self._taken is None or not self._taken.left
 
     def before(
-        self, files: Iterable[Found], offer: Callable[[Found], Given | None]
-    ) -> Iterator[Found]:
-        """The files in their order, some time after they were offered; offer: None to leave one."""
-        waiting = deque[Found]()
+        self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
+    ) -> Iterator[LogFile]:
+        """The files in their order, some time after they were offered; make_request: None to leave one."""
+        waiting = deque[LogFile]()
         for found in files:
             waiting.append(found)
-            if (given := offer(found)) is not None and found.path not in self._offered:
+            if (given := make_request(found)) is not None and found.path not in self._offered:
                 self._offer(found, given)
-            while waiting and self._begun > TASKS_EACH * self._counted.cores():
+            while waiting and self._begun > MAX_TASKS_PER_CORE * self._counted.cores():
                 yield waiting.popleft()
         self._begin()
         yield from waiting
 
-    def take(self, found: Found, facts: Sequence[Fact]) -> LogTables | None:
+    def take(self, log_file: LogFile, facts: Sequence[Fact]) -> LogTables | None:
         """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
-        task, place = self._offered.get(found.path, (None, 0))
+        task, place = self._offered.get(log_file.path, (None, 0))
         if task is None or task.files[place][1] != facts:
             return None
         if task is self._gathered:
@@ -271,9 +277,9 @@ class Reading:
             raise read
         return read
 
-    def forget(self, found: Found) -> None:
+    def forget(self, log_file: LogFile) -> None:
         """The file had its turn: nothing of it is kept any more."""
-        task, _place = self._offered.pop(found.path, (None, 0))
+        task, _place = self._offered.pop(log_file.path, (None, 0))
         if task is None:
             return
         task.left -= 1
@@ -281,7 +287,7 @@ class Reading:
         if not task.left:
             self._begun -= 1
             task.read = task.result = None
-        if monotonic() - self._said > SAYS_EVERY_S:
+        if monotonic() - self._said > PROGRESS_INTERVAL_S:
             self._says(
                 f"Ray: {self._files:,} files read; {self._begun:,} tasks begun, "
                 f"{self._counted.cores():,} cores"
@@ -289,21 +295,21 @@ class Reading:
             self._said = monotonic()
 
     def planned(
-        self, _: Found, parser: Parser, chunks: Iterable[Chunk]
+        self, _: LogFile, parser: Parser, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, None]]:
         """What the driver reads itself it reads alone."""
-        return unplanned(parser, chunks)
+        return without_plans(parser, chunks)
 
-    def _offer(self, found: Found, given: Given) -> None:
-        size = size_of(found)
-        if self._gathered.files and self._gathered.bytes + size > TASK_BYTES:
+    def _offer(self, found: LogFile, given: ReadRequest) -> None:
+        size = expanded_size(found)
+        if self._gathered.files and self._gathered.bytes + size > MAX_RAY_TASK_BYTES:
             self._begin()
         task = self._gathered
         self._offered[found.path] = task, len(task.files)
         task.files.append(given)
         task.bytes += size
         task.left += 1
-        if task.bytes >= TASK_BYTES or len(task.files) >= TASK_FILES:
+        if task.bytes >= MAX_RAY_TASK_BYTES or len(task.files) >= MAX_RAY_TASK_FILES:
             self._begin()
 
     def _begin(self) -> None:
@@ -328,7 +334,9 @@ class Reading:
             if len(task.files) == 1:
                 return [_lost(task.files[0][0], error)]
             count = f"{len(task.files):,}"
-            self._says(f"Ray: workers were lost {RETRIES + 1} times over the same {count} files")
+            self._says(
+                f"Ray: workers were lost {MAX_TASK_RETRIES + 1} times over the same {count} files"
+            )
             alone = [_Task([one], result=_given(self._sent, [one])) for one in task.files]
             return [read for one in alone for read in self._read(one)]
         if isinstance(read, ClusterError):
@@ -339,25 +347,29 @@ class Reading:
         return read.each(self._spool)
 
 
-def _given(order: ObjectRef[Order], files: Sequence[Given]) -> ObjectRef[Read | FairmfuError]:
+def _given(
+    order: ObjectRef[RayJob], files: Sequence[ReadRequest]
+) -> ObjectRef[TaskResult | FairmfuError]:
     """What a worker reads."""
-    result: ObjectRef[Read | FairmfuError] = _remote(_read, RETRIES).remote(order, files)
+    result: ObjectRef[TaskResult | FairmfuError] = _remote(_read, MAX_TASK_RETRIES).remote(
+        order, files
+    )
     return result
 
 
 @cache
 def _remote(function: Callable[..., Any], retries: int) -> Any:  # noqa: ANN401 - Ray's
     """A function as a task of one core."""
-    env = {"env_vars": THREADS}
+    env = {"env_vars": WORKER_ENVIRONMENT}
     return ray.remote(num_cpus=1, max_retries=retries, runtime_env=env)(function)
 
 
-def _look_for(read: Read) -> None:
+def _look_for(read: TaskResult) -> None:
     """See that its parts are here. Raises ClusterError where they stay away."""
     tables = read.group.tables.values()
-    written = [part for table in tables for part in table if isinstance(part, Unbatched)]
-    until = monotonic() + SEEN_WITHIN_S
-    while missing := [part for part in written if not part.is_here()]:
+    written = [part for table in tables for part in table if isinstance(part, StagedPart)]
+    until = monotonic() + FILE_SYNC_TIMEOUT_S
+    while missing := [part for part in written if not part.is_visible()]:
         if monotonic() > until:
             raise ClusterError(
                 f"{missing[0].shelf.at(missing[0].part.path)}: a worker wrote this part, and it is "
@@ -375,7 +387,7 @@ def _result(done: ObjectRef[Any]) -> Any:  # noqa: ANN401 - what the work gives
         raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
     except RayError as error:
         raise ClusterError(
-            f"Ray: the worker of a piece of work was lost {RETRIES + 1} times ({_why(error)}). "
+            f"Ray: the worker of a piece of work was lost {MAX_TASK_RETRIES + 1} times ({_why(error)}). "
             "What was stored before is whole. Give workers more memory, or use --engine local."
         ) from error
     if isinstance(result, FairmfuError):
@@ -389,7 +401,7 @@ def _why(error: RayError) -> str:
 
 def _lost(path: Path, error: RayError) -> UnreadableSourceError:
     return UnreadableSourceError(
-        f"{path}: the worker that read it was lost {RETRIES + 1} times ({_why(error)}). Nothing of "
+        f"{path}: the worker that read it was lost {MAX_TASK_RETRIES + 1} times ({_why(error)}). Nothing of "
         "it was stored; read it alone with --engine local, and see how much memory it takes."
     )
 
@@ -397,7 +409,7 @@ def _lost(path: Path, error: RayError) -> UnreadableSourceError:
 # --- in the workers ---------------------------------------------------------------------------
 
 
-def _read(order: Order, files: Sequence[Given]) -> Read | FairmfuError:
+def _read(order: RayJob, files: Sequence[ReadRequest]) -> TaskResult | FairmfuError:
     """Read some files, and write those rows that may be many; or why that cannot be done."""
     try:
         order.driver.join()
@@ -409,13 +421,17 @@ def _read(order: Order, files: Sequence[Given]) -> Read | FairmfuError:
         for (path, _), one in zip(files, _logs(order, files), strict=True)
     ]
     try:
-        return Read.of(found, partial(Group.written, shelf=order.shelf, job=order.job))
+        return TaskResult.of(
+            found, partial(LogGroup.written, backend=order.shelf, job_id=order.job)
+        )
     except (OSError, pl.exceptions.ComputeError) as error:
-        why, todo = not_written(error, "--store")
+        why, todo = explain_write_error(error, "--store")
         return StoreError(f"{order.shelf}: {why} (on {host}). {todo}")
 
 
-def _do(sent: tuple[Driver, Callable[[Piece], Done]], piece: Piece) -> Done | FairmfuError:
+def _do(
+    sent: tuple[Driver, Callable[[WorkItem], WorkResult]], piece: WorkItem
+) -> WorkResult | FairmfuError:
     """What comes of a piece of work, or why it cannot be done."""
     driver, work = sent
     try:
@@ -425,14 +441,23 @@ def _do(sent: tuple[Driver, Callable[[Piece], Done]], piece: Piece) -> Done | Fa
         return error
 
 
-def _logs(order: Order, files: Sequence[Given]) -> list[Log | Exception]:
+def _logs(order: RayJob, files: Sequence[ReadRequest]) -> list[LogRows | Exception]:
     extra, tried = order.state
     (path, facts), spool = files[0], Spool()
     planned = partial(_planned, order)
     try:
-        if len(files) > 1 or path.stat().st_size < ONE_PAYS_BYTES:
-            return read_logs(files, spool, extra=extra, tried=tried)
-        return [read_log(path, spool, by_path=facts, extra=extra, tried=tried, planned=planned)]
+        if len(files) > 1 or path.stat().st_size < MIN_RAY_BYTES_TO_PLAN:
+            return read_log_files(files, spool, flag_facts=extra, format_choice=tried)
+        return [
+            read_log(
+                path,
+                spool,
+                path_facts=facts,
+                flag_facts=extra,
+                format_choice=tried,
+                plan_chunks=planned,
+            )
+        ]
     except (FairmfuError, OSError) as error:
         return [error]
 
@@ -445,55 +470,55 @@ def _not_here(path: Path, host: str) -> UnreadableSourceError:
 
 
 def _planned(
-    order: Order, parser: Parser, chunks: Iterable[Chunk]
-) -> Iterator[tuple[Chunk, Plan | None]]:
+    order: RayJob, parser: Parser, chunks: Iterable[Chunk]
+) -> Iterator[tuple[Chunk, BlockPlan | None]]:
     """Blocks of a large file, planned by workers that have nothing else to do."""
     idle = _Idle(ray.put(order), parser)
-    return in_turn(parser, chunks, idle.submit, cores() - 1)
+    return chunks_with_plans(parser, chunks, idle.submit, count_cluster_cores() - 1)
 
 
 class _Idle:
     """Workers that have nothing to do, as long as there are some."""
 
-    def __init__(self, order: ObjectRef[Order], parser: Parser) -> None:
+    def __init__(self, order: ObjectRef[RayJob], parser: Parser) -> None:
         self._order, self._parser = order, parser
         self._there, self._counted = False, 0.0
 
     def submit(self, chunk: Chunk) -> _Planned | None:
         """Have an idle worker plan a block; None where there is none."""
-        if monotonic() - self._counted > IDLE_EVERY_S:
+        if monotonic() - self._counted > IDLE_COUNT_INTERVAL_S:
             free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
             self._there = free.get("CPU", 0) >= 1
             self._counted = monotonic()
         if not self._there:
             return None
-        return _Planned(_remote(_plan, 0).remote(self._order, names_of(self._parser), chunk))
+        return _Planned(_remote(_plan, 0).remote(self._order, parser_key(self._parser), chunk))
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
     """A plan that another worker makes."""
 
-    plan: ObjectRef[Plan]
+    plan: ObjectRef[BlockPlan]
 
     def done(self) -> bool:
         """Whether nobody has to be waited for."""
         ready, _ = ray.wait([self.plan], timeout=0)
         return bool(ready)
 
-    def result(self) -> Plan | None:
+    def result(self) -> BlockPlan | None:
         """The plan; None where the worker was lost: then whoever asks makes it."""
         with suppress(RayError):
-            plan: Plan = ray.get(self.plan)
+            plan: BlockPlan = ray.get(self.plan)
             return plan
         return None
 
 
-_parsers: dict[tuple[str, Names], Parser] = {}
+_parsers: dict[tuple[str, ParserKey], Parser] = {}
 
 
-def _plan(order: Order, names: Names, chunk: Chunk) -> Plan:
+def _plan(order: RayJob, names: ParserKey, chunk: Chunk) -> BlockPlan:
     key = order.job, names
     if key not in _parsers:
-        _parsers[key] = parser_of(names, order.state[1])
-    return plan_by(_parsers[key], chunk)
+        _parsers[key] = make_parser(names, order.state[1])
+    return plan_chunk(_parsers[key], chunk)

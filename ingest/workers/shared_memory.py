@@ -14,31 +14,31 @@ from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from typing import Any, Final, Protocol
 
-PLACE_BYTES: Final = 64 * 1024 * 1024
+SLOT_BYTES: Final = 64 * 1024 * 1024
 """Bytes of the file for each place. Only those that were written to take memory."""
 
 
-class Handover:
+class SharedSlots:
     """A file without a name, which processes are given when they are started.
 
     It has as many places as are written to. Whoever uses them sees to it that one is not written to
     before it was read.
     """
 
-    def __init__(self, place_bytes: int = PLACE_BYTES, file: int | None = None) -> None:
+    def __init__(self, slot_bytes: int = SLOT_BYTES, file: int | None = None) -> None:
         """file: of another process."""
-        self._place_bytes = place_bytes
+        self._place_bytes = slot_bytes
         self._file = _unnamed() if file is None else file
         weakref.finalize(self, os.close, self._file)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _given, (self._place_bytes, DupFd(self._file))
 
-    def put(self, place: int, data: bytes | memoryview) -> bool:
+    def put(self, slot: int, data: bytes | memoryview) -> bool:
         """Write to a place; False where there is no room for so much."""
         if len(data) > self._place_bytes:
             return False
-        at, rest = place * self._place_bytes, memoryview(data)
+        at, rest = slot * self._place_bytes, memoryview(data)
         try:
             while rest:
                 written = os.pwrite(self._file, rest, at)
@@ -47,9 +47,9 @@ class Handover:
             return False
         return True
 
-    def get(self, place: int, size: int) -> bytes:
+    def get(self, slot: int, size: int) -> bytes:
         """What was written to a place. Raises OSError where it is not whole."""
-        data = os.pread(self._file, size, place * self._place_bytes)
+        data = os.pread(self._file, size, slot * self._place_bytes)
         if len(data) < size:
             raise OSError(f"{len(data)} of {size} bytes")
         return data
@@ -62,8 +62,8 @@ class _Sent(Protocol):
         """The file's descriptor in the other process."""
 
 
-def _given(place_bytes: int, file: _Sent) -> Handover:
-    return Handover(place_bytes, file.detach())
+def _given(place_bytes: int, file: _Sent) -> SharedSlots:
+    return SharedSlots(place_bytes, file.detach())
 
 
 def _unnamed() -> int:

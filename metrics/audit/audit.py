@@ -15,38 +15,38 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ..core.arrays import Array
+from ..core.arrays import FloatArray
 from ..core.run_table import NOT_RANKED
 from . import solved_lengths
 from .explanations import (
     alternatives,
-    hypotheses,
-    hypothesis_of,
-    mean_of_rates,
-    pairs_of,
-    proven,
-    sees_length_otherwise,
-    what_would,
+    best_hypothesis,
+    hypothesis_from_case,
+    list_hypotheses,
+    matching_models,
+    mean_rate_note,
+    proven_facts,
+    scales_differently,
 )
 from .formula_checks import (
-    BY_FLOPS,
-    ERAS,
-    MFUS,
-    TFLOPS,
-    Identity,
-    Known,
-    Lines,
-    fingerprint,
-    flops_of,
-    identities,
-    lacks_gpus,
-    peak_of,
-    rate_of,
-    read,
-    unit_of,
+    ALL_ERAS,
+    FLOPS_FIGURES,
+    MFU_FIGURES,
+    TFLOPS_FIGURES,
+    FigureLines,
+    FormulaCheck,
+    FormulaFacts,
+    check_formulas,
+    device_rate,
+    era_flops,
+    era_peak,
+    implied_flops,
+    needs_gpu_count,
+    read_figures,
+    tflops_factor,
 )
 from .formula_era import Era
-from .logged_figures import FIGURES, by_run, claims
+from .logged_figures import LOGGED_FIGURES, figure_lines, lines_by_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,26 @@ class Audit:
 
     reproduced: None where nothing was compared; why says so
     lines: of the column that most lines print; reproduced_lines: less the most that one fails
-    by_column: column to (lines, reproduced)
+    lines_by_column: column to (lines, reproduced)
     proven: facts that any other usual value of would not have reproduced
-    flops_per_token: by the framework's own formula; low, high: as the printed figures imply it
-    peak_flops: by which it divides
-    unexplained: printed over predicted, the median; with the bounds that the print allows
-    hypothesis: what would reproduce all lines, if anything; suspect: the fact that it changes
-    rate: tokens/s of one device behind the figures, the median; rate_rounding: half of its last
+    flops_per_token: by the framework's own formula; low, flops_high: as the printed figures imply
+    it peak_flops: by which it divides unexplained: printed over predicted, the median; with the
+    bounds that the print allows hypothesis: what would reproduce all lines, if anything; suspect:
+    the fact that it changes rate: tokens/s of one device behind the figures, the median;
+    rate_rounding: half of its last
         place, as a fraction; rounding: half of the last place of each column, in its unit
-    lengths: of each line, where they differ [tokens]; solved: of each line in turn, where they
+    lengths: of each line, where they differ [tokens]; solved_lengths: of each line in turn, where
+    they
         follow from its figures alone
     """
 
     era: Era | None = None
     reproduced: bool | None = None
-    by_column: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lines_by_column: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     proven: tuple[str, ...] = ()
     flops_per_token: float | None = None
-    low: float | None = None
-    high: float | None = None
+    flops_low: float | None = None
+    flops_high: float | None = None
     peak_flops: float | None = None
     unit: float = 1.0
     unexplained: float | None = None
@@ -81,25 +82,25 @@ class Audit:
     unexplained_high: float | None = None
     hypothesis: str | None = None
     suspect: str | None = None
-    why: str = ""
+    not_compared_reason: str = ""
     rate: float | None = None
     rate_rounding: float = 0.0
     rounding: Mapping[str, float] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
-    solved: tuple[int, ...] = ()
+    solved_lengths: tuple[int, ...] = ()
 
     @property
     def lines(self) -> int:
         """Lines compared."""
-        return max((lines for lines, _ in self.by_column.values()), default=0)
+        return max((lines for lines, _ in self.lines_by_column.values()), default=0)
 
     @property
     def reproduced_lines(self) -> int:
         """Lines of which no column failed, by the column that fared worst."""
-        return self.lines - max((n - ok for n, ok in self.by_column.values()), default=0)
+        return self.lines - max((n - ok for n, ok in self.lines_by_column.values()), default=0)
 
 
-def eras_of(known: Known, lines: Lines | None = None) -> list[Era]:
+def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> list[Era]:
     """Eras that a run may have printed by, the likeliest first; the one that is given, if one is.
 
     By the figures that only they print, the release that it names, how finely its lines are
@@ -107,39 +108,43 @@ def eras_of(known: Known, lines: Lines | None = None) -> list[Era]:
     names the last release, and an old one prints a new date. Forks, which nothing but figures
     tells, come last.
 
-    lines: one of `printed`; without them, what they print decides nothing
+    lines: one of `lines_by_source`; without them, what they print decides nothing
     """
-    mine = [era for era in ERAS if known.log_format in era.log_formats]
-    if known.era is not None:
-        mine = [era for era in mine if known.era == era.name]
+    mine = [era for era in ALL_ERAS if formula_facts.log_format in era.log_formats]
+    if formula_facts.era is not None:
+        mine = [era for era in mine if formula_facts.era == era.name]
     if lines is not None:
-        mine = [era for era in mine if lines.of(*era.needs).height]
-    return sorted(mine, key=lambda era: (-len(era.needs), *_unlikely(era, known, lines)))
+        mine = [era for era in mine if lines.printing(*era.required_columns).height]
+    return sorted(
+        mine, key=lambda era: (-len(era.required_columns), *_unlikely(era, formula_facts, lines))
+    )
 
 
-def _whatever_is_given(known: Known, lines: Lines) -> list[Era]:
+def _whatever_is_given(formula_facts: FormulaFacts, lines: FigureLines) -> list[Era]:
     """The eras as if none were given, the likeliest first."""
-    return eras_of(known._replace(era=None), lines)
+    return eras_of(formula_facts._replace(era=None), lines)
 
 
-def _unlikely(era: Era, known: Known, lines: Lines | None) -> tuple[bool, bool, int, bool, int]:
-    released, dated = known.version in era.versions, _dated(era, known)
+def _unlikely(
+    era: Era, formula_facts: FormulaFacts, lines: FigureLines | None
+) -> tuple[bool, bool, int, bool, int]:
+    released, dated = formula_facts.version in era.versions, _dated(era, formula_facts)
     misfit = 0 if lines is None else _misfit(era, lines)
-    return era.fork, not released, misfit, not dated, _days_off(era, known.day)
+    return era.fork, not released, misfit, not dated, _days_off(era, formula_facts.day)
 
 
-def _misfit(era: Era, lines: Lines) -> int:
+def _misfit(era: Era, lines: FigureLines) -> int:
     """How many decimals a run's columns have more or fewer than an era prints, in all."""
     there = {c: n for c, n in era.decimals.items() if c in lines.digits}
     return sum(abs(int(lines.digits[column].decimals) - n) for column, n in there.items())
 
 
-def _released(era: Era, known: Known) -> bool:
-    return known.era == era.name or known.version in era.versions
+def _released(era: Era, formula_facts: FormulaFacts) -> bool:
+    return formula_facts.era == era.name or formula_facts.version in era.versions
 
 
-def _dated(era: Era, known: Known) -> bool:
-    return known.day is not None and era.spans(known.day)
+def _dated(era: Era, formula_facts: FormulaFacts) -> bool:
+    return formula_facts.day is not None and era.covers(formula_facts.day)
 
 
 def _days_off(era: Era, day: date | None) -> int:
@@ -149,68 +154,80 @@ def _days_off(era: Era, day: date | None) -> int:
     return min(ends, default=0)
 
 
-def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str, Lines]:
+def lines_by_source(
+    steps: pl.DataFrame, events: pl.DataFrame | None = None
+) -> dict[str, FigureLines]:
     """By run_id the lines, of all ranks, that print a figure of the framework's own.
 
     steps, events: as in ingest.core.schema, of each source by itself: the figures of one source do
     not follow from the times of another, though both tell of one launch
     """
-    return {run_id: read(frame) for run_id, frame in by_run(claims(steps, events)).items()}
+    return {
+        run_id: read_figures(frame)
+        for run_id, frame in lines_by_run(figure_lines(steps, events)).items()
+    }
 
 
-def finest(printed_by: Sequence[tuple[str, Lines]]) -> tuple[str, Lines] | None:
+def finest_source(sources: Sequence[tuple[str, FigureLines]]) -> tuple[str, FigureLines] | None:
     """The source of a launch, of several, whose main figure is printed most finely.
 
-    printed_by: (log format, lines) of each; of equals the one that comes first, so the lead
+    sources: (log format, lines) of each; of equals the one that comes first, so the lead
     """
-    return max(printed_by, key=lambda told: _fineness(told[1]), default=None)
+    return max(sources, key=lambda told: _fineness(told[1]), default=None)
 
 
-def _fineness(lines: Lines) -> tuple[int, int]:
+def _fineness(lines: FigureLines) -> tuple[int, int]:
     """To compare by: figures of FLOPs before others, then those with more digits."""
     if (main := main_figure(lines)) is None:  # of infinite values alone
-        return -len(FIGURES), 0
-    return -FIGURES.index(main), int(lines.digits[main].significant)
+        return -len(LOGGED_FIGURES), 0
+    return -LOGGED_FIGURES.index(main), int(lines.digits[main].significant)
 
 
-def with_length(known: Known, lines: Lines | None) -> Known:
+def with_length(formula_facts: FormulaFacts, lines: FigureLines | None) -> FormulaFacts:
     """What is known, with the length of a sequence where all lines print one and the same."""
     if lines is None:
-        return known
-    lengths = np.unique(lines.some("sequence_length"))
-    return known._replace(length=int(lengths[0])) if len(lengths) == 1 else known
+        return formula_facts
+    lengths = np.unique(lines.printed_values("sequence_length"))
+    return (
+        formula_facts._replace(line_length=int(lengths[0])) if len(lengths) == 1 else formula_facts
+    )
 
 
-def audit(lines: Lines | None, known: Known) -> Audit:
+def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     """A run's printed figures against its framework's own formulas.
 
-    lines: one of `printed`; None for a run that prints none
+    lines: one of `lines_by_source`; None for a run that prints none
     """
     if lines is None:
         return Audit()
-    eras = eras_of(known, lines)
+    eras = eras_of(formula_facts, lines)
     if not eras:
-        return Audit(why=_no_era(known))
-    tried = [_tried(lines, era, known) for era in eras]
+        return Audit(not_compared_reason=_no_era(formula_facts))
+    tried = [_tried(lines, era, formula_facts) for era in eras]
     best = _best(tried)
     if either := _either_lengths(best, tried):
-        return Audit(era=best.era, why=either)
-    first, length = tried[0], _rather_a_length(best, tried[0], known)
-    released = _released(first.era, known)
-    stated = "seq_len" in known.said  # an old checkout prints a new date; its log knows its length
+        return Audit(era=best.era, not_compared_reason=either)
+    first, length = tried[0], _rather_a_length(best, tried[0], formula_facts)
+    released = _released(first.era, formula_facts)
+    stated = (
+        "seq_len" in formula_facts.stated_facts
+    )  # an old checkout prints a new date; its log knows its length
     if length is None or (stated and not released):
-        return _settled(lines, best, known)
-    if released or _dated(first.era, known):
-        return _settled(lines, first, known)
+        return _settled(lines, best, formula_facts)
+    if released or _dated(first.era, formula_facts):
+        return _settled(lines, first, formula_facts)
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
-    return Audit(era=best.era, why=f"{' and '.join(_flops_columns(best))} not compared: {why}")
+    return Audit(
+        era=best.era,
+        not_compared_reason=f"{' and '.join(_flops_columns(best))} not compared: {why}",
+    )
 
 
-def _no_era(known: Known) -> str:
-    names = [era.name for era in ERAS if known.log_format in era.log_formats]
-    if known.era is None or not names:
-        return f"no own formula is known of {known.log_format}"
-    return f"{known.era} is no formula of {known.log_format}, which has: {', '.join(names)}"
+def _no_era(formula_facts: FormulaFacts) -> str:
+    names = [era.name for era in ALL_ERAS if formula_facts.log_format in era.log_formats]
+    if formula_facts.era is None or not names:
+        return f"no own formula is known of {formula_facts.log_format}"
+    return f"{formula_facts.era} is no formula of {formula_facts.log_format}, which has: {', '.join(names)}"
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:
@@ -222,51 +239,63 @@ def _best(tried: Sequence[_Tried]) -> _Tried:
     return next(iter(compared), tried[0])
 
 
-def _settled(lines: Lines, best: _Tried, known: Known) -> Audit:
+def _settled(lines: FigureLines, best: _Tried, formula_facts: FormulaFacts) -> Audit:
     """What came of it by the era that is taken to have printed it."""
     era, found = best.era, best.found
-    low, high = fingerprint(lines, era, known)
+    low, high = implied_flops(lines, era, formula_facts)
     out = Audit(
         era=era,
-        by_column={i.column: (i.lines, i.reproduced) for i in found},
-        flops_per_token=flops_of(era, known.seen()),
-        low=low,
-        high=high,
-        peak_flops=peak_of(era, known),
-        unit=unit_of(era, known),
-        why=_why(lines, era, known, found),
+        lines_by_column={i.column: (i.lines, i.reproduced) for i in found},
+        flops_per_token=era_flops(era, formula_facts.simplified_model()),
+        flops_low=low,
+        flops_high=high,
+        peak_flops=era_peak(era, formula_facts),
+        unit=tflops_factor(era, formula_facts),
+        not_compared_reason=_why(lines, era, formula_facts, found),
     )
     if not found:
         return out
-    out = replace(out, **rounding_of(best.lines.by(era), known))
+    out = replace(out, **figure_rounding(best.lines.with_decimals_of(era), formula_facts))
     main = found[0].ratio
     out = replace(
         out,
         reproduced=_all(found) if main_figure(lines) == found[0].column else None,
-        unexplained=_within(main.middle, main.common),
-        unexplained_low=main.common[0],
-        unexplained_high=main.common[1],
-        solved=best.solved,
+        unexplained=_within(main.middle, main.intersection),
+        unexplained_low=main.intersection[0],
+        unexplained_high=main.intersection[1],
+        solved_lengths=best.solved,
     )
     if best.solved:
-        return replace(out, proven=_proven_by_lengths(lines, era, known) if _all(found) else ())
-    others = hypotheses(era, known, found, _whatever_is_given(known, lines))
+        return replace(
+            out, proven=_proven_by_lengths(lines, era, formula_facts) if _all(found) else ()
+        )
+    others = list_hypotheses(era, formula_facts, found, _whatever_is_given(formula_facts, lines))
     if _all(found):
-        return replace(out, proven=_proven(proven(others, found), era, known, (low, high)))
-    text, fact = what_would(others, found, mean_of_rates(lines.by(era), known))
+        return replace(
+            out, proven=_proven(proven_facts(others, found), era, formula_facts, (low, high))
+        )
+    text, fact = best_hypothesis(
+        others, found, mean_rate_note(lines.with_decimals_of(era), formula_facts)
+    )
     return replace(out, hypothesis=text, suspect=fact)
 
 
 def _proven(
-    facts: Sequence[str], era: Era, known: Known, flops: tuple[float | None, float | None]
+    facts: Sequence[str],
+    era: Era,
+    formula_facts: FormulaFacts,
+    flops: tuple[float | None, float | None],
 ) -> tuple[str, ...]:
     """The facts that are proven even if model and length may both be wrong."""
     doubted = set()
-    if known.length not in (None, known.T):  # the lines prove theirs, not the fact's
+    if formula_facts.line_length not in (
+        None,
+        formula_facts.T,
+    ):  # the lines prove theirs, not the fact's
         doubted.add("seq_len")
     low, high = flops
     if {"model", "seq_len"} & set(facts) and low is not None and high is not None:
-        pairs = pairs_of(era, known, low, high)
+        pairs = matching_models(era, formula_facts, low, high)
         doubted |= {"model"} if len({shape for shape, _ in pairs}) > 1 else set()
         doubted |= {"seq_len"} if len({length for _, length in pairs}) > 1 else set()
     return tuple(fact for fact in facts if fact not in doubted)
@@ -277,29 +306,29 @@ class _Tried:
     """What one era makes of a run; lines: with their lengths where those are solved."""
 
     era: Era
-    lines: Lines
-    found: list[Identity]
+    lines: FigureLines
+    found: list[FormulaCheck]
     solved: tuple[int, ...] = ()
 
 
-def _tried(lines: Lines, era: Era, known: Known) -> _Tried:
-    told = solved_lengths.solved(lines, era, known)
-    each = () if told is None else tuple(int(n) for n in told.some("sequence_length"))
+def _tried(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Tried:
+    told = solved_lengths.solve_lengths(lines, era, formula_facts)
+    each = () if told is None else tuple(int(n) for n in told.printed_values("sequence_length"))
     taken = told or lines
-    return _Tried(era, taken, identities(taken, era, known), each)
+    return _Tried(era, taken, check_formulas(taken, era, formula_facts), each)
 
 
-def _rather_a_length(best: _Tried, first: _Tried, known: Known) -> str | None:
+def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -> str | None:
     """In words the length with which the likeliest formula would reproduce a run, if any.
 
     Asked where only a less likely one reproduces it with the length that is known: a formula that
     counts half of the pairs gives for one length what another gives for half of that length.
     """
-    if not first.found or not sees_length_otherwise(first.era, best.era, known):
+    if not first.found or not scales_differently(first.era, best.era, formula_facts):
         return None
-    cases = (c for c in alternatives(first.era, known, ()) if c.fact == "seq_len")
-    for case in (c for c in cases if c.era is first.era and c.known.T != known.T):
-        other = hypothesis_of(case, first.era, known, first.found)
+    cases = (c for c in alternatives(first.era, formula_facts, ()) if c.fact == "seq_len")
+    for case in (c for c in cases if c.era is first.era and c.formula_facts.T != formula_facts.T):
+        other = hypothesis_from_case(case, first.era, formula_facts, first.found)
         if other is not None and other.reproduces(first.found):
             return case.text
     return None
@@ -316,37 +345,47 @@ def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
 
 
 def _flops_columns(tried: _Tried) -> list[str]:
-    return [identity.column for identity in tried.found if identity.column in BY_FLOPS]
+    return [identity.column for identity in tried.found if identity.column in FLOPS_FIGURES]
 
 
 def _some(numbers: Sequence[int]) -> str:
-    shown = ", ".join(f"{n:,}" for n in numbers[:SHOWN])
-    return shown if len(numbers) <= SHOWN else f"{shown}, ..."
+    shown = ", ".join(f"{n:,}" for n in numbers[:MAX_SHOWN_LENGTHS])
+    return shown if len(numbers) <= MAX_SHOWN_LENGTHS else f"{shown}, ..."
 
 
-SHOWN: Final = 3
+MAX_SHOWN_LENGTHS: Final = 3
 
 
-def _proven_by_lengths(lines: Lines, era: Era, known: Known) -> tuple[str, ...]:
+def _proven_by_lengths(
+    lines: FigureLines, era: Era, formula_facts: FormulaFacts
+) -> tuple[str, ...]:
     """Facts of which no other value leaves whole lengths."""
-    every = alternatives(era, known, _whatever_is_given(known, lines))
-    cases = [c for c in every if c.fact in BY_LENGTHS]
-    mine = flops_of(era, known.seen(1))
-    others = [c for c in cases if flops_of(c.era, c.known.seen(1)) != mine or c.era is not era]
-    still = {c.fact for c in others if solved_lengths.solved(lines, c.era, c.known) is not None}
+    every = alternatives(era, formula_facts, _whatever_is_given(formula_facts, lines))
+    cases = [c for c in every if c.fact in LENGTH_FACTS]
+    mine = era_flops(era, formula_facts.simplified_model(1))
+    others = [
+        c
+        for c in cases
+        if era_flops(c.era, c.formula_facts.simplified_model(1)) != mine or c.era is not era
+    ]
+    still = {
+        c.fact
+        for c in others
+        if solved_lengths.solve_lengths(lines, c.era, c.formula_facts) is not None
+    }
     return tuple(fact for fact in dict.fromkeys(c.fact for c in others) if fact not in still)
 
 
-BY_LENGTHS: Final = ("recompute", "logged_formula", "model")
+LENGTH_FACTS: Final = ("recompute", "logged_formula", "model")
 """Facts that change what lengths the lines imply."""
 
 
-UNSOUND: Final = ("model", "seq_len", "gpus", "global_batch_size")
+FOUNDATION_FACTS: Final = ("model", "seq_len", "gpus", "global_batch_size")
 """Facts that our figures stand on: a run whose print speaks against one that was given is not
 ranked."""
 
 
-def doubt(audit: Audit, known: Known) -> list[str]:
+def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
     """A warning where the log's own figures are not reproduced.
 
     The run is not ranked where another value of a fact that was given by hand would reproduce all
@@ -361,7 +400,7 @@ def doubt(audit: Audit, known: Known) -> list[str]:
     if audit.suspect is None:
         return [f"{text}; nearest: {audit.hypothesis}" if audit.hypothesis else text]
     text = f"{text}, with {audit.hypothesis} all do"
-    given = audit.suspect in UNSOUND and audit.suspect not in known.said
+    given = audit.suspect in FOUNDATION_FACTS and audit.suspect not in formula_facts.stated_facts
     return [f"{text}{NOT_RANKED}" if given else text]
 
 
@@ -371,89 +410,108 @@ def _within(middle: float, bounds: tuple[float, float]) -> float:
     return min(max(middle, low), high) if low <= high else middle
 
 
-def out_of_time(audit: Audit, known: Known) -> list[str]:
+def era_date_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
     """A warning where the formula that reproduces a run is of another time than its log."""
-    era, day = audit.era, known.day
-    if not audit.reproduced or era is None or day is None or known.era is not None:
+    era, day = audit.era, formula_facts.day
+    if not audit.reproduced or era is None or day is None or formula_facts.era is not None:
         return []
-    if replace(era, fork=False).spans(day) or known.version in era.versions:
+    if replace(era, fork=False).covers(day) or formula_facts.version in era.versions:
         return []
     span = " to ".join("?" if end is None else str(end) for end in (era.since, era.until))
     return [f"prints by the formula of {era.name} ({span}), its log is of {day}"]
 
 
-def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
+def figure_rounding(lines: FigureLines, formula_facts: FormulaFacts) -> dict[str, Any]:
     """`rate`, `rate_rounding`, `rounding` and `lengths` of an Audit."""
-    printed_by = {c: lines.of(c) for c in FIGURES}
-    halves = {c: of.interval(c).half for c, of in printed_by.items() if of.height}
+    printed_by = {c: lines.printing(c) for c in LOGGED_FIGURES}
+    halves = {c: of.interval(c).half_width for c, of in printed_by.items() if of.height}
     main = printed_by[next(iter(halves))]
-    rate = rate_of(main, known)
-    each = tuple(int(n) for n in np.unique(main.some("sequence_length")))
+    rate = device_rate(main, formula_facts)
+    each = tuple(int(n) for n in np.unique(main.printed_values("sequence_length")))
     found: dict[str, Any] = {"rounding": halves, "lengths": each if len(each) > 1 else ()}
     if rate is not None and rate[0].middle > 0:
-        found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half / rate[0].middle}
+        found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half_width / rate[0].middle}
     return found
 
 
-def rate_over(lines: Lines, known: Known, audit: Audit, steps: Array) -> float | None:
+def median_device_rate(
+    lines: FigureLines, formula_facts: FormulaFacts, audit: Audit, steps: FloatArray
+) -> float | None:
     """tokens/s of one device, the median over those lines of these steps that print TFLOP/s.
 
     Where no step line prints any, over all lines that do.
     """
-    told = lines.of("logged_tflops")
-    told = told.where(np.isin(told.columns["step"], steps))
-    rate = rate_of(told, known) if told.height else None
+    told = lines.printing("logged_tflops")
+    told = told.select(np.isin(told.columns["step"], steps))
+    rate = device_rate(told, formula_facts) if told.height else None
     return audit.rate if rate is None else rate[0].middle
 
 
-def main_figure(lines: Lines) -> str | None:
+def main_figure(lines: FigureLines) -> str | None:
     """The column that a run's audit stands and falls with: the first of FIGURES that it prints."""
-    return next((c for c in FIGURES if c in lines.digits), None)
+    return next((c for c in LOGGED_FIGURES if c in lines.digits), None)
 
 
-def _all(found: Sequence[Identity]) -> bool:
+def _all(found: Sequence[FormulaCheck]) -> bool:
     return all(identity.reproduced == identity.lines for identity in found)
 
 
-def _why(lines: Lines, era: Era, known: Known, found: Sequence[Identity]) -> str:
+def _why(
+    lines: FigureLines, era: Era, formula_facts: FormulaFacts, found: Sequence[FormulaCheck]
+) -> str:
     """Which printed columns could not be compared, and what they lack."""
     compared = {identity.column for identity in found}
-    printed = [c for c in FIGURES if c in lines.digits and c not in compared]
-    if len(known.averaged) == 1:
-        by_flops = [c for c in printed if c in BY_FLOPS]
-        return f"{' and '.join(by_flops)} not compared: {MEAN_AND_LAST}" if by_flops else ""
+    printed = [c for c in LOGGED_FIGURES if c in lines.digits and c not in compared]
+    if len(formula_facts.averaged) == 1:
+        by_flops = [c for c in printed if c in FLOPS_FIGURES]
+        return (
+            f"{' and '.join(by_flops)} not compared: {MEAN_AGAINST_LAST_RATE}" if by_flops else ""
+        )
     reasons = [f"{c} not compared: {era.not_compared[c]}" for c in printed if c in era.not_compared]
-    by_flops = [c for c in printed if c in BY_FLOPS and c not in era.not_compared]
+    by_flops = [c for c in printed if c in FLOPS_FIGURES and c not in era.not_compared]
     if by_flops:
-        said = known.why_no_shape or f"{era.name} does not know this model"
-        lacks = ", ".join(_lacking(by_flops, lines, era, known)) or said
+        said = formula_facts.why_no_shape or f"{era.name} does not know this model"
+        lacks = ", ".join(_lacking(by_flops, lines, era, formula_facts)) or said
         reasons.insert(0, f"{' and '.join(by_flops)} not compared: {lacks}")
     return "; ".join(reasons)
 
 
-MEAN_AND_LAST: Final = "of two rates one is a mean over several steps, the other the last one's"
-OWN_LENGTHS: Final = "the length of each line (samples are not packed)"
+MEAN_AGAINST_LAST_RATE: Final = (
+    "of two rates one is a mean over several steps, the other the last one's"
+)
+LINE_LENGTHS: Final = "the length of each line (samples are not packed)"
 
 
-def _lacking(columns: Sequence[str], lines: Lines, era: Era, known: Known) -> list[str]:
+def _lacking(
+    columns: Sequence[str], lines: FigureLines, era: Era, formula_facts: FormulaFacts
+) -> list[str]:
     """Names of the facts that figures of FLOPs lack."""
-    length = OWN_LENGTHS if known.longest else "seq_len"
-    unneeded = columns == ["logged_total_flops"] or lines.of(columns[0]).have("sequence_length")
+    length = LINE_LENGTHS if formula_facts.max_length else "seq_len"
+    unneeded = columns == ["logged_total_flops"] or lines.printing(columns[0]).all_print(
+        "sequence_length"
+    )
     lacks = [
         name
         for name, value in (
-            ("model", known.shape),
-            (length, 0 if unneeded else known.T),
-            ("recompute", known.recompute if era.counts_recompute else ""),
-            ("accelerator", peak_of(era, known) if set(columns) <= set(MFUS) else 0.0),
+            ("model", formula_facts.shape),
+            (length, 0 if unneeded else formula_facts.T),
+            ("recompute", formula_facts.recompute if era.counts_recompute else ""),
+            (
+                "accelerator",
+                era_peak(era, formula_facts) if set(columns) <= set(MFU_FIGURES) else 0.0,
+            ),
         )
         if value is None
     ]
-    of = lines.by(era).of(columns[0])
+    of = lines.with_decimals_of(era).printing(columns[0])
     if columns == ["logged_total_flops"]:
-        return lacks if of.have("consumed_tokens") else [*lacks, "tokens since the start"]
-    if lacks_gpus(era, known) and set(columns) & set(TFLOPS):
+        return lacks if of.all_print("consumed_tokens") else [*lacks, "tokens since the start"]
+    if needs_gpu_count(era, formula_facts) and set(columns) & set(TFLOPS_FIGURES):
         lacks.append("gpus")
-    if rate_of(of, known) is None:
-        lacks += [n for n, v in (("gpus", known.gpus), ("global_batch_size", known.batch)) if not v]
+    if device_rate(of, formula_facts) is None:
+        lacks += [
+            n
+            for n, v in (("gpus", formula_facts.gpus), ("global_batch_size", formula_facts.batch))
+            if not v
+        ]
     return lacks

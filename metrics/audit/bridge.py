@@ -19,15 +19,15 @@ from typing import Any, Final
 
 from ..formula.flops import flops_per_token, operators
 from ..formula.model_shapes import ShapeError
-from ..throughput.token_counts import UNLIKE
-from ..utilization.formula_inputs import Inputs, Score, formula_inputs
+from ..throughput.token_counts import MAX_RANK_TOKEN_RATIO
+from ..utilization.formula_inputs import FormulaInputs, UtilizationResult, formula_inputs
 from .audit import Audit
-from .formula_checks import Known, flops_of
-from .formula_era import CAUSES, Era
+from .formula_checks import FormulaFacts, era_flops
+from .formula_era import GAP_CAUSES, Era
 
-__all__ = ["Bridge", "Factor", "bridges"]
+__all__ = ["Bridge", "Factor", "build_bridges"]
 
-NOTHING: Final = 1e-9
+FLOAT_TOLERANCE: Final = 1e-9
 """A factor this near to 1 is none."""
 
 
@@ -64,10 +64,10 @@ class Bridge:
     explained: bool
 
 
-def bridges(
+def build_bridges(
     row: Mapping[str, Any],
     facts: Mapping[str, Mapping[str, Any]],
-    known: Known,
+    formula_facts: FormulaFacts,
     audit: Audit,
     rate: float | None,
 ) -> list[Bridge]:
@@ -79,23 +79,23 @@ def bridges(
     """
     if row["tgs"] is None or not rate or audit.lengths:
         return []
-    return list(_all(row, facts, known, audit, rate))
+    return list(_all(row, facts, formula_facts, audit, rate))
 
 
 def _all(
     row: Mapping[str, Any],
     facts: Mapping[str, Mapping[str, Any]],
-    known: Known,
+    formula_facts: FormulaFacts,
     audit: Audit,
     rate: float,
 ) -> Iterator[Bridge]:
-    run = formula_inputs(facts, row, Score())
+    run = formula_inputs(facts, row, UtilizationResult())
     of_rate, left = _rates(row, rate)
     rate *= left
     if run is not None and row["flops_per_token"] is not None:
         ours = row["flops_per_token"]
         if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
-            counted = _counts(run, known, audit.era, "logged_mfu")
+            counted = _counts(run, formula_facts, audit.era, "logged_mfu")
             theirs = prod(1 / f.factor for f in counted) * ours
             divisor = audit.peak_flops or row["peak_flops"]
             peak = _factor("peak", divisor / row["peak_flops"], _peaks(divisor, row))
@@ -103,7 +103,7 @@ def _all(
             predicted = theirs * rate / divisor
             yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
         if row["logged_tflops"] and _compared("logged_tflops", audit):
-            counted = _counts(run, known, audit.era, "logged_tflops")
+            counted = _counts(run, formula_facts, audit.era, "logged_tflops")
             theirs = prod(1 / f.factor for f in counted) * ours
             unit = _factor("unit", 1 / audit.unit)
             predicted = theirs * rate * audit.unit / 1e12
@@ -116,13 +116,13 @@ def _all(
 
 def _compared(figure: str, audit: Audit) -> bool:
     """Whether an own formula speaks of the figure; without one there is nothing to lead from."""
-    return figure in audit.by_column
+    return figure in audit.lines_by_column
 
 
 def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], float]:
     """Factors from the median of the printed rates to ours, and what no cause explains of it."""
-    timed, left = _timed(row), counted_otherwise(row)
-    text = MICRO_STEPS if row["step_unit"] == "micro_step" else ""
+    timed, left = _timed(row), token_count_factor(row)
+    text = MICRO_STEP_TEXT if row["step_unit"] == "micro_step" else ""
     factors = (
         *_factor("data", timed),
         *_factor("window", row["tgs"] / median / timed / left, text),
@@ -139,7 +139,7 @@ def _timed(row: Mapping[str, Any]) -> float:
     return 1.0 - waits if waits < 1 else 1.0  # where all of it waits the share says nothing
 
 
-def counted_otherwise(row: Mapping[str, Any]) -> float:
+def token_count_factor(row: Mapping[str, Any]) -> float:
     """By how much our rate is off from all that the log prints, where no sampling explains it; 1.
 
     row: of metrics.core.run_table.METRICS. The printed rates may be a sample of the steps behind
@@ -148,10 +148,10 @@ def counted_otherwise(row: Mapping[str, Any]) -> float:
     if not row["logged_tgs_total"] or not row["tgs"]:
         return 1.0
     ratio = row["tgs"] / row["logged_tgs_total"] / _timed(row)
-    return 1.0 if 1 / UNLIKE < ratio < UNLIKE else ratio
+    return 1.0 if 1 / MAX_RANK_TOKEN_RATIO < ratio < MAX_RANK_TOKEN_RATIO else ratio
 
 
-MICRO_STEPS: Final = "tokens over time of all micro-steps, not the median of single ones"
+MICRO_STEP_TEXT: Final = "tokens over time of all micro-steps, not the median of single ones"
 
 
 def _bridge(  # noqa: PLR0913, PLR0917 - its parts
@@ -167,7 +167,7 @@ def _bridge(  # noqa: PLR0913, PLR0917 - its parts
     rounding = audit.rounding.get(figure, 0.0) / logged
     if figure != "logged_tgs":
         rounding += audit.rate_rounding
-    order = list(CAUSES)
+    order = list(GAP_CAUSES)
     low, high = unexplained * (1 - rounding), unexplained * (1 + rounding)
     return Bridge(
         figure=figure,
@@ -183,9 +183,9 @@ def _bridge(  # noqa: PLR0913, PLR0917 - its parts
 
 def _factor(cause: str, factor: float, text: str = "") -> tuple[Factor, ...]:
     """The factor, or none where it is 1."""
-    if abs(factor - 1) <= NOTHING:
+    if abs(factor - 1) <= FLOAT_TOLERANCE:
         return ()
-    return (Factor(cause, text or CAUSES[cause], factor),)
+    return (Factor(cause, text or GAP_CAUSES[cause], factor),)
 
 
 def _peaks(divisor: float, row: Mapping[str, Any]) -> str:
@@ -196,14 +196,16 @@ def _peaks(divisor: float, row: Mapping[str, Any]) -> str:
 
 
 def _counts(
-    run: Inputs, known: Known, era: Era | None, column: str = "logged_tflops"
+    run: FormulaInputs, formula_facts: FormulaFacts, era: Era | None, column: str = "logged_tflops"
 ) -> tuple[Factor, ...]:
     """Factors from the framework's count of FLOPs per token to ours; none of an unknown era."""
-    seen = known.seen()
-    if era is None or seen is None or flops_of(era, seen, column) is None:
+    seen = formula_facts.simplified_model()
+    if era is None or seen is None or era_flops(era, seen, column) is None:
         return ()
-    whole = flops_per_token(operators(run.shape, run.seq_len, attended=run.attended))
-    one_sequence = flops_per_token(operators(run.shape, known.length or known.T or run.seq_len))
+    whole = flops_per_token(operators(run.shape, run.seq_len, attended=run.attended_pairs))
+    one_sequence = flops_per_token(
+        operators(run.shape, formula_facts.line_length or formula_facts.T or run.seq_len)
+    )
     path = [
         ("", flops_per_token(run.operators())),
         ("trained", whole),

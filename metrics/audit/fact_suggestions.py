@@ -16,13 +16,13 @@ from typing import Final
 from ..formula.flops import Recompute
 from ..formula.model_shapes import known_models
 from .audit import eras_of
-from .explanations import LENGTHS
-from .formula_checks import Known, Lines, fingerprint, flops_of
+from .explanations import COMMON_LENGTHS
+from .formula_checks import FigureLines, FormulaFacts, era_flops, implied_flops
 from .formula_era import Era
 
-__all__ = ["Proposal", "proposals"]
+__all__ = ["Proposal", "propose_facts"]
 
-FEW: Final = 1.0
+MAX_ODD_LENGTH_RANGE: Final = 1.0
 """An odd length is proposed where the print tells it to within one token."""
 
 
@@ -48,65 +48,73 @@ class Proposal:
         return f'model="{self.model}" seq_len={self.seq_len}{recompute}'
 
 
-def proposals(lines: Lines | None, known: Known) -> list[Proposal]:
+def propose_facts(lines: FigureLines | None, formula_facts: FormulaFacts) -> list[Proposal]:
     """Facts that would reproduce every line, those that the run already has left as they are.
 
-    lines: of metrics.audit.audit.printed. The likeliest era first; of eras that count the same for
-    a model only the likeliest.
+    lines: of metrics.audit.audit.lines_by_source. The likeliest era first; of eras that count the
+    same for a model only the likeliest.
     """
     if lines is None:
         return []
     found: dict[tuple[str, int, str | None, float | None], Proposal] = {}
-    for era in eras_of(known, lines):
-        for peak, low, high in _fingerprints(lines, era, known):
-            for proposal in _of_era(era, known, low, high):
+    for era in eras_of(formula_facts, lines):
+        for peak, low, high in _fingerprints(lines, era, formula_facts):
+            for proposal in _of_era(era, formula_facts, low, high):
                 key = (proposal.model, proposal.seq_len, proposal.recompute, peak)
                 found.setdefault(key, replace(proposal, peak_flops=peak))
     return list(found.values())
 
 
 def _fingerprints(
-    lines: Lines, era: Era, known: Known
+    lines: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> Iterator[tuple[float | None, float, float]]:
     """(peak that was tried, lowest, highest FLOPs per token)."""
-    low, high = fingerprint(lines, era, known)
+    low, high = implied_flops(lines, era, formula_facts)
     if low is not None and high is not None:
         yield None, low, high
         return
     for peak in sorted(set(era.peak_values)):
-        low, high = fingerprint(lines, era, known._replace(peak=peak))
+        low, high = implied_flops(lines, era, formula_facts._replace(peak=peak))
         if low is not None and high is not None:
             yield peak, low, high
 
 
-def _of_era(era: Era, known: Known, low: float, high: float) -> Iterator[Proposal]:
-    shapes = (known.shape,) if known.shape else known_models()
-    ask = era.counts_recompute and known.recompute is None
-    policies: tuple[Recompute | None, ...] = ("none", "full") if ask else (known.recompute,)
+def _of_era(era: Era, formula_facts: FormulaFacts, low: float, high: float) -> Iterator[Proposal]:
+    shapes = (formula_facts.shape,) if formula_facts.shape else known_models()
+    ask = era.counts_recompute and formula_facts.recompute is None
+    policies: tuple[Recompute | None, ...] = ("none", "full") if ask else (formula_facts.recompute,)
     for shape, policy in product(shapes, policies):
-        like = known._replace(shape=shape, recompute=policy)
-        for length in _lengths(era, like, low, high, odd=known.shape is not None):
-            flops = flops_of(era, like.seen(length))
+        like = formula_facts._replace(shape=shape, recompute=policy)
+        for length in _lengths(era, like, low, high, odd=formula_facts.shape is not None):
+            flops = era_flops(era, like.simplified_model(length))
             if flops is not None and low <= flops <= high:
                 found = Proposal(shape.name, length, era.name, flops)
                 yield replace(found, recompute=policy) if ask else found
 
 
-def _lengths(era: Era, known: Known, low: float, high: float, *, odd: bool) -> list[int]:
+def _lengths(
+    era: Era, formula_facts: FormulaFacts, low: float, high: float, *, odd: bool
+) -> list[int]:
     """Lengths that may give these FLOPs: usual ones, or an odd one that the print tells exactly."""
-    length = known.length or known.T
+    length = formula_facts.line_length or formula_facts.T
     if length is not None:
         return [length]
-    short, long = LENGTHS[0], LENGTHS[-1]
-    at = [flops_of(era, known.seen(length)) for length in (short, long)]
+    short, long = COMMON_LENGTHS[0], COMMON_LENGTHS[-1]
+    at = [era_flops(era, formula_facts.simplified_model(length)) for length in (short, long)]
     if at[0] is None or at[1] is None or not at[0] <= high or not low <= at[1]:
         return []
-    usual = [n for n in LENGTHS if _between(flops_of(era, known.seen(n)), low, high)]
+    usual = [
+        n
+        for n in COMMON_LENGTHS
+        if _between(era_flops(era, formula_facts.simplified_model(n)), low, high)
+    ]
     if usual or not odd:
         return usual
     slope = (at[1] - at[0]) / (long - short)
     first, last = ((flops - at[0]) / slope + short for flops in (low, high))
-    return [ceil(first)] if last - first < FEW and ceil(first) == floor(last) else []
+    return (
+        [ceil(first)] if last - first < MAX_ODD_LENGTH_RANGE and ceil(first) == floor(last) else []
+    )
 
 
 def _between(flops: float | None, low: float, high: float) -> bool:

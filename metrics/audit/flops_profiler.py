@@ -1,7 +1,7 @@
-"""DeepSpeed's flops profiler: its FLOPS, from the FLOPs and latencies that it prints beside them.
+"""DeepSpeed's flops profiler: its FLOPS_FIGURE, from the FLOPs and latencies that it prints beside them.
 
-    fwd FLOPS = fwd flops / fwd latency          bwd FLOPS = b fwd flops / bwd latency
-    FLOPS = (1 + b) fwd flops / (fwd + bwd + step latency)      b = 2 + recompute_fwd_factor
+    fwd FLOPS_FIGURE = fwd flops / fwd latency          bwd FLOPS_FIGURE = b fwd flops / bwd latency
+    FLOPS_FIGURE = (1 + b) fwd flops / (fwd + bwd + step latency)      b = 2 + recompute_fwd_factor
     samples/second = batch of a micro-step x world size / iter latency
 
 All are of one micro-step: with gradient accumulation its work stands over the time of all of them,
@@ -18,17 +18,17 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-FLOPS: Final = "logged_profiler_flops"
-SAMPLES: Final = "logged_profiler_samples_per_second"
-DECIMALS: Final = 2
+FLOPS_FIGURE: Final = "logged_profiler_flops"
+SAMPLES_FIGURE: Final = "logged_profiler_samples_per_second"
+PROFILER_DECIMALS: Final = 2
 """Decimals of every number that it prints, in its unit."""
 
-COLUMNS: Final = pl.Schema(
+PROFILE_SCHEMA: Final = pl.Schema(
     {
         "run_id": pl.String(),
         "line": pl.Int64(),
-        FLOPS: pl.Float64(),
-        SAMPLES: pl.Float64(),
+        FLOPS_FIGURE: pl.Float64(),
+        SAMPLES_FIGURE: pl.Float64(),
         "profiler_low": pl.Float64(),
         "profiler_high": pl.Float64(),
     }
@@ -36,9 +36,18 @@ COLUMNS: Final = pl.Schema(
 """FLOPS in the unit of their print (GFLOPS, …), with the bounds of what they follow from, in the
 same; samples per second with those of one sample's."""
 
-UNITS: Final = {"T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3, "k": 1e3, "": 1.0, "m": 1e-3, "u": 1e-6}
-NUMBER: Final = re.compile(r"([\d.]+(?:e[-+]?\d+)?) *([TGMKkmu]?)(?:FLOPS|s)?\s*$")
-RATE: Final = re.compile(
+UNIT_PREFIXES: Final = {
+    "T": 1e12,
+    "G": 1e9,
+    "M": 1e6,
+    "K": 1e3,
+    "k": 1e3,
+    "": 1.0,
+    "m": 1e-3,
+    "u": 1e-6,
+}
+NUMBER_PATTERN: Final = re.compile(r"([\d.]+(?:e[-+]?\d+)?) *([TGMKkmu]?)(?:FLOPS|s)?\s*$")
+RATE_PATTERN: Final = re.compile(
     r"(?:\S+ )?FLOPS per GPU = (?:([\d.]+) \* )?fwd flops per GPU / "
     r"\(?(fwd|bwd|fwd\+bwd|iter) latency\)?$"
 )
@@ -53,22 +62,22 @@ class _Printed(NamedTuple):
     high: float
 
 
-def profiles(events: pl.DataFrame) -> pl.DataFrame:
-    """The figures of all profiles: a row each, COLUMNS. events: as in ingest.core.schema."""
+def read_profiles(events: pl.DataFrame) -> pl.DataFrame:
+    """The figures of all profiles: a row each, PROFILE_SCHEMA. events: as in ingest.core.schema."""
     found = events.filter(pl.col("kind") == "profiler", pl.col("extra").is_not_null())
     rows = [
         {"run_id": run_id, "line": line} | figure
         for run_id, line, extra in found.select("run_id", "line", "extra").iter_rows()
         for figure in _figures(json.loads(extra))
     ]
-    return pl.DataFrame(rows, schema=COLUMNS)
+    return pl.DataFrame(rows, schema=PROFILE_SCHEMA)
 
 
 def _figures(said: Mapping[str, str]) -> Iterator[dict[str, float]]:
     """Figures whose latencies are printed and positive: timers of some accelerators fail."""
     flops = _read(said.get("fwd flops per GPU", ""))
     for name, text in said.items():
-        match, printed = RATE.match(name), _read(text)
+        match, printed = RATE_PATTERN.match(name), _read(text)
         if match is None or printed is None or flops is None:
             continue
         times = [_read(said.get(f"{part} latency", "")) for part in match[2].split("+")]
@@ -78,17 +87,17 @@ def _figures(said: Mapping[str, str]) -> Iterator[dict[str, float]]:
         work = float(match[1] or 1) / printed.unit
         low, high = sum(t.low for t in seconds), sum(t.high for t in seconds)
         bounds = {"profiler_low": work * flops.low / high, "profiler_high": work * flops.high / low}
-        yield {FLOPS: printed.value} | bounds
+        yield {FLOPS_FIGURE: printed.value} | bounds
     rate, step = _read(said.get("samples/second", "")), _read(said.get("iter latency", ""))
     if rate is not None and step is not None:
         bounds = {"profiler_low": 1 / step.high, "profiler_high": 1 / step.low}
-        yield {SAMPLES: rate.value} | bounds
+        yield {SAMPLES_FIGURE: rate.value} | bounds
 
 
 def _read(text: str) -> _Printed | None:
-    match = NUMBER.match(text)
+    match = NUMBER_PATTERN.match(text)
     if match is None or float(match[1]) <= 0:
         return None
-    value, unit = float(match[1]), UNITS[match[2]]
-    half = 0.5 * 10.0**-DECIMALS
+    value, unit = float(match[1]), UNIT_PREFIXES[match[2]]
+    half = 0.5 * 10.0**-PROFILER_DECIMALS
     return _Printed(value, unit, max(value - half, half) * unit, (value + half) * unit)

@@ -20,46 +20,46 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import SHARING
+from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES
 
-from ..core.arrays import Array, Flags
+from ..core.arrays import BoolArray, FloatArray
 from ..core.print_precision import Digits, digits_of
 from ..formula.flops import Recompute
 from ..formula.model_shapes import ModelShape, ShapeError, text_config
-from ..formula.simplified_model import Seen
+from ..formula.simplified_model import SimplifiedModel
 from ..utilization.formula_inputs import (
-    adapters_of,
-    integer_of,
-    number_of,
-    recompute_of,
-    shape_of,
-    text_of,
-    truth_of,
+    bool_fact,
+    count_adapter_params,
+    find_shape,
+    integer_fact,
+    number_fact,
+    recompute_fact,
+    text_fact,
 )
 from . import flops_profiler
 from .eras import deepspeed, torchtitan, xtuner
 from .formula_era import Era
-from .logged_figures import DECIMALS, FIGURES
+from .logged_figures import FIXED_DECIMALS, LOGGED_FIGURES
 
-ERAS: Final[tuple[Era, ...]] = (*torchtitan.ERAS, *xtuner.ERAS, *deepspeed.ERAS)
+ALL_ERAS: Final[tuple[Era, ...]] = (*torchtitan.ERAS, *xtuner.ERAS, *deepspeed.ERAS)
 """Every era of every framework, by framework and date."""
 
-BY_NAME: Final = {era.name: era for era in ERAS}
+ERAS_BY_NAME: Final = {era.name: era for era in ALL_ERAS}
 
-TFLOPS: Final = ("logged_tflops", "logged_lm_tflops")
-MFUS: Final = ("logged_mfu", "logged_hfu")
-BY_FLOPS: Final = (*TFLOPS, *MFUS, "logged_total_flops")
+TFLOPS_FIGURES: Final = ("logged_tflops", "logged_lm_tflops")
+MFU_FIGURES: Final = ("logged_mfu", "logged_hfu")
+FLOPS_FIGURES: Final = (*TFLOPS_FIGURES, *MFU_FIGURES, "logged_total_flops")
 """Columns of metrics.audit.logged_figures that a formula of FLOPs predicts."""
 
-FULL_PRECISION: Final = 1.2e-7
+FLOAT32_ROUNDING: Final = 1.2e-7
 """A value of seven digits and more may have been a float32."""
-MANY_DIGITS: Final = 7
+MIN_FLOAT32_DIGITS: Final = 7
 
-PEAK_DIGITS: Final = 5e-4
+PEAK_ROUNDING: Final = 5e-4
 """Torchtitan prints its peak with four digits: half a unit of the last, as a fraction."""
 
 
-class Known(NamedTuple):
+class FormulaFacts(NamedTuple):
     """What a run's facts say that own formulas read; None where nothing does.
 
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
@@ -69,11 +69,11 @@ class Known(NamedTuple):
     micro_steps: its lines and their times are of micro-steps
     own_time: a printed time is of the line's own step, no mean over several
     averaged: printed rates that are means over several steps; the others are of the last alone
-    longest: T, where it only bounds the length of each line
+    max_length: T, where it only bounds the length of each line
     tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
     log_interval: steps between two lines; lora_rank: of adapters, adapters: their parameters
-    length: the T that every line prints, whatever the facts say
-    params: parameters that the log counts; said: facts that the log itself states
+    line_length: the T that every line prints, whatever the facts say
+    params: parameters that the log counts; stated_facts: facts that the log itself states
     """
 
     log_format: str
@@ -95,22 +95,22 @@ class Known(NamedTuple):
     micro_steps: bool = False
     own_time: bool = True
     averaged: frozenset[str] = frozenset()
-    longest: int | None = None
+    max_length: int | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     log_interval: int = 1
-    length: int | None = None
+    line_length: int | None = None
     lora_rank: int | None = None
     adapters: int = 0
     params: int | None = None
-    said: frozenset[str] = frozenset()
+    stated_facts: frozenset[str] = frozenset()
 
-    def seen(self, T: int | None = None) -> Seen | None:  # noqa: N803
+    def simplified_model(self, T: int | None = None) -> SimplifiedModel | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
-        length = T or self.length or self.T
+        length = T or self.line_length or self.T
         if self.shape is None or length is None:
             return None
-        return Seen(
+        return SimplifiedModel(
             shape=self.shape,
             T=length,
             recompute=self.recompute,
@@ -123,56 +123,60 @@ class Known(NamedTuple):
         )
 
 
-def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> Known:
+def formula_facts_of(
+    run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]
+) -> FormulaFacts:
     """What a row of ingest.core.schema's `runs` and its held facts (by name) say."""
-    shape, why = shape_of(facts)
+    shape, why = find_shape(facts)
     started = run["started_at"]
-    peak = number_of(facts, "logged_peak_flops")
-    length = integer_of(facts, "seq_len")
-    unpacked = truth_of(facts, "packed") is False and _batch_lengths(run["log_format"])
-    averages = run["elapsed_covers"] == "last_10" and integer_of(facts, "average_window") != 1
-    rates = text_of(facts, "averaged_rates") or ""
-    return Known(
+    peak = number_fact(facts, "logged_peak_flops")
+    length = integer_fact(facts, "seq_len")
+    unpacked = bool_fact(facts, "packed") is False and _batch_lengths(run["log_format"])
+    averages = run["elapsed_covers"] == "last_10" and integer_fact(facts, "average_window") != 1
+    rates = text_fact(facts, "averaged_rates") or ""
+    return FormulaFacts(
         log_format=run["log_format"],
         shape=shape,
         why_no_shape=why,
         T=None if unpacked else length,
-        recompute=recompute_of(facts),
+        recompute=recompute_fact(facts),
         intermediate_size=_intermediate_size(facts),
-        padded_vocab=integer_of(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
-        gpus=integer_of(facts, "gpus"),
-        batch=integer_of(facts, "global_batch_size"),
+        padded_vocab=integer_fact(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
+        gpus=integer_fact(facts, "gpus"),
+        batch=integer_fact(facts, "global_batch_size"),
         peak=peak or None,
-        device=text_of(facts, "accelerator"),
+        device=text_fact(facts, "accelerator"),
         day=None if started is None else started.date(),
-        era=text_of(facts, "logged_formula"),
-        version=text_of(facts, "framework_version"),
-        micro_batch=integer_of(facts, "micro_batch_size"),
-        sharing=prod(integer_of(facts, name) or 1 for name in SHARING),
+        era=text_fact(facts, "logged_formula"),
+        version=text_fact(facts, "framework_version"),
+        micro_batch=integer_fact(facts, "micro_batch_size"),
+        sharing=prod(integer_fact(facts, name) or 1 for name in TOKEN_SHARING_DEGREES),
         micro_steps=run["step_unit"] == "micro_step",
         own_time=not averages,
         averaged=frozenset(rates.split(",") if rates else ()),
-        longest=length if unpacked else None,
-        tensor_parallel=integer_of(facts, "tensor_parallel") or 1,
-        pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
-        log_interval=integer_of(facts, "log_interval") or 1,
-        lora_rank=integer_of(facts, "lora_rank"),
-        adapters=0 if shape is None else adapters_of(facts, shape) or 0,
-        params=integer_of(facts, "params_total"),
-        said=frozenset(n for n, fact in facts.items() if str(fact["origin"]).startswith("log")),
+        max_length=length if unpacked else None,
+        tensor_parallel=integer_fact(facts, "tensor_parallel") or 1,
+        pipeline_parallel=integer_fact(facts, "pipeline_parallel") or 1,
+        log_interval=integer_fact(facts, "log_interval") or 1,
+        lora_rank=integer_fact(facts, "lora_rank"),
+        adapters=0 if shape is None else count_adapter_params(facts, shape) or 0,
+        params=integer_fact(facts, "params_total"),
+        stated_facts=frozenset(
+            n for n, fact in facts.items() if str(fact["origin"]).startswith("log")
+        ),
     )
 
 
 def _batch_lengths(log_format: str) -> bool:
     """Whether own formulas of a format read the length of each batch."""
-    return any(log_format in era.log_formats and era.batch_lengths for era in ERAS)
+    return any(log_format in era.log_formats and era.batch_lengths for era in ALL_ERAS)
 
 
 def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None) -> int | None:
     """Megatron's: the next multiple of make_vocab_size_divisible_by times the ranks of a layer."""
-    said = json.loads(text_of(facts, "megatron_arguments") or "{}")
+    said = json.loads(text_fact(facts, "megatron_arguments") or "{}")
     multiple = str(said.get("make_vocab_size_divisible_by", ""))
-    ranks = integer_of(facts, "tensor_parallel")
+    ranks = integer_fact(facts, "tensor_parallel")
     if shape is None or ranks is None or not re.fullmatch(r"[1-9][0-9]{0,8}", multiple):
         return None
     step = int(multiple) * ranks
@@ -180,33 +184,33 @@ def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | No
 
 
 def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:
-    config = text_of(facts, "model_config")
+    config = text_fact(facts, "model_config")
     width = text_config(json.loads(config)).get("intermediate_size") if config else None
     return width if isinstance(width, int) else None
 
 
 @dataclass(frozen=True)
-class Interval:
+class LineBounds:
     """Lower and upper bound of each line."""
 
-    low: Array
-    high: Array
+    low: FloatArray
+    high: FloatArray
 
-    def __truediv__(self, other: Interval) -> Interval:
-        return Interval(self.low / other.high, self.high / other.low)
+    def __truediv__(self, other: LineBounds) -> LineBounds:
+        return LineBounds(self.low / other.high, self.high / other.low)
 
-    def times(self, factor: float | Array) -> Interval:
+    def scaled(self, factor: float | FloatArray) -> LineBounds:
         """Both bounds, by a positive factor."""
-        return Interval(self.low * factor, self.high * factor)
+        return LineBounds(self.low * factor, self.high * factor)
 
-    def holds(self, factor: float = 1.0) -> Flags:
+    def contains(self, factor: float = 1.0) -> BoolArray:
         """Whether each line's interval holds a factor."""
-        held: Flags = (self.low <= factor) & (factor <= self.high)
+        held: BoolArray = (self.low <= factor) & (factor <= self.high)
         return held
 
-    def every_holds(self, factor: float) -> bool:
+    def all_contain(self, factor: float) -> bool:
         """Whether the intervals of all lines hold a factor."""
-        low, high = self.common
+        low, high = self.intersection
         return low <= factor <= high
 
     @cached_property
@@ -215,26 +219,26 @@ class Interval:
         return float(np.median((self.low + self.high) / 2))
 
     @property
-    def half(self) -> float:
+    def half_width(self) -> float:
         """The median over the lines of half of their intervals' widths."""
         return float(np.median((self.high - self.low) / 2))
 
     @cached_property
-    def common(self) -> tuple[float, float]:
+    def intersection(self) -> tuple[float, float]:
         """What every line's interval holds; empty where the first exceeds the second."""
         return float(self.low.max()), float(self.high.min())
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class FormulaCheck:
     """One printed column against what its formula gives.
 
-    ratio: printed over predicted, by line; depends: facts that the prediction reads
+    ratio: printed over predicted, by line; depends_on: facts that the prediction reads
     """
 
     column: str
-    ratio: Interval
-    depends: frozenset[str]
+    ratio: LineBounds
+    depends_on: frozenset[str]
 
     @property
     def lines(self) -> int:
@@ -244,14 +248,14 @@ class Identity:
     @property
     def reproduced(self) -> int:
         """Lines whose interval holds 1."""
-        return int(self.ratio.holds().sum())
+        return int(self.ratio.contains().sum())
 
 
 # --- what is printed ------------------------------------------------------------------------
 
 
-COLUMNS: Final = (
-    *FIGURES,
+FIGURE_COLUMNS: Final = (
+    *LOGGED_FIGURES,
     *("step", "elapsed_s", "samples", "sequence_length", "consumed_tokens", "rank_tokens"),
     *("device_samples", "profiler_low", "profiler_high"),
 )
@@ -259,14 +263,14 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class FigureLines:
     """The figures of a run's lines and how finely each is printed.
 
     columns: name to the values, NaN where a line does not print it; digits: of the columns that
     any line prints, over all lines; decimals: as an era prints them
     """
 
-    columns: Mapping[str, Array]
+    columns: Mapping[str, FloatArray]
     digits: Mapping[str, Digits]
     decimals: Mapping[str, int]
 
@@ -275,68 +279,71 @@ class Lines:
         """Number of lines."""
         return len(self.columns["logged_tgs"])
 
-    def by(self, era: Era) -> Lines:
+    def with_decimals_of(self, era: Era) -> FigureLines:
         """The lines, with as many decimals as an era prints."""
         return replace(self, decimals=era.decimals)
 
-    def where(self, chosen: Flags) -> Lines:
+    def select(self, chosen: BoolArray) -> FigureLines:
         """Some of the lines."""
         if chosen.all():
             return self
         return replace(self, columns={c: values[chosen] for c, values in self.columns.items()})
 
-    def of(self, *columns: str) -> Lines:
+    def printing(self, *columns: str) -> FigureLines:
         """The lines that print all of these."""
         printed = np.ones(self.height, dtype=bool)
         for column in columns:
             printed &= np.isfinite(self.columns[column])
-        return self.where(printed)
+        return self.select(printed)
 
-    def have(self, column: str) -> bool:
+    def all_print(self, column: str) -> bool:
         """Whether every line prints it, and there is one."""
         return self.height > 0 and bool(np.isfinite(self.columns[column]).all())
 
-    def some(self, column: str) -> Array:
+    def printed_values(self, column: str) -> FloatArray:
         """The values of the lines that print it."""
         values = self.columns[column]
-        found: Array = values[np.isfinite(values)]
+        found: FloatArray = values[np.isfinite(values)]
         return found
 
-    def with_tokens(self) -> Lines:
+    def with_tokens(self) -> FigureLines:
         """The lines but those of a rank that was given padding alone: 0 tokens tell nothing."""
-        return self.where(self.columns["rank_tokens"] != 0)
+        return self.select(self.columns["rank_tokens"] != 0)
 
-    def interval(self, column: str) -> Interval:
+    def interval(self, column: str) -> LineBounds:
         """What each line's print of a column stands for: half of its last place to either side.
 
         Of a float in full, a float32's rounding.
         """
         values, digits = self.columns[column], self.digits[column]
-        declared = self.decimals.get(column, DECIMALS.get(column))
+        declared = self.decimals.get(column, FIXED_DECIMALS.get(column))
         if declared is not None and digits.decimals <= declared:
-            half: Array = np.full(len(values), 0.5 * 10.0**-declared)
+            half: FloatArray = np.full(len(values), 0.5 * 10.0**-declared)
         else:
-            half = 0.5 * digits.units(values)
-            if int(digits.significant) >= MANY_DIGITS:
-                half = np.fmax(half, FULL_PRECISION * np.abs(values))
-        return Interval(values - half, values + half)
+            half = 0.5 * digits.last_places(values)
+            if int(digits.significant) >= MIN_FLOAT32_DIGITS:
+                half = np.fmax(half, FLOAT32_ROUNDING * np.abs(values))
+        return LineBounds(values - half, values + half)
 
 
-def read(frame: pl.DataFrame) -> Lines:
+def read_figures(frame: pl.DataFrame) -> FigureLines:
     """Lines of a run as arrays; columns of logged_figures, those that it lacks without a value."""
     nothing = np.full(frame.height, np.nan)
     columns = {
-        c: frame[c].cast(pl.Float64).to_numpy() if c in frame.columns else nothing for c in COLUMNS
+        c: frame[c].cast(pl.Float64).to_numpy() if c in frame.columns else nothing
+        for c in FIGURE_COLUMNS
     }
     printed = {c: values for c, values in columns.items() if np.isfinite(values).any()}
-    return Lines(columns, {c: digits_of(values) for c, values in printed.items()}, {})
+    return FigureLines(columns, {c: digits_of(values) for c, values in printed.items()}, {})
 
 
-def _tokens(lines: Lines, known: Known) -> tuple[Array, frozenset[str]] | None:
+def _tokens(
+    lines: FigureLines, formula_facts: FormulaFacts
+) -> tuple[FloatArray, frozenset[str]] | None:
     """Tokens of a step on one device, and the facts that say so where the lines do not."""
-    sequences, depends = _sequences(lines, known)
-    length: Array | float | None = known.T
-    if lines.have("sequence_length"):
+    sequences, depends = _sequences(lines, formula_facts)
+    length: FloatArray | float | None = formula_facts.T
+    if lines.all_print("sequence_length"):
         length = lines.columns["sequence_length"]
     elif length is not None:
         depends |= {"seq_len"}
@@ -345,214 +352,247 @@ def _tokens(lines: Lines, known: Known) -> tuple[Array, frozenset[str]] | None:
     return np.broadcast_to(sequences * length, lines.height).astype(float), depends
 
 
-def _sequences(lines: Lines, known: Known) -> tuple[Array | float | None, frozenset[str]]:
+def _sequences(
+    lines: FigureLines, formula_facts: FormulaFacts
+) -> tuple[FloatArray | float | None, frozenset[str]]:
     """Sequences of a step on one device, and the facts that say so."""
-    if known.micro_steps and known.micro_batch is not None:
+    if formula_facts.micro_steps and formula_facts.micro_batch is not None:
         facts = frozenset({"micro_batch_size", "context_parallel"})
-        return known.micro_batch / known.sharing, facts
-    if known.gpus is None:
+        return formula_facts.micro_batch / formula_facts.sharing, facts
+    if formula_facts.gpus is None:
         return None, frozenset()
-    if lines.have("samples"):
-        return lines.columns["samples"] / known.gpus, frozenset({"gpus"})
-    if known.batch is None:
+    if lines.all_print("samples"):
+        return lines.columns["samples"] / formula_facts.gpus, frozenset({"gpus"})
+    if formula_facts.batch is None:
         return None, frozenset()
-    return known.batch / known.gpus, frozenset({"gpus", "global_batch_size"})
+    return formula_facts.batch / formula_facts.gpus, frozenset({"gpus", "global_batch_size"})
 
 
-def _by_elapsed(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+def _by_elapsed(
+    lines: FigureLines, formula_facts: FormulaFacts
+) -> tuple[LineBounds, frozenset[str]] | None:
     """Tokens per second of one device from the step's time, and the facts it takes.
 
     None where the printed time is a mean over other steps, too.
     """
-    if not lines.have("elapsed_s") or not known.own_time:
+    if not lines.all_print("elapsed_s") or not formula_facts.own_time:
         return None
     elapsed = lines.interval("elapsed_s")
-    if lines.have("rank_tokens"):
+    if lines.all_print("rank_tokens"):
         return _over(lines.columns["rank_tokens"], elapsed), frozenset()
-    tokens = _tokens(lines, known)
+    tokens = _tokens(lines, formula_facts)
     return None if tokens is None else (_over(tokens[0], elapsed), tokens[1])
 
 
-def _over(count: Array, seconds: Interval) -> Interval:
-    return Interval(count / seconds.high, count / np.fmax(seconds.low, 1e-12))
+def _over(count: FloatArray, seconds: LineBounds) -> LineBounds:
+    return LineBounds(count / seconds.high, count / np.fmax(seconds.low, 1e-12))
 
 
-def rate_of(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+def device_rate(
+    lines: FigureLines, formula_facts: FormulaFacts
+) -> tuple[LineBounds, frozenset[str]] | None:
     """Tokens per second of one device of each line: as printed, else from the step's time."""
-    if lines.have("logged_tgs"):
+    if lines.all_print("logged_tgs"):
         return lines.interval("logged_tgs"), frozenset()
-    if lines.have("logged_device_samples_per_second"):
-        return _by_samples(lines, known)
-    return _by_elapsed(lines, known)
+    if lines.all_print("logged_device_samples_per_second"):
+        return _by_samples(lines, formula_facts)
+    return _by_elapsed(lines, formula_facts)
 
 
-def rate_behind(column: str, lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    """`rate_of` that a printed rate of FLOPs stands beside; None where one alone is a mean."""
-    beside = "logged_tgs" if lines.have("logged_tgs") else ""
-    if (column in known.averaged) != (beside in known.averaged):
+def device_rate_behind(
+    column: str, lines: FigureLines, formula_facts: FormulaFacts
+) -> tuple[LineBounds, frozenset[str]] | None:
+    """`device_rate` that a printed rate of FLOPs stands beside; None where one alone is a mean."""
+    beside = "logged_tgs" if lines.all_print("logged_tgs") else ""
+    if (column in formula_facts.averaged) != (beside in formula_facts.averaged):
         return None
-    return rate_of(lines, known)
+    return device_rate(lines, formula_facts)
 
 
-def _by_samples(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+def _by_samples(
+    lines: FigureLines, formula_facts: FormulaFacts
+) -> tuple[LineBounds, frozenset[str]] | None:
     """Tokens per second of one device, from its samples per second, and the facts it takes."""
     samples = lines.interval("logged_device_samples_per_second")
-    if lines.have("sequence_length"):
-        return samples.times(lines.columns["sequence_length"]), frozenset()
-    return None if known.T is None else (samples.times(known.T), frozenset({"seq_len"}))
+    if lines.all_print("sequence_length"):
+        return samples.scaled(lines.columns["sequence_length"]), frozenset()
+    return (
+        None
+        if formula_facts.T is None
+        else (samples.scaled(formula_facts.T), frozenset({"seq_len"}))
+    )
 
 
-def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
+def check_formulas(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> list[FormulaCheck]:
     """What of a run's figures can be compared by one era's formulas."""
-    lines = lines.by(era)
+    lines = lines.with_decimals_of(era)
     if era.configured_length:
         unsaid = {"sequence_length": np.full(lines.height, np.nan)}
         lines = replace(lines, columns={**lines.columns, **unsaid})
-        known = known._replace(length=None)
+        formula_facts = formula_facts._replace(line_length=None)
     found = []
-    for column in (c for c in FIGURES if c in lines.digits):
-        of = lines.of(column, *era.needs).with_tokens()
-        said = PREDICTED[column](of, era, known, column) if of.height else None
+    for column in (c for c in LOGGED_FIGURES if c in lines.digits):
+        of = lines.printing(column, *era.required_columns).with_tokens()
+        said = PREDICTORS[column](of, era, formula_facts, column) if of.height else None
         if said is not None:
-            found.append(Identity(column, of.interval(column) / said[0], said[1]))
+            found.append(FormulaCheck(column, of.interval(column) / said[0], said[1]))
     return found
 
 
-Predicted = tuple[Interval, frozenset[str]] | None
+Prediction = tuple[LineBounds, frozenset[str]] | None
 
 
-def _tflops(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    rate = rate_behind(column, lines, known)
-    flops = _flops_of_lines(lines, era, known, column)
-    if rate is None or flops is None or lacks_gpus(era, known):
+def _tflops(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str) -> Prediction:
+    rate = device_rate_behind(column, lines, formula_facts)
+    flops = _flops_of_lines(lines, era, formula_facts, column)
+    if rate is None or flops is None or needs_gpu_count(era, formula_facts):
         return None
-    return rate[0].times(flops * unit_of(era, known) / 1e12), rate[1] | {"model"}
+    return rate[0].scaled(flops * tflops_factor(era, formula_facts) / 1e12), rate[1] | {"model"}
 
 
-def _mfu(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    rate = rate_behind(column, lines, known)
-    flops = _flops_of_lines(lines, era, known, column)
-    peak = peak_of(era, known)
+def _mfu(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str) -> Prediction:
+    rate = device_rate_behind(column, lines, formula_facts)
+    flops = _flops_of_lines(lines, era, formula_facts, column)
+    peak = era_peak(era, formula_facts)
     if rate is None or flops is None or peak is None:
         return None
-    return rate[0].times(flops) / _bounds(peak, era, known), rate[1] | {"model", "peak"}
+    return rate[0].scaled(flops) / _bounds(peak, era, formula_facts), rate[1] | {"model", "peak"}
 
 
-def _total(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+def _total(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str) -> Prediction:
     """FLOPs since the start, from the tokens since then."""
-    flops = flops_of(era, known.seen(known.T or 1), column)
-    if flops is None or not lines.have("consumed_tokens"):
+    flops = era_flops(era, formula_facts.simplified_model(formula_facts.T or 1), column)
+    if flops is None or not lines.all_print("consumed_tokens"):
         return None
     total = flops * lines.columns["consumed_tokens"]
-    return Interval(total, total), frozenset({"model"})
+    return LineBounds(total, total), frozenset({"model"})
 
 
-def _tgs(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    follows = column in era.identities and column not in known.averaged
-    return _by_elapsed(lines, known) if follows else None
+def _tgs(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str) -> Prediction:
+    follows = column in era.derived_columns and column not in formula_facts.averaged
+    return _by_elapsed(lines, formula_facts) if follows else None
 
 
-def lacks_gpus(era: Era, known: Known) -> bool:
+def needs_gpu_count(era: Era, formula_facts: FormulaFacts) -> bool:
     """Whether an era's TFLOP/s are over the GPUs once more, and their number is not known."""
-    return known.gpus is None and era.unit(1) != era.unit(2)
+    return formula_facts.gpus is None and era.unit(1) != era.unit(2)
 
 
-def unit_of(era: Era, known: Known) -> float:
+def tflops_factor(era: Era, formula_facts: FormulaFacts) -> float:
     """What an era multiplies its TFLOP/s by in one run."""
-    return era.unit_of(known.gpus) / _steps(era, known)
+    return era.unit_of(formula_facts.gpus) / _steps(era, formula_facts)
 
 
-def _steps(era: Era, known: Known) -> int:
+def _steps(era: Era, formula_facts: FormulaFacts) -> int:
     """Steps whose time an era takes for that of one."""
-    return known.log_interval if era.whole_interval else 1
+    return formula_facts.log_interval if era.whole_interval else 1
 
 
-def _samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    if column not in era.identities:
+def _samples(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str) -> Prediction:
+    if column not in era.derived_columns:
         return None
-    one = _per_second(lines, "samples", known.batch, "global_batch_size")
-    scale = era.scales.get(column, 1.0) / _steps(era, known)
-    return None if one is None else (one[0].times(scale), one[1])
+    one = _per_second(lines, "samples", formula_facts.batch, "global_batch_size")
+    scale = era.sample_scales.get(column, 1.0) / _steps(era, formula_facts)
+    return None if one is None else (one[0].scaled(scale), one[1])
 
 
-def _device_samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+def _device_samples(
+    lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str
+) -> Prediction:
     """Samples per second of one device, from its micro-step."""
-    if column not in era.identities:
+    if column not in era.derived_columns:
         return None
-    return _per_second(lines, "device_samples", known.micro_batch, "micro_batch_size")
+    return _per_second(lines, "device_samples", formula_facts.micro_batch, "micro_batch_size")
 
 
-def _per_second(lines: Lines, column: str, given: int | None, fact: str) -> Predicted:
+def _per_second(lines: FigureLines, column: str, given: int | None, fact: str) -> Prediction:
     """A count over the step's time: the lines' own, else that of a fact."""
-    if not lines.have("elapsed_s"):
+    if not lines.all_print("elapsed_s"):
         return None
     elapsed = lines.interval("elapsed_s")
-    if lines.have(column):
+    if lines.all_print(column):
         return _over(lines.columns[column], elapsed), frozenset()
     if given is None:
         return None
     return _over(np.full(lines.height, float(given)), elapsed), frozenset({fact})
 
 
-def _profiler_flops(lines: Lines, _era: Era, _known: Known, _column: str) -> Predicted:
-    return Interval(lines.columns["profiler_low"], lines.columns["profiler_high"]), frozenset()
+def _profiler_flops(
+    lines: FigureLines, _era: Era, _known: FormulaFacts, _column: str
+) -> Prediction:
+    return LineBounds(lines.columns["profiler_low"], lines.columns["profiler_high"]), frozenset()
 
 
-def _profiler_samples(lines: Lines, _era: Era, known: Known, _column: str) -> Predicted:
-    if known.micro_batch is None or known.gpus is None:
+def _profiler_samples(
+    lines: FigureLines, _era: Era, formula_facts: FormulaFacts, _column: str
+) -> Prediction:
+    if formula_facts.micro_batch is None or formula_facts.gpus is None:
         return None
-    one = Interval(lines.columns["profiler_low"], lines.columns["profiler_high"])
-    return one.times(known.micro_batch * known.gpus), frozenset({"micro_batch_size"})
+    one = LineBounds(lines.columns["profiler_low"], lines.columns["profiler_high"])
+    return one.scaled(formula_facts.micro_batch * formula_facts.gpus), frozenset(
+        {"micro_batch_size"}
+    )
 
 
-PREDICTED: Final[Mapping[str, Callable[[Lines, Era, Known, str], Predicted]]] = {
-    **dict.fromkeys(TFLOPS, _tflops),
-    **dict.fromkeys(MFUS, _mfu),
+PREDICTORS: Final[Mapping[str, Callable[[FigureLines, Era, FormulaFacts, str], Prediction]]] = {
+    **dict.fromkeys(TFLOPS_FIGURES, _tflops),
+    **dict.fromkeys(MFU_FIGURES, _mfu),
     "logged_tgs": _tgs,
     "logged_samples_per_second": _samples,
     "logged_total_flops": _total,
     "logged_device_samples_per_second": _device_samples,
-    flops_profiler.FLOPS: _profiler_flops,
-    flops_profiler.SAMPLES: _profiler_samples,
+    flops_profiler.FLOPS_FIGURE: _profiler_flops,
+    flops_profiler.SAMPLES_FIGURE: _profiler_samples,
 }
 
 
-def _flops_of_lines(lines: Lines, era: Era, known: Known, column: str) -> Array | None:
+def _flops_of_lines(
+    lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str
+) -> FloatArray | None:
     """F of each line: its own length where it prints one."""
-    if not lines.have("sequence_length"):
-        whole = flops_of(era, known.seen(), column)
+    if not lines.all_print("sequence_length"):
+        whole = era_flops(era, formula_facts.simplified_model(), column)
         return None if whole is None else np.full(lines.height, whole)
     lengths = lines.columns["sequence_length"]
-    each = {T: flops_of(era, known.seen(int(T)), column) for T in np.unique(lengths)}
+    each = {
+        T: era_flops(era, formula_facts.simplified_model(int(T)), column)
+        for T in np.unique(lengths)
+    }
     if any(flops is None for flops in each.values()):
         return None
     return np.array([each[T] for T in lengths], dtype=float)
 
 
-def flops_of(era: Era, seen: Seen | None, column: str = "logged_tflops") -> float | None:
+def era_flops(
+    era: Era, model: SimplifiedModel | None, column: str = "logged_tflops"
+) -> float | None:
     """F by an era's closed form; None where the era counts none, or lacks what it reads."""
-    if seen is None or not era.stages_of(column):
+    if model is None or not era.stages_of(column):
         return None
-    return _flops(era.name, seen, column)
+    return _flops(era.name, model, column)
 
 
 @lru_cache(maxsize=65_536)
-def _flops(era: str, seen: Seen, column: str) -> float | None:
+def _flops(era: str, model: SimplifiedModel, column: str) -> float | None:
     try:
-        return float(BY_NAME[era].flops(seen, column))
+        return float(ERAS_BY_NAME[era].flops(model, column))
     except ShapeError:
         return None
 
 
-def peak_of(era: Era, known: Known) -> float | None:
+def era_peak(era: Era, formula_facts: FormulaFacts) -> float | None:
     """The peak that the framework divided by: what it says, exact by its table where they agree."""
     if era.peaks is None:
-        return known.peak
-    table = None if known.device is None else era.peaks(known.device, known.day or _last_day(era))
-    if known.peak is None:
+        return formula_facts.peak
+    table = (
+        None
+        if formula_facts.device is None
+        else era.peaks(formula_facts.device, formula_facts.day or _last_day(era))
+    )
+    if formula_facts.peak is None:
         return table
-    agree = table is not None and abs(table / known.peak - 1) <= PEAK_DIGITS
-    return table if agree else known.peak
+    agree = table is not None and abs(table / formula_facts.peak - 1) <= PEAK_ROUNDING
+    return table if agree else formula_facts.peak
 
 
 def _last_day(era: Era) -> date | None:
@@ -560,27 +600,32 @@ def _last_day(era: Era) -> date | None:
     return None if era.until is None else era.until - timedelta(days=1)
 
 
-def _bounds(peak: float, era: Era, known: Known) -> Interval:
+def _bounds(peak: float, era: Era, formula_facts: FormulaFacts) -> LineBounds:
     """The peak, as exactly as it is known."""
-    exact = era.peaks is None or known.peak is None or peak != known.peak
+    exact = era.peaks is None or formula_facts.peak is None or peak != formula_facts.peak
     half = 0.0 if exact else _half_of_four_digits(peak)
-    return Interval(np.array([peak - half]), np.array([peak + half]))
+    return LineBounds(np.array([peak - half]), np.array([peak + half]))
 
 
 def _half_of_four_digits(value: float) -> float:
     return float(0.5 * 10.0 ** (np.floor(np.log10(value)) - 3))
 
 
-def fingerprint(told: Lines, era: Era, known: Known) -> tuple[float, float] | tuple[None, None]:
+def implied_flops(
+    told: FigureLines, era: Era, formula_facts: FormulaFacts
+) -> tuple[float, float] | tuple[None, None]:
     """FLOPs per token that the printed figures imply, without the model: the lowest and highest.
 
     Of all lines together; from TFLOP/s over tokens/s, or from MFU where the peak is known. The
     first exceeds the second where no single number of FLOPs explains every line.
     """
-    peak = peak_of(era, known)
-    for column, factor in (("logged_tflops", 1e12 / unit_of(era, known)), ("logged_mfu", peak)):
-        lines = told.by(era).of(column)
-        rate = rate_behind(column, lines, known) if lines.height else None
+    peak = era_peak(era, formula_facts)
+    for column, factor in (
+        ("logged_tflops", 1e12 / tflops_factor(era, formula_facts)),
+        ("logged_mfu", peak),
+    ):
+        lines = told.with_decimals_of(era).printing(column)
+        rate = device_rate_behind(column, lines, formula_facts) if lines.height else None
         if rate is not None and factor is not None:
-            return (lines.interval(column).times(factor) / rate[0]).common
+            return (lines.interval(column).scaled(factor) / rate[0]).intersection
     return None, None

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Final
 
-from ..formula.simplified_model import Seen
+from ..formula.simplified_model import SimplifiedModel
 
-__all__ = ["CAUSES", "Era", "Peak", "Stage"]
+__all__ = ["GAP_CAUSES", "Era", "FormulaStage", "PeakRow"]
 
-CAUSES: Final[dict[str, str]] = {
+GAP_CAUSES: Final[dict[str, str]] = {
     "unit": "unit, or a division by the world size",
     "recompute": "recomputed forwards counted as work",
     "lm_head": "lm_head left out, halved, or recomputed with the layers",
@@ -42,25 +42,25 @@ CAUSES: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FormulaStage:
     """One step of the path from our count to a framework's.
 
-    cause: of CAUSES
+    cause: of GAP_CAUSES
     flops: FLOPs per token of full training once this cause, and all before it, are taken over
     """
 
     cause: str
-    flops: Callable[[Seen], float]
+    flops: Callable[[SimplifiedModel], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
-    """One row of a framework's table of peaks: a device whose name holds `part` has `flops`.
+class PeakRow:
+    """One row of a framework's table of peaks: a device whose name holds `name_part` has `flops`.
 
     since, until: dates of the commits; `until` is the first day without it, None where it stands
     """
 
-    part: str
+    name_part: str
     flops: float
     since: date
     until: date | None = None
@@ -80,11 +80,11 @@ class Era:
     where it
         counts no FLOPs
     decimals: digits behind the point that a column of ingest.core.schema's steps is printed with
-    identities: columns that follow from others of the same line: `logged_tgs` and
+    derived_columns: columns that follow from others of the same line: `logged_tgs` and
         `logged_samples_per_second` from the step's time
-    claims: paths to the closed forms of figures that have one of their own, by column
-    needs: columns that a line must print for its figures to be compared
-    scales: by how many times a figure of samples is off, by column
+    figure_stages: paths to the closed forms of figures that have one of their own, by column
+    required_columns: columns that a line must print for its figures to be compared
+    sample_scales: by how many times a figure of samples is off, by column
     configured_length: it counts the configured T, whatever the length of the step
     whole_interval: it divides by the time of the whole log interval, as if that were one step
     not_compared: columns whose figure cannot be recomputed from what is printed, and why
@@ -103,13 +103,13 @@ class Era:
     path: str
     commit: str
     formula: str
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[FormulaStage, ...] = ()
     versions: tuple[str, ...] = ()
     decimals: Mapping[str, int] = field(default_factory=dict)
-    identities: tuple[str, ...] = ()
-    claims: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
-    scales: Mapping[str, float] = field(default_factory=dict)
+    derived_columns: tuple[str, ...] = ()
+    figure_stages: Mapping[str, tuple[FormulaStage, ...]] = field(default_factory=dict)
+    required_columns: tuple[str, ...] = ()
+    sample_scales: Mapping[str, float] = field(default_factory=dict)
     configured_length: bool = False
     whole_interval: bool = False
     not_compared: Mapping[str, str] = field(default_factory=dict)
@@ -120,20 +120,20 @@ class Era:
     peaks: Callable[[str, date | None], float] | None = None
     peak_values: tuple[float, ...] = ()
 
-    def stages_of(self, column: str) -> tuple[Stage, ...]:
+    def stages_of(self, column: str) -> tuple[FormulaStage, ...]:
         """The path to the closed form of one figure; empty where it is none of this era's."""
         usual = self.stages if column in ("logged_tflops", "logged_mfu") else ()
-        return self.claims.get(column, usual)
+        return self.figure_stages.get(column, usual)
 
-    def flops(self, seen: Seen, column: str = "logged_tflops") -> float:
+    def flops(self, model: SimplifiedModel, column: str = "logged_tflops") -> float:
         """F: FLOPs per token by its closed form; ShapeError where the model lacks what it reads."""
-        return self.stages_of(column)[-1].flops(seen)
+        return self.stages_of(column)[-1].flops(model)
 
     def unit_of(self, gpus: int | None) -> float:
         """`unit` of a run; of one whose GPUs are not known, as if of one."""
         return self.unit(gpus or 1)
 
-    def spans(self, day: date) -> bool:
+    def covers(self, day: date) -> bool:
         """Whether this was the main line's formula on a day."""
         after = self.since is None or self.since <= day
         return after and (self.until is None or day < self.until) and not self.fork

@@ -14,46 +14,46 @@ import polars as pl
 
 from . import flops_profiler
 
-PER_GPU: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
+PER_GPU_FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
 """Figures of one GPU, in the order in which one of them is compared."""
 
-FIGURES: Final = (
-    *PER_GPU,
+LOGGED_FIGURES: Final = (
+    *PER_GPU_FIGURES,
     "logged_samples_per_second",
     "logged_lm_tflops",
     "logged_hfu",
     "logged_total_flops",
     "logged_device_samples_per_second",
-    flops_profiler.FLOPS,
-    flops_profiler.SAMPLES,
+    flops_profiler.FLOPS_FIGURE,
+    flops_profiler.SAMPLES_FIGURE,
 )
 """Columns that are claims: of schema's steps, then of `extra` (Megatron-LM's TFLOP/s beside
 Microsoft's, HFU as a fraction, FLOPs since the start, samples/s of one device), then of DeepSpeed's
 flops profiler."""
 
-DECIMALS: Final = dict.fromkeys(FIGURES[-2:], flops_profiler.DECIMALS)
+FIXED_DECIMALS: Final = dict.fromkeys(LOGGED_FIGURES[-2:], flops_profiler.PROFILER_DECIMALS)
 """Decimals of figures that every version prints alike."""
 
 PERCENT: Final = 0.01
-OF_A_STEP: Final = ("elapsed_s", "samples", "sequence_length", "consumed_tokens", "logged_at")
+STEP_COLUMNS: Final = ("elapsed_s", "samples", "sequence_length", "consumed_tokens", "logged_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class FigureSource:
     """Where lines print figures that have no column.
 
     event: kind of the events whose `extra` holds them; None: `extra` of steps
     keys: key of `extra` to (column, factor to its unit); the first is of every such line
-    of_the_step: an event behind the line of its step speaks of that step's time and samples
+    belongs_to_step: an event behind the line of its step speaks of that step's time and samples
     """
 
     event: str | None
     keys: Mapping[str, tuple[str, float]]
-    of_the_step: bool = False
+    belongs_to_step: bool = False
 
 
-CLAIMS: Final = (
-    Claim(
+FIGURE_SOURCES: Final = (
+    FigureSource(
         event=None,
         keys={
             "[LM]-TFLOPs": ("logged_lm_tflops", 1.0),
@@ -62,12 +62,12 @@ CLAIMS: Final = (
             "device_samples_per_second": ("logged_device_samples_per_second", 1.0),
         },
     ),
-    Claim(
+    FigureSource(
         event="timers",
         keys={"billion_parameters": ("billion_parameters", 1.0), "tflops": ("logged_tflops", 1.0)},
-        of_the_step=True,
+        belongs_to_step=True,
     ),
-    Claim(
+    FigureSource(
         event="engine_step",
         keys={
             "device_samples_per_second": ("logged_device_samples_per_second", 1.0),
@@ -77,29 +77,31 @@ CLAIMS: Final = (
             "length": ("sequence_length", 1.0),
         },
     ),
-    Claim(event="end", keys={"total_flos": ("logged_total_flops", 1.0)}, of_the_step=True),
+    FigureSource(
+        event="end", keys={"total_flos": ("logged_total_flops", 1.0)}, belongs_to_step=True
+    ),
 )
 """Bigscience of 2021 (timers), DeepSpeed-Chat under the engine, the Hugging Face Trainer's end."""
 
 
-def claims(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFrame:
-    """The lines of all runs that print one of FIGURES, in their order.
+def figure_lines(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The lines of all runs that print one of LOGGED_FIGURES, in their order.
 
-    steps, events: as in ingest.core.schema. Columns of steps, FIGURES, and `device_samples`
+    steps, events: as in ingest.core.schema. Columns of steps, LOGGED_FIGURES, and `device_samples`
     [sequences of one device's micro-step].
     """
-    of_steps = _with_keys(steps, next(c for c in CLAIMS if c.event is None).keys)
+    of_steps = _with_keys(steps, next(c for c in FIGURE_SOURCES if c.event is None).keys)
     of_events = [] if events is None else list(_of_events(events, steps))
     lines = pl.concat([of_steps, *of_events], how="diagonal_relaxed")
-    missing = [c for c in (*FIGURES, "device_samples") if c not in lines.columns]
+    missing = [c for c in (*LOGGED_FIGURES, "device_samples") if c not in lines.columns]
     lines = lines.with_columns(pl.lit(None, pl.Float64).alias(c) for c in missing)
     lines = lines.with_columns(pl.col("sequence_length").cast(pl.Int64))
-    some = pl.any_horizontal(pl.col(FIGURES).is_not_null())
+    some = pl.any_horizontal(pl.col(LOGGED_FIGURES).is_not_null())
     return lines.filter(some).sort("run_id", "line", maintain_order=True)
 
 
 def _of_events(events: pl.DataFrame, steps: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    for claim in CLAIMS:
+    for claim in FIGURE_SOURCES:
         if claim.event is None:
             continue
         key = next(iter(claim.keys))
@@ -107,10 +109,10 @@ def _of_events(events: pl.DataFrame, steps: pl.DataFrame) -> Iterator[pl.DataFra
         found = events.filter(pl.col("kind") == claim.event, holds)
         if found.height:
             lines = found.select("run_id", "line", "step", "extra")
-            if claim.of_the_step:
+            if claim.belongs_to_step:
                 lines = _beside_their_step(lines, steps)
             yield _with_keys(lines, claim.keys).drop("billion_parameters", strict=False)
-    yield flops_profiler.profiles(events)
+    yield flops_profiler.read_profiles(events)
 
 
 def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -118,10 +120,10 @@ def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
 
     Where an event names its step and that line is another's, it has nothing of it.
     """
-    of = steps.select("run_id", "line", pl.col("step").alias("of"), *OF_A_STEP).sort("line")
+    of = steps.select("run_id", "line", pl.col("step").alias("of"), *STEP_COLUMNS).sort("line")
     lines = lines.sort("line").join_asof(of, on="line", by="run_id", check_sortedness=False)
     own = pl.col("step").is_null() | (pl.col("step") == pl.col("of"))
-    taken = [pl.when(own).then(pl.col(c)).alias(c) for c in OF_A_STEP]
+    taken = [pl.when(own).then(pl.col(c)).alias(c) for c in STEP_COLUMNS]
     return lines.with_columns(*taken).drop("of")
 
 
@@ -143,7 +145,7 @@ def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl
     )
 
 
-def by_run(lines: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def lines_by_run(lines: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """run_id to its lines."""
     parts = lines.partition_by("run_id", as_dict=True, maintain_order=True)
     return {str(run_id): frame for (run_id,), frame in parts.items()}

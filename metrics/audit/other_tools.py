@@ -21,52 +21,54 @@ from typing import Literal
 
 from ..formula.flops import flops_per_token, operators
 from ..formula.model_shapes import ModelShape, ShapeError
-from ..formula.simplified_model import Seen, full_attention
+from ..formula.simplified_model import SimplifiedModel, full_attention
 from .eras import deepspeed
 from .eras.torchtitan import own_heads as torchtitan
 from .eras.xtuner import halved as xtuner
 
-__all__ = ["OTHERS", "Comparison", "OtherFormula", "against_others"]
+__all__ = ["OTHER_FORMULAS", "OtherFormula", "ToolComparison", "compare_other_formulas"]
 
 
 # --- per operator ---------------------------------------------------------------------------
 
 
-def megatron_lm(seen: Seen) -> float:
+def megatron_lm(model: SimplifiedModel) -> float:
     """6 (projections + experts + head) + 6H(q+v) T/2; router and gate not [FLOP per token].
 
     With it go the norms of MLA (q and key/value ranks) and of MTP (3d), which it calls products.
     """
     skipped = ("router", "shared gate")
-    counted = [op for op in seen.full() if not op.name.endswith(skipped)]
+    counted = [op for op in model.full_attention_operators() if not op.name.endswith(skipped)]
     core = sum(op.training for op in counted if op.name.endswith("core attention"))
-    return flops_per_token(counted) - core / 2 + 6 * _megatron_norms(seen)
+    return flops_per_token(counted) - core / 2 + 6 * _megatron_norms(model)
 
 
-def _megatron_norms(seen: Seen) -> int:
-    mtp = seen.shape.mtp_modules
-    groups = [*seen.attention, (mtp, seen.attention[-1][1])]
+def _megatron_norms(model: SimplifiedModel) -> int:
+    mtp = model.shape.mtp_modules
+    groups = [*model.attention, (mtp, model.attention[-1][1])]
     ranks = sum(count * ((a.q_lora_rank or 0) + (a.kv_lora_rank or 0)) for count, a in groups)
-    return ranks + mtp * 3 * seen.d
+    return ranks + mtp * 3 * model.d
 
 
-def verl(seen: Seen) -> float:
+def verl(model: SimplifiedModel) -> float:
     """6 (N_matmul + dV) + 3 sum H(q+v) min(T, W) [FLOP per token].
 
     Windows only where layers differ in them (Gemma 3, gpt-oss), and then half of each; its Qwen2
     MoE (the one with a shared gate) has no shared experts.
     """
-    gated = any(group.moe and group.moe.shared_gates for group in seen.shape.layers)
+    gated = any(group.moe and group.moe.shared_gates for group in model.shape.layers)
     skipped = ("core attention", *(("shared experts", "shared gate") if gated else ()))
-    linear = sum(op.training for op in seen.full() if not op.name.endswith(skipped))
-    return linear + 6 * seen.d * seen.V + _verl_core(seen)
+    linear = sum(
+        op.training for op in model.full_attention_operators() if not op.name.endswith(skipped)
+    )
+    return linear + 6 * model.d * model.V + _verl_core(model)
 
 
-def _verl_core(seen: Seen) -> int:
-    mixed = len({a.window for _, a in seen.attention}) > 1
+def _verl_core(model: SimplifiedModel) -> int:
+    mixed = len({a.window for _, a in model.attention}) > 1
     total = 0
-    for count, a in seen.attention:
-        length = min(seen.T, a.window) if mixed and a.window else seen.T
+    for count, a in model.attention:
+        length = min(model.T, a.window) if mixed and a.window else model.T
         total += 3 * count * a.heads * (a.qk_head_dim + a.v_head_dim) * length
     return total
 
@@ -74,80 +76,80 @@ def _verl_core(seen: Seen) -> int:
 # --- one kind of layer ----------------------------------------------------------------------
 
 
-def internevo(seen: Seen) -> float:
+def internevo(model: SimplifiedModel) -> float:
     """r L ((8 + 4m) dd + 4dT) + 6dV, m = f/d, times 3/2 where gated [FLOP per token]."""
-    d = seen.d
-    m = seen.f / d * seen.matrices / 2
-    return seen.r * seen.L * ((8 + 4 * m) * d * d + 4 * d * seen.T) + 6 * d * seen.V
+    d = model.d
+    m = model.f / d * model.matrices / 2
+    return model.r * model.L * ((8 + 4 * m) * d * d + 4 * d * model.T) + 6 * d * model.V
 
 
-def llama_factory(seen: Seen) -> float:
+def llama_factory(model: SimplifiedModel) -> float:
     """3 (L (6df + 4dd + 4ddG/H + 4dT) + 2dV), dV where tied [FLOP per token]."""
-    d = seen.d
-    head = d * seen.V * (1 if seen.shape.tied_embeddings else 2)
-    projections = 4 * d * d + 2 * (2 * d * d * seen.G // seen.H)
-    return 3 * (seen.L * (6 * d * seen.f + projections + 4 * d * seen.T) + head)
+    d = model.d
+    head = d * model.V * (1 if model.shape.tied_embeddings else 2)
+    projections = 4 * d * d + 2 * (2 * d * d * model.G // model.H)
+    return 3 * (model.L * (6 * d * model.f + projections + 4 * d * model.T) + head)
 
 
-def nanotron(seen: Seen) -> float:
+def nanotron(model: SimplifiedModel) -> float:
     """3 (L (4dHq + 4dGq + 4HqT + 6df) + 2dV) [FLOP per token]."""
-    d, width = seen.d, seen.H * seen.q
-    layer = 4 * d * width + 4 * d * seen.G * seen.q + 4 * width * seen.T + 6 * d * seen.f
-    return 3 * (seen.L * layer + 2 * d * seen.V)
+    d, width = model.d, model.H * model.q
+    layer = 4 * d * width + 4 * d * model.G * model.q + 4 * width * model.T + 6 * d * model.f
+    return 3 * (model.L * layer + 2 * d * model.V)
 
 
-def levanter(seen: Seen) -> float:
+def levanter(model: SimplifiedModel) -> float:
     """3 (L (4dd + 4dGd/H + ffn + 4dT + 3HT) + 2dV), 3HT for the mask [FLOP per token].
 
     ffn: 6df, or k experts and the router; shared experts are an argument that its conversion of a
     Hugging Face config leaves at 0.
     """
-    d, moe = seen.d, seen.moe
+    d, moe = model.d, model.moe
     f, k, router = (
-        (moe.expert.width, moe.experts_per_token, 2 * d * moe.experts) if moe else (seen.f, 1, 0)
+        (moe.expert.width, moe.experts_per_token, 2 * d * moe.experts) if moe else (model.f, 1, 0)
     )
-    projections = 4 * d * d + 4 * d * seen.G * (d / seen.H)
-    attention = (4 * d + 3 * seen.H) * seen.T
-    layer = projections + attention + 2 * seen.matrices * d * f * k + router
-    return 3 * (seen.L * layer + 2 * d * seen.V)
+    projections = 4 * d * d + 4 * d * model.G * (d / model.H)
+    attention = (4 * d + 3 * model.H) * model.T
+    layer = projections + attention + 2 * model.matrices * d * f * k + router
+    return 3 * (model.L * layer + 2 * d * model.V)
 
 
-def accelerate(seen: Seen) -> float:
+def accelerate(model: SimplifiedModel) -> float:
     """L (18df + 12q(H + G) + 12HqT): no lm_head [FLOP per token].
 
     The projections' 12q(H + G) lacks the factor d, so they are as good as not counted.
     """
-    heads = 12 * seen.q * (seen.H + seen.G)
-    return seen.L * (18 * seen.d * seen.f + heads + 12 * seen.H * seen.q * seen.T)
+    heads = 12 * model.q * (model.H + model.G)
+    return model.L * (18 * model.d * model.f + heads + 12 * model.H * model.q * model.T)
 
 
 # --- all parameters -------------------------------------------------------------------------
 
 
-def colossal_parameters(seen: Seen) -> float:
+def colossal_parameters(model: SimplifiedModel) -> float:
     """2r N, N with embeddings and all experts; no attention [FLOP per token]."""
-    return 2 * seen.r * seen.shape.params_total
+    return 2 * model.r * model.shape.params_total
 
 
-def nanogpt(seen: Seen) -> float:
+def nanogpt(model: SimplifiedModel) -> float:
     """6N + 12LHqT, N with token embeddings, without positions [FLOP per token]."""
-    positions = seen.shape.positions * seen.d
-    return 6 * (seen.shape.params_total - positions) + 12 * seen.L * seen.H * seen.q * seen.T
+    positions = model.shape.positions * model.d
+    return 6 * (model.shape.params_total - positions) + 12 * model.L * model.H * model.q * model.T
 
 
-def litgpt(seen: Seen) -> float:
+def litgpt(model: SimplifiedModel) -> float:
     """3 (2N + 4LdT), N all parameters [FLOP per token]."""
-    return 3 * (2 * seen.shape.params_total + 4 * seen.L * seen.d * seen.T)
+    return 3 * (2 * model.shape.params_total + 4 * model.L * model.d * model.T)
 
 
-def six_n(seen: Seen) -> float:
+def six_n(model: SimplifiedModel) -> float:
     """6N, N all parameters [FLOP per token]."""
-    return 6 * seen.shape.params_total
+    return 6 * model.shape.params_total
 
 
-def six_n_active(seen: Seen) -> float:
+def six_n_active(model: SimplifiedModel) -> float:
     """6N, N the weights that multiply one token, lm_head with them [FLOP per token]."""
-    return 6 * seen.shape.params_matmul
+    return 6 * model.shape.params_matmul
 
 
 # --- the list -------------------------------------------------------------------------------
@@ -166,14 +168,14 @@ class OtherFormula:
 
     name: str
     why: str
-    flops: Callable[[Seen], float]
+    flops: Callable[[SimplifiedModel], float]
     repo: str = ""
     path: str = ""
     commit: str = ""
     counts_recompute: bool = False
 
 
-OTHERS: tuple[OtherFormula, ...] = (
+OTHER_FORMULAS: tuple[OtherFormula, ...] = (
     OtherFormula(
         name="full attention, per operator",
         why="every query meets every key: causal mask and windows ignored (PaLM, appendix B)",
@@ -327,7 +329,7 @@ OTHERS: tuple[OtherFormula, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ToolComparison:
     """One formula for one model.
 
     flops_per_token: of full training, as that tool counts it; None where it reads what is unknown
@@ -341,13 +343,13 @@ class Comparison:
     why: str
 
 
-def against_others(
+def compare_other_formulas(
     shape: ModelShape,
     seq_len: int,
     *,
     recompute: Literal["none", "full"],
-) -> list[Comparison]:
-    """Every formula of `OTHERS` for this model, in their order.
+) -> list[ToolComparison]:
+    """Every formula of `OTHER_FORMULAS` for this model, in their order.
 
     seq_len: tokens of one unpacked sequence
     recompute: whether every layer is recomputed, which some tools count as work
@@ -362,17 +364,17 @@ def against_others(
             f"These formulas know recomputation as off or on, none or full, not {recompute!r}."
         )
     ours = flops_per_token(operators(shape, seq_len))
-    seen = Seen(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)
-    return [_compared(other, seen, ours) for other in OTHERS]
+    seen = SimplifiedModel(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)
+    return [_compared(other, seen, ours) for other in OTHER_FORMULAS]
 
 
-def _compared(other: OtherFormula, seen: Seen, ours: float) -> Comparison:
+def _compared(other: OtherFormula, model: SimplifiedModel, ours: float) -> ToolComparison:
     try:
-        theirs = float(other.flops(seen))
+        theirs = float(other.flops(model))
     except ShapeError as unknown:
-        return Comparison(
+        return ToolComparison(
             name=other.name, flops_per_token=None, ratio_to_ours=None, why=str(unknown)
         )
-    return Comparison(
+    return ToolComparison(
         name=other.name, flops_per_token=theirs, ratio_to_ours=theirs / ours, why=other.why
     )

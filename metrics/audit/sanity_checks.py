@@ -25,11 +25,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ..core.print_precision import DISAGREEMENT, digits_by
+from ..core.print_precision import MAX_UNEXPLAINED_GAP, digits_by
 from ..core.run_table import NOT_RANKED
 from .eras.torchtitan import LOG_FORMATS
 
-BACK: Final = timedelta(minutes=1)
+MIN_CLOCK_SETBACK: Final = timedelta(minutes=1)
 """A stamp so far before an earlier one of its rank is of a clock that was set, or of another."""
 
 _RATE: Final = "logged_tgs", "logged_samples_per_second"
@@ -55,7 +55,8 @@ _KINDS: Final[tuple[tuple[pl.Expr, str], ...]] = (
         "framework's; ours does not use it",
     ),
     (
-        pl.col("logged_at") < pl.col("logged_at").cum_max().over("run_id", "rank") - BACK,
+        pl.col("logged_at")
+        < pl.col("logged_at").cum_max().over("run_id", "rank") - MIN_CLOCK_SETBACK,
         "time stamps go back by more than a minute ({}): a clock that was set, or lines of another "
         "process; no time is taken across it",
     ),
@@ -91,10 +92,10 @@ _EARLIER_EPOCH: Final = (
     "the epoch goes back from one line to the next ({}): lines of several runs, one behind the "
     "other or at the same time" + NOT_RANKED
 )
-OF_NO_STEP: Final = "hf-trainer"
+STEPLESS_FORMAT: Final = "hf-trainer"
 """The format whose lines with figures print no step: of others a copy has the step of the first."""
-EPOCH: Final = r'"epoch": "([^"]{1,40})"'
-TWICE: Final = 0.1
+EPOCH_PATTERN: Final = r'"epoch": "([^"]{1,40})"'
+MIN_COPY_SHARE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
 less those that a bar gives the same step."""
 _OTHER_FIGURES: Final = (
@@ -103,35 +104,35 @@ _OTHER_FIGURES: Final = (
     "whose loss is their own and that no tag tells apart, wrote into this log at the same time"
     + NOT_RANKED
 )
-OTHER_LOSS: Final = 1e-3
+MAX_LOSS_DIFFERENCE: Final = 1e-3
 """Two prints of one loss differ by less, absolutely or relatively; so does launch count."""
-OF_ONE_PROCESS: Final = "deepspeed"
+SINGLE_WRITER_FORMAT: Final = "deepspeed"
 """The format whose lines are printed by one process of a job alone, as a rule without a loss."""
-OF_HANDLERS: Final = timedelta(seconds=0.1)
+MAX_HANDLER_DELAY: Final = timedelta(seconds=0.1)
 """A line that several handlers of one logger print has stamps at most so far apart, or none."""
 _IN_TURN: Final = (
     "steps go back again and again where the log prints no start of a run ({}), each time after a "
     "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
     "time" + NOT_RANKED
 )
-IN_TURN: Final = 4
-TURNS: Final = 3
+MAX_TURN_LINES: Final = 4
+MIN_TURNS: Final = 3
 """So many launches of so few steps are lines of runs that take turns."""
-EVEN: Final = 0.5
+MIN_EVEN_STEP_SHARE: Final = 0.5
 """Of the lines of one run more are as many steps behind the one before; excerpts leave some out."""
-OF_A_LINE: Final = 0.5
+MAX_TURN_GAP_RATIO: Final = 0.5
 """Of the time between two lines: a process that starts again needs more until it prints one."""
-SOON: Final = 2
+MAX_MEETING_GAP_RATIO: Final = 2
 """Times the longest time between two lines: what is begun again needs more."""
-FEWEST_OF_A_LEVEL: Final = 8
+MIN_LEVEL_LINES: Final = 8
 """Lines on either side of a change."""
-OTHER_MEMORY: Final = 0.02
-OTHER_PACE: Final = 0.05
+MIN_MEMORY_CHANGE: Final = 0.02
+MIN_PACE_CHANGE: Final = 0.05
 """Of the smaller level, by how much another is apart from it. Allocators and data move what is
 printed of one run by less, or for some lines alone."""
 
 
-def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
+def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     """Warnings by run_id. steps, runs: as in ingest.core.schema, each run from one source."""
     asked = steps.select(
         *("run_id", "line", "rank", "step", "epoch", "logged_at", "elapsed_s", "data_s", "loss"),
@@ -197,10 +198,10 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
 
 def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Lines with a loss of the format that prints no step beside it; `at`: epoch, as printed."""
-    mine = runs.filter(pl.col("log_format") == OF_NO_STEP)["run_id"]
+    mine = runs.filter(pl.col("log_format") == STEPLESS_FORMAT)["run_id"]
     lines = steps.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
     told = lines.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
-    return told.with_columns(at=pl.col("extra").str.extract(EPOCH))
+    return told.with_columns(at=pl.col("extra").str.extract(EPOCH_PATTERN))
 
 
 def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
@@ -212,7 +213,7 @@ def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
     other = pl.col("step") != pl.col("step").shift().over("run_id", "rank")
     twice = (same & other & pl.col("learning_rate").is_not_null()).fill_null(value=False)
     told = told.with_columns(twice=twice)
-    return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= TWICE)
+    return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= MIN_COPY_SHARE)
 
 
 def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
@@ -234,7 +235,7 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     lines = steps.filter(run.is_in(some.implode()))
     again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))["run_id"].unique()
     lines = lines.filter(run.is_in(again.implode()))
-    own = runs.filter(pl.col("log_format") == OF_ONE_PROCESS)["run_id"]
+    own = runs.filter(pl.col("log_format") == SINGLE_WRITER_FORMAT)["run_id"]
     of_one = lines.filter(run.is_in(own.implode()))
     odd = pl.concat([_of_another_loss(lines), _of_another_engine(of_one)])
     return odd.unique(("run_id", "line")).sort("run_id", "line")
@@ -245,7 +246,7 @@ def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
     loss = pl.col("loss")
     losses = lines.filter(loss.is_finite(), loss >= 0)
     first = loss.first().over("run_id", "rank", "step")
-    return losses.filter((loss - first).abs() > OTHER_LOSS * (1 + first))
+    return losses.filter((loss - first).abs() > MAX_LOSS_DIFFERENCE * (1 + first))
 
 
 def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
@@ -258,10 +259,12 @@ def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
     other = rates.filter(rate != rate.first().over("run_id", "rank", "epoch", "step", timed))
     of_step = ("run_id", "step")
     lr, at = pl.col("learning_rate"), pl.col("logged_at")
-    later = (at - at.drop_nulls().first().over(of_step)).abs() > OF_HANDLERS
+    later = (at - at.drop_nulls().first().over(of_step)).abs() > MAX_HANDLER_DELAY
     unlike = lr.ne_missing(lr.first().over(of_step)) | later.fill_null(value=False)
     printed = lines.filter(pl.col("skipped_steps") >= 0)
-    return pl.concat([other, printed.filter(unlike, unlike.mean().over("run_id") >= TWICE)])
+    return pl.concat(
+        [other, printed.filter(unlike, unlike.mean().over("run_id") >= MIN_COPY_SHARE)]
+    )
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
@@ -277,8 +280,8 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     new, samples = (pl.col(name).diff().over(of_rank) for name in ("step", "consumed_samples"))
     batch, before = pl.col("samples"), pl.col("samples").shift().over(of_rank)
     known = batch.is_not_null() & before.is_not_null()
-    more = samples > (1 + DISAGREEMENT) * new * pl.max_horizontal(batch, before)
-    fewer = samples < (1 - DISAGREEMENT) * new * pl.min_horizontal(batch, before)
+    more = samples > (1 + MAX_UNEXPLAINED_GAP) * new * pl.max_horizontal(batch, before)
+    fewer = samples < (1 - MAX_UNEXPLAINED_GAP) * new * pl.min_horizontal(batch, before)
     tokens = [pl.col(name).diff().over(of_rank) for name in _TOKENS]
     still = [change.eq(0) & _would_show(name) for change, name in zip(tokens, _TOKENS, strict=True)]
     back = pl.any_horizontal(samples < 0, tokens[0] < 0, *still)
@@ -313,7 +316,7 @@ def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
     lines = steps.filter(timed, memory > 0, one_rank).with_columns(rate=rate)
     behind = lines.filter(pl.int_range(pl.len()).over("run_id") > 0)
     place, count = pl.int_range(pl.len()).over("run_id"), pl.len().over("run_id")
-    enough = pl.min_horizontal(place, count - place) >= FEWEST_OF_A_LEVEL
+    enough = pl.min_horizontal(place, count - place) >= MIN_LEVEL_LINES
     jumps = behind.with_columns(place=place, enough=enough).filter(enough & _jumps(memory))
     if jumps.is_empty():
         return jumps
@@ -329,7 +332,7 @@ def _jumps(memory: pl.Expr) -> pl.Expr:
     low, high, later_low, later_high = (one.over("run_id") for one in (*before, *after))
     gap = pl.max_horizontal(later_low - high, low - later_high)
     wide = pl.max_horizontal(high - low, later_high - later_low)
-    return (gap > OTHER_MEMORY * pl.min_horizontal(low, later_low)) & (gap > wide)
+    return (gap > MIN_MEMORY_CHANGE * pl.min_horizontal(low, later_low)) & (gap > wide)
 
 
 def _apart(rates: pl.Series, at: int) -> bool:
@@ -337,7 +340,7 @@ def _apart(rates: pl.Series, at: int) -> bool:
     levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:at], rates[at:])])
     (low, high), wide = sorted(levels.tolist()), np.ptp(levels, axis=1).max()
     gap = high[0] - low[1]
-    return bool(gap > OTHER_PACE * low[0] and gap > wide)
+    return bool(gap > MIN_PACE_CHANGE * low[0] and gap > wide)
 
 
 def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -359,9 +362,12 @@ def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
             low=(pl.col(claim) - claimed) / (pl.col(rate) + rated),
             high=(pl.col(claim) + claimed) / (pl.col(rate) - rated),
         )
-        fine = pl.col("high") <= (1 + DISAGREEMENT) * pl.col("low")
+        fine = pl.col("high") <= (1 + MAX_UNEXPLAINED_GAP) * pl.col("low")
         usual = pl.mean_horizontal("low", "high").filter(fine).quantile(0.5, "lower").over("run_id")
-        low, high = pl.col("low") / (1 + DISAGREEMENT), pl.col("high") * (1 + DISAGREEMENT)
+        low, high = (
+            pl.col("low") / (1 + MAX_UNEXPLAINED_GAP),
+            pl.col("high") * (1 + MAX_UNEXPLAINED_GAP),
+        )
         odd.append(per_token.filter((low > usual) | (high < usual)).select(steps.columns))
     return pl.concat(odd).unique(["run_id", "line"]).sort("run_id", "line")
 
@@ -387,17 +393,17 @@ def _in_turn(
     each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
     new = pl.col("step").sort().diff()
     told = each.group_by("run_id", maintain_order=True).agg(
-        few=pl.len() <= IN_TURN,
+        few=pl.len() <= MAX_TURN_LINES,
         first=pl.col("step").first(),
         last=pl.col("step").max(),
         tokens=pl.col("consumed_tokens").first(),
-        uneven=(pl.len() > IN_TURN) & ((new == new.median()).mean() < EVEN),
+        uneven=(pl.len() > MAX_TURN_LINES) & ((new == new.median()).mean() < MIN_EVEN_STEP_SHARE),
         began=stamp.drop_nulls().first(),
         apart=stamp.diff().median(),
         longest=stamp.diff().max(),
     )
     ends = steps.group_by("run_id").agg(ended=stamp.max())
-    counts = pl.col("log_format") == OF_NO_STEP
+    counts = pl.col("log_format") == STEPLESS_FORMAT
     further = pl.when(counts).then(pl.coalesce("tokens", "first")).otherwise("first")
     before = {name: pl.col(name).shift().over("sha256") for name in ("last", "uneven")}
     of_source = (
@@ -415,9 +421,13 @@ def _in_turn(
         )
     )
     short = pl.col("short").filter("back")
-    soon = pl.col("gap").is_between(timedelta(), OF_A_LINE * pl.col("apart"), closed="left")
-    several = (short.sum() >= TURNS) & (short.mean() > 1 / 2)
-    meet = pl.col("meet") & (pl.col("gap") <= SOON * pl.col("longest")).fill_null(value=True)
+    soon = pl.col("gap").is_between(
+        timedelta(), MAX_TURN_GAP_RATIO * pl.col("apart"), closed="left"
+    )
+    several = (short.sum() >= MIN_TURNS) & (short.mean() > 1 / 2)
+    meet = pl.col("meet") & (pl.col("gap") <= MAX_MEETING_GAP_RATIO * pl.col("longest")).fill_null(
+        value=True
+    )
     at_once = (pl.col("back") & (soon | meet)).any()
     in_turn = of_source.filter((several | at_once).over("sha256"))["run_id"]
     return steps.filter(run.is_in(in_turn.implode())).unique(

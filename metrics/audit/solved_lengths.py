@@ -16,63 +16,81 @@ from typing import Final
 
 import numpy as np
 
-from ..core.arrays import Array
-from .formula_checks import Interval, Known, Lines, flops_of, rate_behind, unit_of
+from ..core.arrays import FloatArray
+from .formula_checks import (
+    FigureLines,
+    FormulaFacts,
+    LineBounds,
+    device_rate_behind,
+    era_flops,
+    tflops_factor,
+)
 from .formula_era import Era
 
-__all__ = ["solved"]
+__all__ = ["solve_lengths"]
 
-NARROW: Final = 0.05
+MAX_LENGTH_RANGE: Final = 0.05
 """The widest range of lengths that a line's rounding may leave, in tokens."""
 
-LUCK: Final = 1e-4
+MAX_ACCIDENT_CHANCE: Final = 1e-4
 """The largest chance that whole numbers come out by accident: the product, over all different
 lengths, of how much of a token is left open."""
 
-AFFINE: Final = (1024, 2048, 65536)
+AFFINE_TEST_LENGTHS: Final = (1024, 2048, 65536)
 """Lengths at which a formula is computed, to see whether it is a straight line."""
-SAME: Final = 1e-9
+FLOAT_TOLERANCE: Final = 1e-9
 """How far it may be off that line, as a fraction."""
 
 
-def solved(told: Lines, era: Era, known: Known) -> Lines | None:
+def solve_lengths(told: FigureLines, era: Era, formula_facts: FormulaFacts) -> FigureLines | None:
     """The lines with the length that each one's TFLOP/s and tokens/s imply as `sequence_length`.
 
     None where the length is known, where not every line tells its own, or where all that they tell
     may be an accident.
     """
-    if known.T is not None or len(told.some("sequence_length")):
+    if formula_facts.T is not None or len(told.printed_values("sequence_length")):
         return None
-    line, lines = _affine(era, known), told.by(era).of("logged_tflops", "logged_tgs")
-    if line is None or not 0 < len(told.some("logged_tflops")) == lines.height:
+    line, lines = (
+        _affine(era, formula_facts),
+        told.with_decimals_of(era).printing("logged_tflops", "logged_tgs"),
+    )
+    if line is None or not 0 < len(told.printed_values("logged_tflops")) == lines.height:
         return None
-    rate = rate_behind("logged_tflops", lines, known)
+    rate = device_rate_behind("logged_tflops", lines, formula_facts)
     if rate is None:
         return None
-    flops = lines.interval("logged_tflops").times(1e12 / unit_of(era, known)) / rate[0]
-    tokens = Interval((flops.low - line[0]) / line[1], (flops.high - line[0]) / line[1])
+    flops = (
+        lines.interval("logged_tflops").scaled(1e12 / tflops_factor(era, formula_facts)) / rate[0]
+    )
+    tokens = LineBounds((flops.low - line[0]) / line[1], (flops.high - line[0]) / line[1])
     whole = np.rint((tokens.low + tokens.high) / 2)
-    if not _certain(tokens, whole, known.longest):
+    if not _certain(tokens, whole, formula_facts.max_length):
         return None
     lengths = np.full(told.height, np.nan)
     lengths[np.isfinite(told.columns["logged_tflops"])] = whole
     return replace(told, columns={**told.columns, "sequence_length": lengths})
 
 
-def _affine(era: Era, known: Known) -> tuple[float, float] | None:
+def _affine(era: Era, formula_facts: FormulaFacts) -> tuple[float, float] | None:
     """F(0) and the FLOPs per token of one token more; None where F is no straight line of T."""
-    first, second, third = (flops_of(era, known.seen(length)) for length in AFFINE)
+    first, second, third = (
+        era_flops(era, formula_facts.simplified_model(length)) for length in AFFINE_TEST_LENGTHS
+    )
     if first is None or second is None or third is None or second <= first:
         return None
-    slope = (third - first) / (AFFINE[2] - AFFINE[0])
-    between = first + slope * (AFFINE[1] - AFFINE[0])
-    return (first - slope * AFFINE[0], slope) if abs(between / second - 1) < SAME else None
+    slope = (third - first) / (AFFINE_TEST_LENGTHS[2] - AFFINE_TEST_LENGTHS[0])
+    between = first + slope * (AFFINE_TEST_LENGTHS[1] - AFFINE_TEST_LENGTHS[0])
+    return (
+        (first - slope * AFFINE_TEST_LENGTHS[0], slope)
+        if abs(between / second - 1) < FLOAT_TOLERANCE
+        else None
+    )
 
 
-def _certain(tokens: Interval, whole: Array, longest: int | None) -> bool:
+def _certain(tokens: LineBounds, whole: FloatArray, longest: int | None) -> bool:
     """Whether each line leaves one whole number of tokens, and all of them hardly by accident."""
     width = tokens.high - tokens.low
     possible = (whole >= 1) & (whole <= (longest or np.inf))
-    held = (tokens.low <= whole) & (whole <= tokens.high) & (width <= NARROW)
+    held = (tokens.low <= whole) & (whole <= tokens.high) & (width <= MAX_LENGTH_RANGE)
     narrowest = {length: width[whole == length].min() for length in np.unique(whole)}
-    return bool((held & possible).all()) and prod(narrowest.values()) <= LUCK
+    return bool((held & possible).all()) and prod(narrowest.values()) <= MAX_ACCIDENT_CHANCE

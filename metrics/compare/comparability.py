@@ -1,10 +1,10 @@
 """Which runs may stand side by side, and what differs between those that do and those that do not.
 
-Any two runs are a `Pair`: like for like, the same model with something else different, or not
-comparable. Like for like is the same work per token on the same device: model, sequence length,
+Any two runs are a `PairVerdict`: like for like, the same model with something else different, or
+not comparable. Like for like is the same work per token on the same device: model, sequence length,
 attention, what is trained, number format, accelerator, and how tokens are counted. Everything else
-(GPUs, recompute, batch, framework) is what one compares, and is named. `compare` groups runs by the
-same verdict, and ranks within a group only.
+(GPUs, recompute, batch, framework) is what one compares, and is named. `rank_runs` groups runs by
+the same verdict, and ranks within a group only.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXTS
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXT_LIST
 
-from ..audit.logged_figures import PER_GPU
+from ..audit.logged_figures import PER_GPU_FIGURES
 from ..core.run_table import NOT_RANKED
-from ..throughput.resolved_facts import SETUP
-from ..throughput.throughput import why_no_rate
+from ..throughput.resolved_facts import SETUP_FACTS
+from ..throughput.throughput import explain_missing_rate
 from . import cost, loss_parity, repeated_runs
 
 Row = Mapping[str, Any]
 Verdict = Literal["like for like", "same model", "not comparable"]
 
-SAME_WORK: Final = (
+COMPARABILITY_COLUMNS: Final = (
     "work",
     "seq_len",
     "attention_pattern",
@@ -40,12 +40,12 @@ SAME_WORK: Final = (
 """Runs with one of these missing, or different, are never ranked against each other. `work` stands
 for the model's layers: one framework's name for it need not be another's."""
 
-ALIKE: Final = 0.01
+MAX_FLOPS_DIFFERENCE: Final = 0.01
 """FLOPs per token of one group differ by a smaller share: vocabularies and the lengths of packed
 documents differ a little."""
 
-MAY_DIFFER: Final = (
-    *SETUP,
+VARIABLE_COLUMNS: Final = (
+    *SETUP_FACTS,
     "recompute",
     "packed",
     "compile",
@@ -60,11 +60,11 @@ MAY_DIFFER: Final = (
 )
 """What may differ between runs that are ranked: what is compared, or is shown beside it."""
 
-MEASURED: Final = ("attended_pairs", "flops_per_token")
-"""Names of MAY_DIFFER that are measured where documents are masked, so that repeats may differ in
-them."""
+MEASURED_COLUMNS: Final = ("attended_pairs", "flops_per_token")
+"""Names of VARIABLE_COLUMNS that are measured where documents are masked, so that repeats may
+differ in them."""
 
-LABELS: Final = {
+COLUMN_LABELS: Final = {
     "seq_len": "sequence length",
     "attention_pattern": "attention",
     "trained": "trained weights",
@@ -133,10 +133,10 @@ COMPARISON: Final = pl.Schema(
         "loss_spread": FLOAT,
         "same_loss": BOOL,
         "no_loss": TEXT,
-        "differs": TEXTS,
+        "differs": TEXT_LIST,
         "nearest_group": TEXT,
-        "nearest_differs": TEXTS,
-        "not_ranked": TEXTS,
+        "nearest_differs": TEXT_LIST,
+        "not_ranked": TEXT_LIST,
         "synthetic": BOOL,
     }
 )
@@ -146,72 +146,80 @@ COMPARISON: Final = pl.Schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairVerdict:
     """What two runs are to each other.
 
     verdict: like for like, same model or not comparable
-    different: names of SAME_WORK (or flops_per_token) that differ
-    listed: these with both values, in words
-    why: obstacles to any comparison
+    differing_columns: names of COMPARABILITY_COLUMNS (or flops_per_token) that differ
+    differences: these with both values, in words
+    obstacles: obstacles to any comparison
     context: what else differs without being an obstacle, with both values
     """
 
     verdict: Verdict
-    different: tuple[str, ...]
-    listed: tuple[str, ...]
-    why: tuple[str, ...]
+    differing_columns: tuple[str, ...]
+    differences: tuple[str, ...]
+    obstacles: tuple[str, ...]
     context: tuple[str, ...] = ()
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """The verdict in one line."""
         if self.verdict == "like for like":
             return "like for like"
         if self.verdict == "same model":
-            return f"same model, different {'; '.join(self.listed)}"
-        return f"not comparable: {'; '.join(self.why)}"
+            return f"same model, different {'; '.join(self.differences)}"
+        return f"not comparable: {'; '.join(self.obstacles)}"
 
 
-def pair(one: Row, other: Row) -> Pair:
+def compare_pair(first: Row, second: Row) -> PairVerdict:
     """The verdict on two rows of `metrics.core.run_table.METRICS`."""
-    both = (_keyed(one), _keyed(other))
+    both = (_keyed(first), _keyed(second))
     found = _pair(*both)
-    without = MEASURED if found.different else ()
+    without = MEASURED_COLUMNS if found.differing_columns else ()
     return replace(found, context=tuple(_differences(both, without)))
 
 
-def _pair(one: Row, other: Row) -> Pair:
+def _pair(one: Row, other: Row) -> PairVerdict:
     """The verdict on rows as `_keyed` gives them, without its context."""
     both = (one, other)
-    different = [n for n in SAME_WORK if None not in (one[n], other[n]) and one[n] != other[n]]
+    different = [
+        n for n in COMPARABILITY_COLUMNS if None not in (one[n], other[n]) and one[n] != other[n]
+    ]
     if not _near(one["flops_per_token"], other["flops_per_token"]):
         different.append("flops_per_token")
-    listed = [f"{LABELS[name]} ({_both(name, both)})" for name in different if name != "work"]
+    listed = [
+        f"{COLUMN_LABELS[name]} ({_both(name, both)})" for name in different if name != "work"
+    ]
     why = [f"{run['name']}: {reason}" for run in both for reason in run["not_ranked"]]
     if one["synthetic"] != other["synthetic"]:
         why.append("one of the two is synthetic")
     if "work" in different:
         why.append(f"different models ({one['model']} / {other['model']})")
     verdict: Verdict = "same model" if different else "like for like"
-    return Pair(
+    return PairVerdict(
         verdict="not comparable" if why else verdict,
-        different=tuple(different),
-        listed=tuple(listed),
-        why=tuple(why),
+        differing_columns=tuple(different),
+        differences=tuple(listed),
+        obstacles=tuple(why),
     )
 
 
 def _both(name: str, rows: Sequence[Row]) -> str:
-    return " / ".join(written(row[name]) for row in rows)
+    return " / ".join(format_value(row[name]) for row in rows)
 
 
 def _near(one: float | None, other: float | None) -> bool:
-    return one is None or other is None or max(one, other) <= min(one, other) * (1 + ALIKE)
+    return (
+        one is None
+        or other is None
+        or max(one, other) <= min(one, other) * (1 + MAX_FLOPS_DIFFERENCE)
+    )
 
 
 def _keyed(row: Row) -> dict[str, Any]:
     """A row with the basis of its tokens, our TFLOP/s and what keeps it out of any ranking."""
-    said: dict[str, Any] = {name: _plain(row[name]) for name in MAY_DIFFER}
+    said: dict[str, Any] = {name: _plain(row[name]) for name in VARIABLE_COLUMNS}
     basis = row["token_basis"]
     tgs, flops = row["tgs"], row["flops_per_token"]
     keyed = {
@@ -227,18 +235,18 @@ def _keyed(row: Row) -> dict[str, Any]:
 def _plain(value: object) -> object:
     """True, true and TRUE are one answer."""
     folded = str(value).lower()
-    return YES_NO.get(folded, value)
+    return BOOL_WORDS.get(folded, value)
 
 
-YES_NO: Final = {"true": "yes", "false": "no"}
+BOOL_WORDS: Final = {"true": "yes", "false": "no"}
 
 
 def _obstacles(row: Row) -> list[str]:
     """Why a run can't stand in any ranking."""
     reasons = []
     if row["tgs"] is None:
-        return [f"no TGS: {why_no_rate(row)[0]}"]
-    unknown = [LABELS.get(name, name) for name in SAME_WORK if row[name] is None]
+        return [f"no TGS: {explain_missing_rate(row)[0]}"]
+    unknown = [COLUMN_LABELS.get(name, name) for name in COMPARABILITY_COLUMNS if row[name] is None]
     if unknown:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
@@ -252,7 +260,7 @@ def _obstacles(row: Row) -> list[str]:
 # --- groups -------------------------------------------------------------------------------
 
 
-def compare(
+def rank_runs(
     metrics: pl.DataFrame,
     windows: pl.DataFrame | None = None,
     price: cost.Price | None = None,
@@ -260,8 +268,8 @@ def compare(
     """Groups of like-for-like runs, best TGS first; runs that can't be ranked come last.
 
     metrics: as `metrics.pipeline.analysis.Analysis.metrics`; windows: as
-    `metrics.throughput.windows.windows`, for the loss at equal tokens; price: of one GPU-hour.
-    Columns of COMPARISON, of which
+    `metrics.throughput.windows.build_windows`, for the loss at equal tokens; price: of one
+    GPU-hour. Columns of COMPARISON, of which
 
     setup: a letter; runs of one letter differ in nothing that is known
     repeats: how many starts the setup has
@@ -279,7 +287,7 @@ def compare(
     not_ranked: why a run has no rank
     """
     rows = [_keyed(row) for row in metrics.iter_rows(named=True)]
-    first = repeated_runs.chains([{"continues": None, **row} for row in rows])
+    first = repeated_runs.first_launches([{"continues": None, **row} for row in rows])
     rows = [row | _costs(row, price) | {"chain": first[row["run_id"]]} for row in rows]
     apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))
     groups = _groups(row for row in rows if not row["not_ranked"])
@@ -324,10 +332,10 @@ def _ranked(group: Sequence[dict[str, Any]], *, twice: bool) -> list[dict[str, A
     if twice:
         label += f", {best['flops_per_token']:.5g} FLOPs/token, model {best['work'][:6]}"
         label += ", synthetic" if best["synthetic"] else ""
-    letters = repeated_runs.setups(order, _setup)
+    letters = repeated_runs.setup_letters(order, _setup)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
     common = {"group": label, "differs": _differences(group) + _own_formulas(group)}
-    sides = repeated_runs.sides(order)
+    sides = repeated_runs.comparison_sides(order)
     rows = [{**row, **common, **_against(side, sides[0])} for side in sides for row in side.rows]
     return [
         {**row, "rank": place, "relative_tgs": row["tgs"] / sides[0].tgs} | logged
@@ -341,42 +349,46 @@ def _setup(row: Row) -> tuple[Any, ...]:
     Most logs say nothing of some of it, as no log does of its nodes; what decides speed has to be
     known, for else two experiments would pass for one that was repeated.
     """
-    if any(row[name] is None for name in TELLING) or row["tokens_per_gpu_step"] is None:
+    if any(row[name] is None for name in REPEAT_KEY_COLUMNS) or row["tokens_per_gpu_step"] is None:
         return (row["run_id"],)
-    masked = row["attention_pattern"].endswith(BORDERS)
-    names = [name for name in MAY_DIFFER if not (masked and name in MEASURED)]
-    return tuple(UNSAID.get(name) if row[name] is None else row[name] for name in names)
+    masked = row["attention_pattern"].endswith(DOCUMENT_BORDERS)
+    names = [name for name in VARIABLE_COLUMNS if not (masked and name in MEASURED_COLUMNS)]
+    return tuple(
+        DEFAULT_SETUP_VALUES.get(name) if row[name] is None else row[name] for name in names
+    )
 
 
-TELLING: Final = ("gpus", "recompute", "framework_version")
-"""Names of MAY_DIFFER that have to be known of a run for it to be a repeat, beside its tokens per
-step."""
+REPEAT_KEY_COLUMNS: Final = ("gpus", "recompute", "framework_version")
+"""Names of VARIABLE_COLUMNS that have to be known of a run for it to be a repeat, beside its tokens
+per step."""
 
-UNSAID: Final = {"replicas": 1, "replica_groups": 1}
+DEFAULT_SETUP_VALUES: Final = {"replicas": 1, "replica_groups": 1}
 """What holds of a run where nothing says it, as in stores of before it was read."""
 
-BORDERS: Final = "document borders"
+DOCUMENT_BORDERS: Final = "document borders"
 
 
-def _against(side: repeated_runs.Side, best: repeated_runs.Side) -> dict[str, Any]:
+def _against(
+    side: repeated_runs.ComparisonSide, best: repeated_runs.ComparisonSide
+) -> dict[str, Any]:
     """How surely a side is slower than the best; the best itself is tied."""
     if side is best:
         return {"repeats": side.repeats, "tied_with_best": True}
-    gap = repeated_runs.gap(side, best)
+    gap = repeated_runs.speed_ratio(side, best)
     return {
         "repeats": side.repeats,
         "relative_low": gap.low,
         "relative_high": gap.high,
-        "smallest_difference": gap.smallest,
-        "tied_with_best": gap.tied,
+        "smallest_difference": gap.smallest_difference,
+        "tied_with_best": gap.is_tied,
     }
 
 
 def _by_the_logs(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rank that the logs' own figures would give: by the first that more than half print."""
-    counts = {name: sum(bool(row[name]) for row in rows) for name in PER_GPU}
-    by_most = max(PER_GPU, key=lambda name: counts[name])
-    name = next((name for name in PER_GPU if 2 * counts[name] > len(rows)), by_most)
+    counts = {name: sum(bool(row[name]) for row in rows) for name in PER_GPU_FIGURES}
+    by_most = max(PER_GPU_FIGURES, key=lambda name: counts[name])
+    name = next((name for name in PER_GPU_FIGURES if 2 * counts[name] > len(rows)), by_most)
     claims = sorted((row[name] for row in rows if row[name]), reverse=True)
     if len(claims) < 2:  # noqa: PLR2004 - one has no rank
         return [{} for _ in rows]
@@ -392,16 +404,16 @@ def _costs(row: Row, price: cost.Price | None) -> dict[str, Any]:
         "gpu_hours_per_billion_tokens": steady,
         "gpu_hours_per_billion_tokens_end_to_end": whole,
         "price_per_gpu_hour": None if price is None else str(price),
-        "cost_per_billion_tokens": cost.money(steady, price),
-        "cost_per_billion_tokens_end_to_end": cost.money(whole, price),
+        "cost_per_billion_tokens": cost.cost_of_gpu_hours(steady, price),
+        "cost_per_billion_tokens_end_to_end": cost.cost_of_gpu_hours(whole, price),
     }
 
 
 def _with_losses(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     ranked = frame.filter(pl.col("rank").is_not_null())
     groups = ranked.group_by("group", maintain_order=True).agg("run_id")["run_id"].to_list()
-    losses = loss_parity.sameness(windows, groups)
-    names = [name for name in loss_parity.SAMENESS if name != "run_id"]
+    losses = loss_parity.compare_losses(windows, groups)
+    names = [name for name in loss_parity.LOSS_PARITY_SCHEMA if name != "run_id"]
     joined = frame.drop(names).join(losses, on="run_id", how="left", maintain_order="left")
     return joined.select(COMPARISON.names())
 
@@ -443,8 +455,8 @@ def _set_nearest(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
         others = [(o[0], _pair(group[0], o[0])) for o in groups if o is not group]
         same = [(other, found) for other, found in others if found.verdict == "same model"]
         if same:
-            other, found = min(same, key=lambda item: len(item[1].different))
-            told = {"nearest_group": other["group"], "nearest_differs": list(found.listed)}
+            other, found = min(same, key=lambda item: len(item[1].differing_columns))
+            told = {"nearest_group": other["group"], "nearest_differs": list(found.differences)}
             for row in group:
                 row.update(told)
         else:
@@ -455,18 +467,18 @@ def _set_nearest(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
 # --- within a group -----------------------------------------------------------------------
 
 
-def varying(group: Sequence[Row]) -> list[str]:
-    """Names of MAY_DIFFER that are known to differ within a group."""
-    return [name for name in MAY_DIFFER if len(_known(name, group)) > 1]
+def varying_columns(group: Sequence[Row]) -> list[str]:
+    """Names of VARIABLE_COLUMNS that are known to differ within a group."""
+    return [name for name in VARIABLE_COLUMNS if len(_known(name, group)) > 1]
 
 
 def _known(name: str, group: Sequence[Row]) -> set[str]:
     return {_whole(row[name]) for row in group if row[name] is not None}
 
 
-def written(value: object) -> str:
-    """A value of SAME_WORK or MAY_DIFFER as text that can be shown."""
-    return _whole(value)[:LONGEST]
+def format_value(value: object) -> str:
+    """A value of COMPARABILITY_COLUMNS or VARIABLE_COLUMNS as text that can be shown."""
+    return _whole(value)[:MAX_VALUE_LENGTH]
 
 
 def _whole(value: object) -> str:
@@ -476,32 +488,32 @@ def _whole(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-LONGEST: Final = 60
+MAX_VALUE_LENGTH: Final = 60
 """Characters of a value that are shown."""
 
 
 def _differences(group: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
     """What is known to differ within a group; then what only some of its runs say."""
     differs = [
-        f"{LABELS.get(name, name)}: {' / '.join(_told_apart(_known(name, group)))}"
-        for name in varying(group)
+        f"{COLUMN_LABELS.get(name, name)}: {' / '.join(_told_apart(_known(name, group)))}"
+        for name in varying_columns(group)
         if name not in without
     ]
     partly = [
-        LABELS.get(name, name)
-        for name in MAY_DIFFER
+        COLUMN_LABELS.get(name, name)
+        for name in VARIABLE_COLUMNS
         if len(_known(name, group)) == 1 and any(row[name] is None for row in group)
     ]
     if partly:
-        differs.append(f"{SAID_BY_SOME}{', '.join(partly)}")
+        differs.append(f"{STATED_BY_SOME}{', '.join(partly)}")
     return differs
 
 
 def _told_apart(values: set[str]) -> list[str]:
     """Values as text; long ones without what all begin with."""
-    long = max(map(len, values)) > LONGEST
+    long = max(map(len, values)) > MAX_VALUE_LENGTH
     alike = len(commonprefix([*values])) if long else 0  # noqa: RUF071 - character by character
-    return sorted(f"{'…' if alike else ''}{value[alike:]}"[:LONGEST] for value in values)
+    return sorted(f"{'…' if alike else ''}{value[alike:]}"[:MAX_VALUE_LENGTH] for value in values)
 
 
 def _own_formulas(group: Sequence[Row]) -> list[str]:
@@ -515,7 +527,7 @@ def _own_formulas(group: Sequence[Row]) -> list[str]:
         counted = [r for r in mine if r["logged_flops_per_token"] and r["logged_tflops"]]
         ratios = [_theirs(row) / row["flops_per_token"] for row in counted]
         divided = sorted({row["logged_peak"] for row in mine if row["logged_mfu"]})
-        if ratios and max(ratios) > min(ratios) * (1 + ONE_COUNT):
+        if ratios and max(ratios) > min(ratios) * (1 + MAX_COUNT_DIFFERENCE):
             eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
             found.append(
                 f"own formula of {framework}: {eras}, which count {max(ratios) / min(ratios):.3f}x "
@@ -535,8 +547,8 @@ def _theirs(row: Row) -> float:
     return float(row["logged_flops_per_token"] * row["logged_unit"])
 
 
-ONE_COUNT: Final = 1e-4
+MAX_COUNT_DIFFERENCE: Final = 1e-4
 """Two logs of one framework count the same work alike within this."""
 
 
-SAID_BY_SOME: Final = "said by some only: "
+STATED_BY_SOME: Final = "said by some only: "

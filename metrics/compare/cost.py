@@ -44,6 +44,6 @@ def gpu_hours(tgs: float | None) -> float | None:
     return BILLION / tgs / SECONDS_PER_HOUR if tgs else None
 
 
-def money(hours: float | None, of: Price | None) -> float | None:
+def cost_of_gpu_hours(hours: float | None, hour_price: Price | None) -> float | None:
     """What so many GPU-hours cost, in the price's currency."""
-    return None if hours is None or of is None else hours * of.amount
+    return None if hours is None or hour_price is None else hours * hour_price.amount

@@ -21,26 +21,26 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXT_LIST, TIMESTAMP
 
 from ..core import intervals
-from ..core.intervals import FEWEST_SURE, Estimate
-from ..core.run_table import READ_BEFORE
-from ..throughput.throughput import why_no_rate
-from .change_points import Change, Course, course
-from .comparability import LABELS, MAY_DIFFER, MEASURED, written
+from ..core.intervals import MIN_INTERVAL_WINDOWS, Estimate
+from ..core.run_table import OUTDATED_READING
+from ..throughput.throughput import explain_missing_rate
+from .change_points import Change, SeriesLevels, find_levels
+from .comparability import COLUMN_LABELS, MEASURED_COLUMNS, VARIABLE_COLUMNS, format_value
 
 Row = Mapping[str, Any]
 
 SERIES_BY: Final = ("framework", "model", "seq_len", "device", "precision", "trained", "gpus")
 """Columns of METRICS that runs of one series have alike; synthetic runs stand apart besides."""
 
-POINTS: Final = pl.Schema(
+POINT_SCHEMA: Final = pl.Schema(
     {
         "series": TEXT,
         "run_id": TEXT,
         "name": TEXT,
-        "at": TIME,
+        "at": TIMESTAMP,
         "dated": BOOL,
         "tgs": FLOAT,
         "tgs_low": FLOAT,
@@ -51,22 +51,22 @@ POINTS: Final = pl.Schema(
         "peaks": TEXT,
         "outcome": TEXT,
         "synthetic": BOOL,
-        "marks": TEXTS,
+        "marks": TEXT_LIST,
         "segment": INT,
         "level": FLOAT,
         "outlier": BOOL,
     }
 )
 
-CHANGES: Final = pl.Schema(
+CHANGE_SCHEMA: Final = pl.Schema(
     {
         "series": TEXT,
         "against": TEXT,
         "kind": TEXT,
-        "at": TIME,
+        "at": TIMESTAMP,
         "run_id": TEXT,
         "last_before": TEXT,
-        "found_at": TIME,
+        "found_at": TIMESTAMP,
         "found_by": TEXT,
         "before": FLOAT,
         "after": FLOAT,
@@ -74,12 +74,12 @@ CHANGES: Final = pl.Schema(
         "ratio_low": FLOAT,
         "ratio_high": FLOAT,
         "points_after": INT,
-        "causes": TEXTS,
+        "causes": TEXT_LIST,
         "counts": BOOL,
     }
 )
 
-SERIES: Final = pl.Schema(
+SERIES_SCHEMA: Final = pl.Schema(
     {
         "series": TEXT,
         "framework": TEXT,
@@ -87,8 +87,8 @@ SERIES: Final = pl.Schema(
         "gpus": INT,
         "points": INT,
         "nights": INT,
-        "first_at": TIME,
-        "last_at": TIME,
+        "first_at": TIMESTAMP,
+        "last_at": TIMESTAMP,
         "level": FLOAT,
         "level_low": FLOAT,
         "level_high": FLOAT,
@@ -98,9 +98,9 @@ SERIES: Final = pl.Schema(
         "last_tgs": FLOAT,
         "last_ratio": FLOAT,
         "suspect": BOOL,
-        "formulas": TEXTS,
-        "peaks": TEXTS,
-        "setups": TEXTS,
+        "formulas": TEXT_LIST,
+        "peaks": TEXT_LIST,
+        "setups": TEXT_LIST,
         "baseline_run": TEXT,
         "baseline_tgs": FLOAT,
         "against_baseline": FLOAT,
@@ -111,56 +111,56 @@ SERIES: Final = pl.Schema(
 )
 """framework, model, gpus: null where they are not of the key."""
 
-READ: Final = (
+POINT_SOURCE_COLUMNS: Final = (
     *("run_id", "name", "tgs", "tgs_low", "tgs_high", "mfu", "mfu_full_attention", "formula"),
     *("peaks", "outcome", "synthetic", "missing", "warnings", "steps", "framework", "model"),
     *("gpus", "windows"),
 )
 """Columns of METRICS that points are made of, besides the key and what is marked."""
 
-TOLD: Final = tuple(
+EXPLANATORY_COLUMNS: Final = tuple(
     dict.fromkeys(
         name
-        for name in (*SERIES_BY, "work", "attention_pattern", "token_basis", *MAY_DIFFER)
-        if name not in MEASURED
+        for name in (*SERIES_BY, "work", "attention_pattern", "token_basis", *VARIABLE_COLUMNS)
+        if name not in MEASURED_COLUMNS
     )
 )
 """Columns that may explain a change: all that a run is set to, and how it was measured."""
 
-READER: Final = "reader"
+READER_COLUMN: Final = "reader"
 """Column of points: whether today's readers read a run's log as it is stored. A change where that
 changes may be one of reading."""
 
-NAMED: Final = {
-    **LABELS,
+MARK_LABELS: Final = {
+    **COLUMN_LABELS,
     "work": "layers of the model",
     "token_basis": "token basis",
-    READER: "read by",
+    READER_COLUMN: "read by",
 }
 
-HASHED: Final = 6
+HASH_LENGTH: Final = 6
 """Characters of a hash that are shown."""
 
-RETURNS: Final = 2
+MIN_SETTING_RETURNS: Final = 2
 """A setting whose value comes back once was taken back; from so many returns on, jobs of different
 settings take turns."""
 
-FEWER: Final = 3 / 4
+MIN_WINDOW_SHARE: Final = 3 / 4
 """A run with a smaller share of the windows that runs before it had is short: the warm-up is not
 found in it, and weighs more."""
-LATELY: Final = 9
-FEWEST_BEFORE: Final = 3
+MAX_RUNS_BEFORE: Final = 9
+MIN_RUNS_BEFORE: Final = 3
 """How many runs before, at most and at least, a run is called short by."""
 
-MIDDAY: Final = timedelta(hours=12)
+NIGHT_START: Final = timedelta(hours=12)
 """A night goes from noon to noon."""
 
-UNPLACED: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "why": TEXT})
+UNPLACED_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "why": TEXT})
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Columns of POINTS, CHANGES, SERIES and UNPLACED."""
+    """Columns of POINT_SCHEMA, CHANGE_SCHEMA, SERIES_SCHEMA and UNPLACED_SCHEMA."""
 
     points: pl.DataFrame
     changes: pl.DataFrame
@@ -183,7 +183,7 @@ def history(
     baselines: run_id, name, at (when pinned) and tgs (as pinned, tokens/s/GPU); of several in one
         series the last pinned holds, and a baseline without its run is unplaced
 
-    Columns of CHANGES, of which
+    Columns of CHANGE_SCHEMA, of which
 
     against: history, or the baseline
     run_id, at: the first point behind the change
@@ -201,10 +201,10 @@ def history(
         for (series,), frame in points.group_by("series", maintain_order=True)
     ]
     return History(
-        pl.concat([pl.DataFrame(schema=POINTS), *(one.points for one in told)]),
-        pl.DataFrame([row for one in told for row in one.changes], schema=CHANGES),
-        pl.DataFrame([one.summary for one in told], schema=SERIES),
-        pl.DataFrame([*unplaced, *lost], schema=UNPLACED).sort("name", "run_id"),
+        pl.concat([pl.DataFrame(schema=POINT_SCHEMA), *(one.points for one in told)]),
+        pl.DataFrame([row for one in told for row in one.changes], schema=CHANGE_SCHEMA),
+        pl.DataFrame([one.summary for one in told], schema=SERIES_SCHEMA),
+        pl.DataFrame([*unplaced, *lost], schema=UNPLACED_SCHEMA).sort("name", "run_id"),
     )
 
 
@@ -219,12 +219,12 @@ def _placed(
     held: runs that have one however short they are.
     """
     key = list(dict.fromkeys((*by, "synthetic")))
-    names = dict.fromkeys((*READ, *by, *_told(by)))
+    names = dict.fromkeys((*POINT_SOURCE_COLUMNS, *by, *_told(by)))
     rows = metrics.select(
         *names,
         at=pl.coalesce("started_at", "read_at"),
         dated=pl.col("started_at").is_not_null(),
-        **{READER: _reader()},
+        **{READER_COLUMN: _reader()},
     )
     usable = pl.col("tgs").is_finite() & (pl.col("tgs") > 0)
     whole = pl.all_horizontal(pl.col([*by, "at"]).is_not_null(), usable.fill_null(value=False))
@@ -256,9 +256,11 @@ def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
     lately: dict[str, deque[int]] = {}
     counts = pl.col("windows").fill_null(0)
     for series, run_id, count in rows.select("series", "run_id", counts).iter_rows():
-        before = lately.setdefault(series, deque(maxlen=LATELY))
-        usual = median(before) if len(before) >= FEWEST_BEFORE else 0
-        found.append(count < min(FEWEST_SURE, FEWER * usual) and run_id not in held)
+        before = lately.setdefault(series, deque(maxlen=MAX_RUNS_BEFORE))
+        usual = median(before) if len(before) >= MIN_RUNS_BEFORE else 0
+        found.append(
+            count < min(MIN_INTERVAL_WINDOWS, MIN_WINDOW_SHARE * usual) and run_id not in held
+        )
         before.append(count)
     return pl.Series(found, dtype=BOOL)
 
@@ -270,9 +272,9 @@ def _too_short(row: Row) -> str:
 
 def _why_not(row: Row, by: Sequence[str]) -> str:
     if row["tgs"] is None or not row["tgs"] > 0:
-        why = why_no_rate(row)[0]
+        why = explain_missing_rate(row)[0]
         return f"no TGS: {why}" if why else "no TGS"
-    unknown = [LABELS.get(name, name) for name in by if row[name] is None]
+    unknown = [COLUMN_LABELS.get(name, name) for name in by if row[name] is None]
     return f"unknown: {', '.join(unknown)}" if unknown else "no time: no stamp, and not when read"
 
 
@@ -296,23 +298,23 @@ def _of_key(name: str, row: Row, by: Sequence[str]) -> str | None:
         case "framework" | "model" | "precision":
             return str(value)
         case _:
-            return f"{LABELS.get(name, name)} {written(value)}"
+            return f"{COLUMN_LABELS.get(name, name)} {format_value(value)}"
 
 
 def _reader() -> pl.Expr:
-    before = pl.col("warnings").list.eval(pl.element().str.starts_with(READ_BEFORE)).list.any()
+    before = pl.col("warnings").list.eval(pl.element().str.starts_with(OUTDATED_READING)).list.any()
     earlier, today = pl.lit("an earlier fairmfu"), pl.lit("this fairmfu")
     return pl.when(before).then(earlier).otherwise(today)
 
 
 def _told(by: Sequence[str]) -> list[str]:
     """Columns of METRICS that may explain a change within a series."""
-    return [name for name in TOLD if name not in by]
+    return [name for name in EXPLANATORY_COLUMNS if name not in by]
 
 
 def _marked(by: Sequence[str]) -> list[str]:
     """Columns of which a point says where they differ from the point before."""
-    return [*_told(by), READER]
+    return [*_told(by), READER_COLUMN]
 
 
 def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -327,9 +329,10 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         for at, new, old in differs.iter_rows():
             one, other = _said(name, old), _said(name, new)
             if one != other:
-                marks.setdefault(at, []).append(f"{NAMED.get(name, name)} {one} -> {other}")
+                marks.setdefault(at, []).append(f"{MARK_LABELS.get(name, name)} {one} -> {other}")
     told = pl.DataFrame(
-        {"place": list(marks), "marks": list(marks.values())}, schema={"place": INT, "marks": TEXTS}
+        {"place": list(marks), "marks": list(marks.values())},
+        schema={"place": INT, "marks": TEXT_LIST},
     )
     placed = points.with_columns(place=pl.int_range(pl.len(), dtype=INT))
     joined = placed.join(told, on="place", how="left", maintain_order="left").drop("place")
@@ -337,7 +340,7 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 
 def _said(name: str, value: object) -> str:
-    return str(value)[:HASHED] if name == "work" else written(value)
+    return str(value)[:HASH_LENGTH] if name == "work" else format_value(value)
 
 
 def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
@@ -348,8 +351,8 @@ def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
         new = values[:1].append(values.filter(values != values.shift(1)))
         said = [_said(name, value) for value in new]
         turns = said[:1] + [after for before, after in pairwise(said) if after != before]
-        if len(turns) - len(set(turns)) >= RETURNS:
-            found.append(f"{NAMED.get(name, name)}: {' / '.join(sorted(set(turns)))}")
+        if len(turns) - len(set(turns)) >= MIN_SETTING_RETURNS:
+            found.append(f"{MARK_LABELS.get(name, name)}: {' / '.join(sorted(set(turns)))}")
     return found
 
 
@@ -357,8 +360,8 @@ def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What is told of one series: columns of POINTS; rows of CHANGES; a row of SERIES."""
+class _SeriesHistory:
+    """What is told of one series: columns of POINT_SCHEMA; rows of CHANGE_SCHEMA; a row of SERIES_SCHEMA."""
 
     points: pl.DataFrame
     changes: list[dict[str, Any]]
@@ -367,15 +370,15 @@ class _Told:
 
 def _one_series(
     points: pl.DataFrame, pinned: Row | None, by: Sequence[str], threshold: float
-) -> _Told:
-    found = course(np.log(points["tgs"].to_numpy()))
+) -> _SeriesHistory:
+    found = find_levels(np.log(points["tgs"].to_numpy()))
     segments = found.segments()
     lengths = [part.stop - part.start for part in segments]
     out = points.with_columns(
         segment=pl.Series(np.repeat(np.arange(len(segments)), lengths), dtype=INT),
         level=pl.Series(np.repeat(np.exp([found.level(part) for part in segments]), lengths)),
         outlier=pl.Series(found.outliers()),
-    ).select(POINTS.names())
+    ).select(POINT_SCHEMA.names())
     changes = _changes(out, found, threshold)
     off = _off_baseline(out, found, pinned, threshold)
     last = segments[-1]
@@ -394,10 +397,10 @@ def _one_series(
     ]
     kinds = later[-1:] + [row["kind"] for row in off]
     summary["state"] = _state(found, kinds, suspect=summary["suspect"])
-    return _Told(out, changes + off, summary)
+    return _SeriesHistory(out, changes + off, summary)
 
 
-def _changes(points: pl.DataFrame, found: Course, threshold: float) -> list[dict[str, Any]]:
+def _changes(points: pl.DataFrame, found: SeriesLevels, threshold: float) -> list[dict[str, Any]]:
     rows = []
     segments = found.segments()
     for i, change in enumerate(found.changes):
@@ -406,7 +409,7 @@ def _changes(points: pl.DataFrame, found: Course, threshold: float) -> list[dict
         rows.append(
             {
                 "against": "history",
-                **_change(points, change.first, change.found, ratio, threshold),
+                **_change(points, change.first, change.confirmed_at, ratio, threshold),
                 "last_before": points["run_id"][change.first - 1],
                 "before": exp(found.level(before)),
                 "after": exp(found.level(after)),
@@ -445,19 +448,22 @@ def _causes(marks: pl.Series, change: Change) -> list[str]:
 
 
 def _off_baseline(
-    points: pl.DataFrame, found: Course, pinned: Row | None, threshold: float
+    points: pl.DataFrame, found: SeriesLevels, pinned: Row | None, threshold: float
 ) -> list[dict[str, Any]]:
-    """A row of CHANGES where the level is surely not the baseline's, else none."""
+    """A row of CHANGE_SCHEMA where the level is surely not the baseline's, else none."""
     if pinned is None:
         return []
     baseline = log(pinned["tgs"])
-    off, ratio = found.off(baseline, pinned["place"] + 1, threshold), found.against(baseline)
+    off, ratio = (
+        found.shift_from_baseline(baseline, pinned["place"] + 1, threshold),
+        found.ratio_to_baseline(baseline),
+    )
     if off is None or ratio is None:
         return []
     return [
         {
             "against": "baseline",
-            **_change(points, off.first, off.found, ratio, threshold),
+            **_change(points, off.first, off.confirmed_at, ratio, threshold),
             "last_before": pinned["run_id"],
             "before": pinned["tgs"],
             "after": exp(found.level(found.segments()[-1])),
@@ -468,12 +474,12 @@ def _off_baseline(
 
 
 def _whole(points: pl.DataFrame) -> dict[str, Any]:
-    """What a row of SERIES says that does not depend on the levels."""
+    """What a row of SERIES_SCHEMA says that does not depend on the levels."""
     at = points["at"]
     return {
         "series": points["series"][0],
         "points": points.height,
-        "nights": (at - MIDDAY).dt.date().n_unique(),
+        "nights": (at - NIGHT_START).dt.date().n_unique(),
         "first_at": at[0],
         "last_at": at[-1],
         "last_run": points["run_id"][-1],
@@ -483,11 +489,11 @@ def _whole(points: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _level(points: pl.DataFrame, found: Course, last: slice) -> dict[str, Any]:
+def _level(points: pl.DataFrame, found: SeriesLevels, last: slice) -> dict[str, Any]:
     """The last level: its rate, and the MFU of its points that have the newest formula."""
     level = exp(found.level(last))
     mine = points[last.start :]
-    rate = found.rate(last) or intervals.over_runs(mine["tgs"].to_list(), _own(mine))
+    rate = found.rate(last) or intervals.mean_over_runs(mine["tgs"].to_list(), _own(mine))
     scored = mine.filter(pl.col("mfu").is_not_null() & ~pl.col("outlier"))
     newest = scored.filter(
         pl.col(name).eq_missing(pl.col(name).last()) for name in ("formula", "peaks")
@@ -509,7 +515,7 @@ def _own(points: pl.DataFrame) -> list[Estimate]:
     return [Estimate(*row) for row in whole.iter_rows()]
 
 
-def _state(found: Course, kinds: Sequence[str], *, suspect: bool) -> str:
+def _state(found: SeriesLevels, kinds: Sequence[str], *, suspect: bool) -> str:
     """What to make of a series.
 
     kinds: of the last change that counts, since its baseline, and of what is off that
@@ -526,7 +532,7 @@ def _state(found: Course, kinds: Sequence[str], *, suspect: bool) -> str:
 # --- baselines ----------------------------------------------------------------------------
 
 
-LOST_BASELINE: Final = "a baseline, and its run is in no series"
+BASELINE_WITHOUT_SERIES: Final = "a baseline, and its run is in no series"
 """Why a pinned run is unplaced; nothing is held to it then."""
 
 
@@ -547,17 +553,19 @@ def _pinned(
     lost: list[dict[str, Any]] = []
     for row in joined.iter_rows(named=True):
         if row["series"] is None:
-            lost.append({"run_id": row["run_id"], "name": row["name"], "why": LOST_BASELINE})
+            lost.append(
+                {"run_id": row["run_id"], "name": row["name"], "why": BASELINE_WITHOUT_SERIES}
+            )
         else:
             held[row["series"]] = row
     return held, lost
 
 
-def _against(found: Course, pinned: Row | None) -> dict[str, Any]:
+def _against(found: SeriesLevels, pinned: Row | None) -> dict[str, Any]:
     if pinned is None:
         return {}
     baseline = log(pinned["tgs"])
-    ratio = found.against(baseline)
+    ratio = found.ratio_to_baseline(baseline)
     return {
         "baseline_run": pinned["run_id"],
         "baseline_tgs": pinned["tgs"],

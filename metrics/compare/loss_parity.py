@@ -15,21 +15,21 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import BOOL, FLOAT, TEXT
 
-from ..core.arrays import Array
+from ..core.arrays import FloatArray
 from ..core.intervals import robust_spread
 
-REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
+LOSS_REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 """The loss at t tokens is the median of the lines that speak of so much of them, to t; the first
 reach at which each log has enough lines, the same for all: the loss falls, and a wider median is
 higher."""
 
-FEWEST_LINES: Final = 5
+MIN_LOSS_LINES: Final = 5
 """Lines that a median needs."""
 
-ROUNDING: Final = 1e-3
+MIN_LOSS_DIFFERENCE: Final = 1e-3
 """Losses that differ by less, as a fraction, are the same however little they scatter."""
 
-SAMENESS: Final = pl.Schema(
+LOSS_PARITY_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "equal_tokens": FLOAT,
@@ -40,13 +40,13 @@ SAMENESS: Final = pl.Schema(
     }
 )
 
-Series = tuple[Array, Array]
+LossSeries = tuple[FloatArray, FloatArray]
 
 
-def sameness(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """A row for each run of `groups` (run_ids of like-for-like runs), columns of SAMENESS.
+def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
+    """A row for each run of `groups` (run_ids of like-for-like runs), columns of LOSS_PARITY_SCHEMA.
 
-    windows: metrics.throughput.windows.windows
+    windows: metrics.throughput.windows.build_windows
 
     equal_tokens: the last count of tokens, over all GPUs, that all runs of the group have a loss of
     loss_spread: scatter of the lines around there, as a standard deviation
@@ -58,14 +58,16 @@ def sameness(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataF
     mine = windows.filter(pl.col("run_id").is_in(list(wanted)))
     series = {str(run_id): _series(frame) for (run_id,), frame in mine.group_by("run_id")}
     rows = [row for group in groups for row in _group(group, series)]
-    return pl.DataFrame([{n: row.get(n) for n in SAMENESS} for row in rows], schema=SAMENESS)
+    return pl.DataFrame(
+        [{n: row.get(n) for n in LOSS_PARITY_SCHEMA} for row in rows], schema=LOSS_PARITY_SCHEMA
+    )
 
 
-def _series(frame: pl.DataFrame) -> Series | str:
+def _series(frame: pl.DataFrame) -> LossSeries | str:
     """Consumed tokens and losses of the lines that print one; or why there are none."""
     losses = frame.filter(pl.col("loss").is_finite()).sort("step")
-    if losses.height < FEWEST_LINES:
-        return NO_LOSS
+    if losses.height < MIN_LOSS_LINES:
+        return TOO_FEW_LOSSES
     padded = not frame["non_padding_count"].count()  # else a total may hold padding
     per_step = pl.lit(frame["tokens_per_gpu"].mean(), pl.Float64)
     counts = losses.select(
@@ -75,17 +77,17 @@ def _series(frame: pl.DataFrame) -> Series | str:
     )
     tokens = next((count for count in counts if not count.null_count()), None)
     if tokens is None:
-        return UNCOUNTED
+        return UNKNOWN_TOKEN_COUNT
     return tokens.to_numpy(), losses["loss"].to_numpy()
 
 
-NO_LOSS: Final = "a log prints too few losses"
-UNCOUNTED: Final = "a log does not say how many tokens all GPUs trained on"
-NO_COUNT: Final = "no common token count"
+TOO_FEW_LOSSES: Final = "a log prints too few losses"
+UNKNOWN_TOKEN_COUNT: Final = "a log does not say how many tokens all GPUs trained on"
+NO_COMMON_TOKEN_COUNT: Final = "no common token count"
 
 
-def _group(group: Sequence[str], series: Mapping[str, Series | str]) -> list[dict[str, Any]]:
-    found = {run: series.get(run, NO_LOSS) for run in group}
+def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list[dict[str, Any]]:
+    found = {run: series.get(run, TOO_FEW_LOSSES) for run in group}
     lines = {run: one for run, one in found.items() if not isinstance(one, str)}
     at = min((float(tokens[-1]) for tokens, _ in lines.values()), default=0.0)
     there = {run: _level(losses) for run, losses in _at_equal_tokens(lines, at).items()}
@@ -95,25 +97,25 @@ def _group(group: Sequence[str], series: Mapping[str, Series | str]) -> list[dic
         if isinstance(one, str):
             row["no_loss"] = one
         elif run not in there or len(there) == 1:
-            row["no_loss"] = NO_COUNT
+            row["no_loss"] = NO_COMMON_TOKEN_COUNT
         else:
             row |= _against(run, there) | {"equal_tokens": at}
         rows.append(row)
     return rows
 
 
-def _at_equal_tokens(lines: Mapping[str, Series], at: float) -> dict[str, Array]:
+def _at_equal_tokens(lines: Mapping[str, LossSeries], at: float) -> dict[str, FloatArray]:
     """Losses of each run's lines up to `at` tokens, as far back for one as for the others."""
-    widest = {run: _near(one, at, REACHES[-1]) for run, one in lines.items()}
-    able = [run for run, losses in widest.items() if len(losses) >= FEWEST_LINES]
-    for reach in REACHES:
+    widest = {run: _near(one, at, LOSS_REACHES[-1]) for run, one in lines.items()}
+    able = [run for run, losses in widest.items() if len(losses) >= MIN_LOSS_LINES]
+    for reach in LOSS_REACHES:
         near = {run: _near(lines[run], at, reach) for run in able}
-        if all(len(losses) >= FEWEST_LINES for losses in near.values()):
+        if all(len(losses) >= MIN_LOSS_LINES for losses in near.values()):
             return near
     return {}
 
 
-def _near(series: Series, at: float, reach: float) -> Array:
+def _near(series: LossSeries, at: float, reach: float) -> FloatArray:
     tokens, losses = series
     return losses[(tokens <= at * (1 + 1e-9)) & (tokens >= at * (1 - reach))]
 
@@ -126,18 +128,18 @@ class _Level:
     spread: float
 
 
-def _level(losses: Array) -> _Level:
+def _level(losses: FloatArray) -> _Level:
     return _Level(float(np.median(losses)), robust_spread(losses))
 
 
 def _against(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
     """A run's loss beside that of the other, or of the one in the middle, in their spreads."""
     own = there[run]
-    others = [one for name, one in there.items() if name != run or len(there) != PAIR]
+    others = [one for name, one in there.items() if name != run or len(there) != PAIR_SIZE]
     middle = float(np.median([one.loss for one in others]))
     widest = max(own.spread, float(np.median([one.spread for one in others])))
-    apart = abs(own.loss - middle) > max(widest, ROUNDING * abs(middle))
+    apart = abs(own.loss - middle) > max(widest, MIN_LOSS_DIFFERENCE * abs(middle))
     return {"loss_at_equal_tokens": own.loss, "loss_spread": own.spread, "same_loss": not apart}
 
 
-PAIR: Final = 2
+PAIR_SIZE: Final = 2

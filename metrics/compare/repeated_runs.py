@@ -1,6 +1,6 @@
 """Runs of one setup, and how surely their speed is known from how often it ran.
 
-The interval of one run's windows says nothing of another night or node. With FEWEST repeats or
+The interval of one run's windows says nothing of another night or node. With MIN_REPEATS repeats or
 more the runs are the sample and the interval is between them; with fewer each run stands alone.
 """
 
@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from ..core import intervals
 from ..core.intervals import Estimate
-from ..runs.resume_chains import chain
+from ..runs.resume_chains import launch_chain
 
-FEWEST: Final = intervals.FEWEST_RUNS
+MIN_REPEATS: Final = intervals.MIN_REPEATS
 """Repeats from which on the noise between runs is estimated."""
 
 TOO_FEW_WINDOWS: Final = "too few windows"
@@ -26,25 +26,25 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparisonSide:
     """What stands on one side of a comparison: one run, or the runs of a setup that has repeats.
 
     rows: of metrics.compare.comparability.COMPARISON, fastest first
     repeats: starts of the setup; launches that continue one another are one start
     tgs: tokens/s/GPU, of several runs the geometric mean
-    estimate: that with its interval; None where there is none, and `why` says why
+    estimate: that with its interval; None where there is none, and `no_interval_reason` says why
     """
 
     rows: tuple[Row, ...]
     repeats: int
     tgs: float
     estimate: Estimate | None
-    why: str | None
+    no_interval_reason: str | None
 
     @property
-    def clustered(self) -> bool:
+    def has_run_interval(self) -> bool:
         """Whether the interval is between runs."""
-        return self.repeats >= FEWEST
+        return self.repeats >= MIN_REPEATS
 
     @property
     def mfu(self) -> float | None:
@@ -55,44 +55,49 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class SpeedRatio:
     """One side against another.
 
-    ratio: of their TGS; low, high: its 95 % interval; smallest: the least relative difference that
-    such data mostly shows (statistics.FOUND); all None where a side has no interval, which `why`
-    explains
+    ratio: of their TGS; low, high: its 95 % interval; smallest_difference: the least relative
+    difference that such data mostly shows (statistics.FOUND); all None where a side has no
+    interval, which `no_interval_reason` explains
     """
 
     ratio: float
     low: float | None = None
     high: float | None = None
-    smallest: float | None = None
-    why: str | None = None
+    smallest_difference: float | None = None
+    no_interval_reason: str | None = None
 
     @property
-    def tied(self) -> bool | None:
+    def is_tied(self) -> bool | None:
         """Whether the difference is inside the noise; None where the noise is not known."""
         if self.low is None or self.high is None:
             return None
         return self.low <= 1.0 <= self.high
 
 
-def gap(one: Side, other: Side) -> Gap:
+def speed_ratio(side: ComparisonSide, baseline: ComparisonSide) -> SpeedRatio:
     """The ratio of one side's TGS to the other's, with its interval."""
-    times = one.tgs / other.tgs
-    if one.estimate is None or other.estimate is None:
-        return Gap(times, why=one.why if one.estimate is None else other.why)
-    between = intervals.ratio(one.estimate, other.estimate)
-    smallest = intervals.smallest_difference(one.estimate, other.estimate)
-    return Gap(times, between.low, between.high, smallest)
+    times = side.tgs / baseline.tgs
+    if side.estimate is None or baseline.estimate is None:
+        return SpeedRatio(
+            times,
+            no_interval_reason=side.no_interval_reason
+            if side.estimate is None
+            else baseline.no_interval_reason,
+        )
+    between = intervals.estimate_ratio(side.estimate, baseline.estimate)
+    smallest = intervals.smallest_difference(side.estimate, baseline.estimate)
+    return SpeedRatio(times, between.low, between.high, smallest)
 
 
-def setups(group: Sequence[Row], alike: Callable[[Row], Hashable]) -> list[str]:
-    """A letter for each row, the same for rows of which `alike` gives the same."""
+def setup_letters(group: Sequence[Row], setup_key: Callable[[Row], Hashable]) -> list[str]:
+    """A letter for each row, the same for rows of which `setup_key` gives the same."""
     letters: dict[Hashable, str] = {}
     for row in group:
-        letters.setdefault(alike(row), _letter(len(letters)))
-    return [letters[alike(row)] for row in group]
+        letters.setdefault(setup_key(row), _letter(len(letters)))
+    return [letters[setup_key(row)] for row in group]
 
 
 def _letter(place: int) -> str:
@@ -100,13 +105,13 @@ def _letter(place: int) -> str:
     return ascii_uppercase[letter] + (str(again + 1) if again else "")
 
 
-def chains(rows: Sequence[Row]) -> dict[str, str]:
+def first_launches(rows: Sequence[Row]) -> dict[str, str]:
     """run_id to the run_id of the first launch of those that continue one another."""
     before = {row["run_id"]: row["continues"] for row in rows}
-    return {run_id: chain(run_id, before)[0] for run_id in before}
+    return {run_id: launch_chain(run_id, before)[0] for run_id in before}
 
 
-def sides(group: Sequence[Row]) -> list[Side]:
+def comparison_sides(group: Sequence[Row]) -> list[ComparisonSide]:
     """The sides of one group, the fastest first.
 
     group: rows with run_id, tgs, tgs_low, tgs_high, no_interval, setup and chain
@@ -118,22 +123,24 @@ def sides(group: Sequence[Row]) -> list[Side]:
     return sorted(found, key=lambda side: -side.tgs)
 
 
-def _of_setup(rows: Sequence[Row]) -> list[Side]:
+def _of_setup(rows: Sequence[Row]) -> list[ComparisonSide]:
     starts: dict[str, list[float]] = {}
     for row in rows:
         starts.setdefault(row["chain"], []).append(log(row["tgs"]))
-    if len(starts) < FEWEST:
+    if len(starts) < MIN_REPEATS:
         return [_alone(row, len(starts)) for row in rows]
     rates = [exp(fsum(of) / len(of)) for of in starts.values()]
     mean = geometric_mean(rates)
-    between = intervals.over_runs(rates, [own for row in rows if (own := _own(row)) is not None])
-    return [Side(tuple(rows), len(starts), mean, between, None)]
+    between = intervals.mean_over_runs(
+        rates, [own for row in rows if (own := _own(row)) is not None]
+    )
+    return [ComparisonSide(tuple(rows), len(starts), mean, between, None)]
 
 
-def _alone(row: Row, repeats: int) -> Side:
+def _alone(row: Row, repeats: int) -> ComparisonSide:
     own = _own(row)
     why = None if own is not None else row["no_interval"] or TOO_FEW_WINDOWS
-    return Side((row,), repeats, row["tgs"], own, why)
+    return ComparisonSide((row,), repeats, row["tgs"], own, why)
 
 
 def _own(row: Row) -> Estimate | None:

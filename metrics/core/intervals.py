@@ -28,43 +28,43 @@ import numpy as np
 import polars as pl
 
 from . import quantiles
-from .arrays import Array
+from .arrays import FloatArray
 
 CONFIDENCE: Final = 0.95
-FOUND: Final = 5 / 3
+DETECTABLE_HALF_WIDTHS: Final = 5 / 3
 """A difference of so many half-widths of its interval is found in 90 % of pairs of runs, of short
 runs with much autocorrelation in 70 %."""
 
-FEWEST_WINDOWS: Final = 8
+MIN_QUANTILE_WINDOWS: Final = 8
 """Windows that quantiles need. With fewer, 95 % intervals cover the truth in less than 92 %
 (autocorrelation 0.6)."""
-FEWEST_SURE: Final = FEWEST_WINDOWS + 1
+MIN_INTERVAL_WINDOWS: Final = MIN_QUANTILE_WINDOWS + 1
 """Windows that an interval needs: of 8 none could be taken for warm-up (steady.FEWEST_SETTLED), and
 where 8 are left behind one, more may be warm-up too."""
-SHORT: Final = 2.0
+SHORT_SERIES_WIDENING: Final = 2.0
 """Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
-MOST_ALIKE: Final = 0.6
-SURELY: Final = 4.0
-DRIFTS: Final = 0.9
+MAX_AUTOCORRELATION: Final = 0.6
+SURE_STANDARD_ERRORS: Final = 4.0
+DRIFT_AUTOCORRELATION: Final = 0.9
 """An autocorrelation that is surely, by so many standard errors, above the first has no interval,
 nor has one above the last: 95 % intervals of such series cover the truth in too few runs."""
-FEWEST_RUNS: Final = 3
+MIN_REPEATS: Final = 3
 """Repeats that an interval between runs needs."""
 
-NOTHING: Final = 1e-9
+FLOAT_TOLERANCE: Final = 1e-9
 """A difference of windows, as a share of their pace, that is of computing with floats alone."""
 
 WINDOWS_PER_COSINE: Final = 10
-EFFECTIVE_PER_COSINE: Final = 4
-MOST_COSINES: Final = 8
-FEWEST_COSINES: Final = 2
+EFFECTIVE_WINDOWS_PER_COSINE: Final = 4
+MAX_COSINES: Final = 8
+MIN_COSINES: Final = 2
 """Few cosines see only slow swings, as they have to, and pay with a wider Student's t."""
 
 MAD_TO_SIGMA: Final = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
 
-UPPER: Final = (1 + CONFIDENCE) / 2
-LOWER: Final = 1 - UPPER
+UPPER_PROBABILITY: Final = (1 + CONFIDENCE) / 2
+LOWER_PROBABILITY: Final = 1 - UPPER_PROBABILITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,66 +76,71 @@ class Estimate:
     high: float
 
     @property
-    def down(self) -> float:
+    def lower_log_distance(self) -> float:
         """Distance to the lower bound on the log scale."""
         return log(self.value / self.low)
 
     @property
-    def up(self) -> float:
+    def upper_log_distance(self) -> float:
         """Distance to the upper bound on the log scale."""
         return log(self.high / self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """A rate of one run: `estimate`, or None and `why_not` in words.
+class RateInterval:
+    """A rate of one run: `estimate`, or None and `no_interval_reason` in words.
 
-    effective: how many independent windows would say as much of the pace; autocorrelation: of
-    neighbouring windows; None of fewer than three windows.
+    effective_windows: how many independent windows would say as much of the pace; autocorrelation:
+    of neighbouring windows; None of fewer than three windows.
     """
 
     estimate: Estimate | None
-    effective: float | None
+    effective_windows: float | None
     autocorrelation: float | None
-    why_not: str | None = None
+    no_interval_reason: str | None = None
 
 
-def rate(tokens: Array, seconds: Array, excess: Array, coarseness: float = 0.0) -> Rate:
+def rate_interval(
+    tokens: FloatArray, seconds: FloatArray, stall_seconds: FloatArray, rounding_share: float = 0.0
+) -> RateInterval:
     """sum(tokens) / sum(seconds) with its interval.
 
     tokens, seconds: one entry per window, in order of time; excess [s]: what of `seconds` is a
-    stall, 0 in other windows; coarseness: half a unit of the print's last digit as a fraction,
+    stall, 0 in other windows; rounding_share: half a unit of the print's last digit as a fraction,
     which counts in full where windows differ by less than it.
     """
     n = len(tokens)
-    if n < FEWEST_SURE:
-        return Rate(
-            None, None, None, f"{n} window{'s' * (n != 1)}: an interval needs {FEWEST_SURE}"
+    if n < MIN_INTERVAL_WINDOWS:
+        return RateInterval(
+            None,
+            None,
+            None,
+            f"{n} window{'s' * (n != 1)}: an interval needs {MIN_INTERVAL_WINDOWS}",
         )
     whole = float(tokens.sum())
-    base = seconds - excess
+    base = seconds - stall_seconds
     pace = float(base.sum()) / whole
     if not pace > 0:
-        return Rate(None, None, None, "no time between the windows")
+        return RateInterval(None, None, None, "no time between the windows")
     spread = (base - pace * tokens) / (whole / n)
-    alike = autocorrelation(spread, NOTHING * pace)
+    alike = autocorrelation(spread, FLOAT_TOLERANCE * pace)
     effective = n * min(1.0, (1 - alike) / (1 + alike))
-    unsure = SURELY * sqrt((1 - MOST_ALIKE**2) / n)
-    if alike > min(DRIFTS, MOST_ALIKE + unsure):
+    unsure = SURE_STANDARD_ERRORS * sqrt((1 - MAX_AUTOCORRELATION**2) / n)
+    if alike > min(DRIFT_AUTOCORRELATION, MAX_AUTOCORRELATION + unsure):
         why = f"the windows drift (autocorrelation {alike:.2f}): noise can't be told from it"
-        return Rate(None, effective, alike, why)
+        return RateInterval(None, effective, alike, why)
     error = _long_run_error(spread, effective)
-    fewer, more = _stalls(excess / whole)
+    fewer, more = _stalls(stall_seconds / whole)
     middle = float(seconds.sum()) / whole
-    rounding = coarseness * middle if _coarse(spread, coarseness * pace) else 0.0
+    rounding = rounding_share * middle if _coarse(spread, rounding_share * pace) else 0.0
     fast = middle - hypot(error, fewer) - rounding
     slow = middle + hypot(error, more) + rounding
     if fast <= 0:
-        return Rate(None, effective, alike, "windows differ by more than the rate itself")
-    return Rate(Estimate(1 / middle, 1 / slow, 1 / fast), effective, alike)
+        return RateInterval(None, effective, alike, "windows differ by more than the rate itself")
+    return RateInterval(Estimate(1 / middle, 1 / slow, 1 / fast), effective, alike)
 
 
-def robust_spread(values: Array) -> float:
+def robust_spread(values: FloatArray) -> float:
     """Standard deviation by the median distance from the median, which outliers leave alone."""
     if not len(values):
         return 0.0
@@ -143,7 +148,7 @@ def robust_spread(values: Array) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Robust:
+class RobustSummary:
     """How the windows of one run are spread, each with the same say: rates in tokens/s.
 
     median, p5, p95: of the windows' rates, between neighbours by their distance; mad: the median
@@ -157,27 +162,29 @@ class Robust:
     trimmed: float
 
 
-def robust(tokens: Array, seconds: Array) -> Robust | None:
+def robust_summary(tokens: FloatArray, seconds: FloatArray) -> RobustSummary | None:
     """What outliers leave alone; None of too few windows, or where one took no time.
 
     tokens, seconds: one entry per window, in any order. Takes the room of four such arrays: of
     many runs, one after the other.
     """
-    if len(seconds) < FEWEST_WINDOWS or not (seconds > 0).all():
+    if len(seconds) < MIN_QUANTILE_WINDOWS or not (seconds > 0).all():
         return None
     rates = tokens / seconds
     places = _ordered(rates)
-    p5, median, p95 = (_quantile(places, share) for share in (TAIL, 0.5, 1 - TAIL))
+    p5, median, p95 = (
+        _quantile(places, share) for share in (TRIMMED_TAIL_SHARE, 0.5, 1 - TRIMMED_TAIL_SHARE)
+    )
     middle = (p5 <= rates) & (rates <= p95)
     trimmed = float(tokens[middle].sum()) / float(seconds[middle].sum())
-    return Robust(median, p5, p95, _median_distance(places, median), trimmed)
+    return RobustSummary(median, p5, p95, _median_distance(places, median), trimmed)
 
 
-TAIL: Final = 0.05
+TRIMMED_TAIL_SHARE: Final = 0.05
 """The share of the windows on either side that a trimmed rate leaves out."""
 
 
-def _ordered(values: Array) -> Array:
+def _ordered(values: FloatArray) -> FloatArray:
     """Values in order, of one or more, as np.sort has them.
 
     Floats without a sign stand in the order of their bits, and Polars sorts whole numbers about as
@@ -189,7 +196,7 @@ def _ordered(values: Array) -> Array:
     return pl.Series(bits).sort(multithreaded=False).to_numpy().view(np.float64)
 
 
-def _median_distance(ordered: Array, middle: float) -> float:
+def _median_distance(ordered: FloatArray, middle: float) -> float:
     """The median distance of ordered values from one of them, or from a place between two.
 
     The k nearest values are neighbours, so the k-th distance is the least of what k neighbours
@@ -204,7 +211,7 @@ def _median_distance(ordered: Array, middle: float) -> float:
     return low + (high - low) / 2
 
 
-def _quantile(ordered: Array, share: float) -> float:
+def _quantile(ordered: FloatArray, share: float) -> float:
     """The quantile of ordered values; between two neighbours in proportion."""
     place = share * (len(ordered) - 1)
     below = int(place)
@@ -213,80 +220,99 @@ def _quantile(ordered: Array, share: float) -> float:
     return low + (high - low) * (place - below)
 
 
-def autocorrelation(series: Array, nothing: float = 0.0) -> float:
+def autocorrelation(series: FloatArray, tolerance: float = 0.0) -> float:
     """Correlation of neighbours, with the bias of a short series taken out; 0 where all is equal.
 
     Marriott and Pope 1954 for the bias, -(1 + 3 r) / n. nothing: what differs by no more is equal.
     """
     series = series - series.mean()
     scatter = float(series @ series)
-    if scatter <= len(series) * nothing**2:
+    if scatter <= len(series) * tolerance**2:
         return 0.0
     raw = float(series[1:] @ series[:-1]) / scatter
     return float(np.clip(raw + (1 + 3 * raw) / len(series), -0.99, 0.99))
 
 
-def _long_run_error(series: Array, effective: float) -> float:
+def _long_run_error(series: FloatArray, effective: float) -> float:
     """Half the width of the interval of the mean of `series`."""
     n = len(series)
-    room = int(min(n / WINDOWS_PER_COSINE, effective / EFFECTIVE_PER_COSINE))
-    cosines = max(FEWEST_COSINES, min(MOST_COSINES, room))
+    room = int(min(n / WINDOWS_PER_COSINE, effective / EFFECTIVE_WINDOWS_PER_COSINE))
+    cosines = max(MIN_COSINES, min(MAX_COSINES, room))
     projected = _cosines(n, cosines) @ (series - series.mean())
     error = sqrt(float(np.mean(projected**2)) / n)
-    return quantiles.of_t(cosines, UPPER) * error * (1 + SHORT / n)
+    return (
+        quantiles.student_t_quantile(cosines, UPPER_PROBABILITY)
+        * error
+        * (1 + SHORT_SERIES_WIDENING / n)
+    )
 
 
 @lru_cache(maxsize=8)
-def _cosines(n: int, count: int) -> Array:
+def _cosines(n: int, count: int) -> FloatArray:
     """The first `count` cosines over n points, each of length 1 and of mean 0."""
     place = (np.arange(n) + 0.5) / n
     angles = np.pi * np.arange(1, count + 1)[:, None] * place
     return np.asarray(np.sqrt(2 / n) * np.cos(angles))
 
 
-def _stalls(excess: Array) -> tuple[float, float]:
+def _stalls(excess: FloatArray) -> tuple[float, float]:
     """Distance of the sum of the excess to its lower and its upper bound; 0 where none is."""
     sum_, squares = float(excess.sum()), float(excess @ excess)
     if sum_ <= 0:
         return 0.0, 0.0
     events, size = sum_**2 / squares, squares / sum_
-    low, high = (size * quantiles.of_gamma(events + 0.5, q) for q in (LOWER, UPPER))
+    low, high = (
+        size * quantiles.gamma_quantile(events + 0.5, q)
+        for q in (LOWER_PROBABILITY, UPPER_PROBABILITY)
+    )
     return max(0.0, sum_ - low), max(0.0, high - sum_)
 
 
-def _coarse(spread: Array, unit: float) -> bool:
+def _coarse(spread: FloatArray, unit: float) -> bool:
     """Whether windows differ by less than the print resolves, so that roundings don't average."""
     return float(np.std(spread)) < unit
 
 
-def ratio(one: Estimate, other: Estimate) -> Estimate:
+def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     """one / other of two independent runs: distances in quadrature on the log scale (MOVER)."""
-    value = one.value / other.value
-    down, up = hypot(one.down, other.up), hypot(one.up, other.down)
+    value = numerator.value / denominator.value
+    down, up = (
+        hypot(numerator.lower_log_distance, denominator.upper_log_distance),
+        hypot(numerator.upper_log_distance, denominator.lower_log_distance),
+    )
     return Estimate(value, value * exp(-down), value * exp(up))
 
 
-def smallest_difference(one: Estimate, other: Estimate) -> float:
+def smallest_difference(numerator: Estimate, denominator: Estimate) -> float:
     """Smallest difference of two rates that such intervals mostly find, as a fraction.
 
     0.02: runs that are 2 % apart would have been told apart in 90 of 100 such pairs.
     """
-    between = ratio(one, other)
-    return exp(max(between.down, between.up) * FOUND) - 1
+    between = estimate_ratio(numerator, denominator)
+    return (
+        exp(max(between.lower_log_distance, between.upper_log_distance) * DETECTABLE_HALF_WIDTHS)
+        - 1
+    )
 
 
-def over_runs(rates: Sequence[float], own: Sequence[Estimate] = ()) -> Estimate | None:
+def mean_over_runs(
+    rates: Sequence[float], run_estimates: Sequence[Estimate] = ()
+) -> Estimate | None:
     """Geometric mean of repeated runs, with the interval that their scatter gives.
 
     It holds what differs from run to run, such as nodes, which no interval of one run does.
     Student's t on the log scale; None for fewer than three runs. own: the runs with intervals of
     their own; repeats that happen to agree are no surer than these make their mean.
     """
-    if len(rates) < FEWEST_RUNS:
+    if len(rates) < MIN_REPEATS:
         return None
     logs = np.log(np.asarray(rates, np.float64))
     middle = float(logs.mean())
-    half = quantiles.of_t(len(rates) - 1, UPPER) * float(logs.std(ddof=1)) / sqrt(len(rates))
-    least = sum(max(one.down, one.up) ** 2 for one in own)
-    half = max(half, sqrt(least) / len(own) if own else 0.0)
+    half = (
+        quantiles.student_t_quantile(len(rates) - 1, UPPER_PROBABILITY)
+        * float(logs.std(ddof=1))
+        / sqrt(len(rates))
+    )
+    least = sum(max(one.lower_log_distance, one.upper_log_distance) ** 2 for one in run_estimates)
+    half = max(half, sqrt(least) / len(run_estimates) if run_estimates else 0.0)
     return Estimate(exp(middle), exp(middle - half), exp(middle + half))

@@ -6,37 +6,39 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import INT, TEXT, TIME
+from fairmfu.ingest.core.schema import INT, TEXT, TIMESTAMP
 
 # -- one launch (metrics.runs.run_identity)
 # ------------------------------------------------------------
 
-TIMES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")
+STEP_TIME_FIGURES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")
 """Figures of a step's time; they depend on each other, so only the strongest counts."""
 
-FIGURES: Final = ("loss", "grad_norm")
+TRAINING_FIGURES: Final = ("loss", "grad_norm")
 """What training itself gives: two sources of one launch print the same to the last digit."""
 
-REDUCED: Final = (*FIGURES, "step_tokens")
+REDUCED_FIGURES: Final = (*TRAINING_FIGURES, "step_tokens")
 """Figures that every rank prints alike."""
 
-COMPARED: Final = (*TIMES, "data_s", *REDUCED)
+COMPARED_FIGURES: Final = (*STEP_TIME_FIGURES, "data_s", *REDUCED_FIGURES)
 
-ENDS: Final = pl.Schema(
+LAST_STEP_SCHEMA: Final = pl.Schema(
     {"run_id": pl.String, "rank": pl.String}
     | dict.fromkeys(("first", "step"), pl.Int64)
-    | dict.fromkeys(("stamp", *COMPARED, *(f"unit_{name}" for name in COMPARED)), pl.Float64)
+    | dict.fromkeys(
+        ("stamp", *COMPARED_FIGURES, *(f"unit_{name}" for name in COMPARED_FIGURES)), pl.Float64
+    )
 )
 """first, step: the first and the last step that a rank prints; all else as of its last one."""
 
 # -- one continued by another (metrics.runs.resume_chains)
 # -------------------------------------------------
 
-SAME_WORK: Final = ("model", "params_total", "seq_len", "global_batch_size", "total_steps")
+RESUME_KEY_COLUMNS: Final = ("model", "params_total", "seq_len", "global_batch_size", "total_steps")
 """What a resumed launch has in common with the one before, where both say it. One that says that it
 was resumed may go on for longer than was planned."""
 
-COURSE: Final = pl.Schema(
+LAUNCH_COURSE_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "sha256": TEXT,
@@ -47,11 +49,11 @@ COURSE: Final = pl.Schema(
         "first_step": INT,
         "last_step": INT,
         "interval": INT,
-        "first_stamp": TIME,
-        "last_stamp": TIME,
+        "first_stamp": TIMESTAMP,
+        "last_stamp": TIMESTAMP,
         "began": INT,
         "model": TEXT,
-        **dict.fromkeys(SAME_WORK[1:], INT),
+        **dict.fromkeys(RESUME_KEY_COLUMNS[1:], INT),
     }
 )
 """What is asked of two launches before their losses are. interval: the median number of steps

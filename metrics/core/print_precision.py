@@ -12,26 +12,26 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from .arrays import Array, Whole
+from .arrays import FloatArray, IntArray
 
-DISAGREEMENT: Final = 0.01
+MAX_UNEXPLAINED_GAP: Final = 0.01
 """Two figures of one thing (times or tokens of the same steps) that are further apart than this
 share have to have a cause."""
 
-STAMP_ERROR: Final = 1.0
+MAX_STAMP_ERROR_S: Final = 1.0
 """How far a difference of two stamps of whole seconds may be off, s."""
 
-COARSEST: Final = 0.1
+MAX_ROUNDING_SHARE: Final = 0.1
 """The most that a print's last digit explains, as a share of the value."""
 
-MOST_PRINTED: Final = 200
+MAX_SAMPLED_VALUES: Final = 200
 """Values of a column that are looked at for how finely it is printed."""
 
-TEN_DIGITS: Final = 10
+MAX_DIGITS: Final = 10
 """Digits of a value that are looked at."""
 
-LARGEST: Final = 1e290
-TIE: Final = 1e-4
+MAX_SCALED_SIZE: Final = 1e290
+MIN_TIE_DISTANCE: Final = 1e-4
 """Where the digits of a value can be told from a product: its size, and its distance from half a
 unit of the last one."""
 
@@ -42,43 +42,44 @@ class Digits(NamedTuple):
     Of one column, or an array that holds that of each value.
     """
 
-    decimals: int | Whole
-    significant: int | Whole
+    decimals: int | IntArray
+    significant: int | IntArray
 
-    def units(self, values: Array) -> Array:
+    def last_places(self, values: FloatArray) -> FloatArray:
         """The last place of each value."""
         with np.errstate(divide="ignore"):
             lead = np.floor(np.log10(np.abs(values)))
         return np.fmax(10.0 ** -np.float64(self.decimals), 10.0 ** (lead + 1 - self.significant))
 
 
-def digits_of(values: Array) -> Digits:
+def digits_of(values: FloatArray) -> Digits:
     """The most decimals and significant digits that any of the first values has."""
-    digits = printed(values[np.isfinite(values)][:MOST_PRINTED])
+    digits = printed_digits(values[np.isfinite(values)][:MAX_SAMPLED_VALUES])
     return Digits(
         int(np.max(digits.decimals, initial=0)), int(np.max(digits.significant, initial=1))
     )
 
 
-def half_unit(values: Array) -> float:
+def rounding_share(values: FloatArray) -> float:
     """Half a unit of the last printed decimal, as a fraction of the values; their mean.
 
-    Values that happen to be round do not show how finely they are printed: COARSEST at most.
+    Values that happen to be round do not show how finely they are printed: MAX_ROUNDING_SHARE at
+    most.
     """
     above = values[values > 0]
     if not len(above):
         return 0.0
-    return min(COARSEST, float((10.0 ** -digits_of(above).decimals / 2 / above).mean()))
+    return min(MAX_ROUNDING_SHARE, float((10.0 ** -digits_of(above).decimals / 2 / above).mean()))
 
 
 def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
     """`digits_of` of each column in each group: a name with `_decimals`, with `_significant`."""
     first = frame.group_by(by, maintain_order=True).agg(
-        pl.col(name).filter(pl.col(name).is_finite()).head(MOST_PRINTED) for name in columns
+        pl.col(name).filter(pl.col(name).is_finite()).head(MAX_SAMPLED_VALUES) for name in columns
     )
     out = first.select(by)
     for name in columns:
-        digits = printed(first[name].explode().drop_nulls().to_numpy())
+        digits = printed_digits(first[name].explode().drop_nulls().to_numpy())
         owner = np.repeat(np.arange(first.height), first[name].list.len().to_numpy())
         decimals, significant = np.zeros(first.height, np.int64), np.ones(first.height, np.int64)
         np.maximum.at(decimals, owner, digits.decimals)
@@ -89,22 +90,22 @@ def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) ->
     return out
 
 
-def printed(values: Array) -> Digits:
+def printed_digits(values: FloatArray) -> Digits:
     """The decimals and significant digits that `_print` shows of each value, counted all at once.
 
     Where a product's rounding might decide a digit, the print itself is looked at.
     """
     size = np.abs(values)
-    usual = (size > 1 / LARGEST) & (size < LARGEST)
+    usual = (size > 1 / MAX_SCALED_SIZE) & (size < MAX_SCALED_SIZE)
     some = np.where(usual, size, 1.0)
     exponent = np.floor(np.log10(some)).astype(np.int64)
-    shift = TEN_DIGITS - 1 - exponent
+    shift = MAX_DIGITS - 1 - exponent
     scaled = some * 10.0 ** np.maximum(shift, 0) / 10.0 ** np.maximum(-shift, 0)
     digits = np.rint(scaled).astype(np.int64)
-    tie = np.abs(scaled - np.floor(scaled) - 0.5) < TIE
-    known = usual & ~tie & (digits >= 10 ** (TEN_DIGITS - 1)) & (digits < 10**TEN_DIGITS)
-    significant = TEN_DIGITS - sum(
-        (digits % 10**k == 0).astype(np.int64) for k in range(1, TEN_DIGITS)
+    tie = np.abs(scaled - np.floor(scaled) - 0.5) < MIN_TIE_DISTANCE
+    known = usual & ~tie & (digits >= 10 ** (MAX_DIGITS - 1)) & (digits < 10**MAX_DIGITS)
+    significant = MAX_DIGITS - sum(
+        (digits % 10**k == 0).astype(np.int64) for k in range(1, MAX_DIGITS)
     )
     for i in np.flatnonzero(~known & (size > 0)):
         significant[i], exponent[i] = _print(size[i])
@@ -117,5 +118,5 @@ def _print(value: float) -> tuple[int, int]:
 
     Of ten digits at most, so that a factor's rounding (ms to s) is no precision.
     """
-    mantissa, _, exponent = f"{value:.{TEN_DIGITS - 1}e}".partition("e")
+    mantissa, _, exponent = f"{value:.{MAX_DIGITS - 1}e}".partition("e")
     return len(mantissa.replace(".", "").rstrip("0")), int(exponent)

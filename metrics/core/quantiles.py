@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Array
+from .arrays import FloatArray
 
 
-def of_t(freedom: float, share: float) -> float:
-    """Student's t of so many degrees of freedom stays below this with probability `share`."""
+def student_t_quantile(degrees_of_freedom: float, probability: float) -> float:
+    """Student's t of so many degrees of freedom stays below this with probability `probability`."""
     from scipy.special import stdtrit  # noqa: PLC0415 - see above
 
-    return float(stdtrit(freedom, share))
+    return float(stdtrit(degrees_of_freedom, probability))
 
 
-def of_each_t(freedom: Array, share: Array) -> Array:
+def student_t_quantiles(degrees_of_freedom: FloatArray, probability: FloatArray) -> FloatArray:
     """Quantiles of Student's t, element by element."""
     from scipy.special import stdtrit  # noqa: PLC0415 - see above
 
-    return np.asarray(stdtrit(freedom, share))
+    return np.asarray(stdtrit(degrees_of_freedom, probability))
 
 
-def of_gamma(shape: float, share: float) -> float:
-    """A gamma variable of this shape and of scale 1 stays below this with probability `share`."""
+def gamma_quantile(shape: float, probability: float) -> float:
+    """A gamma variable of this shape and of scale 1 stays below this with probability `probability`."""
     from scipy.special import gammaincinv  # noqa: PLC0415 - see above
 
-    return float(gammaincinv(shape, share))
+    return float(gammaincinv(shape, probability))

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from .arrays import Array, Flags, Texts, Whole
+from .arrays import BoolArray, FloatArray, IntArray, TextArray
 
-MICROSECONDS: Final = 1e6
+MICROSECONDS_PER_SECOND: Final = 1e6
 """So many are a second: arrays hold times in microseconds."""
 
 
@@ -23,28 +23,28 @@ class _Whole:
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self.frame = frame.rechunk()
-        self.numbers: dict[str, Array] = {}
-        self.flags: dict[str, Flags] = {}
-        self.texts: dict[str, Texts] = {}
-        self.lists: dict[str, tuple[Whole, Sequence[Sequence[str]]]] = {}
+        self.numbers: dict[str, FloatArray] = {}
+        self.flags: dict[str, BoolArray] = {}
+        self.texts: dict[str, TextArray] = {}
+        self.lists: dict[str, tuple[IntArray, Sequence[Sequence[str]]]] = {}
 
-    def number(self, name: str) -> Array:
+    def number(self, name: str) -> FloatArray:
         if name not in self.numbers:
             values = self.frame[name].to_physical().cast(pl.Float64)
             self.numbers[name] = values.fill_null(np.nan).to_numpy()
         return self.numbers[name]
 
-    def flag(self, name: str) -> Flags:
+    def flag(self, name: str) -> BoolArray:
         if name not in self.flags:
             self.flags[name] = self.frame[name].fill_null(value=False).to_numpy()
         return self.flags[name]
 
-    def text(self, name: str) -> Texts:
+    def text(self, name: str) -> TextArray:
         if name not in self.texts:
             self.texts[name] = self.frame[name].to_numpy()
         return self.texts[name]
 
-    def events(self, name: str) -> tuple[Whole, Sequence[Sequence[str]]]:
+    def events(self, name: str) -> tuple[IntArray, Sequence[Sequence[str]]]:
         """Rows that have any in a column of events, and these."""
         if name not in self.lists:
             events = self.frame[name]
@@ -53,7 +53,7 @@ class _Whole:
         return self.lists[name]
 
 
-class Columns:
+class RunArrays:
     """Windows of one run; frame: windows.windows, of this run alone unless `by_run` cuts.
 
     Rows are in order of steps.
@@ -66,7 +66,7 @@ class Columns:
         frame: pl.DataFrame | _Whole,
         start: int = 0,
         height: int | None = None,
-        own: Mapping[str, Array] | None = None,
+        own: Mapping[str, FloatArray] | None = None,
     ) -> None:
         """start, height: of its rows in the frame; own: columns that are otherwise here."""
         self._whole = _Whole(frame) if isinstance(frame, pl.DataFrame) else frame
@@ -74,29 +74,29 @@ class Columns:
         self.height = self._whole.frame.height if height is None else height
         self._own = own or {}
 
-    def having(self, **columns: Array) -> Columns:
+    def with_values(self, **columns: FloatArray) -> RunArrays:
         """The columns, with other numbers in some of them."""
-        return Columns(self._whole, self._from, self.height, {**self._own, **columns})
+        return RunArrays(self._whole, self._from, self.height, {**self._own, **columns})
 
-    def by_run(self) -> dict[str, Columns]:
+    def by_run(self) -> dict[str, RunArrays]:
         """Each run of a frame that is sorted by run."""
         runs = self._whole.frame.select(pl.col("run_id").rle()).unnest("run_id")
         heights = runs["len"].cast(pl.Int64)  # Polars counts in 32 bits, and sums wrap
         starts = heights.cum_sum() - heights
         rows = zip(runs["value"], starts, heights, strict=True)
-        return {run_id: Columns(self._whole, start, height) for run_id, start, height in rows}
+        return {run_id: RunArrays(self._whole, start, height) for run_id, start, height in rows}
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> FloatArray:
         """A column of numbers, NaN where it is null; of times, in microseconds."""
         if name in self._own:
             return self._own[name]
         return self._whole.number(name)[self._from : self._from + self.height]
 
-    def flags(self, name: str) -> Flags:
+    def flags(self, name: str) -> BoolArray:
         """A column of booleans, false where it is null."""
         return self._whole.flag(name)[self._from : self._from + self.height]
 
-    def texts(self, name: str) -> Texts:
+    def texts(self, name: str) -> TextArray:
         """A column of texts, None where it is null."""
         return self._whole.text(name)[self._from : self._from + self.height]
 
@@ -108,11 +108,11 @@ class Columns:
         """A column's value in one row, which may count from the end."""
         return self._whole.frame[name][self._from + (row if row >= 0 else self.height + row)]
 
-    def known(self, name: str) -> bool:
+    def has_any(self, name: str) -> bool:
         """Whether any row has a value."""
         return not np.isnan(self[name]).all()
 
-    def complete(self, name: str) -> bool:
+    def has_all(self, name: str) -> bool:
         """Whether every row has a value."""
         return not np.isnan(self[name]).any()
 
@@ -122,18 +122,18 @@ class Columns:
         first, last = np.searchsorted(rows, (self._from, self._from + self.height))
         return [(int(rows[at]) - self._from, events[at]) for at in range(first, last)]
 
-    def holds(self, kinds: Sequence[str]) -> Flags:
+    def has_events(self, kinds: Sequence[str]) -> BoolArray:
         """Rows whose `events` hold any of these."""
         held = np.zeros(self.height, np.bool_)
         held[[at for at, events in self.events() if not set(kinds).isdisjoint(events)]] = True
         return held
 
 
-def total(values: pl.Series | Array) -> float:
+def total(values: pl.Series | FloatArray) -> float:
     """The sum as a float: Polars' integers wrap silently."""
     return float(pl.Series(values).cast(pl.Float64).sum())
 
 
-def median(values: Array) -> float | None:
+def median(values: FloatArray) -> float | None:
     """The median of the values that are numbers; None where there is none."""
     return pl.Series(values).median()  # type: ignore[return-value]

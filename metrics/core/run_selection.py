@@ -9,7 +9,7 @@ import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError
 
-NAMED: Final = 3
+MAX_NAMED_RUNS: Final = 3
 """Runs that an error names."""
 
 
@@ -46,16 +46,18 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
 
 def _unknown(name: str, known: list[str], noun: str) -> RunNameError:
     begun = [one for one in known if name and one.startswith(name)]
-    near = list(dict.fromkeys([*begun, *get_close_matches(name, known, n=NAMED, cutoff=0.4)]))
-    hint = f" Nearest: {', '.join(near[:NAMED])}." if near else ""
-    if not near and 0 < len(set(known)) <= NAMED:
+    near = list(
+        dict.fromkeys([*begun, *get_close_matches(name, known, n=MAX_NAMED_RUNS, cutoff=0.4)])
+    )
+    hint = f" Nearest: {', '.join(near[:MAX_NAMED_RUNS])}." if near else ""
+    if not near and 0 < len(set(known)) <= MAX_NAMED_RUNS:
         there = "There is" if len(set(known)) == 1 else "There are"
         hint = f" {there}: {', '.join(dict.fromkeys(known))}."
     see = "fairmfu runs" if noun == "run" else f"fairmfu {noun} list"
     return RunNameError(f"No {noun} is called {name!r}.{hint} See: {see}")
 
 
-def only(table: pl.DataFrame, name: str) -> dict[str, Any]:
+def choose_one(table: pl.DataFrame, name: str) -> dict[str, Any]:
     """The row of the one run of this name, as `choose` takes it. Raises RunNameError."""
     found = choose(table, name)
     if found.height > 1:

@@ -10,21 +10,21 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXT_LIST, TIMESTAMP
 
 NOT_RANKED: Final = ": not ranked"
 """How a warning ends that keeps its run out of every ranking."""
 
-READ_BEFORE: Final = (
+OUTDATED_READING: Final = (
     "read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
 )
 """How the warning begins of a run whose sources today's readers read otherwise."""
 
-LOST: Final = pl.Struct(
+TIME_LOST_STRUCT: Final = pl.Struct(
     {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
 )
 
-RATES: Final = {
+RATE_COLUMNS: Final = {
     "tgs": FLOAT,
     "tgs_low": FLOAT,
     "tgs_high": FLOAT,
@@ -38,24 +38,24 @@ RATES: Final = {
 }
 """Tokens per second per GPU: steady, with its interval and spread, and end to end."""
 
-BASIS: Final = {
+RATE_BASIS_COLUMNS: Final = {
     "token_basis": TEXT,
     "time_basis": TEXT,
     "end_to_end_basis": TEXT,
     "excluded_share": FLOAT,
-    "excluded_causes": TEXTS,
+    "excluded_causes": TEXT_LIST,
     "data_share": FLOAT,
     "windows": INT,
     "effective_windows": FLOAT,
     "no_interval": TEXT,
     "steady_from": INT,
     "wall_s": FLOAT,
-    "time_lost": pl.List(LOST),
+    "time_lost": pl.List(TIME_LOST_STRUCT),
     "evidence_gap": FLOAT,
     "evidence_windows": INT,
     "evidence_cause": TEXT,
     "token_gap": FLOAT,
-    "token_counts": TEXTS,
+    "token_counts": TEXT_LIST,
 }
 """What the rates of a run are of: tokens, times, windows, and what was held against them."""
 
@@ -87,7 +87,7 @@ METRICS: Final = pl.Schema(
         "packed": TEXT,
         "attention": TEXT,
         "quantization": TEXT,
-        "inferred": TEXTS,
+        "inferred": TEXT_LIST,
         "precision": TEXT,
         "recompute": TEXT,
         "trainable": TEXT,
@@ -95,7 +95,7 @@ METRICS: Final = pl.Schema(
         "rate_excludes_data": BOOL,
         "steps": INT,
         "tokens_per_second": FLOAT,
-        **RATES,
+        **RATE_COLUMNS,
         "mfu": FLOAT,
         "mfu_full_attention": FLOAT,
         "mfu_conservative": FLOAT,
@@ -113,7 +113,7 @@ METRICS: Final = pl.Schema(
         "flops_per_token_full_attention": FLOAT,
         "peak_flops": FLOAT,
         "peak_source": TEXT,
-        **BASIS,
+        **RATE_BASIS_COLUMNS,
         "tokens_per_gpu_step": FLOAT,
         "attention_ratio": FLOAT,
         "sequence_length": FLOAT,
@@ -135,13 +135,13 @@ METRICS: Final = pl.Schema(
         "logged_hypothesis": TEXT,
         "logged_not_compared": TEXT,
         "logged_lengths": pl.List(INT),
-        "proven": TEXTS,
-        "missing": TEXTS,
-        "warnings": TEXTS,
-        "sources": TEXTS,
-        "members": TEXTS,
+        "proven": TEXT_LIST,
+        "missing": TEXT_LIST,
+        "warnings": TEXT_LIST,
+        "sources": TEXT_LIST,
+        "members": TEXT_LIST,
         "launch": INT,
-        "started_at": TIME,
+        "started_at": TIMESTAMP,
         "outcome": TEXT,
         "outcome_text": TEXT,
         "continues": TEXT,
@@ -160,13 +160,13 @@ METRICS: Final = pl.Schema(
 )
 
 
-def beside_others(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Rows of METRICS with the warnings that take the rows of other runs: `changed`.
+def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Rows of METRICS with the warnings that take the rows of other runs: `formula_change_warnings`.
 
     All else of a row follows from its own launch and those that it continues.
     """
-    told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(OF_CHANGED)
-    found = changed(told.to_dicts())
+    told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
+    found = formula_change_warnings(told.to_dicts())
     warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
     more = pl.concat_list("warnings", warning)
     return metrics.with_columns(
@@ -174,16 +174,16 @@ def beside_others(metrics: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-OF_CHANGED: Final = (
+FORMULA_CHANGE_COLUMNS: Final = (
     *("run_id", "name", "started_at", "framework", "model", "seq_len", "recompute"),
     *("logged_flops_low", "logged_flops_high", "logged_reproduced", "logged_formula"),
 )
 
 
-def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def formula_change_warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Runs whose print implies other FLOPs than that of an earlier run of the same work, and how.
 
-    rows: of METRICS, the columns of OF_CHANGED, in any order. The same
+    rows: of METRICS, the columns of FORMULA_CHANGE_COLUMNS, in any order. The same
     framework, model, length and recomputation, so that the formula has changed between the two, or
     one of them is not what it says.
     """

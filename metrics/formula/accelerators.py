@@ -5,10 +5,10 @@ one NeuronCore of a Trainium. With FP32 accumulation, which training uses: half 
 on GeForce cards. `fp32` is the rate of matmuls in full FP32: without tensor cores on NVIDIA's
 cards, so a run in FP32 needs the fact whether TF32 was on; by matrix cores on AMD's.
 
-Names match whole, after `normalised`; never a part of a name: "A100" is in no way "A1000", nor
+Names match whole, after `normalise_name`; never a part of a name: "A100" is in no way "A1000", nor
 "L4" "L40S", nor "H20" "H200". An unknown name is an error, never a fallback.
 
-Sources have short names in the table, which REFERENCES spells out.
+Sources have short names in the table, which SOURCE_REFERENCES spells out.
 
 A user adds devices, or replaces rows of the table, by a TOML file (`load_overlay`):
 
@@ -42,18 +42,18 @@ __all__ = [
     "Accelerator",
     "OverlayError",
     "UnknownAcceleratorError",
-    "find",
+    "all_accelerators",
+    "find_accelerator",
     "load_overlay",
-    "normalised",
+    "normalise_name",
     "peak_source",
-    "table",
 ]
 
 Confidence = Literal["high", "medium", "low"]
 """high: data sheet or clock times units; medium: one source; low: sources differ or no source."""
 
 
-REFERENCES: Final[Mapping[str, str]] = {
+SOURCE_REFERENCES: Final[Mapping[str, str]] = {
     "stas": "github.com/stas00/ml-engineering@744d01e1 compute/accelerator/README.md, TFLOPS",
     "lightning": "github.com/Lightning-AI/pytorch-lightning fabric/utilities/throughput.py, data "
     "sheets cited there",
@@ -76,7 +76,7 @@ class Accelerator:
     peaks: dense FLOP/s of one unit by number format; a format that is absent has no known peak
     source, confidence: where the numbers are from, and how sure they are
     note: what else has to be known about them
-    names: names that `find` takes for it, as printed or typed
+    names: names that `find_accelerator` takes for it, as printed or typed
     """
 
     name: str
@@ -110,14 +110,14 @@ class OverlayError(FairmfuError, ValueError):
     """A file of a user's accelerators that cannot be taken; says which row and key."""
 
 
-def find(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
+def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
     """The accelerator that a framework prints, or a person types, as `name`.
 
     overlay: a user's rows (`load_overlay`), which go before the table's
 
     Raises UnknownAcceleratorError.
     """
-    wanted = normalised(name)
+    wanted = normalise_name(name)
     rows = {**_BY_NAME, **dict(_named(overlay))}
     if wanted not in rows:
         near = difflib.get_close_matches(wanted, rows, n=3)
@@ -125,13 +125,13 @@ def find(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
     return rows[wanted]
 
 
-def peak_source(accelerator: Accelerator, formats: Iterable[Dtype]) -> str | None:
+def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None:
     """In words: the row, its peaks of these number formats, how sure they are and where from.
 
     `NVIDIA H20: dense bf16 148 TFLOP/s per GPU; confidence medium; source: …`. None where a format
     has no peak.
     """
-    peaks = [(name, accelerator.peaks.get(name)) for name in dict.fromkeys(formats)]
+    peaks = [(name, accelerator.peaks.get(name)) for name in dict.fromkeys(dtypes)]
     said = [f"{name} {peak / 1e12:,g}" for name, peak in peaks if peak is not None]
     if not said or len(said) < len(peaks):
         return None
@@ -145,11 +145,11 @@ def _spelt_out(accelerator: Accelerator) -> str:
     """The source of a row; a user's own words stay as they are."""
     if accelerator not in _TABLE:
         return accelerator.source
-    short = re.compile(rf"\b({'|'.join(REFERENCES)})\b")
-    return short.sub(lambda name: f"{name[0]} ({REFERENCES[name[0]]})", accelerator.source)
+    short = re.compile(rf"\b({'|'.join(SOURCE_REFERENCES)})\b")
+    return short.sub(lambda name: f"{name[0]} ({SOURCE_REFERENCES[name[0]]})", accelerator.source)
 
 
-def table() -> tuple[Accelerator, ...]:
+def all_accelerators() -> tuple[Accelerator, ...]:
     """Every accelerator, in the order of the support table."""
     return _TABLE
 
@@ -157,7 +157,7 @@ def table() -> tuple[Accelerator, ...]:
 _VENDORS = re.compile(r"\b(?:nvidia|amd|intel|huawei|google|aws)\b")
 
 
-def normalised(name: str) -> str:
+def normalise_name(name: str) -> str:
     """Lower case, without vendor, (R), (TM) and blanks; nothing more is folded."""
     bare = re.sub(r"\((?:r|tm)\)|[®™]", " ", name.lower())
     return re.sub(r"\s+", "", _VENDORS.sub(" ", bare))
@@ -789,7 +789,7 @@ _TABLE: tuple[Accelerator, ...] = (
 def _named(rows: Sequence[Accelerator]) -> Iterator[tuple[str, Accelerator]]:
     for accelerator in rows:
         for name in (accelerator.name, *accelerator.names):
-            yield normalised(name), accelerator
+            yield normalise_name(name), accelerator
 
 
 _BY_NAME: Mapping[str, Accelerator] = dict(_named(_TABLE))

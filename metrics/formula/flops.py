@@ -53,7 +53,7 @@ from .model_shapes import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-FORMULA = "fairmfu-1"
+FORMULA_VERSION = "fairmfu-1"
 """Version of this formula; stored with each computed row. Another formula is another version."""
 
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
@@ -62,13 +62,13 @@ Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 """The products of a training step: forward and recomputed forward, dX, dW."""
 
-Convention = Literal["exact", "full"]
+AttentionConvention = Literal["exact", "full"]
 """`exact`: attended pairs as masked. `full`: A = T, windows and documents ignored (PaLM)."""
 
 Recompute = Literal["none", "full", "selective"]
 """`full`: every layer is checkpointed. `selective`: core attention only (Megatron)."""
 
-Phase = Literal["prefill", "decode"]
+InferencePhase = Literal["prefill", "decode"]
 """Of inference. `prefill`: a whole prompt at once. `decode`: one token after a cached context."""
 
 
@@ -133,16 +133,16 @@ class Operator:
         """Forward and backward [FLOP per token]; recomputation is not part of it."""
         return self.forward + self.backward
 
-    def of(self, step: Pass) -> float:
+    def flops_of(self, matmul_pass: Pass) -> float:
         """FLOPs per token of one pass.
 
         A backward up to 1x the forward is the input gradient, what is above it the weight
         gradient. Of core attention, which has no weight, that is half and half.
         """
-        if step == "forward":
+        if matmul_pass == "forward":
             return self.forward + self.recomputed
         input_gradient = min(self.forward, self.backward)
-        return input_gradient if step == "input_gradient" else self.backward - input_gradient
+        return input_gradient if matmul_pass == "input_gradient" else self.backward - input_gradient
 
 
 # --- attended pairs -------------------------------------------------------------------------
@@ -282,7 +282,9 @@ def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float
 # --- forward, the model ---------------------------------------------------------------------
 
 
-def _attended(attention: Attention, T: int, convention: Convention, known: float | None) -> float:
+def _attended(
+    attention: Attention, T: int, convention: AttentionConvention, known: float | None
+) -> float:
     """A of one layer; `known` as `attended` of `operators`."""
     if convention == "full":
         return T
@@ -333,7 +335,7 @@ def operators(
     shape: ModelShape,
     seq_len: int,
     *,
-    attention: Convention = "exact",
+    attention: AttentionConvention = "exact",
     trainable: Trainable | None = None,
     attended: float | None = None,
 ) -> tuple[Operator, ...]:
@@ -356,15 +358,15 @@ def operators(
         )
     trained = trainable or Trainable()
     terms = _summed(_forward(shape, lambda at: _attended(at, seq_len, attention, attended)))
-    base = (operator(name, layers, flops, trained) for name, layers, flops in terms)
+    base = (make_operator(name, layers, flops, trained) for name, layers, flops in terms)
     if trained.kind != "lora":
         return tuple(base)
     forward = adapter_flops(shape.adapted_weights(trained.lora_targets), trained)
-    adapters = operator("lora adapters", shape.layer_count, forward, Trainable())
+    adapters = make_operator("lora adapters", shape.layer_count, forward, Trainable())
     return (*base, adapters)
 
 
-def operator(name: str, layers: int, forward: float, trainable: Trainable) -> Operator:
+def make_operator(name: str, layers: int, forward: float, trainable: Trainable) -> Operator:
     """The operator with its backward: 2x, 1x for a frozen weight that a gradient passes, or 0x."""
     weightless = name.endswith(("core attention", "linear attention state"))
     times = 2 if trainable.kind == "full" or weightless else 1
@@ -411,7 +413,9 @@ def flops_per_token(ops: Iterable[Operator]) -> float:
 # --- inference ------------------------------------------------------------------------------
 
 
-def inference_operators(shape: ModelShape, context_len: int, phase: Phase) -> tuple[Operator, ...]:
+def inference_operators(
+    shape: ModelShape, context_len: int, phase: InferencePhase
+) -> tuple[Operator, ...]:
     """Every operator of inference with a key/value cache, forward only, per token.
 
     prefill: the forward of a prompt of `context_len` tokens, logits of all of them (an engine that
@@ -429,7 +433,7 @@ def inference_operators(shape: ModelShape, context_len: int, phase: Phase) -> tu
         return operators(served, context_len, trainable=forward_only)
     _check_lengths(context_len, [context_len], [])
     terms = _summed(_forward(served, lambda attention: _cached(attention, context_len)))
-    return tuple(operator(*term, forward_only) for term in terms)
+    return tuple(make_operator(*term, forward_only) for term in terms)
 
 
 def _cached(attention: Attention, context_len: int) -> int:
@@ -450,7 +454,7 @@ _POLICIES: Mapping[str | None, Recompute] = {
 }
 
 
-def hardware_unknown(recompute: str | None, shape: ModelShape | None = None) -> str | None:
+def hfu_unknown_reason(recompute: str | None, shape: ModelShape | None = None) -> str | None:
     """Why no HFU can be given, for this policy or this shape; None where it can."""
     if shape is not None and shape.has_linear_attention:
         return f"{shape.name} has linear attention, whose kernel decides what is executed"
@@ -476,9 +480,9 @@ def hardware_operators(
     PyTorch's non-reentrant checkpointing stops. Flash attention's own recomputation of the scores
     is not counted, as in PaLM.
 
-    Raises ValueError for a shape with linear attention, which has no HFU (`hardware_unknown`).
+    Raises ValueError for a shape with linear attention, which has no HFU (`hfu_unknown_reason`).
     """
-    if reason := hardware_unknown(recompute, shape):
+    if reason := hfu_unknown_reason(recompute, shape):
         raise ValueError(f"No HFU: {reason}.")
     ops = operators(shape, seq_len, trainable=trainable, attended=attended)
     high = tuple(replace(op, recomputed=_recomputed(op, recompute)) for op in ops)
@@ -519,7 +523,7 @@ def hardware_flops_bounds(
 ) -> tuple[float | None, float | None]:
     """Numerators of `hfu_low` and `hfu_high` [FLOP per token].
 
-    (None, None) where there is no closed form; `hardware_unknown` says why.
+    (None, None) where there is no closed form; `hfu_unknown_reason` says why.
     """
     policy = _POLICIES.get(recompute)
     if policy is None or shape.has_linear_attention:
@@ -550,7 +554,9 @@ def ideal_seconds_per_token(
     """
     lookup = dtype_of if callable(dtype_of) else _by_name(dtype_of)
     steps: tuple[Pass, ...] = ("forward", "input_gradient", "weight_gradient")
-    return sum(op.of(step) / _peak(lookup(op, step), peaks, op) for op in ops for step in steps)
+    return sum(
+        op.flops_of(step) / _peak(lookup(op, step), peaks, op) for op in ops for step in steps
+    )
 
 
 def _by_name(dtypes: Mapping[str, Dtype]) -> Callable[[Operator, Pass], Dtype]:

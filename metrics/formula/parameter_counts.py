@@ -57,7 +57,7 @@ class Module:
     growth: str = ""
 
 
-GROWTH: Final[Mapping[str, str]] = {
+PARAMETER_GROWTH: Final[Mapping[str, str]] = {
     "embedding": "O(1)",
     "position table": "O(d)",
     "embedding norm": "O(d)",
@@ -121,7 +121,7 @@ def _rows(shape: ModelShape) -> Iterator[Module]:
             name="mtp lm_head",
             layers=modules_ahead,
             params_matmul=modules_ahead * d * shape.vocab_size,
-            growth=GROWTH["lm_head"],
+            growth=PARAMETER_GROWTH["lm_head"],
         )
 
 
@@ -143,7 +143,7 @@ def _table(name: str, params: int) -> Module:
         params_total=params,
         params_active=params,
         params_embedding=params,
-        growth=GROWTH[name],
+        growth=PARAMETER_GROWTH[name],
     )
 
 
@@ -159,7 +159,7 @@ def _lm_head(shape: ModelShape) -> Module:
         params_active=own,
         params_matmul=weights,
         biases=bias,
-        growth=GROWTH["lm_head"],
+        growth=PARAMETER_GROWTH["lm_head"],
     )
 
 
@@ -230,7 +230,7 @@ def _row(  # noqa: PLR0913 (what a module can consist of)
         params_active=layers * (used + active + vectors),
         params_matmul=layers * used,
         biases=layers * biases,
-        growth=GROWTH[name],
+        growth=PARAMETER_GROWTH[name],
     )
 
 

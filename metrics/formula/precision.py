@@ -26,7 +26,7 @@ BELOW_16_BITS: Final[Mapping[str, Dtype]] = {
 }
 """Recipes that run the linears below 16 bits, and in what."""
 
-SIXTEEN_AND_MORE: Final[Mapping[str, Dtype]] = {
+SIXTEEN_BITS_OR_MORE: Final[Mapping[str, Dtype]] = {
     "fp32": "fp32",
     "tf32": "tf32",
     "fp16": "fp16",
@@ -44,7 +44,7 @@ LOW_PRECISION_OPERATORS: Final = frozenset(
 )
 
 
-def number_formats(precision: str) -> tuple[DtypeOf, Dtype]:
+def operator_formats(precision: str) -> tuple[DtypeOf, Dtype]:
     """The format of each operator and pass, and the fastest of them.
 
     Raises ValueError for a name that the fact `precision` does not take.
@@ -54,7 +54,7 @@ def number_formats(precision: str) -> tuple[DtypeOf, Dtype]:
         head = {"lm_head"} if precision.endswith("+lm_head") else set()
         linears = LOW_PRECISION_OPERATORS | head
         return (lambda op, _: low if op.name.removeprefix("mtp ") in linears else "bf16"), low
-    one = SIXTEEN_AND_MORE.get(precision)
+    one = SIXTEEN_BITS_OR_MORE.get(precision)
     if one is None:
         known = ", ".join(FACT_NAMES["precision"].choices)
         raise ValueError(f"{precision!r} is no precision: one of {known}.")

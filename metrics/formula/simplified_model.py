@@ -11,14 +11,15 @@ from typing import NamedTuple
 from .flops import Operator, Recompute, flops_per_token, operators
 from .model_shapes import Attention, MixtureOfExperts, ModelShape, ShapeError
 
-__all__ = ["Seen", "full_attention"]
+__all__ = ["SimplifiedModel", "full_attention"]
 
 
-class Seen(NamedTuple):
+class SimplifiedModel(NamedTuple):
     """A model as a tool sees it that knows one kind of layer.
 
     T: tokens of one sequence
-    recompute: `full` where every layer is recomputed in the backward pass, `selective` where core
+    recompute: `full_attention_operators` where every layer is recomputed in the backward pass,
+    `selective` where core
         attention is; None: not known
     intermediate_size: the key of the model's config.json; the shape tells it where a layer is
         dense, but a wholly sparse model's config may name a width that no layer has
@@ -116,14 +117,14 @@ class Seen(NamedTuple):
         """Parameters of the token embedding."""
         return self.V * (self.shape.embedding_size or self.d)
 
-    def full(self) -> tuple[Operator, ...]:
+    def full_attention_operators(self) -> tuple[Operator, ...]:
         """Our operators with A = T."""
         return operators(self.shape, self.T, attention="full")
 
 
-def full_attention(seen: Seen) -> float:
+def full_attention(model: SimplifiedModel) -> float:
     """Our operators with A = T: what most papers mean by MFU [FLOP per token]."""
-    return flops_per_token(seen.full())
+    return flops_per_token(model.full_attention_operators())
 
 
 # intermediate_size of published configs that is no dense layer's: Mixtral, OLMoE, gpt-oss, Llama 4

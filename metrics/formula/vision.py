@@ -28,14 +28,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from .flops import Operator, Trainable, adapter_flops, core_attention, ffn, operator, projections
+from .flops import (
+    Operator,
+    Trainable,
+    adapter_flops,
+    core_attention,
+    ffn,
+    make_operator,
+    projections,
+)
 from .model_shapes import (
     Attention,
     Config,
     FeedForward,
     ShapeError,
     Weight,
-    targeted,
+    targeted_weights,
     text_config,
 )
 
@@ -54,7 +62,7 @@ _ALL: Final = Trainable()
 Grid: TypeAlias = tuple[int, int, int]
 """Frames, patches in height, patches in width, as Qwen's `image_grid_thw`."""
 
-Part = Literal["tower", "projector", "language model"]
+ModelPart = Literal["tower", "projector", "language model"]
 
 
 # --- shapes ---------------------------------------------------------------------------------
@@ -181,9 +189,9 @@ class VisionTower:
 class TrainedParts:
     """What is trained of each part, in the order of the forward pass; default everything.
 
-    A part that is `frozen` with nothing trained before it runs forward only; `of` says so. Where
-    only the projector is trained, the tower counts 1x, the projector 3x, the language model 2x.
-    Raises ValueError where nothing at all is trained: that is inference.
+    A part that is `frozen` with nothing trained before it runs forward only; `trainable_of` says
+    so. Where only the projector is trained, the tower counts 1x, the projector 3x, the language
+    model 2x. Raises ValueError where nothing at all is trained: that is inference.
     """
 
     tower: Trainable = _ALL
@@ -199,7 +207,7 @@ class TrainedParts:
                 " inference are those of metrics.formula.flops.inference_operators."
             )
 
-    def of(self, part: Part) -> Trainable:
+    def trainable_of(self, part: ModelPart) -> Trainable:
         """What is trained of a part; `upstream` where it is frozen and no gradient passes it."""
         kinds = dict(self._kinds())
         before = list(kinds)[: list(kinds).index(part)]
@@ -213,7 +221,7 @@ class TrainedParts:
             return Trainable(kind="frozen" if reached else "upstream")
         return trainable
 
-    def _kinds(self) -> tuple[tuple[Part, str], ...]:
+    def _kinds(self) -> tuple[tuple[ModelPart, str], ...]:
         return (
             ("tower", self.tower.kind),
             ("projector", self.projector.kind),
@@ -225,26 +233,26 @@ class TrainedParts:
 
 
 def tower_operators(
-    tower: VisionTower, grids: Sequence[Grid], *, trained: TrainedParts | None = None
+    tower: VisionTower, grids: Sequence[Grid], *, trained_parts: TrainedParts | None = None
 ) -> tuple[Operator, ...]:
     """Every operator of tower and projector over a set of images [FLOP per set].
 
     grids: of each image or video (of a still one: `VisionTower.grid_of`); none: all operators are 0
-    trained: default everything
+    trained_parts: default everything
 
     Raises ShapeError for a grid that the tower does not take, and for unknown LoRA targets.
     """
-    parts = trained or TrainedParts()
+    parts = trained_parts or TrainedParts()
     frames = [(h, w) for t, h, w in map(tower._checked, grids) for _ in range(t)]  # noqa: SLF001
-    inside, after = parts.of("tower"), parts.of("projector")
+    inside, after = parts.trainable_of("tower"), parts.trainable_of("projector")
     stem = Trainable(kind="upstream") if inside.kind == "lora" else inside
-    body = [operator(*_patch_embedding(tower, frames), stem)]
-    body += [operator(*term, inside) for term in _layer_terms(tower, frames)]
+    body = [make_operator(*_patch_embedding(tower, frames), stem)]
+    body += [make_operator(*term, inside) for term in _layer_terms(tower, frames)]
     if inside.kind == "lora":
-        weights = targeted(tower.weights(), inside.lora_targets, tower.name)
+        weights = targeted_weights(tower.weights(), inside.lora_targets, tower.name)
         adapters = adapter_flops(weights, inside) * _tokens(tower, frames)
-        body.append(operator("vision lora adapters", tower.depth, adapters, Trainable()))
-    head = [operator(*term, after) for term in _projector_terms(tower, frames)]
+        body.append(make_operator("vision lora adapters", tower.depth, adapters, Trainable()))
+    head = [make_operator(*term, after) for term in _projector_terms(tower, frames)]
     return (*body, *head)
 
 

@@ -13,29 +13,35 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import FLOAT, TEXT, read_otherwise
+from fairmfu.ingest.core.schema import FLOAT, TEXT, reading_changes_since
 
 from ..audit import audit as logged
 from ..audit import sanity_checks
 from ..audit.audit import Audit
-from ..audit.bridge import Bridge, bridges, counted_otherwise
-from ..audit.fact_suggestions import Proposal, proposals
-from ..audit.formula_checks import Known, Lines, known_of
-from ..audit.other_tools import against_others
-from ..core.run_arrays import Columns
-from ..core.run_table import METRICS, NOT_RANKED, READ_BEFORE, beside_others
+from ..audit.bridge import Bridge, build_bridges, token_count_factor
+from ..audit.fact_suggestions import Proposal, propose_facts
+from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
+from ..audit.other_tools import compare_other_formulas
+from ..core.run_arrays import RunArrays
+from ..core.run_table import METRICS, NOT_RANKED, OUTDATED_READING, with_cross_run_warnings
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA
+from ..formula.flops import FORMULA_VERSION
 from ..runs import run_identity
 from ..runs.goodput import goodput
-from ..runs.resume_chains import resumes
+from ..runs.resume_chains import link_resumes
 from ..throughput import rank_skew, resolved_facts, throughput, warmup, windows
-from ..throughput.end_to_end import clock
-from ..throughput.token_counts import COUNTED_OTHERWISE
-from ..utilization.formula_inputs import Score, formula_inputs, integer_of, is_inferred, text_of
-from ..utilization.utilization import operator_table, score
+from ..throughput.end_to_end import launch_clocks
+from ..throughput.token_counts import COUNT_MISMATCH
+from ..utilization.formula_inputs import (
+    UtilizationResult,
+    formula_inputs,
+    integer_fact,
+    is_inferred,
+    text_fact,
+)
+from ..utilization.utilization import operator_table, score_utilization
 
-ASSUMED: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
+INFERABLE_FACTS: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
 """Facts that may follow from the framework or the numbers instead of being said; then marked."""
 
 
@@ -44,32 +50,33 @@ class Analysis:
     """All that is computed of a store.
 
     metrics: one row per run, columns of METRICS
-    alone: the same without what depends on other runs (`beside_others`)
-    windows: one row per logged step, of metrics.throughput.warmup.mark
-    events: of each run, of metrics.runs.source_merging.pooled: each once, however many sources tell
-    of it held: the facts that hold, of metrics.throughput.resolved_facts.holding audits: by run_id
-    what came of reproducing the log's own figures known: by run_id what frameworks' own formulas
-    read of the facts printed: by run_id the lines with figures of the log's own, of
-    metrics.audit.audit.printed ranks: of metrics.throughput.rank_skew.of_ranks united: which
-    sources are one launch, of metrics.runs.run_identity.unite, without the tables resumed: which
-    launches go on from which, of metrics.runs.resume_chains.resumes
+    isolated_metrics: the same without what depends on other runs (`beside_others`)
+    windows: one row per logged step, of metrics.throughput.warmup.mark_warm_up_and_stalls
+    events: of each run, of metrics.runs.source_merging.merge_sources: each once, however many
+    sources tell of it held: the facts that hold, of metrics.throughput.resolved_facts.resolve_facts
+    audits: by run_id what came of reproducing the log's own figures known: by run_id what
+    frameworks' own formulas read of the facts printed: by run_id the lines with figures of the
+    log's own, of metrics.audit.audit.lines_by_source ranks: of
+    metrics.throughput.rank_skew.measure_ranks united: which sources are one launch, of
+    metrics.runs.run_identity.merge_launches, without the tables resumed: which launches go on from
+    which, of metrics.runs.resume_chains.link_resumes
     """
 
     metrics: pl.DataFrame
     windows: pl.DataFrame
     events: pl.DataFrame
-    held: pl.DataFrame
+    resolved_facts: pl.DataFrame
     audits: Mapping[str, Audit]
-    known: Mapping[str, Known]
-    printed: Mapping[str, Lines]
-    ranks: pl.DataFrame
-    alone: pl.DataFrame
-    united: run_identity.United
-    resumed: pl.DataFrame
+    formula_facts: Mapping[str, FormulaFacts]
+    logged_lines: Mapping[str, FigureLines]
+    rank_times: pl.DataFrame
+    isolated_metrics: pl.DataFrame
+    merged_launches: run_identity.MergedLaunches
+    resume_links: pl.DataFrame
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
-        mine = self.held.filter(pl.col("run_id") == run_id)
+        mine = self.resolved_facts.filter(pl.col("run_id") == run_id)
         return {fact["name"]: fact for fact in mine.iter_rows(named=True)}
 
     def operators(self, run_id: str) -> pl.DataFrame:
@@ -78,33 +85,35 @@ class Analysis:
         return operator_table(self.facts(run_id), row)
 
     def bridges(self, run_id: str) -> list[Bridge]:
-        """From each figure that the log of a run prints to ours; metrics.audit.bridge.bridges."""
+        """From each figure that the log of a run prints to ours; metrics.audit.bridge.build_bridges."""
         row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
-        known, audit = self.known[run_id], self.audits[run_id]
-        return bridges(row, self.facts(run_id), known, audit, self._rate(row, known, audit))
+        known, audit = self.formula_facts[run_id], self.audits[run_id]
+        return build_bridges(row, self.facts(run_id), known, audit, self._rate(row, known, audit))
 
-    def _rate(self, row: Mapping[str, Any], known: Known, audit: Audit) -> float | None:
+    def _rate(
+        self, row: Mapping[str, Any], formula_facts: FormulaFacts, audit: Audit
+    ) -> float | None:
         """The rate behind the medians of a run's figures: printed, or by the same lines' times."""
         if row["logged_tgs"] is not None:
             return float(row["logged_tgs"])
-        lines = self.printed.get(row["run_id"])
+        lines = self.logged_lines.get(row["run_id"])
         if lines is None or row["time_basis"] is None:
             return None
-        mine = Columns(self.windows.filter(pl.col("run_id") == row["run_id"]))
-        counted = windows.clean_of(mine, row["time_basis"])
-        steady = mine["step"][windows.lines_of(mine, row["time_basis"], counted).at]
-        return logged.rate_over(lines, known, audit, steady)
+        mine = RunArrays(self.windows.filter(pl.col("run_id") == row["run_id"]))
+        counted = windows.steady_windows(mine, row["time_basis"])
+        steady = mine["step"][windows.lines_of_windows(mine, row["time_basis"], counted).indices]
+        return logged.median_device_rate(lines, formula_facts, audit, steady)
 
     def proposals(self, run_id: str) -> list[Proposal]:
         """Facts that would reproduce what the log of a run prints; fact_suggestions.proposals."""
-        return proposals(self.printed.get(run_id), self.known[run_id])
+        return propose_facts(self.logged_lines.get(run_id), self.formula_facts[run_id])
 
-    def others(self) -> dict[str, pl.DataFrame]:
+    def other_tools(self) -> dict[str, pl.DataFrame]:
         """What other tools' formulas make of each model and length: label to a table.
 
-        Columns of metrics.audit.other_tools.Comparison, for full training; recomputation is work
-        where a tool counts it and the model's first run recomputes. A formula that lacks an input
-        is null.
+        Columns of metrics.audit.other_tools.ToolComparison, for full training; recomputation is
+        work where a tool counts it and the model's first run recomputes. A formula that lacks an
+        input is null.
         """
         found: dict[str, pl.DataFrame] = {}
         ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
@@ -112,16 +121,16 @@ class Analysis:
             label = f"{row['model']}, {row['seq_len']:,} tokens"
             if label in found:
                 continue
-            run = formula_inputs(self.facts(row["run_id"]), row, Score())
+            run = formula_inputs(self.facts(row["run_id"]), row, UtilizationResult())
             if run is None:
                 continue
             again: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
-            rows = against_others(run.shape, run.seq_len, recompute=again)
-            found[label] = pl.DataFrame([asdict(other) for other in rows], schema=COMPARISONS)
+            rows = compare_other_formulas(run.shape, run.seq_len, recompute=again)
+            found[label] = pl.DataFrame([asdict(other) for other in rows], schema=OTHER_TOOL_SCHEMA)
         return found
 
 
-COMPARISONS: Final = pl.Schema(
+OTHER_TOOL_SCHEMA: Final = pl.Schema(
     {"name": TEXT, "flops_per_token": FLOAT, "ratio_to_ours": FLOAT, "why": TEXT}
 )
 
@@ -140,30 +149,30 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
 
     >>> analyse(read_logs("titan.log")).metrics.select("name", "tgs", "mfu", "missing")
     """
-    single, united = tables, run_identity.unite(tables)
+    single, united = tables, run_identity.merge_launches(tables)
     tables = united.tables
-    held = resolved_facts.holding(tables["facts"])
-    facts = resolved_facts.typed(held)
+    held = resolved_facts.resolve_facts(tables["facts"])
+    facts = resolved_facts.typed_facts(held)
     runs = tables["runs"]
-    spans = windows.windows(tables["steps"], runs, facts, tables["events"])
-    spans = warmup.mark(spans, runs)
-    clocks = clock(runs, spans, facts, single["events"], united.members)
+    spans = windows.build_windows(tables["steps"], runs, facts, tables["events"])
+    spans = warmup.mark_warm_up_and_stalls(spans, runs)
+    clocks = launch_clocks(runs, spans, facts, single["events"], united.members)
     rates = throughput.summarise(spans, runs.join(clocks, on="run_id", how="left"), facts)
     of_run = rates.rows_by_key("run_id", named=True, unique=True, include_key=True)
-    differ = resolved_facts.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
+    differ = resolved_facts.conflicting_facts(tables["facts"]).rows_by_key("run_id", named=True)
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
-    links = resumes(runs, spans, facts, clocks)
+    links = link_resumes(runs, spans, facts, clocks)
     good = goodput(runs, spans, links, clocks, rates)
     linked = links.join(good, on="run_id").rows_by_key("run_id", named=True, unique=True)
-    each_rank = rank_skew.of_ranks(tables["steps"], spans)
+    each_rank = rank_skew.measure_ranks(tables["steps"], spans)
     apart = rank_skew.compare_ranks(tables["steps"], each_rank)
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
-    each_printed = logged.printed(single["steps"], single["events"])
-    odd = sanity_checks.found(single["steps"], single["runs"])
-    printed: dict[str, Lines] = {}
+    each_printed = logged.lines_by_source(single["steps"], single["events"])
+    odd = sanity_checks.sanity_warnings(single["steps"], single["runs"])
+    printed: dict[str, FigureLines] = {}
     audits: dict[str, Audit] = {}
-    known: dict[str, Known] = {}
+    known: dict[str, FormulaFacts] = {}
     rows = []
     for run in runs.iter_rows(named=True):
         run_id, members = run["run_id"], united.members[run["run_id"]]
@@ -173,7 +182,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
             *united.doubts.get(run_id, []),
             *(one for m in members for one in odd.get(m["run_id"], [])),
         ]
-        scored = score(known_facts, of_run[run_id], overlay)
+        scored = score_utilization(known_facts, of_run[run_id], overlay)
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
@@ -183,12 +192,12 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         audits[run_id] = audited = logged.audit(lines, known[run_id])
         row |= _audited(audited)
         row |= _outside_of_steps(row, lines)
-        row["warnings"] += logged.doubt(audited, known[run_id]) + _other_tokens(row)
-        row["warnings"] += logged.out_of_time(audited, known[run_id])
-        row |= {"bound": rank_skew.bound(row["data_share"])}
+        row["warnings"] += logged.reproduction_warnings(audited, known[run_id]) + _other_tokens(row)
+        row["warnings"] += logged.era_date_warnings(audited, known[run_id])
+        row |= {"bound": rank_skew.bottleneck(row["data_share"])}
         rows.append(row | linked.get(run_id, {}) | of_ranks.get(run_id, {}))
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    metrics = beside_others(alone)
+    metrics = with_cross_run_warnings(alone)
     united = replace(united, tables={})
     events = tables["events"]
     return Analysis(
@@ -196,8 +205,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     )
 
 
-UNREAD: Final = 0.1
-FEW_UNREAD: Final = 2
+MAX_UNREAD_SHARE: Final = 0.1
+MAX_UNREAD_LINES: Final = 2
 """The share, and the number, of lines that look like steps that may be unread: where more are,
 those that were read may all be of start-up."""
 
@@ -206,14 +215,14 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     run: dict[str, Any],
     rates: dict[str, Any],
     facts: dict[str, dict[str, Any]],
-    scored: Score,
+    scored: UtilizationResult,
     further: list[str],
     sources: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     warnings = [*rates["throughput_warnings"], *scored.warnings, *further]
     if unread := sum(source["unread_lines"] for source in sources):
         read = sum(source["step_lines"] for source in sources)
-        many = unread > FEW_UNREAD and unread > UNREAD * (read + unread)
+        many = unread > MAX_UNREAD_LINES and unread > MAX_UNREAD_SHARE * (read + unread)
         words = f"lines that look like steps and could not be read: {unread}"
         warnings.append(f"{words} of {read + unread}{NOT_RANKED}" if many else words)
     warnings += _of_reading(sources)
@@ -229,10 +238,10 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         "packed",
         "attention",
     )
-    values: dict[str, Any] = {name: text_of(facts, name) for name in plain}
-    values |= {name: integer_of(facts, name) for name in ("seq_len", *resolved_facts.SETUP)}
+    values: dict[str, Any] = {name: text_fact(facts, name) for name in plain}
+    values |= {name: integer_fact(facts, name) for name in ("seq_len", *resolved_facts.SETUP_FACTS)}
     values["inferred"] = sorted(
-        name for name in ASSUMED if name in facts and is_inferred(facts[name])
+        name for name in INFERABLE_FACTS if name in facts and is_inferred(facts[name])
     )
     if "precision" in scored.missing:
         values["precision"] = None  # what the log says contradicts what follows from the framework
@@ -248,8 +257,8 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     return (
         values
         | {
-            "model": text_of(facts, "model"),
-            "formula": FORMULA,
+            "model": text_fact(facts, "model"),
+            "formula": FORMULA_VERSION,
             "missing": missing,
             "warnings": warnings,
             "sources": [source["path"] for source in sources],
@@ -264,58 +273,64 @@ def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
     What was read wrongly is not to win over anything, nor to lose; not even among its like.
     """
     columns = ("reading", "log_format", "companions")
-    since = [what for one in sources for what in read_otherwise(*map(one.__getitem__, columns))]
-    return [f"{read_before(since)}{NOT_RANKED}"] if since else []
+    since = [
+        what for one in sources for what in reading_changes_since(*map(one.__getitem__, columns))
+    ]
+    return [f"{outdated_reading_warning(since)}{NOT_RANKED}"] if since else []
 
 
-def read_before(since: Iterable[str]) -> str:
-    """In words, that what a run was read from is read otherwise now; since: each change of that."""
-    return f"{READ_BEFORE}{'; '.join(dict.fromkeys(since))}, so figures may be wrong"
+def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
+    """In words, that what a run was read from is read otherwise now; reading_changes: each change of that."""
+    return f"{OUTDATED_READING}{'; '.join(dict.fromkeys(reading_changes))}, so figures may be wrong"
 
 
 def _own_figures(
     run: dict[str, Any],
     members: Sequence[Mapping[str, Any]],
     facts: dict[str, dict[str, Any]],
-    printed: Mapping[str, Lines],
-) -> tuple[Lines | None, Known]:
+    printed: Mapping[str, FigureLines],
+) -> tuple[FigureLines | None, FormulaFacts]:
     """What a run prints of its own speed, and what its own formula reads of its facts.
 
-    Of several sources, by the one that prints it finest. printed: metrics.audit.audit.printed, by
-    the run_id of each source.
+    Of several sources, by the one that prints it finest. printed:
+    metrics.audit.audit.lines_by_source, by the run_id of each source.
     """
     told = [
         (member["log_format"], printed[member["run_id"]])
         for member in members
         if member["run_id"] in printed
     ]
-    log_format, lines = logged.finest(told) or (run["log_format"], None)
-    return lines, logged.with_length(known_of(run | {"log_format": log_format}, facts), lines)
+    log_format, lines = logged.finest_source(told) or (run["log_format"], None)
+    return lines, logged.with_length(
+        formula_facts_of(run | {"log_format": log_format}, facts), lines
+    )
 
 
 def _other_tokens(row: Mapping[str, Any]) -> list[str]:
     """A warning where our rate and the printed ones can't be of the same tokens."""
-    times = counted_otherwise(row)
-    if times == 1 or any(COUNTED_OTHERWISE in warning for warning in row["warnings"]):
+    times = token_count_factor(row)
+    if times == 1 or any(COUNT_MISMATCH in warning for warning in row["warnings"]):
         return []
     return [
         f"TGS is {times:.2f}x what the log's own rates say, more than other steps explain: tokens "
-        f"per step are {COUNTED_OTHERWISE} (micro_batch_size, seq_len, gpus, context_parallel?)"
+        f"per step are {COUNT_MISMATCH} (micro_batch_size, seq_len, gpus, context_parallel?)"
         f"{NOT_RANKED}"
     ]
 
 
-def _outside_of_steps(row: Mapping[str, Any], lines: Lines | None) -> dict[str, float]:
+def _outside_of_steps(row: Mapping[str, Any], lines: FigureLines | None) -> dict[str, float]:
     """Medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat)."""
     wanted = [name for name in ("logged_tflops", "logged_mfu") if row[name] is None]
     there = [name for name in wanted if lines is not None and name in lines.digits]
-    return {name: float(np.median(lines.some(name))) for name in there if lines is not None}
+    return {
+        name: float(np.median(lines.printed_values(name))) for name in there if lines is not None
+    }
 
 
 def _audited(audit: Audit) -> dict[str, Any]:
     """The columns of METRICS that an audit fills."""
     return {
-        "logged_formula": audit.era.name if audit.by_column and audit.era else None,
+        "logged_formula": audit.era.name if audit.lines_by_column and audit.era else None,
         "logged_reproduced": audit.reproduced,
         "logged_lines": audit.lines,
         "logged_lines_reproduced": audit.reproduced_lines,
@@ -323,10 +338,10 @@ def _audited(audit: Audit) -> dict[str, Any]:
         "logged_flops_per_token": audit.flops_per_token,
         "logged_peak": audit.peak_flops,
         "logged_unit": audit.unit,
-        "logged_flops_low": audit.low,
-        "logged_flops_high": audit.high,
+        "logged_flops_low": audit.flops_low,
+        "logged_flops_high": audit.flops_high,
         "logged_hypothesis": audit.hypothesis,
-        "logged_not_compared": audit.why or None,
-        "logged_lengths": list(audit.solved),
+        "logged_not_compared": audit.not_compared_reason or None,
+        "logged_lengths": list(audit.solved_lengths),
         "proven": list(audit.proven),
     }

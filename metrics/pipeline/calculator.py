@@ -10,25 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from ..audit.other_tools import against_others
+from ..audit.other_tools import compare_other_formulas
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator
-from ..formula.flops import FORMULA, Dtype, Operator, Trainable
-from ..formula.model_shapes import ModelShape, from_hugging_face, known
+from ..formula.flops import FORMULA_VERSION, Dtype, Operator, Trainable
+from ..formula.model_shapes import ModelShape, find_model, from_hugging_face
 from ..formula.parameter_counts import kv_cache_bytes_per_token, modules, uncounted
-from ..formula.precision import number_formats
+from ..formula.precision import operator_formats
 from ..formula.vision import VisionTower
 
 Phase = Literal["train", "prefill", "decode"]
 
-RULES: Final[Mapping[str, float]] = {
+RULES_OF_THUMB: Final[Mapping[str, float]] = {
     "2N (forward)": 2.0,
     "6N (training)": 6.0,
     "8N (training, all recomputed)": 8.0,
 }
 """Rules of thumb; N are the weights that multiply a token (arXiv:2001.08361)."""
 
-BYTES: Final[Mapping[Dtype, float]] = {
+BYTES_PER_VALUE: Final[Mapping[Dtype, float]] = {
     "fp32": 4,
     "tf32": 4,
     "fp16": 2,
@@ -106,7 +106,7 @@ def ask(  # noqa: PLR0913 - each is a side of the question
     tokens: str | float | None = None,
     overlay: Sequence[Accelerator] = (),
 ) -> Question:
-    """A question to the formula, for `answer` and `compared_with_others`.
+    """A question to the formula, for `answer` and `compare_with_other_tools`.
 
     model: a name that `fairmfu models` lists, or a Hugging Face config as a mapping.
     seq_len: of one sequence, or of the context [tokens].
@@ -127,12 +127,12 @@ def ask(  # noqa: PLR0913 - each is a side of the question
     targets = tuple((lora_targets or "").replace(",", " ").split())
     trained = Trainable(kind=trainable, lora_rank=lora_rank, lora_targets=targets)
     config = None if isinstance(model, str) else model
-    shape = known(model) if isinstance(model, str) else from_hugging_face(model)
+    shape = find_model(model) if isinstance(model, str) else from_hugging_face(model)
     return Question(
         shape=replace(shape, mtp_modules=mtp_modules),
         seq_len=seq_len,
         tower=None if config is None else vision.from_hugging_face(config),
-        images=tuple(map(pixels, images)),
+        images=tuple(map(parse_image_size, images)),
         phase=phase,
         trainable=None if trained == Trainable() else trained,
         recompute=recompute,
@@ -141,12 +141,12 @@ def ask(  # noqa: PLR0913 - each is a side of the question
         gpus=gpus,
         tgs=tgs,
         mfu=mfu,
-        tokens=amount(tokens) if isinstance(tokens, str) else tokens,
+        tokens=parse_amount(tokens) if isinstance(tokens, str) else tokens,
         overlay=overlay,
     )
 
 
-def amount(text: str) -> float:
+def parse_amount(text: str) -> float:
     """`1T`, `300B`, `15e12` or `2000` as a number. Raises ValueError."""
     match = re.fullmatch(r"([\d.]+(?:[eE][+-]?\d+)?)\s*([KMBT]?)", text.strip())
     if match is None:
@@ -154,7 +154,7 @@ def amount(text: str) -> float:
     return float(match[1]) * _SCALES[match[2]]
 
 
-def pixels(text: str) -> tuple[int, int]:
+def parse_image_size(text: str) -> tuple[int, int]:
     """`448x672` as height and width. Raises ValueError."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text.strip())
     if match is None:
@@ -184,7 +184,7 @@ def answer(question: Question) -> dict[str, Any]:
         "model": q.shape.name,
         "seq_len": q.seq_len,
         "phase": q.phase,
-        "formula": FORMULA,
+        "formula": FORMULA_VERSION,
         "params_total": q.shape.params_total + seeing,
         "params_active": q.shape.params_active + seeing,
         "params_matmul": q.shape.params_matmul,
@@ -194,7 +194,7 @@ def answer(question: Question) -> dict[str, Any]:
         "modules": [_row(module) for module in modules(q.shape)],
         "uncounted": [_row(part) for part in uncounted(q.shape, q.seq_len)],
         "kv_cache_bytes_per_token": kv_cache_bytes_per_token(
-            q.shape, bytes_per_value=BYTES[number_formats(q.precision)[1]]
+            q.shape, bytes_per_value=BYTES_PER_VALUE[operator_formats(q.precision)[1]]
         ),
     }
     if q.phase == "train":
@@ -244,7 +244,7 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
     beside = (flops.forward_flops_per_token(ops), exact, None if q.tower else all_again)
     rules = [
         {"rule": rule, "flops_per_token": n * q.shape.params_matmul, "exact": counted}
-        for (rule, n), counted in zip(RULES.items(), beside, strict=True)
+        for (rule, n), counted in zip(RULES_OF_THUMB.items(), beside, strict=True)
     ]
     out: dict[str, Any] = {
         "flops_per_token": exact,
@@ -257,8 +257,8 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
 
 def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
     """The ideal time per token, and what follows for a rate, a utilisation and a run."""
-    device = accelerators.find(q.accelerator or "", q.overlay)
-    dtype_of, fastest = number_formats(q.precision)
+    device = accelerators.find_accelerator(q.accelerator or "", q.overlay)
+    dtype_of, fastest = operator_formats(q.precision)
     ideal = flops.ideal_seconds_per_token(ops, dtype_of, device.peaks)
     out: dict[str, Any] = {
         "accelerator": device.name,
@@ -283,7 +283,7 @@ def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
     return out
 
 
-def compared_with_others(q: Question) -> list[dict[str, Any]]:
+def compare_with_other_tools(q: Question) -> list[dict[str, Any]]:
     """The other tools' formulas for full training of this model, as ratios to ours."""
     recompute: Literal["none", "full"] = "full" if q.recompute == "full" else "none"
-    return [_row(row) for row in against_others(q.shape, q.seq_len, recompute=recompute)]
+    return [_row(row) for row in compare_other_formulas(q.shape, q.seq_len, recompute=recompute)]

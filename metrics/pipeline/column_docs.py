@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from fairmfu.ingest.core.schema import FACT_NAMES, RUNS, Column, FactName
+from fairmfu.ingest.core.schema import FACT_NAMES, RUN_COLUMNS, Column, FactName
 
 
 def _as_in(told: Mapping[str, Column | FactName], *names: str) -> dict[str, tuple[str, str]]:
@@ -13,11 +13,11 @@ def _as_in(told: Mapping[str, Column | FactName], *names: str) -> dict[str, tupl
     return {name: (told[name].unit, told[name].meaning) for name in names}
 
 
-MEANINGS: Final[dict[str, tuple[str, str]]] = {
+METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     # what run it is
-    **_as_in(RUNS, "run_id", "name", "framework", "log_format"),
+    **_as_in(RUN_COLUMNS, "run_id", "name", "framework", "log_format"),
     **_as_in(FACT_NAMES, "framework_version"),
-    **_as_in(RUNS, "synthetic"),
+    **_as_in(RUN_COLUMNS, "synthetic"),
     "model": ("", "the known name of its shape; else as given or printed"),
     "accelerator": ("", "device as printed or given"),
     "device": ("", "the one name of all spellings of that device"),
@@ -36,7 +36,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "recompute": ("", "activation recomputation"),
     "trainable": ("", "what is trained: full, lora or frozen"),
     "step_unit": ("", "what one step counts: optimizer_step or micro_step"),
-    **_as_in(RUNS, "rate_excludes_data"),
+    **_as_in(RUN_COLUMNS, "rate_excludes_data"),
     "steps": ("steps", "that the log has lines of"),
     # rates
     "tokens_per_second": ("tokens/s", "steady, over all GPUs"),
@@ -122,7 +122,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     # files and launches
     "sources": ("", "files that tell of the run"),
     "members": ("", "run ids of these files' launches; the first is the run's own"),
-    **_as_in(RUNS, "launch"),
+    **_as_in(RUN_COLUMNS, "launch"),
     "started_at": ("", "first time stamp as printed"),
     "outcome": ("", "how the launch ended"),
     "outcome_text": ("", "what the line says that tells it"),
@@ -141,7 +141,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
 }
 """Unit and meaning of columns of METRICS (metrics.core.run_table)."""
 
-COMPARED: Final[dict[str, tuple[str, str]]] = {
+COMPARISON_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "group": ("", "like-for-like runs have the same; null of a run that cannot be ranked"),
     "rank": ("", "within the group, by tgs"),
     "setup": ("", "a letter; runs of one letter differ in nothing that is known"),

@@ -6,11 +6,11 @@ Runs touch each other in three ways:
     resumes     a launch depends on the one that it continues, and with its goodput on all before
                 that one; a launch's repeated steps depend on those that continue it
     beside      a warning beside an earlier run of the same work, which follows from the kept rows
-                alone (metrics.core.run_table.beside_others), so it is not kept
+                alone (metrics.core.run_table.with_cross_run_warnings), so it is not kept
 
 A kept row holds what the first two are looked for by, so that the steps of few runs are read: the
-last printed step of each rank (metrics.core.link_columns.ENDS) and the launch's course
-(metrics.core.link_columns.COURSE).
+last printed step of each rank (metrics.core.link_columns.LAST_STEP_SCHEMA) and the launch's course
+(metrics.core.link_columns.LAUNCH_COURSE_SCHEMA).
 
 Frames in, frames out; no file is opened here.
 """
@@ -23,27 +23,27 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import TEXT, TEXTS, frame_schema
+from fairmfu.ingest.core.schema import TEXT, TEXT_LIST, frame_schema
 
-from ..core.link_columns import COURSE, ENDS
+from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
 from ..formula.accelerators import Accelerator
 from ..runs import run_identity
-from ..runs.resume_chains import fitting, later
+from ..runs.resume_chains import may_continue, resume_candidates
 from .analysis import Analysis, analyse
-from .metrics_cache import KEPT, OF_END, as_kept, computed_by
+from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
 
-CANDIDATES: Final = 4
+FIRST_CANDIDATES: Final = 4
 """Earlier launches whose losses are looked at first; four times as many where none is continued."""
 
-ABOUT: Final = ("run_id", "lead", "members", "related", "earlier", "course", "ends")
+DEPENDENCY_COLUMNS: Final = ("run_id", "lead", "members", "related", "earlier", "course", "ends")
 """Columns of KEPT that tell what a run may touch."""
 
 Tables = Mapping[str, pl.DataFrame]
-Load = Callable[[Sequence[str]], Tables]
+LoadTables = Callable[[Sequence[str]], Tables]
 
 
 @dataclass(frozen=True, slots=True)
-class Rescored:
+class RescoredRuns:
     """What was computed anew.
 
     rows: columns of KEPT; they replace what is kept of all runs that they name. gone: runs that
@@ -53,21 +53,21 @@ class Rescored:
 
     rows: pl.DataFrame
     analysis: Analysis | None
-    gone: list[str]
+    removed: list[str]
 
-    def onto(self, kept: pl.DataFrame) -> pl.DataFrame:
+    def replace_in(self, kept: pl.DataFrame) -> pl.DataFrame:
         """All that is kept from now on."""
-        replaced = pl.concat([self.rows["run_id"], pl.Series(self.gone, dtype=TEXT)]).implode()
-        return pl.concat([as_kept(kept).filter(~pl.col("run_id").is_in(replaced)), self.rows])
+        replaced = pl.concat([self.rows["run_id"], pl.Series(self.removed, dtype=TEXT)]).implode()
+        return pl.concat([upgrade_kept(kept).filter(~pl.col("run_id").is_in(replaced)), self.rows])
 
 
 def rescore(
     runs: pl.DataFrame,
     kept: pl.DataFrame,
     changed: Collection[str],
-    load: Load,
+    load: LoadTables,
     overlay: Sequence[Accelerator] = (),
-) -> Rescored:
+) -> RescoredRuns:
     """The rows of all runs that the changed ones can touch.
 
     Whatever the order in which runs came, `finished` of what is kept is `analyse` of all tables.
@@ -77,11 +77,11 @@ def rescore(
     ones that are not in `runs` as gone. load: the tables of ingest.core.schema for some runs; it is
     asked once for each. overlay: as for `analyse`.
     """
-    loaded = Loaded(runs, load)
-    about = as_kept(kept).select(ABOUT).rechunk()  # of a part a night
-    new = asked_for(runs, about, changed)
+    loaded = TableLoader(runs, load)
+    about = upgrade_kept(kept).select(DEPENDENCY_COLUMNS).rechunk()  # of a part a night
+    new = requested_runs(runs, about, changed)
     links = pl.concat([kept_links(about), new_links(about, new, loaded)])
-    beside = of_one_file(runs)
+    beside = same_file_links(runs)
     touched = _reached(new, pl.concat([links, beside]))
     analysis = analyse(loaded.tables(touched), overlay)
     resumed = _Resumed(about, links, touched, analysis)
@@ -90,16 +90,16 @@ def rescore(
         analysis = analyse(loaded.tables(touched), overlay)
     analysis = _with_repeated(analysis, resumed, touched)
     gone = [run_id for run_id in new if run_id not in loaded.known]
-    return Rescored(_rows(analysis, overlay), analysis, sorted(gone))
+    return RescoredRuns(_rows(analysis, overlay), analysis, sorted(gone))
 
 
 # -- what has to be looked at ---------------------------------------------------------------
 
 
-class Loaded:
+class TableLoader:
     """Tables of the runs that were asked for so far."""
 
-    def __init__(self, runs: pl.DataFrame, load: Load) -> None:
+    def __init__(self, runs: pl.DataFrame, load: LoadTables) -> None:
         self.runs, self.load = runs.rechunk(), load
         self.known = frozenset(runs["run_id"])
         self.parts: list[Tables] = []
@@ -123,20 +123,20 @@ class Loaded:
         return tables | {"sources": tables["sources"].unique("sha256", maintain_order=True)}
 
 
-def asked_for(runs: pl.DataFrame, about: pl.DataFrame, changed: Iterable[str]) -> set[str]:
+def requested_runs(runs: pl.DataFrame, kept_rows: pl.DataFrame, changed: Iterable[str]) -> set[str]:
     """Runs that are changed, new or gone, and those that another layout kept. about: kept rows."""
-    there, kept = set(runs["run_id"]), set(about["run_id"])
-    unreadable = about.filter(pl.col("ends").is_null())["run_id"]
+    there, kept = set(runs["run_id"]), set(kept_rows["run_id"])
+    unreadable = kept_rows.filter(pl.col("ends").is_null())["run_id"]
     return (set(changed) & (there | kept)) | (there ^ kept) | set(unreadable)
 
 
-LINKS: Final = pl.Schema({"one": TEXT, "other": TEXT})
+LINK_SCHEMA: Final = pl.Schema({"one": TEXT, "other": TEXT})
 
 
-def kept_links(about: pl.DataFrame) -> pl.DataFrame:
-    """Runs of one launch, or that may be, as they are kept; columns of LINKS."""
+def kept_links(kept_rows: pl.DataFrame) -> pl.DataFrame:
+    """Runs of one launch, or that may be, as they are kept; columns of LINK_SCHEMA."""
     parts = [
-        about.select(one="run_id", other=name)
+        kept_rows.select(one="run_id", other=name)
         .filter(pl.col("other").list.len() > alone)
         .explode("other")
         for name, alone in (("members", 1), ("related", 0))
@@ -144,34 +144,34 @@ def kept_links(about: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts).filter(pl.col("one") != pl.col("other"))
 
 
-def of_one_file(runs: pl.DataFrame) -> pl.DataFrame:
-    """Launches one behind the other in one file; columns of LINKS.
+def same_file_links(runs: pl.DataFrame) -> pl.DataFrame:
+    """Launches one behind the other in one file; columns of LINK_SCHEMA.
 
     What stands between the lines of one of them tells of it, too (metrics.audit.sanity_checks).
     """
     told = runs.sort("sha256", "launch").select(
         "sha256", one="run_id", other=pl.col("run_id").shift(-1).over("sha256")
     )
-    return told.drop_nulls("other").select(LINKS.names())
+    return told.drop_nulls("other").select(LINK_SCHEMA.names())
 
 
-def new_links(about: pl.DataFrame, new: set[str], loaded: Loaded) -> pl.DataFrame:
-    """Changed runs and others that are of one launch, or may be; columns of LINKS."""
-    mine = new & loaded.known
+def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -> pl.DataFrame:
+    """Changed runs and others that are of one launch, or may be; columns of LINK_SCHEMA."""
+    mine = run_ids & loader.known
     ends = (
-        about.select("run_id", "ends")
+        kept_rows.select("run_id", "ends")
         .explode("ends", empty_as_null=False)
         .unnest("ends")
-        .filter(~pl.col("run_id").is_in(list(new)))
-        .select(ENDS.names())
+        .filter(~pl.col("run_id").is_in(list(run_ids)))
+        .select(LAST_STEP_SCHEMA.names())
     )
     if not mine or not ends.height:
-        return LINKS.to_frame()
-    beside = run_identity.near(loaded.runs, ends, loaded.tables(mine)["steps"], mine)
+        return LINK_SCHEMA.to_frame()
+    beside = run_identity.find_candidates(loader.runs, ends, loader.tables(mine)["steps"], mine)
     if not beside:
-        return LINKS.to_frame()
-    pairs = run_identity.links(loaded.tables(mine.union(beside)), mine)
-    return pl.DataFrame(pairs, schema=LINKS, orient="row")
+        return LINK_SCHEMA.to_frame()
+    pairs = run_identity.find_source_links(loader.tables(mine.union(beside)), mine)
+    return pl.DataFrame(pairs, schema=LINK_SCHEMA, orient="row")
 
 
 def _reached(ids: Collection[str], links: pl.DataFrame) -> set[str]:
@@ -211,8 +211,8 @@ class _Resumed:
         self.always |= set(left["other"]) - set(touched)
         searching = pl.concat(
             [fresh, self.known.filter(pl.col("run_id").is_in(list(disturbed)))]
-        ).filter(later())
-        self.candidates = _in_order(fitting(self.known, searching))
+        ).filter(may_continue())
+        self.candidates = _in_order(resume_candidates(self.known, searching))
 
     def _disturbed(self, touched: Collection[str], fresh: pl.DataFrame) -> set[str]:
         """Launches that may no longer continue what they did, or something else."""
@@ -221,7 +221,7 @@ class _Resumed:
             self.known.select(other="run_id", ended="last_stamp"), on="other"
         ).unique("one")
         nearer = (
-            fitting(fresh, self.known.filter(later()))
+            resume_candidates(fresh, self.known.filter(may_continue()))
             .join(ended, left_on="later", right_on="one", how="left")
             .filter(
                 pl.col("in_file")
@@ -237,7 +237,7 @@ class _Resumed:
         The launches that ended last are looked at first, until one is continued that none which
         was not looked at may take the place of.
         """
-        here = list(found.united.members)
+        here = list(found.merged_launches.members)
         while True:
             before, self.candidates = self.candidates, _chosen(self.candidates, found)
             wanted = self.candidates.filter("wanted")["before"]
@@ -250,7 +250,7 @@ class _Resumed:
 
 
 def _courses(analysis: Analysis) -> pl.DataFrame:
-    return analysis.resumed["course"].struct.unnest().match_to_schema(COURSE)
+    return analysis.resume_links["course"].struct.unnest().match_to_schema(LAUNCH_COURSE_SCHEMA)
 
 
 def _in_order(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -270,7 +270,7 @@ def _chosen(candidates: pl.DataFrame, found: Analysis) -> pl.DataFrame:
     """`_in_order` with more of them wanted, where `found` leaves open which one is continued."""
     known = _courses(found)
     continued = (
-        found.resumed.select(later="run_id", other=pl.col("earlier").list.first())
+        found.resume_links.select(later="run_id", other=pl.col("earlier").list.first())
         .join(known.select(other="run_id", ended="last_stamp", its="sha256"), on="other")
         .join(known.select(later="run_id", own="sha256"), on="later")
         .select("later", "ended", settled=pl.col("its") == pl.col("own"))
@@ -281,7 +281,7 @@ def _chosen(candidates: pl.DataFrame, found: Analysis) -> pl.DataFrame:
         .then(pl.col("in_file"))
         .when(pl.col("ended").is_not_null())
         .then(pl.col("in_file") | (pl.col("last_stamp") >= pl.col("ended")))
-        .otherwise(pl.col("place") < CANDIDATES * looked_at)
+        .otherwise(pl.col("place") < FIRST_CANDIDATES * looked_at)
     )
     return (
         candidates.join(continued, on="later", how="left", maintain_order="left")
@@ -315,29 +315,34 @@ def _with_repeated(analysis: Analysis, resumed: _Resumed, touched: Collection[st
         frame.join(again, on="run_id", how="left", maintain_order="left")
         .with_columns(repeated_steps=pl.max_horizontal("repeated_steps", "again"))
         .drop("again")
-        for frame in (analysis.alone, analysis.metrics)
+        for frame in (analysis.isolated_metrics, analysis.metrics)
     )
-    return replace(analysis, alone=alone, metrics=metrics)
+    return replace(analysis, isolated_metrics=alone, metrics=metrics)
 
 
 def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
     """Columns of KEPT, of all runs of an analysis, by run_id."""
     members = {
-        lead: [row["run_id"] for row in rows] for lead, rows in analysis.united.members.items()
+        lead: [row["run_id"] for row in rows]
+        for lead, rows in analysis.merged_launches.members.items()
     }
-    linked = analysis.united.linked
+    linked = analysis.merged_launches.linked_sources
     related = {
         lead: sorted({other for one in ids for other in linked.get(one, ())} - set(ids))
         for lead, ids in members.items()
     }
-    by = computed_by(overlay)
+    by = current_versions(overlay)
     led = [(one, lead, related[lead]) for lead, ids in members.items() for one in ids]
-    runs = pl.DataFrame(led, schema={"run_id": TEXT, "lead": TEXT, "related": TEXTS}, orient="row")
+    runs = pl.DataFrame(
+        led, schema={"run_id": TEXT, "lead": TEXT, "related": TEXT_LIST}, orient="row"
+    )
     is_lead = pl.col("run_id") == pl.col("lead")
-    ends = analysis.united.ends.group_by("run_id", maintain_order=True).agg(ends=pl.struct(OF_END))
+    ends = analysis.merged_launches.last_steps.group_by("run_id", maintain_order=True).agg(
+        ends=pl.struct(LAST_STEP_FIELDS)
+    )
     return (
-        runs.join(analysis.alone, on="run_id", how="left")
-        .join(analysis.resumed.select("run_id", "earlier", "course"), on="run_id", how="left")
+        runs.join(analysis.isolated_metrics, on="run_id", how="left")
+        .join(analysis.resume_links.select("run_id", "earlier", "course"), on="run_id", how="left")
         .join(ends, on="run_id", how="left")
         .with_columns(
             pl.when(is_lead).then(pl.col("related")),
@@ -345,6 +350,6 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
             pl.col("ends").fill_null([]),
             *(pl.when(is_lead).then(pl.lit(now)).alias(name) for name, now in by.items()),
         )
-        .match_to_schema(KEPT)
+        .match_to_schema(KEPT_SCHEMA)
         .sort("run_id")
     )

@@ -23,40 +23,44 @@ from typing import Final, Protocol, TypeVar
 import polars as pl
 
 from ..formula.accelerators import Accelerator
-from ..runs.resume_chains import fitting, later
+from ..runs.resume_chains import may_continue, resume_candidates
 from .incremental import (
-    ABOUT,
-    LINKS,
-    Load,
-    Loaded,
-    Rescored,
-    asked_for,
+    DEPENDENCY_COLUMNS,
+    LINK_SCHEMA,
+    LoadTables,
+    RescoredRuns,
+    TableLoader,
     kept_links,
     new_links,
-    of_one_file,
+    requested_runs,
     rescore,
+    same_file_links,
 )
-from .metrics_cache import KEPT, as_kept
+from .metrics_cache import KEPT_SCHEMA, upgrade_kept
 
-MOST_RUNS: Final = 500
-MOST_LINES: Final = 2_000_000
+MAX_PARTITION_RUNS: Final = 500
+MAX_PARTITION_LINES: Final = 2_000_000
 """The most lines that the logs of a partition have; runs that are tied to each other may have
 more."""
-LATER_AT_ONCE: Final = 1_000
+MAX_LATER_LAUNCHES: Final = 1_000
 """Launches for which an earlier one elsewhere is looked for by one piece of work."""
 
-Given = TypeVar("Given")
-Done = TypeVar("Done")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
-class Each(Protocol):
+class WorkMapper(Protocol):
     """Who has a function called with each argument, and tells what came of them in their order."""
 
-    def __call__(self, work: Callable[[Given], Done], over: Sequence[Given], /) -> Iterable[Done]:
+    def __call__(
+        self, work: Callable[[Argument], Result], over: Sequence[Argument], /
+    ) -> Iterable[Result]:
         """work: can be pickled."""
 
 
-def here(work: Callable[[Given], Done], over: Sequence[Given], /) -> Iterable[Done]:
+def map_locally(
+    work: Callable[[Argument], Result], over: Sequence[Argument], /
+) -> Iterable[Result]:
     """Each one by this process, when it is asked for."""
     return map(work, over)
 
@@ -65,27 +69,27 @@ def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who compute
     runs: pl.DataFrame,
     kept: pl.DataFrame,
     changed: Collection[str],
-    load: Load,
+    load: LoadTables,
     overlay: Sequence[Accelerator] = (),
     *,
-    each: Each = here,
-) -> Rescored:
+    mapper: WorkMapper = map_locally,
+) -> RescoredRuns:
     """As metrics.pipeline.incremental.rescore, whose law holds here too; without an analysis.
 
     Where one partition holds all that has to be computed it is `rescore`, with its analysis. runs:
     neighbours come into one partition, so they are best in the order of their names. load: can be
-    pickled, as it is used where `each` computes.
+    pickled, as it is used where `mapper` computes.
     """
-    kept = as_kept(kept)
+    kept = upgrade_kept(kept)
     there = frozenset(runs["run_id"])
-    asked = asked_for(runs, kept.select(ABOUT), changed)
-    beside = of_one_file(runs)
+    asked = requested_runs(runs, kept.select(DEPENDENCY_COLUMNS), changed)
+    beside = same_file_links(runs)
     groups = [group & there for group in _groups(pl.concat([_ties(kept), beside]), asked)]
     parts = _packed(runs, groups)
     if len(parts) < 2:  # noqa: PLR2004 - two are apart
         return rescore(runs, kept, changed, load, overlay)
     gone = sorted(asked - there)
-    state = _State(runs, load, overlay, each, kept.filter(~_is_one_of(gone)))
+    state = _State(runs, load, overlay, mapper, kept.filter(~_is_one_of(gone)))
     state.compute(parts)
     elsewhere = state.across()
     ties = pl.concat([elsewhere, _ties(state.rows), beside])
@@ -93,7 +97,7 @@ def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who compute
     state.compute(_packed(runs, together))
     found = rescore(runs, state.rows, state.behind(), load, overlay)
     fresh = _is_one_of([*state.world, *found.rows["run_id"]])
-    return Rescored(found.onto(state.rows).filter(fresh).sort("run_id"), None, gone)
+    return RescoredRuns(found.replace_in(state.rows).filter(fresh).sort("run_id"), None, gone)
 
 
 @dataclass(slots=True)
@@ -105,9 +109,9 @@ class _State:
     """
 
     runs: pl.DataFrame
-    load: Load
+    load: LoadTables
     overlay: Sequence[Accelerator]
-    each: Each
+    each: WorkMapper
     rows: pl.DataFrame
     world: dict[str, int] = field(default_factory=dict)
 
@@ -127,7 +131,7 @@ class _State:
         parts: dict[int, list[str]] = {}
         for one, world in self.world.items():
             parts.setdefault(world, []).append(one)
-        return pl.concat([LINKS.to_frame(), *self.each(work, list(parts.values()))])
+        return pl.concat([LINK_SCHEMA.to_frame(), *self.each(work, list(parts.values()))])
 
     def behind(self) -> set[str]:
         """Launches that may go on from one of another world, as far as their courses tell."""
@@ -135,13 +139,13 @@ class _State:
         courses = courses.filter(pl.col("run_id").is_not_null()).with_columns(
             world=pl.col("run_id").replace_strict(self.world, default=0, return_dtype=pl.Int64)
         )
-        after, fresh = courses.filter(later()), pl.col("world") > 0
+        after, fresh = courses.filter(may_continue()), pl.col("world") > 0
         found: set[str] = set()
         for before, some in (
             (courses, after.filter(fresh)),
             (courses.filter(fresh), after.filter(~fresh)),
         ):
-            parts = list(some.iter_slices(LATER_AT_ONCE)) if before.height else []
+            parts = list(some.iter_slices(MAX_LATER_LAUNCHES)) if before.height else []
             found.update(*self.each(partial(_behind, before=before), parts))
         return found
 
@@ -180,7 +184,7 @@ def _packed(runs: pl.DataFrame, groups: Sequence[Collection[str]]) -> list[list[
         size = sum(of_run[one][1] for one in group)
         if not packed or len(group) > room_for_runs or size > room_for_lines:
             packed.append([])
-            room_for_runs, room_for_lines = MOST_RUNS, MOST_LINES
+            room_for_runs, room_for_lines = MAX_PARTITION_RUNS, MAX_PARTITION_LINES
         packed[-1] += sorted(group)
         room_for_runs, room_for_lines = room_for_runs - len(group), room_for_lines - size
     return packed
@@ -189,16 +193,16 @@ def _packed(runs: pl.DataFrame, groups: Sequence[Collection[str]]) -> list[list[
 # -- pieces of work --------------------------------------------------------------------------
 
 
-def _alone(runs: pl.DataFrame, load: Load, overlay: Sequence[Accelerator]) -> pl.DataFrame:
+def _alone(runs: pl.DataFrame, load: LoadTables, overlay: Sequence[Accelerator]) -> pl.DataFrame:
     """Rows of runs, as if there were no others."""
-    return rescore(runs, KEPT.to_frame(), (), load, overlay).rows
+    return rescore(runs, KEPT_SCHEMA.to_frame(), (), load, overlay).rows
 
 
 def _across(
-    mine: Sequence[str], runs: pl.DataFrame, about: pl.DataFrame, load: Load
+    mine: Sequence[str], runs: pl.DataFrame, about: pl.DataFrame, load: LoadTables
 ) -> pl.DataFrame:
     """Pairs of one of these runs and another that tell of one launch, or may."""
-    pairs = new_links(about, set(mine), Loaded(runs, load))
+    pairs = new_links(about, set(mine), TableLoader(runs, load))
     within = pl.col("one").is_in(list(mine)) & pl.col("other").is_in(list(mine))
     return pairs.filter(~within)
 
@@ -210,7 +214,7 @@ def _behind(after: pl.DataFrame, before: pl.DataFrame) -> set[str]:
     """
     world = before.select(before="run_id", world="world")
     pairs = (
-        fitting(before.drop("world"), after.drop("world"))
+        resume_candidates(before.drop("world"), after.drop("world"))
         .join(world, on="before")
         .join(after.select(later="run_id", own="world"), on="later")
     )

@@ -38,11 +38,16 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
 
-from ..core.run_arrays import Columns
-from ..throughput.end_to_end import counted_wrongly, interval, shortest_between, trained
-from .resume_chains import SLACK, chain
+from ..core.run_arrays import RunArrays
+from ..throughput.end_to_end import (
+    has_wrong_token_count,
+    line_interval,
+    min_stamp_span,
+    tokens_trained,
+)
+from .resume_chains import MAX_STAMP_CROSSING, launch_chain
 
-GOODPUT: Final = pl.Schema(
+GOODPUT_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "goodput": FLOAT,
@@ -52,22 +57,22 @@ GOODPUT: Final = pl.Schema(
     }
 )
 
-DATED: Final = 2001
+MIN_DATED_YEAR: Final = 2001
 """Stamps of logs without a year lie before it (ingest.vector.timestamps.YEAR_UNKNOWN)."""
 
 
 def goodput(
     runs: pl.DataFrame,
     spans: pl.DataFrame,
-    linked: pl.DataFrame,
+    resume_links: pl.DataFrame,
     clocks: pl.DataFrame,
     rates: pl.DataFrame,
 ) -> pl.DataFrame:
-    """One row per run that has steps, columns of GOODPUT.
+    """One row per run that has steps, columns of GOODPUT_SCHEMA.
 
-    runs: as in ingest.core.schema; spans: metrics.throughput.windows.windows; linked:
-    metrics.runs.resume_chains.resumes; clocks: metrics.throughput.end_to_end.clock; rates:
-    metrics.throughput.throughput.summarise.
+    runs: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows; resume_links:
+    metrics.runs.resume_chains.link_resumes; clocks: metrics.throughput.end_to_end.launch_clocks;
+    rates: metrics.throughput.throughput.summarise.
 
     goodput: tokens/s/GPU
     goodput_share: the GPU-time that the surviving tokens would have taken at each launch's steady
@@ -82,21 +87,21 @@ def goodput(
     rated = {row["run_id"]: row for row in rates.iter_rows(named=True)}
     utc = dict(runs.select("run_id", "utc").iter_rows())
     launches = {
-        run_id: _Launch(known[run_id], windows, rated[run_id], utc[run_id])
-        for run_id, windows in Columns(spans).by_run().items()
+        run_id: _ChainLaunch(known[run_id], windows, rated[run_id], utc[run_id])
+        for run_id, windows in RunArrays(spans).by_run().items()
     }
-    before = dict(linked.select("run_id", "continues").iter_rows())
+    before = dict(resume_links.select("run_id", "continues").iter_rows())
     rows = []
     for run_id in launches:
-        course = _Course([launches[each] for each in chain(run_id, before)])
+        course = _LaunchChain([launches[each] for each in launch_chain(run_id, before)])
         rows.append({"run_id": run_id} | course.row())
-    return pl.DataFrame(rows, schema=GOODPUT)
+    return pl.DataFrame(rows, schema=GOODPUT_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
+class _ChainLaunch:
     clock: Mapping[str, Any]
-    windows: Columns
+    windows: RunArrays
     rates: Mapping[str, Any]
     utc: bool
 
@@ -140,14 +145,14 @@ class _Launch:
         return self._stamp(place) + timedelta(seconds=beyond * self.clock["step_s"])
 
 
-class _Course:
+class _LaunchChain:
     """A chain of launches, the first one first, and the steps of each that stand in the end."""
 
-    def __init__(self, launches: Sequence[_Launch]) -> None:
+    def __init__(self, launches: Sequence[_ChainLaunch]) -> None:
         self.launches = launches
         first = launches[0].clock["trained_from"]
         if first is None:  # its first line speaks of the steps of an interval, in the middle
-            first = max(0, launches[0].first - interval(launches[0].windows))
+            first = max(0, launches[0].first - line_interval(launches[0].windows))
         self.begins = [first]
         self.begins += [_resumed_from(one, other) for one, other in pairwise(launches)]
         ends: list[int] = [launches[-1].clock["trained_to"] or launches[-1].last]
@@ -156,7 +161,7 @@ class _Course:
         self.ends = ends[::-1]
 
     def row(self) -> dict[str, Any]:
-        row: dict[str, Any] = dict.fromkeys(GOODPUT.names()[1:])
+        row: dict[str, Any] = dict.fromkeys(GOODPUT_SCHEMA.names()[1:])
         row["goodput_launches"] = len(self.launches)
         if not self._one_clock():
             return row
@@ -177,9 +182,11 @@ class _Course:
         ends = [launch.clock["last_step_at"] for launch in self.launches]
         if any(start is None for start in starts):
             return False
-        alike = len({(x.utc, s.year >= DATED) for x, s in zip(self.launches, starts, strict=True)})
+        alike = len(
+            {(x.utc, s.year >= MIN_DATED_YEAR) for x, s in zip(self.launches, starts, strict=True)}
+        )
         following = (
-            end is not None and end <= start + SLACK
+            end is not None and end <= start + MAX_STAMP_CROSSING
             for end, start in zip(ends[:-1], starts[1:], strict=True)
         )
         return alike == 1 and all(following)
@@ -199,15 +206,15 @@ class _Course:
         """Tokens of the final course by launch, over all accelerators (of one launch: on one)."""
         counts = []
         for launch, begin, end in zip(self.launches, self.begins, self.ends, strict=True):
-            count = trained(launch.windows, begin, end)
+            count = tokens_trained(launch.windows, begin, end)
             gpus, told = self._gpus(launch), launch.rates
-            wrong = counted_wrongly(launch.windows, told["time_basis"])
+            wrong = has_wrong_token_count(launch.windows, told["time_basis"])
             if count is None or gpus is None or wrong or launch.clock["trained_to"] is None:
                 return None
             counts.append(count * gpus)
         return counts
 
-    def _gpus(self, launch: _Launch) -> int | None:
+    def _gpus(self, launch: _ChainLaunch) -> int | None:
         """1 of one launch alone: its tokens are those of one accelerator."""
         return 1 if len(self.launches) == 1 else launch.gpus
 
@@ -220,7 +227,7 @@ class _Course:
             return None
         starts = [clock["launched_at"] for clock in clocks]
         start, end = starts[0], clocks[-1]["ended_at"]
-        if (end - start).total_seconds() < shortest_between(start, end):
+        if (end - start).total_seconds() < min_stamp_span(start, end):
             return None
         ends = [
             min(clock["ended_at"], start)
@@ -240,7 +247,7 @@ def _held(starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[i
     )
 
 
-def _resumed_from(one: _Launch, other: _Launch) -> int:
+def _resumed_from(one: _ChainLaunch, other: _ChainLaunch) -> int:
     """The step of `one` that `other` went on from.
 
     As the log of `other` says; else one log interval before its first line, or the last line of
@@ -248,11 +255,11 @@ def _resumed_from(one: _Launch, other: _Launch) -> int:
     """
     if (said := other.clock["trained_from"]) is not None:
         return int(said)
-    each = interval(other.windows)
+    each = line_interval(other.windows)
     return min(other.first - each, one.last)
 
 
-def _first_step_began(launch: _Launch, behind: int) -> datetime | None:
+def _first_step_began(launch: _ChainLaunch, behind: int) -> datetime | None:
     """When the first step of a launch began: its first line's stamp less its typical steps."""
     stamp, step_s = launch.clock["first_step_at"], launch.clock["step_s"]
     if stamp is None or step_s is None:

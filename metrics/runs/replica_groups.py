@@ -16,44 +16,47 @@ from typing import Any, Final
 import polars as pl
 
 from ..core.run_table import NOT_RANKED
-from ..throughput.resolved_facts import BY_HAND, holding
+from ..throughput.resolved_facts import USER_ORIGIN_PATTERN, resolve_facts
 
-OF_GROUP: Final = ("gpus", "data_parallel", "replicas")
+GROUP_FACTS: Final = ("gpus", "data_parallel", "replicas")
 """Facts that a group's log states of that group alone."""
 
-OF_ALL: Final = "global_batch_size"
+ALL_GROUPS_FACT: Final = "global_batch_size"
 """The fact that it states of all groups, which have equal shares of it."""
 
-UNLIKE: Final = "TorchFT's replica groups are not known to have the same number of GPUs each"
+UNEQUAL_GROUPS: Final = (
+    "TorchFT's replica groups are not known to have the same number of GPUs each"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class GroupedLaunch:
     """The replica groups that the sources of one launch are of.
 
-    lead: its run_id; groups: their numbers; sources: run_id of the first source of each; several:
-    numbers that stand in one source; of: how many groups there are, where that is known
+    lead: its run_id; groups: their numbers; sources: run_id of the first source of each;
+    groups_in_one_log: numbers that stand in one source; group_count: how many groups there are,
+    where that is known
     """
 
     lead: str
     groups: Sequence[int]
     sources: Sequence[str]
-    several: Sequence[int]
-    of: int | None
+    groups_in_one_log: Sequence[int]
+    group_count: int | None
 
     @property
-    def alone(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether groups are missing, or may be."""
-        return self.of is None or len(self.groups) < self.of
+        return self.group_count is None or len(self.groups) < self.group_count
 
 
-def of_sources(facts: pl.DataFrame) -> dict[str, list[int]]:
+def groups_by_source(facts: pl.DataFrame) -> dict[str, list[int]]:
     """By run_id the replica groups that a source is of: one, or those that its log tells of.
 
     facts: of all sources, as in ingest.core.schema.
     """
     mine = facts.filter(pl.col("name") == "replica_group")
-    said = mine.join(holding(mine).select("run_id", held="origin"), on="run_id")
+    said = mine.join(resolve_facts(mine).select("run_id", held="origin"), on="run_id")
     kind = r"^\w+"
     alike = pl.col("origin").str.extract(kind, 0) == pl.col("held").str.extract(kind, 0)
     groups = said.filter(alike).group_by("run_id").agg(_number().unique().sort().drop_nulls())
@@ -64,72 +67,75 @@ def _number() -> pl.Expr:
     return pl.col("value").cast(pl.Int64, strict=False)
 
 
-def told(
-    of_source: Mapping[str, Sequence[int]],
+def grouped_launches(
+    source_groups: Mapping[str, Sequence[int]],
     facts: pl.DataFrame,
     members: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> list[Told]:
+) -> list[GroupedLaunch]:
     """Launches of which a source is of a replica group.
 
-    of_source: `of_sources` of the facts; members: as metrics.runs.run_identity.United.members.
+    source_groups: `groups_by_source` of the facts; members: as
+    metrics.runs.run_identity.MergedLaunches.members.
     """
     of = _numbers(facts, "replica_groups")
     found = []
-    for lead, rows in members.items() if of_source else ():
-        ids = [row["run_id"] for row in rows if row["run_id"] in of_source]
-        first = {of_source[run_id][-1]: run_id for run_id in reversed(ids)}
-        several = next((of_source[i] for i in ids if len(of_source[i]) > 1), [])
+    for lead, rows in members.items() if source_groups else ():
+        ids = [row["run_id"] for row in rows if row["run_id"] in source_groups]
+        first = {source_groups[run_id][-1]: run_id for run_id in reversed(ids)}
+        several = next((source_groups[i] for i in ids if len(source_groups[i]) > 1), [])
         known = [number for run_id in ids if (number := of.get(run_id))]
         if ids:
             groups = sorted(first)
             sources = [first[group] for group in groups]
-            found.append(Told(lead, groups, sources, several, max(known, default=None)))
+            found.append(GroupedLaunch(lead, groups, sources, several, max(known, default=None)))
     return found
 
 
 def _numbers(facts: pl.DataFrame, name: str) -> dict[str, int | None]:
     """By run_id the number that a fact holds."""
-    held = holding(facts.filter(pl.col("name") == name))
+    held = resolve_facts(facts.filter(pl.col("name") == name))
     return dict(held.select("run_id", _number()).iter_rows())
 
 
-def of_told(facts: pl.DataFrame, pooled: pl.DataFrame, launches: Collection[Told]) -> pl.DataFrame:
+def with_group_facts(
+    facts: pl.DataFrame, pooled: pl.DataFrame, launches: Collection[GroupedLaunch]
+) -> pl.DataFrame:
     """The facts of all launches, where those of replica groups are of the groups that are told of.
 
     facts: of all sources; pooled: of the launches, by the run_id of their leads.
     """
-    stated = facts.filter(~pl.col("origin").str.contains(BY_HAND))
-    values = {name: _numbers(stated, name) for name in (*OF_GROUP, OF_ALL)}
+    stated = facts.filter(~pl.col("origin").str.contains(USER_ORIGIN_PATTERN))
+    values = {name: _numbers(stated, name) for name in (*GROUP_FACTS, ALL_GROUPS_FACT)}
     rows = [row for launch in launches for row in _of_launch(launch, values)]
-    spoken = pl.DataFrame(rows, schema={"run_id": pl.String, "name": pl.String, **NEW})
+    spoken = pl.DataFrame(rows, schema={"run_id": pl.String, "name": pl.String, **NEW_FACT_DTYPES})
     ours = spoken.select("run_id", "name", ours=True)
     kept = pooled.join(ours, on=["run_id", "name"], how="left", maintain_order="left").filter(
-        pl.col("ours").is_null() | pl.col("origin").str.contains(BY_HAND)
+        pl.col("ours").is_null() | pl.col("origin").str.contains(USER_ORIGIN_PATTERN)
     )
     known = spoken.filter(pl.col("value").is_not_null())
     return pl.concat([kept.drop("ours"), known], how="diagonal")
 
 
-NEW: Final = {"value": pl.String, "origin": pl.String, "sequence": pl.Int64}
+NEW_FACT_DTYPES: Final = {"value": pl.String, "origin": pl.String, "sequence": pl.Int64}
 
 
 def _of_launch(
-    launch: Told, values: Mapping[str, Mapping[str, int | None]]
+    launch: GroupedLaunch, values: Mapping[str, Mapping[str, int | None]]
 ) -> list[dict[str, Any]]:
     """Facts of one launch that take the place of those of one of its groups; null: not known.
 
     values: by name and source
     """
-    if len(launch.groups) == 1 and not launch.several:
+    if len(launch.groups) == 1 and not launch.groups_in_one_log:
         facts = dict[str, str | None]()
     else:
-        facts = dict.fromkeys(("replica_group", *OF_GROUP))
-    if len(launch.groups) > 1 and not launch.several:
-        facts |= {name: _sum([*map(values[name].get, launch.sources)]) for name in OF_GROUP}
-    batch = values[OF_ALL].get(launch.sources[0])
-    if launch.of is not None and launch.alone and batch is not None:
-        share, rest = divmod(batch * len(launch.groups), launch.of)
-        facts[OF_ALL] = None if rest else str(share)
+        facts = dict.fromkeys(("replica_group", *GROUP_FACTS))
+    if len(launch.groups) > 1 and not launch.groups_in_one_log:
+        facts |= {name: _sum([*map(values[name].get, launch.sources)]) for name in GROUP_FACTS}
+    batch = values[ALL_GROUPS_FACT].get(launch.sources[0])
+    if launch.group_count is not None and launch.is_incomplete and batch is not None:
+        share, rest = divmod(batch * len(launch.groups), launch.group_count)
+        facts[ALL_GROUPS_FACT] = None if rest else str(share)
     origin = f"log, of replica groups {_listed(launch.groups)} together"
     return [
         {"run_id": launch.lead, "name": name, "value": value, "origin": origin, "sequence": 0}
@@ -142,8 +148,8 @@ def _sum(numbers: Sequence[int | None]) -> str | None:
     return str(sum(known)) if len(known) == len(numbers) else None
 
 
-def doubts(
-    steps: pl.DataFrame, facts: pl.DataFrame, launches: Collection[Told]
+def group_warnings(
+    steps: pl.DataFrame, facts: pl.DataFrame, launches: Collection[GroupedLaunch]
 ) -> dict[str, list[str]]:
     """By run_id why launches of replica groups are not ranked.
 
@@ -162,7 +168,7 @@ def doubts(
         reasons = (
             _in_one_log(launch),
             _missing(launch),
-            None if alike else UNLIKE,
+            None if alike else UNEQUAL_GROUPS,
             _away(launch, there.filter(pl.col("run_id") == launch.lead)),
         )
         if said := [f"{reason}{NOT_RANKED}" for reason in reasons if reason is not None]:
@@ -170,26 +176,26 @@ def doubts(
     return found
 
 
-def _in_one_log(launch: Told) -> str | None:
-    if not launch.several:
+def _in_one_log(launch: GroupedLaunch) -> str | None:
+    if not launch.groups_in_one_log:
         return None
     return (
-        f"lines of TorchFT's replica groups {_listed(launch.several)} stand in one log, and do not "
+        f"lines of TorchFT's replica groups {_listed(launch.groups_in_one_log)} stand in one log, and do not "
         "say which of them they are of; ingest a log of each"
     )
 
 
-def _missing(launch: Told) -> str | None:
-    if launch.several or not launch.alone:
+def _missing(launch: GroupedLaunch) -> str | None:
+    if launch.groups_in_one_log or not launch.is_incomplete:
         return None
-    of = "not known how many" if launch.of is None else f"{launch.of}"
+    of = "not known how many" if launch.group_count is None else f"{launch.group_count}"
     return (
         f"of TorchFT's replica groups ({of}), each with a log of its own, only these are told of: "
         f"{_listed(launch.groups)}; GPUs, batch and tokens/s are of them alone"
     )
 
 
-def _away(launch: Told, there: pl.DataFrame) -> str | None:
+def _away(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
     """Of steps before the last one, which the end of a log may lack."""
     before = there.filter(pl.col("step") < pl.col("step").max())
     steps = before["step"].n_unique()

@@ -19,43 +19,43 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import INT, TEXT, TEXTS, TIME
+from fairmfu.ingest.core.schema import INT, TEXT, TEXT_LIST, TIMESTAMP
 
-from ..core.link_columns import COURSE, SAME_WORK
+from ..core.link_columns import LAUNCH_COURSE_SCHEMA, RESUME_KEY_COLUMNS
 
-SLACK: Final = timedelta(seconds=2)
-NEAR_STEPS: Final = 20
-LOSS_SPREAD: Final = 3.0
+MAX_STAMP_CROSSING: Final = timedelta(seconds=2)
+MAX_NEIGHBOUR_STEPS: Final = 20
+MAX_LOSS_SPREADS: Final = 3.0
 """A first loss lies on the earlier course when it is within this many spreads of its neighbours."""
 
-RESUMES: Final = pl.Schema(
+RESUME_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "continues": TEXT,
         "repeated_steps": INT,
-        "earlier": TEXTS,
-        "course": pl.Struct(dict(COURSE)),
+        "earlier": TEXT_LIST,
+        "course": pl.Struct(dict(LAUNCH_COURSE_SCHEMA)),
     }
 )
 
-MET_AT_ONCE: Final = 200
+MAX_LAUNCHES_AT_ONCE: Final = 200
 """Launches for which an earlier one is looked for at once."""
 
 
-def resumes(
+def link_resumes(
     runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per run that has steps, columns of RESUMES.
+    """One row per run that has steps, columns of RESUME_SCHEMA.
 
     runs: as in ingest.core.schema; folded: metrics.throughput.windows.fold_ranks or windows; facts:
-    metrics.throughput.resolved_facts.typed; clocks: metrics.throughput.end_to_end.clock, which
-    tells what began at step 1. `repeated_steps` counts the logged steps of a run that one which
-    continues it trained again. `earlier`: the run that it continues, or those of which it is not
-    known which one it continues; another run changes this only if it ended no earlier. `course`:
-    columns of COURSE.
+    metrics.throughput.resolved_facts.typed_facts; clocks:
+    metrics.throughput.end_to_end.launch_clocks, which tells what began at step 1. `repeated_steps`
+    counts the logged steps of a run that one which continues it trained again. `earlier`: the run
+    that it continues, or those of which it is not known which one it continues; another run changes
+    this only if it ended no earlier. `course`: columns of COURSE.
     """
-    known = courses(runs, folded, facts, clocks)
-    pairs = fitting(known, known.filter(later()))
+    known = launch_courses(runs, folded, facts, clocks)
+    pairs = resume_candidates(known, known.filter(may_continue()))
     named = pl.concat([pairs["before"], pairs["later"]]).implode()
     lines = {
         str(run_id): _Lines(frame["step"].to_list(), frame["loss"].to_list())
@@ -73,23 +73,24 @@ def resumes(
         again = sum(step >= lines[run_id].steps[0] for step in lines[earlier[0]].steps)
         row = rows[earlier[0]]
         row["repeated_steps"] = max(row["repeated_steps"], again)
-    course = known.select("run_id", course=pl.struct(COURSE.names()))
-    linked = pl.DataFrame(list(rows.values()), schema=dict(list(RESUMES.items())[:-1]))
+    course = known.select("run_id", course=pl.struct(LAUNCH_COURSE_SCHEMA.names()))
+    linked = pl.DataFrame(list(rows.values()), schema=dict(list(RESUME_SCHEMA.items())[:-1]))
     return linked.join(course, on="run_id", maintain_order="left")
 
 
-def chain(run_id: str, before: Mapping[str, str | None]) -> list[str]:
+def launch_chain(run_id: str, continued: Mapping[str, str | None]) -> list[str]:
     """The launches up to and including `run_id`, the first one first.
 
-    before: run_id to the run that it continues (`resumes`); one that is not among them ends it.
+    continued: run_id to the run that it continues (`link_resumes`); one that is not among them ends
+    it.
     """
     found = [run_id]
-    while (earlier := before.get(found[-1])) is not None and earlier not in found:
+    while (earlier := continued.get(found[-1])) is not None and earlier not in found:
         found.append(earlier)
     return found[::-1]
 
 
-def later() -> pl.Expr:
+def may_continue() -> pl.Expr:
     """Launches that may continue another; one that trained from its first step is no checkpoint's.
 
     Of columns of COURSE.
@@ -97,10 +98,10 @@ def later() -> pl.Expr:
     return pl.col("began").is_null() | (pl.col("began") != 0)
 
 
-def courses(
+def launch_courses(
     runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per run that has steps, in the order of `folded`; columns of COURSE, as `resumes`."""
+    """One row per run that has steps, in the order of `folded`; columns of COURSE, as `link_resumes`."""
     interval = pl.col("step").diff().median().fill_null(1).cast(INT)
     return (
         folded.group_by("run_id", maintain_order=True)
@@ -122,16 +123,21 @@ def courses(
             how="left",
             maintain_order="left",
         )
-        .join(facts.select("run_id", *SAME_WORK), on="run_id", how="left", maintain_order="left")
-        .select(COURSE.names())
+        .join(
+            facts.select("run_id", *RESUME_KEY_COLUMNS),
+            on="run_id",
+            how="left",
+            maintain_order="left",
+        )
+        .select(LAUNCH_COURSE_SCHEMA.names())
     )
 
 
-def fitting(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+def resume_candidates(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
     """Pairs of launches of which steps, work and time allow that the later continues the other.
 
-    before, after: columns of COURSE. `before`, `later`: run ids; `in_file`: both are of one file;
-    `launch`, `last_stamp`: of the earlier one.
+    before, after: columns of COURSE. `before`, `may_continue`: run ids; `in_file`: both are of one
+    file; `launch`, `last_stamp`: of the earlier one.
     """
     parts = [
         part.join(before, on=["framework", "step_unit"], suffix="_before", nulls_equal=True)
@@ -143,18 +149,18 @@ def fitting(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
             launch="launch_before",
             last_stamp="last_stamp_before",
         )
-        for part in after.iter_slices(MET_AT_ONCE)
+        for part in after.iter_slices(MAX_LAUNCHES_AT_ONCE)
     ]
-    return pl.concat([PAIRS.to_frame(), *parts])
+    return pl.concat([RESUME_PAIR_SCHEMA.to_frame(), *parts])
 
 
-PAIRS: Final = pl.Schema(
+RESUME_PAIR_SCHEMA: Final = pl.Schema(
     {
         "before": TEXT,
         "later": TEXT,
         "in_file": pl.Boolean(),
         "launch": INT,
-        "last_stamp": TIME,
+        "last_stamp": TIMESTAMP,
     }
 )
 
@@ -171,7 +177,7 @@ def _fits() -> pl.Expr:
     )
     resumed = pl.col("began").is_not_null() & (pl.col("began") != 0)
     alike, known = pl.lit(value=True), pl.lit(value=False)
-    for name in SAME_WORK:
+    for name in RESUME_KEY_COLUMNS:
         same = pl.col(name) == pl.col(f"{name}_before")
         if name == "total_steps":
             same = pl.when(~resumed).then(same)
@@ -180,7 +186,7 @@ def _fits() -> pl.Expr:
         alike &= same.fill_null(value=True)
         known |= same.is_not_null()
     ended_first = (pl.col("utc") == pl.col("utc_before")) & (
-        pl.col("last_stamp_before") <= pl.col("first_stamp") + SLACK
+        pl.col("last_stamp_before") <= pl.col("first_stamp") + MAX_STAMP_CROSSING
     )
     follows = (
         pl.when(_in_file())
@@ -231,9 +237,9 @@ def _on_course(before: _Lines, later: _Lines) -> bool:
     known = [(s, x) for s, x in zip(before.steps, before.losses, strict=True) if x is not None]
     if first is None or not known:
         return False
-    near = sorted(known, key=lambda pair: abs(pair[0] - later.steps[0]))[:NEAR_STEPS]
+    near = sorted(known, key=lambda pair: abs(pair[0] - later.steps[0]))[:MAX_NEIGHBOUR_STEPS]
     losses = np.array([loss for _, loss in near])
     if not np.isfinite(losses).all() or len(losses) < 2:  # noqa: PLR2004 - a spread needs two
         return False
     spread = max(float(np.ptp(losses)), 1e-3 * abs(float(losses.mean())))
-    return bool(abs(first - float(np.median(losses))) <= LOSS_SPREAD * spread)
+    return bool(abs(first - float(np.median(losses))) <= MAX_LOSS_SPREADS * spread)

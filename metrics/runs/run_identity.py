@@ -40,77 +40,87 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ..core.arrays import Array, Whole
+from ..core.arrays import FloatArray, IntArray
 from ..core.intervals import robust_spread
-from ..core.link_columns import COMPARED, ENDS, FIGURES, REDUCED, TIMES
-from ..core.print_precision import STAMP_ERROR, Digits, digits_by, printed
-from ..throughput.windows import split, with_losses
+from ..core.link_columns import (
+    COMPARED_FIGURES,
+    LAST_STEP_SCHEMA,
+    REDUCED_FIGURES,
+    STEP_TIME_FIGURES,
+    TRAINING_FIGURES,
+)
+from ..core.print_precision import MAX_STAMP_ERROR_S, Digits, digits_by, printed_digits
+from ..throughput.windows import split_repeated_steps, without_placeholder_losses
 from . import replica_groups
-from .source_merging import WITH_ENGINE, pooled
+from .source_merging import ENGINE_BY_FRAMEWORK, merge_sources
 
-CHANCE_BITS: Final = 24.0
+MIN_TWIN_BITS: Final = 24.0
 """Evidence that twins need, in bits: they agree by chance once in sixteen million."""
 
-TIMING_BITS: Final = 14.0
+MIN_TIMING_BITS: Final = 14.0
 """How many of these have to come from times: the losses of two deterministic launches agree too."""
 
-LOSS_BITS_COUNTED: Final = 10.0
-LOSS_BITS_ALONE: Final = 60.0
+MAX_COUNTED_LOSS_BITS: Final = 10.0
+MIN_LOSS_BITS_ALONE: Final = 60.0
 """Bits that losses have to give where one source prints no time."""
 
-IN_STEP_BITS: Final = 30.0
+MIN_NODE_BITS: Final = 30.0
 """Bits that the stamps of two nodes have to give; unlike nodes, launches that run side by side do
 not wait for each other."""
 
-NEIGHBOURS: Final = 11
-STANDS_OUT: Final = 5.0
+DELAY_MEDIAN_STEPS: Final = 11
+MAX_USUAL_DELAY_SPREADS: Final = 5.0
 """A step stands out of so many around it from so many times their spread on."""
 
-DAY: Final = 86_400.0
+SECONDS_PER_DAY: Final = 86_400.0
 """Seconds over which launches of one framework are taken to begin at random."""
 
-WHOLE_SECONDS: Final = 2.0
+MAX_STAMP_GAP_S: Final = 2.0
 """Seconds that two sources may stamp one step apart: each may cut to the second, and their lines
 are written one after the other."""
 
-YEAR: Final = 366 * DAY
+SECONDS_PER_YEAR: Final = 366 * SECONDS_PER_DAY
 """Of the year 2000 [s], which all stamps are put into. Those of two time zones may lie on both
 sides of New Year, and so this much apart."""
 
-ZONE_STEP: Final = 900.0
+TIME_ZONE_STEP_S: Final = 900.0
 """Zones differ from UTC by a multiple of this many seconds."""
 
-ZONES: Final = 14 * 3600.0
-STAMP_GAP: Final = 0.002
+MAX_TIME_ZONE_OFFSET_S: Final = 14 * 3600.0
+MIN_STAMP_SCATTER_S: Final = 0.002
 """Seconds by which the stamps of a step in an event file and on the console may always scatter:
 both are printed to the millisecond. They are written one after the other and may scatter more; how
 much is taken from the stamps themselves."""
 
-HALF_UNITS: Final = 0.51
-FLOAT32: Final = 1e-6
+MAX_ROUNDING_UNITS: Final = 0.51
+FLOAT32_TOLERANCE: Final = 1e-6
 """Two prints of one value may differ by so much of their last places, and by the rounding of a
 float32 besides."""
 
-FEWEST_STEPS: Final = 2
-MOST_STEPS: Final = 2_000
+MIN_COMMON_STEPS: Final = 2
+MAX_COMPARED_STEPS: Final = 2_000
 """Steps that are compared at most; more would prove no more."""
 
-CHECKPOINT: Final = re.compile(r"/checkpoint-\d+(?=/[^/]+\Z)")
+CHECKPOINT_FOLDER_PATTERN: Final = re.compile(r"/checkpoint-\d+(?=/[^/]+\Z)")
 """The folder of a checkpoint of the Hugging Face Trainer, within the path of a file in it."""
 
-STREAM: Final = re.compile(
+STREAM_NAME_PATTERN: Final = re.compile(
     r"(?<![a-z])(?:std)?(?:out(?:put)?|err(?:or)?)(?![a-z])|(?<=\.)[oe](?=\d+\Z)", re.IGNORECASE
 )
 """Of a file's name what says which of a job's streams it holds: X.out, stderr.log, X.e17."""
 
-NODE: Final = re.compile(r"(?<![a-z])(?:node|worker|host|machine)[-_.]?\d+", re.IGNORECASE)
+NODE_NAME_PATTERN: Final = re.compile(
+    r"(?<![a-z])(?:node|worker|host|machine)[-_.]?\d+", re.IGNORECASE
+)
 """Of a path what says which node's a file is: node0.log, worker-1/train.log."""
 
-CLOCK_UNIT: Final = 1.5
+MAX_CLOCK_RUNTIME_GAP_S: Final = 1.5
 """Seconds between a run time and the last of a clock of whole seconds that began with it."""
 
-LOSSES_FIT: Final = "the losses agree, other sources fit as well, and no times decide"
-STREAMS_FIT: Final = "one has the losses, the other a clock, both end alike, and others fit as well"
+SEVERAL_LOSSES_FIT: Final = "the losses agree, other sources fit as well, and no times decide"
+SEVERAL_STREAMS_FIT: Final = (
+    "one has the losses, the other a clock, both end alike, and others fit as well"
+)
 STREAMS_MAY_FIT: Final = (
     "one has the losses, the other a clock, of as many steps, in one folder; their names (X.out, "
     "X.err) or the whole run time would tell"
@@ -121,17 +131,17 @@ NODES_MAY_FIT: Final = (
     "one job, or the same job on each"
 )
 
-SAME_STEP: Final = ("family", "unit", "step")
-MET_AT_ONCE: Final = 200
+STEP_KEY_COLUMNS: Final = ("family", "unit", "step")
+MAX_LAST_STEPS_AT_ONCE: Final = 200
 """Last steps that are compared with all others at once: in a store of thousands of runs each of
 them meets thousands."""
 
-MEETINGS: Final = 200_000
+MAX_STEP_RUN_PAIRS: Final = 200_000
 """Last steps times runs that they are compared with, where these are few."""
 
 
 @dataclass(frozen=True, slots=True)
-class United:
+class MergedLaunches:
     """The tables with one run for each launch.
 
     tables: `runs`, `facts`, `steps`, `events` as in ingest.core.schema. Each launch goes by the
@@ -139,26 +149,27 @@ class United:
         of one of its sources, the lead; its steps, events and facts are those of all of them
     members: by the run_id of a lead the rows of `runs` of all its sources, the lead first
     doubts: by run_id warnings
-    linked: by the run_id of each source those that tell of the same launch, or may; nothing else
+    linked_sources: by the run_id of each source those that tell of the same launch, or may; nothing
+    else
         decided what it was united with
-    ends: the last step of each source and rank, columns of ENDS
+    last_steps: the last step of each source and rank, columns of ENDS
     """
 
     tables: dict[str, pl.DataFrame]
     members: dict[str, list[dict[str, Any]]]
     doubts: dict[str, list[str]]
-    linked: dict[str, list[str]]
-    ends: pl.DataFrame
+    linked_sources: dict[str, list[str]]
+    last_steps: pl.DataFrame
 
 
-def unite(tables: Mapping[str, pl.DataFrame]) -> United:
+def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
     told = _told(tables, runs, rows)
     groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
     said = _facts_said(tables)
-    replica = replica_groups.of_sources(tables["facts"])
+    replica = replica_groups.groups_by_source(tables["facts"])
     members = {}
     for group in groups:
         # the first replica group saves for all, so that its log has the checkpoints
@@ -178,17 +189,17 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
         linked.setdefault(other, []).append(one)
     merged = dict(tables)
     if any(len(group) > 1 for group in groups):
-        merged = pooled(tables, members)
-    if of_groups := replica_groups.told(replica, tables["facts"], members):
-        facts = replica_groups.of_told(tables["facts"], merged["facts"], of_groups)
-        reasons = replica_groups.doubts(merged["steps"], tables["facts"], of_groups)
+        merged = merge_sources(tables, members)
+    if of_groups := replica_groups.grouped_launches(replica, tables["facts"], members):
+        facts = replica_groups.with_group_facts(tables["facts"], merged["facts"], of_groups)
+        reasons = replica_groups.group_warnings(merged["steps"], tables["facts"], of_groups)
         merged |= {"facts": facts}
         doubts = {lead: [*doubts.get(lead, []), *reasons.get(lead, [])] for lead in members}
-    return United(merged, members, doubts, linked, _ends(rows))
+    return MergedLaunches(merged, members, doubts, linked, _ends(rows))
 
 
 def _doubts(
-    members: Mapping[str, Sequence[Mapping[str, Any]]], unsure: Iterable[Unsure]
+    members: Mapping[str, Sequence[Mapping[str, Any]]], unsure: Iterable[DoubtfulPair]
 ) -> dict[str, list[str]]:
     """What is said of each launch that may be another one too."""
     lead_of = {row["run_id"]: rows[0] for rows in members.values() for row in rows}
@@ -213,29 +224,29 @@ def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
 # -- some runs against the others ----------------------------------------------------------
 
 
-def near(
-    runs: pl.DataFrame, ends: pl.DataFrame, steps: pl.DataFrame, whose: Collection[str]
+def find_candidates(
+    runs: pl.DataFrame, last_steps: pl.DataFrame, steps: pl.DataFrame, run_ids: Collection[str]
 ) -> list[str]:
-    """Runs that may tell of the same launch as one of `whose`, by their first and last steps alone.
+    """Runs that may tell of the same launch as one of `run_ids`, by their first and last steps alone.
 
-    They may be more than `unite` would link with one of `whose`, never fewer. runs: all, as in
-    ingest.core.schema; ends: of all others, columns of ENDS; steps: of `whose`.
+    They may be more than `merge_launches` would link with one of `run_ids`, never fewer. runs: all,
+    as in ingest.core.schema; last_steps: of all others, columns of ENDS; steps: of `run_ids`.
     """
-    mine = _placed(_folded(steps), runs).filter(pl.col("run_id").is_in(list(whose)))
-    others = ends.filter(~pl.col("run_id").is_in(list(whose)))
+    mine = _placed(_folded(steps), runs).filter(pl.col("run_id").is_in(list(run_ids)))
+    others = last_steps.filter(~pl.col("run_id").is_in(list(run_ids)))
     placed = _placed(others, runs)
-    at_once = max(MET_AT_ONCE, MEETINGS // max(1, len(whose)))
+    at_once = max(MAX_LAST_STEPS_AT_ONCE, MAX_STEP_RUN_PAIRS // max(1, len(run_ids)))
     met = _met(placed, mine, at_once)
-    last = _last(mine).select("sha256", *SAME_STEP, "day").unique()
-    spans = placed.select("place", "sha256", "day", *SAME_STEP[:2], "first", last="step")
+    last = _last(mine).select("sha256", *STEP_KEY_COLUMNS, "day").unique()
+    spans = placed.select("place", "sha256", "day", *STEP_KEY_COLUMNS[:2], "first", last="step")
     inside = [
-        _within_a_day(part, spans, SAME_STEP[:2])
+        _within_a_day(part, spans, STEP_KEY_COLUMNS[:2])
         .filter(
             pl.col("sha256") != pl.col("sha256_right"),
             pl.col("step").is_between("first", "last", closed="left"),
         )
         .select(pl.col("place").unique())
-        for part in last.iter_slices(MET_AT_ONCE)
+        for part in last.iter_slices(MAX_LAST_STEPS_AT_ONCE)
     ]
     found = pl.concat([met.select("place"), met.select(place="b"), *inside])["place"].unique()
     return (
@@ -245,15 +256,17 @@ def near(
     )
 
 
-def links(tables: Mapping[str, pl.DataFrame], whose: Collection[str]) -> list[tuple[str, str]]:
-    """Pairs of sources that tell of one launch, or may; one of each pair is of `whose`.
+def find_source_links(
+    tables: Mapping[str, pl.DataFrame], run_ids: Collection[str]
+) -> list[tuple[str, str]]:
+    """Pairs of sources that tell of one launch, or may; one of each pair is of `run_ids`.
 
-    tables: as for `unite`.
+    tables: as for `merge_launches`.
     """
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
     told = _told(tables, runs, rows)
-    pairs = _candidates(told, _placed(rows, tables["runs"]), whose)
+    pairs = _candidates(told, _placed(rows, tables["runs"]), run_ids)
     return [(a.run["run_id"], b.run["run_id"]) for a, b in pairs if _verdict(a, b) != "other"]
 
 
@@ -268,14 +281,14 @@ class _Series:
     """
 
     rank: str | None
-    steps: Whole
-    values: dict[str, Array]
-    stamps: Array
-    units: dict[str, Array]
+    steps: IntArray
+    values: dict[str, FloatArray]
+    stamps: FloatArray
+    units: dict[str, FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Source:
     """One launch as one source tells it.
 
     runtimes: what it prints at its end, in s, each with its last printed place. clock: of its last
@@ -309,11 +322,11 @@ class _Told:
 
     @property
     def has_losses(self) -> bool:
-        return any(_any(s, name) for s in self.series for name in FIGURES)
+        return any(_any(s, name) for s in self.series for name in TRAINING_FIGURES)
 
     @property
     def timed(self) -> bool:
-        return any(_any(s, name) for s in self.series for name in TIMES)
+        return any(_any(s, name) for s in self.series for name in STEP_TIME_FIGURES)
 
 
 def _any(series: _Series, name: str) -> bool:
@@ -327,24 +340,29 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     that a value of NAME was printed with.
     """
     whose = ("run_id", "rank")
-    several, single = split(with_losses(steps).sort("run_id", "step", "line"))
+    several, single = split_repeated_steps(
+        without_placeholder_losses(steps).sort("run_id", "step", "line")
+    )
     told = several.group_by(*whose, "step", maintain_order=True).agg(
-        pl.col("logged_at").first(), pl.col(*COMPARED).drop_nulls().first()
+        pl.col("logged_at").first(), pl.col(*COMPARED_FIGURES).drop_nulls().first()
     )
     folded = (
         pl.concat([told, single.select(told.columns)])
         .sort("run_id", maintain_order=True)
-        .with_columns(pl.col(*COMPARED).cast(pl.Float64))
+        .with_columns(pl.col(*COMPARED_FIGURES).cast(pl.Float64))
         .with_columns(stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6)
     )
     digits = folded.select(whose).join(
-        digits_by(folded, whose, COMPARED), on=whose, nulls_equal=True, maintain_order="left"
+        digits_by(folded, whose, COMPARED_FIGURES),
+        on=whose,
+        nulls_equal=True,
+        maintain_order="left",
     )
     units = {
         f"unit_{name}": Digits(
             digits[f"{name}_decimals"].to_numpy(), digits[f"{name}_significant"].to_numpy()
-        ).units(folded[name].fill_null(math.nan).to_numpy())
-        for name in COMPARED
+        ).last_places(folded[name].fill_null(math.nan).to_numpy())
+        for name in COMPARED_FIGURES
     }
     return folded.with_columns(pl.Series(name, values) for name, values in units.items())
 
@@ -358,7 +376,7 @@ def _placed(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         "run_id",
         place=pl.int_range(pl.len()),
         sha256="sha256",
-        family=pl.col("framework").replace(WITH_ENGINE),
+        family=pl.col("framework").replace(ENGINE_BY_FRAMEWORK),
         unit="step_unit",
         utc="utc",
         log_format="log_format",
@@ -375,14 +393,14 @@ def _last(rows: pl.DataFrame) -> pl.DataFrame:
 def _ends(folded: pl.DataFrame) -> pl.DataFrame:
     """The last step of each run and rank, as `_folded`, with the first one."""
     first = pl.col("step").min().over("run_id", "rank")
-    return _last(folded.with_columns(first=first)).select(ENDS.names())
+    return _last(folded.with_columns(first=first)).select(LAST_STEP_SCHEMA.names())
 
 
 def _told(
     tables: Mapping[str, pl.DataFrame],
     runs: Mapping[str, Mapping[str, Any]],
     folded: pl.DataFrame,
-) -> list[_Told]:
+) -> list[_Source]:
     paths = dict(tables["sources"].select("sha256", "path").iter_rows())
     series = _series(folded)
     events = tables["events"]
@@ -396,7 +414,7 @@ def _told(
     for run_id, file in outputs.select("run_id", "file").drop_nulls().iter_rows():
         names.setdefault(run_id, set()).add(PurePath(file).name)
     return [
-        _Told(
+        _Source(
             run=run,
             path=paths.get(run["sha256"], ""),
             series=tuple(series.get(run_id, [])),
@@ -414,7 +432,7 @@ def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
     steps = folded["step"].to_numpy()
     columns = {
         name: folded[name].fill_null(math.nan).to_numpy()
-        for name in ("stamp", *COMPARED, *(f"unit_{name}" for name in COMPARED))
+        for name in ("stamp", *COMPARED_FIGURES, *(f"unit_{name}" for name in COMPARED_FIGURES))
     }
     rows = folded.with_row_index().group_by("run_id", "rank", maintain_order=True).agg("index")
     series: dict[str, list[_Series]] = {}
@@ -423,9 +441,9 @@ def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
         one = _Series(
             rank=rank,
             steps=steps[place],
-            values={name: columns[name][place] for name in COMPARED},
+            values={name: columns[name][place] for name in COMPARED_FIGURES},
             stamps=columns["stamp"][place],
-            units={name: columns[f"unit_{name}"][place] for name in COMPARED},
+            units={name: columns[f"unit_{name}"][place] for name in COMPARED_FIGURES},
         )
         series.setdefault(run_id, []).append(one)
     return series
@@ -450,7 +468,7 @@ def _total_steps(facts: pl.DataFrame) -> dict[str, int]:
 
 def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
     seconds = ended["seconds"].to_numpy()
-    ended = ended.with_columns(unit=pl.Series(printed(seconds).units(seconds)))
+    ended = ended.with_columns(unit=pl.Series(printed_digits(seconds).last_places(seconds)))
     runtimes: dict[str, set[tuple[float, float]]] = {}
     for run_id, length, unit in ended.select("run_id", "seconds", "unit").iter_rows():
         runtimes.setdefault(run_id, set()).add((length, unit))
@@ -461,15 +479,15 @@ def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
 
 
 def _groups(
-    told: Sequence[_Told], rows: pl.DataFrame
-) -> tuple[list[list[str]], list[Unsure], list[tuple[str, str]]]:
+    told: Sequence[_Source], rows: pl.DataFrame
+) -> tuple[list[list[str]], list[DoubtfulPair], list[tuple[str, str]]]:
     """Run ids that are one launch, pairs that stay in doubt, and the pairs that decided both.
 
     rows: as for `_candidates`.
     """
     find = _Sets(told)
-    maybe: list[Pair] = []
-    unsure: list[Unsure] = []
+    maybe: list[SourcePair] = []
+    unsure: list[DoubtfulPair] = []
     linked: list[tuple[str, str]] = []
     for a, b in _candidates(told, rows):
         if find.same(a.run["run_id"], b.run["run_id"]):
@@ -489,20 +507,20 @@ def _groups(
     return find.groups(), unsure, linked
 
 
-Pair = tuple[_Told, _Told]
+SourcePair = tuple[_Source, _Source]
 
-Unsure = tuple[str, str, str]
+DoubtfulPair = tuple[str, str, str]
 """Ids of two runs that may be one launch, and why they are not said to be."""
 
 
-def _settled(find: _Sets, maybe: Iterable[Pair]) -> list[Unsure]:
+def _settled(find: _Sets, maybe: Iterable[SourcePair]) -> list[DoubtfulPair]:
     """Join pairs that fit by their losses and fit nothing else; ids of those that stay in doubt."""
     near, left = _by_folder([pair for pair in maybe if not find.same(*_ids(*pair))])
     for a, b in near:
         if not (find.clash(a, b) or find.parts(a, b) or _of_other_ranks(a, b)):
             find.join(a, b)
     fits = _fits(left)
-    unsure: list[Unsure] = []
+    unsure: list[DoubtfulPair] = []
     for a, b in left:
         if find.same(*_ids(a, b)) or find.clash(a, b) or find.parts(a, b):
             continue
@@ -513,31 +531,33 @@ def _settled(find: _Sets, maybe: Iterable[Pair]) -> list[Unsure]:
         if alone and not _of_other_ranks(a, b):
             find.join(a, b)
         else:
-            unsure.append((*_ids(a, b), STREAMS_FIT if _are_streams(a, b) else LOSSES_FIT))
+            unsure.append(
+                (*_ids(a, b), SEVERAL_STREAMS_FIT if _are_streams(a, b) else SEVERAL_LOSSES_FIT)
+            )
     return unsure
 
 
-def _ids(a: _Told, b: _Told) -> tuple[str, str]:
+def _ids(a: _Source, b: _Source) -> tuple[str, str]:
     return a.run["run_id"], b.run["run_id"]
 
 
-def _fits(pairs: Iterable[Pair]) -> dict[str, list[_Told]]:
+def _fits(pairs: Iterable[SourcePair]) -> dict[str, list[_Source]]:
     """By its id what each source is in a pair with."""
-    fits = defaultdict[str, list[_Told]](list)
+    fits = defaultdict[str, list[_Source]](list)
     for a, b in pairs:
         fits[a.run["run_id"]].append(b)
         fits[b.run["run_id"]].append(a)
     return fits
 
 
-def _by_folder(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
+def _by_folder(pairs: Sequence[SourcePair]) -> tuple[list[SourcePair], list[SourcePair]]:
     """Pairs that stand nearer to each other than to any other that fits as well; and what is left.
 
     Launches of one seed may have the same losses. Where only these can be compared, of a state and
     an event file, say, those in one folder are of one launch, and neither is of another's.
     """
     fits = _fits(pairs)
-    near, lost = list[Pair](), set[frozenset[str]]()
+    near, lost = list[SourcePair](), set[frozenset[str]]()
     for a, b in pairs:
         rivals = [
             (mine, its)
@@ -552,7 +572,7 @@ def _by_folder(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
     return near, [pair for pair in pairs if frozenset(_ids(*pair)) not in settled]
 
 
-def _shared(a: _Told, b: _Told) -> int:
+def _shared(a: _Source, b: _Source) -> int:
     """How many folders their paths have in common."""
     folders = zip(PurePath(a.path).parts[:-1], PurePath(b.path).parts[:-1], strict=False)
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], folders))
@@ -561,7 +581,7 @@ def _shared(a: _Told, b: _Told) -> int:
 class _Sets:
     """Run ids in disjoint sets, each of them a launch, which has each rank of a format once."""
 
-    def __init__(self, told: Iterable[_Told]) -> None:
+    def __init__(self, told: Iterable[_Source]) -> None:
         self.sources = {one.run["run_id"]: [one] for one in told}
         self.parent = {run_id: run_id for run_id in self.sources}
         self.held: dict[str, set[tuple[str, str]]] = {}
@@ -574,12 +594,12 @@ class _Sets:
     def same(self, a: str, b: str) -> bool:
         return self.root(a) == self.root(b)
 
-    def clash(self, a: _Told, b: _Told) -> bool:
+    def clash(self, a: _Source, b: _Source) -> bool:
         """Whether joining sources of different ranks would put two files of one rank together."""
         mine, other = (self.held.get(self.root(t.run["run_id"]), _held(t)) for t in (a, b))
         return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
 
-    def parts(self, a: _Told, b: _Told) -> bool:
+    def parts(self, a: _Source, b: _Source) -> bool:
         """Whether joining them would put sources of one format together that are of two launches.
 
         A state of a run that was resumed has the losses of all its launches.
@@ -592,7 +612,7 @@ class _Sets:
             if x.has_losses and y.has_losses and not _of_other_ranks(x, y)
         )
 
-    def join(self, a: _Told, b: _Told) -> None:
+    def join(self, a: _Source, b: _Source) -> None:
         one, other = self.root(a.run["run_id"]), self.root(b.run["run_id"])
         both = self.held.pop(one, _held(a)) | self.held.pop(other, _held(b))
         self.sources[one] += self.sources.pop(other)
@@ -606,13 +626,13 @@ class _Sets:
         return list(out.values())
 
 
-def _held(told: _Told) -> set[tuple[str, str]]:
+def _held(told: _Source) -> set[tuple[str, str]]:
     return {(told.run["log_format"], rank) for rank in told.ranks}
 
 
 def _candidates(
-    told: Sequence[_Told], rows: pl.DataFrame, whose: Collection[str] | None = None
-) -> Iterator[tuple[_Told, _Told]]:
+    told: Sequence[_Source], rows: pl.DataFrame, whose: Collection[str] | None = None
+) -> Iterator[tuple[_Source, _Source]]:
     """Pairs of sources worth comparing step by step.
 
     Whichever of two sources of one launch ended first, its last step stands in the other too. So
@@ -627,26 +647,26 @@ def _candidates(
     if whose is not None:
         mine = pl.col("run_id").is_in(list(whose))
         sides = [(last.filter(mine), rows), (last.filter(~mine), rows.filter(mine))]
-    found = pl.concat([_met(some, every, MET_AT_ONCE) for some, every in sides])
+    found = pl.concat([_met(some, every, MAX_LAST_STEPS_AT_ONCE) for some, every in sides])
     for one, other in found.unique().sort("place", "b").iter_rows():
         yield told[one], told[other]
 
 
 def _met(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
     """As `_meeting`, which needs much memory, of `at_once` rows of `last` at a time."""
-    last = last.join(every, on=SAME_STEP, how="semi")
-    every = every.join(last, on=SAME_STEP, how="semi")
+    last = last.join(every, on=STEP_KEY_COLUMNS, how="semi")
+    every = every.join(last, on=STEP_KEY_COLUMNS, how="semi")
     parts = [_meeting(part, every) for part in last.iter_slices(at_once)]
-    return pl.concat([PLACES.to_frame(), *parts]).unique()
+    return pl.concat([CANDIDATE_SCHEMA.to_frame(), *parts]).unique()
 
 
-PLACES: Final = pl.Schema({"place": pl.Int64, "b": pl.Int64})
+CANDIDATE_SCHEMA: Final = pl.Schema({"place": pl.Int64, "b": pl.Int64})
 
 
 def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
     """Places of sources of which a row of `last` and one of `every` may be the same step."""
     return (
-        _within_a_day(last, every, SAME_STEP)
+        _within_a_day(last, every, STEP_KEY_COLUMNS)
         .filter(pl.col("place") != pl.col("place_right"), ~_contradicts())
         .select(
             pl.min_horizontal("place", "place_right"), b=pl.max_horizontal("place", "place_right")
@@ -674,21 +694,21 @@ def _contradicts() -> pl.Expr:
     stamped = pl.col("stamp").is_not_null() & pl.col("stamp_right").is_not_null()
     nodes = (pl.col("log_format") == pl.col("log_format_right")) & stamped
     differ = pl.lit(value=False)
-    for name in COMPARED:
+    for name in COMPARED_FIGURES:
         units = pl.col(f"unit_{name}") + pl.col(f"unit_{name}_right")
         off = (pl.col(name) - pl.col(f"{name}_right")).abs()
-        unlike = off > HALF_UNITS * units + FLOAT32 * pl.col(name).abs()
-        mine = unlike if name in REDUCED else unlike & ~other_rank & ~nodes
+        unlike = off > MAX_ROUNDING_UNITS * units + FLOAT32_TOLERANCE * pl.col(name).abs()
+        mine = unlike if name in REDUCED_FIGURES else unlike & ~other_rank & ~nodes
         differ |= mine.fill_null(value=False)
     apart = pl.col("stamp_right") - pl.col("stamp")
-    apart -= (apart / YEAR).round() * YEAR
-    zone = (apart / ZONE_STEP).round() * ZONE_STEP
+    apart -= (apart / SECONDS_PER_YEAR).round() * SECONDS_PER_YEAR
+    zone = (apart / TIME_ZONE_STEP_S).round() * TIME_ZONE_STEP_S
     same = pl.col("utc") == pl.col("utc_right")
-    moment = pl.when(same).then(apart.abs()).otherwise((apart - zone).abs()) > WHOLE_SECONDS
+    moment = pl.when(same).then(apart.abs()).otherwise((apart - zone).abs()) > MAX_STAMP_GAP_S
     return differ | moment.fill_null(value=False)
 
 
-def _verdict(a: _Told, b: _Told) -> str:
+def _verdict(a: _Source, b: _Source) -> str:
     """same, maybe (nothing against it, but times are lacking), doubt (never to be one) or other."""
     if _of_other_ranks(a, b):
         return _ranks_of_one(a, b)
@@ -699,18 +719,18 @@ def _verdict(a: _Told, b: _Told) -> str:
     return "doubt" if found == "other" and _may_be_nodes(a, b) else found
 
 
-def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
+def _twins(a: _Source, b: _Source, one: _Series, other: _Series) -> str:
     if one.rank is not None and other.rank is not None and one.rank != other.rank:
         return "other"
     _, mine, theirs = np.intersect1d(
         one.steps, other.steps, assume_unique=True, return_indices=True
     )
-    if len(mine) < min(FEWEST_STEPS, len(one.steps), len(other.steps)) or not len(mine):
+    if len(mine) < min(MIN_COMMON_STEPS, len(one.steps), len(other.steps)) or not len(mine):
         return "other"
     within = len(mine) == min(len(one.steps), len(other.steps))
-    mine, theirs = mine[:MOST_STEPS], theirs[:MOST_STEPS]
-    figures = [_agreement(one, other, name, mine, theirs) for name in FIGURES]
-    times = [_agreement(one, other, name, mine, theirs) for name in TIMES]
+    mine, theirs = mine[:MAX_COMPARED_STEPS], theirs[:MAX_COMPARED_STEPS]
+    figures = [_agreement(one, other, name, mine, theirs) for name in TRAINING_FIGURES]
+    times = [_agreement(one, other, name, mine, theirs) for name in STEP_TIME_FIGURES]
     data = _agreement(one, other, "data_s", mine, theirs)
     moment = _moment(a, b, one.stamps[mine], other.stamps[theirs])
     runtime = _runtime(a, b)
@@ -719,22 +739,24 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     losses = sum(bits or 0.0 for bits in figures)
     told_twice = a.run["log_format"] == b.run["log_format"]
     if _against(*times, data):
-        may_be = told_twice and a.run["utc"] == b.run["utc"] and losses >= LOSS_BITS_COUNTED
-        in_step = may_be and _in_step(one.stamps[mine], other.stamps[theirs]) >= IN_STEP_BITS
+        may_be = told_twice and a.run["utc"] == b.run["utc"] and losses >= MAX_COUNTED_LOSS_BITS
+        in_step = may_be and _in_step(one.stamps[mine], other.stamps[theirs]) >= MIN_NODE_BITS
         return "same" if in_step else "other"
     timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
     named = a.file in b.names or b.file in a.names
-    timing += (runtime or 0.0) + (CHANCE_BITS if named else 0.0)
-    enough = timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS
+    timing += (runtime or 0.0) + (MIN_TWIN_BITS if named else 0.0)
+    enough = (
+        timing >= MIN_TIMING_BITS and timing + min(losses, MAX_COUNTED_LOSS_BITS) >= MIN_TWIN_BITS
+    )
     agree = any(bits is not None for bits in figures)
     saved = told_twice and within and agree and _saved_by_one(a.path, b.path)
-    if enough or saved or (runtime is not None and losses >= LOSS_BITS_ALONE):
+    if enough or saved or (runtime is not None and losses >= MIN_LOSS_BITS_ALONE):
         return "same"
     silent = all(bits is None for bits in times) and not (a.timed and b.timed)
-    return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
+    return "maybe" if silent and not told_twice and losses >= MIN_LOSS_BITS_ALONE else "other"
 
 
-def _are_streams(a: _Told, b: _Told) -> bool:
+def _are_streams(a: _Source, b: _Source) -> bool:
     """Whether one has losses and no step time, the other a clock and nothing else."""
     losses, clock = _losses_first(a, b)
     told_alike = a.run["log_format"] == b.run["log_format"]
@@ -742,11 +764,11 @@ def _are_streams(a: _Told, b: _Told) -> bool:
     return told_alike and of_each and not (clock.has_losses or a.timed or b.timed)
 
 
-def _losses_first(a: _Told, b: _Told) -> Pair:
+def _losses_first(a: _Source, b: _Source) -> SourcePair:
     return (a, b) if a.has_losses else (b, a)
 
 
-def _streams_of_one(losses: _Told, clock: _Told) -> str:
+def _streams_of_one(losses: _Source, clock: _Source) -> str:
     """Whether two streams are of one job: maybe, doubt or other.
 
     As many steps as were planned in as many seconds, by files of one name but for the stream's.
@@ -757,19 +779,21 @@ def _streams_of_one(losses: _Told, clock: _Told) -> str:
     if not of_one_folder or clock.clock is None or not whole or not 0 <= left < losses.interval:
         return "other"
     off = [abs(one - end) for one, _ in losses.runtimes for end in clock.clock]
-    if off and min(off) > CLOCK_UNIT:
+    if off and min(off) > MAX_CLOCK_RUNTIME_GAP_S:
         return "other"
-    names = (STREAM.sub("*", told.file) for told in (losses, clock))
+    names = (STREAM_NAME_PATTERN.sub("*", told.file) for told in (losses, clock))
     alike = len(set(names)) == 1 and losses.file != clock.file
     return "maybe" if alike and off else "doubt"
 
 
-def _may_be_nodes(a: _Told, b: _Told) -> bool:
+def _may_be_nodes(a: _Source, b: _Source) -> bool:
     """Whether two sources may be two nodes' of one job, where none has stamps that would tell.
 
     Such nodes print the same losses, and do not wait for each other longer than they are in step.
     """
-    named = a.path != b.path and NODE.sub("*", a.path) == NODE.sub("*", b.path)
+    named = a.path != b.path and NODE_NAME_PATTERN.sub("*", a.path) == NODE_NAME_PATTERN.sub(
+        "*", b.path
+    )
     if not named or a.run["log_format"] != b.run["log_format"]:
         return False
     one, other = a.series[0], b.series[0]
@@ -777,23 +801,23 @@ def _may_be_nodes(a: _Told, b: _Told) -> bool:
     steps, mine, theirs = np.intersect1d(
         one.steps, other.steps, assume_unique=True, return_indices=True
     )
-    if stamped or len(steps) < FEWEST_STEPS:
+    if stamped or len(steps) < MIN_COMMON_STEPS:
         return False
-    bits = [_agreement(one, other, name, mine, theirs) or 0.0 for name in FIGURES]
-    return not _against(*bits) and sum(bits) >= LOSS_BITS_ALONE and _end_alike(a, b)
+    bits = [_agreement(one, other, name, mine, theirs) or 0.0 for name in TRAINING_FIGURES]
+    return not _against(*bits) and sum(bits) >= MIN_LOSS_BITS_ALONE and _end_alike(a, b)
 
 
-def _end_alike(a: _Told, b: _Told) -> bool:
+def _end_alike(a: _Source, b: _Source) -> bool:
     """Whether two sources print about the same whole run time, or else the same last seconds."""
     runtimes = [abs(x - y) for x, _ in a.runtimes for y, _ in b.runtimes]
     clocks = [abs(x - y) for x in a.clock or () for y in b.clock or ()]
     off = runtimes or clocks
-    return bool(off) and min(off) <= CLOCK_UNIT
+    return bool(off) and min(off) <= MAX_CLOCK_RUNTIME_GAP_S
 
 
 def _saved_by_one(one: str, other: str) -> bool:
     """Whether two files stand in checkpoints of one folder, or one of them in that folder."""
-    where, there = (CHECKPOINT.sub("", path) for path in (one, other))
+    where, there = (CHECKPOINT_FOLDER_PATTERN.sub("", path) for path in (one, other))
     return one != other and where == there
 
 
@@ -801,7 +825,9 @@ def _against(*evidence: float | None) -> bool:
     return any(bits is not None and bits < 0 for bits in evidence)
 
 
-def _agreement(one: _Series, other: _Series, name: str, mine: Whole, theirs: Whole) -> float | None:
+def _agreement(
+    one: _Series, other: _Series, name: str, mine: IntArray, theirs: IntArray
+) -> float | None:
     """Bits of evidence that one column gives: None where one source lacks it, -1 where they differ.
 
     By chance two values that are spread by s agree within t with probability erf(t / 2s).
@@ -812,21 +838,21 @@ def _agreement(one: _Series, other: _Series, name: str, mine: Whole, theirs: Who
         return None
     left, right = left[both], right[both]
     units = (one.units[name][mine] + other.units[name][theirs])[both]
-    allowed = HALF_UNITS * units + FLOAT32 * np.abs(left)
+    allowed = MAX_ROUNDING_UNITS * units + FLOAT32_TOLERANCE * np.abs(left)
     if (np.abs(left - right) > allowed).any():
         return -1.0
     return _bits(left, float(np.median(allowed)))
 
 
-def _bits(values: Array, allowed: float) -> float:
+def _bits(values: FloatArray, allowed: float) -> float:
     """Bits of evidence in that all `values` agree within `allowed`, by how far they are spread."""
     spread = robust_spread(values)
-    if spread <= 0 or len(values) < FEWEST_STEPS:
+    if spread <= 0 or len(values) < MIN_COMMON_STEPS:
         return 0.0
     return -len(values) * math.log2(max(math.erf(allowed / (2 * spread)), 1e-12))
 
 
-def _runtime(a: _Told, b: _Told) -> float | None:
+def _runtime(a: _Source, b: _Source) -> float | None:
     """Bits of the whole runtime, which both print at the end.
 
     None where one does not, -1 where it is not the same as far as both are printed.
@@ -836,74 +862,78 @@ def _runtime(a: _Told, b: _Told) -> float | None:
 
 
 def _same_seconds(one: float, its_unit: float, other: float, other_unit: float) -> float:
-    allowed = HALF_UNITS * (its_unit + other_unit)
+    allowed = MAX_ROUNDING_UNITS * (its_unit + other_unit)
     return math.log2(one / allowed) if abs(one - other) <= allowed < one else -1.0
 
 
-MOSTLY: Final = 0.9
+MIN_AGREEING_SHARE: Final = 0.9
 """Of stamps that have to agree: one may be written late after a stall."""
 
 
-def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
+def _moment(a: _Source, b: _Source, left: FloatArray, right: FloatArray) -> float | None:
     """Bits of the time stamps: None where one has none, -1 where they are of different moments.
 
     Stamps of one zone are compared as they are; of two zones, by how they advance.
     """
     both = np.isfinite(left) & np.isfinite(right)
-    if both.sum() < FEWEST_STEPS:
+    if both.sum() < MIN_COMMON_STEPS:
         return None
     apart = right[both] - left[both]
-    apart -= np.rint(apart / YEAR) * YEAR
+    apart -= np.rint(apart / SECONDS_PER_YEAR) * SECONDS_PER_YEAR
     scatter = np.diff(apart)
     allowed = _stamps_scatter(left[both], right[both], scatter)
     agree = np.abs(scatter) <= allowed
-    steady = agree.mean() > MOSTLY
+    steady = agree.mean() > MIN_AGREEING_SHARE
     advance = _bits(np.diff(left[both])[agree], allowed) if steady else 0.0
     if a.run["utc"] == b.run["utc"]:
         worst = float(np.abs(apart).max())
-        return -1.0 if worst > WHOLE_SECONDS else advance + math.log2(DAY / 2 / max(worst, allowed))
+        return (
+            -1.0
+            if worst > MAX_STAMP_GAP_S
+            else advance + math.log2(SECONDS_PER_DAY / 2 / max(worst, allowed))
+        )
     offset = float(np.median(apart))
-    zone = ZONE_STEP * round(offset / ZONE_STEP)
-    if abs(offset - zone) > WHOLE_SECONDS or abs(zone) > ZONES:
+    zone = TIME_ZONE_STEP_S * round(offset / TIME_ZONE_STEP_S)
+    if abs(offset - zone) > MAX_STAMP_GAP_S or abs(zone) > MAX_TIME_ZONE_OFFSET_S:
         return -1.0
-    return -1.0 if (np.abs(apart - offset) > WHOLE_SECONDS).any() else advance
+    return -1.0 if (np.abs(apart - offset) > MAX_STAMP_GAP_S).any() else advance
 
 
-def _stamps_scatter(left: Array, right: Array, scatter: Array) -> float:
+def _stamps_scatter(left: FloatArray, right: FloatArray, scatter: FloatArray) -> float:
     """How far two stamps of one moment may be apart, s: by their print, or by their scatter."""
     whole = bool((left % 1 == 0).all() or (right % 1 == 0).all())
-    return STAMP_ERROR if whole else max(STAMP_GAP, 3 * robust_spread(scatter))
+    return MAX_STAMP_ERROR_S if whole else max(MIN_STAMP_SCATTER_S, 3 * robust_spread(scatter))
 
 
-def _in_step(left: Array, right: Array) -> float:
+def _in_step(left: FloatArray, right: FloatArray) -> float:
     """Bits of evidence in that two clocks are delayed at the same steps.
 
     A delay is against the steps around it, so that a drift is none. A step that stands far out is
     left out: two launches of the same settings both save a checkpoint there.
     """
     both = np.isfinite(left) & np.isfinite(right)
-    if both.sum() < FEWEST_STEPS:
+    if both.sum() < MIN_COMMON_STEPS:
         return 0.0
     mine, theirs = (_against_neighbours(np.diff(stamps[both])) for stamps in (left, right))
-    usual = np.abs(mine) <= STANDS_OUT * robust_spread(mine)
+    usual = np.abs(mine) <= MAX_USUAL_DELAY_SPREADS * robust_spread(mine)
     scatter = (theirs - mine)[usual]
     allowed = _stamps_scatter(left[both], right[both], scatter)
     agree = np.abs(scatter) <= allowed
-    if allowed >= STAMP_ERROR and robust_spread(mine[usual]) < 2 * allowed:
+    if allowed >= MAX_STAMP_ERROR_S and robust_spread(mine[usual]) < 2 * allowed:
         return 0.0  # what whole seconds alternate by
-    return _bits(mine[usual][agree], allowed) if agree.mean() > MOSTLY else 0.0
+    return _bits(mine[usual][agree], allowed) if agree.mean() > MIN_AGREEING_SHARE else 0.0
 
 
-def _against_neighbours(advance: Array) -> Array:
-    around = pl.Series(advance).rolling_median(NEIGHBOURS, min_samples=1, center=True)
+def _against_neighbours(advance: FloatArray) -> FloatArray:
+    around = pl.Series(advance).rolling_median(DELAY_MEDIAN_STEPS, min_samples=1, center=True)
     return np.asarray(advance - around.to_numpy())
 
 
-def _of_other_ranks(a: _Told, b: _Told) -> bool:
+def _of_other_ranks(a: _Source, b: _Source) -> bool:
     return bool(a.ranks and b.ranks) and a.ranks.isdisjoint(b.ranks)
 
 
-def _ranks_of_one(a: _Told, b: _Told) -> str:
+def _ranks_of_one(a: _Source, b: _Source) -> str:
     """Whether two sources of different ranks tell of one launch: same, maybe or other."""
     if a.run["log_format"] != b.run["log_format"] or a.run["utc"] != b.run["utc"]:
         return "other"
@@ -911,21 +941,21 @@ def _ranks_of_one(a: _Told, b: _Told) -> str:
     steps, mine, theirs = np.intersect1d(
         one.steps, other.steps, assume_unique=True, return_indices=True
     )
-    reduced = [_agreement(one, other, name, mine, theirs) for name in REDUCED]
+    reduced = [_agreement(one, other, name, mine, theirs) for name in REDUCED_FIGURES]
     known = [bits for bits in reduced if bits is not None]
-    if len(steps) < FEWEST_STEPS or not known or _against(*known):
+    if len(steps) < MIN_COMMON_STEPS or not known or _against(*known):
         return "other"
     apart = np.abs(one.stamps[mine] - other.stamps[theirs])
     apart = apart[np.isfinite(apart)]
     if len(apart):
-        together = len(apart) >= FEWEST_STEPS and bool((apart <= WHOLE_SECONDS).all())
+        together = len(apart) >= MIN_COMMON_STEPS and bool((apart <= MAX_STAMP_GAP_S).all())
         return "same" if together else "other"
-    if sum(known) < LOSS_BITS_ALONE or _unlike_paces(one, other, mine, theirs):
+    if sum(known) < MIN_LOSS_BITS_ALONE or _unlike_paces(one, other, mine, theirs):
         return "other"
     return "same" if _beside(a) == _beside(b) else "maybe"
 
 
-def _unlike_paces(one: _Series, other: _Series, mine: Whole, theirs: Whole) -> bool:
+def _unlike_paces(one: _Series, other: _Series, mine: IntArray, theirs: IntArray) -> bool:
     """Whether two ranks' steps took so unlike times that none can have waited for the other."""
     left, right = (
         (series.values["elapsed_s"] + np.nan_to_num(series.values["data_s"]))[at]
@@ -933,14 +963,14 @@ def _unlike_paces(one: _Series, other: _Series, mine: Whole, theirs: Whole) -> b
     )
     both = np.isfinite(left) & np.isfinite(right)
     shorter, longer = sorted((float(left[both].sum()), float(right[both].sum())))
-    return longer > shorter * (1 + UNLIKE_PACES)
+    return longer > shorter * (1 + MAX_PACE_DIFFERENCE)
 
 
-UNLIKE_PACES: Final = 0.03
+MAX_PACE_DIFFERENCE: Final = 0.03
 """The share of a step's time by which ranks that wait for each other may differ: each leaves some
 of it out of what it prints."""
 
 
-def _beside(told: _Told) -> str:
+def _beside(told: _Source) -> str:
     """The path of a rank's file with a * for its rank, as files of the ranks beside it have it."""
     return told.path.replace(f"rank{told.series[0].rank}/", "rank*/")

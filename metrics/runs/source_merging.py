@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import PRINTING
+from fairmfu.ingest.core.schema import COUNTED_RANKS_SUFFIX
 
 from ..core.print_precision import digits_by
-from ..throughput.windows import BESIDE_TRAINING, MOMENTS, PRINTED_TIMES
+from ..throughput.windows import MOMENT_COLUMNS, NON_TRAINING_EVENTS, PRINTED_TIME_COLUMNS
 
-GROUPS: Final = (
+COLUMN_GROUPS: Final = (
     ("elapsed_s", "data_s"),
     ("logged_tgs", "logged_samples_per_second", "logged_tflops", "logged_mfu"),
     ("logged_at",),
@@ -26,27 +26,36 @@ GROUPS: Final = (
 )
 """Columns that only make sense together: a launch takes each from sources of one format."""
 
-TIMED_BY: Final = {
-    kind: PRINTED_TIMES.get(kind) or (MOMENTS[kind],)
+EVIDENCE_COLUMNS: Final = {
+    kind: PRINTED_TIME_COLUMNS.get(kind) or (MOMENT_COLUMNS[kind],)
     for kind in ("elapsed", "rate", "clock", "stamp")
 }
 """Columns of each kind of time evidence."""
 
-WITH_ENGINE: Final = {"transformers": "deepspeed", "megatron-lm": "deepspeed"}
+ENGINE_BY_FRAMEWORK: Final = {"transformers": "deepspeed", "megatron-lm": "deepspeed"}
 """The Hugging Face Trainer's files do not say that DeepSpeed ran below it, nor do the event files
 of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that it did not."""
 
 
-ENDED_BY: Final = ("error", "out_of_memory", "killed")
+FAILURE_EVENTS: Final = ("error", "out_of_memory", "killed")
 """Kinds of events of all sources: each rank has its own."""
-BESIDE_STEPS: Final = (
-    *(*BESIDE_TRAINING, "gc", "compile", "load", "restart", "overflow", "warning", *ENDED_BY),
+EVENTS_OF_ANY_SOURCE: Final = (
+    *(
+        *NON_TRAINING_EVENTS,
+        "gc",
+        "compile",
+        "load",
+        "restart",
+        "overflow",
+        "warning",
+        *FAILURE_EVENTS,
+    ),
 )
 """Kinds of events of any source that say why the pace changes or stops, or bear on the figures;
 others are the lead's."""
 
 
-def pooled(
+def merge_sources(
     tables: Mapping[str, pl.DataFrame], members: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> dict[str, pl.DataFrame]:
     """The tables with one run for each launch, under the run_id of its leading source.
@@ -101,7 +110,7 @@ def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
-    """For each lead the format that each column of GROUPS is taken from.
+    """For each lead the format that each column of COLUMN_GROUPS is taken from.
 
     The one of most steps, then of most digits, then of the first source. steps: with the columns
     of `sources`, which are lead, place and told_by.
@@ -109,7 +118,7 @@ def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFra
     by = ["lead", "told_by"]
     formats = sources.group_by(by, maintain_order=True).agg(pl.col("place").min())
     taken = sources.select("lead").unique(maintain_order=True)
-    for group in GROUPS:
+    for group in COLUMN_GROUPS:
         numbers = [name for name in group if steps.schema[name].is_numeric()]
         told = steps.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
         digits = digits_by(told, by, numbers).select(
@@ -137,7 +146,7 @@ def _timed_steps(
     """
     by = ("lead", "told_by")
     giving: dict[tuple[str, str], list[str]] = {}
-    for kind, columns in TIMED_BY.items():
+    for kind, columns in EVIDENCE_COLUMNS.items():
         told = steps.filter(pl.any_horizontal(pl.col(*columns).is_not_null()))
         if columns[0] in taken.columns:
             told = taken.select("lead", told_by=columns[0]).join(told, on="lead", how="semi")
@@ -164,7 +173,7 @@ def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> p
     """
     whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
     columns = [name for name in steps.columns if name not in whose]
-    grouped = [name for group in GROUPS for name in group]
+    grouped = [name for group in COLUMN_GROUPS for name in group]
     floats = [name for name in columns if name not in grouped and steps.schema[name].is_float()]
     fine = digits_by(steps, ["run_id"], floats).select(
         "run_id", pl.col([f"{name}_significant" for name in floats]).cast(pl.Int8)
@@ -211,9 +220,9 @@ def _events(
     """
     of = events.join(sources, on="run_id", how="left", maintain_order="left")
     first = pl.col("place") == pl.col("place").min().over("lead", "kind")
-    first |= pl.col("kind").is_in(ENDED_BY)
+    first |= pl.col("kind").is_in(FAILURE_EVENTS)
     own = (pl.col("place") == 0) | pl.col("place").is_null()
-    others = of.filter(~own & first & pl.col("kind").is_in(BESIDE_STEPS))
+    others = of.filter(~own & first & pl.col("kind").is_in(EVENTS_OF_ANY_SOURCE))
     lead_alone = of.filter(own).select(events.columns)
     if others.is_empty():
         return lead_alone
@@ -306,7 +315,7 @@ def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dic
 def _framework(rows: Sequence[Mapping[str, Any]]) -> str:
     """The engine where one of the sources tells of it, as within one file; else the lead's."""
     own = str(rows[0]["framework"])
-    engine = WITH_ENGINE.get(own, own)
+    engine = ENGINE_BY_FRAMEWORK.get(own, own)
     return engine if any(row["framework"] == engine for row in rows) else own
 
 
@@ -335,7 +344,7 @@ def _with_all_ranks(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(whole=pl.col("highest") == pl.col("count") - 1)
     )
     every = facts.join(printing, on="run_id", how="left", maintain_order="left")
-    counted = (pl.col("name") == "gpus") & pl.col("origin").str.ends_with(PRINTING)
+    counted = (pl.col("name") == "gpus") & pl.col("origin").str.ends_with(COUNTED_RANKS_SUFFIX)
     more = counted & (pl.col("highest") >= pl.col("value").cast(pl.Int64, strict=False))
     more = more.fill_null(value=False)
     return (
@@ -343,7 +352,7 @@ def _with_all_ranks(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             value=pl.when(more).then(pl.col("count").cast(pl.String)).otherwise("value"),
             origin=pl.when(more)
-            .then(pl.format(f"inferred: {{}} {PRINTING}", "count"))
+            .then(pl.format(f"inferred: {{}} {COUNTED_RANKS_SUFFIX}", "count"))
             .otherwise("origin"),
         )
         .select(facts.columns)

@@ -24,23 +24,23 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import FLOAT, INT, TEXT, TIME
+from fairmfu.ingest.core.schema import FLOAT, INT, TEXT, TIMESTAMP
 
-from ..core.arrays import Array, Whole
-from ..core.print_precision import DISAGREEMENT, STAMP_ERROR
-from ..core.run_arrays import Columns, median, total
-from .time_evidence import ratios_between, tokens_of_step
-from .token_counts import UNLIKE
-from .windows import stamp_error, tokens_of
+from ..core.arrays import FloatArray, IntArray
+from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP
+from ..core.run_arrays import RunArrays, median, total
+from .time_evidence import fit_step_tokens, window_ratios
+from .token_counts import MAX_RANK_TOKEN_RATIO
+from .windows import stamp_error, window_tokens
 
-CLOCK: Final = pl.Schema(
+CLOCK_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
-        "launched_at": TIME,
-        "trained_at": TIME,
-        "first_step_at": TIME,
-        "last_step_at": TIME,
-        "ended_at": TIME,
+        "launched_at": TIMESTAMP,
+        "trained_at": TIMESTAMP,
+        "first_step_at": TIMESTAMP,
+        "last_step_at": TIMESTAMP,
+        "ended_at": TIMESTAMP,
         "trained_from": INT,
         "trained_to": INT,
         "step_s": FLOAT,
@@ -52,7 +52,7 @@ CLOCK: Final = pl.Schema(
     }
 )
 
-FROM_THE_FIRST_STEP: Final = (
+STAMPED_AT_STEP_END: Final = (
     "deepspeed-tensorboard",
     "gpt-neox-tensorboard",
     "megatron-deepspeed-tensorboard",
@@ -61,22 +61,22 @@ FROM_THE_FIRST_STEP: Final = (
 )
 """Formats whose first step is stamped when it has ended: that does not say when a run began."""
 
-Members = Mapping[str, Sequence[Mapping[str, Any]]]
+SourcesByLaunch = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def clock(
+def launch_clocks(
     runs: pl.DataFrame,
     spans: pl.DataFrame,
     facts: pl.DataFrame,
     events: pl.DataFrame,
-    members: Members | None = None,
+    members: SourcesByLaunch | None = None,
 ) -> pl.DataFrame:
-    """The wall clock of each run of `runs`, by run_id: columns of CLOCK.
+    """The wall clock of each run of `runs`, by run_id: columns of CLOCK_SCHEMA.
 
-    runs, events: as in ingest.core.schema; spans: metrics.throughput.windows.windows; facts:
-    metrics.throughput.resolved_facts.typed; members: the rows of `runs` of all sources of a run
-    (metrics.runs.run_identity.United), whose events count as its own; their stamps only where they
-    are of the clock that the steps are stamped by.
+    runs, events: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows; facts:
+    metrics.throughput.resolved_facts.typed_facts; members: the rows of `runs` of all sources of a
+    run (metrics.runs.run_identity.MergedLaunches), whose events count as its own; their stamps only
+    where they are of the clock that the steps are stamped by.
 
     trained_from, trained_to: training began behind the one step and went on to the other [steps],
         as far as the log tells; the first is null where a log begins in the middle, the second
@@ -92,7 +92,7 @@ def clock(
 
     A time is null where the log has no stamp for it.
     """
-    by_run = Columns(spans).by_run()
+    by_run = RunArrays(spans).by_run()
     planned = dict(facts.select("run_id", "total_steps").iter_rows())
     told: dict[str, list[dict[str, Any]]] = {}
     for event in events.sort("run_id", "line").iter_rows(named=True):
@@ -101,14 +101,14 @@ def clock(
     for run in runs.sort("run_id").iter_rows(named=True):
         own = (members or {}).get(run["run_id"], [run])
         windows = by_run.get(run["run_id"])
-        row = dict.fromkeys(CLOCK) | {"run_id": run["run_id"]}
+        row = dict.fromkeys(CLOCK_SCHEMA) | {"run_id": run["run_id"]}
         if windows is not None:
-            row |= _Launch(run, own, told, windows, planned.get(run["run_id"])).clock()
+            row |= _LaunchClock(run, own, told, windows, planned.get(run["run_id"])).clock()
         rows.append(row)
-    return pl.DataFrame(rows, schema=CLOCK)
+    return pl.DataFrame(rows, schema=CLOCK_SCHEMA)
 
 
-class _Launch:
+class _LaunchClock:
     """One launch while its clock is read."""
 
     def __init__(
@@ -116,11 +116,11 @@ class _Launch:
         run: Mapping[str, Any],
         members: Sequence[Mapping[str, Any]],
         told: Mapping[str, Sequence[dict[str, Any]]],
-        windows: Columns,
+        windows: RunArrays,
         planned: int | None,
     ) -> None:
         self.run, self.windows, self.planned = run, windows, planned
-        self.interval = interval(windows)
+        self.interval = line_interval(windows)
         self.events = [e for m in members for e in told.get(m["run_id"], ())]
         self.own: list[dict[str, Any]] = []
         self.others: list[datetime] = []
@@ -131,12 +131,12 @@ class _Launch:
                 opening = {"kind": None, "line": member["first_line"] or 0, "logged_at": start}
                 self.own = [opening, *stamped] if start is not None else stamped
             else:
-                begun = start is not None and member["log_format"] not in FROM_THE_FIRST_STEP
+                begun = start is not None and member["log_format"] not in STAMPED_AT_STEP_END
                 self.others += [e["logged_at"] for e in stamped] + ([start] if begun else [])
 
     def clock(self) -> dict[str, Any]:
-        """What there is of the columns of CLOCK."""
-        row: dict[str, Any] = dict.fromkeys(CLOCK.keys() - {"run_id"})
+        """What there is of the columns of CLOCK_SCHEMA."""
+        row: dict[str, Any] = dict.fromkeys(CLOCK_SCHEMA.keys() - {"run_id"})
         row["trained_from"] = self._trained_from()
         row["step_s"] = _step_seconds(self.windows, self.run["evidence"])
         stamped = np.flatnonzero(~np.isnan(self.windows["logged_at"]))
@@ -166,7 +166,7 @@ class _Launch:
         before = [e for e in self.own if e["line"] < first]
         return before, [e for e in self.own if e["line"] > last]
 
-    def _with_stamps(self, stamped: Whole) -> dict[str, Any]:
+    def _with_stamps(self, stamped: IntArray) -> dict[str, Any]:
         """The moments of a launch whose steps have stamps; none where the clock went back.
 
         stamped: places of the windows with a stamp
@@ -174,8 +174,10 @@ class _Launch:
         first: datetime = self.windows.value("logged_at", int(stamped[0]))
         last: datetime = self.windows.value("logged_at", int(stamped[-1]))
         before, behind = self._around()
-        back = (np.diff(self.windows["logged_at"][stamped]) < -BACK / MICROSECOND).any()
-        if back or any(e["logged_at"] > first + BACK for e in before):
+        back = (
+            np.diff(self.windows["logged_at"][stamped]) < -MAX_STAMP_CROSSING / MICROSECOND
+        ).any()
+        if back or any(e["logged_at"] > first + MAX_STAMP_CROSSING for e in before):
             return {}
         early = [s for s in (*(e["logged_at"] for e in before), *self.others) if s <= first]
         late = [s for s in (*(e["logged_at"] for e in behind), *self.others) if s >= last]
@@ -202,7 +204,7 @@ class _Launch:
             "trained_at": trained_at,
             "ended_at": max(late),
             "runtime_s": None
-            if (seconds or 0.0) < shortest_between(trained_at, ended_at)
+            if (seconds or 0.0) < min_stamp_span(trained_at, ended_at)
             else seconds,
         }
 
@@ -249,7 +251,7 @@ class _Launch:
             float(self.windows[name][0])
             for name in ("since_start_s", "elapsed_time", "elapsed_span")
         )
-        return first - int(span) if 0 < since <= own * (1 + DISAGREEMENT) else None
+        return first - int(span) if 0 < since <= own * (1 + MAX_UNEXPLAINED_GAP) else None
 
     def _trained_to(self, *, stamped: bool) -> int | None:
         """The last step that was trained; None where that is not known.
@@ -284,7 +286,7 @@ class _Launch:
 
 
 MICROSECOND: Final = timedelta(microseconds=1)
-BACK: Final = timedelta(seconds=2)
+MAX_STAMP_CROSSING: Final = timedelta(seconds=2)
 """So far stamps of two ranks may cross; a clock that was set back went further."""
 
 
@@ -292,7 +294,7 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else (end - start).total_seconds()
 
 
-def interval(windows: Columns) -> int:
+def line_interval(windows: RunArrays) -> int:
     """Steps between two lines: as the log states it, else the median of what they show."""
     if windows.value("steps_counted"):
         return 1
@@ -300,7 +302,7 @@ def interval(windows: Columns) -> int:
     return int(said or median(steps[~np.isnan(steps)]) or 1)
 
 
-def _step_seconds(windows: Columns, evidence: Sequence[str]) -> float | None:
+def _step_seconds(windows: RunArrays, evidence: Sequence[str]) -> float | None:
     """The median time of a step behind the first line, by the first evidence that has one.
 
     A rate is a time where its tokens are known.
@@ -316,11 +318,11 @@ def _step_seconds(windows: Columns, evidence: Sequence[str]) -> float | None:
     return None
 
 
-def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> dict[str, Any]:
+def end_to_end(windows: RunArrays, evidence: str | None, run: Mapping[str, Any]) -> dict[str, Any]:
     """`tgs_end_to_end` [tokens/s/GPU] and `end_to_end_basis` of one run.
 
     windows: its own; evidence: its time evidence, null without a steady rate; run: its row of
-    `runs` with the columns of CLOCK. The first basis that the log allows:
+    `runs` with the columns of CLOCK_SCHEMA. The first basis that the log allows:
 
         stamp from start      all steps to the last stamped line, from the start of training to it
         clock from start      the same by the line's own clock, which training started
@@ -332,12 +334,12 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
 
     Stamps and clocks of whole seconds may be off by 2 % and more over less than 50 s (`_shortest`):
     then they count only where the last two bases tell nothing. Where the logged rate and the stamps
-    show that tokens are counted wrongly (`counted_wrongly`), only the last two count.
+    show that tokens are counted wrongly (`has_wrong_token_count`), only the last two count.
     """
     by_lines = None if evidence is None else _by_lines(windows, evidence, run)
-    if by_lines and counted_wrongly(windows, evidence):
+    if by_lines and has_wrong_token_count(windows, evidence):
         return _named(by_lines)
-    windows = by_rate_and_stamps(windows, evidence, run)
+    windows = with_fitted_tokens(windows, evidence, run)
     for rate in _BASES:
         found = rate(windows, run)
         if found is not None and (by_lines is None or found.seconds >= found.enough):
@@ -345,22 +347,24 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
     return _named(by_lines)
 
 
-def by_rate_and_stamps(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> Columns:
+def with_fitted_tokens(
+    windows: RunArrays, evidence: str | None, run: Mapping[str, Any]
+) -> RunArrays:
     """The windows, with tokens of a step by their rate and stamps where none are known.
 
     Without them only the logged rate would be left to go by, and that leaves out time that is lost
     between steps.
     """
-    if evidence != "rate" or windows.known("tokens_per_gpu"):
+    if evidence != "rate" or windows.has_any("tokens_per_gpu"):
         return windows
-    tokens = tokens_of_step(windows, run)
+    tokens = fit_step_tokens(windows, run)
     if tokens is None:
         return windows
     each = np.full(windows.height, tokens)
-    return windows.having(tokens_per_gpu=each, rate_time=windows["rate_time"] * tokens)
+    return windows.with_values(tokens_per_gpu=each, rate_time=windows["rate_time"] * tokens)
 
 
-def counted_wrongly(windows: Columns, evidence: str | None) -> bool:
+def has_wrong_token_count(windows: RunArrays, evidence: str | None) -> bool:
     """Whether most stamps contradict the logged rate as a wrong degree of parallelism would.
 
     A wrong degree shows in most windows; time that is lost between steps shows in few, however much
@@ -368,25 +372,25 @@ def counted_wrongly(windows: Columns, evidence: str | None) -> bool:
     """
     if evidence != "rate":
         return False
-    ratios = ratios_between(windows, evidence, "stamp")
-    unlike = (ratios <= 1 / UNLIKE) | (ratios >= UNLIKE)
+    ratios = window_ratios(windows, evidence, "stamp")
+    unlike = (ratios <= 1 / MAX_RANK_TOKEN_RATIO) | (ratios >= MAX_RANK_TOKEN_RATIO)
     return bool(2 * unlike.sum() > len(unlike))
 
 
-def _shortest(windows: Columns, kind: str) -> float:
+def _shortest(windows: RunArrays, kind: str) -> float:
     """Seconds that a difference of these moments has to span to be exact enough.
 
     As many as keep it within twice DISAGREEMENT; 0 where the moments have fractions of a second.
 
-    kind: one of metrics.throughput.windows.WALL_CLOCKS
+    kind: one of metrics.throughput.windows.WALL_CLOCK_EVIDENCE
     """
-    return stamp_error(windows, kind) / (2 * DISAGREEMENT)
+    return stamp_error(windows, kind) / (2 * MAX_UNEXPLAINED_GAP)
 
 
-def shortest_between(start: datetime | None, end: datetime | None) -> float:
+def min_stamp_span(start: datetime | None, end: datetime | None) -> float:
     """`_shortest` of two stamps."""
     there = [stamp.microsecond for stamp in (start, end) if stamp is not None]
-    return STAMP_ERROR / (2 * DISAGREEMENT) if there and not any(there) else 0.0
+    return MAX_STAMP_ERROR_S / (2 * MAX_UNEXPLAINED_GAP) if there and not any(there) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +409,7 @@ def _named(rate: _Rate | None) -> dict[str, Any]:
     return {"tgs_end_to_end": rate.tokens / rate.seconds, "end_to_end_basis": rate.basis}
 
 
-def trained(windows: Columns, start: float, end: float) -> float | None:
+def tokens_trained(windows: RunArrays, start: float, end: float) -> float | None:
     """Tokens on one GPU of the steps behind `start` up to `end`; None where a count is unknown.
 
     Each step has the tokens that its line says; steps behind the last line have those of that line.
@@ -418,7 +422,7 @@ def trained(windows: Columns, start: float, end: float) -> float | None:
     return None if np.isnan(tokens[mine]).any() else total(steps[mine] * tokens[mine])
 
 
-def _of_fewer_steps(windows: Columns, end: Mapping[str, Any], start: int | None) -> bool:
+def _of_fewer_steps(windows: RunArrays, end: Mapping[str, Any], start: int | None) -> bool:
     """Whether a run time is of fewer steps than the lines, by what is printed beside it.
 
     trainer_state.json of a run that was resumed has the lines of all its processes, and the time of
@@ -431,21 +435,21 @@ def _of_fewer_steps(windows: Columns, end: Mapping[str, Any], start: int | None)
     if start is None or last is None or not (steps[-1] <= last):
         return False
     rate = float(said.get("train_steps_per_second", "nan"))
-    if rate * end["seconds"] * MORE < last - start:
+    if rate * end["seconds"] * MIN_FOREIGN_RATIO < last - start:
         return True
     summed = float(said.get("train_loss", "nan")) * last
     logged = float(np.sum(losses * np.diff(steps, prepend=start)))
-    return bool(logged > LEAST_LOSS * steps[-1] and logged > MORE * summed)
+    return bool(logged > MIN_PRECISE_LOSS * steps[-1] and logged > MIN_FOREIGN_RATIO * summed)
 
 
-MORE: Final = 1.05
+MIN_FOREIGN_RATIO: Final = 1.05
 """So many times the steps of a process, or what it has summed over them, is of more than its own:
 rates and losses are printed to some digits."""
-LEAST_LOSS: Final = 0.01
+MIN_PRECISE_LOSS: Final = 0.01
 """A mean loss below this may be rounding: the Trainer's have four decimals."""
 
 
-def _counts_from_earlier(windows: Columns) -> bool:
+def _counts_from_earlier(windows: RunArrays) -> bool:
     """Whether the counter of tokens was far ahead at the first line, by what it grew afterwards.
 
     The Trainer's goes on where a checkpoint was resumed, while lines that print no step are counted
@@ -457,10 +461,10 @@ def _counts_from_earlier(windows: Columns) -> bool:
         return False
     first, last = known[[0, -1]]
     each = (counter[last] - counter[first]) / (steps[last] - steps[first])
-    return bool(counter[first] > UNLIKE * each * steps[first] > 0)
+    return bool(counter[first] > MAX_RANK_TOKEN_RATIO * each * steps[first] > 0)
 
 
-def _tokens(windows: Columns, start: float) -> Array:
+def _tokens(windows: RunArrays, start: float) -> FloatArray:
     """Tokens of a step on one GPU, of each line.
 
     Of the first line, where nothing else tells it, by a counter. That of tokens without padding
@@ -468,8 +472,8 @@ def _tokens(windows: Columns, start: float) -> Array:
     on where a run is resumed, so that it tells of a launch from step 0 on alone.
     """
     each, gpus = windows["tokens_per_gpu"], windows.value("gpus")
-    if windows.known("non_padding_count"):
-        spoiled = windows.holds(("evaluation",))[0]
+    if windows.has_any("non_padding_count"):
+        spoiled = windows.has_events(("evaluation",))[0]
         counted, steps = windows.value("consumed_non_padding"), windows.value("step") - start
         counted = None if spoiled else counted
     else:
@@ -482,19 +486,19 @@ def _tokens(windows: Columns, start: float) -> Array:
     return each
 
 
-def _from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
+def _from_start(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
     seconds = _seconds(run.get("trained_at"), run.get("last_step_at"))
     start = run.get("trained_from")
     if not seconds or start is None or windows.height == 1:
         return None
     stamped = ~np.isnan(windows["logged_at"])
-    count = trained(windows, start, windows["step"][stamped][-1])
+    count = tokens_trained(windows, start, windows["step"][stamped][-1])
     if count is None:
         return None
     return _Rate(count, seconds, "stamp from start", _shortest(windows, "stamp"))
 
 
-def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
+def _by_clock_from_start(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
     """To the last line that prints the clock, if not more than a few steps lie behind it."""
     timed = np.flatnonzero(~np.isnan(windows["since_start_s"]))
     start = run.get("trained_from")
@@ -502,58 +506,61 @@ def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | No
         return None
     last, step = timed[-1], windows["step"]
     lacking = step[-1] - step[last]
-    seconds, count = float(windows["since_start_s"][last]), trained(windows, start, step[last])
-    if count is None or not seconds or lacking > MOST_LACKING * (step[-1] - start):
+    seconds, count = (
+        float(windows["since_start_s"][last]),
+        tokens_trained(windows, start, step[last]),
+    )
+    if count is None or not seconds or lacking > MAX_UNTIMED_SHARE * (step[-1] - start):
         return None
     return _Rate(count, seconds, "clock from start", _shortest(windows, "clock"))
 
 
-MOST_LACKING: Final = 0.05
+MAX_UNTIMED_SHARE: Final = 0.05
 """The share of the steps of a launch that its clock may leave out at the end."""
 
 
-def _over_runtime(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
+def _over_runtime(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
     start, end, seconds = (run.get(name) for name in ("trained_from", "trained_to", "runtime_s"))
     if not seconds or start is None or end is None:
         return None
-    count = trained(windows, start, end)
+    count = tokens_trained(windows, start, end)
     return None if count is None else _Rate(count, seconds, "runtime")
 
 
-def _from_first_line(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
+def _from_first_line(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
     behind, start = _behind(windows, "stamp"), run.get("trained_from")
     if behind is None or start is None or np.isnan(windows["logged_at"][0]):
         return None
-    own = (time_of_first_line(windows, kind, run) for kind in ("elapsed", "rate"))
+    own = (first_line_seconds(windows, kind, run) for kind in ("elapsed", "rate"))
     seconds = next((time for time in own if time is not None), None)
-    count = trained(windows, start, windows["step"][0])
+    count = tokens_trained(windows, start, windows["step"][0])
     if seconds is None or count is None:
         return None
     whole = behind.seconds + seconds
     return _Rate(behind.tokens + count, whole, "stamp and first line", behind.enough)
 
 
-def time_of_first_line(windows: Columns, kind: str, run: Mapping[str, Any]) -> float | None:
+def first_line_seconds(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> float | None:
     """Seconds from the start of training to the first line, by that line's own time or rate.
 
     None where the line does not time them, or speaks of fewer steps. What is a mean since the last
     line is one since the start where there is no line before.
 
-    kind: `elapsed` or `rate`; run: with `trained_from` of CLOCK
+    evidence: `elapsed` or `rate`; run: with `trained_from` of CLOCK_SCHEMA
     """
     start = run.get("trained_from")
-    if start is None or (kind == "rate" and run.get("rate_excludes_data")):
+    if start is None or (evidence == "rate" and run.get("rate_excludes_data")):
         return None
-    steps, span = windows["step"][0] - start, windows[f"{kind}_span"][0]
-    seconds = windows[f"{kind}_time"][0]
-    if np.isnan(span) and windows.value(f"{kind}_covers") == "interval":
+    steps, span = windows["step"][0] - start, windows[f"{evidence}_span"][0]
+    seconds = windows[f"{evidence}_time"][0]
+    if np.isnan(span) and windows.value(f"{evidence}_covers") == "interval":
         whole = windows["wall_s" if windows.value("elapsed_excludes_data") else "elapsed_s"][0]
         rate = windows["tokens_per_gpu"][0] / windows["logged_tgs"][0]
-        seconds, span = steps * (whole if kind == "elapsed" else rate), steps
+        seconds, span = steps * (whole if evidence == "elapsed" else rate), steps
     return float(seconds) if span == steps and seconds > 0 else None
 
 
-def _behind(windows: Columns, kind: str) -> _Rate | None:
+def _behind(windows: RunArrays, kind: str) -> _Rate | None:
     """The steps from the first line with such a moment to the last one."""
     later = ~np.isnan(windows[f"{kind}_time"]) & ~windows.flags("first")
     seconds, tokens = total(windows[f"{kind}_time"][later]), windows["tokens_per_gpu"][later]
@@ -563,7 +570,7 @@ def _behind(windows: Columns, kind: str) -> _Rate | None:
     return _Rate(count, seconds, kind, _shortest(windows, kind))
 
 
-_BASES: Final[tuple[Callable[[Columns, Mapping[str, Any]], _Rate | None], ...]] = (
+_BASES: Final[tuple[Callable[[RunArrays, Mapping[str, Any]], _Rate | None], ...]] = (
     _from_start,
     _by_clock_from_start,
     _from_first_line,
@@ -573,24 +580,24 @@ _BASES: Final[tuple[Callable[[Columns, Mapping[str, Any]], _Rate | None], ...]] 
 )
 
 
-APART: Final = {"clock": "apart", "engine": "apart", "elapsed": "elapsed_apart"}
+STEP_GAP_COLUMNS: Final = {"clock": "apart", "engine": "apart", "elapsed": "elapsed_apart"}
 """Columns of the steps since the window before, of kinds that not every line has a window of."""
 
 
-def _by_lines(windows: Columns, evidence: str, run: Mapping[str, Any]) -> _Rate | None:
+def _by_lines(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> _Rate | None:
     rest = ~np.isnan(windows[f"{evidence}_time"]) & ~windows.flags("first")
-    tokens = tokens_of(windows, evidence)[rest]
+    tokens = window_tokens(windows, evidence)[rest]
     span, seconds = windows[f"{evidence}_span"][rest], total(windows[f"{evidence}_time"][rest])
-    each = windows[APART.get(evidence, "new_step")][rest]
+    each = windows[STEP_GAP_COLUMNS.get(evidence, "new_step")][rest]
     if not seconds or np.isnan(tokens).any() or (span != each).any():
         return None
     count, behind = total(tokens), windows["step"][rest][0] - span[0] == windows["step"][0]
     if (
         evidence in {"elapsed", "rate"}
         and behind
-        and (own := time_of_first_line(windows, evidence, run))
+        and (own := first_line_seconds(windows, evidence, run))
     ):
-        first = trained(windows, run["trained_from"], windows["step"][0])
+        first = tokens_trained(windows, run["trained_from"], windows["step"][0])
         if first is not None:
             return _Rate(count + first, seconds + own, f"{evidence} from start")
     return _Rate(count, seconds, evidence)

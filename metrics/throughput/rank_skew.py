@@ -15,18 +15,18 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT
 
-from .windows import clean
+from .windows import steady_window_rows
 
-DATA_BOUND: Final = 0.1
+MIN_DATA_BOUND_SHARE: Final = 0.1
 """Waiting for data, as a share of a step's time, above which a run counts as data-bound.
 
 At 0.1 a loader that never lets a rank wait would make the run 1 / (1 - 0.1) = 1.11x as fast.
 """
 
-DIGITS: Final = 9
+COMPARED_DIGITS: Final = 9
 """More than any log prints: sums of printed times that are equal compare as equal."""
 
-OF_RANKS: Final = pl.Schema(
+RANK_TIME_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "rank": TEXT,
@@ -37,7 +37,7 @@ OF_RANKS: Final = pl.Schema(
     }
 )
 
-RANKS: Final = pl.Schema(
+RANK_SKEW_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "ranks": INT,
@@ -49,10 +49,10 @@ RANKS: Final = pl.Schema(
 )
 
 
-def of_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """One row per rank of each run whose ranks compare, sorted by both; columns of OF_RANKS.
+def measure_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """One row per rank of each run whose ranks compare, sorted by both; columns of RANK_TIME_SCHEMA.
 
-    steps: as in ingest.core.schema; spans: metrics.throughput.windows.windows. All is of the
+    steps: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows. All is of the
     `rank_steps` steady steps that every rank prints which times any; a run without such, or of one
     rank, has no rows.
 
@@ -64,27 +64,27 @@ def of_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     several = printed.group_by("run_id").agg(pl.col("rank").n_unique()).filter(pl.col("rank") > 1)
     printed, spans = (frame.join(several, on="run_id", how="semi") for frame in (printed, spans))
     found = _of_ranks(_shared(_timed(printed, spans)))
-    return found.sort("run_id", "rank").match_to_schema(OF_RANKS)
+    return found.sort("run_id", "rank").match_to_schema(RANK_TIME_SCHEMA)
 
 
-def compare_ranks(steps: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
-    """One row per run whose lines name ranks; columns of RANKS.
+def compare_ranks(steps: pl.DataFrame, rank_times: pl.DataFrame) -> pl.DataFrame:
+    """One row per run whose lines name ranks; columns of RANK_SKEW_SCHEMA.
 
-    steps: as in ingest.core.schema; each: `of_ranks` of them. `ranks` print steps; all else is null
-    where they do not compare. `rank_spread` is (slowest - fastest) / median over the ranks' times.
-    `slowest_rank`, as printed, has the greatest time, null where none stands out;
+    steps: as in ingest.core.schema; rank_times: `measure_ranks` of them. `ranks` print steps; all
+    else is null where they do not compare. `rank_spread` is (slowest - fastest) / median over the
+    ranks' times. `slowest_rank`, as printed, has the greatest time, null where none stands out;
     `slowest_share` is its share.
     """
     printed = steps.filter(pl.col("rank").is_not_null())
     counted = printed.group_by("run_id").agg(ranks=pl.col("rank").n_unique().cast(INT))
     return (
-        counted.join(_figures(each), on="run_id", how="left", validate="1:1")
+        counted.join(_figures(rank_times), on="run_id", how="left", validate="1:1")
         .sort("run_id")
-        .match_to_schema(RANKS)
+        .match_to_schema(RANK_SKEW_SCHEMA)
     )
 
 
-def bound(data_share: float | None) -> str | None:
+def bottleneck(data_share: float | None) -> str | None:
     """`data` or `compute`: what a run waits for, by its data_share; null where that is unknown.
 
     data_share, of metrics.throughput.throughput.SUMMARY, is of the rank that waits longest in each
@@ -93,7 +93,7 @@ def bound(data_share: float | None) -> str | None:
     """
     if data_share is None:
         return None
-    return "data" if data_share > DATA_BOUND else "compute"
+    return "data" if data_share > MIN_DATA_BOUND_SHARE else "compute"
 
 
 def _timed(printed: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
@@ -113,7 +113,7 @@ def _steady(
     printed: pl.DataFrame, spans: pl.DataFrame, evidence: str, time: pl.Expr
 ) -> pl.DataFrame:
     """`time` in the clean windows, whether or not their tokens are known."""
-    timed = clean(spans.with_columns(tokens_per_gpu=1.0), evidence)
+    timed = steady_window_rows(spans.with_columns(tokens_per_gpu=1.0), evidence)
     flags = timed.select("run_id", "step", "elapsed_excludes_data")
     return (
         printed.join(flags, on=["run_id", "step"], validate="m:1")
@@ -132,16 +132,16 @@ def _shared(timed: pl.DataFrame) -> pl.DataFrame:
 
 def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
     """A row for each rank: its median time, and how often it is the slowest."""
-    time = pl.col("time").round_sig_figs(DIGITS)
+    time = pl.col("time").round_sig_figs(COMPARED_DIGITS)
     slowest = (time == time.max().over("run_id", "step")).cast(FLOAT)
     share = slowest / slowest.sum().over("run_id", "step")
     return (
         shared.with_columns(share=share)
         .group_by("run_id", "rank")
         .agg(
-            pl.col("time").median().round_sig_figs(DIGITS),
+            pl.col("time").median().round_sig_figs(COMPARED_DIGITS),
             pl.col("in_seconds").first(),
-            pl.col("share").mean().round(DIGITS),
+            pl.col("share").mean().round(COMPARED_DIGITS),
             rank_steps=pl.len().cast(INT),
         )
     )

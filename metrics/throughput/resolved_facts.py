@@ -11,32 +11,32 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import FACT_NAMES, SHARING
+from fairmfu.ingest.core.schema import FACT_NAMES, TOKEN_SHARING_DEGREES
 
 from ..core.run_table import NOT_RANKED
 from ..formula import accelerators
 
-PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
-BY_HAND: Final = "^(?:flag|sidecar)"
+ORIGIN_PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
+USER_ORIGIN_PATTERN: Final = "^(?:flag|sidecar)"
 """Origins of facts that somebody gave of a run, whatever its log states."""
 
-SETUP: Final = (
+SETUP_FACTS: Final = (
     "gpus",
     "global_batch_size",
     "micro_batch_size",
     "gradient_accumulation",
     "replicas",
     "replica_groups",
-    *SHARING,
+    *TOKEN_SHARING_DEGREES,
     "expert_parallel",
     "zero_stage",
 )
 """Whole numbers that say how a run is batched and spread over its devices."""
 
-LANGUAGE: Final = "language_modeling"
+DEFAULT_OBJECTIVE: Final = "language_modeling"
 """The objective of a log that tells no other."""
 
-OTHER_WORK: Final = {
+NONSTANDARD_OBJECTIVES: Final = {
     "preference": "steps are of preferences (chosen and rejected answers): where a sample is a "
     "pair it is two sequences, and a reference model may run beside the one that is trained",
     "reinforcement": "steps are of reinforcement learning: samples are prompts that are written "
@@ -45,9 +45,9 @@ OTHER_WORK: Final = {
 """Objectives of which a step is not a forward and a backward pass over its samples, and why."""
 
 
-def other_work(objective: str | None) -> str | None:
+def nonstandard_work_reason(objective: str | None) -> str | None:
     """Why a step of an objective is not such; None where it is, or nothing tells another one."""
-    return OTHER_WORK.get(objective or LANGUAGE)
+    return NONSTANDARD_OBJECTIVES.get(objective or DEFAULT_OBJECTIVE)
 
 
 _COMPARABLE: Final = [
@@ -58,10 +58,12 @@ _COMPARABLE: Final = [
 _DTYPES: Final = {"int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
 
 
-def holding(facts: pl.DataFrame) -> pl.DataFrame:
+def resolve_facts(facts: pl.DataFrame) -> pl.DataFrame:
     """One row per run and name: run_id, name, value, origin, line, text; sorted by run and name."""
     kind = pl.col("origin").str.extract(r"^(\w+)")
-    rank = kind.replace_strict({k: i for i, k in enumerate(PRECEDENCE)}, return_dtype=pl.Int64)
+    rank = kind.replace_strict(
+        {k: i for i, k in enumerate(ORIGIN_PRECEDENCE)}, return_dtype=pl.Int64
+    )
     return (
         facts.with_columns(rank=rank)
         .sort("run_id", "name", "rank", pl.col("sequence").neg())
@@ -79,7 +81,7 @@ def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
     uncast = held.filter(name="mixed_precision", value="none")
     if uncast.is_empty():
         return held
-    by_hand = pl.col("origin").str.contains(BY_HAND)
+    by_hand = pl.col("origin").str.contains(USER_ORIGIN_PATTERN)
     named = held.filter((pl.col("name") == "precision") & ~by_hand)
     weights = held.filter(name="weights_precision").select("run_id", weights="value")
     changed = (
@@ -90,13 +92,13 @@ def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
     return held.update(changed.drop("weights"), on=["run_id", "name"])
 
 
-def typed(held: pl.DataFrame) -> pl.DataFrame:
+def typed_facts(resolved: pl.DataFrame) -> pl.DataFrame:
     """One row per run, one column per name of FACT_NAMES, null where nothing says.
 
     Numbers and booleans have their dtype; a text that is no number is null, as if unsaid.
     """
-    runs = held.select(pl.col("run_id").unique().sort())
-    named = held.filter(pl.col("name").is_in(list(FACT_NAMES)))
+    runs = resolved.select(pl.col("run_id").unique().sort())
+    named = resolved.filter(pl.col("name").is_in(list(FACT_NAMES)))
     wide = named.pivot("name", index="run_id", values="value") if named.height else runs
     missing = [name for name in FACT_NAMES if name not in wide.columns]
     wide = wide.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
@@ -116,14 +118,14 @@ def _cast(name: str) -> pl.Expr:
     return column
 
 
-def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
+def conflicting_facts(facts: pl.DataFrame) -> pl.DataFrame:
     """run_id, warning: names for which the log, companions or people say different values."""
     return pl.concat([_unlike(facts), _unlike_models(facts)]).sort("run_id", maintain_order=True)
 
 
 def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
     """run_id, warning: logs that print several models, as one with a teacher or a reward model."""
-    config = [pl.col("value").str.json_path_match(f"$.{key}") for key in DIMENSIONS]
+    config = [pl.col("value").str.json_path_match(f"$.{key}") for key in MODEL_IDENTITY_KEYS]
     said = pl.format("{} of {} layers, {} wide, {} words", *(one.fill_null("?") for one in config))
     return (
         facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
@@ -143,7 +145,7 @@ def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-DIMENSIONS: Final = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
+MODEL_IDENTITY_KEYS: Final = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
 """Keys of a Hugging Face config that models are told apart by here."""
 
 
@@ -174,6 +176,6 @@ def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
 def _device(name: str) -> str:
     """What a device is called, whichever of its names is used."""
     try:
-        return accelerators.find(name).name
+        return accelerators.find_accelerator(name).name
     except accelerators.UnknownAcceleratorError:
-        return accelerators.normalised(name)
+        return accelerators.normalise_name(name)

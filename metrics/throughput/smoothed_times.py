@@ -27,33 +27,39 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import INT
 
-from ..core.arrays import Array
-from ..core.print_precision import COARSEST, DISAGREEMENT, STAMP_ERROR, digits_of, half_unit
-from ..core.run_arrays import MICROSECONDS, Columns
+from ..core.arrays import FloatArray
+from ..core.print_precision import (
+    MAX_ROUNDING_SHARE,
+    MAX_STAMP_ERROR_S,
+    MAX_UNEXPLAINED_GAP,
+    digits_of,
+    rounding_share,
+)
+from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays
 
-MOVING: Final = pl.col("elapsed_covers") == "last_10"
+IS_MOVING_MEAN: Final = pl.col("elapsed_covers") == "last_10"
 """Whether a step time is such a mean."""
 
-COUNTS: Final = ("tokens_per_gpu", "slots_per_gpu")
+TOKEN_COUNT_COLUMNS: Final = ("tokens_per_gpu", "slots_per_gpu")
 
 
-def of_single_steps(steps: pl.DataFrame) -> pl.DataFrame:
+def mark_single_step_times(steps: pl.DataFrame) -> pl.DataFrame:
     """Steps with an `average_window` of 1 where the log says none, and its lines show single steps.
 
     steps: sorted by run, with `step_time` [s], and `window_unsaid`.
     """
     close = pl.col("average_window") > pl.col("new_step")
     telling = close | pl.col("logged_tgs").is_not_null()
-    found = steps.filter(pl.col("window_unsaid") & MOVING & telling)
+    found = steps.filter(pl.col("window_unsaid") & IS_MOVING_MEAN & telling)
     if found.is_empty():
         return steps
     asked = steps.filter(pl.col("run_id").is_in(found["run_id"].unique().implode()))
-    single = [run_id for run_id, run in Columns(asked).by_run().items() if _single(run)]
+    single = [run_id for run_id, run in RunArrays(asked).by_run().items() if _single(run)]
     mine = pl.col("run_id").is_in(single)
     return steps.with_columns(average_window=pl.when(mine).then(1).otherwise("average_window"))
 
 
-def _single(run: Columns) -> bool:
+def _single(run: RunArrays) -> bool:
     """Whether the times of one run's lines are of single steps, and can't be means."""
     timed = np.isfinite(run["step_time"]) & (run["step_time"] > 0)
     names = ("step", "step_time", "average_window", "logged_at")
@@ -61,17 +67,17 @@ def _single(run: Columns) -> bool:
     return len(step) > 1 and (
         _shrinking(step, seconds, window)
         or _rated_alike(run["elapsed_s"][timed], run["logged_tgs"][timed])
-        or _stamped_alike(step, seconds, window, stamp / MICROSECONDS)
+        or _stamped_alike(step, seconds, window, stamp / MICROSECONDS_PER_SECOND)
     )
 
 
-def _shrinking(step: Array, seconds: Array, window: Array) -> bool:
+def _shrinking(step: FloatArray, seconds: FloatArray, window: FloatArray) -> bool:
     """Whether the times can't be means since the start: these would make a step's time negative."""
-    sums, unit = (step * seconds)[step <= window], half_unit(seconds)
+    sums, unit = (step * seconds)[step <= window], rounding_share(seconds)
     return bool((sums[1:] * (1 + unit) < sums[:-1] * (1 - unit)).any())
 
 
-def _rated_alike(seconds: Array, rates: Array) -> bool:
+def _rated_alike(seconds: FloatArray, rates: FloatArray) -> bool:
     """Whether times vary with the rates of single steps beside them: all products are alike.
 
     They are where one number lies within what the last digits of each line leave open.
@@ -83,33 +89,37 @@ def _rated_alike(seconds: Array, rates: Array) -> bool:
     return bool(alike and np.ptp(seconds) > 4 * (unsure * seconds).min())
 
 
-def _half_units(values: Array) -> Array:
+def _half_units(values: FloatArray) -> FloatArray:
     """Half a unit of the last place of each value, as a fraction of it."""
-    return np.minimum(COARSEST, digits_of(values).units(values) / 2 / values)
+    return np.minimum(MAX_ROUNDING_SHARE, digits_of(values).last_places(values) / 2 / values)
 
 
-def _stamped_alike(step: Array, seconds: Array, window: Array, stamp: Array) -> bool:
+def _stamped_alike(
+    step: FloatArray, seconds: FloatArray, window: FloatArray, stamp: FloatArray
+) -> bool:
     """Whether the stamps bear out each step's own time, and no mean over several."""
     place = np.searchsorted(step, step - window)
     whole = (step > window) & (step[place] == step - window)
     passed = stamp - stamp[place]
-    off = np.abs(passed - window * seconds) > STAMP_ERROR + DISAGREEMENT * passed
+    off = np.abs(passed - window * seconds) > MAX_STAMP_ERROR_S + MAX_UNEXPLAINED_GAP * passed
     if not (whole & off).any() or (np.diff(step) != 1).any():
         return False
     apart = np.diff(stamp)
-    return bool((np.abs(apart - seconds[1:]) <= STAMP_ERROR + DISAGREEMENT * apart).all())
+    return bool(
+        (np.abs(apart - seconds[1:]) <= MAX_STAMP_ERROR_S + MAX_UNEXPLAINED_GAP * apart).all()
+    )
 
 
-def side_by_side(steps: pl.DataFrame) -> pl.DataFrame:
+def with_disjoint_spans(steps: pl.DataFrame) -> pl.DataFrame:
     """Steps whose `elapsed_span` is that of a window of its own, or null.
 
     steps: sorted by run, with `step_time` [s], `elapsed_reach`, the steps that it is a mean over,
-    `data_s`, a mean of the same steps, and COUNTS; these become those of the mean step of a window.
-    Adds `elapsed_apart`, the steps since the end of the window before, and `elapsed_less_s`, what
-    the mean holds of steps before its window [s].
+    `data_s`, a mean of the same steps, and TOKEN_COUNT_COLUMNS; these become those of the mean step
+    of a window. Adds `elapsed_apart`, the steps since the end of the window before, and
+    `elapsed_less_s`, what the mean holds of steps before its window [s].
     """
     steps = steps.with_columns(elapsed_apart="new_step", elapsed_less_s=0.0)
-    shared = steps.filter(MOVING & (pl.col("elapsed_reach") > pl.col("new_step")))
+    shared = steps.filter(IS_MOVING_MEAN & (pl.col("elapsed_reach") > pl.col("new_step")))
     overlapping = shared["run_id"].unique().to_list()
     if not overlapping:
         return steps
@@ -118,11 +128,14 @@ def side_by_side(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _apart(steps: pl.DataFrame) -> pl.DataFrame:
-    """`side_by_side` of one run."""
-    run = Columns(steps)
+    """`with_disjoint_spans` of one run."""
+    run = RunArrays(steps)
     step, new, first = run["step"], run["new_step"], _first_timed(run)
     span, apart = np.full(run.height, np.nan), np.full(run.height, np.nan)
-    less_s, counts = np.zeros(run.height), {n: run[n].copy() for n in COUNTS if _varies(run[n])}
+    less_s, counts = (
+        np.zeros(run.height),
+        {n: run[n].copy() for n in TOKEN_COUNT_COLUMNS if _varies(run[n])},
+    )
     waits, reach = run["data_s"].copy(), run["elapsed_reach"]
     windows = _between_lines(run) or _windows(run, first)
     span[first], end = reach[first], windows[0].begin if windows else 0.0
@@ -139,7 +152,7 @@ def _apart(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(columns, elapsed_less_s=pl.Series(less_s))
 
 
-def _varies(values: Array) -> bool:
+def _varies(values: FloatArray) -> bool:
     return bool((values != values[0]).any()) and not np.isnan(values).all()
 
 
@@ -155,7 +168,7 @@ class _Window(NamedTuple):
     waited_s: float = 0.0
 
 
-def _between_lines(run: Columns) -> list[_Window]:
+def _between_lines(run: RunArrays) -> list[_Window]:
     """A window behind each line but the last, where the sum of all steps up to each is known.
 
     So it is from the start of training on, where lines stand evenly and none is missing. None is
@@ -169,27 +182,27 @@ def _between_lines(run: Columns) -> list[_Window]:
         return []
     held = reach * np.array([seconds, run["data_s"]])
     spent, waited = (np.diff(_sums(each, window // every)) for each in held)
-    unsure = step[-1] * digits_of(seconds).units(seconds).max()
-    if not (DISAGREEMENT * np.median(spent) >= unsure and spent.min() > unsure):
+    unsure = step[-1] * digits_of(seconds).last_places(seconds).max()
+    if not (MAX_UNEXPLAINED_GAP * np.median(spent) >= unsure and spent.min() > unsure):
         return []
     before = held[:, 1:] - [spent, waited]
     parts = zip(range(1, len(step)), step[:-1].tolist(), *before.tolist(), strict=True)
     return list(starmap(_Window, parts))
 
 
-def _sums(held: Array, lines: int) -> Array:
+def _sums(held: FloatArray, lines: int) -> FloatArray:
     """Seconds of all steps up to each line; held: those of its window, of so many lines."""
     whole = np.pad(held, (0, -len(held) % lines)).reshape(-1, lines)
-    sums: Array = whole.cumsum(axis=0).ravel()[: len(held)]
+    sums: FloatArray = whole.cumsum(axis=0).ravel()[: len(held)]
     return sums
 
 
-def _first_timed(run: Columns) -> int:
+def _first_timed(run: RunArrays) -> int:
     """The place of the first line with a time."""
     return int(next(iter(np.flatnonzero(run["step_time"] > 0)), 0))
 
 
-def _windows(run: Columns, first: int) -> list[_Window]:
+def _windows(run: RunArrays, first: int) -> list[_Window]:
     """Windows behind the first timed line, in their order; none shares a step with another."""
     step, reach, seconds = (run[name] for name in ("step", "elapsed_reach", "step_time"))
     before_first = reach[first] * np.array([seconds[first], run["data_s"][first]])

@@ -17,37 +17,37 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import FLOAT, INT, TEXT, TEXTS
+from fairmfu.ingest.core.schema import FLOAT, INT, TEXT, TEXT_LIST
 
-from ..core.arrays import Array
-from ..core.intervals import rate, robust, robust_spread
-from ..core.print_precision import DISAGREEMENT
-from ..core.run_arrays import Columns, median, total
-from ..core.run_table import BASIS, NOT_RANKED, RATES
+from ..core.arrays import FloatArray
+from ..core.intervals import rate_interval, robust_spread, robust_summary
+from ..core.print_precision import MAX_UNEXPLAINED_GAP
+from ..core.run_arrays import RunArrays, median, total
+from ..core.run_table import NOT_RANKED, RATE_BASIS_COLUMNS, RATE_COLUMNS
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .end_to_end import end_to_end
-from .resolved_facts import OTHER_WORK, other_work
+from .resolved_facts import NONSTANDARD_OBJECTIVES, nonstandard_work_reason
 from .time_breakdown import START_UP, WARM_UP, time_lost
-from .warmup import MOST_WARMING
+from .warmup import MAX_WARM_UP_SHARE
 from .windows import (
-    BESIDE_TRAINING,
-    PROFILED,
-    UNFAIR,
-    WALL_CLOCKS,
-    Clean,
-    Updates,
-    behind_step_1,
-    clean_of,
-    coarseness,
-    evidence_of,
-    is_coarse,
-    lines_of,
-    spoilers,
+    MAX_STEP_IMBALANCE,
+    NON_TRAINING_EVENTS,
+    PROFILED_STEPS,
+    WALL_CLOCK_EVIDENCE,
+    OptimizerStepCount,
+    WindowSelection,
+    average_window_assumed,
+    choose_evidence,
+    disturbances,
+    evidence_rounding,
+    has_coarse_rates,
+    lines_of_windows,
     stamp_error,
-    steps_since,
-    timed_of,
-    window_is_assumed,
+    steady_windows,
+    steps_covered,
+    timed_windows,
+    window_after_step_1,
 )
 
 SUMMARY: Final = pl.Schema(
@@ -56,33 +56,33 @@ SUMMARY: Final = pl.Schema(
         "steps": INT,
         "first_step": INT,
         "last_step": INT,
-        **RATES,
+        **RATE_COLUMNS,
         "tokens_per_second": FLOAT,
         "tokens_per_gpu_step": FLOAT,
-        **BASIS,
+        **RATE_BASIS_COLUMNS,
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
         "logged_tgs_total": FLOAT,
         "attention_ratio": FLOAT,
         "sequence_length": FLOAT,
-        "throughput_missing": TEXTS,
-        "throughput_warnings": TEXTS,
+        "throughput_missing": TEXT_LIST,
+        "throughput_warnings": TEXT_LIST,
     }
 )
 
 
-def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
 
-    all_windows: as metrics.throughput.warmup.mark; runs: as in ingest.core.schema, with the columns
-    of metrics.throughput.end_to_end.clock where they are known. Rates are tokens per second per
-    GPU; `tokens_per_second` is over all GPUs. `steady_from` is the last step before the first
-    steady window; `no_interval` says why a rate has none; `tgs_median` to `tgs_trimmed` are as
-    metrics.core.intervals.Robust, of the steady windows; `wall_s` and `time_lost` are as
-    metrics.throughput.time_breakdown.time_lost.
+    windows: as metrics.throughput.warmup.mark_warm_up_and_stalls; runs: as in ingest.core.schema,
+    with the columns of metrics.throughput.end_to_end.launch_clocks where they are known. Rates are
+    tokens per second per GPU; `tokens_per_second` is over all GPUs. `steady_from` is the last step
+    before the first steady window; `no_interval` says why a rate has none; `tgs_median` to
+    `tgs_trimmed` are as metrics.core.intervals.RobustSummary, of the steady windows; `wall_s` and
+    `time_lost` are as metrics.throughput.time_breakdown.time_lost.
     """
-    by_run = Columns(all_windows).by_run()
+    by_run = RunArrays(windows).by_run()
     known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
     rows = [
         _summary(run, by_run.get(run["run_id"]), known.get(run["run_id"], {}))
@@ -91,7 +91,9 @@ def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame
     return pl.DataFrame([{n: row.get(n) for n in SUMMARY} for row in rows], schema=SUMMARY)
 
 
-def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]) -> dict[str, Any]:
+def _summary(
+    run: dict[str, Any], windows: RunArrays | None, facts: dict[str, Any]
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "run_id": run["run_id"],
         "steps": 0,
@@ -110,49 +112,51 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
         "sequence_length": _weighted(windows, "sequence_length"),
         "data_share": _data_share(windows),
     }
-    evidence = evidence_of(windows, run["evidence"])
+    evidence = choose_evidence(windows, run["evidence"])
     row |= end_to_end(windows, evidence, run)
     if evidence is None:
         row |= _no_rate(windows, run | row, facts)
         return row
-    steady = clean_of(windows, evidence)
-    updates = Updates.of(windows, evidence, steady.at)
-    if updates is not None and not updates.found:
-        row["throughput_warnings"] = [NO_UPDATE]
+    steady = steady_windows(windows, evidence)
+    updates = OptimizerStepCount.in_windows(windows, evidence, steady.indices)
+    if updates is not None and not updates.count:
+        row["throughput_warnings"] = [NO_OPTIMIZER_STEP]
         return row
     row |= _rates(windows, steady, evidence, facts)
     row |= _sureness(windows, steady, evidence) | _spread(windows, steady, evidence)
     row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
-    row |= _claims(windows, lines_of(windows, evidence, steady))
-    row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
+    row |= _claims(windows, lines_of_windows(windows, evidence, steady))
+    row |= evidences.summarise_evidence(windows, run, evidence) | counts.summarise_counts(
+        windows, facts
+    )
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
     doubts = (
-        counts.why_uncounted(windows, facts),
-        counts.of_slices(windows, steady.at, facts),
-        counts.changed(windows, steady.at, facts),
+        counts.uncounted_tokens_reason(windows, facts),
+        counts.partial_sequence_warning(windows, steady.indices, facts),
+        counts.batch_change_warning(windows, steady.indices, facts),
     )
     row["throughput_warnings"] += filter(None, doubts)
-    if updates is not None and not updates.is_fair:
+    if updates is not None and not updates.is_balanced:
         row["throughput_warnings"].append(_unfair(updates))
     if (some := _some_micro_steps(windows, steady, evidence, row)) is not None:
         row["throughput_warnings"].append(some)
-    if (other := other_work(facts.get("objective"))) is not None:
+    if (other := nonstandard_work_reason(facts.get("objective"))) is not None:
         row["throughput_warnings"].append(f"{other}{NOT_RANKED}")
     return row
 
 
-def _unfair(updates: Updates) -> str:
+def _unfair(updates: OptimizerStepCount) -> str:
     """The warning where optimizer steps in the steady windows are not their share."""
-    side = "high" if updates.found < updates.fair else "low"
-    much = "" if updates.more is None else f" by some {abs(updates.more):.1%}"
+    side = "high" if updates.count < updates.expected else "low"
+    much = "" if updates.excess_share is None else f" by some {abs(updates.excess_share):.1%}"
     return (
-        f"optimizer steps in the steady windows: {updates.found}, for so many micro-steps "
-        f"{updates.fair:.3g} would be their share: TGS is too {side}{much}{NOT_RANKED}"
+        f"optimizer steps in the steady windows: {updates.count}, for so many micro-steps "
+        f"{updates.expected:.3g} would be their share: TGS is too {side}{much}{NOT_RANKED}"
     )
 
 
 def _some_micro_steps(
-    windows: Columns, steady: Clean, evidence: str, row: Mapping[str, Any]
+    windows: RunArrays, steady: WindowSelection, evidence: str, row: Mapping[str, Any]
 ) -> str | None:
     """The warning where micro-steps that stand for all may hold any share of optimizer steps.
 
@@ -162,15 +166,15 @@ def _some_micro_steps(
     every = windows.value("gradient_accumulation")
     if row["borne_out"] or windows.value("step_unit") != "micro_step" or every == 1:
         return None
-    timed = total(windows[f"{evidence}_span"][steady.at])
-    passed = steps_since(windows, evidence, steady.at)
-    if evidence == "elapsed" and window_is_assumed(windows):
+    timed = total(windows[f"{evidence}_span"][steady.indices])
+    passed = steps_covered(windows, evidence, steady.indices)
+    if evidence == "elapsed" and average_window_assumed(windows):
         return (
             f"over how many micro-steps a printed time is a mean is not known, so TGS may be of "
             f"fewer than {timed:,.0f} of {passed:,.0f}, with more optimizer steps than their "
             f"share, or fewer: --set average_window{NOT_RANKED}"
         )
-    if every is not None or timed >= (1 - UNFAIR) * passed:
+    if every is not None or timed >= (1 - MAX_STEP_IMBALANCE) * passed:
         return None
     return (
         f"TGS is of {timed:,.0f} of {passed:,.0f} micro-steps, and over how many gradients are "
@@ -179,78 +183,86 @@ def _some_micro_steps(
     )
 
 
-def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _rates(
+    windows: RunArrays, steady: WindowSelection, evidence: str, facts: dict[str, Any]
+) -> dict[str, Any]:
     seconds = total(steady.seconds)
     tgs = total(steady.tokens) / seconds
     times = windows[f"{evidence}_time"]
     every = None if np.isnan(times[0]) else total(windows.values(f"{evidence}_time"))
     excluded = ~windows.flags("first")
-    excluded[steady.at] = False
-    fell = spoilers(windows, evidence)
+    excluded[steady.indices] = False
+    fell = disturbances(windows, evidence)
     causes = [event for at, events in fell.items() if excluded[at] for event in events]
     anew = evidence == "rate" and windows.flags("begun_anew").any()
     start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
-    start += [BEGUN_ANEW] if anew else []
-    per_step, slots = windows["tokens_per_gpu"][steady.at], windows["slots_per_gpu"][steady.at]
-    filled = total(windows[f"{evidence}_span"][steady.at] * slots) / seconds
+    start += [RESTARTED_RATE] if anew else []
+    per_step, slots = (
+        windows["tokens_per_gpu"][steady.indices],
+        windows["slots_per_gpu"][steady.indices],
+    )
+    filled = total(windows[f"{evidence}_span"][steady.indices] * slots) / seconds
     return {
         "tgs": tgs,
         "tgs_slots": None if np.isnan(slots).any() else filled,
         "tokens_per_second": None if facts.get("gpus") is None else tgs * facts["gpus"],
         "tokens_per_gpu_step": pl.Series(per_step[~np.isnan(per_step)]).mean(),
         "time_basis": evidence,
-        "windows": len(steady.at),
+        "windows": len(steady.indices),
         "excluded_share": max(0.0, 1.0 - seconds / every) if every else None,
         "excluded_causes": [*start, *dict.fromkeys(causes)],
     }
 
 
-BEGUN_ANEW: Final = "a rate that begins behind a pause"
+RESTARTED_RATE: Final = "a rate that begins behind a pause"
 """Why a window is left out whose rate is of a process, or an interval, that began within it."""
 
 
-def _sureness(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
+def _sureness(windows: RunArrays, steady: WindowSelection, evidence: str) -> dict[str, Any]:
     """The interval of the steady rate, or why there is none."""
-    excess, coarse = windows["stall_s"][steady.at], coarseness(windows, steady, evidence)
-    found = rate(steady.tokens, steady.seconds, excess, coarse)
-    sure, first = found.estimate, steady.at[0]
+    excess, coarse = (
+        windows["stall_s"][steady.indices],
+        evidence_rounding(windows, steady, evidence),
+    )
+    found = rate_interval(steady.tokens, steady.seconds, excess, coarse)
+    sure, first = found.estimate, steady.indices[0]
     return {
         "tgs_low": None if sure is None else sure.low,
         "tgs_high": None if sure is None else sure.high,
-        "effective_windows": found.effective,
-        "no_interval": found.why_not,
+        "effective_windows": found.effective_windows,
+        "no_interval": found.no_interval_reason,
         "steady_from": int(windows["step"][first] - int(windows[f"{evidence}_span"][first])),
     }
 
 
-def _spread(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
+def _spread(windows: RunArrays, steady: WindowSelection, evidence: str) -> dict[str, Any]:
     """How the steady windows are spread; nothing where stamps are too coarse to tell."""
     usual = median(steady.seconds) or 0.0
-    if stamp_error(windows, evidence, steady.at) > DISAGREEMENT * usual:
+    if stamp_error(windows, evidence, steady.indices) > MAX_UNEXPLAINED_GAP * usual:
         return {}
-    found = robust(steady.tokens, steady.seconds)
+    found = robust_summary(steady.tokens, steady.seconds)
     return {} if found is None else {f"tgs_{name}": of for name, of in asdict(found).items()}
 
 
-def _data_share(windows: Columns) -> float | None:
+def _data_share(windows: RunArrays) -> float | None:
     """Waiting for data, as a share of the steps' time with it; needs no tokens."""
-    if not windows.known("data_s"):
+    if not windows.has_any("data_s"):
         return None
     tokens = windows["tokens_per_gpu"]
-    counted = windows.having(tokens_per_gpu=np.where(np.isnan(tokens), 1.0, tokens))
-    clean = clean_of(counted, "elapsed")
-    waits = windows["data_s"][clean.at] * windows["elapsed_span"][clean.at]
+    counted = windows.with_values(tokens_per_gpu=np.where(np.isnan(tokens), 1.0, tokens))
+    clean = steady_windows(counted, "elapsed")
+    waits = windows["data_s"][clean.indices] * windows["elapsed_span"][clean.indices]
     known = ~np.isnan(waits)
     return total(waits[known]) / (total(clean.seconds[known]) or 1.0) if known.any() else None
 
 
-def _claims(windows: Columns, steady: Clean) -> dict[str, Any]:
+def _claims(windows: RunArrays, steady: WindowSelection) -> dict[str, Any]:
     """The framework's own figures: medians over the steady windows.
 
     `logged_tgs_total` is a ratio of sums, as ours: tokens over time by the printed rates.
     """
     names = ("logged_tgs", "logged_tflops", "logged_mfu")
-    printed = {name: windows[name][steady.at] for name in names}
+    printed = {name: windows[name][steady.indices] for name in names}
     rates = printed["logged_tgs"]
     rated = np.isfinite(rates) & (rates > 0)
     seconds = total(steady.tokens[rated] / rates[rated])
@@ -259,14 +271,14 @@ def _claims(windows: Columns, steady: Clean) -> dict[str, Any]:
     return medians | {"logged_tgs_total": ratio}
 
 
-def _token_basis(windows: Columns, facts: dict[str, Any]) -> str:
+def _token_basis(windows: RunArrays, facts: dict[str, Any]) -> str:
     """non_padding where ranks count them, packed where samples have no padding, else slots."""
-    if any(map(windows.known, ("rank_tokens", "step_tokens", "non_padding_count"))):
+    if any(map(windows.has_any, ("rank_tokens", "step_tokens", "non_padding_count"))):
         return "non_padding"
     return "packed" if facts.get("packed") else "slots"
 
 
-def _weighted(windows: Columns, name: str) -> float | None:
+def _weighted(windows: RunArrays, name: str) -> float | None:
     """Mean over the steps, weighted by tokens where they are known."""
     values, tokens = windows[name], windows["tokens_per_gpu"]
     known = ~np.isnan(values) & ~windows.flags("first")
@@ -279,7 +291,11 @@ def _weighted(windows: Columns, name: str) -> float | None:
 
 
 def _warnings(
-    windows: Columns, steady: Clean, run: dict[str, Any], evidence: str, row: dict[str, Any]
+    windows: RunArrays,
+    steady: WindowSelection,
+    run: dict[str, Any],
+    evidence: str,
+    row: dict[str, Any],
 ) -> list[str]:
     doubts = (
         _without_data(windows, run, evidence),
@@ -296,8 +312,8 @@ def _warnings(
     return [*row["evidence_warnings"], *row["token_warnings"], *told]
 
 
-def _under_a_profiler(windows: Columns, steady: Clean) -> str | None:
-    held = windows.holds([PROFILED])[steady.at]
+def _under_a_profiler(windows: RunArrays, steady: WindowSelection) -> str | None:
+    held = windows.has_events([PROFILED_STEPS])[steady.indices]
     if not held.any():
         return None
     return (
@@ -306,23 +322,23 @@ def _under_a_profiler(windows: Columns, steady: Clean) -> str | None:
     )
 
 
-def _without_data(windows: Columns, run: Mapping[str, Any], evidence: str) -> str | None:
+def _without_data(windows: RunArrays, run: Mapping[str, Any], evidence: str) -> str | None:
     if evidence == "elapsed":
-        short = run["elapsed_excludes_data"] and not windows.known("data_s")
+        short = run["elapsed_excludes_data"] and not windows.has_any("data_s")
     else:
         short = evidence == "rate" and run["rate_excludes_data"]
     if not short:
         return None
     return (
-        f"{evidences.KINDS[evidence]} leaves data loading out, and no other time of the log holds "
+        f"{evidences.EVIDENCE_LABELS[evidence]} leaves data loading out, and no other time of the log holds "
         f"it: TGS is an upper bound{NOT_RANKED}"
     )
 
 
-def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
+def _longer_than_stamps(windows: RunArrays, evidence: str) -> str | None:
     """On most lines, so that no evaluation before a line explains it (windows)."""
     longer = windows.flags("smeared") & (windows["new_step"] >= windows["average_window"])
-    longer &= ~windows.flags("first") & ~windows.holds(BESIDE_TRAINING)
+    longer &= ~windows.flags("first") & ~windows.has_events(NON_TRAINING_EVENTS)
     if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
         return None
     return (
@@ -331,34 +347,34 @@ def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
     )
 
 
-def _faster_on_the_whole(row: Mapping[str, Any], windows: Columns, evidence: str) -> str | None:
+def _faster_on_the_whole(row: Mapping[str, Any], windows: RunArrays, evidence: str) -> str | None:
     """End to end is faster than steady, and than all that is timed, a fast start included."""
     behind, whole = ~windows.flags("first"), row["tgs_end_to_end"]
-    every = (timed_of(windows, evidence, among) for among in (behind, np.ones_like(behind)))
+    every = (timed_windows(windows, evidence, among) for among in (behind, np.ones_like(behind)))
     rates = (total(each.tokens) / total(each.seconds) for each in every)
     most = max(row["tgs"], row["tgs_high"] or 0.0, *rates)
-    if whole is None or whole <= most * (1 + IMPOSSIBLE):
+    if whole is None or whole <= most * (1 + MAX_END_TO_END_EXCESS):
         return None
     return (
         f"end to end, {whole:,.1f} tokens/s/GPU by {row['end_to_end_basis']}, is faster than "
-        f"steady, {row['tgs']:,.1f} by {evidences.KINDS[evidence]}: one of the two times is wrong"
+        f"steady, {row['tgs']:,.1f} by {evidences.EVIDENCE_LABELS[evidence]}: one of the two times is wrong"
         f"{NOT_RANKED}"
     )
 
 
-IMPOSSIBLE: Final = 0.05
+MAX_END_TO_END_EXCESS: Final = 0.05
 """How far end to end may be above steady: a little, where steps are few and the first are fast."""
 
 
-def _long_warm_up(windows: Columns, evidence: str) -> str | None:
+def _long_warm_up(windows: RunArrays, evidence: str) -> str | None:
     seconds, later = windows[f"{evidence}_time"], ~windows.flags("first")
     warming = windows.flags("warming").copy()
-    if (opening := behind_step_1(windows, evidence)) is not None:
+    if (opening := window_after_step_1(windows, evidence)) is not None:
         warming[opening] = False  # that one is start-up
     whole = np.nansum(seconds[later])
     share = np.nansum(seconds[later & warming]) / whole if whole else 0.0
-    few = np.count_nonzero(warming) < FEW_WINDOWS * np.count_nonzero(later)
-    if share <= MOST_WARMING or few:
+    few = np.count_nonzero(warming) < MIN_WARM_UP_WINDOW_SHARE * np.count_nonzero(later)
+    if share <= MAX_WARM_UP_SHARE or few:
         return None
     return (
         f"warm-up, which TGS leaves out, is {share:.0%} of the time behind the first line, and may "
@@ -366,16 +382,16 @@ def _long_warm_up(windows: Columns, evidence: str) -> str | None:
     )
 
 
-FEW_WINDOWS: Final = 1 / 5
+MIN_WARM_UP_WINDOW_SHARE: Final = 1 / 5
 """A smaller share of the windows, however slow, is start-up: a model may be compiled more than
 once."""
 
 
-def _printed_twice(windows: Columns, steady: Clean, evidence: str) -> str | None:
+def _printed_twice(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
     """Steps that were trained again look like copies where neither rank nor stamp tells."""
-    copies = windows["copies_s"][steady.at]
-    apart_s, elapsed_s = np.nansum(copies), np.nansum(windows["elapsed_s"][steady.at])
-    if evidence != "elapsed" or apart_s <= DISAGREEMENT * elapsed_s:
+    copies = windows["copies_s"][steady.indices]
+    apart_s, elapsed_s = np.nansum(copies), np.nansum(windows["elapsed_s"][steady.indices])
+    if evidence != "elapsed" or apart_s <= MAX_UNEXPLAINED_GAP * elapsed_s:
         return None
     return (
         "steps that lines of no named rank print more than once, with other times: "
@@ -385,20 +401,22 @@ def _printed_twice(windows: Columns, steady: Clean, evidence: str) -> str | None
 
 
 def _printed_coarsely(
-    windows: Columns, steady: Clean, evidence: str, row: Mapping[str, Any]
+    windows: RunArrays, steady: WindowSelection, evidence: str, row: Mapping[str, Any]
 ) -> str | None:
     """How far digits that are not printed leave TGS open, where no interval holds them.
 
     Of what is known to be whole: other numbers may be round by chance.
     """
-    whole = evidence in WALL_CLOCKS or (evidence == "rate" and is_coarse(windows, steady))
+    whole = evidence in WALL_CLOCK_EVIDENCE or (
+        evidence == "rate" and has_coarse_rates(windows, steady)
+    )
     if row["tgs_low"] is not None or not whole:
         return None
-    off = coarseness(windows, steady, evidence)
-    if off <= DISAGREEMENT:
+    off = evidence_rounding(windows, steady, evidence)
+    if off <= MAX_UNEXPLAINED_GAP:
         return None
-    unit = "seconds" if evidence in WALL_CLOCKS else "numbers"
-    return f"TGS may be up to {off:.1%} off: it is from {evidences.KINDS[evidence]} in whole {unit}"
+    unit = "seconds" if evidence in WALL_CLOCK_EVIDENCE else "numbers"
+    return f"TGS may be up to {off:.1%} off: it is from {evidences.EVIDENCE_LABELS[evidence]} in whole {unit}"
 
 
 def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:
@@ -412,10 +430,10 @@ def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:
     )
 
 
-def _out_of_step(windows: Columns, steady: Clean, evidence: str) -> str | None:
+def _out_of_step(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
     """Steps before an evaluation between two lines, behind which the printed rate starts anew."""
-    step, span, since = (windows[n][steady.at] for n in ("step", "rate_span", "interval"))
-    begins = windows["rated_from"][steady.at] == step - span
+    step, span, since = (windows[n][steady.indices] for n in ("step", "rate_span", "interval"))
+    begins = windows["rated_from"][steady.indices] == step - span
     untimed = np.where(begins, since - span, 0.0)
     if evidence != "rate" or not untimed.sum():
         return None
@@ -430,35 +448,39 @@ def _out_of_step(windows: Columns, steady: Clean, evidence: str) -> str | None:
     return f"{told}; by time stamps these take {slower} than as many of those{NOT_RANKED}"
 
 
-def _slower_untimed(windows: Columns, steady: Clean, untimed: Array) -> float | None:
+def _slower_untimed(
+    windows: RunArrays, steady: WindowSelection, untimed: FloatArray
+) -> float | None:
     """Seconds that steps in no rate take beyond the steady pace, where stamps surely show it.
 
     What a window's stamps hold beyond its rate is an evaluation, as some windows have it alone, and
     the steps before one. untimed: of each steady window, how many
     """
-    at = steady.at
-    beside = windows.holds(("checkpoint", "profiler"))[at]
+    at = steady.indices
+    beside = windows.has_events(("checkpoint", "profiler"))[at]
     alone = (windows["restarts"][at] == 1) & ~beside & ~np.isnan(windows["stamp_time"][at])
     pace = total(steady.seconds) / total(windows["rate_span"][at])
     beyond = windows["stamp_time"][at] - steady.seconds - untimed * pace
     aligned = windows["rated_from"][at] == windows["step"][at] - windows["interval"][at]
     both, evaluation = beyond[alone & (untimed > 0)], beyond[alone & aligned]
-    if min(len(both), len(evaluation)) < FEWEST_ALONE:
+    if min(len(both), len(evaluation)) < MIN_EVALUATION_WINDOWS:
         return None
     more = float(np.median(both) - np.median(evaluation))
     error = sum(robust_spread(of) / np.sqrt(len(of)) for of in (both, evaluation))
     whole = more * np.count_nonzero(untimed)
-    sure = abs(more) > SURELY * error and abs(whole) > DISAGREEMENT * total(steady.seconds)
+    sure = abs(more) > SURE_STANDARD_ERRORS * error and abs(whole) > MAX_UNEXPLAINED_GAP * total(
+        steady.seconds
+    )
     return whole if sure else None
 
 
-FEWEST_ALONE: Final = 3
+MIN_EVALUATION_WINDOWS: Final = 3
 """Windows with an evaluation, and with steps before one, that tell how long each of them takes."""
-SURELY: Final = 4.0
+SURE_STANDARD_ERRORS: Final = 4.0
 """Standard errors beyond which a difference of medians of few windows is none of chance."""
 
 
-PADDED: Final = (
+PADDED_TOKENS_UNKNOWN: Final = (
     "samples are padded and the log does not say how many tokens they hold: --set packed=true "
     "counts the padding, and one sequence a sample, where a pair of DPO or of a reward model is two"
 )
@@ -468,36 +490,42 @@ NO_CLEAN_WINDOW: Final = (
     "no clean window: all hold start-up, evaluation, a checkpoint or a profile. Log more often "
     "than these come, or train for longer, so that some windows hold none"
 )
-SINGLE_STEP: Final = "a single logged step, which may hold start-up"
+SINGLE_LOGGED_STEP: Final = "a single logged step, which may hold start-up"
 NO_TIMES: Final = "no times in the log"
-TIMES_OF_ENGINE: Final = (
+ONLY_ENGINE_TIMES: Final = (
     "no times in its own step lines, but those of DeepSpeed's engine are stamped: ingest the log "
     "with --log-format deepspeed, into another --store or after fairmfu remove"
 )
-TIMES_OF_TRAINER: Final = (
+TRAINER_TIMES_ELSEWHERE: Final = (
     f"{NO_TIMES}: the Trainer's are in its progress bar, on standard error, and in its TensorBoard "
     "files"
 )
-TIME_OF_ALL: Final = (
+ONLY_TOTAL_TIME: Final = (
     "no times of steps in the log, but one of all of them, with the start-up: end to end is by it. "
     "The Trainer's times are in its progress bar as it stands beside each dict, on standard error, "
     "and in its TensorBoard files"
 )
-TIMES_ELSEWHERE: Final = {
-    "hf-trainer": TIMES_OF_TRAINER,
-    "hf-trainer-state": TIMES_OF_TRAINER,
+NO_TIMES_BY_FORMAT: Final = {
+    "hf-trainer": TRAINER_TIMES_ELSEWHERE,
+    "hf-trainer-state": TRAINER_TIMES_ELSEWHERE,
     "deepspeed-chat": f"{NO_TIMES}: steps 1 and 2 of DeepSpeed-Chat print them as Latency, and the "
     "engine's step lines (steps_per_print) are stamped; E2E latency, of step 3, is of generation "
     "and two models, of which the formula for one says nothing",
 }
 """What to give that has times, by log format."""
 NO_TOKENS: Final = "its steps count no token"
-NO_UPDATE: Final = (
+NO_OPTIMIZER_STEP: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
 )
-NO_RATE: Final = (
-    *(NO_CLEAN_WINDOW, SINGLE_STEP, NO_TOKENS, NO_UPDATE),
-    *(NO_TIMES, TIMES_OF_ENGINE, TIME_OF_ALL, *TIMES_ELSEWHERE.values(), *OTHER_WORK.values()),
+NO_RATE_REASONS: Final = (
+    *(NO_CLEAN_WINDOW, SINGLE_LOGGED_STEP, NO_TOKENS, NO_OPTIMIZER_STEP),
+    *(
+        NO_TIMES,
+        ONLY_ENGINE_TIMES,
+        ONLY_TOTAL_TIME,
+        *NO_TIMES_BY_FORMAT.values(),
+        *NONSTANDARD_OBJECTIVES.values(),
+    ),
 )
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
@@ -505,41 +533,46 @@ RATE_FACTS: Final = (
 """What a rate may lack; a model or a device, which stand behind these, are none of it."""
 
 
-def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+def explain_missing_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Why a row of metrics has no TGS, and which facts would mend that, if any would."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
-    fatal = [w for w in warnings if w in NO_RATE]
+    fatal = [w for w in warnings if w in NO_RATE_REASONS]
     if fatal or row["steps"] == 0:
         return "; ".join(fatal or warnings[:1]), []
     lacks = list(takewhile(lambda name: name in RATE_FACTS, missing))
     return (f"missing {', '.join(lacks)}" if lacks else "; ".join(warnings[:1])), lacks
 
 
-def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Why there is no rate: what is missing, or that no clean window is left.
 
     run: as of `summarise`, with what is known of it as a whole
     """
     times = ("elapsed", "clock", "stamp", "engine")
-    timed = any(windows.known(f"{time}_time") for time in times)
-    missing = counts.lacking(windows, run, facts)
-    uncounted = timed and not windows.known("tokens_per_gpu")
-    other = other_work(facts.get("objective"))
+    timed = any(windows.has_any(f"{time}_time") for time in times)
+    missing = counts.missing_rate_facts(windows, run, facts)
+    uncounted = timed and not windows.has_any("tokens_per_gpu")
+    other = nonstandard_work_reason(facts.get("objective"))
     if uncounted and (other or missing):
-        padded = PADDED if facts.get("packed") is False and "packed" in missing else None
-        why = (other or padded, counts.why_uncounted(windows, facts))
+        padded = (
+            PADDED_TOKENS_UNKNOWN if facts.get("packed") is False and "packed" in missing else None
+        )
+        why = (other or padded, counts.uncounted_tokens_reason(windows, facts))
         told = [one for one in why if one is not None]
         return {"throughput_missing": [] if other else missing, "throughput_warnings": told}
-    if windows.known("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
+    if windows.has_any("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
         return {"throughput_warnings": [NO_TOKENS]}
-    reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_STEP
+    reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_LOGGED_STEP
     return {"throughput_warnings": [reason if timed or windows.height <= 1 else _untimed(run)]}
 
 
 def _untimed(run: Mapping[str, Any]) -> str:
     """In words, that a run's steps have no times, and where there are some."""
     if run["engine_s"]:
-        return TIMES_OF_ENGINE
-    if run["tgs_end_to_end"] and TIMES_ELSEWHERE.get(run["log_format"]) == TIMES_OF_TRAINER:
-        return TIME_OF_ALL
-    return TIMES_ELSEWHERE.get(run["log_format"], NO_TIMES)
+        return ONLY_ENGINE_TIMES
+    if (
+        run["tgs_end_to_end"]
+        and NO_TIMES_BY_FORMAT.get(run["log_format"]) == TRAINER_TIMES_ELSEWHERE
+    ):
+        return ONLY_TOTAL_TIME
+    return NO_TIMES_BY_FORMAT.get(run["log_format"], NO_TIMES)

@@ -20,24 +20,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..core.arrays import Array, Flags, Whole
+from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.intervals import MAD_TO_SIGMA
-from ..core.print_precision import DISAGREEMENT, half_unit
-from ..core.run_arrays import Columns, total
+from ..core.print_precision import MAX_UNEXPLAINED_GAP, rounding_share
+from ..core.run_arrays import RunArrays, total
 from ..core.run_table import NOT_RANKED
-from .token_counts import COUNTED_OTHERWISE, UNLIKE, per_ms
+from .token_counts import COUNT_MISMATCH, MAX_RANK_TOKEN_RATIO, per_millisecond_cause
 from .windows import (
-    MOMENTS,
-    PRINTED_TIMES,
-    RARE,
-    accumulated,
-    explained,
-    optimizer_steps,
+    MAX_RESTARTED_SHARE,
+    MOMENT_COLUMNS,
+    PRINTED_TIME_COLUMNS,
+    accumulation_steps,
+    clock_unit,
+    count_optimizer_steps,
+    disturbed_windows,
     stamp_error,
-    unit_of,
 )
 
-KINDS: Final[dict[str, str]] = {
+EVIDENCE_LABELS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
     "rate": "the logged rate",
     "clock": "the clock since the start",
@@ -48,47 +48,48 @@ KINDS: Final[dict[str, str]] = {
 }
 """Kinds of time evidence, in words."""
 
-RATES: Final = frozenset({"rate", "timer"})
+RATE_EVIDENCE: Final = frozenset({"rate", "timer"})
 """Kinds that divide by one and the same time: that two of them agree proves nothing of it."""
 
-CHECKS: Final = ("stamp", "engine", "clock", "elapsed", "rate", "runtime")
+CHECK_ORDER: Final = ("stamp", "engine", "clock", "elapsed", "rate", "runtime")
 """Kinds that the evidence of a run's rates is checked by, the best first."""
 
-TRUNCATED: Final = 1.22
+TRUNCATED_STAMP_ERROR: Final = 1.22
 """Three standard deviations of a difference of two truncated stamps, in their unit."""
 
-SIGMAS: Final = 3.0
+TOLERANCE_SIGMAS: Final = 3.0
 
-FEWEST: Final = 3
+MIN_SAMPLED_WINDOWS: Final = 3
 """From so many windows on single steps can stand for all."""
 
-FAR: Final = 2.0
+MAX_SAMPLED_RATIO: Final = 2.0
 """By chance a few single steps take up to so many times as long as all do, or as little. Of fewer
-than FEWEST windows only a ratio beyond that is told."""
+than MIN_SAMPLED_WINDOWS windows only a ratio beyond that is told."""
 
-LATE: Final = 0.25
+MAX_WRITE_DELAY_S: Final = 0.25
 """How long after the moment that its rate ends at a line may be written, s; public logs: 0.17."""
 
-OUTLYING: Final = 8.0
+OUTLIER_DEVIATIONS: Final = 8.0
 """Median deviations beyond which a window holds something that the others do not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class EvidenceComparison:
     """Two kinds of time evidence of one run.
 
-    kind, other: of KINDS
+    kind, other: of EVIDENCE_LABELS
     ratio: TGS by `other` over TGS by `kind`, over the same steps
     windows, seconds: how many were compared, and how long they take by `kind`
     resolution: the coarser unit of the time stamps or the clock [s]; None where neither is one
     tolerance: how far the ratio may be from 1 without a cause
     cause: why it is further from 1; None where it is not, or where no cause is known
     miscounted: the cause is that tokens are counted wrongly, so that no rate of them holds
-    exceptions: the cause is that a few windows hold what one of the two does not time
+    has_exceptions: the cause is that a few windows hold what one of the two does not time
     sampled: one kind times single steps only, of all those that the other times
-    fitted: where the log does not say the tokens (or samples) of a step, the number by which most
+    fitted_tokens: where the log does not say the tokens (or samples) of a step, the number by which
+    most
         windows agree; only the other windows can differ then
-    unfit: each step must have the same number, and no number makes most windows agree
+    has_no_fit: each step must have the same number, and no number makes most windows agree
     """
 
     kind: str
@@ -100,10 +101,10 @@ class Comparison:
     tolerance: float
     cause: str | None
     miscounted: bool = False
-    exceptions: bool = False
+    has_exceptions: bool = False
     sampled: bool = False
-    fitted: float | None = None
-    unfit: bool = False
+    fitted_tokens: float | None = None
+    has_no_fit: bool = False
 
     @property
     def gap(self) -> float:
@@ -111,10 +112,10 @@ class Comparison:
         return self.ratio - 1
 
     @property
-    def apart(self) -> bool:
+    def disagrees(self) -> bool:
         """Whether they are further apart than the prints and the scatter of single steps allow."""
         far = self.sampled and not _near(self.ratio)
-        return self.unfit or far or abs(self.gap) > self.tolerance
+        return self.has_no_fit or far or abs(self.gap) > self.tolerance
 
     @property
     def kinds(self) -> tuple[str, str]:
@@ -128,7 +129,7 @@ class Comparison:
         Not a time and a rate that one line prints of the same steps, nor a kind that is no check.
         """
         same_line = {"elapsed", "rate"} <= set(self.kinds) and not self.sampled
-        return not same_line and self.other in CHECKS
+        return not same_line and self.other in CHECK_ORDER
 
     @property
     def contradicts(self) -> bool:
@@ -139,10 +140,10 @@ class Comparison:
         What is fitted to single steps of many agrees as far as it can: only that nothing fits
         speaks against it.
         """
-        if self.unfit or (self.fitted is not None and self.sampled):
-            return self.unfit
-        paused = self.exceptions and self.kind in MOMENTS and self.gap > 0
-        return self.apart and (self.cause is None or self.miscounted or paused)
+        if self.has_no_fit or (self.fitted_tokens is not None and self.sampled):
+            return self.has_no_fit
+        paused = self.has_exceptions and self.kind in MOMENT_COLUMNS and self.gap > 0
+        return self.disagrees and (self.cause is None or self.miscounted or paused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +157,10 @@ class _Pair:
     """
 
     kinds: tuple[str, str]
-    step: Array
-    span: Array
-    a: Array
-    b: Array
+    step: FloatArray
+    span: FloatArray
+    a: FloatArray
+    b: FloatArray
     stretches: int
     sampled: bool = False
 
@@ -176,105 +177,105 @@ class _Pair:
         """The kind that this one stands beside."""
         return self.kinds[1] if self.kinds[0] == kind else self.kinds[0]
 
-    def seconds(self, kind: str) -> tuple[Array, Array]:
+    def seconds(self, kind: str) -> tuple[FloatArray, FloatArray]:
         """Of each window by this kind, and by the other."""
         return (self.a, self.b) if self.kinds[0] == kind else (self.b, self.a)
 
     @property
     def few(self) -> bool:
         """Whether single steps are too few to stand for all."""
-        return self.sampled and len(self.a) < FEWEST
+        return self.sampled and len(self.a) < MIN_SAMPLED_WINDOWS
 
 
 def _near(ratio: float) -> bool:
-    return 1 / FAR < ratio < FAR
+    return 1 / MAX_SAMPLED_RATIO < ratio < MAX_SAMPLED_RATIO
 
 
-def comparisons(windows: Columns, run: Mapping[str, Any]) -> list[Comparison]:
+def compare_evidence(windows: RunArrays, run: Mapping[str, Any]) -> list[EvidenceComparison]:
     """Every two kinds of time evidence of one run that time the same steps.
 
     windows: those of the run; run: its row of ingest.core.schema's runs. Of each two the one that
     its format prefers goes first.
     """
-    order = [*run["evidence"], *(k for k in KINDS if k not in run["evidence"])]
+    order = [*run["evidence"], *(k for k in EVIDENCE_LABELS if k not in run["evidence"])]
     timed = {kind: _timed(windows, kind) for kind in order if kind != "runtime"}
-    fitted = {"rate"} if not windows.known("known_rate_time") else set()  # if it can be
+    fitted = {"rate"} if not windows.has_any("known_rate_time") else set()  # if it can be
     untimed = {kind for kind, lines in timed.items() if not lines.clean.any()} - fitted
     there = [kind for kind in order if kind not in untimed]
-    pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATES]
+    pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATE_EVIDENCE]
     found = [_compared(windows, run, timed, a, b) for a, b in pairs]
     return [one for one in found if one is not None]
 
 
-def ratios_between(windows: Columns, kind: str, other: str) -> Array:
+def window_ratios(windows: RunArrays, kind: str, other: str) -> FloatArray:
     """TGS by `other` over TGS by `kind`, of each window that both time.
 
     Windows that are too short for clocks of whole seconds are taken together with those behind
-    them. windows: of one run; kind, other: of KINDS, `runtime` left out.
+    them. windows: of one run; kind, other: of EVIDENCE_LABELS, `runtime` left out.
     """
     pair = _paired(_timed(windows, kind), _timed(windows, other))
     if pair is None or pair.few:
         return np.empty(0)
     a, b = pair.a, pair.b
     if unit := _resolution(windows, pair.kinds):
-        together = np.unique(np.cumsum(b) // (unit / COARSE), return_index=True)[1]
+        together = np.unique(np.cumsum(b) // (unit / MAX_CLOCK_SHIFT), return_index=True)[1]
         a, b = np.add.reduceat(a, together), np.add.reduceat(b, together)
     timed = (a > 0) & (b > 0)
     return np.asarray(a[timed] / b[timed])
 
 
-COARSE: Final = 0.1
+MAX_CLOCK_SHIFT: Final = 0.1
 """How far clocks of whole seconds may shift a ratio: little beside the 2 of a wrong degree."""
 
 
-def check(found: Iterable[Comparison], kind: str) -> Comparison | None:
+def select_check(comparisons: Iterable[EvidenceComparison], kind: str) -> EvidenceComparison | None:
     """The comparison by which rates of `kind` are checked: with time stamps, if there are any.
 
     The rate and the time that one line prints of its step are no check of each other's time (they
     are one of tokens, in metrics.throughput.token_counts), nor is a rate whose tokens were fitted
     to the time.
     """
-    mine = [one if one.kind == kind else _turned(one) for one in found if kind in one.kinds]
-    checks = (one for one in mine if one.independent and one.fitted is None)
-    return min(checks, key=lambda one: CHECKS.index(one.other), default=None)
+    mine = [one if one.kind == kind else _turned(one) for one in comparisons if kind in one.kinds]
+    checks = (one for one in mine if one.independent and one.fitted_tokens is None)
+    return min(checks, key=lambda one: CHECK_ORDER.index(one.other), default=None)
 
 
-def _turned(one: Comparison) -> Comparison:
+def _turned(one: EvidenceComparison) -> EvidenceComparison:
     return replace(
         one, kind=one.other, other=one.kind, ratio=1 / one.ratio, seconds=one.seconds / one.ratio
     )
 
 
-def warning(one: Comparison) -> str | None:
+def evidence_warning(comparison: EvidenceComparison) -> str | None:
     """What a run is told of two kinds that are apart."""
-    if not one.apart:
+    if not comparison.disagrees:
         return None
-    if one.unfit:
-        return f"{one.cause}{NOT_RANKED}"
-    told = f"TGS by {KINDS[one.other]} is {one.gap:+.1%} against that by {KINDS[one.kind]}"
-    why = one.cause or "without a known cause"
-    return f"{told}, {why}" + (NOT_RANKED if one.contradicts else "")
+    if comparison.has_no_fit:
+        return f"{comparison.cause}{NOT_RANKED}"
+    told = f"TGS by {EVIDENCE_LABELS[comparison.other]} is {comparison.gap:+.1%} against that by {EVIDENCE_LABELS[comparison.kind]}"
+    why = comparison.cause or "without a known cause"
+    return f"{told}, {why}" + (NOT_RANKED if comparison.contradicts else "")
 
 
 # --- the same steps -------------------------------------------------------------------------
 
 
 def _compared(
-    windows: Columns, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
-) -> Comparison | None:
+    windows: RunArrays, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
+) -> EvidenceComparison | None:
     if "runtime" in (a, b):
         return _whole_run(windows, a, b)
     pair, fitted = _paired(timed[a], timed[b]), None
-    if pair is None and "rate" in (a, b) and not windows.known("known_rate_time"):
+    if pair is None and "rate" in (a, b) and not windows.has_any("known_rate_time"):
         pair, fitted = _fitted(windows, a, b)
     if pair is None or not pair.a.sum() or not pair.b.sum():
         return None
     if pair.few and _near(pair.ratio):
         return None
-    tolerance = float(DISAGREEMENT + _rounding(windows, pair))
+    tolerance = float(MAX_UNEXPLAINED_GAP + _rounding(windows, pair))
     if fitted is not None:
         tolerance += _scatter(pair, pair.b - pair.a)
-    one = Comparison(
+    one = EvidenceComparison(
         a,
         b,
         pair.ratio,
@@ -284,12 +285,12 @@ def _compared(
         tolerance,
         None,
         sampled=pair.sampled,
-        fitted=fitted,
+        fitted_tokens=fitted,
     )
     unlike = None if fitted is None else _unlike(windows, run, pair, fitted)
     if unlike is not None:
-        return replace(one, cause=unlike, unfit=True)
-    if not one.apart:
+        return replace(one, cause=unlike, has_no_fit=True)
+    if not one.disagrees:
         return one
     tokens = _tokens(pair) if fitted is None else None
     few = _exceptions(pair, tolerance)
@@ -298,11 +299,11 @@ def _compared(
         one,
         cause=cause,
         miscounted=cause is not None and cause == tokens,
-        exceptions=cause is not None and cause == few,
+        has_exceptions=cause is not None and cause == few,
     )
 
 
-def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | None]:
+def _fitted(windows: RunArrays, a: str, b: str) -> tuple[_Pair | None, float | None]:
     """A rate whose tokens are unknown beside another kind, and the tokens of a step that fit it.
 
     These are chosen so that the median window takes as long by both.
@@ -311,7 +312,7 @@ def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | Non
     rate = np.where(np.isnan(printed), windows["logged_samples_per_second"], printed)
     usable = np.isfinite(rate) & (rate > 0)
     unit = np.divide(windows["rate_span"], rate, out=np.full(len(rate), np.nan), where=usable)
-    unknown = windows.having(known_rate_time=unit)
+    unknown = windows.with_values(known_rate_time=unit)
     pair = _paired(_timed(unknown, a), _timed(unknown, b))
     if pair is None or len(pair.a) == 1:  # which any number fits
         return None, None
@@ -321,7 +322,7 @@ def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | Non
     return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
 
 
-def tokens_of_step(windows: Columns, run: Mapping[str, Any]) -> float | None:
+def fit_step_tokens(windows: RunArrays, run: Mapping[str, Any]) -> float | None:
     """Tokens of a step on one GPU where nothing counts them: the logged rate over the stamps.
 
     None where these do not make one number of most windows, of a single one, or of windows that are
@@ -330,12 +331,12 @@ def tokens_of_step(windows: Columns, run: Mapping[str, Any]) -> float | None:
     pair, fitted = _fitted(windows, "rate", "stamp")
     if pair is None or not fitted or pair.sampled:
         return None
-    if stamp_error(windows, "stamp") > DISAGREEMENT * float(np.median(pair.b)):
+    if stamp_error(windows, "stamp") > MAX_UNEXPLAINED_GAP * float(np.median(pair.b)):
         return None
     return None if _unlike(windows, run, pair, fitted) else fitted
 
 
-def _unlike(windows: Columns, run: Mapping[str, Any], pair: _Pair, fitted: float) -> str | None:
+def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: float) -> str | None:
     """In words, that no number of tokens of a step fits the windows; None where one may.
 
     Each step of a run trains as many tokens. So a rate that is a mean over all time and all steps
@@ -347,24 +348,28 @@ def _unlike(windows: Columns, run: Mapping[str, Any], pair: _Pair, fitted: float
     moment = pair.other("rate")
     of_all = windows.value("rate_covers") == "interval" and not run["rate_excludes_data"]
     batches = windows["samples"][~np.isnan(windows["samples"])]
-    if moment not in MOMENTS or not of_all or pair.sampled or (batches != batches[:1]).any():
+    if moment not in MOMENT_COLUMNS or not of_all or pair.sampled or (batches != batches[:1]).any():
         return None
     rated, timed = pair.seconds("rate")
-    column = next(name for name in PRINTED_TIMES["rate"] if windows.known(name))
-    off = (DISAGREEMENT + half_unit(windows[column])) * timed + unit_of(windows, moment) + LATE
+    column = next(name for name in PRINTED_TIME_COLUMNS["rate"] if windows.has_any(name))
+    off = (
+        (MAX_UNEXPLAINED_GAP + rounding_share(windows[column])) * timed
+        + clock_unit(windows, moment)
+        + MAX_WRITE_DELAY_S
+    )
     apart = _disagreeing(rated, timed, off)
     if apart is None:
         return None
     held = fitted * timed / rated
     counted = "tokens on one GPU" if column == "logged_tgs" else "samples"
     return (
-        f"by {KINDS['rate']} and {KINDS[moment]} a step holds {held.min():,.0f} to "
+        f"by {EVIDENCE_LABELS['rate']} and {EVIDENCE_LABELS[moment]} a step holds {held.min():,.0f} to "
         f"{held.max():,.0f} {counted}, and {apart} (lines picked out of a longer log, a log "
         "interval that changed, or pauses without a line?)"
     )
 
 
-def _disagreeing(rated: Array, timed: Array, off: Array) -> str | None:
+def _disagreeing(rated: FloatArray, timed: FloatArray, off: FloatArray) -> str | None:
     """Why no multiple of `rated` is right: None where one is.
 
     It is right where it is `timed`, to within `off`, in most windows, and in none is longer. The
@@ -377,12 +382,12 @@ def _disagreeing(rated: Array, timed: Array, off: Array) -> str | None:
         which = "no two" if agreeing.max() == 1 else f"at most {agreeing.max()}"
         return f"{which} of {len(timed)} windows agree"
     longer = np.maximum(of_most[0] * rated - timed - off, 0.0)
-    if longer.sum() <= DISAGREEMENT * timed.sum():
+    if longer.sum() <= MAX_UNEXPLAINED_GAP * timed.sum():
         return None
     return f"{np.count_nonzero(longer)} of {len(timed)} windows last less than the rate says"
 
 
-def _scatter(pair: _Pair, off: Array) -> float:
+def _scatter(pair: _Pair, off: FloatArray) -> float:
     """Three standard errors of the ratio, by how far the median window is off.
 
     off: by how much each window is off [s]. The median does not mind a few that are far off, as
@@ -415,17 +420,17 @@ class _Timed:
     """The lines of one run by one kind of evidence: step, span and time of each; whether clean."""
 
     kind: str
-    step: Array
-    span: Array
-    time: Array
-    clean: Flags
+    step: FloatArray
+    span: FloatArray
+    time: FloatArray
+    clean: BoolArray
 
 
-def _timed(windows: Columns, kind: str) -> _Timed:
+def _timed(windows: RunArrays, kind: str) -> _Timed:
     seconds = windows["known_rate_time" if kind == "rate" else f"{kind}_time"]
     step, spans = windows["step"], windows[f"{kind}_span"]
     known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
-    return _Timed(kind, step, spans, seconds, known & ~explained(windows, kind))
+    return _Timed(kind, step, spans, seconds, known & ~disturbed_windows(windows, kind))
 
 
 def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
@@ -447,7 +452,7 @@ def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
     return _Pair(kinds, step[at], wide.span[at], wide.time[at], theirs, stretches)
 
 
-def _apart(at: Whole, start: Whole) -> Whole:
+def _apart(at: IntArray, start: IntArray) -> IntArray:
     """Those of the windows that end with these lines that share no step with one before them.
 
     start: of each line the one that its window begins behind
@@ -476,15 +481,19 @@ def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
 # --- how exactly they can agree -------------------------------------------------------------
 
 
-def _rounding(windows: Columns, pair: _Pair) -> float:
+def _rounding(windows: RunArrays, pair: _Pair) -> float:
     """What truncated stamps, rounded prints and single steps leave open, as a fraction."""
     slack = 0.0
     for kind, seconds in zip(pair.kinds, (pair.a, pair.b), strict=True):
-        column = next((c for c in PRINTED_TIMES.get(kind, ()) if windows.known(c)), None)
-        slack += half_unit(windows[column]) if column else 0.0
-        if kind in MOMENTS:
+        column = next((c for c in PRINTED_TIME_COLUMNS.get(kind, ()) if windows.has_any(c)), None)
+        slack += rounding_share(windows[column]) if column else 0.0
+        if kind in MOMENT_COLUMNS:
             n = pair.stretches
-            slack += unit_of(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
+            slack += (
+                clock_unit(windows, kind)
+                * min(n, TRUNCATED_STAMP_ERROR * np.sqrt(n))
+                / float(seconds.sum())
+            )
     if pair.sampled and not pair.few:
         there = pair.b > 0
         off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b
@@ -494,12 +503,12 @@ def _rounding(windows: Columns, pair: _Pair) -> float:
 
 def _sigmas(n: int) -> float:
     """Student's quantile of three standard deviations (Cornish and Fisher's expansion)."""
-    return SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
+    return TOLERANCE_SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
 
 
-def _resolution(windows: Columns, kinds: Iterable[str]) -> float | None:
+def _resolution(windows: RunArrays, kinds: Iterable[str]) -> float | None:
     """The coarser unit of the moments among these kinds, s."""
-    units = [unit_of(windows, kind) for kind in kinds if kind in MOMENTS]
+    units = [clock_unit(windows, kind) for kind in kinds if kind in MOMENT_COLUMNS]
     return max(units, default=None)
 
 
@@ -507,7 +516,7 @@ def _resolution(windows: Columns, kinds: Iterable[str]) -> float | None:
 
 
 def _cause(
-    windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float, few: str | None
+    windows: RunArrays, run: Mapping[str, Any], pair: _Pair, tolerance: float, few: str | None
 ) -> str | None:
     """The first cause that the log bears out, but for a wrong count of tokens (`_tokens`).
 
@@ -531,15 +540,15 @@ def _tokens(pair: _Pair) -> str | None:
     held = pair.faster(pair.other("rate"))
     for times, word in ((held, "many"), (1 / held, "few")):
         whole = round(times)
-        if whole > 1 and abs(times / whole - 1) < DISAGREEMENT:
+        if whole > 1 and abs(times / whole - 1) < MAX_UNEXPLAINED_GAP:
             return (
-                f"as if tokens per step were {COUNTED_OTHERWISE}, {whole}x too {word} "
+                f"as if tokens per step were {COUNT_MISMATCH}, {whole}x too {word} "
                 "(tensor_parallel, pipeline_parallel, context_parallel or gradient_accumulation?)"
             )
     return None
 
 
-def _one_micro_batch(windows: Columns, pair: _Pair) -> str | None:
+def _one_micro_batch(windows: RunArrays, pair: _Pair) -> str | None:
     """DeepSpeed's timer under Megatron times the last micro-batch of a step alone.
 
     It is started anew at each forward and stopped by `step`, which Megatron calls once for all
@@ -559,13 +568,13 @@ def _one_micro_batch(windows: Columns, pair: _Pair) -> str | None:
     return f"the timer is read once a step: it times the last of {many} with the optimizer"
 
 
-def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str | None:
+def _single_micro_steps(windows: RunArrays, pair: _Pair, tolerance: float) -> str | None:
     """Of the micro-steps that are timed one by one more, or fewer, hold the optimizer's step.
 
     Of all micro-steps it is one of each accumulation. That is the cause where the mean time with it
     and the mean time without, each times how many there are of all, come to the time of all.
     """
-    every = accumulated(windows)
+    every = accumulation_steps(windows)
     later = ~windows.flags("first")
     singles = [kind for kind in pair.kinds if (windows[f"{kind}_span"][later] == 1).all()]
     if every == 1 or len(singles) != 1:
@@ -574,7 +583,7 @@ def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str 
     update, each = pair.step % every == 0, single / pair.span
     if update.all() or not update.any():
         return None
-    updates = optimizer_steps(pair.step, pair.span, every)
+    updates = count_optimizer_steps(pair.step, pair.span, every)
     with_them = updates * each[update].mean() + (pair.span - updates) * each[~update].mean()
     if abs(with_them.sum() / whole.sum() - 1) > tolerance:
         return None
@@ -584,33 +593,33 @@ def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str 
     )
 
 
-def _other_updates(windows: Columns, pair: _Pair, tolerance: float) -> str | None:
+def _other_updates(windows: RunArrays, pair: _Pair, tolerance: float) -> str | None:
     """The micro-steps that two kinds are of hold other shares of optimizer steps.
 
     As means over the last ten of every 20 do, or single ones of every 4. A micro-step takes no less
     than nothing beside the optimizer's: times are no further apart than the shares are.
     """
-    every = accumulated(windows)
+    every = accumulation_steps(windows)
     if every == 1 or not pair.sampled:
         return None
     at = np.isin(windows["step"], pair.step)
     spans = [windows[f"{kind}_span"][at] for kind in pair.kinds]
-    found = [int(optimizer_steps(windows["step"][at], span, every).sum()) for span in spans]
+    found = [int(count_optimizer_steps(windows["step"][at], span, every).sum()) for span in spans]
     mine, theirs = (many / span.sum() for many, span in zip(found, spans, strict=True))
     slower, more = float(pair.a.sum() / pair.b.sum()), mine / theirs if theirs else np.inf
-    if not 1 / UNLIKE < slower < UNLIKE:
+    if not 1 / MAX_RANK_TOKEN_RATIO < slower < MAX_RANK_TOKEN_RATIO:
         return None
     if not min(1.0, more) - tolerance <= slower <= max(1.0, more) + tolerance:
         return None
     held = " and ".join(
-        f"{many:,} of {span.sum():,.0f} by {KINDS[kind]}"
+        f"{many:,} of {span.sum():,.0f} by {EVIDENCE_LABELS[kind]}"
         for kind, many, span in zip(pair.kinds, found, spans, strict=True)
     )
     return f"micro-steps that hold the optimizer's step are {held}, of all 1 of {every}"
 
 
 def _without_data(
-    windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float
+    windows: RunArrays, run: Mapping[str, Any], pair: _Pair, tolerance: float
 ) -> str | None:
     """One kind leaves data loading out, and so is faster.
 
@@ -618,7 +627,7 @@ def _without_data(
     say, it must be less than a wrong degree would make it, which could hide behind loading.
     """
     kinds = set(pair.kinds)
-    short = RATES & kinds if run["rate_excludes_data"] or "timer" in kinds else set()
+    short = RATE_EVIDENCE & kinds if run["rate_excludes_data"] or "timer" in kinds else set()
     waits = windows["data_s"]
     loading = not np.isnan(waits[~windows.flags("first")]).all()
     if not short and run["elapsed_excludes_data"] and not loading:
@@ -628,8 +637,10 @@ def _without_data(
     (kind,) = short
     faster = pair.faster(kind)
     if not loading:
-        left_out = f"{KINDS[kind]} leaves out data loading and what else runs between steps"
-        return left_out if 1 < faster < UNLIKE else None
+        left_out = (
+            f"{EVIDENCE_LABELS[kind]} leaves out data loading and what else runs between steps"
+        )
+        return left_out if 1 < faster < MAX_RANK_TOKEN_RATIO else None
     mine = waits[np.isin(windows["step"], pair.step) & ~np.isnan(waits)]
     share = float(mine.mean()) if len(mine) else 0.0
     _, timed = pair.seconds(kind)
@@ -640,7 +651,7 @@ def _without_data(
 def _other_unit(pair: _Pair, tolerance: float) -> str | None:
     if "rate" not in pair.kinds:
         return None
-    return per_ms(pair.faster(pair.other("rate")), tolerance)
+    return per_millisecond_cause(pair.faster(pair.other("rate")), tolerance)
 
 
 def _exceptions(pair: _Pair, tolerance: float) -> str | None:
@@ -650,22 +661,31 @@ def _exceptions(pair: _Pair, tolerance: float) -> str | None:
     spread = max(
         float(np.median(np.abs(off - middle))), 1e-3 * float(np.median(pair.a / pair.span))
     )
-    odd = np.abs(off - middle) > OUTLYING * spread
+    odd = np.abs(off - middle) > OUTLIER_DEVIATIONS * spread
     rest = ~odd
-    if not odd.any() or odd.mean() > RARE or not rest.any() or not pair.b[rest].sum():
+    if (
+        not odd.any()
+        or odd.mean() > MAX_RESTARTED_SHARE
+        or not rest.any()
+        or not pair.b[rest].sum()
+    ):
         return None
     if abs(float(pair.a[rest].sum() / pair.b[rest].sum()) - 1) > tolerance:
         return None
     more = float((pair.b - pair.a)[odd].sum())
     name, holds = (pair.kinds[1], more) if more > 0 else (pair.kinds[0], -more)
-    if name not in MOMENTS and not pair.sampled and not MOMENTS.keys().isdisjoint(pair.kinds):
+    if (
+        name not in MOMENT_COLUMNS
+        and not pair.sampled
+        and not MOMENT_COLUMNS.keys().isdisjoint(pair.kinds)
+    ):
         return None  # no step takes longer than passes
     gaps = np.diff(pair.step[odd])
-    clock = ", or a clock that was set" if name in MOMENTS else ""
+    clock = ", or a clock that was set" if name in MOMENT_COLUMNS else ""
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
     return (
         f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
-        f" {KINDS[name]} (a restart, evaluation or checkpoint without a line{clock}?); the others "
+        f" {EVIDENCE_LABELS[name]} (a restart, evaluation or checkpoint without a line{clock}?); the others "
         "agree"
     )
 
@@ -673,7 +693,7 @@ def _exceptions(pair: _Pair, tolerance: float) -> str | None:
 # --- the whole run --------------------------------------------------------------------------
 
 
-def _whole_run(windows: Columns, a: str, b: str) -> Comparison | None:
+def _whole_run(windows: RunArrays, a: str, b: str) -> EvidenceComparison | None:
     """The run time that a log prints at its end, against a clock or the sum of all steps."""
     kind = a if b == "runtime" else b
     runtime = windows.value("runtime_s")
@@ -681,15 +701,17 @@ def _whole_run(windows: Columns, a: str, b: str) -> Comparison | None:
     if runtime is None or not timed:
         return None
     ratio = timed / runtime
-    unit = unit_of(windows, kind) if kind in MOMENTS else 0.0
-    tolerance = DISAGREEMENT + unit / timed
+    unit = clock_unit(windows, kind) if kind in MOMENT_COLUMNS else 0.0
+    tolerance = MAX_UNEXPLAINED_GAP + unit / timed
     outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
     cause = outside if ratio < 1 - tolerance else None
-    one = Comparison(kind, "runtime", ratio, windows.height, timed, unit or None, tolerance, cause)
+    one = EvidenceComparison(
+        kind, "runtime", ratio, windows.height, timed, unit or None, tolerance, cause
+    )
     return one if b == "runtime" else _turned(one)
 
 
-def _total(windows: Columns, kind: str) -> float | None:
+def _total(windows: RunArrays, kind: str) -> float | None:
     """Seconds from the start to the last step, if every step is timed."""
     if kind == "clock":
         last: float | None = windows.value("since_start_s", -1)
@@ -697,19 +719,21 @@ def _total(windows: Columns, kind: str) -> float | None:
     if kind != "elapsed":
         return None
     spans = np.diff(windows["step"], prepend=0.0)
-    every = (windows["elapsed_span"] == spans).all() and windows.complete("elapsed_time")
+    every = (windows["elapsed_span"] == spans).all() and windows.has_all("elapsed_time")
     return total(windows["elapsed_time"]) if every else None
 
 
-def summary(windows: Columns, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def summarise_evidence(windows: RunArrays, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """How the evidence of a run's rates is borne out: evidence_gap, _windows, _cause, _warnings.
 
     `borne_out`: whether moments do, which pass over no step, and to 1 %.
     """
-    found = comparisons(windows, run)
-    best = check(found, kind)
+    found = compare_evidence(windows, run)
+    best = select_check(found, kind)
     return {
-        "borne_out": best is not None and best.other in MOMENTS and abs(best.gap) <= DISAGREEMENT,
+        "borne_out": best is not None
+        and best.other in MOMENT_COLUMNS
+        and abs(best.gap) <= MAX_UNEXPLAINED_GAP,
         "evidence_gap": None if best is None else best.gap,
         "evidence_windows": None if best is None else best.windows,
         "evidence_cause": None if best is None else best.cause,
@@ -717,7 +741,9 @@ def summary(windows: Columns, run: Mapping[str, Any], kind: str) -> dict[str, An
     }
 
 
-def _told(found: list[Comparison], best: Comparison | None, kind: str) -> Iterator[str]:
+def _told(
+    found: list[EvidenceComparison], best: EvidenceComparison | None, kind: str
+) -> Iterator[str]:
     """What is apart from the evidence that counts: by the best check, and without a cause.
 
     And what was fitted to it.
@@ -725,8 +751,8 @@ def _told(found: list[Comparison], best: Comparison | None, kind: str) -> Iterat
     for one in found:
         mine = one if one.kind == kind else _turned(one)
         of_it = kind in one.kinds and mine.independent
-        of_all = mine.fitted is not None and not mine.sampled
+        of_all = mine.fitted_tokens is not None and not mine.sampled
         if mine == best or (of_it and (mine.contradicts or of_all)):
-            text = warning(mine)
+            text = evidence_warning(mine)
             if text is not None:
                 yield text

@@ -20,32 +20,32 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import SHARING, UNCHANGED
+from fairmfu.ingest.core.schema import NO_BATCH_CHANGES, TOKEN_SHARING_DEGREES
 
-from ..core.arrays import Array, Whole
-from ..core.print_precision import DISAGREEMENT, Digits, digits_of, half_unit
-from ..core.run_arrays import Columns
+from ..core.arrays import FloatArray, IntArray
+from ..core.print_precision import MAX_UNEXPLAINED_GAP, Digits, digits_of, rounding_share
+from ..core.run_arrays import RunArrays
 from ..core.run_table import NOT_RANKED
-from .resolved_facts import LANGUAGE
+from .resolved_facts import DEFAULT_OBJECTIVE
 
-COUNTED_OTHERWISE: Final = "counted otherwise"
+COUNT_MISMATCH: Final = "counted otherwise"
 """What a warning says where a rate of the log and ours cannot count the same tokens."""
 
-UNIT: Final = 0.05
+UNIT_FACTOR_TOLERANCE: Final = 0.05
 """How far from 1,000 a factor of figures with few digits may be for another unit to explain it."""
 
-EXACT: Final = 1e-9
+FLOAT_TOLERANCE: Final = 1e-9
 """How far two equal sums of whole tokens may differ, as a fraction."""
 
-UNLIKE: Final = 1.5
+MAX_RANK_TOKEN_RATIO: Final = 1.5
 """Tokens of ranks, or rates of samples of steps, differ by less; a wrong degree of parallelism or
 a wrong world size makes them differ by a factor of 2 at least."""
 
-SAYS_ACCUMULATION: Final = "torchtitan"
+ACCUMULATION_STATED_BY: Final = "torchtitan"
 """It has printed how many batches a step accumulates since it can accumulate any, so where it says
 nothing there is one. Of other frameworks' logs nothing may mean any number."""
 
-SUMS_PROCESSES: Final = (
+PROCESS_SUM_FORMATS: Final = (
     "hf-trainer",
     "hf-trainer-state",
     "hf-trainer-tensorboard",
@@ -56,47 +56,47 @@ SUMS_PROCESSES: Final = (
 axolotl's tokens/total, are sums over all processes, also where some of them are given the same
 tokens (Trainer._inner_training_loop, accelerator.gather)."""
 
-SUMS_RANKS: Final = "mindspeed-llm"
+RANK_SUM_FRAMEWORK: Final = "mindspeed-llm"
 """Its tokens are summed over all ranks, each of which has counted the whole of a sequence that it
 shares, and its log never says how many do (TrainMonitor._compute_throughput_metrics and
 Trainer._get_batch_samples_ulysses of Ascend/MindSpeed-LLM/mindspeed_llm/fsdp2@2f0d9f7)."""
 
-FEWEST_DIGITS: Final = 4
+MIN_COUNTER_DIGITS: Final = 4
 """Digits that a counter has at least (transformers since 5.0); where it shows fewer, it is round by
 chance."""
 
-COARSE: Final = DISAGREEMENT / 2
+MAX_COUNTER_ROUNDING: Final = MAX_UNEXPLAINED_GAP / 2
 """The share of the tokens between two values of a counter that their last digits may leave open."""
 
-Basis = Literal["tokens", "slots", "printed"]
+CountBasis = Literal["tokens", "slots", "printed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class TokenCount:
     """One way to count the tokens of a step on one GPU.
 
     basis: `tokens` without padding, `slots` with it, or `printed`: what the log's own rate counts;
-    used: whether our rates may be of it
+    usable: whether our rates may be of it
     """
 
     name: str
-    basis: Basis
+    basis: CountBasis
     tokens: Callable[[], pl.Expr]
-    used: bool = True
+    usable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountComparison:
     """A count beside the one that is used, over the same steps.
 
-    mean, ours: tokens of a step on one GPU by it and by the used one; tolerance: the gap that the
-    prints' last digits and 1 % allow; cause: why it is beyond that, if that is known
+    mean, used_mean: tokens of a step on one GPU by it and by the used one; tolerance: the gap that
+    the prints' last digits and 1 % allow; cause: why it is beyond that, if that is known
     """
 
-    count: Count
-    used: Count
-    mean: float
-    ours: float
+    other: TokenCount
+    used: TokenCount
+    other_mean: float
+    used_mean: float
     steps: int
     tolerance: float
     cause: str | None
@@ -104,7 +104,7 @@ class Counted:
     @property
     def gap(self) -> float:
         """mean / ours - 1."""
-        return self.mean / self.ours - 1
+        return self.other_mean / self.used_mean - 1
 
     @property
     def contradicts(self) -> bool:
@@ -112,7 +112,7 @@ class Counted:
         return abs(self.gap) > self.tolerance and self.cause is None
 
 
-def length() -> pl.Expr:
+def sample_length() -> pl.Expr:
     """Tokens of a sample: as printed, or the full length where samples have no padding."""
     filled = pl.coalesce("packed", pl.lit(value=True)) & _one_sequence()
     return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
@@ -120,18 +120,18 @@ def length() -> pl.Expr:
 
 def _one_sequence() -> pl.Expr:
     """Whether a sample is one sequence of seq_len: a pair of DPO is two, PPO writes prompts on."""
-    return pl.coalesce("objective", pl.lit(LANGUAGE)) == LANGUAGE
+    return pl.coalesce("objective", pl.lit(DEFAULT_OBJECTIVE)) == DEFAULT_OBJECTIVE
 
 
 def step_samples() -> pl.Expr:
     """Samples of one step over all ranks; lines go first, for a batch may ramp up to its size."""
     consumed = pl.col("new_consumed_samples") / pl.col("new_step")
-    whole = pl.col("global_batch_size") * steps_of_a_line()
+    whole = pl.col("global_batch_size") * training_steps_per_step()
     whole = pl.when(pl.col("step_unit") == "optimizer_step").then(whole)
     return pl.coalesce("samples", pl.when(consumed > 0).then(consumed), whole)
 
 
-def steps_of_a_line() -> pl.Expr:
+def training_steps_per_step() -> pl.Expr:
     """Steps of the training in one of the log: unknown where lines are counted one by one."""
     return pl.when(pl.col("steps_counted").fill_null(value=False)).then("log_interval").otherwise(1)
 
@@ -141,11 +141,11 @@ def _over_all_ranks() -> pl.Expr:
 
     Then the number of ranks is wrong, and what each rank counts is right.
     """
-    shared, printed = worlds()
-    return pl.when(alike(shared, printed)).then(shared)
+    shared, printed = tokens_from_ranks()
+    return pl.when(rank_counts_agree(shared, printed)).then(shared)
 
 
-def worlds() -> tuple[pl.Expr, pl.Expr]:
+def tokens_from_ranks() -> tuple[pl.Expr, pl.Expr]:
     """Tokens of one GPU and step, from the sum over all ranks and as ranks print them.
 
     A total since the start beside what a rank counts (XTuner v1's) is of the same tokens.
@@ -155,10 +155,10 @@ def worlds() -> tuple[pl.Expr, pl.Expr]:
     return pl.coalesce(pl.col("step_tokens") / pl.col("gpus"), grown), printed
 
 
-def alike(shared: pl.Expr, printed: pl.Expr) -> pl.Expr:
+def rank_counts_agree(rank_mean: pl.Expr, rank_tokens: pl.Expr) -> pl.Expr:
     """Whether a mean over ranks and one rank's count can both be right: packs differ by less."""
-    ratio = shared / printed
-    return ratio.is_null() | ratio.is_between(1 / UNLIKE, UNLIKE)
+    ratio = rank_mean / rank_tokens
+    return ratio.is_null() | ratio.is_between(1 / MAX_RANK_TOKEN_RATIO, MAX_RANK_TOKEN_RATIO)
 
 
 def _consumed(counter: pl.Expr) -> pl.Expr:
@@ -177,17 +177,17 @@ def _consumed_tokens() -> pl.Expr:
 
     With a model that is spread over devices by one process, these are no ranks and share nothing.
     """
-    twice = pl.col("log_format").is_in(SUMS_PROCESSES) & _given_to_several()
+    twice = pl.col("log_format").is_in(PROCESS_SUM_FORMATS) & _given_to_several()
     return pl.when(~twice.fill_null(value=False)).then(_consumed(pl.col("new_consumed_tokens")))
 
 
 def _non_padding() -> pl.Expr:
     """Null where ranks share tokens, and whether each of them counts them is not known."""
-    known = ~shared_tokens() | (pl.col("framework") == SUMS_RANKS)
+    known = ~has_shared_tokens() | (pl.col("framework") == RANK_SUM_FRAMEWORK)
     return pl.when(known).then(pl.col("non_padding_tokens") / pl.col("gpus"))
 
 
-def shared_tokens() -> pl.Expr:
+def has_shared_tokens() -> pl.Expr:
     """Whether ranks are known to be given tokens, or parts of a sequence, that others count too."""
     sharing = _given_to_several() | (pl.col("gpus") > pl.col("data_parallel"))
     return sharing.fill_null(value=False)
@@ -204,7 +204,9 @@ def _each_once() -> pl.Expr:
     degrees = (pl.coalesce(name, 1) for name in ("tensor_parallel", "context_parallel"))
     times = pl.coalesce(groups, prod(degrees))
     counter = pl.col("consumed_non_padding")
-    return pl.when(pl.col("framework") == SUMS_RANKS).then(counter / times).otherwise(counter)
+    return (
+        pl.when(pl.col("framework") == RANK_SUM_FRAMEWORK).then(counter / times).otherwise(counter)
+    )
 
 
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
@@ -212,8 +214,8 @@ def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
 
     Of that counter only what others do not count too is left, where it is known how it is summed.
     A mean over the steps since the counter's last value. Where the counter is printed too coarsely
-    for that, over so many lines that its last digits leave no more than COARSE open. Null where the
-    counter begins anew, and before its first value.
+    for that, over so many lines that its last digits leave no more than MAX_COUNTER_ROUNDING open.
+    Null where the counter begins anew, and before its first value.
     """
     if steps["consumed_non_padding"].null_count() == steps.height:
         return steps.with_columns(non_padding_tokens=pl.lit(None, pl.Float64))
@@ -225,7 +227,7 @@ def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _between(run: pl.DataFrame) -> Array:
+def _between(run: pl.DataFrame) -> FloatArray:
     """Tokens of a step on each line of one run; NaN where its counter does not tell.
 
     Where some lines have a time, only these count: the step of one without may be a guess.
@@ -237,8 +239,8 @@ def _between(run: pl.DataFrame) -> Array:
     units, each = np.zeros(len(counter)), np.full(len(counter), np.nan)
     if not len(known):
         return each
-    digits = Digits(0, max(FEWEST_DIGITS, int(digits_of(counter[known]).significant)))
-    units[known] = digits.units(np.fmax(counter[known], 1.0))
+    digits = Digits(0, max(MIN_COUNTER_DIGITS, int(digits_of(counter[known]).significant)))
+    units[known] = digits.last_places(np.fmax(counter[known], 1.0))
     units[units <= 1] = 0.0  # whole tokens, all of them
     for stretch in np.split(known, np.flatnonzero(np.diff(counter[known]) < 0) + 1):
         knots = _knots(counter[stretch], units[stretch])
@@ -248,7 +250,7 @@ def _between(run: pl.DataFrame) -> Array:
     return each
 
 
-def _knots(counter: Array, units: Array) -> Whole:
+def _knots(counter: FloatArray, units: FloatArray) -> IntArray:
     """Whole of a counter between which it grows by much more than its last digits leave open.
 
     Fewer than two where it never does. The last knot is moved to the last value: too little lies
@@ -257,7 +259,7 @@ def _knots(counter: Array, units: Array) -> Whole:
     knots = [0]
     for place in range(1, len(counter)):
         grown, open_ = counter[place] - counter[knots[-1]], units[[knots[-1], place]].mean()
-        if grown > 0 and open_ <= COARSE * grown:
+        if grown > 0 and open_ <= MAX_COUNTER_ROUNDING * grown:
             knots.append(place)
     if len(knots) > 1:
         knots[-1] = len(counter) - 1
@@ -265,11 +267,11 @@ def _knots(counter: Array, units: Array) -> Whole:
 
 
 def _consumed_samples() -> pl.Expr:
-    return _consumed(pl.col("new_consumed_samples") * length())
+    return _consumed(pl.col("new_consumed_samples") * sample_length())
 
 
 def _samples() -> pl.Expr:
-    return pl.col("samples") * steps_of_a_line() * length() / pl.col("gpus")
+    return pl.col("samples") * training_steps_per_step() * sample_length() / pl.col("gpus")
 
 
 def _filled() -> pl.Expr:
@@ -281,7 +283,9 @@ def _filled() -> pl.Expr:
 
 def _global_batch() -> pl.Expr:
     micro_step = pl.col("step_unit") == "micro_step"
-    whole = pl.col("global_batch_size") * steps_of_a_line() * pl.col("seq_len") / pl.col("gpus")
+    whole = (
+        pl.col("global_batch_size") * training_steps_per_step() * pl.col("seq_len") / pl.col("gpus")
+    )
     return pl.when(_filled() & ~micro_step).then(whole)
 
 
@@ -289,10 +293,10 @@ def _micro_batches() -> pl.Expr:
     """A local batch is a data-parallel rank's; the ranks of its model-parallel group share it."""
     micro_step = pl.col("step_unit") == "micro_step"
     sharing = pl.lit(1)
-    for name in SHARING:
+    for name in TOKEN_SHARING_DEGREES:
         sharing *= pl.coalesce(name, 1)
-    local = pl.col("micro_batch_size") * steps_of_a_line() * pl.col("seq_len") / sharing
-    unsaid = pl.when(pl.col("framework") == SAYS_ACCUMULATION).then(1)
+    local = pl.col("micro_batch_size") * training_steps_per_step() * pl.col("seq_len") / sharing
+    unsaid = pl.when(pl.col("framework") == ACCUMULATION_STATED_BY).then(1)
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
     return pl.when(_filled()).then(local)
 
@@ -306,28 +310,32 @@ def _rate_times_time() -> pl.Expr:
 
 
 def _samples_times_time() -> pl.Expr:
-    return pl.when(_same_span()).then(pl.col("rated_samples") * length() / pl.col("gpus"))
+    return pl.when(_same_span()).then(pl.col("rated_samples") * sample_length() / pl.col("gpus"))
 
 
-COUNTS: Final[dict[str, Count]] = {
-    "all_ranks": Count("sum over all ranks", "tokens", _over_all_ranks),
-    "ranks": Count("ranks", "tokens", lambda: pl.col("rank_tokens")),
-    "non_padding": Count("tokens without padding", "tokens", _non_padding),
-    "consumed_tokens": Count("consumed tokens", "printed", _consumed_tokens),
-    "consumed_samples": Count("consumed samples", "slots", _consumed_samples),
-    "samples": Count("samples of the step", "slots", _samples),
-    "global_batch": Count("global batch", "slots", _global_batch),
-    "micro_batches": Count("micro-batches", "slots", _micro_batches),
-    "stated_all_ranks": Count("sum over all ranks", "tokens", lambda: worlds()[0], used=False),
-    "ranks_slots": Count("ranks' slots", "slots", lambda: pl.col("rank_slots"), used=False),
-    "rate": Count("logged rate x time", "printed", _rate_times_time, used=False),
-    "samples_rate": Count("logged samples/s x time", "printed", _samples_times_time, used=False),
+TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
+    "all_ranks": TokenCount("sum over all ranks", "tokens", _over_all_ranks),
+    "ranks": TokenCount("ranks", "tokens", lambda: pl.col("rank_tokens")),
+    "non_padding": TokenCount("tokens without padding", "tokens", _non_padding),
+    "consumed_tokens": TokenCount("consumed tokens", "printed", _consumed_tokens),
+    "consumed_samples": TokenCount("consumed samples", "slots", _consumed_samples),
+    "samples": TokenCount("samples of the step", "slots", _samples),
+    "global_batch": TokenCount("global batch", "slots", _global_batch),
+    "micro_batches": TokenCount("micro-batches", "slots", _micro_batches),
+    "stated_all_ranks": TokenCount(
+        "sum over all ranks", "tokens", lambda: tokens_from_ranks()[0], usable=False
+    ),
+    "ranks_slots": TokenCount("ranks' slots", "slots", lambda: pl.col("rank_slots"), usable=False),
+    "rate": TokenCount("logged rate x time", "printed", _rate_times_time, usable=False),
+    "samples_rate": TokenCount(
+        "logged samples/s x time", "printed", _samples_times_time, usable=False
+    ),
 }
 """The counts, the best first."""
 
 
-def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
-    """Adds `*_count` for each of COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`.
+def with_token_counts(steps: pl.DataFrame) -> pl.DataFrame:
+    """Adds `*_count` for each of TOKEN_COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`.
 
     Lines of a run are not counted with padding where others of it are counted without.
 
@@ -337,9 +345,9 @@ def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
     """
     counted = steps.with_columns(
         _possible(count.tokens().cast(pl.Float64)).alias(f"{key}_count")
-        for key, count in COUNTS.items()
+        for key, count in TOKEN_COUNTS.items()
     )
-    used = [key for key, count in COUNTS.items() if count.used]
+    used = [key for key, count in TOKEN_COUNTS.items() if count.usable]
     taken = {key: pl.col(f"{key}_count") for key in used}
     padded = pl.lit(value=False)
     if counted["non_padding_count"].count():
@@ -347,11 +355,11 @@ def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
         behind = used[used.index("non_padding") + 1 :]
         padded = _more_than_without_padding()
         taken |= {key: pl.when(~told).then(taken[key]) for key in behind}
-    unpadded = pl.col("counted_by").is_in([k for k in used if COUNTS[k].basis == "tokens"])
+    unpadded = pl.col("counted_by").is_in([k for k in used if TOKEN_COUNTS[k].basis == "tokens"])
     slots = [
-        pl.when(~unpadded | (COUNTS[key].basis == "slots") | padded).then(f"{key}_count")
+        pl.when(~unpadded | (TOKEN_COUNTS[key].basis == "slots") | padded).then(f"{key}_count")
         for key in used
-        if COUNTS[key].basis != "tokens"
+        if TOKEN_COUNTS[key].basis != "tokens"
     ]
     return counted.with_columns(
         tokens_per_gpu=pl.coalesce(taken.values()),
@@ -365,27 +373,29 @@ def _more_than_without_padding() -> pl.Expr:
     """Whether the printed total of a run grows faster than the counter without padding."""
     total, ours = pl.col("consumed_tokens_count"), pl.col("non_padding_count")
     whole, without = (pl.when(total + ours >= 0).then(one).sum() for one in (total, ours))
-    return (whole > without * (1 + COARSE)).over("run_id")
+    return (whole > without * (1 + MAX_COUNTER_ROUNDING)).over("run_id")
 
 
 def _possible(tokens: pl.Expr) -> pl.Expr:
     """A count of tokens; null where a damaged line prints one that is none (1e400, nan, -5)."""
-    return pl.when(tokens.is_between(0, MOST_TOKENS)).then(tokens)
+    return pl.when(tokens.is_between(0, MAX_STEP_TOKENS)).then(tokens)
 
 
-MOST_TOKENS: Final = 2.0**53
+MAX_STEP_TOKENS: Final = 2.0**53
 """The most tokens of one step on one GPU: far beyond any, and small enough for finite sums."""
 
 
-def of_slices(windows: Columns, at: Whole, facts: Mapping[str, Any]) -> str | None:
+def partial_sequence_warning(
+    windows: RunArrays, indices: IntArray, facts: Mapping[str, Any]
+) -> str | None:
     """Why ranks that print are no sample of all: they hold no whole sequence of those they share.
 
     XTuner v1 cuts a pack into slices, one for each rank that shares it, in their order; padding is
     at its end (InternLM/xtuner/xtuner/v1/data_proto/sequence_context.py@00d9f4a split).
-    at: places of windows
+    indices: places of windows
     """
     sharing = facts.get("context_parallel") or 1
-    mine = at[windows.texts("counted_by")[at] == "ranks"]
+    mine = indices[windows.texts("counted_by")[indices] == "ranks"]
     if sharing == 1 or not len(mine):
         return None
     names = ("printing", "first_rank", "last_rank")
@@ -393,7 +403,7 @@ def of_slices(windows: Columns, at: Whole, facts: Mapping[str, Any]) -> str | No
     whole = (last - first + 1 == printing) & (first % sharing == 0) & (printing % sharing == 0)
     if whole.all():
         return None
-    summed = any(map(windows.known, ("step_tokens", "consumed_tokens")))
+    summed = any(map(windows.has_any, ("step_tokens", "consumed_tokens")))
     unsaid = summed and facts.get("gpus") is None
     mend = "--set gpus counts the sum over all ranks" if unsaid else "ingest the logs of all ranks"
     return (
@@ -402,10 +412,10 @@ def of_slices(windows: Columns, at: Whole, facts: Mapping[str, Any]) -> str | No
     )
 
 
-def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:
+def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountComparison]:
     """Every other count of one run beside the one that is used, the first window left out.
 
-    windows: of one run; facts: its row of metrics.throughput.resolved_facts.typed.
+    windows: of one run; facts: its row of metrics.throughput.resolved_facts.typed_facts.
     """
     tokens = windows["tokens_per_gpu"]
     later = ~windows.flags("first") & ~np.isnan(tokens)
@@ -416,19 +426,19 @@ def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:
     key = min(often, key=lambda name: (-often[name], name))
     mine = later & (by == key)
     found = []
-    for other, count in COUNTS.items():
+    for other, count in TOKEN_COUNTS.items():
         used, both, theirs = key, mine, windows[f"{other}_count"]
         if other == "stated_all_ranks":  # where it cannot be right, on any line
             used, both = "ranks", by == "ranks"
         at = np.flatnonzero(both & np.isfinite(theirs))
-        if count.name == COUNTS[used].name or not tokens[at].sum():
+        if count.name == TOKEN_COUNTS[used].name or not tokens[at].sum():
             continue
         mean, ours = float(theirs[at].mean()), float(tokens[at].mean())
         gap = mean / ours - 1
-        slack = DISAGREEMENT + _rounding(windows, at, other)
+        slack = MAX_UNEXPLAINED_GAP + _rounding(windows, at, other)
         apart = mean > 0 and abs(gap) > slack  # none at all has no cause
         cause = _cause(windows, facts, _Gap(used, other, at, gap)) if apart else None
-        found.append(Counted(count, COUNTS[used], mean, ours, len(at), slack, cause))
+        found.append(CountComparison(count, TOKEN_COUNTS[used], mean, ours, len(at), slack, cause))
     return found
 
 
@@ -436,29 +446,29 @@ def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:
 class _Gap:
     """Two counts that are too far apart.
 
-    used, other: keys of COUNTS; at: places of the windows that have both; gap: mean of the other
-    over that of the used one, less 1
+    used, other: keys of TOKEN_COUNTS; at: places of the windows that have both; gap: mean of the
+    other over that of the used one, less 1
     """
 
     used: str
     other: str
-    at: Whole
+    at: IntArray
     gap: float
 
     @property
-    def bases(self) -> tuple[Basis, Basis]:
+    def bases(self) -> tuple[CountBasis, CountBasis]:
         """What the used count and the other one count."""
         return _basis(self.used, self.other), _basis(self.other, self.used)
 
 
-def _cause(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
+def _cause(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
     """Why two counts differ, as far as the log bears it out."""
     causes = (
         _ramp_up(windows, facts, apart),
         _curriculum(windows, facts, apart),
-        _batch_changes(facts) if apart.other in OF_WHOLE_BATCH else None,
+        _batch_changes(facts) if apart.other in FULL_BATCH_COUNTS else None,
         _grown(windows, apart),
-        per_ms(1 / (1 + apart.gap)) if apart.other == "samples_rate" else None,
+        per_millisecond_cause(1 / (1 + apart.gap)) if apart.other == "samples_rate" else None,
         _few_print(windows, facts, apart),
         _padding(apart),
     )
@@ -468,23 +478,27 @@ def _cause(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | Non
 def _batch_changes(facts: Mapping[str, Any]) -> str | None:
     """How the log shows that steps have other batches than it says; null where they have not."""
     told = facts.get("batch_changes")
-    return None if told == UNCHANGED else told
+    return None if told == NO_BATCH_CHANGES else told
 
 
-def per_ms(times: float, slack: float = 0.0) -> str | None:
+def per_millisecond_cause(ratio: float, tolerance: float = 0.0) -> str | None:
     """BigScience's fork printed samples per ms as samples per second for a while.
 
-    times: what counts without the logged rate over what that gives; slack: how far this may be off
-    beside UNIT, as a fraction
+    ratio: what counts without the logged rate over what that gives; tolerance: how far this may be
+    off beside UNIT_FACTOR_TOLERANCE, as a fraction
     """
-    off = abs(times / 1000 - 1)
-    return "the logged samples/s are samples per ms" if off < UNIT + slack else None
+    off = abs(ratio / 1000 - 1)
+    return (
+        "the logged samples/s are samples per ms"
+        if off < UNIT_FACTOR_TOLERANCE + tolerance
+        else None
+    )
 
 
-def _basis(key: str, beside: str) -> Basis:
+def _basis(key: str, beside: str) -> CountBasis:
     """What a count counts; a total beside the counter without padding holds the padding."""
     held = key == "consumed_tokens" and beside == "non_padding"
-    return "slots" if held else COUNTS[key].basis
+    return "slots" if held else TOKEN_COUNTS[key].basis
 
 
 def _padding(apart: _Gap) -> str | None:
@@ -495,21 +509,25 @@ def _padding(apart: _Gap) -> str | None:
     return f"{padding:.1%} of the slots are padding" if padding > 0 else None
 
 
-def _few_print(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
+def _few_print(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
     """Only some ranks print: their packs are a sample of all packs, and hold other tokens."""
     both = {apart.used, apart.other}
     of_ranks = both & {"ranks", "rate"}
-    if len(of_ranks) != 1 or "slots" in {COUNTS[key].basis for key in both}:
+    if len(of_ranks) != 1 or "slots" in {TOKEN_COUNTS[key].basis for key in both}:
         return None
     printing, gpus = int(windows["printing"][apart.at[-1]]), facts.get("gpus")
-    if gpus is None or printing >= gpus or not 1 / UNLIKE < 1 + apart.gap < UNLIKE:
+    if (
+        gpus is None
+        or printing >= gpus
+        or not 1 / MAX_RANK_TOKEN_RATIO < 1 + apart.gap < MAX_RANK_TOKEN_RATIO
+    ):
         return None
     return f"{printing} of {gpus} ranks print their tokens"
 
 
-def _ramp_up(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
+def _ramp_up(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
     """Megatron's rampup_batch_size: [first size, increment, samples until the batch is whole]."""
-    if apart.other not in OF_WHOLE_BATCH:
+    if apart.other not in FULL_BATCH_COUNTS:
         return None
     said = json.loads(facts.get("megatron_arguments") or "{}").get("rampup_batch_size")
     samples, whole = windows["samples"][apart.at], facts.get("global_batch_size")
@@ -519,37 +537,39 @@ def _ramp_up(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | N
     return f"the batch ramps up: {printed.min():.0f} to {printed.max():.0f} of {whole} samples"
 
 
-def _curriculum(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
+def _curriculum(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
     """Samples are cut to lengths that grow up to the full one; a line prints that of its last step.
 
     Then the used count has as many of a length that is none below the one of the line before, and
     none above its own.
     """
     longest, at = facts.get("seq_len"), apart.at
-    if apart.other not in OF_WHOLE_BATCH or longest is None:
+    if apart.other not in FULL_BATCH_COUNTS or longest is None:
         return None
     last, before = (windows["sequence_length"][places] for places in (at, np.maximum(at - 1, 0)))
     ours = windows["tokens_per_gpu"][at] / windows[f"{apart.other}_count"][at] * longest
     grew = last[0] < last[-1] <= longest and bool((before <= last).all())
-    within = (ours >= before * (1 - DISAGREEMENT)) & (ours <= last * (1 + DISAGREEMENT))
+    within = (ours >= before * (1 - MAX_UNEXPLAINED_GAP)) & (
+        ours <= last * (1 + MAX_UNEXPLAINED_GAP)
+    )
     if not (grew and within.all()):
         return None
     return f"samples grow from {last[0]:.0f} to {last[-1]:.0f} of {longest} tokens"
 
 
-def _grown(windows: Columns, apart: _Gap) -> str | None:
+def _grown(windows: RunArrays, apart: _Gap) -> str | None:
     """A line prints batch and length of its last step, also where one of them grew among its steps.
 
     Then their mean is no smaller than that of the line before, and no larger than its own.
     """
-    if not apart.used.startswith("consumed_") or apart.other not in OF_LAST_STEP:
+    if not apart.used.startswith("consumed_") or apart.other not in LAST_STEP_COUNTS:
         return None
     later = apart.at[apart.at > 0]
     ours, theirs = windows["tokens_per_gpu"][later], windows[f"{apart.other}_count"][later]
     last, before = windows["samples_count"][later], windows["samples_count"][later - 1]
     grew = (before < last).any() and bool((before <= last).all())
-    of_last = np.abs(theirs / last - 1) <= DISAGREEMENT
-    within = (ours >= before * (1 - EXACT)) & (ours <= last * (1 + EXACT))
+    of_last = np.abs(theirs / last - 1) <= MAX_UNEXPLAINED_GAP
+    within = (ours >= before * (1 - FLOAT_TOLERANCE)) & (ours <= last * (1 + FLOAT_TOLERANCE))
     if not (grew and of_last.all() and within.all()):
         return None
     batches, lengths = windows["samples"], windows["sequence_length"]
@@ -562,41 +582,45 @@ def _grown(windows: Columns, apart: _Gap) -> str | None:
     )
 
 
-OF_WHOLE_BATCH: Final = ("global_batch", "micro_batches")
+FULL_BATCH_COUNTS: Final = ("global_batch", "micro_batches")
 """Counts of the batch at its full size and length."""
-OF_LAST_STEP: Final = ("consumed_samples", "samples", "samples_rate", "rate")
+LAST_STEP_COUNTS: Final = ("consumed_samples", "samples", "samples_rate", "rate")
 """Counts that hold the batch, or the length, of a line's last step for all of its steps."""
 
 
-def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_counts(windows: RunArrays, facts: Mapping[str, Any]) -> dict[str, Any]:
     """How other counts bear out the tokens of a run: token_gap, token_counts, token_warnings.
 
     `token_gap` is the widest gap to another count, gaps with a known cause left out; null where no
     other count is left.
     """
-    found = compared(windows, facts)
+    found = compare_counts(windows, facts)
     plain = [one for one in found if one.cause is None]
     return {
         "token_gap": max((one.gap for one in plain), key=abs, default=None),
-        "token_counts": [text(one) for one in found],
-        "token_warnings": [told for one in found if (told := warning(one)) is not None],
+        "token_counts": [comparison_text(one) for one in found],
+        "token_warnings": [
+            told for one in found if (told := count_mismatch_warning(one)) is not None
+        ],
     }
 
 
-TOTALS: Final = ("step_tokens", "new_consumed_tokens", "non_padding_tokens")
+TOKEN_TOTAL_COLUMNS: Final = ("step_tokens", "new_consumed_tokens", "non_padding_tokens")
 """Columns of windows: tokens of a step over all ranks, as the lines themselves print them."""
-SAMPLES: Final = ("samples", "new_consumed_samples")
+SAMPLE_TOTAL_COLUMNS: Final = ("samples", "new_consumed_samples")
 """Likewise samples of a step. Where lines print these, or a rate of samples over all of the time,
 no batch size has to be given."""
 
 
-def lacking(windows: Columns, run: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+def missing_rate_facts(
+    windows: RunArrays, run: Mapping[str, Any], facts: Mapping[str, Any]
+) -> list[str]:
     """Facts that are to be given for a rate of tokens: as few as do with what its lines print."""
-    if facts.get("gpus") is None and any(map(windows.known, TOTALS)):
+    if facts.get("gpus") is None and any(map(windows.has_any, TOKEN_TOTAL_COLUMNS)):
         return ["gpus"]
-    rated = windows.known("logged_samples_per_second") and not run["rate_excludes_data"]
-    sampled = rated or any(map(windows.known, SAMPLES))
-    long = () if windows.known("sequence_length") else ("seq_len",)
+    rated = windows.has_any("logged_samples_per_second") and not run["rate_excludes_data"]
+    sampled = rated or any(map(windows.has_any, SAMPLE_TOTAL_COLUMNS))
+    long = () if windows.has_any("sequence_length") else ("seq_len",)
     needed = (*long, "gpus", *(() if sampled else ("global_batch_size",)))
     if run["step_unit"] == "micro_step":
         needed = ("seq_len", "micro_batch_size", "packed")
@@ -607,78 +631,85 @@ def lacking(windows: Columns, run: Mapping[str, Any], facts: Mapping[str, Any]) 
     return [*lacks, "packed"] if padded else lacks
 
 
-def why_uncounted(windows: Columns, facts: Mapping[str, Any]) -> str | None:
+def uncounted_tokens_reason(windows: RunArrays, facts: Mapping[str, Any]) -> str | None:
     """Why a count of tokens without padding that the log prints gives no figure, or no sure one."""
-    if not windows.known("consumed_non_padding"):
+    if not windows.has_any("consumed_non_padding"):
         return facts.get("uncounted_tokens") or _summed_twice(windows)
     if facts.get("gpus") is None or windows.height == 1:
         return None
-    if windows.known("non_padding_count"):
-        return MAY_BE_SHARED if _may_share(windows) else None
-    return SHARED if windows.known("non_padding_tokens") else TOO_COARSE
+    if windows.has_any("non_padding_count"):
+        return RANK_SUM_DOUBTFUL if _may_share(windows) else None
+    return RANK_SUM_UNKNOWN if windows.has_any("non_padding_tokens") else COUNTER_TOO_COARSE
 
 
-def _may_share(windows: Columns) -> bool:
+def _may_share(windows: RunArrays) -> bool:
     """Whether ranks may have counted each other's tokens, and no fact says that none are shared."""
     degrees = ("tensor_parallel", "context_parallel")
     unsaid = any(windows.value(name) is None for name in degrees)
     told = windows.value("data_parallel") is not None
-    return windows.value("framework") == SUMS_RANKS and unsaid and not told
+    return windows.value("framework") == RANK_SUM_FRAMEWORK and unsaid and not told
 
 
-def _summed_twice(windows: Columns) -> str | None:
+def _summed_twice(windows: RunArrays) -> str | None:
     """Why the Trainer's own sum gives no figure."""
-    shared = windows.known("new_consumed_tokens") and not windows.known("consumed_tokens_count")
+    shared = windows.has_any("new_consumed_tokens") and not windows.has_any("consumed_tokens_count")
     ranks = any((windows.value(name) or 1) > 1 for name in ("tensor_parallel", "context_parallel"))
-    return SUMMED if shared and ranks and windows.value("gpus") else None
+    return PROCESS_SUM_UNKNOWN if shared and ranks and windows.value("gpus") else None
 
 
-SUMMED: Final = (
+PROCESS_SUM_UNKNOWN: Final = (
     "the log's tokens are summed over all processes, and some of them are given the same ones: how "
     "often each was counted is not known"
 )
-SHARED: Final = (
+RANK_SUM_UNKNOWN: Final = (
     "the log's tokens without padding are summed over all ranks, and some of them are given the "
     "same ones: how often each was counted is not known"
 )
-MAY_BE_SHARED: Final = (
+RANK_SUM_DOUBTFUL: Final = (
     "the log's tokens are summed over all ranks, and those that share a sequence count it each; "
     "how many do it does not say, and TGS may be as many times too high; --set context_parallel "
     f"and tensor_parallel, 1 where none do{NOT_RANKED}"
 )
-TOO_COARSE: Final = "the log prints its tokens without padding too seldom or too coarsely to count"
+COUNTER_TOO_COARSE: Final = (
+    "the log prints its tokens without padding too seldom or too coarsely to count"
+)
 
 
-def text(one: Counted) -> str:
+def comparison_text(comparison: CountComparison) -> str:
     """Both counts, in tokens of a step on one GPU."""
-    used, other = f"{one.used.name} {one.ours:,.1f}", f"{one.count.name} {one.mean:,.1f}"
+    used, other = (
+        f"{comparison.used.name} {comparison.used_mean:,.1f}",
+        f"{comparison.other.name} {comparison.other_mean:,.1f}",
+    )
     both = f"{used} / {other} tokens per GPU and step"
-    return both if one.cause is None else f"{both}: {one.cause}"
+    return both if comparison.cause is None else f"{both}: {comparison.cause}"
 
 
-def changed(windows: Columns, at: Whole, facts: Mapping[str, Any]) -> str | None:
+def batch_change_warning(
+    windows: RunArrays, indices: IntArray, facts: Mapping[str, Any]
+) -> str | None:
     """A warning where steps have other batches than the log says, and these are not known.
 
-    at: places of the windows that count
+    indices: places of the windows that count
     """
     told = _batch_changes(facts)
-    unseen = set(windows.texts("counted_by")[at].tolist()) & set(OF_WHOLE_BATCH)
+    unseen = set(windows.texts("counted_by")[indices].tolist()) & set(FULL_BATCH_COUNTS)
     return f"{told}{NOT_RANKED}" if told and unseen else None
 
 
-def warning(one: Counted) -> str | None:
+def count_mismatch_warning(comparison: CountComparison) -> str | None:
     """A warning where two counts of the same tokens differ; the run is not ranked then."""
-    if not one.contradicts:
+    if not comparison.contradicts:
         return None
-    told = f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause"
-    return f"{told}{_who_shares(one)}{NOT_RANKED}"
+    told = f"{comparison_text(comparison)}: {comparison.gap:+.1%}, {COUNT_MISMATCH} without a known cause"
+    return f"{told}{_who_shares(comparison)}{NOT_RANKED}"
 
 
-def _who_shares(one: Counted) -> str:
+def _who_shares(one: CountComparison) -> str:
     """What to give where a batch is a whole part of the micro-batches of all GPUs."""
-    times = one.mean / one.ours
-    shared = (one.used, one.count) == (COUNTS["global_batch"], COUNTS["micro_batches"])
-    if not shared or round(times) <= 1 or abs(times / round(times) - 1) > DISAGREEMENT:
+    times = one.other_mean / one.used_mean
+    shared = (one.used, one.other) == (TOKEN_COUNTS["global_batch"], TOKEN_COUNTS["micro_batches"])
+    if not shared or round(times) <= 1 or abs(times / round(times) - 1) > MAX_UNEXPLAINED_GAP:
         return ""
     return (
         f": as if {round(times)} GPUs share each micro-batch; if so, --set tensor_parallel, "
@@ -686,11 +717,11 @@ def _who_shares(one: Counted) -> str:
     )
 
 
-def _rounding(windows: Columns, at: Whole, other: str) -> float:
+def _rounding(windows: RunArrays, at: IntArray, other: str) -> float:
     """What a count that is a product of two printed figures leaves open, as a fraction.
 
     Half a unit of the last digit of each; 0 of other counts.
     """
     columns = {"rate": ("logged_tgs", "elapsed_s")}
     columns["samples_rate"] = ("logged_samples_per_second", "elapsed_s")
-    return sum(half_unit(windows[name][at]) for name in columns.get(other, ()))
+    return sum(rounding_share(windows[name][at]) for name in columns.get(other, ()))

@@ -11,45 +11,51 @@ import numpy as np
 import polars as pl
 
 from ..core import quantiles
-from ..core.arrays import Array, Flags
-from ..core.intervals import FEWEST_WINDOWS, MAD_TO_SIGMA, autocorrelation
-from ..core.run_arrays import Columns, median
-from .windows import behind_step_1, clean_of, evidence_of, stamp_error, timed_of
+from ..core.arrays import BoolArray, FloatArray
+from ..core.intervals import MAD_TO_SIGMA, MIN_QUANTILE_WINDOWS, autocorrelation
+from ..core.run_arrays import RunArrays, median
+from .windows import (
+    choose_evidence,
+    stamp_error,
+    steady_windows,
+    timed_windows,
+    window_after_step_1,
+)
 
-FALSE_ALARM: Final = 0.01
+FALSE_WARM_UP_CHANCE: Final = 0.01
 """Chance that a run without warm-up is given one."""
-FEWEST_SETTLED: Final = FEWEST_WINDOWS
+MIN_SETTLED_WINDOWS: Final = MIN_QUANTILE_WINDOWS
 """Windows behind a warm-up that tell how much windows scatter."""
-MOST_WARMING: Final = 1 / 3
+MAX_WARM_UP_SHARE: Final = 1 / 3
 """The largest share of a run's windows that is warm-up; a longer slow start is how fast the run
 is."""
-SEARCHED: Final = 1 / 2
+MAX_SEARCHED_SHARE: Final = 1 / 2
 """The share of a run's windows that is searched: more, so that a longer slow start is seen to be
 one."""
-CLIPPED: Final = 20.0
+WARM_UP_CLIP_SPREADS: Final = 20.0
 """Spreads from the middle at which a window is as far as any."""
-LONE: Final = 2.5
+LONE_WINDOW_SPREADS: Final = 2.5
 """Spreads from which a window stands out, and below which its neighbours do not."""
-LEAST_SPREAD: Final = 0.002
+MIN_PACE_SPREAD: Final = 0.002
 """The smallest spread, as a share of the pace: a logger that rounds has windows that are all
 alike."""
-MIDDLE_TO_SIGMA: Final = 2.563
+MIDDLE_80_TO_SIGMA: Final = 2.563
 """Width of the middle 80 % of a normal distribution, in standard deviations."""
 MAD_EFFICIENCY: Final = 0.37
 """A spread told from the median of distances is as sure as one of so many values (Rousseeuw and
 Croux 1993)."""
 
-STALL_SPREADS: Final = 6.0
-STALL_SHARE: Final = 0.05
+MIN_STALL_SPREADS: Final = 6.0
+MIN_STALL_SHARE: Final = 0.05
 """A stall is a window this many spreads and this share above its surroundings."""
-SURROUNDINGS: Final = 51
+PACE_MEDIAN_WINDOWS: Final = 51
 """Windows whose median is the pace of the one in their middle."""
 
 
-def mark(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def mark_warm_up_and_stalls(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Windows with `warming` and `stall_s`, by the time evidence of each run.
 
-    windows: metrics.throughput.windows.windows; runs: as in ingest.core.schema. warming: what
+    windows: metrics.throughput.windows.build_windows; runs: as in ingest.core.schema. warming: what
     completes the first interval where its first step stands alone, and the windows behind that are
     slower than what follows. stall_s: seconds above its surroundings of a window that stands out,
     else 0.
@@ -57,35 +63,39 @@ def mark(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     evidence = dict(runs.select("run_id", "evidence").iter_rows())
     if not windows.height:
         return windows
-    parts = [_marked(run, evidence[id_]) for id_, run in Columns(windows).by_run().items()]
+    parts = [_marked(run, evidence[id_]) for id_, run in RunArrays(windows).by_run().items()]
     warming, excess = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return windows.with_columns(warming=pl.Series(warming), stall_s=pl.Series(excess))
 
 
-def _marked(run: Columns, preferred: list[str]) -> tuple[Flags, Array]:
+def _marked(run: RunArrays, preferred: list[str]) -> tuple[BoolArray, FloatArray]:
     """`warming` and `stall_s` of each window of one run."""
     warming, excess = np.zeros(run.height, np.bool_), np.zeros(run.height)
-    evidence = evidence_of(run, preferred)
+    evidence = choose_evidence(run, preferred)
     if evidence is not None:
-        counted = clean_of(run, evidence)
+        counted = steady_windows(run, evidence)
         pace = _pace(counted.seconds, counted.tokens)
         pace[np.isnan(pace)] = median(pace[~np.isnan(pace)])
-        later = timed_of(run, evidence, ~run.flags("first")).at
-        opening = int(len(later) > 1 and counted.at[0] == behind_step_1(run, evidence))
-        cut = opening + warm_up(pace[opening:])
-        warming[counted.at[:cut]] = True
+        later = timed_windows(run, evidence, ~run.flags("first")).indices
+        opening = int(len(later) > 1 and counted.indices[0] == window_after_step_1(run, evidence))
+        cut = opening + warm_up_length(pace[opening:])
+        warming[counted.indices[:cut]] = True
         unsure = stamp_error(run, evidence)
-        excess[counted.at[cut:]] = stalls(counted.seconds[cut:], counted.tokens[cut:], unsure)
+        excess[counted.indices[cut:]] = stall_excess(
+            counted.seconds[cut:], counted.tokens[cut:], unsure
+        )
     return warming, excess
 
 
-def _pace(seconds: Array, tokens: Array) -> Array:
+def _pace(seconds: FloatArray, tokens: FloatArray) -> FloatArray:
     """Seconds per token of each window; NaN where it has no token."""
-    pace: Array = np.divide(seconds, tokens, out=np.full(len(tokens), np.nan), where=tokens > 0)
+    pace: FloatArray = np.divide(
+        seconds, tokens, out=np.full(len(tokens), np.nan), where=tokens > 0
+    )
     return pace
 
 
-def warm_up(pace: Array) -> int:
+def warm_up_length(pace: FloatArray) -> int:
     """How many of the first windows are slower than what follows; pace: time per token of each.
 
     The cut with the largest difference of means, in standard errors of series as autocorrelated
@@ -93,15 +103,17 @@ def warm_up(pace: Array) -> int:
     what follows is no faster for its stalls, there is none.
     """
     most, searched = (
-        min(int(len(pace) * share), len(pace) - FEWEST_SETTLED)
-        for share in (MOST_WARMING, SEARCHED)
+        min(int(len(pace) * share), len(pace) - MIN_SETTLED_WINDOWS)
+        for share in (MAX_WARM_UP_SHARE, MAX_SEARCHED_SHARE)
     )
     if most < 1 or not np.isfinite(pace).all():
         return 0
     settled = pace[len(pace) // 2 :]
     middle = float(np.median(settled))
-    spread = max(_spread(settled - middle), LEAST_SPREAD * middle)
-    x = _without_lone(np.clip((pace - middle) / spread, -CLIPPED, CLIPPED))
+    spread = max(_spread(settled - middle), MIN_PACE_SPREAD * middle)
+    x = _without_lone(
+        np.clip((pace - middle) / spread, -WARM_UP_CLIP_SPREADS, WARM_UP_CLIP_SPREADS)
+    )
     alike = max(0.0, autocorrelation(x[len(x) // 2 :]))
     cut = 0
     while cut < most:
@@ -112,16 +124,16 @@ def warm_up(pace: Array) -> int:
     return cut if cut and pace[:cut].mean() > pace[cut:].mean() else 0
 
 
-def _without_lone(x: Array) -> Array:
+def _without_lone(x: FloatArray) -> FloatArray:
     """Windows that stand out alone take the mean of their neighbours: a stall is no warm-up."""
     beside = np.maximum(x[:-2], x[2:])
-    lone = np.flatnonzero((x[1:-1] > LONE) & (beside < LONE)) + 1
+    lone = np.flatnonzero((x[1:-1] > LONE_WINDOW_SPREADS) & (beside < LONE_WINDOW_SPREADS)) + 1
     out = x.copy()
     out[lone] = (x[lone - 1] + x[lone + 1]) / 2
     return out
 
 
-def _first_shift(x: Array, most: int, alike: float) -> int:
+def _first_shift(x: FloatArray, most: int, alike: float) -> int:
     """Windows before the likeliest drop of the mean, 0 where there is none.
 
     The drop has to be one of most windows: a few stalls that follow each other are none.
@@ -132,7 +144,9 @@ def _first_shift(x: Array, most: int, alike: float) -> int:
     drop = sums[:most] / before - (sums[-1] - sums[:most]) / behind
     error = np.sqrt(variance_of_mean(before, alike) + variance_of_mean(behind, alike))
     surely = drop / error
-    enough = quantiles.of_t(MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_ALARM / most)
+    enough = quantiles.student_t_quantile(
+        MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_WARM_UP_CHANCE / most
+    )
     while len(surely) and surely[best := int(np.argmax(surely))] > enough:
         of_most = float(np.median(x[: best + 1]) - np.median(x[best + 1 :]))
         if of_most > drop[best] / 2:
@@ -141,13 +155,16 @@ def _first_shift(x: Array, most: int, alike: float) -> int:
     return 0
 
 
-def variance_of_mean(n: Array, alike: float) -> Array:
+def variance_of_mean(counts: FloatArray, lag_correlation: float) -> FloatArray:
     """What the mean of n values of variance 1 varies by; autocorrelation at lag k: alike^k."""
-    tail = alike * (1 - alike**n) / (1 - alike)
-    return np.asarray((n * (1 + alike) / (1 - alike) - 2 * tail / (1 - alike)) / n**2)
+    tail = lag_correlation * (1 - lag_correlation**counts) / (1 - lag_correlation)
+    return np.asarray(
+        (counts * (1 + lag_correlation) / (1 - lag_correlation) - 2 * tail / (1 - lag_correlation))
+        / counts**2
+    )
 
 
-def _spread(deviations: Array) -> float:
+def _spread(deviations: FloatArray) -> float:
     """Standard deviation without a say of outliers.
 
     By the median of the distances, or by what lies within the middle 80 % where that is wider: of
@@ -155,20 +172,22 @@ def _spread(deviations: Array) -> float:
     """
     low, high = np.quantile(deviations, [0.1, 0.9])
     by_median = MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
-    return max(by_median, float(high - low) / MIDDLE_TO_SIGMA)
+    return max(by_median, float(high - low) / MIDDLE_80_TO_SIGMA)
 
 
-def stalls(seconds: Array, tokens: Array, unsure: float = 0.0) -> Array:
+def stall_excess(seconds: FloatArray, tokens: FloatArray, time_error: float = 0.0) -> FloatArray:
     """Seconds of each window above its surroundings, where it stands out, else 0.
 
-    unsure: how far a time may be off, s.
+    time_error: how far a time may be off, s.
     """
     if not tokens.sum() > 0:
         return np.zeros(len(tokens))
     pace = pl.Series(_pace(seconds, tokens), nan_to_null=True)
-    around = pace.rolling_median(SURROUNDINGS, min_samples=1, center=True).to_numpy()
+    around = pace.rolling_median(PACE_MEDIAN_WINDOWS, min_samples=1, center=True).to_numpy()
     usual = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens
     above = seconds - usual
     share = above[usual > 0] / usual[usual > 0]
-    least = np.maximum(max(STALL_SPREADS * _spread(share), STALL_SHARE) * usual, 2 * unsure)
+    least = np.maximum(
+        max(MIN_STALL_SPREADS * _spread(share), MIN_STALL_SHARE) * usual, 2 * time_error
+    )
     return np.where(above > least, above, 0.0)

@@ -28,61 +28,61 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ..core.arrays import Array, Flags, Whole
-from ..core.print_precision import DISAGREEMENT, STAMP_ERROR, digits_of
-from ..core.run_arrays import MICROSECONDS, Columns, total
-from .smoothed_times import MOVING, of_single_steps, side_by_side
-from .token_counts import length, step_samples, with_counts, with_non_padding
+from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP, digits_of
+from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays, total
+from .smoothed_times import IS_MOVING_MEAN, mark_single_step_times, with_disjoint_spans
+from .token_counts import sample_length, step_samples, with_non_padding, with_token_counts
 
-SECOND: Final = 1.0
+WHOLE_SECOND: Final = 1.0
 """The unit of stamps of whole seconds, s."""
 
 DEFAULT_AVERAGE_WINDOW: Final = 10
 """mmengine's log_processor.window_size, where the config does not say."""
 
-MOMENTS: Final = {"stamp": "logged_at", "clock": "since_start_s", "engine": "engine_at"}
+MOMENT_COLUMNS: Final = {"stamp": "logged_at", "clock": "since_start_s", "engine": "engine_at"}
 """Columns of the kinds of evidence that are a difference of two moments."""
 
-ENGINE: Final = "engine"
+ENGINE_EVIDENCE: Final = "engine"
 
-PRINTED_TIMES: Final[dict[str, tuple[str, ...]]] = {
+PRINTED_TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "elapsed": ("elapsed_s",),
     "rate": ("logged_tgs", "logged_samples_per_second"),
     "timer": ("timer_rate",),
 }
 """Columns that the other kinds are printed in; of several the first that is known counts."""
 
-WHOLE_RATES: Final = frozenset({"torchtitan"})
+WHOLE_RATE_FRAMEWORKS: Final = frozenset({"torchtitan"})
 """Frameworks that round their rates (pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76
 MetricsProcessor.log)."""
 
-WALL_CLOCKS: Final = ("stamp", "clock")
+WALL_CLOCK_EVIDENCE: Final = ("stamp", "clock")
 """Kinds that see all of the wall time; of several the first that a log has counts."""
 
-BESIDE_TRAINING: Final = ("checkpoint", "evaluation", "profiler")
+NON_TRAINING_EVENTS: Final = ("checkpoint", "evaluation", "profiler")
 """Events that take time of their own, which falls into the window of the next line."""
 
-SPOILERS: Final[dict[str, tuple[str, ...]]] = {
-    "elapsed": BESIDE_TRAINING,
+DISTURBING_EVENTS: Final[dict[str, tuple[str, ...]]] = {
+    "elapsed": NON_TRAINING_EVENTS,
     "rate": ("checkpoint", "profiler"),
-    "clock": BESIDE_TRAINING,
-    "stamp": BESIDE_TRAINING,
-    "engine": BESIDE_TRAINING,
+    "clock": NON_TRAINING_EVENTS,
+    "stamp": NON_TRAINING_EVENTS,
+    "engine": NON_TRAINING_EVENTS,
     "timer": (),
 }
 """Events whose time falls into the time of a kind of evidence.
 
 A logged rate of all steps since the line before holds evaluations too, but for those behind which
-it starts anew (Torchtitan's), and then nothing of what was before: see `spoilers`."""
+it starts anew (Torchtitan's), and then nothing of what was before: see `disturbances`."""
 
-RESTARTS: Final = "restarts"
+RATE_RESTART_KEY: Final = "restarts"
 """In the `extra` of an evaluation: `rate`, where the printed rate starts anew behind it."""
 
-PROFILED: Final = "profiled"
+PROFILED_STEPS: Final = "profiled"
 """In the `extra` of a profiler's event: `steps`, where the steps up to its own ran under it. Among
 the `events` of a window: some of its steps did, and it counts, for there are no others."""
 
-START_LINES: Final = 2
+MAX_START_LINES: Final = 2
 """Step 1, and the rest of the first interval."""
 DEFAULT_PROFILED_STEPS: Final = 4
 """Torchtitan's profiler_warmup of 3 and profiler_active of 1, where the config does not say
@@ -119,7 +119,9 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     print it, where several do from `first_rank` to `last_rank`; `copies_s`: the least and the
     longest `elapsed_s` of lines that name no rank differ by so much.
     """
-    several, single = split(with_losses(_of_one_clock(steps)).sort("run_id", "step", "line"))
+    several, single = split_repeated_steps(
+        without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
+    )
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
     tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
     samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")
@@ -161,7 +163,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
 
 
-def with_losses(steps: pl.DataFrame) -> pl.DataFrame:
+def without_placeholder_losses(steps: pl.DataFrame) -> pl.DataFrame:
     """Steps without what ranks of other pipeline stages than the last print as their loss.
 
     It is below zero and the same at each step: -1, or that times the ranks and micro-steps that
@@ -175,7 +177,7 @@ def with_losses(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.with_columns(pl.when(~placeholder).then(loss).alias("loss"))
 
 
-def split(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def split_repeated_steps(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Steps of the runs that print some step on several lines, and those of all other runs.
 
     In the latter each step is one line, which need not be grouped: groups cost much. steps: sorted
@@ -187,19 +189,19 @@ def split(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return steps.filter(of_several), steps.filter(~of_several)
 
 
-def windows(
+def build_windows(
     steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame, events: pl.DataFrame
 ) -> pl.DataFrame:
     """One row per logged step: its tokens, and its span and time by each kind of evidence.
 
     steps, runs, events: as in ingest.core.schema; facts: as
-    metrics.throughput.resolved_facts.typed. Adds to `fold_ranks` tokens_per_gpu [tokens of one step
-    on one GPU], slots_per_gpu, for each evidence `*_span` [steps] and `*_time` [s; null where
-    absent], `events` and `gc_s`: what fell into the window, `rate_events`: those of them that its
-    rate may hold, `rated_from`: the last step before behind which the rate started anew,
+    metrics.throughput.resolved_facts.typed_facts. Adds to `fold_ranks` tokens_per_gpu [tokens of
+    one step on one GPU], slots_per_gpu, for each evidence `*_span` [steps] and `*_time` [s; null
+    where absent], `events` and `gc_s`: what fell into the window, `rate_events`: those of them that
+    its rate may hold, `rated_from`: the last step before behind which the rate started anew,
     `restarts`: how often it did in the window, `smeared`: a moving mean that still holds the
     start-up or spoiler of an earlier line, `begun_anew`: a rate that began within the window, and
-    `warming` and `stall_s`, which metrics.throughput.warmup.mark fills.
+    `warming` and `stall_s`, which metrics.throughput.warmup.mark_warm_up_and_stalls fills.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -225,14 +227,14 @@ def windows(
             timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
         )
         .pipe(_over_untimed)
-        .pipe(of_single_steps)
+        .pipe(mark_single_step_times)
         .pipe(_with_restarts, events)
         .with_columns(interval=_interval())
         .with_columns(_spans())
         .pipe(with_non_padding)
-        .pipe(with_counts)
+        .pipe(with_token_counts)
         .pipe(_evened)
-        .pipe(side_by_side)
+        .pipe(with_disjoint_spans)
         .with_columns(_times())
         .pipe(_with_events, events)
         .with_columns(_smeared(), warming=False, stall_s=0.0, begun_anew=False)
@@ -257,8 +259,8 @@ _INPUTS: Final = (
     "average_window",
     "profiled_steps",
 )
-_DIFFERENCES: Final = ("step", *MOMENTS.values(), "consumed_samples", "consumed_tokens")
-_TIMED: Final = (*MOMENTS.values(), "elapsed_s", "logged_tgs", "logged_samples_per_second")
+_DIFFERENCES: Final = ("step", *MOMENT_COLUMNS.values(), "consumed_samples", "consumed_tokens")
+_TIMED: Final = (*MOMENT_COLUMNS.values(), "elapsed_s", "logged_tgs", "logged_samples_per_second")
 
 
 def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
@@ -269,7 +271,7 @@ def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
     steps = steps.with_columns(apart="new_step")
     if steps["timed"].all():
         return steps
-    since = {"apart": "step"} | {f"new_{name}": name for name in MOMENTS.values()}
+    since = {"apart": "step"} | {f"new_{name}": name for name in MOMENT_COLUMNS.values()}
     differences = {new: pl.col(name).diff().over("run_id") for new, name in since.items()}
     own = steps.filter("timed").select("run_id", "step", **differences)
     return steps.drop(*since).join(
@@ -338,7 +340,7 @@ def _spans() -> list[pl.Expr]:
         rate = pl.when(pl.col("rate_covers") == kind).then(rated).otherwise(rate)
     return [
         elapsed.alias("elapsed_span"),
-        pl.when(MOVING).then(reach).otherwise(elapsed).alias("elapsed_reach"),
+        pl.when(IS_MOVING_MEAN).then(reach).otherwise(elapsed).alias("elapsed_reach"),
         rate.alias("rate_span"),
         pl.col("apart").alias("clock_span"),
         pl.col("apart").alias("stamp_span"),
@@ -355,7 +357,7 @@ def _step_time() -> pl.Expr:
 def _times() -> list[pl.Expr]:
     """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
     mean_s = pl.col("elapsed_reach") * pl.col("step_time") - pl.col("elapsed_less_s")
-    samples_rate = pl.col("logged_samples_per_second") * length() / pl.col("gpus")
+    samples_rate = pl.col("logged_samples_per_second") * sample_length() / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
     stamped = pl.col("new_logged_at").dt.total_microseconds() / 1e6  # 0 within one second
@@ -421,7 +423,7 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 def _restarts() -> pl.Expr:
     """Of an event whether the printed rate starts anew behind it."""
-    said = pl.col("extra").str.json_path_match(f"$.{RESTARTS}") == "rate"
+    said = pl.col("extra").str.json_path_match(f"$.{RATE_RESTART_KEY}") == "rate"
     return ((pl.col("kind") == "evaluation") & said).fill_null(value=False)
 
 
@@ -516,11 +518,13 @@ def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> 
     """An event for each line with a time of whose steps some ran under a profiler.
 
     Its traces are written, and told of, behind the last of these steps. No rows where none ran.
-    kind: "profiler"; PROFILED of a run with no other line behind its start, but such that events
-    (fell) spoil: there these are all that there is, some hundredths slower.
+    kind: "profiler"; PROFILED_STEPS of a run with no other line behind its start, but such that
+    events (fell) spoil: there these are all that there is, some hundredths slower.
     """
     of_profiler = events.filter(pl.col("kind") == "profiler", pl.col("step").is_not_null())
-    written = of_profiler.filter(pl.col("extra").str.json_path_match(f"$.{PROFILED}") == "steps")
+    written = of_profiler.filter(
+        pl.col("extra").str.json_path_match(f"$.{PROFILED_STEPS}") == "steps"
+    )
     if not written.height:
         return written
     first = pl.col("step") - pl.col("apart").fill_null(pl.col("step")) + 1
@@ -533,13 +537,13 @@ def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> 
     )
     reach = pl.col("profiled_steps").fill_null(DEFAULT_PROFILED_STEPS)
     under = under.filter(pl.col("until") - reach < pl.col("into"))
-    spoiling = fell.filter(pl.col("kind").is_in(BESIDE_TRAINING), pl.col("anew").not_())
-    others = lines.filter(pl.col("into").rank("ordinal").over("run_id") > START_LINES)
+    spoiling = fell.filter(pl.col("kind").is_in(NON_TRAINING_EVENTS), pl.col("anew").not_())
+    others = lines.filter(pl.col("into").rank("ordinal").over("run_id") > MAX_START_LINES)
     for some in (under, spoiling):
         others = others.join(some, on=["run_id", "into"], how="anti")
     kind = pl.when(pl.col("run_id").is_in(others["run_id"].unique().implode()))
     return under.with_columns(
-        kind=kind.then(pl.lit("profiler")).otherwise(pl.lit(PROFILED)),
+        kind=kind.then(pl.lit("profiler")).otherwise(pl.lit(PROFILED_STEPS)),
         seconds=pl.lit(None, pl.Float64),
         anew=pl.lit(value=False),
         order=pl.lit(fell.height),
@@ -554,24 +558,27 @@ def _smeared() -> pl.Expr:
     the next step: what is taken from means that share steps leaves that one out. Elsewhere a time
     that is longer than between the stamps holds what ran before them.
     """
-    spoiled = pl.col("events").list.eval(pl.element().is_in(BESIDE_TRAINING)).list.any()
+    spoiled = pl.col("events").list.eval(pl.element().is_in(NON_TRAINING_EVENTS)).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
     evaluated = pl.when(spoiled).then("step").forward_fill().over("run_id")
-    longer = pl.col("elapsed_time") > pl.col("stamp_time") * (1 + DISAGREEMENT) + STAMP_ERROR
+    longer = (
+        pl.col("elapsed_time")
+        > pl.col("stamp_time") * (1 + MAX_UNEXPLAINED_GAP) + MAX_STAMP_ERROR_S
+    )
     foreign = ((pl.col("average_window") <= pl.col("new_step")) & longer).fill_null(value=False)
     apart = pl.col("elapsed_span") == pl.col("new_step")
     begin = pl.col("step") - pl.when(apart).then("elapsed_span").otherwise("elapsed_reach")
     shared = pl.col("elapsed_reach") > pl.col("new_step")
     back = (begin < bad) | foreign | (shared & (begin <= evaluated)).fill_null(value=False)
-    return (MOVING & back).fill_null(value=False).alias("smeared")
+    return (IS_MOVING_MEAN & back).fill_null(value=False).alias("smeared")
 
 
-PAUSE: Final = 5.0
-PAUSE_SHARE: Final = 0.1
+MIN_PAUSE_S: Final = 5.0
+MIN_PAUSE_SHARE: Final = 0.1
 """Seconds, and a share of a window's time by its rate, that time stamps have to hold beside it for
 a process to have begun in between."""
 
-RARE: Final = 0.2
+MAX_RESTARTED_SHARE: Final = 0.2
 """Windows that hold more are a share of at most this, or they are no exceptions."""
 
 
@@ -592,71 +599,71 @@ def _with_new_beginnings(steps: pl.DataFrame) -> pl.DataFrame:
     by_rate = pl.col("rate_span") * tokens / rate
     pause = pl.col("stamp_time") - by_rate
     said = pl.col("events").list.contains("evaluation")
-    long = (pause > PAUSE) & (pause > (PAUSE_SHARE + 0.5 / rate) * by_rate)
+    long = (pause > MIN_PAUSE_S) & (pause > (MIN_PAUSE_SHARE + 0.5 / rate) * by_rate)
     anew = (of_all & rated & ~said & long).fill_null(value=False)
-    return steps.with_columns(begun_anew=anew & (anew.mean().over("run_id") <= RARE))
+    return steps.with_columns(begun_anew=anew & (anew.mean().over("run_id") <= MAX_RESTARTED_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
-class Clean:
+class WindowSelection:
     """Windows of one run, mostly the steady ones.
 
-    at: their places; tokens, seconds: of each, on one GPU
+    indices: their places; tokens, seconds: of each, on one GPU
     """
 
-    at: Whole
-    tokens: Array
-    seconds: Array
+    indices: IntArray
+    tokens: FloatArray
+    seconds: FloatArray
 
 
-def spoilers(run: Columns, kind: str) -> dict[int, list[str]]:
-    """The windows that events of SPOILERS fell into, by place, and these events in their order.
+def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
+    """The windows that events of DISTURBING_EVENTS fell into, by place, and these events in their order.
 
-    kind: of time evidence
+    evidence: of time evidence
     """
     found: dict[int, list[str]] = {}
-    for at, events in run.events("rate_events" if kind == "rate" else "events"):
-        of_all = kind == "rate" and run.value("rate_covers", at) == "interval"
-        its = BESIDE_TRAINING if of_all else SPOILERS[kind]
+    for at, events in run.events("rate_events" if evidence == "rate" else "events"):
+        of_all = evidence == "rate" and run.value("rate_covers", at) == "interval"
+        its = NON_TRAINING_EVENTS if of_all else DISTURBING_EVENTS[evidence]
         if spoiling := [event for event in events if event in its]:
             found[at] = spoiling
     return found
 
 
-def spoiled(run: Columns, kind: str) -> Flags:
-    """Windows that an event of SPOILERS fell into, by one kind of time evidence."""
+def disturbed_by_events(run: RunArrays, evidence: str) -> BoolArray:
+    """Windows that an event of DISTURBING_EVENTS fell into, by one kind of time evidence."""
     out = np.zeros(run.height, np.bool_)
-    out[[*spoilers(run, kind)]] = True
+    out[[*disturbances(run, evidence)]] = True
     return out
 
 
-def clean_of(run: Columns, evidence: str) -> Clean:
+def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
     """The windows of one run that count as steady.
 
-    All but the first, which holds start-up and compilation, those that an event of SPOILERS fell
-    into, moving means that reach back to such, rates that began anew, and warm-up where that is
-    marked. A window that is slow for no known reason stays in.
+    All but the first, which holds start-up and compilation, those that an event of
+    DISTURBING_EVENTS fell into, moving means that reach back to such, rates that began anew, and
+    warm-up where that is marked. A window that is slow for no known reason stays in.
     """
-    left_out = explained(run, evidence) | run.flags("warming")
+    left_out = disturbed_windows(run, evidence) | run.flags("warming")
     if evidence == "rate":
         left_out |= run.flags("begun_anew")
-    return timed_of(run, evidence, ~left_out)
+    return timed_windows(run, evidence, ~left_out)
 
 
-def explained(run: Columns, kind: str) -> Flags:
+def disturbed_windows(run: RunArrays, evidence: str) -> BoolArray:
     """Windows that are known to hold more than training, by one kind of evidence."""
-    out = run.flags("first") | spoiled(run, kind)
-    return out | run.flags("smeared") if kind == "elapsed" else out
+    out = run.flags("first") | disturbed_by_events(run, evidence)
+    return out | run.flags("smeared") if evidence == "elapsed" else out
 
 
-def timed_of(run: Columns, evidence: str, among: Flags) -> Clean:
-    """Windows of a run, of those `among`, whose tokens and time are known by one evidence."""
-    tokens, seconds = tokens_of(run, evidence), run[f"{evidence}_time"]
-    at = np.flatnonzero(among & ~np.isnan(tokens) & ~np.isnan(seconds))
-    return Clean(at, tokens[at], seconds[at])
+def timed_windows(run: RunArrays, evidence: str, mask: BoolArray) -> WindowSelection:
+    """Windows of a run, of those `mask`, whose tokens and time are known by one evidence."""
+    tokens, seconds = window_tokens(run, evidence), run[f"{evidence}_time"]
+    at = np.flatnonzero(mask & ~np.isnan(tokens) & ~np.isnan(seconds))
+    return WindowSelection(at, tokens[at], seconds[at])
 
 
-def tokens_of(run: Columns, evidence: str) -> Array:
+def window_tokens(run: RunArrays, evidence: str) -> FloatArray:
     """Tokens of each window on one GPU; a rate whose tokens are unknown counts a step as one."""
     tokens = run["tokens_per_gpu"]
     if evidence == "rate":
@@ -664,78 +671,83 @@ def tokens_of(run: Columns, evidence: str) -> Array:
     return run[f"{evidence}_span"] * tokens
 
 
-def lines_of(run: Columns, evidence: str, counted: Clean) -> Clean:
+def lines_of_windows(run: RunArrays, evidence: str, selection: WindowSelection) -> WindowSelection:
     """The lines whose steps these windows hold, each with its share of tokens and time.
 
     A window is mostly one line. That of a moving mean spans several, each of which may print
     something else of its own steps (their length, say).
     """
     if evidence != "elapsed" or not (run["elapsed_reach"] > run["new_step"]).any():
-        return counted
-    last, begins = counted.at, run["step"][counted.at] - run["elapsed_span"][counted.at]
+        return selection
+    last, begins = (
+        selection.indices,
+        run["step"][selection.indices] - run["elapsed_span"][selection.indices],
+    )
     held = last + 1 - np.searchsorted(run["step"], begins, "right")
     lines = np.arange(held.sum()) + np.repeat(last + 1 - np.cumsum(held), held)
-    return Clean(
-        lines, np.repeat(counted.tokens / held, held), np.repeat(counted.seconds / held, held)
+    return WindowSelection(
+        lines, np.repeat(selection.tokens / held, held), np.repeat(selection.seconds / held, held)
     )
 
 
-def behind_step_1(run: Columns, evidence: str) -> int | None:
+def window_after_step_1(run: RunArrays, evidence: str) -> int | None:
     """The place of the window of the first interval less step 1, which is printed alone.
 
     It counts as start-up, as that of step 1 does: a framework that gives step 1 no line of its own
     prints the two as one.
     """
     steps, spans = run["step"], run[f"{evidence}_span"]
-    at = timed_of(run, evidence, ~run.flags("first")).at[:1]
+    at = timed_windows(run, evidence, ~run.flags("first")).indices[:1]
     rest = steps[0] == 1 and _begins_behind_step_1(steps[at], spans[at]).any()
     return int(at[0]) if rest else None
 
 
-def accumulated(run: Columns) -> int:
+def accumulation_steps(run: RunArrays) -> int:
     """Micro-steps per optimizer step of a run whose steps are micro-steps; 1 of all others."""
     every = run.value("gradient_accumulation") or 1
     return int(every) if run.value("step_unit") == "micro_step" else 1
 
 
-def steps_since(run: Columns, evidence: str, at: Whole) -> float:
+def steps_covered(run: RunArrays, evidence: str, indices: IntArray) -> float:
     """Steps behind the windows before some windows, up to the last of each: those timed or not."""
     since = run["elapsed_apart" if evidence == "elapsed" else "new_step"]
-    return float(np.nansum(since[at]))
+    return float(np.nansum(since[indices]))
 
 
-def window_is_assumed(run: Columns) -> bool:
+def average_window_assumed(run: RunArrays) -> bool:
     """Whether nothing tells over how many steps a run's times are means: neither rates nor it."""
     moving = run.value("elapsed_covers") == "last_10" and run.value("average_window") != 1
-    return moving and bool(run.flags("window_unsaid").any()) and not run.known("logged_tgs")
+    return moving and bool(run.flags("window_unsaid").any()) and not run.has_any("logged_tgs")
 
 
-UNFAIR: Final = 0.1
+MAX_STEP_IMBALANCE: Final = 0.1
 """How far from their share optimizer steps may be in number, where nothing tells how long one takes
 beside its micro-step; one takes a part of its cycle only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Updates:
+class OptimizerStepCount:
     """Optimizer steps in some windows of a run whose steps are micro-steps.
 
-    found: of those windows; fair: as many as so many micro-steps have on the whole; more: the share
-    of the windows' time that is of optimizer steps beyond these, or lacking where they are fewer;
-    None where windows do not tell how long one takes
+    count: of those windows; expected: as many as so many micro-steps have on the whole;
+    excess_share: the share of the windows' time that is of optimizer steps beyond these, or lacking
+    where they are fewer; None where windows do not tell how long one takes
     """
 
-    found: int
-    fair: float
-    more: float | None
+    count: int
+    expected: float
+    excess_share: float | None
 
     @classmethod
-    def of(cls, run: Columns, evidence: str, at: Whole) -> Updates | None:
+    def in_windows(
+        cls, run: RunArrays, evidence: str, indices: IntArray
+    ) -> OptimizerStepCount | None:
         """Those of windows, by place; None where no micro-steps are accumulated."""
-        every = accumulated(run)
+        every = accumulation_steps(run)
         if every == 1:
             return None
-        spans, seconds = run[f"{evidence}_span"][at], run[f"{evidence}_time"][at]
-        each = optimizer_steps(run["step"][at], spans, every)
+        spans, seconds = run[f"{evidence}_span"][indices], run[f"{evidence}_time"][indices]
+        each = count_optimizer_steps(run["step"][indices], spans, every)
         found, fair = int(each.sum()), float(spans.sum()) / every
         longer = _seconds_of_updates(spans, each, seconds)
         whole = total(seconds)
@@ -743,14 +755,16 @@ class Updates:
         return cls(found, fair, more)
 
     @property
-    def is_fair(self) -> bool:
+    def is_balanced(self) -> bool:
         """Whether their number leaves TGS as it is, or they are about as many as is their share."""
-        if self.more is not None:
-            return abs(self.more) <= DISAGREEMENT
-        return not self.fair or abs(self.found / self.fair - 1) <= UNFAIR
+        if self.excess_share is not None:
+            return abs(self.excess_share) <= MAX_UNEXPLAINED_GAP
+        return not self.expected or abs(self.count / self.expected - 1) <= MAX_STEP_IMBALANCE
 
 
-def _seconds_of_updates(spans: Array, updates: Array, seconds: Array) -> float | None:
+def _seconds_of_updates(
+    spans: FloatArray, updates: FloatArray, seconds: FloatArray
+) -> float | None:
     """How much longer a micro-step takes with the optimizer's step; None where windows don't tell.
 
     By the medians of windows that hold as many of both, which a stall does not move, or by their
@@ -770,23 +784,27 @@ def _seconds_of_updates(spans: Array, updates: Array, seconds: Array) -> float |
     return float(max(fitted, key=abs))
 
 
-def optimizer_steps(last: Array, spans: Array, every: int) -> Array:
-    """How many of each stretch of micro-steps end an optimizer step: the multiples of `every`.
+def count_optimizer_steps(
+    last_steps: FloatArray, spans: FloatArray, accumulation: int
+) -> FloatArray:
+    """How many of each stretch of micro-steps end an optimizer step: the multiples of `accumulation`.
 
-    last: the last micro-step of each; spans: their lengths
+    last_steps: the last micro-step of each; spans: their lengths
     """
-    found: Array = np.floor(last / every) - np.floor((last - spans) / every)
+    found: FloatArray = np.floor(last_steps / accumulation) - np.floor(
+        (last_steps - spans) / accumulation
+    )
     return found
 
 
-def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
-    """The rows of `clean_of`, of one run or several, with `tokens` and `seconds` on one GPU."""
-    found = clean_of(Columns(frame), evidence)
+def steady_window_rows(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
+    """The rows of `steady_windows`, of one run or several, with `tokens` and `seconds` on one GPU."""
+    found = steady_windows(RunArrays(frame), evidence)
     tokens, seconds = pl.Series("tokens", found.tokens), pl.Series("seconds", found.seconds)
-    return frame[found.at].with_columns(tokens, seconds)
+    return frame[found.indices].with_columns(tokens, seconds)
 
 
-def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
+def choose_evidence(run: RunArrays, preferred: Sequence[str]) -> str | None:
     """The kind of time evidence that a run's rates are of; None where there is none.
 
     The first of those preferred by which it has a clean window with time and tokens. But a rate
@@ -795,72 +813,75 @@ def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     every twenty may, to one that holds its own. The engine's stamps count only where the run's own
     lines have no time.
     """
-    own = any(run.known(f"{evidence}_time") for evidence in preferred)
-    kinds = preferred if own else (*preferred, ENGINE)
-    windows = ((evidence, clean_of(run, evidence)) for evidence in kinds)
+    own = any(run.has_any(f"{evidence}_time") for evidence in preferred)
+    kinds = preferred if own else (*preferred, ENGINE_EVIDENCE)
+    windows = ((evidence, steady_windows(run, evidence)) for evidence in kinds)
     known = ((e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0)
     first, counted = next(known, (None, None))
     if first is None or counted is None:
         return None
-    coarse = first == "rate" and is_coarse(run, counted)
-    if coarse or not is_fair(run, first):
-        fine = (e for e, one in known if coarseness(run, one, e) <= DISAGREEMENT)
-        return next((e for e in fine if is_fair(run, e)), first)
+    coarse = first == "rate" and has_coarse_rates(run, counted)
+    if coarse or not has_balanced_steps(run, first):
+        fine = (e for e, one in known if evidence_rounding(run, one, e) <= MAX_UNEXPLAINED_GAP)
+        return next((e for e in fine if has_balanced_steps(run, e)), first)
     return first
 
 
-def is_fair(run: Columns, evidence: str) -> bool:
+def has_balanced_steps(run: RunArrays, evidence: str) -> bool:
     """Whether windows, warm-up among them, hold about as many optimizer steps as is their share."""
-    if accumulated(run) == 1:
+    if accumulation_steps(run) == 1:
         return True
-    updates = Updates.of(run, evidence, timed_of(run, evidence, ~explained(run, evidence)).at)
-    return updates is None or updates.is_fair
+    updates = OptimizerStepCount.in_windows(
+        run, evidence, timed_windows(run, evidence, ~disturbed_windows(run, evidence)).indices
+    )
+    return updates is None or updates.is_balanced
 
 
-def is_coarse(run: Columns, counted: Clean) -> bool:
+def has_coarse_rates(run: RunArrays, selection: WindowSelection) -> bool:
     """Whether rates are whole numbers so small that half a unit is more than 1 % of them.
 
-    Of WHOLE_RATES alone: another framework's may be whole by chance (`8.0` is 8 in a table).
+    Of WHOLE_RATE_FRAMEWORKS alone: another framework's may be whole by chance (`8.0` is 8 in a
+    table).
     """
-    rates = run["logged_tgs"][counted.at]
-    whole = run.value("framework") in WHOLE_RATES and not (rates % 1).any()
-    return whole and bool(np.median(0.5 / rates) > DISAGREEMENT)
+    rates = run["logged_tgs"][selection.indices]
+    whole = run.value("framework") in WHOLE_RATE_FRAMEWORKS and not (rates % 1).any()
+    return whole and bool(np.median(0.5 / rates) > MAX_UNEXPLAINED_GAP)
 
 
-def coarseness(run: Columns, counted: Clean, evidence: str) -> float:
+def evidence_rounding(run: RunArrays, selection: WindowSelection, evidence: str) -> float:
     """How much of the time the print of one kind of evidence leaves open, as a fraction.
 
     Of a printed time or rate half a unit of its last digit; of stamps and clocks half a unit at
     both ends, over all of the time between.
     """
-    if evidence not in PRINTED_TIMES:
-        return stamp_error(run, evidence, counted.at) / total(counted.seconds)
-    columns = (run[name][counted.at] for name in PRINTED_TIMES[evidence])
+    if evidence not in PRINTED_TIME_COLUMNS:
+        return stamp_error(run, evidence, selection.indices) / total(selection.seconds)
+    columns = (run[name][selection.indices] for name in PRINTED_TIME_COLUMNS[evidence])
     values = next((told for column in columns if len(told := column[column > 0])), None)
     if values is None:  # nothing but waiting for data
         return 0.0
-    return float(np.median(digits_of(values).units(values) / 2 / values))
+    return float(np.median(digits_of(values).last_places(values) / 2 / values))
 
 
-def stamp_error(run: Columns, evidence: str, at: Whole | None = None) -> float:
+def stamp_error(run: RunArrays, evidence: str, indices: IntArray | None = None) -> float:
     """How far a window's time may be off because its two ends are printed as whole seconds, s.
 
-    at: places of the windows that are meant; all without it
+    indices: places of the windows that are meant; all without it
     """
-    whole = evidence in WALL_CLOCKS and unit_of(run, evidence, at) == SECOND
-    return STAMP_ERROR if whole else 0.0
+    whole = evidence in WALL_CLOCK_EVIDENCE and clock_unit(run, evidence, indices) == WHOLE_SECOND
+    return MAX_STAMP_ERROR_S if whole else 0.0
 
 
-def unit_of(run: Columns, kind: str, at: Whole | None = None) -> float:
+def clock_unit(run: RunArrays, evidence: str, indices: IntArray | None = None) -> float:
     """The coarsest unit that all stamps or readings of a clock are multiples of, s.
 
-    kind: one of MOMENTS; at: as of `stamp_error`
+    evidence: one of MOMENT_COLUMNS; indices: as of `stamp_error`
     """
-    name = MOMENTS[kind]
-    moments = run[name] if at is None else run[name][at]
+    name = MOMENT_COLUMNS[evidence]
+    moments = run[name] if indices is None else run[name][indices]
     moments = moments[~np.isnan(moments)]
     if run.values(name).dtype == pl.Float64:
-        moments = (moments * MICROSECONDS).round()
+        moments = (moments * MICROSECONDS_PER_SECOND).round()
     micros = moments.astype(np.int64) % 1_000_000
     units = (1_000_000, 100_000, 10_000, 1_000)
     return next((unit / 1e6 for unit in units if not (micros % unit).any()), 1e-6)

@@ -1,6 +1,6 @@
 """What the formula needs of one run, from its facts; or the name of what is missing.
 
-`formula_inputs` gives shape, length, what is trained and attended pairs, `hardware_of` the number
+`formula_inputs` gives shape, length, what is trained and attended pairs, `find_hardware` the number
 formats and peaks. What cannot be known for certain is missing, never assumed.
 """
 
@@ -25,21 +25,21 @@ from ..formula.model_shapes import (
     ModelShape,
     ShapeError,
     UnknownModelError,
+    find_model,
     from_hugging_face,
     from_megatron,
     from_torchtitan,
-    known,
     known_models,
     with_params_total,
 )
-from ..formula.precision import BELOW_16_BITS, DtypeOf, number_formats
+from ..formula.precision import BELOW_16_BITS, DtypeOf, operator_formats
 from ..throughput import resolved_facts
 
 SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
 
 
 @dataclass(slots=True)
-class Score:
+class UtilizationResult:
     """What is known of one run's utilisation; figures are fractions, FLOPs are per token."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -48,29 +48,30 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
+class FormulaInputs:
     """The formula's inputs of one run.
 
-    attended: pairs per token, where they are not those of one sequence; lengths_unknown: why they
-    are not known, of DOCUMENTS and PADDED; then those of one sequence are the most, and `fewest`
-    the least, where that is known.
+    attended_pairs: pairs per token, where they are not those of one sequence;
+    lengths_unknown_reason: why they are not known, of DOCUMENT_LENGTHS_UNKNOWN and
+    PADDED_LENGTHS_UNKNOWN; then those of one sequence are the most, and `min_attended_pairs` the
+    least, where that is known.
     """
 
     shape: ModelShape
     seq_len: int
     trainable: Trainable
-    attended: float | None
-    lengths_unknown: str | None
-    fewest: float | None = None
+    attended_pairs: float | None
+    lengths_unknown_reason: str | None
+    min_attended_pairs: float | None = None
 
-    def operators(self, convention: flops.Convention = "exact") -> tuple[Operator, ...]:
+    def operators(self, convention: flops.AttentionConvention = "exact") -> tuple[Operator, ...]:
         """The run's operators under one attention convention."""
         return flops.operators(
             self.shape,
             self.seq_len,
             attention=convention,
             trainable=self.trainable,
-            attended=self.attended,
+            attended=self.attended_pairs,
         )
 
 
@@ -79,142 +80,154 @@ class Hardware:
     """The number format of each operator, the fastest of them, and the device's dense peaks."""
 
     dtype_of: DtypeOf
-    fastest: Dtype
+    fastest_dtype: Dtype
     peaks: Mapping[Dtype, float]
 
 
-def hardware_of(
-    facts: Mapping[str, Mapping[str, Any]], overlay: Sequence[Accelerator], out: Score
+def find_hardware(
+    facts: Mapping[str, Mapping[str, Any]],
+    overlay: Sequence[Accelerator],
+    result: UtilizationResult,
 ) -> Hardware | None:
-    """Number formats and peaks; None with `out.missing` filled."""
-    dtypes = dtypes_of(facts, out)
-    peaks = _peaks(facts, dtypes, overlay, out)
+    """Number formats and peaks; None with `result.missing` filled."""
+    dtypes = operator_dtypes(facts, result)
+    peaks = _peaks(facts, dtypes, overlay, result)
     return None if dtypes is None or peaks is None else Hardware(*dtypes, peaks)
 
 
 def formula_inputs(
-    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], out: Score
-) -> Inputs | None:
-    """Shape, length, what is trained and attended pairs; or None with `out.missing` filled."""
-    shape = _shape(facts, out)
-    said = integer_of(facts, "seq_len")
-    trainable = _trainable(facts, shape, out)
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], result: UtilizationResult
+) -> FormulaInputs | None:
+    """Shape, length, what is trained and attended pairs; or None with `result.missing` filled."""
+    shape = _shape(facts, result)
+    said = integer_fact(facts, "seq_len")
+    trainable = _trainable(facts, shape, result)
     if said is None and rates.get("sequence_length") is None:
-        out.missing.append("seq_len")
-    if truth_of(facts, "token_dropping"):
-        out.warnings.append(
+        result.missing.append("seq_len")
+    if bool_fact(facts, "token_dropping"):
+        result.warnings.append(
             "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
         )
         return None
-    if (objective := text_of(facts, "objective")) in resolved_facts.OTHER_WORK:
-        out.warnings.append(f"objective={objective}: the formula's FLOPs are not what ran: no MFU")
+    if (objective := text_fact(facts, "objective")) in resolved_facts.NONSTANDARD_OBJECTIVES:
+        result.warnings.append(
+            f"objective={objective}: the formula's FLOPs are not what ran: no MFU"
+        )
         return None
-    if shape is None or "seq_len" in out.missing or trainable is None:
+    if shape is None or "seq_len" in result.missing or trainable is None:
         return None
-    seq_len = _mean_length(said, rates, out)
+    seq_len = _mean_length(said, rates, result)
     if seq_len is None:
         return None
     attended, lengths_unknown = _attended(facts, rates, seq_len)
-    mean = _mean_of_padded(facts, rates) if lengths_unknown == PADDED else None
+    mean = _mean_of_padded(facts, rates) if lengths_unknown == PADDED_LENGTHS_UNKNOWN else None
     if attended is not None and not 1 <= attended <= seq_len:
-        out.missing.append("attended_pairs")
-        out.warnings.append(
+        result.missing.append("attended_pairs")
+        result.warnings.append(
             f"attended pairs per token lie between 1 and the sequence length, {seq_len:,}, "
             f"not at {attended:,.6g}"
         )
         return None
     fewest = None if mean is None else (mean + 1) / 2  # all as long as the mean
-    return Inputs(shape, seq_len, trainable, attended, lengths_unknown, fewest)
+    return FormulaInputs(shape, seq_len, trainable, attended, lengths_unknown, fewest)
 
 
-def _mean_length(said: int | None, rates: Mapping[str, Any], out: Score) -> int | None:
+def _mean_length(
+    said: int | None, rates: Mapping[str, Any], result: UtilizationResult
+) -> int | None:
     """The mean length over the tokens, where lines print one of their own (a curriculum)."""
     logged = rates.get("sequence_length")
     if logged is None or round(logged) == said:
         return said
     if round(logged) < 1:
-        out.missing.append("seq_len")
-        out.warnings.append(f"steps have a mean length of {logged:,.3g} tokens, which is none")
+        result.missing.append("seq_len")
+        result.warnings.append(f"steps have a mean length of {logged:,.3g} tokens, which is none")
         return None
     if said is not None:
-        out.warnings.append(
+        result.warnings.append(
             f"steps are not all of seq_len={said:,}: FLOPs are of their mean length, {logged:,.0f}"
         )
     return round(float(logged))
 
 
-def shape_of(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | None, str]:
+def find_shape(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | None, str]:
     """The shape that a run's facts give; without one, why."""
-    out = Score()
+    out = UtilizationResult()
     shape = _shape(facts, out)
     return shape, "" if shape is not None else "; ".join(out.warnings) or "no model is given"
 
 
-def unknown(given: Mapping[str, str], overlay: Sequence[Accelerator] = ()) -> list[str]:
+def unknown_name_errors(
+    fact_values: Mapping[str, str], overlay: Sequence[Accelerator] = ()
+) -> list[str]:
     """What of some facts, values by name, names a model or a device that is not known: why, each.
 
     overlay: devices that go before the table. Nothing where another of the facts says what the
     name would have.
     """
     found = []
-    if "model" in given and not set(SHAPE_FACTS) & given.keys() - {"model"}:
+    if "model" in fact_values and not set(SHAPE_FACTS) & fact_values.keys() - {"model"}:
         try:
-            known(given["model"])
+            find_model(fact_values["model"])
         except UnknownModelError as error:
             found.append(str(error))
-    if "accelerator" in given and "peak_flops" not in given:
+    if "accelerator" in fact_values and "peak_flops" not in fact_values:
         try:
-            accelerators.find(given["accelerator"], overlay)
+            accelerators.find_accelerator(fact_values["accelerator"], overlay)
         except UnknownAcceleratorError as error:
             found.append(str(error))
     return found
 
 
-def taken_for(given: Mapping[str, str], overlay: Sequence[Accelerator] = ()) -> str | None:
+def accelerator_match_note(
+    fact_values: Mapping[str, str], overlay: Sequence[Accelerator] = ()
+) -> str | None:
     """Which device a name is taken for, in words; None where it is that device's own, or unknown.
 
     H100 is the SXM card's: who has another one has to see it.
     """
-    name = given.get("accelerator", "")
+    name = fact_values.get("accelerator", "")
     try:
-        device = accelerators.find(name, overlay)
+        device = accelerators.find_accelerator(name, overlay)
     except UnknownAcceleratorError:
         return None
-    if accelerators.normalised(name) == accelerators.normalised(device.name):
+    if accelerators.normalise_name(name) == accelerators.normalise_name(device.name):
         return None
     peak = device.peaks.get("bf16")
     dense = "" if peak is None else f", {peak / 1e12:,g} TFLOP/s dense in bf16"
     return f"{name} is taken for {device.name}{dense}"
 
 
-def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:
+def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) -> ModelShape | None:
     """The shape by the fact of the best origin; checked against the logged parameter count."""
     given = [name for name in SHAPE_FACTS if name in facts]
     if not given:
-        out.missing.append("model")
+        result.missing.append("model")
         return None
     given.sort(key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
     try:
-        best = _describing(given, facts, out)
+        best = _describing(given, facts, result)
         shape = _build(best, facts)
         if best != given[0]:
             _hold_against(str(facts[given[0]]["value"]), shape)
         modules = _mtp_modules(shape, facts)
         if modules is None:
-            out.missing.append("mtp_modules")
-            out.warnings.append(
+            result.missing.append("mtp_modules")
+            result.warnings.append(
                 "the log prints a loss of multi-token prediction, not how many modules are trained "
                 "for it, nor does the model say: --set mtp_modules=1, or as many as there are"
             )
             return None
-        return _checked(replace(shape, mtp_modules=modules), facts, out)
+        return _checked(replace(shape, mtp_modules=modules), facts, result)
     except ShapeError as error:
-        out.missing.append("model_config")
-        out.warnings.append(str(error))
+        result.missing.append("model_config")
+        result.warnings.append(str(error))
         return None
 
 
-def _describing(given: Sequence[str], facts: Mapping[str, Mapping[str, Any]], out: Score) -> str:
+def _describing(
+    given: Sequence[str], facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
+) -> str:
     """The first fact that says a shape, of one or more in the order in which they hold.
 
     A name that a log prints and that is not known, as the path of a model is, says none: what
@@ -222,13 +235,13 @@ def _describing(given: Sequence[str], facts: Mapping[str, Mapping[str, Any]], ou
     """
     best, *others = given
     name, origin = (str(facts[best][key]) for key in ("value", "origin"))
-    if best == "model" and others and not re.match(resolved_facts.BY_HAND, origin):
+    if best == "model" and others and not re.match(resolved_facts.USER_ORIGIN_PATTERN, origin):
         try:
-            known(name)
+            find_model(name)
         except UnknownModelError:
             source = str(facts[others[0]]["origin"]).removeprefix("companion:")
             own = _own_name(others[0], facts)
-            out.warnings.append(
+            result.warnings.append(
                 f"the log calls its model {name!r}, which is no known one: its shape is that of "
                 f"{source} beside it" + (f", which calls it {own!r}" if own else "")
             )
@@ -247,11 +260,11 @@ def _hold_against(name: str, shape: ModelShape) -> None:
     """Raises ShapeError on a shape that is not as large as the model's name says (`my-72b`)."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
     sizes = [
-        float(match["size"]) * float(match["experts"] or 1) * UNITS[match["unit"].lower()]
-        for match in SIZE_IN_NAME.finditer(last)
+        float(match["size"]) * float(match["experts"] or 1) * SIZE_UNITS[match["unit"].lower()]
+        for match in MODEL_SIZE_PATTERN.finditer(last)
     ]
     if sizes and not any(
-        1 / OTHER_SIZE <= size / shape.params_total <= OTHER_SIZE for size in sizes
+        1 / MAX_SIZE_RATIO <= size / shape.params_total <= MAX_SIZE_RATIO for size in sizes
     ):
         raise ShapeError(
             f"{name!r} is not of the {shape.params_total / 1e9:,.3g} billion parameters of the "
@@ -260,27 +273,28 @@ def _hold_against(name: str, shape: ModelShape) -> None:
         )
 
 
-SIZE_IN_NAME: Final = re.compile(
+MODEL_SIZE_PATTERN: Final = re.compile(
     r"(?<![A-Za-z\d.])(?:(?P<experts>\d+)x)?(?P<size>\d+(?:\.\d+)?)(?P<unit>[bBmM])(?![A-Za-z\d])"
 )
-UNITS: Final = {"b": 1e9, "m": 1e6}
-OTHER_SIZE: Final = 2
+SIZE_UNITS: Final = {"b": 1e9, "m": 1e6}
+MAX_SIZE_RATIO: Final = 2
 """Names round, and experts share weights (8x7B has 46.7 billion), by less than this factor."""
 
 
 def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> int | None:
     """How many modules of multi-token prediction are trained; None where that is not known."""
-    modules = integer_of(facts, "mtp_modules")
+    modules = integer_fact(facts, "mtp_modules")
     if modules is not None:
         return modules
-    return None if truth_of(facts, "mtp_trained") and not shape.mtp_modules else shape.mtp_modules
+    return None if bool_fact(facts, "mtp_trained") and not shape.mtp_modules else shape.mtp_modules
 
 
-def work_key(run: Inputs) -> str:
+def work_key(run: FormulaInputs) -> str:
     """A key of the model that a run trains: layers and width.
 
     Without names; without the vocabulary, which frameworks pad or crop by less than 1 %; without
-    windows, which `attention_pattern` tells, and multi-token prediction, which `trained_weights`.
+    windows, which `attention_pattern` tells, and multi-token prediction, which
+    `describe_trainable`.
     """
     layers = replace(_same_work(run.shape), vocab_size=1)
     text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
@@ -293,7 +307,7 @@ def _unmasked(group: LayerGroup) -> LayerGroup:
     return replace(group, attention=replace(group.attention, window=None, chunk=None, causal=True))
 
 
-def attention_pattern(run: Inputs) -> str:
+def attention_pattern(run: FormulaInputs) -> str:
     """Which keys a query sees, in words; a window or chunk as long as the sequence is none."""
     layers = [(g.count, g.attention) for g in run.shape.layers]
     seen = [(count, a) for count, a in layers if isinstance(a, Attention)]
@@ -305,19 +319,19 @@ def attention_pattern(run: Inputs) -> str:
         for length in sorted({length for _, length in short}):
             among = sum(n for n, other in short if other == length)
             words.append(f"{name} of {length:,} in {among} of {whole} layers")
-    pairs = attended_pairs(run)
-    if run.lengths_unknown == PADDED:
+    pairs = run_attended_pairs(run)
+    if run.lengths_unknown_reason == PADDED_LENGTHS_UNKNOWN:
         words.append("over padded samples")
-    elif pairs is None or pairs < NEARLY_WHOLE * (run.seq_len + 1) / 2:
+    elif pairs is None or pairs < MIN_WHOLE_PACK_SHARE * (run.seq_len + 1) / 2:
         words.append("stops at document borders")
     return ", ".join(words)
 
 
-NEARLY_WHOLE: Final = 0.99
+MIN_WHOLE_PACK_SHARE: Final = 0.99
 """From this share of the pairs of a whole sequence on documents are as long as their pack."""
 
 
-def trained_weights(run: Inputs) -> str:
+def describe_trainable(run: FormulaInputs) -> str:
     """What of a model is trained: rank and targets of adapters, modules that predict further on."""
     trainable, modules = run.trainable, run.shape.mtp_modules
     words: str = trainable.kind
@@ -326,14 +340,14 @@ def trained_weights(run: Inputs) -> str:
     return f"{words} with {modules} MTP module{'' if modules == 1 else 's'}" if modules else words
 
 
-def attended_pairs(run: Inputs) -> float | None:
+def run_attended_pairs(run: FormulaInputs) -> float | None:
     """Pairs per token of a layer without a window; None where documents' lengths are unknown."""
-    if run.lengths_unknown is not None:
+    if run.lengths_unknown_reason is not None:
         return None
-    return (run.seq_len + 1) / 2 if run.attended is None else run.attended
+    return (run.seq_len + 1) / 2 if run.attended_pairs is None else run.attended_pairs
 
 
-def canonical_name(shape: ModelShape) -> str:
+def canonical_model_name(shape: ModelShape) -> str:
     """The known name of a shape that some framework named otherwise; else its own."""
     return _names_by_work().get(_same_work(shape), shape.name)
 
@@ -362,10 +376,10 @@ def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
     if name == "model_config":
         return _text_only(json.loads(value))
     if name == "megatron_arguments":
-        return from_megatron(json.loads(value), integer_of(facts, "vocab_size"))
+        return from_megatron(json.loads(value), integer_fact(facts, "vocab_size"))
     if name == "torchtitan_arguments":
-        return from_torchtitan(text_of(facts, "model") or "torchtitan", json.loads(value))
-    return known(value)
+        return from_torchtitan(text_fact(facts, "model") or "torchtitan", json.loads(value))
+    return find_model(value)
 
 
 def _text_only(config: Mapping[str, object]) -> ModelShape:
@@ -381,16 +395,18 @@ def _text_only(config: Mapping[str, object]) -> ModelShape:
     return shape
 
 
-def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape:
+def _checked(
+    shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
+) -> ModelShape:
     """The shape whose parameters are those that the log counts, where it counts them."""
-    logged = integer_of(facts, "params_total")
+    logged = integer_fact(facts, "params_total")
     own = (
         shape.params_total,
         shape.params_total - shape.params_embedding,  # tied weights counted once, then subtracted
     )
     if logged is None or logged in own:
         return shape
-    adapters = adapters_of(facts, shape)
+    adapters = count_adapter_params(facts, shape)
     if adapters is None:  # the count holds them
         return shape
     logged -= adapters
@@ -400,24 +416,24 @@ def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Sco
         fitted = with_params_total(shape, logged)
     except ShapeError as other_model:
         raise ShapeError(f"{other_model}{_as_many(logged)}") from other_model
-    if fitted.vocab_size not in TOKENIZERS:
+    if fitted.vocab_size not in TOKENIZER_VOCAB_SIZES:
         raise ShapeError(
             f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
             "no tokenizer in use explains it: it is another model. --set model_config=PATH"
             + _as_many(logged)
         )
-    out.warnings.append(
+    result.warnings.append(
         f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}: "
         f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
     )
     return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
 
 
-def adapters_of(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int | None:
+def count_adapter_params(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int | None:
     """Parameters of LoRA's adapters; 0 without LoRA, None where rank or targets are not known."""
-    if text_of(facts, "trainable") != "lora":
+    if text_fact(facts, "trainable") != "lora":
         return 0
-    trained = _trainable(facts, shape, Score())
+    trained = _trainable(facts, shape, UtilizationResult())
     with suppress(ShapeError):  # of targets that have been tried
         return None if trained is None else adapter_params(shape, trained)
     return None
@@ -429,7 +445,7 @@ def _as_many(params_total: int) -> str:
     return f", or model={' or '.join(names)}, of as many parameters" if names else ""
 
 
-TOKENIZERS: Final = frozenset(
+TOKENIZER_VOCAB_SIZES: Final = frozenset(
     {2000, 2048, 2256, 32_000, 32_064, 32_768, 50_257, 50_304, 100_277, 100_352, 102_400}
     | {128_256, 128_815, 129_280, 151_643, 151_646, 151_936, 152_064, 201_088, 202_048}
 )
@@ -443,29 +459,29 @@ def is_inferred(fact: Mapping[str, Any]) -> bool:
 
 def _rank(fact: Mapping[str, Any]) -> int:
     kind = str(fact["origin"]).split(":")[0]
-    return resolved_facts.PRECEDENCE.index(kind)
+    return resolved_facts.ORIGIN_PRECEDENCE.index(kind)
 
 
 def _trainable(
-    facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None, out: Score
+    facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None, result: UtilizationResult
 ) -> Trainable | None:
-    kind = text_of(facts, "trainable")
+    kind = text_fact(facts, "trainable")
     if kind is None:
-        out.missing.append("trainable")
+        result.missing.append("trainable")
         return None
     if kind != "lora":
         return Trainable(kind="frozen" if kind == "frozen" else "full")
-    rank, targets = integer_of(facts, "lora_rank"), text_of(facts, "lora_targets")
+    rank, targets = integer_fact(facts, "lora_rank"), text_fact(facts, "lora_targets")
     if rank is None or targets is None:
-        out.missing += [n for n in ("lora_rank", "lora_targets") if n not in facts]
+        result.missing += [n for n in ("lora_rank", "lora_targets") if n not in facts]
         return None
     names = tuple(name.strip() for name in targets.split(","))
     try:
         if shape is not None:
             shape.adapted_weights(names)
     except ShapeError as error:
-        out.missing.append("lora_targets")
-        out.warnings.append(str(error))
+        result.missing.append("lora_targets")
+        result.warnings.append(str(error))
         return None
     return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
 
@@ -478,128 +494,132 @@ def _attended(
     XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, padding included, which are `filled`
     with tokens that count: A = (ratio P / filled + 1) / 2. A sum of pairs of padding is in it.
     """
-    if (pairs := text_of(facts, "attended_pairs")) is not None:
+    if (pairs := text_fact(facts, "attended_pairs")) is not None:
         return float(pairs), None
     if rates.get("attention_ratio") is not None:
         slots = rates.get("tgs_slots")
         filled = rates["tgs"] / slots if slots and rates.get("tgs") else 1.0
         return (rates["attention_ratio"] * seq_len / filled + 1) / 2, None
-    flavour = text_of(facts, "model") or ""
-    masked = (text_of(facts, "document_mask") or str(bool(MASKED.search(flavour)))).lower()
+    flavour = text_fact(facts, "model") or ""
+    masked = (
+        text_fact(facts, "document_mask") or str(bool(DOCUMENT_MASKED_FLAVOUR.search(flavour)))
+    ).lower()
     if masked == "true":
-        return None, DOCUMENTS
-    return None, PADDED if _padded_to_unknown(facts, rates, seq_len) else None
+        return None, DOCUMENT_LENGTHS_UNKNOWN
+    return None, PADDED_LENGTHS_UNKNOWN if _padded_to_unknown(facts, rates, seq_len) else None
 
 
 def _padded_to_unknown(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
 ) -> bool:
     """Whether tokens are counted, of samples that are as long as the longest of their batch."""
-    padded = truth_of(facts, "packed") is False
+    padded = bool_fact(facts, "packed") is False
     if not padded or rates.get("tgs") is None or rates.get("sequence_length") is not None:
         return False
     mean = _mean_of_padded(facts, rates)
-    return mean is None or mean < NEARLY_WHOLE * seq_len
+    return mean is None or mean < MIN_WHOLE_PACK_SHARE * seq_len
 
 
 def _mean_of_padded(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
 ) -> float | None:
     """Tokens of a sample, padding included, where both are counted."""
-    gpus, samples = integer_of(facts, "gpus"), integer_of(facts, "global_batch_size")
+    gpus, samples = integer_fact(facts, "gpus"), integer_fact(facts, "global_batch_size")
     tokens = rates.get("tokens_per_gpu_step")
     if gpus is None or samples is None or tokens is None:
         return None
     return float(tokens * gpus / samples)
 
 
-DOCUMENTS: Final = (
+DOCUMENT_LENGTHS_UNKNOWN: Final = (
     "attention stops at document borders and their lengths are not logged: MFU is {bounds} "
     "(one document per pack)"
 )
-PADDED: Final = (
+PADDED_LENGTHS_UNKNOWN: Final = (
     "samples are padded to the longest of their batch and those lengths are not logged: MFU is "
     "{bounds} (all as long as seq_len); where every sample is filled to it, --set packed=true"
 )
-MASKED: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$|^llama4 17bx")
+DOCUMENT_MASKED_FLAVOUR: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$|^llama4 17bx")
 """Flavours of Torchtitan whose attention stops at document borders: llama4's do since its arguments
 are not printed (models/llama4/__init__.py@1b230bb, block_causal); before, these say it."""
 
 
-def dtypes_of(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf, Dtype] | None:
+def operator_dtypes(
+    facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
+) -> tuple[DtypeOf, Dtype] | None:
     """The number format of each operator, and the fastest of them."""
     fact = facts.get("precision")
     if fact is None:
-        out.missing.append("precision")
+        result.missing.append("precision")
         return None
     precision = str(fact["value"])
-    by_hand = re.match(resolved_facts.BY_HAND, str(fact["origin"])) is not None
+    by_hand = re.match(resolved_facts.USER_ORIGIN_PATTERN, str(fact["origin"])) is not None
     if "quantization" in facts and not by_hand:
-        out.missing.append("precision")
-        out.warnings.append(
+        result.missing.append("precision")
+        result.warnings.append(
             f"the log says {str(facts['quantization']['value'])[:60]!r}, not which layers it "
             "converted: --set precision=fp8 if the lm_head stayed in bf16, fp8+lm_head if not, or "
             "bf16 if it converted none"
         )
         return None
     if precision == "fp32" and not by_hand:
-        out.missing.append("precision")
-        out.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
+        result.missing.append("precision")
+        result.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
         return None
-    return number_formats(precision)
+    return operator_formats(precision)
 
 
 def _peaks(
     facts: Mapping[str, Mapping[str, Any]],
     dtypes: tuple[DtypeOf, Dtype] | None,
     overlay: Sequence[Accelerator],
-    out: Score,
+    result: UtilizationResult,
 ) -> Mapping[Dtype, float] | None:
     """Dense peaks of the device by number format: given by hand, or from the table.
 
     `device` becomes the one name of all the spellings that frameworks print, `peak_source` says
     where the peaks are from that the run's number formats have.
     """
-    name = text_of(facts, "accelerator")
-    out.values["device"] = name
+    name = text_fact(facts, "accelerator")
+    result.values["device"] = name
     if (given := facts.get("peak_flops")) is not None and dtypes is not None:
         peak = float(given["value"])
-        out.values["device"] = f"{name or 'device'} at {peak / 1e12:,g} TFLOP/s"
-        out.values["peak_source"] = (
+        result.values["device"] = f"{name or 'device'} at {peak / 1e12:,g} TFLOP/s"
+        result.values["peak_source"] = (
             f"given: peak_flops, dense {dtypes[1]} {peak / 1e12:,g} TFLOP/s ({given['origin']})"
         )
         return {dtypes[1]: peak}
     if name is None:
-        out.missing.append("accelerator")
+        result.missing.append("accelerator")
         return None
     try:
-        device = accelerators.find(name, overlay)
+        device = accelerators.find_accelerator(name, overlay)
     except accelerators.UnknownAcceleratorError as error:
-        out.missing.append("peak_flops")
-        out.warnings.append(str(error))
+        result.missing.append("peak_flops")
+        result.warnings.append(str(error))
         return None
-    out.values["device"] = device.name
+    result.values["device"] = device.name
     if dtypes is not None:
         formats: list[Dtype] = [dtypes[1]]
         if dtypes[1] in BELOW_16_BITS.values():
             formats.append("bf16")  # what metrics.formula.precision leaves in it
-        out.values["peak_source"] = accelerators.peak_source(device, formats)
+        result.values["peak_source"] = accelerators.peak_source(device, formats)
     return device.peaks
 
 
-def text_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
+def text_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
     """The value of a held fact as text."""
     return str(facts[name]["value"]) if name in facts else None
 
 
-def truth_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> bool | None:
+def bool_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> bool | None:
     """The value of a held fact as true or false; null where it is neither."""
-    return {"true": True, "false": False}.get((text_of(facts, name) or "").lower())
+    return {"true": True, "false": False}.get((text_fact(facts, name) or "").lower())
 
 
-def recompute_of(facts: Mapping[str, Mapping[str, Any]]) -> Recompute | None:
+def recompute_fact(facts: Mapping[str, Mapping[str, Any]]) -> Recompute | None:
     """What a run recomputes; None where that is not known, or of no form that can be counted."""
-    return _RECOMPUTED.get(text_of(facts, "recompute") or "")
+    return _RECOMPUTED.get(text_fact(facts, "recompute") or "")
 
 
 _RECOMPUTED: Final[dict[str, Recompute]] = {
@@ -609,16 +629,16 @@ _RECOMPUTED: Final[dict[str, Recompute]] = {
 }
 
 
-def integer_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
+def integer_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
     """The value of a held fact as a whole number; null where it is none that a table holds."""
-    value = number_of(facts, name)
+    value = number_fact(facts, name)
     return None if value is None or abs(value) >= 2**63 else int(value)
 
 
-def number_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+def number_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
     """The value of a held fact as a finite number; null where it is none."""
     try:
-        value = float(text_of(facts, name) or "nan")
+        value = float(text_fact(facts, name) or "nan")
     except ValueError:
         return None
     return value if math.isfinite(value) else None

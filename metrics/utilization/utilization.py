@@ -21,50 +21,50 @@ from ..formula.accelerators import Accelerator
 from ..formula.flops import Operator
 from ..formula.precision import DtypeOf
 from .formula_inputs import (
-    DOCUMENTS,
-    PADDED,
+    DOCUMENT_LENGTHS_UNKNOWN,
+    PADDED_LENGTHS_UNKNOWN,
+    FormulaInputs,
     Hardware,
-    Inputs,
-    Score,
-    attended_pairs,
+    UtilizationResult,
     attention_pattern,
-    canonical_name,
-    dtypes_of,
+    canonical_model_name,
+    describe_trainable,
+    find_hardware,
     formula_inputs,
-    hardware_of,
-    integer_of,
-    recompute_of,
-    trained_weights,
+    integer_fact,
+    operator_dtypes,
+    recompute_fact,
+    run_attended_pairs,
     work_key,
 )
 
-IMPOSSIBLE: Final = 1.0
+MAX_UTILIZATION: Final = 1.0
 """A utilisation above this is shown as `implied`, never published."""
 
 
-def score(
+def score_utilization(
     facts: Mapping[str, Mapping[str, Any]],
     rates: Mapping[str, Any],
     overlay: Sequence[Accelerator] = (),
-) -> Score:
+) -> UtilizationResult:
     """MFU and its kin of one run from its held facts (by name) and its rates."""
-    out = Score()
+    out = UtilizationResult()
     run = formula_inputs(facts, rates, out)
-    hardware = hardware_of(facts, overlay, out)
+    hardware = find_hardware(facts, overlay, out)
     if run is None:
         return out
     exact, full = run.operators(), run.operators("full")
     out.values |= {
-        "model": canonical_name(run.shape),
+        "model": canonical_model_name(run.shape),
         "params_total": run.shape.params_total,
         "work": work_key(run),
         "attention_pattern": attention_pattern(run),
-        "attended_pairs": attended_pairs(run),
-        "trained": trained_weights(run),
+        "attended_pairs": run_attended_pairs(run),
+        "trained": describe_trainable(run),
     }
-    if run.lengths_unknown != PADDED:
+    if run.lengths_unknown_reason != PADDED_LENGTHS_UNKNOWN:
         out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)
-    if run.lengths_unknown is None:
+    if run.lengths_unknown_reason is None:
         out.values["flops_per_token"] = flops.flops_per_token(exact)
     else:
         out.missing.append("attended_pairs")
@@ -78,7 +78,7 @@ def score(
     return out
 
 
-OPERATORS: Final = pl.Schema(
+OPERATOR_SCHEMA: Final = pl.Schema(
     {
         "operator": TEXT,
         "layers": INT,
@@ -96,15 +96,16 @@ def operator_table(
 ) -> pl.DataFrame:
     """The formula of one run, a row per operator; empty where an input is missing.
 
-    facts: held facts by name (rows of metrics.throughput.resolved_facts.holding); rates: a row of
-    metrics.throughput.throughput.summarise or of metrics.pipeline.analysis. Columns of OPERATORS;
-    `flops_per_token` is forward and backward under exact attention, `share` is of their sum.
+    facts: held facts by name (rows of metrics.throughput.resolved_facts.resolve_facts); rates: a
+    row of metrics.throughput.throughput.summarise or of metrics.pipeline.analysis. Columns of
+    OPERATOR_SCHEMA; `flops_per_token` is forward and backward under exact attention, `share` is of
+    their sum.
     """
-    out = Score()
+    out = UtilizationResult()
     run = formula_inputs(facts, rates, out)
     if run is None:
-        return OPERATORS.to_frame()
-    dtypes = dtypes_of(facts, out)
+        return OPERATOR_SCHEMA.to_frame()
+    dtypes = operator_dtypes(facts, out)
     exact, full = run.operators(), run.operators("full")
     total = flops.flops_per_token(exact)
     rows = [
@@ -119,15 +120,15 @@ def operator_table(
         }
         for op, whole in zip(exact, full, strict=True)
     ]
-    return pl.DataFrame(rows, schema=OPERATORS)
+    return pl.DataFrame(rows, schema=OPERATOR_SCHEMA)
 
 
 def _utilisations(
-    run: Inputs,
+    run: FormulaInputs,
     hardware: Hardware,
     facts: Mapping[str, Mapping[str, Any]],
     tgs: float,
-    out: Score,
+    result: UtilizationResult,
 ) -> None:
     """MFU under each convention and HFU; raises ValueError where a format has no peak."""
     exact, full = run.operators(), run.operators("full")
@@ -139,84 +140,88 @@ def _utilisations(
         "mfu": mfu(exact),
         "mfu_full_attention": mfu(full),
     }
-    if hardware.fastest in ("fp8", "fp4"):
-        values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest)
+    if hardware.fastest_dtype in ("fp8", "fp4"):
+        values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest_dtype)
     if "bf16" in hardware.peaks:
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
         values["mfu_bf16_full_attention"] = mfu(full, lambda *_: "bf16")
-    recompute = recompute_of(facts)
-    if recompute is not None and flops.hardware_unknown(recompute, run.shape) is None:
+    recompute = recompute_fact(facts)
+    if recompute is not None and flops.hfu_unknown_reason(recompute, run.shape) is None:
         low, high = flops.hardware_operators(
-            run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended
+            run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended_pairs
         )
         values |= {"hfu_low": mfu(low), "hfu_high": mfu(high)}
-    out.values["peak_flops"] = flops.flops_per_token(exact) * tgs / (values["mfu"] or 1.0)
-    if run.lengths_unknown is not None:
+    result.values["peak_flops"] = flops.flops_per_token(exact) * tgs / (values["mfu"] or 1.0)
+    if run.lengths_unknown_reason is not None:
         bounds = f"at most {values['mfu']:.1%}"
-        if run.fewest is not None:
-            least = mfu(replace(run, attended=run.fewest).operators())
+        if run.min_attended_pairs is not None:
+            least = mfu(replace(run, attended_pairs=run.min_attended_pairs).operators())
             bounds = f"{least:.1%} (all as long as the mean) to {values['mfu']:.1%}"
-        out.warnings.append(run.lengths_unknown.format(bounds=bounds))
+        result.warnings.append(run.lengths_unknown_reason.format(bounds=bounds))
         whole = ("mfu_full_attention", "mfu_bf16_full_attention")
-        known = whole if run.lengths_unknown == DOCUMENTS else ()
+        known = whole if run.lengths_unknown_reason == DOCUMENT_LENGTHS_UNKNOWN else ()
         values = {"mfu": None, **{name: values.get(name) for name in known}}
-    shown = _possible(values, facts, out)
-    out.values |= {name: value for name, value in shown.items() if value is not None}
+    shown = _possible(values, facts, result)
+    result.values |= {name: value for name, value in shown.items() if value is not None}
 
 
 def _possible(
-    values: dict[str, float | None], facts: Mapping[str, Mapping[str, Any]], out: Score
+    values: dict[str, float | None],
+    facts: Mapping[str, Mapping[str, Any]],
+    result: UtilizationResult,
 ) -> dict[str, float | None]:
     """Above 100 % nothing is published: the figure becomes `implied`, with its likely cause."""
     mfu = values["mfu"]
-    if mfu is None or mfu <= IMPOSSIBLE:
-        above = _above(values, out)
-        if mfu is not None and mfu > PLAUSIBLE[1] and "mfu_full_attention" not in above:
-            out.warnings.append(
-                f"MFU of {mfu:.0%} is more than training is known to reach: {WRONG}"
+    if mfu is None or mfu <= MAX_UTILIZATION:
+        above = _above(values, result)
+        if mfu is not None and mfu > PLAUSIBLE_MFU_RANGE[1] and "mfu_full_attention" not in above:
+            result.warnings.append(
+                f"MFU of {mfu:.0%} is more than training is known to reach: {WRONG_FACT_HINT}"
             )
         return {name: value for name, value in values.items() if name not in above}
     likely = [why for why, factor in _unit_errors(facts) if _plausible(mfu / factor)]
     causes = f"likely {' or '.join(likely)}" if likely else "no usual unit error explains it"
-    out.warnings.append(f"MFU would be {mfu:.0%}, which is impossible: {causes}; else {WRONG}")
+    result.warnings.append(
+        f"MFU would be {mfu:.0%}, which is impossible: {causes}; else {WRONG_FACT_HINT}"
+    )
     return {"implied": mfu}
 
 
-def _above(values: Mapping[str, float | None], out: Score) -> list[str]:
+def _above(values: Mapping[str, float | None], result: UtilizationResult) -> list[str]:
     """Figures above 100 % of a run whose MFU is possible; their causes go to the warnings."""
     bf16 = ("mfu_bf16", "mfu_bf16_full_attention")
     shares = {name: values.get(name) or 0.0 for name in ("mfu_full_attention", *bf16)}
-    above = {name: share for name, share in shares.items() if share > IMPOSSIBLE}
+    above = {name: share for name, share in shares.items() if share > MAX_UTILIZATION}
     if "mfu_full_attention" in above:
-        out.warnings.append(
+        result.warnings.append(
             f"MFU (full attention) would be {above['mfu_full_attention']:.0%}, so it is not shown: "
-            f"it counts work that windows or document masks leave out; else {WRONG}"
+            f"it counts work that windows or document masks leave out; else {WRONG_FACT_HINT}"
         )
     if "mfu_bf16" in above or list(above) == ["mfu_bf16_full_attention"]:
         convention = "BF16 peak" if "mfu_bf16" in above else "full attention, BF16 peak"
-        out.warnings.append(
+        result.warnings.append(
             f"MFU ({convention}) would be {next(above[n] for n in bf16 if n in above):.0%}: the "
             "run's own number format has a higher peak, so it is not shown"
         )
     return list(above)
 
 
-PLAUSIBLE: Final = (0.02, 0.8)
+PLAUSIBLE_MFU_RANGE: Final = (0.02, 0.8)
 """MFU that real training reaches."""
-WRONG: Final = "a wrong accelerator, model or seq_len"
+WRONG_FACT_HINT: Final = "a wrong accelerator, model or seq_len"
 
 
 def _plausible(mfu: float) -> bool:
-    return PLAUSIBLE[0] <= mfu <= PLAUSIBLE[1]
+    return PLAUSIBLE_MFU_RANGE[0] <= mfu <= PLAUSIBLE_MFU_RANGE[1]
 
 
 def _unit_errors(facts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
     """Usual factors by which a rate is too high, with what they are."""
     known = (
-        ("a rate of all GPUs taken for one (x world size)", integer_of(facts, "gpus")),
-        ("accumulation counted twice", integer_of(facts, "gradient_accumulation")),
-        ("sequence-parallel ranks counted apart", integer_of(facts, "context_parallel")),
-        ("model-parallel ranks counted apart", integer_of(facts, "tensor_parallel")),
+        ("a rate of all GPUs taken for one (x world size)", integer_fact(facts, "gpus")),
+        ("accumulation counted twice", integer_fact(facts, "gradient_accumulation")),
+        ("sequence-parallel ranks counted apart", integer_fact(facts, "context_parallel")),
+        ("model-parallel ranks counted apart", integer_fact(facts, "tensor_parallel")),
         ("milliseconds taken for seconds (x 1000)", 1000),
         ("recomputation counted (x 4/3)", 4 / 3),
         ("half a device's peak (x 2)", 2),

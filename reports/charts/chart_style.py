@@ -10,23 +10,23 @@ import altair as alt
 from . import theme
 
 WIDTH: Final = 680
-ROW: Final = 26
+ROW_HEIGHT: Final = 26
 """Height of a row that names a run."""
 
-EXACT, FULL = "MFU (exact attention)", "MFU (full attention)"
+MFU_EXACT_TITLE, MFU_FULL_TITLE = "MFU (exact attention)", "MFU (full attention)"
 
-KNOWN: Final = [*theme.FRAMEWORK_COLOURS]
-_COLOURS: Final = alt.Scale(domain=KNOWN, range=[*theme.FRAMEWORK_COLOURS.values()])
+KNOWN_FRAMEWORKS: Final = [*theme.FRAMEWORK_COLOURS]
+_COLOURS: Final = alt.Scale(domain=KNOWN_FRAMEWORKS, range=[*theme.FRAMEWORK_COLOURS.values()])
 
 
-def framework() -> Any:  # noqa: ANN401 - Altair's condition has no public type
+def framework_colour() -> Any:  # noqa: ANN401 - Altair's condition has no public type
     """The colour of a row's framework; without a legend, which a page has once."""
-    unknown = f"indexof({KNOWN}, datum.framework) < 0"
+    unknown = f"indexof({KNOWN_FRAMEWORKS}, datum.framework) < 0"
     known = alt.Color("framework:N", scale=_COLOURS, legend=None)
     return alt.when(unknown).then(alt.value(theme.ACCENT)).otherwise(known)
 
 
-def faded(opacity: float = 1.0) -> Any:  # noqa: ANN401 - see above
+def mark_opacity(opacity: float = 1.0) -> Any:  # noqa: ANN401 - see above
     """The opacity of a mark: this one, unless another run is selected."""
     test = "selected == '' || datum.run_id == selected"
     return alt.when(test).then(alt.value(opacity)).otherwise(alt.value(0.18 * opacity))
@@ -43,7 +43,7 @@ _FIXED: Final[Mapping[str, Any]] = {
 }
 
 
-def fixed(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON holds
+def fixed_channels(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON holds
     """Channels that have one value each, by their names.
 
     `alt.value` leaves open which channel it is of, so Altair tries hundreds of classes: 5 ms.
@@ -51,7 +51,7 @@ def fixed(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON hold
     return {name: _FIXED[name](value) for name, value in values.items()}
 
 
-def says(text: str, *, right: bool = False) -> alt.Chart:
+def text_above_plot(text: str, *, right: bool = False) -> alt.Chart:
     """A Vega expression as words above a plot, from data of one row called `one`.
 
     A title could not be an expression and stand in a page, which has its own. At the right, above
@@ -64,7 +64,7 @@ def says(text: str, *, right: bool = False) -> alt.Chart:
         text=alt.ExprRef(text),
     )
     return mark.encode(
-        **fixed(
+        **fixed_channels(
             x="width" if right else 0,
             y=alt.ExprRef("narrow ? -24 : -8") if right else -8,
             color=theme.INK,

@@ -4,43 +4,43 @@ What is drawn is aggregated first, so a chart of a long run or of many runs is a
 a short one or a few; the notes say what was. A null is absent; NaN and infinities become null.
 """
 
-from .chart_style import EXACT, FULL, WIDTH
+from .chart_style import MFU_EXACT_TITLE, MFU_FULL_TITLE, WIDTH
 from .comparison_charts import (
     comparison,
     mfu_by_length,
     mfu_by_precision,
     mfu_by_recompute,
     mfu_by_run,
-    others,
+    other_tools_chart,
     scaling,
 )
 from .figure import VIEW, Figure, Spec, drawable
 from .run_charts import course, operators, ranks, step_times, time_lost
-from .run_series import binned, marks, step_time_histogram
-from .tooltips import TGS, cards
+from .run_series import bin_windows, event_marks, step_time_histogram
+from .tooltips import TGS, run_cards
 from .waterfall import waterfall
 
 __all__ = [
-    "EXACT",
-    "FULL",
+    "MFU_EXACT_TITLE",
+    "MFU_FULL_TITLE",
     "TGS",
     "VIEW",
     "WIDTH",
     "Figure",
     "Spec",
-    "binned",
-    "cards",
+    "bin_windows",
     "comparison",
     "course",
     "drawable",
-    "marks",
+    "event_marks",
     "mfu_by_length",
     "mfu_by_precision",
     "mfu_by_recompute",
     "mfu_by_run",
     "operators",
-    "others",
+    "other_tools_chart",
     "ranks",
+    "run_cards",
     "scaling",
     "step_time_histogram",
     "step_times",

@@ -1,4 +1,4 @@
-"""Charts across runs: rows of reports.text.verdict.joined in, a Figure out."""
+"""Charts across runs: rows of reports.text.verdict.join_comparison in, a Figure out."""
 
 from __future__ import annotations
 
@@ -11,21 +11,30 @@ from typing import Any, Final, Literal
 import altair as alt
 import polars as pl
 
-from ..text.tabular import SMALL
+from ..text.tabular import MIN_ONE_DECIMAL_SHARE
 from . import theme
-from .chart_style import EXACT, FULL, ROW, WIDTH, faded, fixed, framework, says
-from .figure import Figure, Row, Spec, made, plain, rows_of
-from .tooltips import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
+from .chart_style import (
+    MFU_EXACT_TITLE,
+    MFU_FULL_TITLE,
+    ROW_HEIGHT,
+    WIDTH,
+    fixed_channels,
+    framework_colour,
+    mark_opacity,
+    text_above_plot,
+)
+from .figure import Figure, Row, Spec, build_spec, chart_number, rows_of
+from .tooltips import CONVENTION_EXPRESSION, CONVENTIONS, TGS, TRANSFORM, card_tooltip, chart_cards
 
-MOST_RUNS: Final = 20
+MAX_CHART_RUNS: Final = 20
 """Runs of one chart that names each in a row of its own."""
-SHORT, LONG = 13, 48
+MAX_NARROW_LABEL, MAX_WIDE_LABEL = 13, 48
 """Characters of a run's name where there is little room, and where there is most."""
-MOST_DOTS: Final = 240
+MAX_DOTS: Final = 240
 """Dots of one chart; of more runs, those that are alike are one."""
 
 DASH: Final = "\N{EN DASH}"
-NARROW: Final = 0.2
+MIN_AXIS_SPAN: Final = 0.2
 """An axis that does not begin at 0 spans at least this share of its largest value."""
 
 _CONVENED: Final = ("attention", "peak", "selected", "model", "accelerator")
@@ -64,7 +73,7 @@ class _Panel:
 _PANELS: Final = {
     "tgs": _Panel(f"'{TGS}'", "tgs", "logged_tgs", "tgs_low", "tgs_high", "reach_tgs", "", ",.0f"),
     "mfu": _Panel(
-        f"'MFU (' + {SPOKEN} + ')'",
+        f"'MFU (' + {CONVENTION_EXPRESSION} + ')'",
         "mfu",
         "logged_mfu",
         "mfu_low",
@@ -98,10 +107,10 @@ _BOUNDS: Final[tuple[Spec, ...]] = tuple(
 def comparison(rows: Sequence[Row]) -> Figure:
     """One group of like-for-like runs: TGS and MFU with intervals, logged beside recomputed.
 
-    rows: of reports.text.verdict.joined, best first; at most `MOST_RUNS` are drawn. TFLOP/s stand
-    in a panel of their own where a log prints them and no MFU.
+    rows: of reports.text.verdict.join_comparison, best first; at most `MAX_CHART_RUNS` are drawn.
+    TFLOP/s stand in a panel of their own where a log prints them and no MFU.
     """
-    cards = _placed(drawn(rows[:MOST_RUNS]))
+    cards = _placed(chart_cards(rows[:MAX_CHART_RUNS]))
     panels = ["tgs", "mfu"]
     if any(c["logged_tflops"] is not None and c["logged_mfu"] is None for c in cards):
         panels.append("tflops")
@@ -121,7 +130,7 @@ def comparison(rows: Sequence[Row]) -> Figure:
         description=f"Tokens per second per GPU and MFU of {len(cards)} runs, recomputed and as "
         "their logs print them.",
         spec=_comparison(tuple(panels)),
-        datasets={"runs": cards, "columns": COLUMNS},
+        datasets={"runs": cards, "columns": VALUE_COLUMNS},
         params=_reaches(cards, panels),
     )
 
@@ -150,12 +159,14 @@ def _reaches(cards: Sequence[Row], panels: Sequence[str]) -> dict[str, Any]:
 
 
 def _reach(values: Sequence[float]) -> list[float]:
-    """Both ends of an axis: a little beyond the values, no narrower than `NARROW`, 0 at least."""
+    """Both ends of an axis: a little beyond the values, no narrower than `MIN_AXIS_SPAN`, 0 at least."""
     if not values:
         return [0.0, 1.0]
     low, high = min(values), max(values)
-    room = max(NARROW * high - (high - low), 0.16 * (high - low)) / 2
-    return [plain(max(0.0, low - room)), plain(high + room)] if high > 0 else [0.0, 1.0]
+    room = max(MIN_AXIS_SPAN * high - (high - low), 0.16 * (high - low)) / 2
+    return (
+        [chart_number(max(0.0, low - room)), chart_number(high + room)] if high > 0 else [0.0, 1.0]
+    )
 
 
 @cache
@@ -165,7 +176,7 @@ def _comparison(panels: tuple[str, ...]) -> Spec:
     own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=12)
     own["narrow"] = False  # a page sets it where it puts the panels one below the other
-    return made(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
+    return build_spec(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
 
 
 def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.FacetChart:
@@ -179,9 +190,9 @@ def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.Fa
     )
     shared = {
         "y": _run_axis(named=first),
-        "color": framework(),
-        "opacity": faded(),
-        "tooltip": tips(
+        "color": framework_colour(),
+        "opacity": mark_opacity(),
+        "tooltip": card_tooltip(
             ("recomputed", panel.ours, panel.tip),
             ("the log printed", panel.logged, panel.tip),
         ),
@@ -191,28 +202,28 @@ def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.Fa
     layers = [
         joined.encode(x, alt.X2(panel.logged)),
         spread.encode(alt.X(f"{panel.low}:Q"), alt.X2(panel.high)),
-        base.mark_point(**OURS).encode(x),
-        base.mark_point(**LOGGED).encode(alt.X(f"{panel.logged}:Q")),
-        _value(base, panel.ours, panel.text, OURS_AT, weight=600),
-        _value(base, panel.logged, panel.text, LOGGED_AT),
+        base.mark_point(**OURS_MARK).encode(x),
+        base.mark_point(**LOGGED_MARK).encode(alt.X(f"{panel.logged}:Q")),
+        _value(base, panel.ours, panel.text, OURS_VALUE_X, weight=600),
+        _value(base, panel.logged, panel.text, LOGGED_VALUE_X),
         *_headings(),
     ]
     title = alt.TitleParams(
         alt.ExprRef(panel.heading), fontSize=12, offset=12, anchor="start", frame="group"
     )
     return alt.layer(*layers, encoding=shared).properties(
-        width=width, height=alt.Step(ROW), title=title
+        width=width, height=alt.Step(ROW_HEIGHT), title=title
     )
 
 
-OURS: Final[Mapping[str, Any]] = {"shape": "circle", "size": 50, "filled": True}
-LOGGED: Final[Mapping[str, Any]] = {
+OURS_MARK: Final[Mapping[str, Any]] = {"shape": "circle", "size": 50, "filled": True}
+LOGGED_MARK: Final[Mapping[str, Any]] = {
     "shape": "diamond",
     "size": 130,
     "strokeWidth": 1.6,
     "filled": False,
 }
-OURS_AT, LOGGED_AT = 52, 106
+OURS_VALUE_X, LOGGED_VALUE_X = 52, 106
 """Where the columns of values end, right of a panel."""
 
 
@@ -239,11 +250,11 @@ def _run_axis(*, named: bool) -> alt.Y:
 
 _SHORTER: Final = "replace(datum.label, ' (synthetic)', '')"
 _ENDING: Final = (
-    f"length({_SHORTER}) > {SHORT} ? '\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{SHORT}) : "
+    f"length({_SHORTER}) > {MAX_NARROW_LABEL} ? '\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{MAX_NARROW_LABEL}) : "
     f"{_SHORTER}"
 )
 _ENDED: Final = (
-    f"length(datum.label) > {LONG} ? '\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{LONG}) : "
+    f"length(datum.label) > {MAX_WIDE_LABEL} ? '\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{MAX_WIDE_LABEL}) : "
     "datum.label"
 )
 """Names of runs mostly begin alike: where there is little room, the end is what tells. Where there
@@ -254,20 +265,20 @@ def _value(
     base: alt.Chart, field: str, form: str, right: int, weight: Literal[400, 600] = 400
 ) -> alt.Chart:
     """A column of figures beside the panel."""
-    small = f"datum.{field} < {SMALL} ? '.2p' : " if form.endswith("%") else ""
+    small = f"datum.{field} < {MIN_ONE_DECIMAL_SHARE} ? '.2p' : " if form.endswith("%") else ""
     text = f"isValid(datum.{field}) ? format(datum.{field}, {small}'{form}') : '{DASH}'"
     chart: alt.Chart = base.mark_text(
         align="right", dx=right, fontWeight=weight, text=alt.ExprRef(text)
     )
-    return chart.encode(**fixed(x="width", color=theme.INK))
+    return chart.encode(**fixed_channels(x="width", color=theme.INK))
 
 
 def _headings() -> list[alt.Chart]:
     """What each column of figures is, behind its mark."""
     base = alt.Chart(alt.NamedData("columns")).encode(
-        **fixed(x="width", y=-11, color=theme.MUTED, opacity=1, tooltip=None),
+        **fixed_channels(x="width", y=-11, color=theme.MUTED, opacity=1, tooltip=None),
     )
-    filled = f"datum.shape == '{OURS['shape']}' ? '{theme.MUTED}' : 'transparent'"
+    filled = f"datum.shape == '{OURS_MARK['shape']}' ? '{theme.MUTED}' : 'transparent'"
     return [
         base.mark_text(
             align="right", dx=alt.ExprRef("datum.right"), text=alt.ExprRef("datum.text")
@@ -275,16 +286,19 @@ def _headings() -> list[alt.Chart]:
         base.mark_point(
             shape=alt.ExprRef("datum.shape"),
             size=alt.ExprRef("datum.size"),
-            strokeWidth=LOGGED["strokeWidth"],
+            strokeWidth=LOGGED_MARK["strokeWidth"],
             fill=alt.ExprRef(filled),
             xOffset=alt.ExprRef("datum.right - 7 * length(datum.text) - 6"),
         ),
     ]
 
 
-COLUMNS: Final[Sequence[Row]] = tuple(
+VALUE_COLUMNS: Final[Sequence[Row]] = tuple(
     {"text": text, "right": right, "shape": mark["shape"], "size": mark["size"]}
-    for text, right, mark in (("ours", OURS_AT, OURS), ("log", LOGGED_AT, LOGGED))
+    for text, right, mark in (
+        ("ours", OURS_VALUE_X, OURS_MARK),
+        ("log", LOGGED_VALUE_X, LOGGED_MARK),
+    )
 )
 """Columns of figures beside a panel: heading, right end [px], mark."""
 
@@ -295,17 +309,18 @@ COLUMNS: Final[Sequence[Row]] = tuple(
 def mfu_by_run(rows: Sequence[Row]) -> Figure | None:
     """MFU of each run under both attention conventions; None where none is known.
 
-    rows: of reports.text.verdict.joined; the highest first, at most `MOST_RUNS` drawn.
+    rows: of reports.text.verdict.join_comparison; the highest first, at most `MAX_CHART_RUNS`
+    drawn.
     """
-    known = [c for c in drawn(rows) if c["mfu_exact_own"] or c["mfu_full_own"]]
+    known = [c for c in chart_cards(rows) if c["mfu_exact_own"] or c["mfu_full_own"]]
     known.sort(key=lambda card: -(card["mfu_exact_own"] or card["mfu_full_own"]))
-    cards, rest = _placed(known[:MOST_RUNS]), len(known) - MOST_RUNS
+    cards, rest = _placed(known[:MAX_CHART_RUNS]), len(known) - MAX_CHART_RUNS
     if not cards:
         return None
     notes = ["Dot: exact attention. Open diamond: full attention. The axis need not begin at 0."]
     if rest > 0:
         notes.append(
-            f"The {MOST_RUNS} highest of {len(known):,} runs; {rest:,} more are not drawn."
+            f"The {MAX_CHART_RUNS} highest of {len(known):,} runs; {rest:,} more are not drawn."
         )
     reach = {
         peak: _reach(
@@ -317,7 +332,7 @@ def mfu_by_run(rows: Sequence[Row]) -> Figure | None:
         kind="mfu_by_run",
         title="MFU under both attention conventions",
         notes=tuple(notes),
-        description=f"{EXACT} and {FULL} of {len(cards)} runs.",
+        description=f"{MFU_EXACT_TITLE} and {MFU_FULL_TITLE} of {len(cards)} runs.",
         spec=_mfu_by_run(),
         datasets={"runs": cards, "one": [{}]},
         params={"reach": reach},
@@ -335,26 +350,26 @@ def _mfu_by_run() -> Spec:
     )
     shared = {
         "y": _run_axis(named=True),
-        "color": framework(),
-        "opacity": faded(),
-        "tooltip": tips(
-            (EXACT, "exact", ".3~p"),
-            (FULL, "full", ".3~p"),
+        "color": framework_colour(),
+        "opacity": mark_opacity(),
+        "tooltip": card_tooltip(
+            (MFU_EXACT_TITLE, "exact", ".3~p"),
+            (MFU_FULL_TITLE, "full", ".3~p"),
         ),
     }
     layers = [
         base.mark_rule(strokeWidth=1.2, strokeDash=[2, 2]).encode(x, alt.X2("full")),
-        base.mark_point(**OURS).encode(x),
-        base.mark_point(**LOGGED).encode(alt.X("full:Q")),
+        base.mark_point(**OURS_MARK).encode(x),
+        base.mark_point(**LOGGED_MARK).encode(alt.X("full:Q")),
     ]
     by = "'MFU (' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak)'"
-    chart = alt.layer(*layers, says(by), encoding=shared).properties(
-        width=WIDTH, height=alt.Step(ROW)
+    chart = alt.layer(*layers, text_above_plot(by), encoding=shared).properties(
+        width=WIDTH, height=alt.Step(ROW_HEIGHT)
     )
     ends: list[Spec] = [
         {"calculate": f"datum['mfu_{name}_' + peak]", "as": name} for name in ("exact", "full")
     ]
-    return made(
+    return build_spec(
         chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *ends], reach=None, narrow=False
     )
 
@@ -364,7 +379,7 @@ def _mfu_by_run() -> Spec:
 
 def scaling(rows: Sequence[Row]) -> Figure | None:
     """TGS over GPUs; None where fewer than two counts of GPUs are known."""
-    cards = [card for card in drawn(rows) if card["gpus"] and card["tgs"]]
+    cards = [card for card in chart_cards(rows) if card["gpus"] and card["tgs"]]
     if len({card["gpus"] for card in cards}) < 2:  # noqa: PLR2004 - nothing to set side by side
         return None
     dots, folded = _folded([card | {"series": _series(card)} for card in cards], "gpus", "series")
@@ -415,17 +430,17 @@ def _scaling() -> Spec:
             scale=alt.Scale(type="log", nice=False, padding=14),
             axis=alt.Axis(format="~s", tickCount=5),
         ),
-        "color": framework(),
-        "opacity": faded(0.85),
-        "tooltip": tips(_OF_SEVERAL, ("line", "series", "")),
+        "color": framework_colour(),
+        "opacity": mark_opacity(0.85),
+        "tooltip": card_tooltip(_OF_SEVERAL, ("line", "series", "")),
     }
     middle = base.mark_line(strokeWidth=1.5).encode(
         alt.Y("median(tgs):Q"),
         alt.Detail("series:N"),
-        **fixed(opacity=0.5, tooltip=None),
+        **fixed_channels(opacity=0.5, tooltip=None),
     )
-    chart = alt.layer(middle, base.mark_point(**OURS), encoding=shared)
-    return made(
+    chart = alt.layer(middle, base.mark_point(**OURS_MARK), encoding=shared)
+    return build_spec(
         chart.properties(width=WIDTH, height=260), *_CONVENED, data="runs", transform=TRANSFORM
     )
 
@@ -455,17 +470,21 @@ def mfu_by_length(rows: Sequence[Row]) -> Figure | None:
 @cache
 def _mfu_by_length() -> Spec:
     dots = (
-        alt.Chart(alt.NamedData("runs")).transform_filter("isValid(datum.mfu)").mark_point(**OURS)
+        alt.Chart(alt.NamedData("runs"))
+        .transform_filter("isValid(datum.mfu)")
+        .mark_point(**OURS_MARK)
     )
     dots = dots.encode(
         _logarithmic("seq_len", "sequence length [tokens]"),
         alt.Y("mfu:Q", title=None, axis=_axis("~%", tickCount=5), scale=alt.Scale(zero=True)),
-        color=framework(),
-        opacity=faded(0.85),
-        tooltip=tips(_OF_SEVERAL, ("length", "seq_len", ",d")),
+        color=framework_colour(),
+        opacity=mark_opacity(0.85),
+        tooltip=card_tooltip(_OF_SEVERAL, ("length", "seq_len", ",d")),
     )
-    chart = alt.layer(dots, says(_PANELS["mfu"].heading)).properties(width=WIDTH, height=240)
-    return made(chart, *_CONVENED, data="runs", transform=TRANSFORM)
+    chart = alt.layer(dots, text_above_plot(_PANELS["mfu"].heading)).properties(
+        width=WIDTH, height=240
+    )
+    return build_spec(chart, *_CONVENED, data="runs", transform=TRANSFORM)
 
 
 def mfu_by_precision(rows: Sequence[Row]) -> Figure | None:
@@ -507,15 +526,15 @@ def _strip(name: str) -> Spec:
         "x": alt.X("mfu:Q", title=None, axis=_axis("~%", tickCount=8), scale=alt.Scale(zero=True)),
         "y": alt.Y(f"{name}:N", title=None, sort="ascending", axis=axis),
     }
-    dots = base.mark_point(**OURS).encode(
-        color=framework(), opacity=faded(0.75), tooltip=tips(_OF_SEVERAL)
+    dots = base.mark_point(**OURS_MARK).encode(
+        color=framework_colour(), opacity=mark_opacity(0.75), tooltip=card_tooltip(_OF_SEVERAL)
     )
     middle = base.mark_tick(thickness=2, size=26, color=theme.INK).encode(
         alt.X("median(mfu):Q"), tooltip=[alt.Tooltip("median(mfu):Q", title="median", format=".1%")]
     )
-    layers = (middle, dots, says(_PANELS["mfu"].heading))
+    layers = (middle, dots, text_above_plot(_PANELS["mfu"].heading))
     chart = alt.layer(*layers, encoding=shared).properties(width=WIDTH, height=alt.Step(34))
-    return made(chart, *_CONVENED, data="runs", transform=TRANSFORM)
+    return build_spec(chart, *_CONVENED, data="runs", transform=TRANSFORM)
 
 
 def _logarithmic(name: str, title: str) -> alt.X:
@@ -531,7 +550,9 @@ _OF_SEVERAL: Final = ("runs", "runs", ",d")
 def _known(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:
     """Cards with an MFU of which this is known."""
     mfu = [f"mfu_{convention}" for convention in CONVENTIONS]
-    return [c for c in drawn(rows) if c[name] is not None and any(c[m] is not None for m in mfu)]
+    return [
+        c for c in chart_cards(rows) if c[name] is not None and any(c[m] is not None for m in mfu)
+    ]
 
 
 _SAME: Final = ("framework", "model", "accelerator")
@@ -542,18 +563,18 @@ def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, A
 
     Runs that are alike in `by`, framework, model and accelerator become their median.
     """
-    if len(cards) <= MOST_DOTS:
+    if len(cards) <= MAX_DOTS:
         return [card | {"runs": 1} for card in cards], []
     alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for card in cards:
         alike.setdefault(tuple(card[name] for name in (*_SAME, *by)), []).append(card)
     groups = sorted(alike.values(), key=len, reverse=True)
-    dots = [_median(group, (*_SAME, *by)) for group in groups[:MOST_DOTS]]
+    dots = [_median(group, (*_SAME, *by)) for group in groups[:MAX_DOTS]]
     note = (
         f"{len(cards):,} runs: a dot is the median of those alike in framework, model, device and "
         "what is set here."
     )
-    left = sum(len(group) for group in groups[MOST_DOTS:])
+    left = sum(len(group) for group in groups[MAX_DOTS:])
     return dots, [note + (f" The {left:,} rarest are not drawn." if left else "")]
 
 
@@ -565,21 +586,24 @@ def _median(cards: Sequence[dict[str, Any]], same: Sequence[str]) -> dict[str, A
     out: dict[str, Any] = {name: first[name] for name in same}
     for name in ("tgs", *(f"mfu_{c}" for c in CONVENTIONS), "tflops_exact", "tflops_full"):
         values = [card[name] for card in cards if card[name] is not None]
-        out[name] = plain(float(median(values))) if values else None
+        out[name] = chart_number(float(median(values))) if values else None
     return out | {"run": f"median of {len(cards):,} runs", "runs": len(cards)}
 
 
 # --- other formulas -------------------------------------------------------------------------
 
 
-def others(rows: pl.DataFrame | Sequence[Row], label: str = "") -> Figure | None:
+def other_tools_chart(rows: pl.DataFrame | Sequence[Row], label: str = "") -> Figure | None:
     """FLOPs per token by each other formula as a ratio to ours, on a log scale.
 
-    rows: as metrics.pipeline.analysis.Analysis.others, one model, which label names; a formula
+    rows: as metrics.pipeline.analysis.Analysis.other_tools, one model, which label names; a formula
     without a figure is absent; None where none has one.
     """
     known = [
-        {name: plain(row[name]) for name in ("name", "flops_per_token", "ratio_to_ours", "why")}
+        {
+            name: chart_number(row[name])
+            for name in ("name", "flops_per_token", "ratio_to_ours", "why")
+        }
         for row in rows_of(rows)
         if row["ratio_to_ours"] is not None
     ]
@@ -623,11 +647,11 @@ def _others() -> Spec:
         base.mark_tick(thickness=1.2, size=20, color=theme.MUTED).encode(alt.XDatum(1)),
         base.mark_point(filled=True, size=70, color=theme.ACCENT, opacity=1).encode(ratio),
         base.mark_text(align="left", dx=8).encode(
-            alt.Text("ratio_to_ours:Q", format=".2f"), **fixed(x="width")
+            alt.Text("ratio_to_ours:Q", format=".2f"), **fixed_channels(x="width")
         ),
     ]
     chart = alt.layer(*layers, encoding=shared).properties(width=420, height=alt.Step(20))
-    return made(chart, data="formulas")
+    return build_spec(chart, data="formulas")
 
 
 _RATIOS: Final = [0.1, 0.2, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 3, 5, 10]

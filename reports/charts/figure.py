@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 Spec = dict[str, Any]
 """A chart as Vega-Lite has it; Altair reads it by `alt.Chart.from_dict`."""
 
-SCHEMA: Final = f"https://vega.github.io/schema/vega-lite/{alt.SCHEMA_VERSION}.json"
+VEGA_LITE_SCHEMA: Final = f"https://vega.github.io/schema/vega-lite/{alt.SCHEMA_VERSION}.json"
 DIGITS: Final = 6
 """Significant figures that a spec carries: more than a pixel shows."""
 EXACT_DIGITS: Final = 12
@@ -66,10 +66,10 @@ class Figure:
         if self.notes:
             title["subtitle"] = [line for note in self.notes for line in _lines(note)]
         return spec | {
-            "$schema": SCHEMA,
+            "$schema": VEGA_LITE_SCHEMA,
             "title": title,
             "description": self.description,
-            "config": theme.fairmfu()["config"],
+            "config": theme.chart_theme()["config"],
             "datasets": {name: [*rows] for name, rows in self.datasets.items()},
             "params": [
                 param | {"value": self.params.get(param["name"], param["value"])}
@@ -115,13 +115,13 @@ _CLASSES: Final[Mapping[str, Any]] = {
 """Altair's own look for the right one takes the first unless it validates, which takes seconds."""
 
 
-def params(*names: str, **own: Any) -> list[Spec]:  # noqa: ANN401 - whatever JSON holds
+def spec_params(*names: str, **defaults: Any) -> list[Spec]:  # noqa: ANN401 - whatever JSON holds
     """Top-level params of a spec: names of VIEW, and those that a figure has a value of."""
-    values = {name: VIEW[name] for name in names} | own
+    values = {name: VIEW[name] for name in names} | defaults
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def part(chart: alt.Chart) -> Spec:
+def mark_spec(chart: alt.Chart) -> Spec:
     """A chart of one mark as a part of a larger spec.
 
     Altair copies all that it puts together, level by level, which takes longer than to draw it.
@@ -132,17 +132,17 @@ def part(chart: alt.Chart) -> Spec:
     return {name: spec[name] for name in names if name in spec}
 
 
-def made(
+def build_spec(
     chart: Any,  # noqa: ANN401 - any Altair chart, or a spec of parts
     *names: str,
     data: str = "",
     transform: Sequence[Spec] = (),
-    **own: Any,  # noqa: ANN401 - whatever JSON holds
+    **defaults: Any,  # noqa: ANN401 - whatever JSON holds
 ) -> Spec:
-    """An Altair chart on named data as the spec of a Figure, with `params`; the tests validate it.
+    """An Altair chart on named data as the spec of a Figure, with `spec_params`; the tests validate it.
 
     data: the name of those that most parts draw, which pass through transform first, once for all;
-    own: params that each figure has a value of.
+    defaults: params that each figure has a value of.
     """
     spec: Spec = chart if isinstance(chart, dict) else chart.to_dict(validate=False)
     for shared in ("config", "$schema", "datasets"):
@@ -150,7 +150,7 @@ def made(
     if data:
         _hoist(spec, data)
         spec |= {"data": {"name": data}, "transform": [*transform, *spec.get("transform", [])]}
-    return spec | {"params": params(*names, **own)}
+    return spec | {"params": spec_params(*names, **defaults)}
 
 
 def _hoist(node: Any, data: str) -> None:  # noqa: ANN401 - any part of a spec
@@ -165,16 +165,16 @@ def _hoist(node: Any, data: str) -> None:  # noqa: ANN401 - any part of a spec
             _hoist(item, data)
 
 
-LINE: Final = 110
+MAX_NOTE_LINE: Final = 110
 """Characters of a line under a stand-alone chart's title."""
 
 
 def _lines(note: str) -> list[str]:
-    """A note in lines of at most `LINE` characters, broken between words."""
+    """A note in lines of at most `MAX_NOTE_LINE` characters, broken between words."""
     lines = [""]
     for word in note.split():
         longer = f"{lines[-1]} {word}".strip()
-        if len(longer) > LINE and lines[-1]:
+        if len(longer) > MAX_NOTE_LINE and lines[-1]:
             lines.append(word)
         else:
             lines[-1] = longer
@@ -205,9 +205,9 @@ LEGEND: Final = {
 
 
 def drawable(frame: pl.DataFrame) -> pl.DataFrame:
-    """Each number of a frame by `plain`."""
+    """Each number of a frame by `chart_number`."""
     return frame.with_columns(
-        pl.Series(column.name, [plain(value) for value in column], column.dtype)
+        pl.Series(column.name, [chart_number(value) for value in column], column.dtype)
         for column in frame.select(cs.float())
     )
 
@@ -223,7 +223,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     return [dict(row) for row in table]
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - a cell
+def chart_number(value: Any) -> Any:  # noqa: ANN401 - a cell
     """A value as JSON carries it: no NaN, no infinity, no more digits than can be seen."""
     if not isinstance(value, float):
         return value

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SCALE: Final = 2.0
 """Pixels of a PNG per pixel of a chart."""
-NOTHING: Final = {"$schema": "https://vega.github.io/schema/vega/v6.json"}
+EMPTY_SPEC: Final = {"$schema": "https://vega.github.io/schema/vega/v6.json"}
 
 
 def _png(svg: str) -> bytes:
@@ -38,7 +38,7 @@ def _scripts(_given: object) -> str:
 
 
 def _begun(_given: object) -> str:
-    return vl_convert.vega_to_svg(NOTHING)
+    return vl_convert.vega_to_svg(EMPTY_SPEC)
 
 
 MAKES: Final[Mapping[str, Callable[[Any], str | bytes]]] = {
@@ -51,12 +51,12 @@ MAKES: Final[Mapping[str, Callable[[Any], str | bytes]]] = {
 """What can be made, by name: the SVG of a spec; PNG and PDF of an SVG; Vega, Vega-Lite and
 vega-embed in one script of 0.9 MB, which takes as long as 20 charts; and nothing but the start of
 the library, which takes as long as a few."""
-WHY_NOT: Final = b"why not: "
+ERROR_PREFIX: Final = b"why not: "
 
 
-def make(what: str, given: object = None) -> bytes:
+def make_product(product: str, source: object = None) -> bytes:
     """One of MAKES. Raises ValueError on a spec that vl_convert cannot draw."""
-    made = MAKES[what](given)
+    made = MAKES[product](source)
     return made.encode() if isinstance(made, str) else made
 
 
@@ -65,7 +65,7 @@ def main() -> None:
 
     A question is a line with the name of what is made and the number of bytes of what is given for
     it, and these, by `marshal`: it keeps each number as it is, and imports nothing. Where nothing
-    could be made, WHY_NOT begins the line, and the bytes say it.
+    could be made, ERROR_PREFIX begins the line, and the bytes say it.
     """
     while asked := sys.stdin.buffer.readline():
         what, size = asked.decode().split()
@@ -73,9 +73,9 @@ def main() -> None:
         if len(said) < int(size):
             return  # who asked is gone
         try:
-            made = make(what, marshal.loads(said))  # noqa: S302 - said by reports.charts.render_process
+            made = make_product(what, marshal.loads(said))  # noqa: S302 - said by reports.charts.render_process
         except ValueError as error:
-            made, mark = str(error).encode(), WHY_NOT
+            made, mark = str(error).encode(), ERROR_PREFIX
         answer = b"%s%d\n%s" % (mark, len(made), made)
         try:
             sys.stdout.buffer.write(answer)

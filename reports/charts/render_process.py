@@ -20,9 +20,15 @@ from typing import Final
 
 from fairmfu.ingest.core.errors import FairmfuError
 
-WHY_NOT: Final = b"why not: "
+ERROR_PREFIX: Final = b"why not: "
 """Equal to that of `render`, which is not imported here: that would start the library."""
-BEGINS: Final = {"html": "scripts", "md": "begun", "svg": "begun", "png": "begun", "pdf": "begun"}
+FIRST_PRODUCTS: Final = {
+    "html": "scripts",
+    "md": "begun",
+    "svg": "begun",
+    "png": "begun",
+    "pdf": "begun",
+}
 """What is made first for a file of such an ending."""
 
 
@@ -79,7 +85,7 @@ class _Elsewhere:
         out = self._process.stdout
         assert out is not None  # noqa: S101 - a pipe
         said = out.readline()
-        size = said.removeprefix(WHY_NOT)
+        size = said.removeprefix(ERROR_PREFIX)
         made = out.read(int(size)) if said else b""
         if not said or len(made) < int(size):
             code = self._process.wait()
@@ -101,12 +107,12 @@ def _question(what: str, given: object) -> bytes:
 _elsewhere: list[_Elsewhere] = []
 
 
-def begin(ending: str) -> None:
+def start_drawing(suffix: str) -> None:
     """Have it begin what a file of such an ending takes, with or without its dot; others nothing.
 
     Where no process can be started, it draws in this one later.
     """
-    what = BEGINS.get(ending.lower().removeprefix("."))
+    what = FIRST_PRODUCTS.get(suffix.lower().removeprefix("."))
     if what is None:
         return
     with suppress(OSError):
@@ -115,23 +121,23 @@ def begin(ending: str) -> None:
         _elsewhere[0].begin(what)
 
 
-def end() -> None:
+def stop_drawing() -> None:
     """Let go of what has begun."""
     while _elsewhere:
         _elsewhere.pop().end()
 
 
-def make(what: str, given: object = None) -> bytes:
-    """What `reports.charts.render.make` makes: by the process that has begun, else here.
+def draw_product(product: str, source: object = None) -> bytes:
+    """What `reports.charts.render.make_product` makes: by the process that has begun, else here.
 
     Raises ValueError on a spec that cannot be drawn, DrawingEndedError.
     """
     if not _elsewhere:
         from . import render  # noqa: PLC0415 - not needed where it has begun
 
-        return render.make(what, given)
+        return render.make_product(product, source)
     try:
-        return _elsewhere[0].make(what, given)
+        return _elsewhere[0].make(product, source)
     except DrawingEndedError:
-        end()
+        stop_drawing()
         raise

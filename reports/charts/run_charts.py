@@ -14,14 +14,14 @@ from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
 from ..text.run_narrative import seconds_text, time_rows
 from ..text.tabular import percent
-from ..text.verdict import counted
+from ..text.verdict import count_noun
 from . import theme
-from .chart_style import ROW, WIDTH, fixed, says
-from .figure import Figure, Row, Spec, Table, made, part, plain, rows_of
-from .run_series import COUNTED, SEVERAL
-from .tooltips import CONVENTIONS, SPOKEN, TGS, cards
+from .chart_style import ROW_HEIGHT, WIDTH, fixed_channels, text_above_plot
+from .figure import Figure, Row, Spec, Table, build_spec, chart_number, mark_spec, rows_of
+from .run_series import WINDOW_COUNTED, WINDOW_OTHER
+from .tooltips import CONVENTION_EXPRESSION, CONVENTIONS, TGS, run_cards
 
-WIDE: Final = WIDTH + 40
+RUN_CHART_WIDTH: Final = WIDTH + 40
 GIB: Final = 2**30
 
 
@@ -53,15 +53,19 @@ SIGNS: Final = {
     "out_of_memory": _STAR,
     "killed": _CROSSED,
     "end": _UPRIGHT,
-    SEVERAL: "circle",
+    WINDOW_OTHER: "circle",
 }
 """A shape for each kind of event and cause of a window left out, in the order of their rows."""
-WORDS: Final = {"gc": "garbage collection", "out_of_memory": "out of memory", SEVERAL: "left out"}
-FEW_EVENTS: Final = 40
+SIGN_LABELS: Final = {
+    "gc": "garbage collection",
+    "out_of_memory": "out of memory",
+    WINDOW_OTHER: "left out",
+}
+MAX_UPRIGHTS: Final = 40
 """Events that have an upright through the throughput; more would hide it."""
-MOST_QUOTED: Final = 160
+MAX_EVENT_TEXT: Final = 160
 
-FAR_OUT: Final = 2.5
+MAX_AXIS_STRETCH: Final = 2.5
 """The axis holds all windows unless they need so many times the room that most of them do."""
 
 
@@ -93,7 +97,7 @@ def course(series: Table, events: Table, row: Row) -> Figure | None:
         kind="-".join(("course", *drawn)),
         title=f"Course of {_name(row)}",
         notes=tuple(_course_notes(bins, signs, row, own, drawn)),
-        description=f"{_listed(drawn)} of {_name(row)} over {counted(len(bins), 'bin')} of steps.",
+        description=f"{_listed(drawn)} of {_name(row)} over {count_noun(len(bins), 'bin')} of steps.",
         spec=_course(drawn),
         datasets={"bins": bins, "one": [{}], **({"signs": signs} if signs else {})},
         params=own,
@@ -107,9 +111,9 @@ def _bin(each: Row) -> dict[str, Any]:
         "at": (each["step"] + each["last_step"]) / 2,
         "step": each["step"],
         "last_step": each["last_step"],
-        **{name: plain(each[name]) for name in ("tgs", "low", "high", "loss")},
-        "memory": None if held is None else plain(held / GIB),
-        "memory_most": None if most is None else plain(most / GIB),
+        **{name: chart_number(each[name]) for name in ("tgs", "low", "high", "loss")},
+        "memory": None if held is None else chart_number(held / GIB),
+        "memory_most": None if most is None else chart_number(most / GIB),
         "windows": each["windows"],
     }
 
@@ -117,7 +121,7 @@ def _bin(each: Row) -> dict[str, Any]:
 def _signs(bins: Sequence[Row], events: Sequence[Row]) -> list[dict[str, Any]]:
     """Events, and the windows left out whose cause is no event, as signs in rows of their own."""
     known = [each for each in events if each["kind"] in SIGNS and each["step"] is not None]
-    few = sum(each["events"] for each in known) <= FEW_EVENTS
+    few = sum(each["events"] for each in known) <= MAX_UPRIGHTS
     signs = [
         {
             "kind": each["kind"],
@@ -125,14 +129,14 @@ def _signs(bins: Sequence[Row], events: Sequence[Row]) -> list[dict[str, Any]]:
             "step": each["step"],
             "last_step": each["last_step"],
             "line": each["line"],
-            "text": (each["text"] or "")[:MOST_QUOTED],
+            "text": (each["text"] or "")[:MAX_EVENT_TEXT],
             "events": each["events"],
             "upright": few,
         }
         for each in known
     ]
     said = {each["kind"] for each in known}
-    left_out = [each for each in bins if each["window"] not in {COUNTED, *said}]
+    left_out = [each for each in bins if each["window"] not in {WINDOW_COUNTED, *said}]
     signs += [
         {
             "kind": each["window"],
@@ -151,16 +155,18 @@ def _signs(bins: Sequence[Row], events: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _word(kind: str) -> str:
-    return WORDS.get(kind, kind.replace("_", " "))
+    return SIGN_LABELS.get(kind, kind.replace("_", " "))
 
 
 def _mfu_per_tgs(row: Row) -> dict[str, float | None]:
     """MFU over TGS by convention; none where the length of the sequences is not constant."""
-    card = cards([row])[0]
+    card = run_cards([row])[0]
     if not row["tgs"] or not _one_length(row):
         return {}
     found = {
-        name: plain(value / row["tgs"]) if (value := card[f"mfu_{name}"]) is not None else None
+        name: chart_number(value / row["tgs"])
+        if (value := card[f"mfu_{name}"]) is not None
+        else None
         for name in CONVENTIONS
     }
     return found if any(value is not None for value in found.values()) else {}
@@ -175,7 +181,7 @@ def _one_length(row: Row) -> bool:
 
 def _reach(rates: Sequence[Row]) -> list[float]:
     """From where to where the throughput goes; what lies far out stands at the edge."""
-    inside = [each for each in rates if each["window"] == COUNTED] or rates
+    inside = [each for each in rates if each["window"] == WINDOW_COUNTED] or rates
     slow = sorted(each["low"] or each["tgs"] for each in inside)
     fast = sorted(each["high"] or each["tgs"] for each in inside)
     few = len(inside) // 50
@@ -185,10 +191,10 @@ def _reach(rates: Sequence[Row]) -> list[float]:
     inner = [middle - 0.62 * span, middle + 0.62 * span]
     values = [each["tgs"] for each in rates] + slow + fast
     whole = [min(*values, inner[0]), max(*values, inner[1])]
-    far = whole[1] - whole[0] > FAR_OUT * (inner[1] - inner[0])
+    far = whole[1] - whole[0] > MAX_AXIS_STRETCH * (inner[1] - inner[0])
     room = 0.0 if far else 0.04 * (whole[1] - whole[0])
     low, high = inner if far else [whole[0] - room, whole[1] + room]
-    return [plain(max(0.0, low)), plain(high)]
+    return [chart_number(max(0.0, low)), chart_number(high)]
 
 
 def _course_notes(
@@ -212,7 +218,7 @@ def _course_notes(
         words = "The vertical axis need not begin at 0."
         if beyond:
             stand = "stands" if beyond == 1 else "stand"
-            words += f" {counted(beyond, 'point')} beyond it {stand} at its edge."
+            words += f" {count_noun(beyond, 'point')} beyond it {stand} at its edge."
         if "mfu" not in drawn and row["mfu"] is not None:
             words += (
                 " MFU is not drawn: sequences differ in length, so it is not TGS times one count."
@@ -244,19 +250,22 @@ def _course(drawn: tuple[str, ...]) -> Spec:
         first, *rest = parts[name]
         field = "step" if name == "signs" else "at"
         first = first.encode(_steps(field, bare=name != panels[-1]))
-        panel: Spec = {"layer": [part(one) for one in (first, *rest)]}
+        panel: Spec = {"layer": [mark_spec(one) for one in (first, *rest)]}
         if name == "tgs" and "mfu" in drawn:
-            panel = {"layer": [panel, part(_right_axis())], "resolve": _independent("y")}
-        shown.append(panel | {"width": WIDE, "height": heights[name]})
+            panel = {"layer": [panel, mark_spec(_right_axis())], "resolve": _independent("y")}
+        shown.append(panel | {"width": RUN_CHART_WIDTH, "height": heights[name]})
     chart = {"vconcat": shown, "spacing": 16, "resolve": _independent("shape")}
     own: dict[str, Any] = {"ends": [0, 1]}
     own |= {"colour": theme.ACCENT, "reach": [0, 1]} if "tgs" in drawn else {}
     own |= {"per": {}, "narrow": False} if "mfu" in drawn else {}
     names = ("attention", "peak") if "mfu" in drawn else ()
     by = f"isValid(datum.tgs) && isValid({_PER}) ? datum.tgs * {_PER} : null"
-    mfu: list[Spec] = [{"calculate": by, "as": "mfu"}, {"calculate": SPOKEN, "as": "convention"}]
+    mfu: list[Spec] = [
+        {"calculate": by, "as": "mfu"},
+        {"calculate": CONVENTION_EXPRESSION, "as": "convention"},
+    ]
     transform = mfu if "mfu" in drawn else []
-    return made(chart, *names, data="bins", transform=transform, **own)
+    return build_spec(chart, *names, data="bins", transform=transform, **own)
 
 
 def _independent(channel: str) -> Spec:
@@ -278,8 +287,8 @@ def _steps(field: str, *, bare: bool) -> alt.X:
 def _rates(*, signs: bool, mfu: bool) -> list[alt.Chart]:
     """Counted windows as a line with its band, those left out as signs of their cause."""
     bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.tgs)")
-    inside = bins.transform_filter(alt.datum.window == COUNTED).encode(alt.X("at:Q"))
-    left_out = bins.transform_filter(alt.datum.window != COUNTED).encode(alt.X("at:Q"))
+    inside = bins.transform_filter(alt.datum.window == WINDOW_COUNTED).encode(alt.X("at:Q"))
+    left_out = bins.transform_filter(alt.datum.window != WINDOW_COUNTED).encode(alt.X("at:Q"))
     scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, clamp=True)
     axis = alt.Axis(tickCount=5)
     y = alt.Y("tgs:Q", title=None, scale=scale, axis=axis)
@@ -295,9 +304,13 @@ def _rates(*, signs: bool, mfu: bool) -> list[alt.Chart]:
     ]
     if signs:
         layers.insert(1, _uprights())
-    layers.append(says(f"'{TGS}'"))
+    layers.append(text_above_plot(f"'{TGS}'"))
     if mfu:
-        layers.append(says(f"isValid({_PER}) ? 'MFU (' + {SPOKEN} + ')' : ''", right=True))
+        layers.append(
+            text_above_plot(
+                f"isValid({_PER}) ? 'MFU (' + {CONVENTION_EXPRESSION} + ')' : ''", right=True
+            )
+        )
     return layers
 
 
@@ -322,7 +335,7 @@ def _uprights() -> alt.Chart:
     """Few events go through the throughput as dotted lines."""
     events = alt.Chart(alt.NamedData("signs")).transform_filter("datum.upright")
     mark: alt.Chart = events.mark_rule(strokeDash=[1, 3], opacity=0.6, color=theme.MUTED)
-    return mark.encode(alt.X("step:Q"), **fixed(y=0, y2="height"), tooltip=_SIGN_TIPS)
+    return mark.encode(alt.X("step:Q"), **fixed_channels(y=0, y2="height"), tooltip=_SIGN_TIPS)
 
 
 def _right_axis() -> alt.Chart:
@@ -338,7 +351,7 @@ def _right_axis() -> alt.Chart:
     scale = alt.Scale(domain=ends, nice=False, zero=False)
     y = alt.YDatum(0, type="quantitative", title=None, axis=axis, scale=scale)
     chart: alt.Chart = alt.Chart(alt.NamedData("one")).mark_point(opacity=0, clip=True)
-    return chart.encode(y, **fixed(x=0))
+    return chart.encode(y, **fixed_channels(x=0))
 
 
 def _rows_of_signs() -> list[alt.Chart]:
@@ -364,7 +377,7 @@ def _losses() -> list[alt.Chart]:
         bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
             alt.X("at:Q"), y, tooltip=_tips(mfu=False)
         ),
-        says("'loss'"),
+        text_above_plot("'loss'"),
     ]
 
 
@@ -379,7 +392,7 @@ def _memory() -> list[alt.Chart]:
         bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
             alt.X("at:Q"), y, tooltip=_tips(mfu=False)
         ),
-        says("'peak memory [GiB], largest of each point'"),
+        text_above_plot("'peak memory [GiB], largest of each point'"),
     ]
 
 
@@ -416,12 +429,12 @@ _SIGN_TIPS: Final = [
 # --- how long steps took ----------------------------------------------------------------------
 
 
-def step_times(hist: Table, row: Row) -> Figure | None:
+def step_times(histogram: Table, row: Row) -> Figure | None:
     """How long steps took, steady against left out; None where no window tells.
 
-    hist: of reports.charts.run_series.step_time_histogram.
+    histogram: of reports.charts.run_series.step_time_histogram.
     """
-    found = rows_of(hist)
+    found = rows_of(histogram)
     if not found:
         return None
     inner = [each for each in found if not each["beyond"]]
@@ -448,7 +461,11 @@ def step_times(hist: Table, row: Row) -> Figure | None:
         description=f"Seconds per step of {windows:,} windows of {_name(row)}.",
         spec=_step_times(),
         datasets={"bins": rows, "one": [{}]},
-        params={"colour": _colour(row), "reach": [plain(start), plain(end)], "edge": plain(edge)},
+        params={
+            "colour": _colour(row),
+            "reach": [chart_number(start), chart_number(end)],
+            "edge": chart_number(edge),
+        },
     )
 
 
@@ -463,14 +480,14 @@ def _placed(found: Sequence[Row], edge: float, width: float) -> list[dict[str, A
         tops[place] = foot + each["windows"]
         rows.append(
             {
-                "left": plain(longer - width if each["beyond"] else each["high"] - width),
-                "right": plain(longer + width if each["beyond"] else each["high"]),
-                "middle": plain(longer),
+                "left": chart_number(longer - width if each["beyond"] else each["high"] - width),
+                "right": chart_number(longer + width if each["beyond"] else each["high"]),
+                "middle": chart_number(longer),
                 "named": bool(each["beyond"]) and foot == 0,
                 "foot": foot,
                 "top": tops[place],
-                "low": plain(each["low"]),
-                "high": plain(each["high"]),
+                "low": chart_number(each["low"]),
+                "high": chart_number(each["high"]),
                 "steady": each["steady"],
                 "kind": "steady" if each["steady"] else "left out",
                 "windows": each["windows"],
@@ -507,33 +524,33 @@ def _step_times() -> Spec:
         ],
     )
     longer = bins.transform_filter("datum.named").mark_text(text="longer", baseline="top", dy=below)
-    named = longer.encode(alt.X("middle:Q"), **fixed(y="height"))
-    chart = alt.layer(bars, named, says("'windows'")).properties(width=WIDTH, height=150)
-    return made(chart, data="bins", colour=theme.ACCENT, reach=[0, 1], edge=1)
+    named = longer.encode(alt.X("middle:Q"), **fixed_channels(y="height"))
+    chart = alt.layer(bars, named, text_above_plot("'windows'")).properties(width=WIDTH, height=150)
+    return build_spec(chart, data="bins", colour=theme.ACCENT, reach=[0, 1], edge=1)
 
 
 # --- ranks ------------------------------------------------------------------------------------
 
-MOST_RANKS: Final = 512
+MAX_DRAWN_RANKS: Final = 512
 
 
-def ranks(table: Table, row: Row) -> Figure | None:
+def ranks(rank_rows: Table, row: Row) -> Figure | None:
     """Median step time of each rank against the middle one; the slowest is named.
 
-    table: metrics.throughput.rank_skew.of_ranks of this run (rank, time, share). None with fewer
-    than two ranks.
+    rank_rows: metrics.throughput.rank_skew.measure_ranks of this run (rank, time, share). None with
+    fewer than two ranks.
     """
-    found = [each for each in rows_of(table) if each["time"]]
+    found = [each for each in rows_of(rank_rows) if each["time"]]
     if len(found) < 2:  # noqa: PLR2004 - nothing to set side by side
         return None
     middle = float(median(each["time"] for each in found))
     slowest = row["slowest_rank"]
-    chosen = sorted(found, key=lambda each: -abs(each["time"] - middle))[:MOST_RANKS]
+    chosen = sorted(found, key=lambda each: -abs(each["time"] - middle))[:MAX_DRAWN_RANKS]
     rows = [
         {
             "rank": str(each["rank"]),
-            "slower": plain(each["time"] / middle - 1),
-            "share": plain(each["share"]),
+            "slower": chart_number(each["time"] / middle - 1),
+            "share": chart_number(each["share"]),
             "slowest": str(each["rank"]) == slowest,
             "says": f"rank {each['rank']}, slowest in {percent(each['share'])} of the steps",
         }
@@ -542,14 +559,14 @@ def ranks(table: Table, row: Row) -> Figure | None:
     late = [place > len(rows) / 2 for place in range(len(rows))]
     rows = [each | {"late": end} for each, end in zip(rows, late, strict=True)]
     notes = [
-        f"Median over {counted(row['rank_steps'] or 0, 'steady step')} that all {len(found):,} "
+        f"Median over {count_noun(row['rank_steps'] or 0, 'steady step')} that all {len(found):,} "
         f"ranks print; the ranks are {percent(row['rank_spread'] or 0.0)} apart. By chance each "
         f"would be the slowest in {percent(1 / len(found))} of the steps."
     ]
     if slowest is None:
         notes.append("No rank stands out as the slowest.")
-    if len(found) > MOST_RANKS:
-        notes.append(f"The {MOST_RANKS} ranks that are furthest from the middle are drawn.")
+    if len(found) > MAX_DRAWN_RANKS:
+        notes.append(f"The {MAX_DRAWN_RANKS} ranks that are furthest from the middle are drawn.")
     return Figure(
         kind="ranks",
         title=f"Step time by rank, {_name(row)}",
@@ -565,15 +582,15 @@ def ranks(table: Table, row: Row) -> Figure | None:
     )
 
 
-LEAST_APART: Final = 0.002
+MIN_RANK_AXIS: Final = 0.002
 """Ranks that are nearer to each other fill no more of the axis."""
 
 
 def _around(slower: Sequence[float]) -> list[float]:
     """From where to where the ranks' axis goes: 0 inside, with room for a name above."""
-    low, high = min([*slower, -LEAST_APART]), max([*slower, LEAST_APART])
+    low, high = min([*slower, -MIN_RANK_AXIS]), max([*slower, MIN_RANK_AXIS])
     room = 0.15 * (high - low)
-    return [plain(low - room), plain(high + room)]
+    return [chart_number(low - room), chart_number(high + room)]
 
 
 def _in_order(rank: str) -> tuple[int, str]:
@@ -611,10 +628,10 @@ def _ranks() -> Spec:
             align=alt.ExprRef("datum.late ? 'right' : 'left'"),
             dx=alt.ExprRef("datum.late ? -12 : 12"),
         ).encode(x, y, alt.Text("says:N")),
-        says("'step time against the middle rank'"),
+        text_above_plot("'step time against the middle rank'"),
     ]
     chart = alt.layer(*layers).properties(width=WIDTH, height=150)
-    return made(chart, data="ranks", colour=theme.ACCENT, order=[], reach=[0, 1])
+    return build_spec(chart, data="ranks", colour=theme.ACCENT, order=[], reach=[0, 1])
 
 
 # --- time and FLOPs -----------------------------------------------------------------------------
@@ -629,14 +646,14 @@ def time_lost(row: Row) -> Figure | None:
     rows = [
         {
             "cause": each["cause"],
-            "share": plain(each["share"]),
-            "seconds": plain(each["seconds"]),
+            "share": chart_number(each["share"]),
+            "seconds": chart_number(each["seconds"]),
             "windows": each["windows"],
             "text": f"{written[each['cause']]['time']}, {written[each['cause']]['share']}",
         }
         for each in causes
     ]
-    steady, lost = 1 - sum(each["share"] for each in causes), counted(len(rows), "cause")
+    steady, lost = 1 - sum(each["share"] for each in causes), count_noun(len(rows), "cause")
     return Figure(
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
@@ -667,17 +684,17 @@ def _time_lost() -> Spec:
         base.mark_text(align="left", dx=6).encode(x, alt.Text("text:N")),
     ]
     chart = alt.layer(*layers, encoding={"y": y, "tooltip": tips})
-    return made(chart.properties(width=420, height=alt.Step(ROW - 4)), data="causes")
+    return build_spec(chart.properties(width=420, height=alt.Step(ROW_HEIGHT - 4)), data="causes")
 
 
-def operators(table: Table) -> Figure | None:
+def operators(operator_rows: Table) -> Figure | None:
     """Share of the FLOPs per token of each operator, largest first; None where none is known.
 
-    table: metrics.utilization.utilization.OPERATORS; an operator of several layer groups is one
-    bar.
+    operator_rows: metrics.utilization.utilization.OPERATOR_SCHEMA; an operator of several layer
+    groups is one bar.
     """
     found: dict[str, dict[str, Any]] = {}
-    for each in rows_of(table):
+    for each in rows_of(operator_rows):
         name = each["operator"]
         kept = found.setdefault(
             name, {"operator": name, "layers": 0, "dtypes": {}, "exact": 0.0, "full": 0.0}
@@ -694,8 +711,8 @@ def operators(table: Table) -> Figure | None:
             "operator": kept["operator"],
             "layers": kept["layers"],
             "dtype": ", ".join(kept["dtypes"]),
-            **{f"flops_{name}": plain(kept[name]) for name in whole},
-            **{f"share_{name}": plain(kept[name] / whole[name]) for name in whole},
+            **{f"flops_{name}": chart_number(kept[name]) for name in whole},
+            **{f"share_{name}": chart_number(kept[name] / whole[name]) for name in whole},
         }
         for kept in sorted(found.values(), key=lambda kept: (-kept["exact"], kept["operator"]))
     ]
@@ -727,10 +744,12 @@ def _operators() -> Spec:
     layers = [
         base.mark_bar(height=13, color=theme.ACCENT).encode(x),
         base.mark_text(align="left", dx=6).encode(x, alt.Text("share:Q", format=".1%")),
-        says("'share of FLOPs per token (' + attention + ' attention)'"),
+        text_above_plot("'share of FLOPs per token (' + attention + ' attention)'"),
     ]
-    chart = alt.layer(*layers, encoding=shared).properties(width=320, height=alt.Step(ROW - 4))
+    chart = alt.layer(*layers, encoding=shared).properties(
+        width=320, height=alt.Step(ROW_HEIGHT - 4)
+    )
     transform: list[Spec] = [
         {"calculate": f"datum['{name}_' + attention]", "as": name} for name in ("share", "flops")
     ]
-    return made(chart, "attention", data="operators", transform=transform)
+    return build_spec(chart, "attention", data="operators", transform=transform)

@@ -9,21 +9,26 @@ import numpy as np
 import polars as pl
 
 from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT
-from fairmfu.metrics.core.arrays import Flags
-from fairmfu.metrics.core.run_arrays import Columns
+from fairmfu.metrics.core.arrays import BoolArray
+from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
-from fairmfu.metrics.throughput.windows import clean_of, lines_of, spoilers, tokens_of
+from fairmfu.metrics.throughput.windows import (
+    disturbances,
+    lines_of_windows,
+    steady_windows,
+    window_tokens,
+)
 
 from .figure import Row
 
-MOST_BINS: Final = 300
+MAX_STEP_BINS: Final = 300
 """Bins of steps per run; with the windows left out kept apart, under 2,000 points per run."""
-COUNTED: Final = "counted"
-SEVERAL: Final = "other"
+WINDOW_COUNTED: Final = "counted"
+WINDOW_OTHER: Final = "other"
 
-SERIES: Final = pl.Schema(
+SERIES_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "window": TEXT,
@@ -40,15 +45,17 @@ SERIES: Final = pl.Schema(
 )
 
 
-def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) -> pl.DataFrame:
-    """Per run, bin of steps and kind of window, sorted; columns of SERIES.
+def bin_windows(
+    windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MAX_STEP_BINS
+) -> pl.DataFrame:
+    """Per run, bin of steps and kind of window, sorted; columns of SERIES_SCHEMA.
 
-    windows: metrics.throughput.windows.windows; metrics: rows of the runs to show. `window` is
-    "counted" or why it was not. tgs [tokens/s/GPU] is a ratio of sums over the bin, low and high
+    windows: metrics.throughput.windows.build_windows; metrics: rows of the runs to show. `window`
+    is "counted" or why it was not. tgs [tokens/s/GPU] is a ratio of sums over the bin, low and high
     its slowest and fastest window; loss is the mean, memory_bytes the mean and memory_bytes_max the
     largest of the peaks printed; `windows` is how many.
     """
-    rates = rated(windows, metrics)
+    rates = rate_windows(windows, metrics)
     first, last = (getattr(pl.col("step"), end)().over("run_id") for end in ("min", "max"))
     width = pl.max_horizontal(1, (last - first + bins) // bins)
     tgs = pl.col("tokens") / pl.col("seconds")
@@ -70,7 +77,7 @@ def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) 
             windows=pl.len(),
         )
         .sort("run_id", "step", "window")
-        .select(pl.col(name).cast(dtype) for name, dtype in SERIES.items())
+        .select(pl.col(name).cast(dtype) for name, dtype in SERIES_SCHEMA.items())
     )
 
 
@@ -103,7 +110,7 @@ def per_step(analysis: Analysis, *names: str) -> pl.DataFrame:
     chosen = choose(analysis.metrics, *names)
     tgs = pl.col("tokens") / pl.col("seconds")
     return (
-        rated(analysis.windows, chosen)
+        rate_windows(analysis.windows, chosen)
         .join(chosen.select("run_id", "name"), on="run_id")
         .with_columns(tgs=pl.when(tgs.is_finite()).then(tgs))
         .sort("name", "run_id", "step")
@@ -115,10 +122,10 @@ def _ratio(tokens: pl.Expr, seconds: pl.Expr) -> pl.Expr:
     return pl.when(seconds > 0).then(tokens / seconds)
 
 
-def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+def rate_windows(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """Each window of some runs: its rate, and whether it was counted, or why not.
 
-    windows, metrics: as for `binned`. run_id, step, loss, peak_memory_bytes, `span` [steps],
+    windows, metrics: as for `bin_windows`. run_id, step, loss, peak_memory_bytes, `span` [steps],
     `tokens` of them and `seconds`, both on one GPU, and `window`; null where nothing times a run.
     """
     parts, none, nothing = [], pl.lit(None, INT), pl.lit(None, FLOAT)
@@ -130,7 +137,11 @@ def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
         if evidence is None:
             parts.append(
                 frame.select(
-                    *_DRAWN, span=none, tokens=nothing, seconds=nothing, window=pl.lit(COUNTED)
+                    *_DRAWN,
+                    span=none,
+                    tokens=nothing,
+                    seconds=nothing,
+                    window=pl.lit(WINDOW_COUNTED),
                 )
             )
         else:
@@ -156,29 +167,31 @@ def _timed_by(evidence: str) -> tuple[str, str]:
     return f"{evidence}_span", f"{evidence}_time"
 
 
-def _counted(runs: Columns, evidence: str) -> Flags:
+def _counted(runs: RunArrays, evidence: str) -> BoolArray:
     """Which lines are of steps that count; runs: one behind the other."""
     counted, start = np.zeros(runs.height, np.bool_), 0
     for run in runs.by_run().values() if evidence == "elapsed" else [runs]:
-        counted[start + lines_of(run, evidence, clean_of(run, evidence)).at] = True
+        counted[start + lines_of_windows(run, evidence, steady_windows(run, evidence)).indices] = (
+            True
+        )
         start += run.height
     return counted
 
 
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
-    runs = Columns(frame)
-    steady, said = _counted(runs, evidence), spoilers(runs, evidence)
-    spoiler = pl.repeat(SEVERAL, frame.height, dtype=TEXT, eager=True)
+    runs = RunArrays(frame)
+    steady, said = _counted(runs, evidence), disturbances(runs, evidence)
+    spoiler = pl.repeat(WINDOW_OTHER, frame.height, dtype=TEXT, eager=True)
     spoiler = spoiler.scatter([*said], [first for first, *_ in said.values()])
-    tokens = pl.Series(tokens_of(runs, evidence), nan_to_null=True)
+    tokens = pl.Series(window_tokens(runs, evidence), nan_to_null=True)
     return frame.select(
         *_DRAWN,
         span=f"{evidence}_span",
         tokens=pl.lit(tokens),
         seconds=f"{evidence}_time",
         window=pl.when(pl.lit(pl.Series(steady)))
-        .then(pl.lit(COUNTED))
+        .then(pl.lit(WINDOW_COUNTED))
         .when("first")
         .then(pl.lit(START_UP))
         .when("warming")
@@ -189,7 +202,7 @@ def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
 
 # --- events -------------------------------------------------------------------------------
 
-SHOWN: Final = (
+SHOWN_EVENT_KINDS: Final = (
     "load",
     "restart",
     "checkpoint",
@@ -205,7 +218,7 @@ SHOWN: Final = (
 )
 """Kinds of events that say why the pace changes or stops; of ingest.core.schema.EVENT_KINDS."""
 
-MARKS: Final = pl.Schema(
+MARK_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "kind": TEXT,
@@ -216,25 +229,25 @@ MARKS: Final = pl.Schema(
         "events": INT,
     }
 )
-MOST_MARKS: Final = 60
+MAX_MARK_BINS: Final = 60
 """The most marks of one kind in one run."""
 
 
-def marks(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Events that a course of steps shows, sorted; columns of MARKS.
+def event_marks(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Events that a course of steps shows, sorted; columns of MARK_SCHEMA.
 
-    events: as in ingest.core.schema; windows: metrics.throughput.windows.windows. step: as printed,
-    else of the next step line, else of the last one. Of more than MOST_MARKS bins of steps the
-    events of a kind that fall into one are one: `events` how many, with the first one's line and
-    text.
+    events: as in ingest.core.schema; windows: metrics.throughput.windows.build_windows. step: as
+    printed, else of the next step line, else of the last one. Of more than MAX_MARK_BINS bins of
+    steps the events of a kind that fall into one are one: `events` how many, with the first one's
+    line and text.
     """
-    shown = events.filter(pl.col("kind").is_in(SHOWN))
+    shown = events.filter(pl.col("kind").is_in(SHOWN_EVENT_KINDS))
     if shown.is_empty():
-        return MARKS.to_frame()
+        return MARK_SCHEMA.to_frame()
     steps = windows.filter(pl.col("line").is_not_null()).select("run_id", "line", at="step")
     ends = windows.group_by("run_id").agg(first=pl.col("step").min(), last=pl.col("step").max())
     length = pl.col("last") - pl.col("first")
-    width = pl.max_horizontal(1, (length + MOST_MARKS) // MOST_MARKS)
+    width = pl.max_horizontal(1, (length + MAX_MARK_BINS) // MAX_MARK_BINS)
     placed = pl.coalesce("step", "at", "last").clip(pl.col("first"), pl.col("last"))
     return (
         shown.select("run_id", "kind", "line", "step", "text")
@@ -252,7 +265,7 @@ def marks(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
             events=pl.len(),
         )
         .sort("run_id", "step", "line")
-        .select(pl.col(name).cast(dtype) for name, dtype in MARKS.items())
+        .select(pl.col(name).cast(dtype) for name, dtype in MARK_SCHEMA.items())
     )
 
 
@@ -262,15 +275,16 @@ HISTOGRAM: Final = pl.Schema(
     {"low": FLOAT, "high": FLOAT, "steady": BOOL, "windows": INT, "beyond": BOOL}
 )
 BINS: Final = 32
-FAR_OUT: Final = 0.99
+HISTOGRAM_QUANTILE: Final = 0.99
 """Quantile of the steady windows up to which bins go, and a little further."""
 
 
 def step_time_histogram(windows: pl.DataFrame, row: Row) -> pl.DataFrame:
     """How many windows of one run took how long; columns of HISTOGRAM, by `low` and `steady`.
 
-    row: of reports.text.verdict.joined or the metrics. low, high: seconds per step; of `beyond`,
-    all that took longer, `high` is the longest. Empty where no window tells the seconds of a step.
+    row: of reports.text.verdict.join_comparison or the metrics. low, high: seconds per step; of
+    `beyond`, all that took longer, `high` is the longest. Empty where no window tells the seconds
+    of a step.
     """
     evidence = row["time_basis"]
     mine = windows.filter(run_id=row["run_id"])
@@ -278,13 +292,13 @@ def step_time_histogram(windows: pl.DataFrame, row: Row) -> pl.DataFrame:
         return HISTOGRAM.to_frame()
     times = (
         _rated_by(mine, evidence)
-        .select(each=pl.col("seconds") / pl.col("span"), steady=pl.col("window") == COUNTED)
+        .select(each=pl.col("seconds") / pl.col("span"), steady=pl.col("window") == WINDOW_COUNTED)
         .filter(pl.col("each").is_finite(), pl.col("each") > 0)
     )
     steady = times.filter("steady")["each"]
     if not steady.len():
         return HISTOGRAM.to_frame()
-    low, top = float(steady.min() or 0), float(steady.quantile(FAR_OUT) or 0)  # type: ignore[arg-type]
+    low, top = float(steady.min() or 0), float(steady.quantile(HISTOGRAM_QUANTILE) or 0)  # type: ignore[arg-type]
     width = _round_width(max(top - low, 0.02 * top) / BINS)
     start, end = floor(low / width), ceil(top * (1 + 1e-9) / width) + 1
     place = (pl.col("each") / width).floor().clip(start, end)

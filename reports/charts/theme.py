@@ -21,11 +21,13 @@ MUTED: Final = "#5b6472"
 GRID: Final = "#e3e6eb"
 ACCENT: Final = "#4a6785"
 """For marks that stand for no framework."""
-FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+PAGE_FONT: Final = (
+    "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+)
 
 
 @alt.theme.register("fairmfu", enable=True)
-def fairmfu() -> alt.theme.ThemeConfig:
+def chart_theme() -> alt.theme.ThemeConfig:
     """The theme of all charts: transparent, so that the page shows through."""
     return alt.theme.ThemeConfig({"config": _config()})
 
@@ -33,7 +35,7 @@ def fairmfu() -> alt.theme.ThemeConfig:
 def _config() -> Any:  # noqa: ANN401 - Altair's typed dict of some 900 keys
     return {
         "background": "transparent",
-        "font": FONT,
+        "font": PAGE_FONT,
         "padding": 4,
         "view": {"stroke": None},
         "title": {

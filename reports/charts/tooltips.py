@@ -14,7 +14,7 @@ from typing import Any, Final
 import altair as alt
 
 from ..text import run_narrative
-from .figure import Row, Spec, plain
+from .figure import Row, Spec, chart_number
 
 BF16_LIKE: Final = ("bf16", "fp16")
 """Precisions whose own peak is the BF16 one."""
@@ -23,8 +23,8 @@ CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
 """Attention and peak that an MFU is by; the page shows the first until another is chosen."""
 
 
-def cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows of reports.text.verdict.joined as cards, in their order; null where a figure is unknown.
+def run_cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows of reports.text.verdict.join_comparison as cards, in their order; null where a figure is unknown.
 
     `mfu_*` by `CONVENTIONS` (fractions), tflops_exact and tflops_full [TFLOP/s per GPU],
     tgs [tokens/s/GPU] with its 95 % interval, peak_own and peak_bf16 [dense TFLOP/s], the log's own
@@ -33,12 +33,12 @@ def cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return [_card(row) for row in rows]
 
 
-def drawn(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def chart_cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Cards as a spec carries them."""
-    return [{name: plain(value) for name, value in card.items()} for card in cards(rows)]
+    return [{name: chart_number(value) for name, value in card.items()} for card in run_cards(rows)]
 
 
-def device(row: Row) -> str | None:
+def accelerator_name(row: Row) -> str | None:
     """The accelerator by its full name where one is known: what runs are filtered by."""
     named: str | None = row["device"] or row["accelerator"]
     return named
@@ -50,7 +50,7 @@ def _card(row: Row) -> dict[str, Any]:
         "run_id": row["run_id"],
         "run": f"{row['label']} (synthetic)" if row["synthetic"] else row["label"],
         **{name: row[name] for name in ("framework", "model", "gpus", "seq_len")},
-        "accelerator": device(row),
+        "accelerator": accelerator_name(row),
         **{name: row[name] for name in ("precision", "recompute", "tgs", "tgs_low", "tgs_high")},
         "interval": _interval(row),
         **{f"mfu_{name}": value for name, value in mfu.items()},
@@ -61,7 +61,7 @@ def _card(row: Row) -> dict[str, Any]:
         "peak_bf16": _bf16_peak(row, mfu),
         "peak_source": row.get("peak_source"),
         "basis": _basis(row),
-        "windows": run_narrative.sureness(row),
+        "windows": run_narrative.confidence_text(row),
         "formula": row["formula"],
     }
 
@@ -107,9 +107,11 @@ def _basis(row: Row) -> str | None:
 
 TGS: Final = "TGS [tokens/s/GPU]"
 BY_PARAMS: Final = "datum['mfu_' + attention + '_' + peak]"
-SPOKEN: Final = "attention + ' attention, ' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak'"
+CONVENTION_EXPRESSION: Final = (
+    "attention + ' attention, ' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak'"
+)
 """The convention in words, as a Vega expression."""
-SHOWN: Final = (
+FILTER_EXPRESSION: Final = (
     "(model == '' || datum.model == model) && "
     "(accelerator == '' || datum.accelerator == accelerator)"
 )
@@ -139,11 +141,11 @@ _CARD: Final = (
 )
 
 TRANSFORM: Final[tuple[Spec, ...]] = (
-    {"filter": SHOWN},
+    {"filter": FILTER_EXPRESSION},
     {"calculate": BY_PARAMS, "as": "mfu"},
     {"calculate": "datum['tflops_' + attention]", "as": "tflops"},
     {"calculate": "datum['peak_' + peak]", "as": "peak_tflops"},
-    {"calculate": SPOKEN, "as": "convention"},
+    {"calculate": CONVENTION_EXPRESSION, "as": "convention"},
     {"calculate": STATISTIC, "as": "statistic"},
     {"calculate": f"merge({', '.join(_CARD)})", "as": "card"},
 )
@@ -154,7 +156,7 @@ compiled into each mark twice, which is what a chart of many layers mostly consi
 """
 
 
-def tips(*first: tuple[str, str, str]) -> Any:  # noqa: ANN401 - Altair's value has no public type
+def card_tooltip(*leading_rows: tuple[str, str, str]) -> Any:  # noqa: ANN401 - Altair's value has no public type
     """The card as a tooltip, after what is the mark's own: title, field, format."""
-    rows = (_row("run", "run"), *(_row(*one) for one in first), "datum.card")
+    rows = (_row("run", "run"), *(_row(*one) for one in leading_rows), "datum.card")
     return alt.value(alt.ExprRef(f"merge({', '.join(rows)})"))

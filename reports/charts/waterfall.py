@@ -14,15 +14,15 @@ from fairmfu.metrics.audit.bridge import Bridge
 
 from ..text import bridge_text as bridge_steps
 from . import theme
-from .chart_style import ROW, fixed, framework
-from .figure import Figure, Spec, drawable, made
+from .chart_style import ROW_HEIGHT, fixed_channels, framework_colour
+from .figure import Figure, Spec, build_spec, drawable
 
-WIDE: Final = 420
+WATERFALL_WIDTH: Final = 420
 """Width of the axis; names stand to its left, factors and values to its right."""
-BAR: Final = 12
-FAR: Final = 10.0
+BAR_HEIGHT: Final = 12
+MAX_LINEAR_RATIO: Final = 10.0
 """A figure that moves by more, say by a wrong unit, would leave a plain axis all to one step."""
-THIN: Final = 0.03
+MIN_BAR_SHARE: Final = 0.03
 """Share of the axis below which a bar is too short to see how it is drawn."""
 
 
@@ -31,9 +31,9 @@ def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Figure:
 
     formula: name of the framework's own, None where none is known. The axis begins at 0, so that a
     step is as long as its share of the figure; it is logarithmic only where the figure moves by
-    more than `FAR`.
+    more than `MAX_LINEAR_RATIO`.
     """
-    unit, reach = bridge_steps.UNITS[bridge.figure], _Reach.of(bridge)
+    unit, reach = bridge_steps.FIGURE_UNITS[bridge.figure], _Reach.of(bridge)
     data = drawable(_placed(bridge, reach)).with_columns(framework=pl.lit(framework))
     scale = " (log scale)" if reach.far else ""
     return Figure(
@@ -42,7 +42,7 @@ def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Figure:
         notes=(
             _by_which(bridge, formula),
             f"Each step multiplies the figure{scale}. Dashed: what stays unexplained; grey: what "
-            f"the print's rounding allows for it ({bridge_steps.bounds(bridge)}).",
+            f"the print's rounding allows for it ({bridge_steps.unexplained_bounds(bridge)}).",
         ),
         description=f"From the log's {unit.text} to ours in {len(bridge.factors) + 1} factors.",
         spec=_waterfall(bridge.figure, far=reach.far),
@@ -65,9 +65,9 @@ class _Reach:
 
     @classmethod
     def of(cls, bridge: Bridge) -> _Reach:
-        values = bridge_steps.steps(bridge)["after"].to_list()
+        values = bridge_steps.bridge_frame(bridge)["after"].to_list()
         low, high = min(values), max(values)
-        far = high > FAR * low
+        far = high > MAX_LINEAR_RATIO * low
         return cls(low / 1.3, high * 1.3, far) if far else cls(0.0, high * 1.08, far)
 
     def decades(self) -> list[float]:
@@ -79,18 +79,20 @@ class _Reach:
     def thin(self, before: float, after: float) -> bool:
         """Whether a step is too short to see how its bar is drawn."""
         if self.far:
-            return abs(log10(after / before)) < THIN * log10(self.high / self.low)
-        return abs(after - before) < THIN * self.high
+            return abs(log10(after / before)) < MIN_BAR_SHARE * log10(self.high / self.low)
+        return abs(after - before) < MIN_BAR_SHARE * self.high
 
 
 def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
     """Steps with the texts beside them, and the name of the row below."""
-    frame = bridge_steps.steps(bridge).drop("bounds")
+    frame = bridge_steps.bridge_frame(bridge).drop("bounds")
     values = frame.select("before", "after").iter_rows()
     thin = [before is not None and reach.thin(before, after) for before, after in values]
-    factors = [f"x {bridge_steps.times(f)}" if f is not None else "" for f in frame["factor"]]
-    texts = [bridge_steps.value_text(bridge.figure, v, finely=True) for v in frame["after"]]
-    unexplained = pl.col("kind") == bridge_steps.UNEXPLAINED
+    factors = [
+        f"x {bridge_steps.format_factor(f)}" if f is not None else "" for f in frame["factor"]
+    ]
+    texts = [bridge_steps.value_text(bridge.figure, v, precise=True) for v in frame["after"]]
+    unexplained = pl.col("kind") == bridge_steps.STEP_UNEXPLAINED
     nth = pl.int_range(1, pl.len() + 1).over("what")  # two of one name would share a row
     named = pl.when(nth > 1).then(pl.format("{} ({})", "what", nth)).otherwise("what")
     return frame.with_columns(what=named).with_columns(
@@ -115,15 +117,15 @@ def _by_which(bridge: Bridge, formula: str | None) -> str:
 
 @cache
 def _waterfall(figure: str, *, far: bool) -> Spec:
-    unit = bridge_steps.UNITS[figure]
+    unit = bridge_steps.FIGURE_UNITS[figure]
     base = alt.Chart(alt.NamedData("steps"))
     of = {
         kind: base.transform_filter(alt.datum.kind == kind)
         for kind in (
-            bridge_steps.LOGGED,
-            bridge_steps.NAMED,
-            bridge_steps.UNEXPLAINED,
-            bridge_steps.OURS,
+            bridge_steps.STEP_LOGGED,
+            bridge_steps.STEP_FACTOR,
+            bridge_steps.STEP_UNEXPLAINED,
+            bridge_steps.STEP_OURS,
         )
     }
     ticks: dict[str, Any] = {"values": alt.ExprRef("decades")} if far else {"tickCount": 6}
@@ -133,16 +135,16 @@ def _waterfall(figure: str, *, far: bool) -> Spec:
         axis=alt.Axis(format=unit.axis, **ticks),
         scale=alt.Scale(type="log" if far else "linear", domain=alt.ExprRef("reach"), nice=False),
     )
-    links = base.transform_filter(alt.datum.kind != bridge_steps.OURS).mark_rule(opacity=0.5)
+    links = base.transform_filter(alt.datum.kind != bridge_steps.STEP_OURS).mark_rule(opacity=0.5)
     layers = [
         links.encode(x, alt.Y2("below")),
-        *_unexplained(of[bridge_steps.UNEXPLAINED]),
-        *_named(of[bridge_steps.NAMED]),
-        *_end(of[bridge_steps.LOGGED], "diamond", far=far),
-        *_end(of[bridge_steps.OURS], "circle", far=far),
+        *_unexplained(of[bridge_steps.STEP_UNEXPLAINED]),
+        *_named(of[bridge_steps.STEP_FACTOR]),
+        *_end(of[bridge_steps.STEP_LOGGED], "diamond", far=far),
+        *_end(of[bridge_steps.STEP_OURS], "circle", far=far),
         *(
             base.mark_text(align="right", dx=right).encode(
-                alt.Text(f"{column}:N"), **fixed(x="width")
+                alt.Text(f"{column}:N"), **fixed_channels(x="width")
             )
             for column, right in (("times", 75), ("text", 160))
         ),
@@ -155,15 +157,19 @@ def _waterfall(figure: str, *, far: bool) -> Spec:
         axis=alt.Axis(labelLimit=420),
     )
     shared = {"y": y, "tooltip": _TIPS}
-    chart = alt.layer(*layers, encoding=shared).properties(width=WIDE, height=alt.Step(ROW))
+    chart = alt.layer(*layers, encoding=shared).properties(
+        width=WATERFALL_WIDTH, height=alt.Step(ROW_HEIGHT)
+    )
     own: dict[str, Any] = {"order": [], "reach": None, **({"decades": []} if far else {})}
-    return made(chart, data="steps", **own)
+    return build_spec(chart, data="steps", **own)
 
 
 def _named(step: alt.Chart) -> list[alt.Chart]:
     """Bars of the named factors, with an edge, which a bar thinner than a pixel needs."""
     return [
-        step.mark_bar(height=BAR, color=theme.ACCENT).encode(alt.X("before:Q"), alt.X2("after")),
+        step.mark_bar(height=BAR_HEIGHT, color=theme.ACCENT).encode(
+            alt.X("before:Q"), alt.X2("after")
+        ),
         step.mark_tick(thickness=2, size=18, color=theme.ACCENT).encode(alt.X("after:Q")),
     ]
 
@@ -176,8 +182,10 @@ def _unexplained(step: alt.Chart) -> list[alt.Chart]:
     dashed: dict[str, Any] = {"filled": False, "strokeDash": [3, 2], "strokeWidth": 1.5}
     dashed["color"] = theme.MUTED
     allowed = step.mark_bar(height=18, opacity=0.25, color=theme.MUTED, clip=True)
-    outline = step.mark_bar(height=BAR, **dashed).transform_filter("!datum.thin")
-    square = step.mark_point(shape="square", size=BAR**2, **dashed).transform_filter("datum.thin")
+    outline = step.mark_bar(height=BAR_HEIGHT, **dashed).transform_filter("!datum.thin")
+    square = step.mark_point(shape="square", size=BAR_HEIGHT**2, **dashed).transform_filter(
+        "datum.thin"
+    )
     return [
         allowed.encode(alt.X("low:Q"), alt.X2("high")).properties(name="allowed"),
         outline.encode(alt.X("before:Q"), alt.X2("after")).properties(name="unexplained"),
@@ -187,7 +195,7 @@ def _unexplained(step: alt.Chart) -> list[alt.Chart]:
 
 def _end(step: alt.Chart, shape: Literal["diamond", "circle"], *, far: bool) -> list[alt.Chart]:
     """The log's figure as an open diamond, ours as a dot; a stem where the axis begins at 0."""
-    coloured = step.encode(color=framework())
+    coloured = step.encode(color=framework_colour())
     stem = coloured.mark_bar(height=3, opacity=0.45).encode(alt.X("after:Q"), alt.X2Datum(0))
     mark = coloured.mark_point(shape=shape, size=100, filled=shape == "circle", opacity=1)
     return [*([] if far else [stem]), mark.encode(alt.X("after:Q"))]

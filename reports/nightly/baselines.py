@@ -13,19 +13,19 @@ from typing import Final
 import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError
-from fairmfu.ingest.core.schema import FLOAT, TEXT, TIME
-from fairmfu.ingest.facts.project_config import NAME
+from fairmfu.ingest.core.schema import FLOAT, TEXT, TIMESTAMP
+from fairmfu.ingest.facts.project_config import CONFIG_NAME
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.store.transactions import utc_now
-from fairmfu.metrics.core.run_selection import RunNameError, choose, only
+from fairmfu.metrics.core.run_selection import RunNameError, choose, choose_one
 
 BASELINES: Final = "baselines"
 """The table that the store keeps of those that were pinned."""
 
-BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIME, "tgs": FLOAT})
+BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIMESTAMP, "tgs": FLOAT})
 
-REMOVE: Final = "fairmfu baseline remove"
-PIN_ANOTHER: Final = "Pin another run (fairmfu baseline set RUN)"
+REMOVE_COMMAND: Final = "fairmfu baseline remove"
+PIN_ANOTHER_HINT: Final = "Pin another run (fairmfu baseline set RUN)"
 
 
 class BaselineError(FairmfuError):
@@ -52,23 +52,25 @@ def unpin(store: Store, runs: pl.DataFrame) -> None:
 
 def pinned(store: Store) -> pl.DataFrame:
     """Runs that were pinned, columns of BASELINE_SCHEMA, in the order of their pinning."""
-    rows = store.kept(BASELINES, by=("run_id",))
+    rows = store.kept(BASELINES, latest_by=("run_id",))
     if rows.is_empty():
         return BASELINE_SCHEMA.to_frame()
     return rows.select(BASELINE_SCHEMA.names()).filter(pl.col("tgs").is_not_null()).sort("at")
 
 
-def held(store: Store, named: Sequence[str], metrics: pl.DataFrame) -> pl.DataFrame:
-    """Baselines of a night: those that were pinned, and `named` ones, which hold before them.
+def night_baselines(
+    store: Store, baseline_names: Sequence[str], metrics: pl.DataFrame
+) -> pl.DataFrame:
+    """Baselines of a night: those that were pinned, and `baseline_names` ones, which hold before them.
 
-    named: names or ids in the configuration; metrics: of all runs. Raises BaselineError where one
-    is of no run with a TGS: a gate that checks nothing looks closed.
+    baseline_names: names or ids in the configuration; metrics: of all runs. Raises BaselineError
+    where one is of no run with a TGS: a gate that checks nothing looks closed.
     """
     rows, wrong = pinned(store), []
     gone = list(_without_rate(store, rows, metrics))
-    for name in named:
+    for name in baseline_names:
         try:
-            run = only(metrics, name)
+            run = choose_one(metrics, name)
         except RunNameError as error:
             wrong.append(str(error))
             continue
@@ -77,7 +79,7 @@ def held(store: Store, named: Sequence[str], metrics: pl.DataFrame) -> pl.DataFr
             continue
         row = {"run_id": run["run_id"], "name": run["name"], "at": utc_now(), "tgs": run["tgs"]}
         rows = pl.concat([rows, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
-    found = ((f"{NAME}, [[baselines]]", wrong), (f"{store.path}, baselines", gone))
+    found = ((f"{CONFIG_NAME}, [[baselines]]", wrong), (f"{store.path}, baselines", gone))
     problems = [
         "\n  ".join((f"{where}: nothing to hold a series against.", *why))
         for where, why in found
@@ -93,29 +95,33 @@ def _without_rate(store: Store, rows: pl.DataFrame, metrics: pl.DataFrame) -> It
 
     One that another source of its launch is told by now is none of them.
     """
-    stored = set(store.touched(-1))
+    stored = set(store.runs_changed_since(-1))
     rates = dict(metrics.select("run_id", "tgs").iter_rows())
     for run_id, name in rows.select("run_id", "name").iter_rows():
         if run_id not in stored or rates.get(run_id, 0.0) is None:
             why = "has no TGS" if run_id in stored else "is gone"
-            yield f"{name} ({run_id}) {why}. {PIN_ANOTHER}, and take this back: {REMOVE} {run_id}"
+            yield f"{name} ({run_id}) {why}. {PIN_ANOTHER_HINT}, and take this back: {REMOVE_COMMAND} {run_id}"
 
 
-def removed(
-    store: Store, stored: pl.DataFrame, gone: Collection[str], named: Sequence[str]
+def removal_notices(
+    store: Store,
+    stored_runs: pl.DataFrame,
+    removed_ids: Collection[str],
+    baseline_names: Sequence[str],
 ) -> Iterator[str]:
     """Which of the runs that were removed just now are baselines, and what becomes of that.
 
-    stored: the table of runs with these; gone: their ids; named: as of `held`.
+    stored_runs: the table of runs with these; removed_ids: their ids; baseline_names: as of
+    `night_baselines`.
     """
     ends = "else the next nightly ends with exit 1, unless it reads its log again"
-    rows = pinned(store).filter(pl.col("run_id").is_in(list(gone)))
+    rows = pinned(store).filter(pl.col("run_id").is_in(list(removed_ids)))
     for run_id, name in rows.select("run_id", "name").iter_rows():
         yield (
-            f"{name} ({run_id}) is a baseline. {PIN_ANOTHER} and take it back "
-            f"({REMOVE} {run_id}), {ends}."
+            f"{name} ({run_id}) is a baseline. {PIN_ANOTHER_HINT} and take it back "
+            f"({REMOVE_COMMAND} {run_id}), {ends}."
         )
-    for name in named:
+    for name in baseline_names:
         with suppress(RunNameError):
-            if set(choose(stored, name)["run_id"]) <= set(gone):
-                yield f"{NAME} names {name} as a baseline. Name another run, {ends}."
+            if set(choose(stored_runs, name)["run_id"]) <= set(removed_ids):
+                yield f"{CONFIG_NAME} names {name} as a baseline. Name another run, {ends}."

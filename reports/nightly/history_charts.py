@@ -1,7 +1,7 @@
 """Charts of series over nights: TGS and MFU of one series, and all series at a glance.
 
 What is drawn is thinned first: of a long history, a point stands for several runs in a row
-(`thinned`), never across a change of level or of formula, so that a chart of three years is as
+(`thin_points`), never across a change of level or of formula, so that a chart of three years is as
 light as that of one.
 """
 
@@ -17,29 +17,29 @@ import altair as alt
 import polars as pl
 import polars.selectors as cs
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TIME
+from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TIMESTAMP
 
 from ..charts import theme
-from ..charts.chart_style import fixed
-from ..charts.charts import EXACT, TGS, WIDTH, Spec, drawable
-from ..charts.figure import part
-from .night_report import BASELINE, Row, apart
+from ..charts.chart_style import fixed_channels
+from ..charts.charts import MFU_EXACT_TITLE, TGS, WIDTH, Spec, drawable
+from ..charts.figure import mark_spec
+from .night_report import BASELINE, Row, difference_text
 
-WIDE: Final = WIDTH + 80
-MOST_POINTS: Final = 300
+HISTORY_WIDTH: Final = WIDTH + 80
+MAX_POINTS: Final = 300
 """Points of one series, beside its outliers and its last runs."""
-LAST: Final = 30
+SINGLE_LAST_RUNS: Final = 30
 """The last runs stand alone, however long the history."""
-MOST_OUTLIERS: Final = 60
-MOST_MARKS: Final = 6
+MAX_OUTLIERS: Final = 60
+MAX_LABELLED_MARKS: Final = 6
 """Marks that are written out; of more, only where they are."""
-AT_A_GLANCE: Final = 60
+MAX_OVERVIEW_POINTS: Final = 60
 """Points of a series in the overview, and in the table's small history."""
-MOST_SERIES: Final = 40
+MAX_OVERVIEW_SERIES: Final = 40
 
-THINNED: Final = pl.Schema(
+THINNED_SCHEMA: Final = pl.Schema(
     {
-        "at": TIME,
+        "at": TIMESTAMP,
         "tgs": FLOAT,
         "low": FLOAT,
         "high": FLOAT,
@@ -54,18 +54,20 @@ THINNED: Final = pl.Schema(
 """What is drawn of a series: medians of `runs` runs, low to high their slowest and fastest."""
 
 
-def thinned(points: pl.DataFrame, most: int = MOST_POINTS, last: int = LAST) -> pl.DataFrame:
-    """Rows of THINNED of one series' points, by time.
+def thin_points(
+    points: pl.DataFrame, max_points: int = MAX_POINTS, single_runs: int = SINGLE_LAST_RUNS
+) -> pl.DataFrame:
+    """Rows of THINNED_SCHEMA of one series' points, by time.
 
-    The last runs and the outliers (the latest `MOST_OUTLIERS`) stand alone; of the others, as many
-    in a row become one point as leaves `most` of them, apart by segment and formula.
+    The last runs and the outliers (the latest `MAX_OUTLIERS`) stand alone; of the others, as many
+    in a row become one point as leaves `max_points` of them, apart by segment and formula.
     """
     ordered = points.sort("at", "run_id").with_row_index("place")
-    alone = pl.col("place") >= ordered.height - last
+    alone = pl.col("place") >= ordered.height - single_runs
     early = ordered.filter(~alone)
-    strays = early.filter("outlier").tail(MOST_OUTLIERS)
+    strays = early.filter("outlier").tail(MAX_OUTLIERS)
     calm = early.filter(~pl.col("outlier"))
-    width = max(1, -(-calm.height // most))
+    width = max(1, -(-calm.height // max_points))
     kind = pl.struct("segment", "formula").rle_id()
     binned = calm.with_columns(kind=kind).with_columns(
         bin=pl.int_range(pl.len()).over("kind") // width
@@ -94,37 +96,37 @@ def thinned(points: pl.DataFrame, most: int = MOST_POINTS, last: int = LAST) -> 
             .otherwise(pl.format("median of {} runs", "runs"))
         )
         .sort("at", "what")
-        .select(pl.col(name).cast(dtype) for name, dtype in THINNED.items())
+        .select(pl.col(name).cast(dtype) for name, dtype in THINNED_SCHEMA.items())
     )
 
 
-def how_thinned(data: pl.DataFrame) -> str:
+def thinning_sentence(data: pl.DataFrame) -> str:
     """What a point stands for, in a sentence."""
     most = data["runs"].max()
     if not isinstance(most, int) or most <= 1:
         return "One point per run."
     return (
         f"A point is the median of up to {most} runs in a row, its line from the slowest to the "
-        f"fastest; the last {LAST} runs stand alone."
+        f"fastest; the last {SINGLE_LAST_RUNS} runs stand alone."
     )
 
 
 @dataclass(frozen=True)
-class Drawn:
+class HistoryChart:
     """A chart of a series, and what a point of it stands for, in a sentence."""
 
     spec: Spec
     thin: str
 
 
-def history(series: Row, points: pl.DataFrame) -> Drawn:
+def history(series: Row, points: pl.DataFrame) -> HistoryChart:
     """TGS of one series over its nights, what changed with it, and its MFU.
 
-    series: of reports.nightly.night_report.Told.series; points: its rows of POINTS. Runs are dots,
-    those that lie far out hollow; the level between two changes is a line; a change that was
+    series: of reports.nightly.night_report.NightDigest.series; points: its rows of POINTS. Runs are
+    dots, those that lie far out hollow; the level between two changes is a line; a change that was
     confirmed is a dashed upright with its size; the baseline lies dashed.
     """
-    data = drawable(thinned(points))
+    data = drawable(thin_points(points))
     span = _span(points)
     colour = theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
     marks = _marks(points, span)
@@ -147,7 +149,7 @@ def history(series: Row, points: pl.DataFrame) -> Drawn:
     utilised = data["mfu"].count() > 0
     panels = [_panel(tgs, 220, _time(span, bare=utilised))]
     if marks.height:
-        few = marks.height <= MOST_MARKS
+        few = marks.height <= MAX_LABELLED_MARKS
         tracks = min(marks.height, 3) if few else 1
         texts = _mark_layers() if few else _mark_layers()[:1]
         panels.append(_panel(texts, 16 * tracks, _time(span, bare=True)))
@@ -155,7 +157,7 @@ def history(series: Row, points: pl.DataFrame) -> Drawn:
         formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
         shapes = tuple(formulas) if len(formulas) > 1 else ()
         mfu = _with(_utilisation(colour, shapes), x=_time(span))
-        panels.append(mfu | {"width": WIDE, "height": 90})
+        panels.append(mfu | {"width": HISTORY_WIDTH, "height": 90})
     spec = {
         "description": f"TGS and MFU of {series['label']} over {points.height} runs.",
         "datasets": {name: rows for name, rows in sets.items() if rows},
@@ -163,7 +165,7 @@ def history(series: Row, points: pl.DataFrame) -> Drawn:
         "spacing": 6,
         "resolve": {"scale": {"color": "independent", "shape": "independent"}},
     }
-    return Drawn(spec, how_thinned(data))
+    return HistoryChart(spec, thinning_sentence(data))
 
 
 # What is the same in every chart is made by Altair once, each layer by itself and without data: it
@@ -174,7 +176,7 @@ def history(series: Row, points: pl.DataFrame) -> Drawn:
 def _panel(layers: Sequence[Spec], height: int, x: Spec) -> Spec:
     """Layers above one another; those without an x have this one."""
     along = [one if "x" in one["encoding"] else _with(one, x=x) for one in layers]
-    return {"layer": along, "width": WIDE, "height": height}
+    return {"layer": along, "width": HISTORY_WIDTH, "height": height}
 
 
 def _with(layer: Spec, **channels: Spec) -> Spec:
@@ -190,7 +192,7 @@ def _rows(data: pl.DataFrame) -> list[Spec]:
     return data.with_columns(cs.temporal().dt.strftime("%Y-%m-%dT%H:%M:%S")).to_dicts()
 
 
-LEAST_REACH: Final = 0.01
+MIN_AXIS_REACH: Final = 0.01
 """The axis of TGS reaches at least this share of the level above and below it, so that equal runs
 look equal."""
 
@@ -202,7 +204,7 @@ def _narrow(data: pl.DataFrame, series: Row) -> list[float]:
     if not isinstance(low, float) or not isinstance(high, float):
         return []
     middle = (low + high) / 2
-    ends = [middle * (1 - LEAST_REACH), middle * (1 + LEAST_REACH)]
+    ends = [middle * (1 - MIN_AXIS_REACH), middle * (1 + MIN_AXIS_REACH)]
     return ends if ends[0] <= low and high <= ends[1] else []
 
 
@@ -224,9 +226,9 @@ def _span(points: pl.DataFrame) -> Span | None:
     return first, last
 
 
-SEASON: Final = timedelta(days=150)
+MAX_DAY_LABEL_SPAN: Final = timedelta(days=150)
 """A history that is longer has months and years on its axis, not days."""
-FEW_DAYS: Final = timedelta(days=6)
+MAX_DAILY_TICK_SPAN: Final = timedelta(days=6)
 """One that is shorter has a tick for each, or some would stand there twice."""
 
 
@@ -239,8 +241,8 @@ def _time(span: Span | None, *, bare: bool = False) -> Spec:
         first, last = span
         room = max((last - first) * 0.015, timedelta(hours=12))
         domain = [_moment(first - room), _moment(last + room)]
-        form = "%b %Y" if last - first > SEASON else form
-        if last - first < FEW_DAYS:
+        form = "%b %Y" if last - first > MAX_DAY_LABEL_SPAN else form
+        if last - first < MAX_DAILY_TICK_SPAN:
             ticks = {"interval": "day", "step": 1}
     axis: Spec = {"grid": False}
     if bare:
@@ -262,7 +264,7 @@ _TIPS: Final = [
     alt.Tooltip("tgs:Q", title=TGS, format=",.1f"),
     alt.Tooltip("low:Q", title="slowest", format=",.1f"),
     alt.Tooltip("high:Q", title="fastest", format=",.1f"),
-    alt.Tooltip("mfu:Q", title=EXACT, format=".2%"),
+    alt.Tooltip("mfu:Q", title=MFU_EXACT_TITLE, format=".2%"),
     alt.Tooltip("formula:N", title="MFU by"),
 ]
 
@@ -291,7 +293,7 @@ def _run_layers(colour: str) -> dict[str, list[Spec]]:
     far = base.transform_filter("datum.outlier").mark_point(
         filled=False, size=36, strokeWidth=1.3, color=colour, opacity=1
     )
-    return {"spread": [part(spread)], "dots": [part(dots)], "far": [part(far)]}
+    return {"spread": [mark_spec(spread)], "dots": [mark_spec(dots)], "far": [mark_spec(far)]}
 
 
 @cache
@@ -311,13 +313,15 @@ def _reference_layers() -> dict[str, list[Spec]]:
         alt.Y("tgs:Q"),
         tooltip=[alt.Tooltip("what:N"), alt.Tooltip("tgs:Q", title=TGS, format=",.1f")],
     )
-    line = base.mark_rule(strokeDash=[7, 4], strokeWidth=1.2).encode(**fixed(x="width", x2=0))
+    line = base.mark_rule(strokeDash=[7, 4], strokeWidth=1.2).encode(
+        **fixed_channels(x="width", x2=0)
+    )
     text = base.mark_text(text="baseline", align="left", baseline="bottom", dx=4, dy=-3).encode(
-        **fixed(x=0)
+        **fixed_channels(x=0)
     )
     return {
-        "levels": [part(levels)],
-        "baseline": [part(line), part(text)],
+        "levels": [mark_spec(levels)],
+        "baseline": [mark_spec(line), mark_spec(text)],
         "changes": _change_layers(),
     }
 
@@ -335,7 +339,7 @@ def _change_layers() -> list[Spec]:
     text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -5 : 5"), fontWeight=600).encode(
         alt.Text("text:N"), y=place
     )
-    return [part(line), part(text)]
+    return [mark_spec(line), mark_spec(text)]
 
 
 SIDE: Final = alt.ExprRef("datum.late ? 'right' : 'left'")
@@ -356,7 +360,7 @@ def _mark_layers() -> list[Spec]:
     text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -8 : 8"), fontSize=11).encode(
         alt.Text("text:N")
     )
-    return [part(dots), part(text)]
+    return [mark_spec(dots), mark_spec(text)]
 
 
 SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
@@ -380,7 +384,7 @@ def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
     if formulas:
         shapes = alt.Scale(domain=[*formulas], range=[*SHAPES[: len(formulas)]])
         chart = chart.encode(shape=alt.Shape("formula:N", title="MFU by formula", scale=shapes))
-    return part(chart)
+    return mark_spec(chart)
 
 
 # --- what a series has of its own -------------------------------------------------------------
@@ -422,7 +426,7 @@ def _changes(series: Row, span: Span | None) -> list[Spec]:
 
 def _size(change: Row) -> str:
     """`▼ 5.1 % slower`: a word and a shape beside any colour."""
-    size, _ = apart(change["ratio"], change["ratio_low"], change["ratio_high"])
+    size, _ = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
     down = change["ratio"] < 1
     mark = "\N{BLACK DOWN-POINTING TRIANGLE}" if down else "\N{BLACK UP-POINTING TRIANGLE}"
     return f"{mark} {size} {'slower' if down else 'faster'}"
@@ -435,8 +439,8 @@ def _late(at: datetime, span: Span | None) -> bool:
     return (at - span[0]) / (span[1] - span[0]) > 0.6  # noqa: PLR2004 - room for the text
 
 
-MOST_MARKED: Final = 100
-SHORT: Final = 60
+MAX_MARKS: Final = 100
+MAX_MARK_TEXT: Final = 60
 """Characters of a mark that is written out."""
 
 
@@ -444,13 +448,13 @@ def _marks(points: pl.DataFrame, span: Span | None) -> pl.DataFrame:
     """When what the logs say of the setup changed, and what: written out where there are few."""
     what = pl.col("marks").list.join("; ")
     marks = points.filter(pl.col("marks").list.len() > 0).select("at", "name", what=what)
-    shown = marks.tail(MOST_MARKED)
-    few = shown.height <= MOST_MARKS
-    short = pl.col("what").str.slice(0, SHORT - 1) + "\N{HORIZONTAL ELLIPSIS}"
+    shown = marks.tail(MAX_MARKS)
+    few = shown.height <= MAX_LABELLED_MARKS
+    short = pl.col("what").str.slice(0, MAX_MARK_TEXT - 1) + "\N{HORIZONTAL ELLIPSIS}"
     return shown.with_columns(
         row=pl.int_range(pl.len()) % (min(max(shown.height, 1), 3) if few else 1),
         late=pl.Series([_late(at, span) for at in shown["at"]], dtype=BOOL),
-        text=pl.when(pl.col("what").str.len_chars() > SHORT).then(short).otherwise("what"),
+        text=pl.when(pl.col("what").str.len_chars() > MAX_MARK_TEXT).then(short).otherwise("what"),
     )
 
 
@@ -460,10 +464,10 @@ def _marks(points: pl.DataFrame, span: Span | None) -> pl.DataFrame:
 def overview(series: Sequence[Row], points: pl.DataFrame) -> Spec:
     """Every series in a row of its own: TGS against its present level, on one scale.
 
-    series: of reports.nightly.night_report.Told.series, in the order to draw; at most `MOST_SERIES`
-    are drawn.
+    series: of reports.nightly.night_report.NightDigest.series, in the order to draw; at most
+    `MAX_OVERVIEW_SERIES` are drawn.
     """
-    rows = [row for row in series if row["level"]][:MOST_SERIES]
+    rows = [row for row in series if row["level"]][:MAX_OVERVIEW_SERIES]
     by_series = points.partition_by("series", as_dict=True, maintain_order=True)
     none = points.clear()
     frames = [_glance(row, by_series.get((row["series"],), none)) for row in rows]
@@ -507,13 +511,13 @@ def _glance_layers() -> tuple[Spec, Spec]:
         alt.Y("level:Q"), alt.Detail("segment:N")
     )
     dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT)
-    return part(lines), part(dots)
+    return mark_spec(lines), mark_spec(dots)
 
 
 _GLANCE: Final = pl.Schema(
     {
         "row": TEXT,
-        "at": TIME,
+        "at": TIMESTAMP,
         "ratio": FLOAT,
         "level": FLOAT,
         "segment": INT,
@@ -524,7 +528,7 @@ _GLANCE: Final = pl.Schema(
 def _glance(series: Row, points: pl.DataFrame) -> pl.DataFrame:
     levels = points.group_by("segment").agg(pl.col("level").first())
     return (
-        thinned(points, AT_A_GLANCE, last=1)
+        thin_points(points, MAX_OVERVIEW_POINTS, single_runs=1)
         .join(levels, on="segment", how="left", maintain_order="left")
         .select(
             pl.lit(f"{series['label']}: {series['state']}").alias("row"),
@@ -551,14 +555,14 @@ def _reach(data: pl.DataFrame) -> tuple[float, float]:
 
 
 def spark(
-    points: pl.DataFrame, marks: Sequence[datetime] = ()
+    points: pl.DataFrame, event_times: Sequence[datetime] = ()
 ) -> tuple[list[tuple[float, float]], list[float]]:
     """The small history of one series: time and TGS, each from 0 to 1; strays left out.
 
-    And where `marks` are in that time. TGS is set against two per cent of its level at least, so
-    that noise stays small.
+    And where `event_times` are in that time. TGS is set against two per cent of its level at least,
+    so that noise stays small.
     """
-    data = thinned(points.filter(~pl.col("outlier")), AT_A_GLANCE, last=1)
+    data = thin_points(points.filter(~pl.col("outlier")), MAX_OVERVIEW_POINTS, single_runs=1)
     if not data.height:
         return [], []
     times = [at.timestamp() for at in data["at"]]
@@ -570,5 +574,5 @@ def spark(
         ((at - times[0]) / long, 0.5 + (rate - middle) / span)
         for at, rate in zip(times, rates, strict=True)
     ]
-    placed = ((mark.timestamp() - times[0]) / long for mark in marks)
+    placed = ((mark.timestamp() - times[0]) / long for mark in event_times)
     return dots, [place for place in placed if 0 <= place <= 1]

@@ -14,58 +14,58 @@ from typing import Final
 
 import polars as pl
 
-from ..page.html_cells import dotted
+from ..page.html_cells import dotted_label
 from ..page.html_document import DASH, Column, Sheet, esc, number, packaged, table
-from ..page.html_report import HTML, spoken
+from ..page.html_report import HTML_STYLE, verdict_html
 from ..page.redaction import REDACTED
 from ..text.tabular import percent
-from ..text.verdict import counted
+from ..text.verdict import count_noun
 from . import history_charts
 from .night_report import (
+    BAD_OUTCOMES,
     BASELINE,
-    ENDED_BADLY,
-    IMPROVED,
-    NEW,
-    REGRESSED,
     REGRESSION,
-    STEADY,
-    SUSPECT,
+    STATE_IMPROVED,
+    STATE_NEW,
+    STATE_REGRESSED,
+    STATE_STEADY,
+    STATE_SUSPECT,
     Night,
+    NightDigest,
     Row,
-    Told,
-    change_found,
-    change_says,
-    day,
-    doubts,
-    ended,
-    ended_badly,
-    how_much,
-    in_brief,
-    says,
-    signed,
+    bad_outcome_runs,
+    brief_headline,
+    build_digest,
+    change_clause,
+    change_evidence,
+    change_size,
+    compare_command,
+    format_day,
+    headline,
+    outcome_label,
+    series_doubts,
+    signed_percent,
     standing,
-    to_compare,
-    told,
 )
 
-STATUS: Final = "status.js"
+STATUS_FILE: Final = "status.js"
 """Beside the page: says that a nightly failed since, or nothing."""
 
 LATE_HOURS: Final = 26
 """A nightly page that is older says so."""
 
-MOST_RUNS: Final = 40
+MAX_OPEN_RUNS: Final = 40
 """Runs of a night that the page shows without a fold."""
 
-OF_SERIES: Final = replace(HTML, name=dotted)
+SERIES_STYLE: Final = replace(HTML_STYLE, name=dotted_label)
 """A series' label says itself that it is synthetic; a run's does not."""
 
-MARKS: Final = {
-    REGRESSED: "\N{BLACK DOWN-POINTING TRIANGLE}",
-    IMPROVED: "\N{BLACK UP-POINTING TRIANGLE}",
-    STEADY: "=",
-    SUSPECT: "?",
-    NEW: "\N{WHITE CIRCLE}",
+STATE_SYMBOLS: Final = {
+    STATE_REGRESSED: "\N{BLACK DOWN-POINTING TRIANGLE}",
+    STATE_IMPROVED: "\N{BLACK UP-POINTING TRIANGLE}",
+    STATE_STEADY: "=",
+    STATE_SUSPECT: "?",
+    STATE_NEW: "\N{WHITE CIRCLE}",
 }
 """A shape beside the word of each state, so that no state hangs on its colour."""
 
@@ -76,7 +76,7 @@ def pages(night: Night) -> tuple[str, str]:
     The latter says so, and asks for neither its age nor `status.js`. The same night gives the same
     bytes.
     """
-    found = told(night)
+    found = build_digest(night)
     points = {
         str(series): rows
         for (series,), rows in night.points.partition_by(
@@ -85,7 +85,7 @@ def pages(night: Night) -> tuple[str, str]:
     }
     sheet = Sheet()
     body = [
-        spoken(says(found, OF_SERIES), kind="alarm" if found.regressions else ""),
+        verdict_html(headline(found, SERIES_STYLE), css_class="alarm" if found.regressions else ""),
         _changes(found, sheet),
         _all_series(found, points),
         _histories(found, points, sheet),
@@ -94,11 +94,11 @@ def pages(night: Night) -> tuple[str, str]:
         _notes(night),
         _footer(night),
     ]
-    title = f"{in_brief(found)}: {night.title}"
+    title = f"{brief_headline(found)}: {night.title}"
     current, kept = ([_header(night, archived=archived), *body] for archived in (False, True))
     style = packaged("nightly.css")
     return (
-        sheet.html(title, current, style=style, script=AGE, beside=STATUS),
+        sheet.html(title, current, style=style, script=AGE_SCRIPT, script_file=STATUS_FILE),
         sheet.html(title, kept, style=style),
     )
 
@@ -115,7 +115,7 @@ def status_js(failed_at: datetime | str = "", why: str = "") -> str:
     return f"window.fairmfuNightly = {said};\n"
 
 
-AGE: Final = """
+AGE_SCRIPT: Final = """
 const say = (id, text) => {
   const line = document.getElementById(id);
   line.textContent = text;
@@ -145,7 +145,7 @@ if (hours > LATE) {
 
 def _header(night: Night, *, archived: bool) -> str:
     at = night.at
-    moment = f"{day(at)}, {at:%H:%M} {at:%Z}".strip()
+    moment = f"{format_day(at)}, {at:%H:%M} {at:%Z}".strip()
     made = f'<time id="made" datetime="{at.isoformat(timespec="seconds")}">{esc(moment)}</time>'
     kept = ", kept from that night" if archived else ""
     alarms = "".join(
@@ -166,35 +166,35 @@ def _header(night: Night, *, archived: bool) -> str:
     )
 
 
-def _changes(found: Told, sheet: Sheet) -> str:
+def _changes(digest: NightDigest, sheet: Sheet) -> str:
     """Tonight's changes, those that still stand, and the earlier ones folded."""
-    fresh = [change for change in found.changes if change["new"]]
-    still = standing(found)
-    rest = [c for c in found.changes if not c["new"] and not c["stands"]]
+    fresh = [change for change in digest.changes if change["new"]]
+    still = standing(digest)
+    rest = [c for c in digest.changes if not c["new"] and not c["stands"]]
     rest.sort(key=lambda change: str(change["at"]), reverse=True)
-    parts = [_listed("Found tonight", fresh, found), _listed("Still standing", still, found)]
+    parts = [_listed("Found tonight", fresh, digest), _listed("Still standing", still, digest)]
     if rest:
-        summary = f"{counted(len(rest), 'earlier change')}, no longer standing"
-        parts.append(sheet.fold(summary, _items(rest, found)))
+        summary = f"{count_noun(len(rest), 'earlier change')}, no longer standing"
+        parts.append(sheet.fold(summary, _items(rest, digest)))
     return f"<h2>What changed</h2>{''.join(parts)}" if any(parts) else ""
 
 
-def _listed(heading: str, changes: Sequence[Row], found: Told) -> str:
-    return f"<h3>{heading}</h3>{_items(changes, found)}" if changes else ""
+def _listed(heading: str, changes: Sequence[Row], digest: NightDigest) -> str:
+    return f"<h3>{heading}</h3>{_items(changes, digest)}" if changes else ""
 
 
-def _items(changes: Sequence[Row], found: Told) -> str:
-    return f'<ul class="changes">{"".join(_item(change, found) for change in changes)}</ul>'
+def _items(changes: Sequence[Row], digest: NightDigest) -> str:
+    return f'<ul class="changes">{"".join(_item(change, digest) for change in changes)}</ul>'
 
 
-def _item(change: Row, found: Told) -> str:
-    now, threshold = found.night.at, found.night.threshold
-    state = REGRESSED if change["kind"] == REGRESSION else IMPROVED
+def _item(change: Row, digest: NightDigest) -> str:
+    now, threshold = digest.night.at, digest.night.threshold
+    state = STATE_REGRESSED if change["kind"] == REGRESSION else STATE_IMPROVED
     quiet = "" if change["counts"] else " quiet"
-    found_by = change_found(change, now, threshold, OF_SERIES)
+    found_by = change_evidence(change, now, threshold, SERIES_STYLE)
     return (
-        f'<li class="{state}{quiet}"><span class="mark" aria-hidden="true">{MARKS[state]}</span>'
-        f"{change_says(change, now, OF_SERIES)}."
+        f'<li class="{state}{quiet}"><span class="mark" aria-hidden="true">{STATE_SYMBOLS[state]}</span>'
+        f"{change_clause(change, now, SERIES_STYLE)}."
         f'<span class="note">{found_by}{_command(change)}</span>'
         "</li>"
     )
@@ -202,29 +202,29 @@ def _item(change: Row, found: Told) -> str:
 
 def _command(change: Row) -> str:
     """What sets the runs on both sides against each other."""
-    command = to_compare(change)
+    command = compare_command(change)
     return "" if command is None else f" Compare them: <code>{esc(command)}</code>."
 
 
 # --- the series -----------------------------------------------------------------------------
 
 
-def _all_series(found: Told, points: dict[str, pl.DataFrame]) -> str:
-    if not found.series:
+def _all_series(digest: NightDigest, points: dict[str, pl.DataFrame]) -> str:
+    if not digest.series:
         return ""
     rows = [
-        row | {"place": place, "now": found.night.at, "spark": _spark(row, points)}
-        for place, row in enumerate(found.series)
+        row | {"place": place, "now": digest.night.at, "spark": _spark(row, points)}
+        for place, row in enumerate(digest.series)
     ]
-    columns = [c for c in SERIES_COLUMNS if c is not AGAINST or any(map(_pinned, rows))]
-    shared = f"All of them: {esc(found.shared)}. " if found.shared else ""
+    columns = [c for c in SERIES_COLUMNS if c is not BASELINE_COLUMN or any(map(_pinned, rows))]
+    shared = f"All of them: {esc(digest.shared)}. " if digest.shared else ""
     return (
-        f"<h2>All series</h2>{table(_series_caption(found), columns, rows, shared + SERIES_NOTE)}"
+        f"<h2>All series</h2>{table(_series_caption(digest), columns, rows, shared + SERIES_NOTE)}"
     )
 
 
-def _series_caption(found: Told) -> str:
-    return f"{counted(len(found.series), 'series')}, what needs a look first"
+def _series_caption(digest: NightDigest) -> str:
+    return f"{count_noun(len(digest.series), 'series')}, what needs a look first"
 
 
 SERIES_NOTE: Final = (
@@ -241,16 +241,16 @@ def _pinned(row: Row) -> bool:
 def _state(row: Row) -> str:
     state = row["state"]
     fresh = any(change["new"] for change in row["changes"])
-    doubt = ", last run suspect" if row["suspect"] and state != SUSPECT else ""
+    doubt = ", last run suspect" if row["suspect"] and state != STATE_SUSPECT else ""
     word = f"{state}{' tonight' if fresh else ''}{doubt}"
     return (
         f'<span class="state {esc(state)}"><span class="mark" aria-hidden="true">'
-        f"{MARKS.get(state, '')}</span>{esc(word)}</span>"
+        f"{STATE_SYMBOLS.get(state, '')}</span>{esc(word)}</span>"
     )
 
 
 def _series_name(row: Row) -> str:
-    return f'<a class="quiet" href="#series-{row["place"]}">{OF_SERIES.name(row)}</a>'
+    return f'<a class="quiet" href="#series-{row["place"]}">{SERIES_STYLE.name(row)}</a>'
 
 
 def _level(row: Row) -> str:
@@ -272,10 +272,10 @@ def _mfu(row: Row) -> str:
 def _last(row: Row) -> str:
     if row["last_tgs"] is None:
         return DASH
-    when, kind = day(row["last_at"], row["now"]), "small"
+    when, kind = format_day(row["last_at"], row["now"]), "small"
     if row["silent"] is not None:
-        when, kind = f"{counted(row['silent'], 'day')} ago", "small warning"
-    return f'{signed(row["last_ratio"])}<span class="{kind}">{when}</span>'
+        when, kind = f"{count_noun(row['silent'], 'day')} ago", "small warning"
+    return f'{signed_percent(row["last_ratio"])}<span class="{kind}">{when}</span>'
 
 
 def _against(row: Row) -> str:
@@ -285,9 +285,9 @@ def _against(row: Row) -> str:
     sure = (
         "no interval"
         if None in ends
-        else " to ".join(signed(end).removesuffix(" %") for end in ends)
+        else " to ".join(signed_percent(end).removesuffix(" %") for end in ends)
     )
-    return f'{signed(row["against_baseline"])}<span class="small">{sure}</span>'
+    return f'{signed_percent(row["against_baseline"])}<span class="small">{sure}</span>'
 
 
 def _last_change(row: Row) -> str:
@@ -296,8 +296,8 @@ def _last_change(row: Row) -> str:
         return '<span class="muted">none</span>'
     last = max(own, key=lambda change: change["at"])
     word = "slower" if last["ratio"] < 1 else "faster"
-    size = how_much(last).split(" (")[0].removesuffix(f" {word}")
-    when = day(last["at"], row["now"])
+    size = change_size(last).split(" (")[0].removesuffix(f" {word}")
+    when = format_day(last["at"], row["now"])
     return f'{size} {word}<span class="small">{when}</span>'
 
 
@@ -322,30 +322,30 @@ def _spark(row: Row, points: dict[str, pl.DataFrame]) -> str:
     )
 
 
-AGAINST: Final = Column("Against<br>baseline", _against, "number")
+BASELINE_COLUMN: Final = Column("Against<br>baseline", _against, "number")
 SERIES_COLUMNS: Final = (
     Column("Series", _series_name),
     Column("State", _state),
     Column("Level", _level, "number"),
     Column("MFU", _mfu, "number"),
     Column("Last run", _last, "number"),
-    AGAINST,
+    BASELINE_COLUMN,
     Column("Last change", _last_change, "number"),
     Column("History", lambda row: row["spark"]),
 )
 
 
-def _histories(found: Told, points: dict[str, pl.DataFrame], sheet: Sheet) -> str:
+def _histories(digest: NightDigest, points: dict[str, pl.DataFrame], sheet: Sheet) -> str:
     """A chart for each series: open where it has something to tell, else folded."""
-    if not found.series:
+    if not digest.series:
         return ""
     parts = ["<h2>Histories</h2>", HISTORY_NOTE]
-    for place, row in enumerate(found.series):
+    for place, row in enumerate(digest.series):
         own = points.get(row["series"])
         if own is None:
             continue
         inner = _history(row, own, sheet)
-        name, summary = f"series-{place}", f"{OF_SERIES.name(row)} {_in_short(row)}"
+        name, summary = f"series-{place}", f"{SERIES_STYLE.name(row)} {_in_short(row)}"
         if row["telling"]:
             parts.append(f'<div id="{name}"><h3>{summary}</h3>{inner}</div>')
         else:
@@ -361,11 +361,11 @@ HISTORY_NOTE: Final = (
 
 
 def _history(row: Row, points: pl.DataFrame, sheet: Sheet) -> str:
-    warned = "".join(f'<p class="warning">{esc(words)}</p>' for words in doubts(row, points))
+    warned = "".join(f'<p class="warning">{esc(words)}</p>' for words in series_doubts(row, points))
     chart = history_charts.history(row, points)
     drawn = sheet.figure(chart.spec) if points.height > 1 else ""
     spread = f" Runs of it spread by {percent(row['spread'])}." if row["spread"] is not None else ""
-    whole = f"{esc(row['series'])}. {counted(row['points'], 'run')}. {chart.thin}{spread}"
+    whole = f"{esc(row['series'])}. {count_noun(row['points'], 'run')}. {chart.thin}{spread}"
     return f'{warned}{drawn}<p class="note">{whole}</p>'
 
 
@@ -377,26 +377,26 @@ def _in_short(row: Row) -> str:
 # --- tonight's runs, and what could not be read ------------------------------------------------
 
 
-def _tonight(found: Told, sheet: Sheet) -> str:
-    night = found.night
-    if not found.runs:
+def _tonight(digest: NightDigest, sheet: Sheet) -> str:
+    night = digest.night
+    if not digest.runs:
         return ""
     bad = [
-        f"<li>{esc(run['name'])}: {esc(ended(run))}"
+        f"<li>{esc(run['name'])}: {esc(outcome_label(run))}"
         + (
             f'<br><span class="log">{esc(run["outcome_text"])}</span>'
             if run["outcome_text"]
             else ""
         )
         + "</li>"
-        for run in ended_badly(found)
+        for run in bad_outcome_runs(digest)
     ]
     failed = f"<h3>Did not complete</h3><ul>{''.join(bad)}</ul>" if bad else ""
     faster = "".join(f"<p>{esc(words)}</p>" for words in night.comparison)
     compared = f"<h3>Side by side, like for like</h3>{faster}" if faster else ""
-    runs = table(counted(len(found.runs), "run") + " tonight", RUN_COLUMNS, found.runs)
-    if len(found.runs) > MOST_RUNS:
-        runs = sheet.fold(counted(len(found.runs), "run"), runs)
+    runs = table(count_noun(len(digest.runs), "run") + " tonight", NIGHT_RUN_COLUMNS, digest.runs)
+    if len(digest.runs) > MAX_OPEN_RUNS:
+        runs = sheet.fold(count_noun(len(digest.runs), "run"), runs)
     linked = (
         f'<p><a href="{esc(night.runs_page)}">All of tonight\'s runs, each with its formula, '
         "facts and warnings</a></p>"
@@ -415,15 +415,15 @@ def _run_tgs(run: Row) -> str:
 
 
 def _outcome(run: Row) -> str:
-    kind = "warning" if run["outcome"] in ENDED_BADLY else ""
-    return f'<span class="{kind}">{esc(ended(run))}</span>'
+    kind = "warning" if run["outcome"] in BAD_OUTCOMES else ""
+    return f'<span class="{kind}">{esc(outcome_label(run))}</span>'
 
 
-RUN_COLUMNS: Final = (
-    Column("Run", HTML.name),
+NIGHT_RUN_COLUMNS: Final = (
+    Column("Run", HTML_STYLE.name),
     Column("Framework", lambda run: esc(run["framework"])),
     Column("TGS [tokens/s/GPU]<br>95 % interval", _run_tgs, "number"),
-    Column("Against<br>its level", lambda run: signed(run["against_level"]), "number"),
+    Column("Against<br>its level", lambda run: signed_percent(run["against_level"]), "number"),
     Column(
         "MFU (exact<br>attention)",
         lambda run: DASH if run["mfu"] is None else percent(run["mfu"]),
@@ -433,15 +433,15 @@ RUN_COLUMNS: Final = (
 )
 
 
-def _left_out(found: Told, sheet: Sheet) -> str:
+def _left_out(digest: NightDigest, sheet: Sheet) -> str:
     """Sources that could not be read, and runs that are in no series, each with its reason."""
-    failed = table("Logs that could not be read", FAILED_COLUMNS, found.failed)
-    unplaced = found.night.unplaced.sort("name", "run_id")
-    fresh = unplaced.join(found.night.tonight.select("run_id"), on="run_id", how="semi")
+    failed = table("Logs that could not be read", FAILED_COLUMNS, digest.failed)
+    unplaced = digest.night.unplaced.sort("name", "run_id")
+    fresh = unplaced.join(digest.night.tonight.select("run_id"), on="run_id", how="semi")
     old = unplaced.join(fresh, on="run_id", how="anti")
-    parts = [failed if found.failed else "", _unplaced("tonight", fresh)]
+    parts = [failed if digest.failed else "", _unplaced("tonight", fresh)]
     if old.height:
-        summary = f"{counted(old.height, 'run')} of earlier nights in no series"
+        summary = f"{count_noun(old.height, 'run')} of earlier nights in no series"
         whole = _unplaced("of earlier nights", old)
         parts.append(sheet.fold(summary, whole))
     shown = "".join(parts)

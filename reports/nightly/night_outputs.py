@@ -14,60 +14,60 @@ from typing import Any, Final
 import polars as pl
 
 from ..charts.charts import Spec
-from ..charts.theme import fairmfu
-from ..page.chart_export import drawn
+from ..charts.theme import chart_theme
+from ..page.chart_export import spec_svg
 from ..page.redaction import REDACTED
-from ..text.markdown import MARKDOWN, svg_name
+from ..text.markdown import MARKDOWN_STYLE, svg_name
 from ..text.tabular import for_xml
 from . import history_charts
 from .night_report import (
-    FAILED,
-    NEW,
+    SOURCE_FAILED,
+    STATE_NEW,
     Night,
+    NightDigest,
     Row,
-    Told,
-    alarms,
-    change_found,
-    change_says,
-    day,
-    doubts,
-    ended,
-    ended_badly,
+    bad_outcome_runs,
+    build_digest,
+    change_clause,
+    change_evidence,
+    compare_command,
     exit_code,
-    says,
+    format_day,
+    headline,
+    is_alarm,
+    outcome_label,
+    series_doubts,
     standing,
-    suspect_says,
-    to_compare,
-    told,
+    suspect_clause,
 )
 
-SCHEMA: Final = "1"
+SUMMARY_SCHEMA_VERSION: Final = "1"
 """Version of summary.json; docs/summary.schema.json describes it."""
 
 
 # --- Markdown -------------------------------------------------------------------------------
 
 
-MOST_FRESH, MOST_STANDING, MOST_NAMED = 5, 3, 2
+MAX_NEW_CHANGES, MAX_STANDING_CHANGES, MAX_LIST_ITEMS = 5, 3, 2
 """Changes of tonight, changes that still stand, and items of every other list."""
 
 
 def markdown(night: Night) -> str:
     """The night in some forty lines at most, for a chat or the comment on a pull request."""
-    found = told(night)
-    said = says(found, MARKDOWN)
+    found = build_digest(night)
+    said = headline(found, MARKDOWN_STYLE)
     bullets = [_bullet(change, night) for change in found.changes if change["new"]]
     fresh = [bullet for bullet in bullets if bullet not in said.says]
     above = {change["series"] for change in found.regressions[:1]}
     others = [change for change in standing(found) if change["series"] not in above]
     more = [
-        *_some([f"did not complete: {_crash(run)}" for run in ended_badly(found)]),
+        *_some([f"did not complete: {_crash(run)}" for run in bad_outcome_runs(found)]),
         *_some([f"could not be read: {_not_read(row)}" for row in found.failed]),
-        *_some([MARKDOWN.plain(words) for words in night.comparison]),
-        *_some([MARKDOWN.plain(words) for words in night.notes]),
+        *_some([MARKDOWN_STYLE.plain(words) for words in night.comparison]),
+        *_some([MARKDOWN_STYLE.plain(words) for words in night.notes]),
     ]
     lines = [
-        f"### {MARKDOWN.plain(night.title)}: night {night.number:,}, {day(night.at)}",
+        f"### {MARKDOWN_STYLE.plain(night.title)}: night {night.number:,}, {format_day(night.at)}",
         "",
         said.says,
         *_evidence(found),
@@ -75,24 +75,26 @@ def markdown(night: Night) -> str:
         *(f"- {note}" for note in said.notes),
         *_section(
             "Found tonight too" if len(fresh) < len(bullets) else "Found tonight",
-            _some(fresh, MOST_FRESH),
+            _some(fresh, MAX_NEW_CHANGES),
         ),
-        *_section("Still standing", _some([_bullet(c, night) for c in others], MOST_STANDING)),
+        *_section(
+            "Still standing", _some([_bullet(c, night) for c in others], MAX_STANDING_CHANGES)
+        ),
         *_section("Also", more),
         "",
-        f"Formula {MARKDOWN.plain(night.formula)}, fairmfu {MARKDOWN.plain(night.version)}."
+        f"Formula {MARKDOWN_STYLE.plain(night.formula)}, fairmfu {MARKDOWN_STYLE.plain(night.version)}."
         + (f" {REDACTED.capitalize()}." if night.redacted else ""),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _evidence(found: Told) -> list[str]:
+def _evidence(digest: NightDigest) -> list[str]:
     """What the worst regression is told by, and how to look into it."""
-    worst = next(iter(found.regressions), None)
+    worst = next(iter(digest.regressions), None)
     if worst is None:
         return []
-    told_by = change_found(worst, found.night.at, found.night.threshold, MARKDOWN)
-    command = to_compare(worst)
+    told_by = change_evidence(worst, digest.night.at, digest.night.threshold, MARKDOWN_STYLE)
+    command = compare_command(worst)
     look = f" Look into it: `{command}`" if command else ""
     return ["", f"{told_by}{look}"]
 
@@ -101,27 +103,31 @@ def _section(heading: str, items: Sequence[str]) -> list[str]:
     return ["", f"{heading}:", *(f"- {item}" for item in items)] if items else []
 
 
-def _some(items: Sequence[str], most: int = MOST_NAMED) -> list[str]:
+def _some(items: Sequence[str], most: int = MAX_LIST_ITEMS) -> list[str]:
     more = len(items) - most
     return [*items[:most], *([f"… and {more:,} more in the report"] if more > 0 else [])]
 
 
 def _bullet(change: Row, night: Night) -> str:
     counts = "" if change["counts"] else " (below the threshold, does not count)"
-    return f"{change_says(change, night.at, MARKDOWN)}{counts}"
+    return f"{change_clause(change, night.at, MARKDOWN_STYLE)}{counts}"
 
 
-MOST_QUOTED: Final = 200
+MAX_MESSAGE_TEXT: Final = 200
 
 
 def _crash(run: Row) -> str:
-    cause = f": {MARKDOWN.plain(run['outcome_text'][:MOST_QUOTED])}" if run["outcome_text"] else ""
-    return f"{MARKDOWN.plain(run['name'])} ({ended(run)}){cause}"
+    cause = (
+        f": {MARKDOWN_STYLE.plain(run['outcome_text'][:MAX_MESSAGE_TEXT])}"
+        if run["outcome_text"]
+        else ""
+    )
+    return f"{MARKDOWN_STYLE.plain(run['name'])} ({outcome_label(run)}){cause}"
 
 
 def _not_read(source: Row) -> str:
     why = str(source["message"]).partition("\n")[0]
-    return f"{MARKDOWN.plain(source['path'])}: {MARKDOWN.plain(why[:MOST_QUOTED])}"
+    return f"{MARKDOWN_STYLE.plain(source['path'])}: {MARKDOWN_STYLE.plain(why[:MAX_MESSAGE_TEXT])}"
 
 
 # --- JSON -----------------------------------------------------------------------------------
@@ -132,11 +138,11 @@ def summary(night: Night) -> dict[str, Any]:
 
     Rates in tokens/s/GPU, shares as fractions, times as ISO 8601 in UTC; null where unknown.
     """
-    found = told(night)
-    said = says(found)
+    found = build_digest(night)
+    said = headline(found)
     changes = [_change(change, night) for change in found.changes]
     return {
-        "schema": SCHEMA,
+        "schema": SUMMARY_SCHEMA_VERSION,
         "title": night.title,
         "at": night.at.isoformat(timespec="seconds"),
         "night": night.number,
@@ -164,23 +170,23 @@ def _change(change: Row, night: Night) -> dict[str, Any]:
         *("ratio", "ratio_low", "ratio_high", "points_after"),
     )
     picked = {name: _plain(change[name]) for name in names}
-    more = {"causes": change["causes"] or [], "says": change_says(change, night.at) + "."}
-    return {**picked, **more, "fails": alarms(change)}
+    more = {"causes": change["causes"] or [], "says": change_clause(change, night.at) + "."}
+    return {**picked, **more, "fails": is_alarm(change)}
 
 
-def _series(row: Row, found: Told) -> dict[str, Any]:
+def _series(row: Row, digest: NightDigest) -> dict[str, Any]:
     names = (
         *("series", "label", "framework", "state", "suspect", "synthetic", "ran", "points"),
         *("nights", "first_at", "last_at", "level", "level_low", "level_high", "spread", "mfu"),
         *("last_run", "last_tgs", "last_ratio"),
     )
     lists = {name: row[name] or [] for name in ("formulas", "peaks", "setups")}
-    points = found.night.points.filter(series=row["series"])
+    points = digest.night.points.filter(series=row["series"])
     return {
         **{name: _plain(row[name]) for name in names},
         "days_without_a_run": row["silent"],
         **lists,
-        "warnings": doubts(row, points),
+        "warnings": series_doubts(row, points),
         "baseline": _baseline(row),
     }
 
@@ -209,7 +215,11 @@ def _run(run: Row) -> dict[str, Any]:
 
 def _sources(night: Night) -> dict[str, Any]:
     held = dict(night.sources.group_by("status").len().iter_rows())
-    failed = night.sources.filter(pl.col("status") == FAILED).select("path", "message").sort("path")
+    failed = (
+        night.sources.filter(pl.col("status") == SOURCE_FAILED)
+        .select("path", "message")
+        .sort("path")
+    )
     counts = {status: held.get(status, 0) for status in ("read", "known", "passed")}
     return {**counts, "failed": _records(failed)}
 
@@ -237,7 +247,7 @@ def junit(night: Night) -> str:
     A case fails on a regression that counts and is new tonight or holds against a baseline; it is
     skipped where its series has too few runs to tell.
     """
-    found = told(night)
+    found = build_digest(night)
     cases = [_case(row, found) for row in found.series]
     cases += [_unread_case(row) for row in found.failed]
     totals = {"tests": str(len(cases))}
@@ -246,7 +256,7 @@ def junit(night: Night) -> str:
     stamp = night.at.isoformat(timespec="seconds")
     suite = ET.Element("testsuite", {"name": for_xml(night.title), "timestamp": stamp, **totals})
     suite.extend(cases)
-    said = says(found)
+    said = headline(found)
     ET.SubElement(suite, "system-out").text = for_xml("\n".join([said.says, *said.notes]))
     suites = ET.Element("testsuites", {"name": "fairmfu nightly", **totals})
     suites.append(suite)
@@ -255,26 +265,26 @@ def junit(night: Night) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(row: Row, found: Told) -> ET.Element:
-    now = found.night.at
+def _case(row: Row, digest: NightDigest) -> ET.Element:
+    now = digest.night.at
     case = ET.Element("testcase", {"classname": "fairmfu.series", "name": for_xml(row["series"])})
-    loud = [change_says(c, now) + "." for c in row["changes"] if alarms(c)]
+    loud = [change_clause(c, now) + "." for c in row["changes"] if is_alarm(c)]
     if loud:
         about = {"type": "regression", "message": for_xml(loud[0])}
         ET.SubElement(case, "failure", about).text = for_xml("\n".join(loud))
-    elif row["state"] == NEW:
+    elif row["state"] == STATE_NEW:
         ET.SubElement(case, "skipped", {"message": "too few runs to tell"})
-    ET.SubElement(case, "system-out").text = for_xml(series_says(row, now))
+    ET.SubElement(case, "system-out").text = for_xml(series_sentence(row, now))
     return case
 
 
-def series_says(row: Row, now: datetime) -> str:
+def series_sentence(series: Row, now: datetime) -> str:
     """One series in a sentence: its state, level and what of its changes stands."""
-    level = "no level yet" if row["level"] is None else f"{row['level']:,.0f} tokens/s/GPU"
-    told_of = [change_says(c, now) for c in row["changes"] if c["new"] or c["stands"]]
-    doubt = [suspect_says(row)] if row["suspect"] else []
+    level = "no level yet" if series["level"] is None else f"{series['level']:,.0f} tokens/s/GPU"
+    told_of = [change_clause(c, now) for c in series["changes"] if c["new"] or c["stands"]]
+    doubt = [suspect_clause(series)] if series["suspect"] else []
     since = "; ".join([*told_of, *doubt])
-    return f"{row['label']}: {row['state']}, {level}." + (f" {since}." if since else "")
+    return f"{series['label']}: {series['state']}, {level}." + (f" {since}." if since else "")
 
 
 def _unread_case(source: Row) -> ET.Element:
@@ -292,7 +302,7 @@ def svgs(night: Night) -> dict[str, str]:
 
     Half a second for the overview of 20 series, a fifth for each history, however long.
     """
-    found = told(night)
+    found = build_digest(night)
     drawn = {}
     if found.series:
         drawn["overview.svg"] = _svg(history_charts.overview(found.series, night.points))
@@ -305,10 +315,10 @@ def svgs(night: Night) -> dict[str, str]:
 
 def _titled(row: Row, points: pl.DataFrame) -> Spec:
     chart = history_charts.history(row, points)
-    below = [row["series"], chart.thin, *(doubts(row, points)[:1])]
+    below = [row["series"], chart.thin, *(series_doubts(row, points)[:1])]
     return chart.spec | {"title": {"text": f"{row['label']}: {row['state']}", "subtitle": below}}
 
 
 def _svg(spec: Spec) -> str:
-    config = fairmfu()["config"] | {"background": "white"}
-    return drawn(spec | {"config": config})
+    config = chart_theme()["config"] | {"background": "white"}
+    return spec_svg(spec | {"config": config})

@@ -1,7 +1,7 @@
 """What one night has to say: the sentences and rows that page, Markdown, JSON and JUnit share.
 
-`told` reads a `Night` once. Every word and figure of the four comes from here, so none of them can
-say another thing than the others. A `Style` says how each writes a name and what weighs.
+`build_digest` reads a `Night` once. Every word and figure of the four comes from here, so none of
+them can say another thing than the others. A `Style` says how each writes a name and what weighs.
 """
 
 from __future__ import annotations
@@ -16,41 +16,47 @@ from typing import Any, Final
 import polars as pl
 
 from fairmfu.ingest.core.schema import OUTCOMES
-from fairmfu.metrics.compare.change_points import FEWEST
-from fairmfu.metrics.compare.history import LOST_BASELINE
+from fairmfu.metrics.compare.change_points import MIN_POINTS
+from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES
 
-from ..text.claims_text import listed
-from ..text.run_narrative import ENDED
-from ..text.runs_table import names as own_names
+from ..text.claims_text import join_words
+from ..text.run_narrative import OUTCOME_LABELS
+from ..text.runs_table import unique_names as own_names
 from ..text.tabular import percent
-from ..text.verdict import PLAIN, Said, Style, counted
+from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 
 Row = Mapping[str, Any]
 
 REGRESSION, IMPROVEMENT = "regression", "improvement"
 BASELINE: Final = "baseline"
-NEW, STEADY, SUSPECT, REGRESSED, IMPROVED = "new", "steady", "suspect", "regressed", "improved"
+STATE_NEW, STATE_STEADY, STATE_SUSPECT, STATE_REGRESSED, STATE_IMPROVED = (
+    "new",
+    "steady",
+    "suspect",
+    "regressed",
+    "improved",
+)
 """The states of a series."""
 
-SYNTHETIC: Final = "synthetic"
+SYNTHETIC_PART: Final = "synthetic"
 """The last part of such a series' name (metrics.compare.history)."""
 
-FAILED: Final = "failed"
+SOURCE_FAILED: Final = "failed"
 """The status of a source that could not be read."""
 
-ENDED_BADLY: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
+BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
 """Outcomes that the first screen names; `incomplete` may still run."""
 
-NAMED: Final = 3
+MAX_NAMED_ITEMS: Final = 3
 """Series, runs or logs that a sentence names; the rest is counted."""
 
-SILENT_GAPS: Final = 3
-SILENT_AT_LEAST: Final = timedelta(days=2)
-LONG_SILENT: Final = timedelta(days=30)
+MIN_SILENT_GAPS: Final = 3
+MIN_SILENCE: Final = timedelta(days=2)
+MAX_EXTRA_SILENCE: Final = timedelta(days=30)
 """A series is missed after three of its usual gaps, not before two days, and not for ever: one that
 is silent for much longer has ended."""
 
-NO_REGRESSION, A_REGRESSION, NOT_READ = 0, 3, 4
+EXIT_NO_REGRESSION, EXIT_REGRESSION, EXIT_UNREAD_SOURCE = 0, 3, 4
 """Exit codes; 1 and 2 are the command's own."""
 
 
@@ -86,7 +92,7 @@ class Night:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NightDigest:
     """A night as rows.
 
     series: of SERIES, worst first, each with `label` (short), `framework`, `synthetic`, `ran`
@@ -110,17 +116,21 @@ class Told:
     @property
     def regressions(self) -> list[dict[str, Any]]:
         """Regressions that count and are new tonight, or hold against a baseline."""
-        return [change for change in self.changes if alarms(change)]
+        return [change for change in self.changes if is_alarm(change)]
 
 
 def exit_code(night: Night) -> int:
     """3 on a regression of tonight or against a baseline, else 4 if a source failed, else 0."""
-    if any(map(alarms, night.changes.iter_rows(named=True))):
-        return A_REGRESSION
-    return NOT_READ if (night.sources["status"] == FAILED).any() else NO_REGRESSION
+    if any(map(is_alarm, night.changes.iter_rows(named=True))):
+        return EXIT_REGRESSION
+    return (
+        EXIT_UNREAD_SOURCE
+        if (night.sources["status"] == SOURCE_FAILED).any()
+        else EXIT_NO_REGRESSION
+    )
 
 
-def alarms(change: Row) -> bool:
+def is_alarm(change: Row) -> bool:
     """Whether a change makes the night exit with 3."""
     loud = change["new"] or change["against"] == BASELINE
     return bool(change["kind"] == REGRESSION and change["counts"] and loud)
@@ -129,9 +139,9 @@ def alarms(change: Row) -> bool:
 # --- rows ---------------------------------------------------------------------------------
 
 
-def told(night: Night) -> Told:
+def build_digest(night: Night) -> NightDigest:
     """The night as rows, in the order in which they are told."""
-    short, shared = labels(night.series["series"].to_list())
+    short, shared = series_labels(night.series["series"].to_list())
     names = own_names(night.points)
     frameworks = _frameworks(night)
     composed = set(night.points.filter("synthetic")["series"])
@@ -159,40 +169,42 @@ def told(night: Night) -> Told:
     series = []
     for row in night.series.iter_rows(named=True):
         own = [change for change in changes if change["series"] == row["series"]]
-        news = bool(row["suspect"]) or any(c["new"] or alarms(c) for c in own)
+        news = bool(row["suspect"]) or any(c["new"] or is_alarm(c) for c in own)
         telling = news or any(c["stands"] for c in own)
         more = {"changes": own, "ran": row["series"] in tonight, "news": news, "telling": telling}
         more["baseline_name"] = names.get(row["baseline_run"], row["baseline_run"])
         series.append({**row, **about(row["series"]), **more} | _silent(row, night.at))
     series.sort(key=_worst)
-    failed = night.sources.filter(pl.col("status") == FAILED).sort("path")
-    return Told(night, series, changes, shared, _runs(night), list(failed.iter_rows(named=True)))
+    failed = night.sources.filter(pl.col("status") == SOURCE_FAILED).sort("path")
+    return NightDigest(
+        night, series, changes, shared, _runs(night), list(failed.iter_rows(named=True))
+    )
 
 
-def labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
+def series_labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
     """A short label for each series, without what all of them share; and what that is.
 
-    The first two parts, framework and model as a rule, always stay, and so does SYNTHETIC: a label
-    is all that is told of a series in many places. `8 x NVIDIA H100 SXM` is `8 x H100 SXM` where no
-    two series then read alike.
+    The first two parts, framework and model as a rule, always stay, and so does SYNTHETIC_PART: a
+    label is all that is told of a series in many places. `8 x NVIDIA H100 SXM` is `8 x H100 SXM`
+    where no two series then read alike.
     """
     parts = {name: name.split(", ") for name in series}
     several = len(parts) > 1
     shared = set.intersection(*map(set, parts.values())) if several else set[str]()
-    shared.discard(SYNTHETIC)
+    shared.discard(SYNTHETIC_PART)
     plain = {
         name: ", ".join(part for place, part in enumerate(own) if place < 2 or part not in shared)  # noqa: PLR2004
         for name, own in parts.items()
     }
     first = next(iter(parts.values()), [])
     said = ", ".join(part for part in first[2:] if part in shared)
-    for short in ({name: DEVICE.sub("", text) for name, text in plain.items()}, plain):
+    for short in ({name: MAKER_AND_MEMORY.sub("", text) for name, text in plain.items()}, plain):
         if len(set(short.values())) == len(parts):
             return short, said
     return {name: name for name in parts}, ""
 
 
-DEVICE: Final = re.compile(r"\b(?:NVIDIA|AMD) |(?<=\w) \d+GB(?: HBM\w*)?\b")
+MAKER_AND_MEMORY: Final = re.compile(r"\b(?:NVIDIA|AMD) |(?<=\w) \d+GB(?: HBM\w*)?\b")
 """What a device's name has beside its model: maker and memory."""
 
 
@@ -238,21 +250,21 @@ def _first_told(change: Row) -> tuple[Any, ...]:
 
 
 def _worst(series: Row) -> tuple[Any, ...]:
-    order = (REGRESSED, SUSPECT, IMPROVED, STEADY, NEW)
+    order = (STATE_REGRESSED, STATE_SUSPECT, STATE_IMPROVED, STATE_STEADY, STATE_NEW)
     place = order.index(series["state"]) if series["state"] in order else len(order)
     fresh = any(change["new"] for change in series["changes"])
-    return not any(map(alarms, series["changes"])), not fresh, place, series["series"]
+    return not any(map(is_alarm, series["changes"])), not fresh, place, series["series"]
 
 
 def _silent(series: Row, at: datetime) -> dict[str, int | None]:
     """Days without a run, where that is longer than usual for this series."""
     first, last, nights = series["first_at"], series["last_at"], series["nights"]
-    if first is None or last is None or nights < SILENT_GAPS:
+    if first is None or last is None or nights < MIN_SILENT_GAPS:
         return {"silent": None}
     since = at.astimezone(UTC).replace(tzinfo=None) - last
     usual = (last - first) / (nights - 1)
-    least = max(SILENT_GAPS * usual, SILENT_AT_LEAST)
-    late = least < since < least + LONG_SILENT
+    least = max(MIN_SILENT_GAPS * usual, MIN_SILENCE)
+    late = least < since < least + MAX_EXTRA_SILENCE
     return {"silent": since.days if late else None}
 
 
@@ -272,22 +284,22 @@ MONTHS: Final = (
 )
 
 
-def day(at: datetime | None, now: datetime | None = None) -> str:
+def format_day(moment: datetime | None, now: datetime | None = None) -> str:
     """12 March 2026; without the year where `now` is of the same one."""
-    if at is None:
+    if moment is None:
         return "an unknown day"
-    year = "" if now is not None and now.year == at.year else f" {at.year}"
-    return f"{at.day} {MONTHS[at.month - 1]}{year}"
+    year = "" if now is not None and now.year == moment.year else f" {moment.year}"
+    return f"{moment.day} {MONTHS[moment.month - 1]}{year}"
 
 
-def few(words: Sequence[str]) -> str:
-    """a, b and c; of more than NAMED, the first and how many more."""
-    if len(words) <= NAMED:
-        return listed(words)
-    return listed([*words[: NAMED - 1], f"{len(words) - NAMED + 1:,} more"])
+def join_some(words: Sequence[str]) -> str:
+    """a, b and c; of more than MAX_NAMED_ITEMS, the first and how many more."""
+    if len(words) <= MAX_NAMED_ITEMS:
+        return join_words(words)
+    return join_words([*words[: MAX_NAMED_ITEMS - 1], f"{len(words) - MAX_NAMED_ITEMS + 1:,} more"])
 
 
-def signed(ratio: float | None) -> str:
+def signed_percent(ratio: float | None) -> str:
     """0.949 as -5.1 % and 1.02 as +2.0 %, with a minus sign that is one."""
     if ratio is None:
         return "\N{EN DASH}"
@@ -297,7 +309,7 @@ def signed(ratio: float | None) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def apart(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
+def difference_text(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
     """How far a ratio is from 1 without its direction, and the interval: `5.1 %`, `4.6 to 5.6`.
 
     One decimal; two where one would hide the difference, or set it on an end of its interval.
@@ -315,9 +327,9 @@ def apart(ratio: float, low: float | None, high: float | None) -> tuple[str, str
     return f"{size} %", " to ".join(interval)
 
 
-def how_much(change: Row, style: Style = PLAIN) -> str:
+def change_size(change: Row, style: Style = PLAIN_STYLE) -> str:
     """`5.1 % slower (4.6 to 5.6)`, or how far below its baseline."""
-    size, interval = apart(change["ratio"], change["ratio_low"], change["ratio_high"])
+    size, interval = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
     down = change["ratio"] < 1
     if change["against"] == BASELINE:
         way = "below its baseline" if down else "above its baseline"
@@ -327,19 +339,21 @@ def how_much(change: Row, style: Style = PLAIN) -> str:
     return style.strong(f"{size} {way}") + sure
 
 
-def with_it(change: Row) -> str:
+def change_causes(change: Row) -> str:
     """What changed with it: `with version 0.2.1 -> 0.2.2`; nothing where the logs say nothing."""
     causes = change["causes"] or []
-    return f", with {few(causes)}" if causes else ""
+    return f", with {join_some(causes)}" if causes else ""
 
 
-def change_says(change: Row, now: datetime, style: Style = PLAIN) -> str:
+def change_clause(change: Row, now: datetime, style: Style = PLAIN_STYLE) -> str:
     """One change in a clause: who, by how much, how sure, since when, and what came with it."""
-    since = f" since {day(change['at'], now)}" if change["at"] is not None else ""
-    return f"{style.name(change)} is {how_much(change, style)}{since}{style.plain(with_it(change))}"
+    since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
+    return f"{style.name(change)} is {change_size(change, style)}{since}{style.plain(change_causes(change))}"
 
 
-def change_found(change: Row, now: datetime, threshold: float, style: Style = PLAIN) -> str:
+def change_evidence(
+    change: Row, now: datetime, threshold: float, style: Style = PLAIN_STYLE
+) -> str:
     """Levels, the runs on both sides and the run that made it sure, in a sentence."""
     levels = f"{change['before']:,.0f} to {change['after']:,.0f} tokens/s/GPU"
     plain = style.plain
@@ -350,8 +364,8 @@ def change_found(change: Row, now: datetime, threshold: float, style: Style = PL
         words.append(f"last before it {plain(change['before_run'])}")
     if change["found_by"] is not None:
         sure = "the same run" if change["found_by"] == change["run_id"] else change["found_run"]
-        words.append(f"made sure by {plain(sure)} on {day(change['found_at'], now)}")
-    words.append(f"{counted(change['points_after'], 'run')} since")
+        words.append(f"made sure by {plain(sure)} on {format_day(change['found_at'], now)}")
+    words.append(f"{count_noun(change['points_after'], 'run')} since")
     if not change["causes"] and change["against"] != BASELINE:
         words.append("nothing that the logs say changed with it")
     if not change["counts"]:
@@ -359,58 +373,58 @@ def change_found(change: Row, now: datetime, threshold: float, style: Style = PL
     return ", ".join(words) + "."
 
 
-def to_compare(change: Row) -> str | None:
+def compare_command(change: Row) -> str | None:
     """The command that holds the runs on both sides of a change against each other, by id."""
     ids = [change["last_before"], change["run_id"]]
     known = all(run_id is not None and re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
     return f"fairmfu compare {' '.join(ids)}" if known else None
 
 
-def ended(run: Row) -> str:
+def outcome_label(run: Row) -> str:
     """How a run ended, in words."""
-    return ENDED.get(run["outcome"], "unknown")
+    return OUTCOME_LABELS.get(run["outcome"], "unknown")
 
 
 # --- the sentences ------------------------------------------------------------------------
 
 
-def says(found: Told, style: Style = PLAIN) -> Said:
+def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
     """The first sentence of the report, and what must be known beside it."""
-    news = _news(found, style)
-    tonight = _tonight(found)
+    news = _news(digest, style)
+    tonight = _tonight(digest)
     notes = [
         "" if news is None else f"{tonight}.",
-        _lost_baselines(found, style),
-        _others(found),
-        _standing(found, style),
-        _suspects(found, style),
-        _ended_badly(found, style),
-        _not_read(found, style),
-        _not_watched(found, style),
-        _silent_series(found, style),
-        _mixed(found, style),
+        _lost_baselines(digest, style),
+        _others(digest),
+        _standing(digest, style),
+        _suspects(digest, style),
+        _ended_badly(digest, style),
+        _not_read(digest, style),
+        _not_watched(digest, style),
+        _silent_series(digest, style),
+        _mixed(digest, style),
     ]
-    first = f"{_nothing(found)} {tonight}." if news is None else news
-    return Said("", first, tuple(note for note in notes if note))
+    first = f"{_nothing(digest)} {tonight}." if news is None else news
+    return Verdict("", first, tuple(note for note in notes if note))
 
 
-def in_brief(found: Told) -> str:
+def brief_headline(digest: NightDigest) -> str:
     """The first sentence without its particulars: `1 regression tonight`, `No change tonight`."""
-    return re.split(r"[:.,]", _news(found, PLAIN) or _nothing(found), maxsplit=1)[0]
+    return re.split(r"[:.,]", _news(digest, PLAIN_STYLE) or _nothing(digest), maxsplit=1)[0]
 
 
-def _news(found: Told, style: Style) -> str | None:
+def _news(digest: NightDigest, style: Style) -> str | None:
     """The worst that the night found; None where no change is to be told."""
-    now, changes = found.night.at, found.changes
+    now, changes = digest.night.at, digest.changes
     fresh = [c for c in changes if c["new"] and c["counts"]]
     worse = [c for c in fresh if c["kind"] == REGRESSION]
-    held = [c for c in found.regressions if not c["new"]]
+    held = [c for c in digest.regressions if not c["new"]]
     better = [c for c in fresh if c["kind"] == IMPROVEMENT]
     if worse:
         return f"{_how_many(worse, 'regression')} tonight{_lead(worse, now, style)}"
     if held:
         n = len({c["series"] for c in held})
-        still = f"{counted(n, 'series')} {'is' if n == 1 else 'are'} still below"
+        still = f"{count_noun(n, 'series')} {'is' if n == 1 else 'are'} still below"
         its = "its baseline" if n == 1 else "their baselines"
         return f"No new regression, but {still} {its}{_lead(held, now, style)}"
     if better:
@@ -419,45 +433,45 @@ def _news(found: Told, style: Style) -> str | None:
 
 
 def _how_many(changes: Sequence[Row], noun: str) -> str:
-    return counted(len({c["series"] for c in changes}), noun)
+    return count_noun(len({c["series"] for c in changes}), noun)
 
 
 def _lead(changes: Sequence[Row], now: datetime, style: Style) -> str:
     one = len({c["series"] for c in changes}) == 1
-    return f"{': ' if one else ', the largest: '}{change_says(changes[0], now, style)}."
+    return f"{': ' if one else ', the largest: '}{change_clause(changes[0], now, style)}."
 
 
-def _nothing(found: Told) -> str:
-    if not found.runs:
+def _nothing(digest: NightDigest) -> str:
+    if not digest.runs:
         return "No new run tonight."
-    if not found.series:
+    if not digest.series:
         return "Nothing is watched yet: no run is in a series."
-    if all(row["state"] == NEW for row in found.series):
+    if all(row["state"] == STATE_NEW for row in digest.series):
         return "Too early to tell."
-    if any(change["new"] for change in found.changes):
-        return f"No change above the threshold of {percent(found.night.threshold)} tonight."
-    return "No sure change tonight." if suspects(found) else "No change tonight."
+    if any(change["new"] for change in digest.changes):
+        return f"No change above the threshold of {percent(digest.night.threshold)} tonight."
+    return "No sure change tonight." if suspects(digest) else "No change tonight."
 
 
-def _tonight(found: Told) -> str:
+def _tonight(digest: NightDigest) -> str:
     """How many runs of how many series, and how many of them are as they were."""
-    ran = [row for row in found.series if row["ran"]]
-    if not found.runs:
-        return f"{counted(len(found.series), 'series')} in the history"
-    of = counted(len(found.series), "series")
-    series = of if len(ran) == len(found.series) else f"{len(ran):,} of {of}"
-    text = f"{counted(len(found.runs), 'run')}, {series if ran else 'in no series'}"
+    ran = [row for row in digest.series if row["ran"]]
+    if not digest.runs:
+        return f"{count_noun(len(digest.series), 'series')} in the history"
+    of = count_noun(len(digest.series), "series")
+    series = of if len(ran) == len(digest.series) else f"{len(ran):,} of {of}"
+    text = f"{count_noun(len(digest.runs), 'run')}, {series if ran else 'in no series'}"
     if not ran:
         return text
-    fresh = sum(row["state"] == NEW for row in ran)
-    doubt = sum(bool(row["suspect"]) for row in ran if row["state"] != NEW)
+    fresh = sum(row["state"] == STATE_NEW for row in ran)
+    doubt = sum(bool(row["suspect"]) for row in ran if row["state"] != STATE_NEW)
     moved = sum(
         any(c["new"] for c in row["changes"])
         for row in ran
-        if row["state"] != NEW and not row["suspect"]
+        if row["state"] != STATE_NEW and not row["suspect"]
     )
     if fresh == len(ran):
-        return f"{text}, {'none' if fresh > 1 else 'not'} with the {FEWEST} runs that it takes"
+        return f"{text}, {'none' if fresh > 1 else 'not'} with the {MIN_POINTS} runs that it takes"
     calm = len(ran) - fresh - doubt - moved
     if calm == len(ran):
         return f"{text}, {'all ' if calm > 1 else ''}within {'their' if calm > 1 else 'its'} noise"
@@ -468,28 +482,28 @@ def _tonight(found: Told) -> str:
     return f"{text}: {', '.join(parts)}"
 
 
-def _others(found: Told) -> str:
+def _others(digest: NightDigest) -> str:
     """What the first sentence leaves out: improvements beside regressions, and small changes."""
-    fresh = [c for c in found.changes if c["new"]]
+    fresh = [c for c in digest.changes if c["new"]]
     better = [c for c in fresh if c["kind"] == IMPROVEMENT and c["counts"]]
     parts = []
-    if better and any(map(alarms, found.changes)):
+    if better and any(map(is_alarm, digest.changes)):
         parts.append(f"{_how_many(better, 'improvement')} tonight")
     small = [c for c in fresh if not c["counts"]]
     if small:
-        below = f"below the threshold of {percent(found.night.threshold)}"
-        parts.append(f"{counted(len(small), 'change')} {below}")
-    return f"Also {listed(parts)}." if parts else ""
+        below = f"below the threshold of {percent(digest.night.threshold)}"
+        parts.append(f"{count_noun(len(small), 'change')} {below}")
+    return f"Also {join_words(parts)}." if parts else ""
 
 
-def standing(found: Told) -> list[dict[str, Any]]:
+def standing(digest: NightDigest) -> list[dict[str, Any]]:
     """Changes of earlier nights that still stand."""
-    return [change for change in found.changes if change["stands"] and not change["new"]]
+    return [change for change in digest.changes if change["stands"] and not change["new"]]
 
 
-def _standing(found: Told, style: Style) -> str:
-    fresh = {c["series"] for c in found.changes if c["new"] or alarms(c)}
-    old = [c for c in standing(found) if c["series"] not in fresh]
+def _standing(digest: NightDigest, style: Style) -> str:
+    fresh = {c["series"] for c in digest.changes if c["new"] or is_alarm(c)}
+    old = [c for c in standing(digest) if c["series"] not in fresh]
     down = [c for c in old if c["kind"] == REGRESSION and c["counts"]]
     if not down:
         return ""
@@ -497,51 +511,59 @@ def _standing(found: Told, style: Style) -> str:
     below = len({c["series"] for c in down if c["against"] == BASELINE})
     of_them = f", {below:,} of them below a baseline" if below else ""
     verb = "is" if n == 1 else "are"
-    named = few([style.plain(label) for label in dict.fromkeys(c["label"] for c in down)])
-    return f"{counted(n, 'series')} {verb} still slower, since an earlier night{of_them}: {named}."
+    named = join_some([style.plain(label) for label in dict.fromkeys(c["label"] for c in down)])
+    return (
+        f"{count_noun(n, 'series')} {verb} still slower, since an earlier night{of_them}: {named}."
+    )
 
 
-def suspects(found: Told) -> list[dict[str, Any]]:
+def suspects(digest: NightDigest) -> list[dict[str, Any]]:
     """Series whose last run lies far out and is not yet confirmed by a second one."""
-    return [row for row in found.series if row["suspect"]]
+    return [row for row in digest.series if row["suspect"]]
 
 
-def suspect_says(series: Row, style: Style = PLAIN) -> str:
+def suspect_clause(series: Row, style: Style = PLAIN_STYLE) -> str:
     """`NAME, last run 6.2 % below its level`."""
     if series["last_ratio"] is None:
         return style.name(series)
-    size, _ = apart(series["last_ratio"], None, None)
+    size, _ = difference_text(series["last_ratio"], None, None)
     way = "below" if series["last_ratio"] < 1 else "above"
     return f"{style.name(series)}, last run {style.strong(f'{size} {way}')} its level"
 
 
-def _suspects(found: Told, style: Style) -> str:
-    doubt = [suspect_says(row, style) for row in suspects(found)]
+def _suspects(digest: NightDigest, style: Style) -> str:
+    doubt = [suspect_clause(row, style) for row in suspects(digest)]
     if not doubt:
         return ""
-    named = "; ".join(doubt[:NAMED]) + (f"; {len(doubt) - NAMED} more" if doubt[NAMED:] else "")
+    named = "; ".join(doubt[:MAX_NAMED_ITEMS]) + (
+        f"; {len(doubt) - MAX_NAMED_ITEMS} more" if doubt[MAX_NAMED_ITEMS:] else ""
+    )
     return f"Suspect until a second run: {named}."
 
 
-def ended_badly(found: Told) -> list[dict[str, Any]]:
+def bad_outcome_runs(digest: NightDigest) -> list[dict[str, Any]]:
     """Runs of tonight that crashed, ran out of memory, were killed, or lost their loss."""
-    return [run for run in found.runs if run["outcome"] in ENDED_BADLY]
+    return [run for run in digest.runs if run["outcome"] in BAD_OUTCOMES]
 
 
-def _ended_badly(found: Told, style: Style) -> str:
-    bad = [f"{style.plain(run['label'])} ({ended(run)})" for run in ended_badly(found)]
-    return f"{counted(len(bad), 'run')} did not complete: {few(bad)}." if bad else ""
+def _ended_badly(digest: NightDigest, style: Style) -> str:
+    bad = [
+        f"{style.plain(run['label'])} ({outcome_label(run)})" for run in bad_outcome_runs(digest)
+    ]
+    return f"{count_noun(len(bad), 'run')} did not complete: {join_some(bad)}." if bad else ""
 
 
-def _not_read(found: Told, style: Style) -> str:
-    paths = [style.plain(row["path"]) for row in found.failed]
-    return f"{counted(len(paths), 'log')} could not be read: {few(paths)}." if paths else ""
+def _not_read(digest: NightDigest, style: Style) -> str:
+    paths = [style.plain(row["path"]) for row in digest.failed]
+    return (
+        f"{count_noun(len(paths), 'log')} could not be read: {join_some(paths)}." if paths else ""
+    )
 
 
-def _not_watched(found: Told, style: Style) -> str:
+def _not_watched(digest: NightDigest, style: Style) -> str:
     """Runs of tonight in no series, with why while they are few."""
-    why = dict(found.night.unplaced.select("run_id", "why").iter_rows())
-    left = [r for r in found.runs if r["series"] is None and r["outcome"] not in ENDED_BADLY]
+    why = dict(digest.night.unplaced.select("run_id", "why").iter_rows())
+    left = [r for r in digest.runs if r["series"] is None and r["outcome"] not in BAD_OUTCOMES]
     if not left:
         return ""
     named = [
@@ -551,40 +573,42 @@ def _not_watched(found: Told, style: Style) -> str:
         for run in left
     ]
     one = len(left) == 1
-    which = few(named) if len(left) <= NAMED else "the report says why"
+    which = join_some(named) if len(left) <= MAX_NAMED_ITEMS else "the report says why"
     return (
-        f"{counted(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, so nothing "
+        f"{count_noun(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, so nothing "
         f"watches {'it' if one else 'them'}: {which}."
     )
 
 
-def _lost_baselines(found: Told, style: Style) -> str:
+def _lost_baselines(digest: NightDigest, style: Style) -> str:
     """Pinned runs that have a rate and no series: what was held to them no longer is."""
-    lost = found.night.unplaced.filter(pl.col("why") == LOST_BASELINE)["name"].to_list()
+    lost = digest.night.unplaced.filter(pl.col("why") == BASELINE_WITHOUT_SERIES)["name"].to_list()
     if not lost:
         return ""
     verb = style.strong(f"{'holds' if len(lost) == 1 else 'hold'} no more")
-    named = few([style.plain(name) for name in lost])
+    named = join_some([style.plain(name) for name in lost])
     return (
-        f"{counted(len(lost), 'baseline')} {verb}, of a run that is in no series: {named}. "
+        f"{count_noun(len(lost), 'baseline')} {verb}, of a run that is in no series: {named}. "
         "Pin another one, or take it back: fairmfu baseline -h."
     )
 
 
-def _silent_series(found: Told, style: Style) -> str:
-    late = [row for row in found.series if row["silent"] is not None]
+def _silent_series(digest: NightDigest, style: Style) -> str:
+    late = [row for row in digest.series if row["silent"] is not None]
     if not late:
         return ""
-    named = few([f"{style.plain(row['label'])} ({counted(row['silent'], 'day')})" for row in late])
-    return f"{counted(len(late), 'series')} without a run for longer than usual: {named}."
+    named = join_some(
+        [f"{style.plain(row['label'])} ({count_noun(row['silent'], 'day')})" for row in late]
+    )
+    return f"{count_noun(len(late), 'series')} without a run for longer than usual: {named}."
 
 
-def _mixed(found: Told, style: Style) -> str:
-    mixed = [row for row in found.series if len(row["formulas"] or []) > 1]
+def _mixed(digest: NightDigest, style: Style) -> str:
+    mixed = [row for row in digest.series if len(row["formulas"] or []) > 1]
     if not mixed:
         return ""
-    named = few([style.plain(row["label"]) for row in mixed])
-    return f"MFU by more than one formula in {counted(len(mixed), 'series')}: {named}."
+    named = join_some([style.plain(row["label"]) for row in mixed])
+    return f"MFU by more than one formula in {count_noun(len(mixed), 'series')}: {named}."
 
 
 def formula_dates(points: pl.DataFrame) -> list[str]:
@@ -596,12 +620,12 @@ def formula_dates(points: pl.DataFrame) -> list[str]:
         .sort("first", "formula")
     )
     return [
-        f"{row['formula']}: {day(row['first'])} to {day(row['last'])}, {counted(row['n'], 'run')}"
+        f"{row['formula']}: {format_day(row['first'])} to {format_day(row['last'])}, {count_noun(row['n'], 'run')}"
         for row in by.iter_rows(named=True)
     ]
 
 
-def doubts(series: Row, points: pl.DataFrame) -> list[str]:
+def series_doubts(series: Row, points: pl.DataFrame) -> list[str]:
     """What to know before a series' history is read."""
     found = []
     if len(series["formulas"] or []) > 1:

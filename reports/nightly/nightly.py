@@ -25,32 +25,32 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.ingest.core.errors import FairmfuError, not_written
-from fairmfu.ingest.core.schema import BOOL, TEXT, TEXTS, TIME
-from fairmfu.ingest.detect.format_catalog import known
-from fairmfu.ingest.extract.engine_api import Engine
-from fairmfu.ingest.facts.project_config import NAME
+from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
+from fairmfu.ingest.core.schema import BOOL, TEXT, TEXT_LIST, TIMESTAMP
+from fairmfu.ingest.detect.format_catalog import load_format_catalog
+from fairmfu.ingest.extract.engine_api import ReadEngine
+from fairmfu.ingest.facts.project_config import CONFIG_NAME
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store import lock
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.store.transactions import utc_now
-from fairmfu.metrics.compare.comparability import compare
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.compare.history import SERIES_BY, History, history
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA
+from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline import metrics_cache as scores
-from fairmfu.metrics.pipeline.analysis import Analysis, read_before
+from fairmfu.metrics.pipeline.analysis import Analysis, outdated_reading_warning
 
 from ..charts import render_process
 from ..page import html_report
-from ..page.output_files import ASIDE, put
+from ..page.output_files import TEMPORARY_SUFFIX, replace_file
 from ..page.redaction import Redaction
-from ..page.report_data import content
-from ..store.metrics_store import Scores, analysed, brought_up, keep
-from ..text.summary import compared, sentences
-from ..text.verdict import counted, groups
+from ..page.report_data import build_content
+from ..store.metrics_store import MetricsState, analysis_of, store_metrics, update_metrics
+from ..text.summary import comparison_rows, verdict_sentences
+from ..text.verdict import count_noun, ranked_groups
 from . import baselines, night_html, night_outputs
 from .night_report import Night, exit_code
 
@@ -58,20 +58,27 @@ NIGHTS: Final = "nights"
 """The table that the store keeps of them."""
 
 NIGHT_SCHEMA: Final = pl.Schema(
-    {"number": pl.Int64(), "at": TIME, "out": TEXT, "by": TEXTS, "told": TEXTS, "as_of": pl.Int64()}
+    {
+        "number": pl.Int64(),
+        "at": TIMESTAMP,
+        "out": TEXT,
+        "by": TEXT_LIST,
+        "told": TEXT_LIST,
+        "as_of": pl.Int64(),
+    }
 )
 """out: the folder of the report; by: the columns that made a series; told: changes that were news;
 as_of: the state of the store that it told of."""
 
 ARCHIVE: Final = "archive"
 DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
-LOG: Final = "nightly.log"
-LONGEST_LOG_BYTES: Final = 1_000_000
+LOG_FILE: Final = "nightly.log"
+MAX_LOG_BYTES: Final = 1_000_000
 
-MOST_IN_FULL: Final = 60
+MAX_REPORTED_RUNS: Final = 60
 """Runs of one night whose whole report is written; a first night may bring thousands."""
 
-LATEST: Final = timedelta(hours=20)
+FIRST_NIGHT_WINDOW: Final = timedelta(hours=20)
 """On the first night of a folder, changes found so shortly before the newest run are news."""
 
 
@@ -79,17 +86,17 @@ LATEST: Final = timedelta(hours=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class NightlyOrder:
     """What a nightly run is to do.
 
     sources: files, folders and patterns
-    facts_of, unmatched: of ingest.facts.project_config.Config
+    facts_of, unmatched: of ingest.facts.project_config.ProjectConfig
     by: columns of metrics that make a series
     threshold: share below which a change does not count
     keep: how many dated reports stay; all without it
     baselines: names or ids of runs, beside those that are pinned
     engine: who reads logs
-    hides: where the reports are for others, what is not, as it is found
+    redaction: where the reports are for others, what is not, as it is found
     """
 
     sources: Sequence[Path]
@@ -102,8 +109,8 @@ class Order:
     baselines: Sequence[str] = ()
     overlay: Sequence[Accelerator] = ()
     price: Price | None = None
-    engine: Engine = ingest_run.ALONE
-    hides: Redaction | None = None
+    engine: ReadEngine = ingest_run.SINGLE_PROCESS
+    redaction: Redaction | None = None
     facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
     report: Callable[[Outcome], None] = lambda _: None
@@ -125,8 +132,8 @@ class _Diary:
     def write(self, words: str) -> None:
         """A sentence for the log alone."""
         words = self.told(words)
-        if self.path.exists() and self.path.stat().st_size > LONGEST_LOG_BYTES:
-            self.path.replace(self.path.with_name(f"{LOG}.1"))
+        if self.path.exists() and self.path.stat().st_size > MAX_LOG_BYTES:
+            self.path.replace(self.path.with_name(f"{LOG_FILE}.1"))
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         with self.path.open("a", encoding="utf-8") as log:
             log.write(f"{now} {' '.join(words.splitlines())}\n")
@@ -135,8 +142,8 @@ class _Diary:
         """A sentence as it stands where others may read it."""
         if self.hides is None:
             return words
-        self.hides.look(words)
-        hidden: str = self.hides.hidden(words)
+        self.hides.scan(words)
+        hidden: str = self.hides.redact(words)
         return hidden
 
 
@@ -156,25 +163,29 @@ class _Tonight:
     outcomes: Sequence[Outcome]
 
     @classmethod
-    def of(cls, order: Order, found: Scores, outcomes: Sequence[Outcome]) -> _Tonight:
-        """found: of this night."""
-        members = pl.col("members").list.set_intersection(list(found.changed))
-        runs = found.metrics.filter(members.list.len() > 0)
-        shown = runs.sort("started_at", "run_id", nulls_last=False).tail(MOST_IN_FULL).sort("name")
+    def of(cls, order: NightlyOrder, state: MetricsState, outcomes: Sequence[Outcome]) -> _Tonight:
+        """state: of this night."""
+        members = pl.col("members").list.set_intersection(list(state.changed))
+        runs = state.metrics.filter(members.list.len() > 0)
+        shown = (
+            runs.sort("started_at", "run_id", nulls_last=False).tail(MAX_REPORTED_RUNS).sort("name")
+        )
         analysis = None
         if shown.height:
-            analysis = analysed(order.store, found, shown["run_id"].to_list(), order.overlay)
+            analysis = analysis_of(order.store, state, shown["run_id"].to_list(), order.overlay)
         return cls(runs, shown, analysis, outcomes)
 
 
-NO_LOG: Final = "No file there is a log of a known format: fairmfu ingest FILE says why one is not."
+NO_LOG_HINT: Final = (
+    "No file there is a log of a known format: fairmfu ingest FILE says why one is not."
+)
 
 
 class NothingReadError(FairmfuError):
     """None of the sources could be read."""
 
 
-def nightly(order: Order) -> tuple[Night, int]:
+def nightly(order: NightlyOrder) -> tuple[Night, int]:
     """Do one night, from reading to the written report; the night and its exit code.
 
     Raises FairmfuError, and leaves the last good report with word of the failure beside it.
@@ -183,11 +194,11 @@ def nightly(order: Order) -> tuple[Night, int]:
         order.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FairmfuError(_unwritten(order.out, error)) from error
-    diary = _Diary(order.out / LOG, order.hides)
+    diary = _Diary(order.out / LOG_FILE, order.redaction)
     store = order.store
-    patience = lock.PATIENCE_S if store.patience_s is None else store.patience_s
+    patience = lock.DEFAULT_PATIENCE_S if store.patience_s is None else store.patience_s
     try:
-        with lock.held(order.out, patience, store.says, "--out"):
+        with lock.hold_lock(order.out, patience, store.says, "--out"):
             diary.write(f"started, fairmfu {version('fairmfu')}, store {store.path}")
             return _night(order, diary)
     except BaseException as error:
@@ -198,7 +209,7 @@ def nightly(order: Order) -> tuple[Night, int]:
 
 
 def _unwritten(out: Path, error: OSError) -> str:
-    why, todo = not_written(error, "--out")
+    why, todo = explain_write_error(error, "--out")
     return f"{out}: {why}; the last good report is as it was. {todo}"
 
 
@@ -207,26 +218,28 @@ def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
     with suppress(OSError):
         diary.write(f"failed: {why}")
         status = night_html.status_js(datetime.now().astimezone(), diary.told(why))
-        put(out / night_html.STATUS, status.encode())
+        replace_file(out / night_html.STATUS_FILE, status.encode())
 
 
-def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
+def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
-    render_process.begin("html")
+    render_process.start_drawing("html")
     before = _nights(order)
     told_by = before["as_of"][-1] if before.height else -1
-    touched = order.store.touched(told_by)
-    found = brought_up(order.store, order.overlay, touched, each=order.engine.each)
-    keep(order.store, found)
-    computed = 0 if found.done is None else found.done.rows.height
+    touched = order.store.runs_changed_since(told_by)
+    found = update_metrics(order.store, order.overlay, touched, compute_each=order.engine.each)
+    store_metrics(order.store, found)
+    computed = 0 if found.rescored is None else found.rescored.rows.height
     diary.write(f"{computed:,} runs computed")
     tonight = _Tonight.of(order, found, outcomes)
     night, told = _told(order, found, tonight, before, diary)
-    if order.hides is not None:
-        order.hides.look(_parts(night))  # so that the page of the runs hides what the night's does
+    if order.redaction is not None:
+        order.redaction.scan(
+            _parts(night)
+        )  # so that the page of the runs hides what the night's does
     runs_page = _full_report(order, tonight, night)
-    if order.hides is not None:
-        night = _for_others(night, order.hides)
+    if order.redaction is not None:
+        night = _for_others(night, order.redaction)
     _write(order, night, runs_page)
     _remember(order, night, told, found.as_of)
     code = exit_code(night)
@@ -234,14 +247,14 @@ def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
     return night, code
 
 
-def _read(order: Order, diary: _Diary) -> list[Outcome]:
+def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
     """Ingest what is new. Raises NothingReadError."""
-    outcomes = ingest_run.ingest(
+    outcomes = ingest_run.ingest_paths(
         order.sources,
         order.store,
-        by_path=order.facts_of,
-        leave_out=(order.store.home, order.out),
-        tried=known().tried(()),
+        path_facts=order.facts_of,
+        excluded_folders=(order.store.home, order.out),
+        format_choice=load_format_catalog().tried(()),
         report=order.report,
         engine=order.engine,
     )
@@ -253,27 +266,27 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
         elif one.status == "failed" or (one.status == "read" and one.message):
             diary.write(one.message)
         elif one.status == "passed" and one.message:
-            diary.write(one.passing)
+            diary.write(one.skipped_message)
     diary.write(", ".join(f"{n:,} {status}" for status, n in sorted(counts.items())) or "no source")
     if counts.keys() <= {"failed", "passed"}:
         why = "; ".join(one.message for one in outcomes if one.status == "failed")
-        raise NothingReadError(f"none of the sources could be read. {why or NO_LOG}")
+        raise NothingReadError(f"none of the sources could be read. {why or NO_LOG_HINT}")
     for words in order.unmatched(one.path for one in outcomes):
         diary.note(words)
     return outcomes
 
 
 def _told(
-    order: Order,
-    found: Scores,
+    order: NightlyOrder,
+    state: MetricsState,
     tonight: _Tonight,
     before: pl.DataFrame,
     diary: _Diary,
 ) -> tuple[Night, list[str]]:
     """The night, and the changes that were told by now; before: the nights of NIGHT_SCHEMA."""
-    store, metrics = order.store, found.metrics
+    store, metrics = order.store, state.metrics
     _about_the_clock(before, diary)
-    old = scores.outdated(found.kept, order.overlay)
+    old = scores.outdated_rows(state.kept, order.overlay)
     if old.height:
         why = old["why"].value_counts(sort=True).row(0)[0]
         diary.note(
@@ -282,17 +295,17 @@ def _told(
         )
     _read_before(store, metrics, diary)
     past = history(
-        _dated(store, found.kept, metrics),
+        _dated(store, state.kept, metrics),
         by=order.by,
         threshold=order.threshold,
-        baselines=baselines.held(store, order.baselines, metrics),
+        baselines=baselines.night_baselines(store, order.baselines, metrics),
     )
     changes, told = _news(past, before, order, diary)
     _against_the_log(tonight.runs, diary)
     comparison: list[str] = []
     if tonight.analysis is not None:
-        ranked = compare(tonight.shown, tonight.analysis.windows, order.price)
-        comparison = _side_by_side(compared(tonight.analysis, tonight.shown, ranked))
+        ranked = rank_runs(tonight.shown, tonight.analysis.windows, order.price)
+        comparison = _side_by_side(comparison_rows(tonight.analysis, tonight.shown, ranked))
     return (
         Night(
             title=order.title,
@@ -305,7 +318,7 @@ def _told(
             tonight=tonight.runs,
             sources=_sources(tonight.outcomes),
             notes=tuple(diary.notes),
-            formula=FORMULA,
+            formula=FORMULA_VERSION,
             version=version("fairmfu"),
             threshold=order.threshold,
             runs_page="runs.html" if tonight.shown.height else None,
@@ -315,9 +328,9 @@ def _told(
     )
 
 
-def _for_others(night: Night, hides: Redaction) -> Night:
+def _for_others(night: Night, redaction: Redaction) -> Night:
     """The night as it is for others; a name becomes the same word as on the page of its runs."""
-    hidden = {name: hides.hidden(part) for name, part in _parts(night).items()}
+    hidden = {name: redaction.redact(part) for name, part in _parts(night).items()}
     return replace(night, **hidden | {"redacted": True})
 
 
@@ -327,8 +340,8 @@ def _parts(night: Night) -> dict[str, Any]:
 
 def _side_by_side(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Who is faster, of the groups that hold several runs; a night is no place for the rest."""
-    several = [group for group in groups(rows) if len(group) > 1]
-    return sentences([row for group in several for row in group]) if several else []
+    several = [group for group in ranked_groups(rows) if len(group) > 1]
+    return verdict_sentences([row for group in several for row in group]) if several else []
 
 
 def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
@@ -354,18 +367,18 @@ def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
 def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
     """Tell that facts of fairmfu.toml hold before what logs say: a pattern may fit too many."""
     said = tonight.select("name", pl.col("warnings").alias("warning")).explode("warning")
-    given = pl.col("warning").str.contains(f"(sidecar:{NAME})", literal=True)
+    given = pl.col("warning").str.contains(f"(sidecar:{CONFIG_NAME})", literal=True)
     clash = said.filter(given & pl.col("warning").str.contains("(log:", literal=True))
     if clash.height:
-        of, (name, words) = counted(clash["name"].n_unique(), "run"), clash.row(0)
+        of, (name, words) = count_noun(clash["name"].n_unique(), "run"), clash.row(0)
         diary.note(
-            f"{NAME} gives {of} of tonight other facts than the log, such as {name}: {words}"
+            f"{CONFIG_NAME} gives {of} of tonight other facts than the log, such as {name}: {words}"
         )
 
 
 def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
     """Tell that runs are as an earlier fairmfu read them: their logs are gone, or left alone."""
-    before = store.read_before()
+    before = store.outdated_sources()
     if not before:
         return
     source_of = dict(store.table("runs").select("run_id", "sha256").iter_rows())
@@ -376,7 +389,9 @@ def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
             told.append((name, since))
     if told:
         name, since = min(told)
-        diary.note(f"{counted(len(told), 'run')}, such as {name}: {read_before(since)}")
+        diary.note(
+            f"{count_noun(len(told), 'run')}, such as {name}: {outdated_reading_warning(since)}"
+        )
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
@@ -390,7 +405,7 @@ def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFr
 
 
 def _news(
-    past: History, nights: pl.DataFrame, order: Order, diary: _Diary
+    past: History, nights: pl.DataFrame, order: NightlyOrder, diary: _Diary
 ) -> tuple[pl.DataFrame, list[str]]:
     """Changes with `new`, and the keys of those that are told by now.
 
@@ -408,10 +423,10 @@ def _news(
     newest = past.points["at"].max()
     news = pl.lit(value=False)
     if isinstance(newest, datetime):
-        news = (pl.col("found_at") >= newest - LATEST).fill_null(value=False)
+        news = (pl.col("found_at") >= newest - FIRST_NIGHT_WINDOW).fill_null(value=False)
     changes = past.changes.with_columns(new=news)
     if old := changes.filter(~pl.col("new")).height:
-        many = counted(old, "earlier change")
+        many = count_noun(old, "earlier change")
         are = "is" if old == 1 else "are"
         diary.note(f"First night of these series: {many} of the history {are} listed, not news.")
     return changes, told_now
@@ -443,7 +458,7 @@ def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
     yield "\x1f".join(part for part in former if part is not None)
 
 
-def _full_report(order: Order, tonight: _Tonight, night: Night) -> str | None:
+def _full_report(order: NightlyOrder, tonight: _Tonight, night: Night) -> str | None:
     """The page of tonight's runs, as `fairmfu report` makes it."""
     if tonight.analysis is None:
         return None
@@ -460,15 +475,17 @@ def full_page(
     metrics: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
     title: str,
-    order: Order,
+    order: NightlyOrder,
 ) -> str:
     """The page of `fairmfu report`, of these runs of an analysis."""
     made_by = version("fairmfu")
-    told = content(analysis, metrics, tables, title, order.price, made_by, hides=order.hides)
-    return html_report.render(told)
+    told = build_content(
+        analysis, metrics, tables, title, order.price, made_by, redaction=order.redaction
+    )
+    return html_report.render_page(told)
 
 
-def _nights(order: Order) -> pl.DataFrame:
+def _nights(order: NightlyOrder) -> pl.DataFrame:
     """The nights before of this folder of reports, columns of NIGHT_SCHEMA.
 
     Each folder has its own, so that a report made for a look elsewhere takes no news from it.
@@ -479,7 +496,7 @@ def _nights(order: Order) -> pl.DataFrame:
     return nights.select(NIGHT_SCHEMA.names()).filter(out=str(order.out.absolute()))
 
 
-def _remember(order: Order, night: Night, told: list[str], as_of: int) -> None:
+def _remember(order: NightlyOrder, night: Night, told: list[str], as_of: int) -> None:
     """The next night tells of what is newer than this state of the store."""
     out, by = str(order.out.absolute()), list(order.by)
     row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": told}
@@ -490,14 +507,14 @@ def _remember(order: Order, night: Night, told: list[str], as_of: int) -> None:
 # -- files -----------------------------------------------------------------------------------
 
 
-def _write(order: Order, night: Night, runs_page: str | None) -> None:
+def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
     """Aside, into the archive, and then to the top, with index.html last."""
     out, archive = order.out, order.out / ARCHIVE
     archive.mkdir(exist_ok=True)
-    for left in archive.glob(f"*{ASIDE}"):
+    for left in archive.glob(f"*{TEMPORARY_SUFFIX}"):
         shutil.rmtree(left)
     dated = _free(archive, f"{night.at:%Y-%m-%d}")
-    aside = dated.with_name(f"{dated.name}{ASIDE}")
+    aside = dated.with_name(f"{dated.name}{TEMPORARY_SUFFIX}")
     (aside / "charts").mkdir(parents=True)
     files = {
         "summary.md": night_outputs.markdown(night),
@@ -514,9 +531,9 @@ def _write(order: Order, night: Night, runs_page: str | None) -> None:
     _forget(archive, order.keep, dated)
     (out / "charts").mkdir(exist_ok=True)
     for name, text in files.items():
-        put(out / name, text.encode())
-    put(out / "index.html", today.encode())
-    put(out / night_html.STATUS, night_html.status_js().encode())
+        replace_file(out / name, text.encode())
+    replace_file(out / "index.html", today.encode())
+    replace_file(out / night_html.STATUS_FILE, night_html.status_js().encode())
     for chart in (out / "charts").glob("*.svg"):  # what else stands there is not ours
         if f"charts/{chart.name}" not in files:
             chart.unlink()

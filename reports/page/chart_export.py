@@ -20,11 +20,11 @@ from fairmfu.ingest.core.errors import FairmfuError
 
 from ..charts import render_process
 from ..charts.charts import Figure, Spec
-from ..charts.theme import fairmfu
-from ..text.runs_table import names
+from ..charts.theme import chart_theme
+from ..text.runs_table import unique_names
 from ..text.tabular import for_xml
-from ..text.verdict import counted
-from .report_data import Content
+from ..text.verdict import count_noun
+from .report_data import ReportContent
 
 Subject = Literal["one run", "a group", "all runs"]
 
@@ -34,7 +34,7 @@ class NotDrawnError(FairmfuError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedChart:
     """A chart that can be asked for.
 
     of: what it is drawn of; meaning: what it shows, in a line; takes: what it cannot be drawn
@@ -48,79 +48,79 @@ class Named:
 
 
 CHARTS: Final = (
-    Named(
+    NamedChart(
         "comparison",
         "a group",
         "TGS and MFU of like-for-like runs with 95 % intervals, logged beside recomputed",
         "two runs that are like for like",
     ),
-    Named(
+    NamedChart(
         "waterfall",
         "one run",
         "from the figure that the log prints to ours, factor by factor",
         "a figure in the log that leads to ours",
     ),
-    Named(
+    NamedChart(
         "course",
         "one run",
         "TGS, MFU, loss and memory over steps, with events marked",
         "step lines with a time or a rate",
     ),
-    Named(
+    NamedChart(
         "step_times",
         "one run",
         "how long steps took, steady ones against those left out",
         "step lines that tell seconds per step",
     ),
-    Named(
+    NamedChart(
         "ranks",
         "one run",
         "median step time of each rank, with the slowest named",
         "step lines of two or more ranks",
     ),
-    Named(
+    NamedChart(
         "time_lost",
         "one run",
         "wall time that was not steady training, by cause",
         "a steady pace and time that went elsewhere",
     ),
-    Named(
+    NamedChart(
         "operators",
         "one run",
         "share of each operator in the FLOPs per token",
         "the model's shape and the sequence length",
     ),
-    Named(
+    NamedChart(
         "others",
         "one run",
         "FLOPs per token by the formulas of other tools, as ratios to ours",
         "the model's shape and the sequence length",
     ),
-    Named(
+    NamedChart(
         "mfu_by_run",
         "all runs",
         "MFU of each run under both attention conventions",
         "a run with an MFU",
     ),
-    Named(
+    NamedChart(
         "scaling",
         "all runs",
         "TGS over the number of GPUs",
         "runs with a TGS on two or more numbers of GPUs",
     ),
-    Named(
+    NamedChart(
         "mfu_by_length",
         "all runs",
         "MFU over the sequence length",
         "runs with an MFU at two or more sequence lengths",
     ),
-    Named(
+    NamedChart(
         "mfu_by_precision",
         "all runs",
         "MFU by number format",
         "runs with an MFU in two or more number formats",
     ),
-    Named(
+    NamedChart(
         "mfu_by_recompute",
         "all runs",
         "MFU by what is recomputed",
@@ -137,11 +137,11 @@ def listing() -> str:
     return "\n".join(f"{c.name:{name}}  {c.of:{of}}  {c.meaning}" for c in CHARTS)
 
 
-SHOWN: Final = 8
+MAX_NAMED_LABELS: Final = 8
 """Runs that a message names before it counts the others."""
 
 
-def named(name: str) -> Named:
+def find_chart(name: str) -> NamedChart:
     """The chart of this name. NotDrawnError: there is none, with the nearest names."""
     found = next((chart for chart in CHARTS if chart.name == name), None)
     if found is None:
@@ -152,7 +152,7 @@ def named(name: str) -> Named:
     return found
 
 
-def check(chart: Named, metrics: pl.DataFrame) -> None:
+def check(chart: NamedChart, metrics: pl.DataFrame) -> None:
     """NotDrawnError: there is no run, or a chart of one run was asked for with several.
 
     metrics: columns run_id and name of the runs that it is to be drawn of.
@@ -161,17 +161,17 @@ def check(chart: Named, metrics: pl.DataFrame) -> None:
         raise NotDrawnError("The store holds no run. Read some with: fairmfu ingest LOG...")
     if chart.of != "one run" or metrics.height == 1:
         return
-    labels = list(names(metrics).values())
-    more = f" and {len(labels) - SHOWN:,} more" if len(labels) > SHOWN else ""
+    labels = list(unique_names(metrics).values())
+    more = f" and {len(labels) - MAX_NAMED_LABELS:,} more" if len(labels) > MAX_NAMED_LABELS else ""
     raise NotDrawnError(
         f"{chart.name} shows one run, of {len(labels):,}: give a RUN. "
-        f"There are: {', '.join(labels[:SHOWN])}{more}."
+        f"There are: {', '.join(labels[:MAX_NAMED_LABELS])}{more}."
     )
 
 
 def draw(
-    chart: str | Named,
-    told: Content,
+    chart: str | NamedChart,
+    content: ReportContent,
     *,
     attention: Literal["exact", "full"] = "exact",
     peak: Literal["own", "bf16"] = "own",
@@ -192,11 +192,11 @@ def draw(
     """
     _one_of("attention", attention, ("exact", "full"))
     _one_of("peak", peak, ("own", "bf16"))
-    wanted = named(chart) if isinstance(chart, str) else chart
-    check(wanted, pl.DataFrame(told.rows, schema=["run_id", "name"]))
-    found = told.figures.get(key(wanted, told))
+    wanted = find_chart(chart) if isinstance(chart, str) else chart
+    check(wanted, pl.DataFrame(content.rows, schema=["run_id", "name"]))
+    found = content.figures.get(figure_key(wanted, content))
     if found is None:
-        raise NotDrawnError(_why_not(wanted, told))
+        raise NotDrawnError(_why_not(wanted, content))
     return with_convention(found.with_(attention=attention, peak=peak))
 
 
@@ -205,32 +205,32 @@ def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name}={value!r}: it is {' or '.join(choices)}.")
 
 
-def key(chart: Named, told: Content) -> str:
+def figure_key(chart: NamedChart, content: ReportContent) -> str:
     """Where the chart stands among the report's figures; of many the first."""
     if chart.of == "all runs":
         return chart.name
     if chart.of == "a group" or chart.name == "others":  # which is of the model
         return f"{chart.name}:0"
-    return f"{chart.name}:{told.rows[0]['run_id']}"
+    return f"{chart.name}:{content.rows[0]['run_id']}"
 
 
-def _why_not(chart: Named, told: Content) -> str:
+def _why_not(chart: NamedChart, content: ReportContent) -> str:
     """What the chart takes, and what of it these runs do not have."""
     says = f"{chart.name}: nothing to draw. It takes {chart.takes}"
-    if chart.of == "all runs" and len(told.rows) > 1:
-        of = counted(len(told.rows), "run")
-        return f"{says}; of {of} none or too few have that.{_lacking(told)}"
+    if chart.of == "all runs" and len(content.rows) > 1:
+        of = count_noun(len(content.rows), "run")
+        return f"{says}; of {of} none or too few have that.{_lacking(content)}"
     if chart.of == "a group":
-        said = told.data["verdicts"][0]
-        return f"{says}. {' '.join([said['says'], *said['notes']])}{_lacking(told)}"
+        said = content.data["verdicts"][0]
+        return f"{says}. {' '.join([said['says'], *said['notes']])}{_lacking(content)}"
     if chart.name == "waterfall":
-        return f"{says}. {told.data['runs'][told.rows[0]['run_id']]['words']['claim']}"
-    return f"{says}.{_lacking(told)}"
+        return f"{says}. {content.data['runs'][content.rows[0]['run_id']]['words']['claim']}"
+    return f"{says}.{_lacking(content)}"
 
 
-def _lacking(told: Content) -> str:
+def _lacking(content: ReportContent) -> str:
     """Facts that the runs lack, and how they are given."""
-    runs = told.data["runs"].values()
+    runs = content.data["runs"].values()
     facts = dict.fromkeys(one["name"] for run in runs for one in run["complete_with"])
     missing = dict.fromkeys(name for run in runs for name in run["missing"])
     if not missing and not facts:
@@ -239,7 +239,7 @@ def _lacking(told: Content) -> str:
     return f"{said} Give facts with: fairmfu set RUN NAME=VALUE" if facts else said
 
 
-WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+CONVENTION_LABELS: Final[Mapping[str, Mapping[str, str]]] = {
     "attention": {"exact": "exact attention", "full": "full attention"},
     "peak": {"own": "peak of the run's own number formats", "bf16": "BF16 peak"},
 }
@@ -253,25 +253,25 @@ def with_convention(figure: Figure) -> Figure:
     """
     shown = " ".join(_shown(figure.spec))
     said = [
-        WORDS[param["name"]][str(figure.params.get(param["name"], param["value"]))]
+        CONVENTION_LABELS[param["name"]][str(figure.params.get(param["name"], param["value"]))]
         for param in figure.spec.get("params", [])
-        if param["name"] in WORDS and re.search(USED[param["name"]], shown)
+        if param["name"] in CONVENTION_LABELS and re.search(PARAM_FIELDS[param["name"]], shown)
     ]
     if not said:
         return figure
     return replace(figure, notes=(*figure.notes, f"Drawn by: {', '.join(said)}."))
 
 
-USED: Final = {"attention": r"\b(attention|mfu|tflops)\b", "peak": r"\b(peak|mfu)\b"}
+PARAM_FIELDS: Final = {"attention": r"\b(attention|mfu|tflops)\b", "peak": r"\b(peak|mfu)\b"}
 """Fields and expressions by which a param changes what is seen."""
-NOT_SHOWN: Final = ("tooltip", "transform", "params", "name")
+INVISIBLE_PARTS: Final = ("tooltip", "transform", "params", "name")
 
 
 def _shown(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a spec
     """Texts of a spec, but for tooltips and for what is computed and may be used nowhere."""
     if isinstance(node, dict):
         for name, value in node.items():
-            if name not in NOT_SHOWN:
+            if name not in INVISIBLE_PARTS:
                 yield from _shown(value)
     elif isinstance(node, list):
         for item in node:
@@ -282,42 +282,42 @@ def _shown(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a spec
 
 # --- files ----------------------------------------------------------------------------------
 
-FONT: Final = "Arial, 'Liberation Sans', Helvetica, sans-serif"
+FILE_FONT: Final = "Arial, 'Liberation Sans', Helvetica, sans-serif"
 """Text of a file is measured in Liberation Sans, as wide as Arial and Helvetica: it fits in any."""
-KINDS: Final = ("svg", "png", "pdf", "json")
+CHART_FORMATS: Final = ("svg", "png", "pdf", "json")
 """Suffixes of the files that a chart can be written to."""
 
 
-def kind_of(out: Path) -> str:
+def chart_format(out: Path) -> str:
     """What a chart is written as, by the end of its name. NotDrawnError: none is written so."""
     kind = out.suffix.lower().removeprefix(".")
-    if kind not in KINDS:
-        known = ", ".join(f".{one}" for one in KINDS)
+    if kind not in CHART_FORMATS:
+        known = ", ".join(f".{one}" for one in CHART_FORMATS)
         raise NotDrawnError(f"{out}: a chart ends in one of {known}. Give another --out.")
     return kind
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
-    """A figure as a file of one of KINDS; JSON is the whole Vega-Lite spec with its data."""
+    """A figure as a file of one of CHART_FORMATS; JSON is the whole Vega-Lite spec with its data."""
     if kind == "json":
         return f"{json.dumps(figure.whole(), indent=1, allow_nan=False)}\n".encode()
     drawn = svg(figure)
-    return drawn.encode() if kind == "svg" else render_process.make(kind, drawn)
+    return drawn.encode() if kind == "svg" else render_process.draw_product(kind, drawn)
 
 
 def svg(figure: Figure) -> str:
     """A figure on white, with title, notes and legend, the same text each time."""
-    return _steady(drawn(figure.whole() | {"config": _config()}))
+    return _steady(spec_svg(figure.whole() | {"config": _config()}))
 
 
-def drawn(spec: Spec) -> str:
+def spec_svg(spec: Spec) -> str:
     """A spec as SVG. What XML cannot hold is shown as U+FFFD: the library would end its process.
 
     Marks do not say in words what they are, and have no tooltips: nobody points at those of a file.
     The words were half of it, the tooltips a seventh of the time that it takes.
     """
     config = {**spec.get("config", {}), "mark": {"aria": False}}
-    return render_process.make("svg", _pictured({**spec, "config": config})).decode()
+    return render_process.draw_product("svg", _pictured({**spec, "config": config})).decode()
 
 
 def _pictured(value: Any) -> Any:  # noqa: ANN401 - any part of a spec
@@ -332,7 +332,7 @@ def _pictured(value: Any) -> Any:  # noqa: ANN401 - any part of a spec
 
 
 def _config() -> Spec:
-    return {**fairmfu()["config"], "background": "white", "font": FONT, "padding": 12}
+    return {**chart_theme()["config"], "background": "white", "font": FILE_FONT, "padding": 12}
 
 
 def _steady(text: str) -> str:

@@ -1,7 +1,7 @@
 """What the page's tables show of a run, each number beside its place in the content.
 
-A cell is HTML of one row; `of` names the field that an element shows, so that a number on the page
-can be looked up in what `--format json` prints.
+A cell is HTML of one row; `field_span` names the field that an element shows, so that a number on
+the page can be looked up in what `--format json` prints.
 """
 
 from __future__ import annotations
@@ -21,76 +21,80 @@ from .html_document import (
     by_convention,
     esc,
     number,
-    pick,
+    select_button,
     table,
 )
-from .report_data import Content, Json
+from .report_data import Json, ReportContent
 
 Row = Mapping[str, Any]
 
-MOST_ROWS: Final = 40
+MAX_OPEN_ROWS: Final = 40
 """Rows that a table shows; the rest is folded."""
-FEW_ROWS: Final = 20
+MAX_OPEN_ROWS_OF_MANY: Final = 20
 """Rows that a table shows on a page of very many runs."""
 
-WHOLE: Final = 100
+MIN_WHOLE_FIGURE: Final = 100
 """From here on a figure needs no decimals."""
 
 
 # --- numbers and words --------------------------------------------------------------------
 
 
-def of(field: str, text: str) -> str:
+def field_span(field: str, html: str) -> str:
     """HTML beside the field of the content that it shows; nothing where it is nothing."""
-    return f'<span data-of="{field}">{text}</span>' if text else ""
+    return f'<span data-of="{field}">{html}</span>' if html else ""
 
 
-def static(text: str) -> str:
+def static_span(text: str) -> str:
     """Prose that holds digits and no figure of a run; HTML."""
     return f"<span data-static>{text}</span>"
 
 
-def percent(value: float | None) -> str:
+def percent_cell(value: float | None) -> str:
     """A share in percent, as reports.text.tabular.percent; a dash for none."""
     return DASH if value is None else tabular.percent(value)
 
 
-def significant(value: float | None) -> str:
+def significant_cell(value: float | None) -> str:
     """Three or more figures, whatever the size."""
     if value is None:
         return DASH
-    return f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= MIN_WHOLE_FIGURE else f"{value:.3g}"
 
 
-def scientific(value: float | None) -> str:
+def scientific_cell(value: float | None) -> str:
     """Four figures; a large or small one with its power of ten."""
     return DASH if value is None else f"{value:.4g}"
 
 
-def times(value: float | None) -> str:
+def ratio_cell(value: float | None) -> str:
     """1.1259 as 1.13x."""
     return DASH if value is None else f"{value:.2f}x"
 
 
-def range_of(row: Row, low: str, high: str, text: Callable[[float | None], str]) -> str:
+def interval_cell(row: Row, low: str, high: str, formatter: Callable[[float | None], str]) -> str:
     """low to high; one figure where both read the same, nothing where one is unknown."""
     if row[low] is None or row[high] is None:
         return ""
-    ends = text(row[low]), text(row[high])
+    ends = formatter(row[low]), formatter(row[high])
     if ends[0] == ends[1]:
-        return of(low, ends[0])
-    return f"{of(low, ends[0])}{DASH}{of(high, ends[1])}"
+        return field_span(low, ends[0])
+    return f"{field_span(low, ends[0])}{DASH}{field_span(high, ends[1])}"
 
 
-def chosen(row: Row, field: str, text: Callable[[float | None], str] = percent) -> str:
+def convention_cell(
+    row: Row, field: str, formatter: Callable[[float | None], str] = percent_cell
+) -> str:
     """A figure by each convention, of which the page shows the chosen one.
 
     row: with `field` by `CONVENTIONS` behind an underscore.
     """
-    return by_convention({name: text(row[f"{field}_{name}"]) for name in CONVENTIONS}, of=field)
+    return by_convention(
+        {name: formatter(row[f"{field}_{name}"]) for name in CONVENTIONS}, field=field
+    )
 
 
-CONVENTION: Final = (
+CONVENTION_NOTE_HTML: Final = (
     'MFU and TFLOP/s are by <span class="c exact">exact</span><span class="c full">full</span> '
     'attention; MFU is of the <span class="c own">own-dtype</span><span class="c bf16">BF16'
     "</span> peak."
@@ -101,17 +105,17 @@ CONVENTION: Final = (
 # --- a run --------------------------------------------------------------------------------
 
 
-def named(row: Row) -> str:
+def run_label(row: Row) -> str:
     """A run's name behind a dot in its framework's colour; synthetic runs say so."""
-    return dotted(row) + _tag(row)
+    return dotted_label(row) + _tag(row)
 
 
-def name(row: Row) -> str:
+def run_select_cell(row: Row) -> str:
     """A run's name as a button that marks the run everywhere on the page."""
-    return pick(row["run_id"], dotted(row), str(row["label"])) + _tag(row)
+    return select_button(row["run_id"], dotted_label(row), str(row["label"])) + _tag(row)
 
 
-def dotted(row: Row) -> str:
+def dotted_label(row: Row) -> str:
     """The label of a run or a series behind the dot."""
     colour = FRAMEWORK_COLOURS.get(row["framework"], ACCENT)
     dot = f'<span style="color:{colour}" aria-hidden="true">{DOT}&nbsp;</span>'
@@ -122,31 +126,31 @@ def _tag(row: Row) -> str:
     return ' <span class="tag" data-static>synthetic</span>' if row["synthetic"] else ""
 
 
-def linked(row: Row) -> str:
+def run_link_cell(row: Row) -> str:
     """A run's name, with a link to the run's own part of the page."""
     to = f"All of {esc(row['label'])}"
     arrow = '<span aria-hidden="true">\N{DOWNWARDS ARROW}</span>'
     link = f'<a class="to" href="#run-{esc(row["run_id"])}" aria-label="{to}" title="{to}">'
-    return f'<span class="run">{name(row)} {link}{arrow}</a></span>'
+    return f'<span class="run">{run_select_cell(row)} {link}{arrow}</a></span>'
 
 
-def whole(sentence: str) -> str:
+def keep_units_together(sentence: str) -> str:
     """HTML in which a figure keeps to one line with what belongs to it: 33.3 %, (x 0.89)."""
     return sentence.replace("(x ", "(x&nbsp;").replace(" %", "&nbsp;%")
 
 
-def tgs(run: Row) -> str:
+def tgs_cell(run: Row) -> str:
     """With its interval beneath."""
     if run["tgs"] is None:
-        return of("tgs", DASH)
-    interval = range_of(run, "tgs_low", "tgs_high", number) or "no interval"
-    shown = f"<strong>{of('tgs', number(run['tgs']))}</strong>"
+        return field_span("tgs", DASH)
+    interval = interval_cell(run, "tgs_low", "tgs_high", number) or "no interval"
+    shown = f"<strong>{field_span('tgs', number(run['tgs']))}</strong>"
     return f'{shown}<span class="small">{interval}</span>'
 
 
 CLAIMS: Final[dict[str, tuple[Callable[[float | None], str], str]]] = {
-    "logged_tflops": (significant, "TFLOP/s"),
-    "logged_mfu": (percent, "MFU"),
+    "logged_tflops": (significant_cell, "TFLOP/s"),
+    "logged_mfu": (percent_cell, "MFU"),
     "logged_tgs": (number, "TGS"),
 }
 """How each figure of a log is written, and its unit."""
@@ -163,11 +167,15 @@ def _claimed(run: Row, cell: Callable[[Row, Callable[[float | None], str], str],
 
 def _printed(run: Row) -> str:
     def cell(claim: Row, text: Callable[[float | None], str], unit: str) -> str:
-        return f"{of('logged', text(claim['logged']))} {unit}"
+        return f"{field_span('logged', text(claim['logged']))} {unit}"
 
     mfu, claim = run["logged_mfu"], run["claim"]
     both = claim is not None and claim["figure"] != "logged_mfu" and mfu is not None
-    more = f'<span class="small">MFU {of("logged_mfu", percent(mfu))}</span>' if both else ""
+    more = (
+        f'<span class="small">MFU {field_span("logged_mfu", percent_cell(mfu))}</span>'
+        if both
+        else ""
+    )
     return _claimed(run, cell) + more
 
 
@@ -177,63 +185,65 @@ def _ours(run: Row) -> str:
         return DASH if run["tflops_exact"] is None else f"{_tflops(run)} TFLOP/s"
     if run["claim"]["ours_full_own"] is None:
         return DASH
-    return _claimed(run, lambda claim, text, _: chosen(claim, "ours", text))
+    return _claimed(run, lambda claim, text, _: convention_cell(claim, "ours", text))
 
 
 def _tflops(run: Row) -> str:
     """TFLOP/s by exact and by full attention, of which the page shows the chosen one."""
     names = {kind: f"tflops_{kind}" for kind in ATTENTION}
-    shown = {kind: of(name, significant(run[name])) for kind, name in names.items()}
+    shown = {kind: field_span(name, significant_cell(run[name])) for kind, name in names.items()}
     return "".join(f'<span class="c {kind}">{text}</span>' for kind, text in shown.items())
 
 
 def _ratio(run: Row) -> str:
     if run["claim"] is None:
         return DASH
-    return _claimed(run, lambda claim, *_: f"<strong>{chosen(claim, 'ratio', times)}</strong>")
+    return _claimed(
+        run, lambda claim, *_: f"<strong>{convention_cell(claim, 'ratio', ratio_cell)}</strong>"
+    )
 
 
-def checked(run: Row) -> str:
+def audit_cell(run: Row) -> str:
     """Whether the framework's own formula gives what its log printed; why stands behind it."""
     audit = run["audit"]
     kind = ' class="warning"' if run["logged_reproduced"] is False else ""
-    word = of("audit.word", esc(audit["word"]))
+    word = field_span("audit.word", esc(audit["word"]))
     return f'<abbr{kind} title="{esc(audit["why"])}">{word}</abbr>'
 
 
-NAME: Final = Column("Run", linked, of="label")
-PRINTED: Final = Column("The log<br>printed", _printed, "number")
-OURS: Final = Column("Recomputed", _ours, "number")
-RATIO: Final = Column("Logged /<br>recomputed", _ratio, "number")
+NAME_COLUMN: Final = Column("Run", run_link_cell, field="label")
+LOGGED_COLUMN: Final = Column("The log<br>printed", _printed, "number")
+OURS_COLUMN: Final = Column("Recomputed", _ours, "number")
+RATIO_COLUMN: Final = Column("Logged /<br>recomputed", _ratio, "number")
 
 
 # --- tables and figures -------------------------------------------------------------------
 
 
-def split(  # noqa: PLR0913, PLR0917 - what a table may say of itself
+def folded_table(  # noqa: PLR0913, PLR0917 - what a table may say of itself
     sheet: Sheet,
-    told: Content,
+    content: ReportContent,
     caption: str,
     columns: Sequence[Column],
     rows: Sequence[Row],
     note: str = "",
-    at: str = "",
+    json_path: str = "",
 ) -> str:
     """A table of which only the first rows stand open. at: JSON path of a list; else of runs."""
-    key, path = ("", at) if at else ("run_id", "runs")
-    done = MOST_ROWS if told.data["in_full"] else FEW_ROWS
-    first = table(caption, columns, rows[:done], note, at=path, key=key)
-    for n in range(done, len(rows), MOST_FOLDED):
-        part = rows[n : n + MOST_FOLDED]
-        whole = table(caption, columns, part, at=path, key=key)
-        if at:  # rows of a list count from where the table before ended
-            whole = _counted_from(whole, at, n)
-        count = static(f"{n + 1:,} to {n + len(part):,} of {len(rows):,}")
+    key, path = ("", json_path) if json_path else ("run_id", "runs")
+    done = MAX_OPEN_ROWS if content.data["in_full"] else MAX_OPEN_ROWS_OF_MANY
+    first = table(caption, columns, rows[:done], note, json_path=path, key=key)
+    for n in range(done, len(rows), MAX_ROWS_PER_FOLD):
+        part = rows[n : n + MAX_ROWS_PER_FOLD]
+        whole = table(caption, columns, part, json_path=path, key=key)
+        if json_path:  # rows of a list count from where the table before ended
+            whole = _counted_from(whole, json_path, n)
+        count = static_span(f"{n + 1:,} to {n + len(part):,} of {len(rows):,}")
         first += sheet.fold(f"{count}, the rest of the table", whole)
     return first
 
 
-MOST_FOLDED: Final = 400
+MAX_ROWS_PER_FOLD: Final = 400
 
 
 def _counted_from(whole: str, at: str, first: int) -> str:
@@ -243,11 +253,11 @@ def _counted_from(whole: str, at: str, first: int) -> str:
     return head + "".join(f'data-at="{at}.{int(n) + first}"{after}' for n, after in moved)
 
 
-def figure(sheet: Sheet, told: Content, key: str) -> str:
+def figure_block(sheet: Sheet, content: ReportContent, key: str) -> str:
     """A chart of the content by its key, nothing where there is none."""
-    if key not in told.figures:
+    if key not in content.figures:
         return ""
-    return f'<div data-at="charts.{esc(key)}">{sheet.figure(told.figures[key])}</div>'
+    return f'<div data-at="charts.{esc(key)}">{sheet.figure(content.figures[key])}</div>'
 
 
 def unread_table(lines: Sequence[Json]) -> str:
@@ -255,12 +265,18 @@ def unread_table(lines: Sequence[Json]) -> str:
     if not lines:
         return ""
     return table(
-        "Look like steps and could not be read", UNREAD_COLUMNS, lines, at="unread", key="place"
+        "Look like steps and could not be read",
+        UNREAD_COLUMNS,
+        lines,
+        json_path="unread",
+        key="place",
     )
 
 
 UNREAD_COLUMNS: Final = (
-    Column("Line", lambda row: number(row["line"]), of="line"),
-    Column("Why", lambda row: esc(row["reason"]), "text", of="reason"),
-    Column("Text", lambda row: f'<span class="log">{esc(row["text"])}</span>', "text", of="text"),
+    Column("Line", lambda row: number(row["line"]), field="line"),
+    Column("Why", lambda row: esc(row["reason"]), "text", field="reason"),
+    Column(
+        "Text", lambda row: f'<span class="log">{esc(row["text"])}</span>', "text", field="text"
+    ),
 )

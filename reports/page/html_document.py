@@ -21,7 +21,7 @@ from importlib import resources
 from typing import Any, Final, Protocol
 
 from ..charts import render_process
-from ..charts.theme import ACCENT, FRAMEWORK_COLOURS, fairmfu
+from ..charts.theme import ACCENT, FRAMEWORK_COLOURS, chart_theme
 from ..charts.tooltips import CONVENTIONS
 
 Row = Mapping[str, Any]
@@ -32,7 +32,7 @@ DASH: Final = "\N{EN DASH}"
 DOT: Final = "\N{BLACK CIRCLE}"
 
 
-class Figure(Protocol):
+class FigureLike(Protocol):
     """A chart apart from its data, as reports.charts.charts makes it."""
 
     @property
@@ -77,12 +77,12 @@ def number(value: float | None, digits: int = 0, unit: str = "") -> str:
     return DASH if value is None else f"{value:,.{digits}f}{unit}"
 
 
-def by_convention(texts: Mapping[str, str], of: str = "") -> str:
+def by_convention(texts: Mapping[str, str], field: str = "") -> str:
     """A figure under each convention, of which the page shows the chosen one.
 
     What reads the same by all of them, or by both peaks, stands there once.
 
-    texts: HTML by `CONVENTIONS`; of: name of the JSON field before the convention.
+    texts: HTML by `CONVENTIONS`; field: name of the JSON field before the convention.
     """
     if len(set(texts.values())) == 1:
         shown = {CONVENTIONS[0]: ""}
@@ -91,7 +91,7 @@ def by_convention(texts: Mapping[str, str], of: str = "") -> str:
     else:
         shown = {name: f"c {name.replace('_', ' ')}" for name in CONVENTIONS}
     return "".join(
-        f"<span{_attribute('class', kind)}{_attribute('data-of', of and f'{of}_{name}')}>"
+        f"<span{_attribute('class', kind)}{_attribute('data-of', field and f'{field}_{name}')}>"
         f"{texts[name]}</span>"
         for name, kind in shown.items()
     )
@@ -106,11 +106,11 @@ def run_attributes(run_id: str, model: str | None, accelerator: str | None) -> s
     return "".join(f' {name}="{esc(value or "")}"' for name, value in names.items())
 
 
-def pick(run_id: str, text: str, label: str) -> str:
+def select_button(run_id: str, html: str, label: str) -> str:
     """A button that selects a run everywhere. text: HTML; label: the run's name."""
     return (
         f'<button type="button" class="pick" data-run="{esc(run_id)}" aria-pressed="false" '
-        f'title="Mark {esc(label)} everywhere">{text}</button>'
+        f'title="Mark {esc(label)} everywhere">{html}</button>'
     )
 
 
@@ -121,14 +121,14 @@ def pick(run_id: str, text: str, label: str) -> str:
 class Column:
     """One column of a table.
 
-    heading, cell: HTML, the latter of a row; kind: class of the cell; of: name of the JSON field
-    that the cell shows, `at` as seen from the table's rows.
+    heading, cell: HTML, the latter of a row; css_class: class of the cell; field: name of the JSON
+    field that the cell shows, `at` as seen from the table's rows.
     """
 
     heading: str
     cell: Callable[[Row], str]
-    kind: str = ""
-    of: str = ""
+    css_class: str = ""
+    field: str = ""
 
 
 def table(  # noqa: PLR0913 - what a table may say of itself
@@ -136,18 +136,19 @@ def table(  # noqa: PLR0913 - what a table may say of itself
     columns: Sequence[Column],
     rows: Iterable[Row],
     note: str = "",
-    at: str = "",
+    json_path: str = "",
     *,
     key: str = "",
 ) -> str:
     """A table with a caption; the first column heads its rows. All texts are HTML.
 
-    at: JSON path of the rows, a list; a dict by `key` where that is given. Rows by `run_id` can be
-    filtered and selected.
+    json_path: JSON path of the rows, a list; a dict by `key` where that is given. Rows by `run_id`
+    can be filtered and selected.
     """
-    heads = "".join(f'<th scope="col"{_kind(c.kind)}>{c.heading}</th>' for c in columns)
+    heads = "".join(f'<th scope="col"{_kind(c.css_class)}>{c.heading}</th>' for c in columns)
     body = "\n".join(
-        f"<tr{_place(at, row, key, n)}>{_cells(columns, row)}</tr>" for n, row in enumerate(rows)
+        f"<tr{_place(json_path, row, key, n)}>{_cells(columns, row)}</tr>"
+        for n, row in enumerate(rows)
     )
     below = f'<span class="note">{note}</span>' if note else ""
     title = f'<caption><span class="title">{caption}</span>{below}</caption>'
@@ -157,13 +158,13 @@ def table(  # noqa: PLR0913 - what a table may say of itself
     )
 
 
-CARDS: Final = range(5, 11)
+CARD_COLUMN_COUNTS: Final = range(5, 11)
 """Columns of a table that is wider than a telephone; the style sheet names as many in a card."""
 
 
 def _opened(columns: Sequence[Column]) -> str:
     """The tag of a table; of a wide one with its headings, for where each row is a card."""
-    if len(columns) not in CARDS:
+    if len(columns) not in CARD_COLUMN_COUNTS:
         return "<table>"
     words = (re.sub(r"<[^>]*>", "", c.heading.replace("<br>", " ")) for c in columns)
     named = ";".join(f"--h{n}:'{word}'" for n, word in enumerate(words, 1) if n > 1)
@@ -179,9 +180,10 @@ def _place(at: str, row: Row, key: str, index: int) -> str:
 
 def _cells(columns: Sequence[Column], row: Row) -> str:
     first, *others = columns
-    head = f'<th scope="row"{_attribute("data-of", first.of)}>{first.cell(row)}</th>'
+    head = f'<th scope="row"{_attribute("data-of", first.field)}>{first.cell(row)}</th>'
     return head + "".join(
-        f"<td{_kind(c.kind)}{_attribute('data-of', c.of)}>{c.cell(row)}</td>" for c in others
+        f"<td{_kind(c.css_class)}{_attribute('data-of', c.field)}>{c.cell(row)}</td>"
+        for c in others
     )
 
 
@@ -211,7 +213,7 @@ def controls(
     return (
         f'<section class="controls" aria-label="What the page shows"{held}>'
         f"{_radios('attention', 'Attention', ATTENTION)}{_radios('peak', 'Peak', PEAK)}{filters}"
-        f'<p class="status" role="status"></p>{CHOSEN}{SHOWN}</section>'
+        f'<p class="status" role="status"></p>{SELECTED_RUN_HTML}{CONVENTION_HTML}</section>'
     )
 
 
@@ -223,12 +225,12 @@ PEAK: Final = {
     "own": ("own dtype", "the peak of each operator's own number format"),
     "bf16": ("BF16", "the BF16 peak for every operator"),
 }
-CHOSEN: Final = (
+SELECTED_RUN_HTML: Final = (
     '<p class="chosen" hidden><button type="button" class="details">Go to it</button> '
     '<button type="button" class="clear">Clear <kbd>Esc</kbd></button></p>'
 )
 """What can be done about the run that is selected."""
-SHOWN: Final = (
+CONVENTION_HTML: Final = (
     '<p class="convention">Figures count <span class="c exact">exact attention, the pairs that the '
     'mask lets attend</span><span class="c full">full attention, each token to the whole sequence'
     '</span>; MFU is of <span class="c own">the peak of each operator\'s own number format</span>'
@@ -289,7 +291,7 @@ class Sheet:
         self._specs: dict[str, Spec] = {}
         self._folds: list[_Fold] = []
 
-    def figure(self, figure: Figure | Spec) -> str:
+    def figure(self, figure: FigureLike | Spec) -> str:
         """A place for a chart with its data beside it; its spec is stored once per kind.
 
         A whole Vega-Lite spec stands beside its place by itself. Raises ValueError where two
@@ -324,32 +326,36 @@ class Sheet:
         controls: str = "",
         style: str = "",
         script: str = "",
-        beside: str = "",
+        script_file: str = "",
     ) -> str:
         """The document as text.
 
         controls: stand below the header, the body's first part; style: more of a style sheet;
-        script: run at the end, after `beside`, the name of a script file in the page's folder. A
-        nonce lets that one tag load it, from a disk as from a server; as it hangs on the whole
+        script: run at the end, after `script_file`, the name of a script file in the page's folder.
+        A nonce lets that one tag load it, from a disk as from a server; as it hangs on the whole
         body, no text in the body can know it.
         """
         head, *rest = [part for part in body if part] or [""]
         text = "\n".join(filter(None, [head, controls, *rest]))
         packs = _Packs()
         whole = self._inlined(text)
-        packed = len(whole.encode()) - len(FOLD.sub("", text).encode()) > self.packed_above
+        packed = (
+            len(whole.encode()) - len(FOLD_PLACEHOLDER.sub("", text).encode()) > self.packed_above
+        )
         content = f"{self._packed(text, packs)}\n{packs.written()}" if packed else whole
         drawing = "<figure" in whole
         data = self._drawing() if drawing else []
         if drawing and packed:
             data.append(_packed_library())
         library = [bundle()] if drawing else []
-        own = [packaged("page.js")] if any(mark in whole for mark in LIVE) else []
+        own = [packaged("page.js")] if any(mark in whole for mark in SCRIPTED_MARKUP) else []
         scripts = [*filter(None, [script]), *library, *own]
         run = [script for script in scripts if not (packed and script in library)]
-        nonce = _digest(content)[:22] if beside else ""
-        sources = [f"'nonce-{nonce}'"] if beside else []
-        loaded = [f'<script nonce="{nonce}" src="{esc(beside)}"></script>'] if beside else []
+        nonce = _digest(content)[:22] if script_file else ""
+        sources = [f"'nonce-{nonce}'"] if script_file else []
+        loaded = (
+            [f'<script nonce="{nonce}" src="{esc(script_file)}"></script>'] if script_file else []
+        )
         return DOCUMENT.format(
             allowed=" ".join([*sources, *map(script_hash, scripts)]) or "'none'",
             title=esc(title),
@@ -360,11 +366,13 @@ class Sheet:
 
     def _inlined(self, text: str) -> str:
         """The text with every fold in its place."""
-        return FOLD.sub(lambda at: self._written(at, self._inlined), text)
+        return FOLD_PLACEHOLDER.sub(lambda at: self._written(at, self._inlined), text)
 
     def _packed(self, text: str, packs: _Packs) -> str:
         """The text with every fold in its place, whose body is in `packs`, but for small ones."""
-        return FOLD.sub(lambda at: self._written(at, lambda t: self._packed(t, packs), packs), text)
+        return FOLD_PLACEHOLDER.sub(
+            lambda at: self._written(at, lambda t: self._packed(t, packs), packs), text
+        )
 
     def _written(
         self, at: re.Match[str], inner: Callable[[str], str], packs: _Packs | None = None
@@ -372,7 +380,7 @@ class Sheet:
         fold = self._folds[int(at[1])]
         attributes, summary = fold.head.split("\n", 1)
         body = inner(fold.body)
-        if packs is not None and len(body) > LEAST_PACKED:
+        if packs is not None and len(body) > MIN_PACKED_TEXT:
             attributes += f' data-packed="{packs.add(body)}"'
             body = ""
         return f"<details{attributes}><summary>{summary}</summary>{body}</details>"
@@ -383,17 +391,17 @@ class Sheet:
             _data(spec, f' class="spec" data-kind="{esc(kind)}"')
             for kind, spec in self._specs.items()
         ]
-        return [_data(fairmfu()["config"], ' id="theme"'), *specs, NO_SCRIPT]
+        return [_data(chart_theme()["config"], ' id="theme"'), *specs, NO_SCRIPT]
 
 
-LIVE: Final = ("<figure", "<details", 'class="controls"', 'class="pick"')
+SCRIPTED_MARKUP: Final = ("<figure", "<details", 'class="controls"', 'class="pick"')
 """What the page's script serves; a page without any of them has none."""
-FOLD: Final = re.compile(r"<!--fold (\d+)-->")
+FOLD_PLACEHOLDER: Final = re.compile(r"<!--fold (\d+)-->")
 """Where a fold stands. No text can hold it: all have their '<' escaped."""
-LEAST_PACKED: Final = 300
+MIN_PACKED_TEXT: Final = 300
 """Characters below which a fold's body stands in its place on any page."""
-MOST_FOLDS: Final = 48
-MOST_CHARACTERS: Final = 1_500_000
+MAX_FOLDS_PER_PACK: Final = 48
+MAX_TEXT_PER_PACK: Final = 1_500_000
 """What is unpacked at once: so many folds, or so much of them."""
 
 
@@ -406,7 +414,7 @@ class _Packs:
     def add(self, body: str) -> str:
         """Keep a body; its place, as block and number."""
         last = self._blocks[-1]
-        if len(last) == MOST_FOLDS or sum(map(len, last)) > MOST_CHARACTERS:
+        if len(last) == MAX_FOLDS_PER_PACK or sum(map(len, last)) > MAX_TEXT_PER_PACK:
             self._blocks.append(last := [])
         last.append(body)
         return f"{len(self._blocks) - 1}.{len(last) - 1}"
@@ -452,7 +460,7 @@ def _packed_library() -> str:
 @cache
 def bundle() -> str:
     """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
-    return render_process.make("scripts").decode()
+    return render_process.draw_product("scripts").decode()
 
 
 @cache

@@ -5,49 +5,51 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..charts.tooltips import device
+from ..charts.tooltips import accelerator_name
 from ..text import bridge_text
 from ..text.run_narrative import seconds_text
-from ..text.verdict import counted, plural
+from ..text.verdict import count_noun, plural
 from .html_cells import (
-    checked,
-    chosen,
-    figure,
-    name,
-    of,
-    percent,
-    range_of,
-    scientific,
-    significant,
-    static,
+    audit_cell,
+    convention_cell,
+    field_span,
+    figure_block,
+    interval_cell,
+    keep_units_together,
+    percent_cell,
+    run_select_cell,
+    scientific_cell,
+    significant_cell,
+    static_span,
     unread_table,
-    whole,
 )
 from .html_document import DASH, Column, Sheet, esc, number, run_attributes, table
-from .report_data import Content, Json
+from .report_data import Json, ReportContent
 
 Row = Mapping[str, Any]
 
-LONG: Final = 160
+MAX_FACT_SUMMARY: Final = 160
 """Characters of a fact's value before it is folded."""
-TOGETHER: Final = 40
+MAX_RUNS_PER_FOLD: Final = 40
 """Runs from which on they are folded so many together."""
-MOST_EVENTS: Final = 40
+MAX_LISTED_EVENTS: Final = 40
 """Events that a table lists."""
 
 
-def each_run(sheet: Sheet, told: Content) -> str:
+def run_folds(sheet: Sheet, content: ReportContent) -> str:
     """A fold per run; of many runs, folds of so many."""
-    folds = [_run(sheet, told, run_id) for run_id in told.data["runs"]]
+    folds = [_run(sheet, content, run_id) for run_id in content.data["runs"]]
     if not folds:
         return ""
-    if len(folds) > TOGETHER:
-        folds = [_together(sheet, told, folds, at) for at in range(0, len(folds), TOGETHER)]
+    if len(folds) > MAX_RUNS_PER_FOLD:
+        folds = [
+            _together(sheet, content, folds, at) for at in range(0, len(folds), MAX_RUNS_PER_FOLD)
+        ]
     words = (
-        f"Curves have at most {of('bins', number(told.data['bins']))} points a run; what falls "
+        f"Curves have at most {field_span('bins', number(content.data['bins']))} points a run; what falls "
         "into one is summed first, so no stall is lost, only its place is coarser."
     )
-    if not told.data["in_full"]:
+    if not content.data["in_full"]:
         words += (
             " As the runs are many, each has this one chart, and the steps from the log's figure "
             "to ours and the quoted lines of its facts and events are left out: "
@@ -56,21 +58,21 @@ def each_run(sheet: Sheet, told: Content) -> str:
     return f'<h2>Each run</h2><p class="note">{words}</p>{"".join(folds)}'
 
 
-def _together(sheet: Sheet, told: Content, folds: Sequence[str], at: int) -> str:
+def _together(sheet: Sheet, content: ReportContent, folds: Sequence[str], at: int) -> str:
     """Some runs in one fold that names the first and the last of them."""
-    part = folds[at : at + TOGETHER]
-    ids = list(told.data["runs"])[at : at + TOGETHER]
-    names = [esc(told.data["runs"][run_id]["label"]) for run_id in (ids[0], ids[-1])]
+    part = folds[at : at + MAX_RUNS_PER_FOLD]
+    ids = list(content.data["runs"])[at : at + MAX_RUNS_PER_FOLD]
+    names = [esc(content.data["runs"][run_id]["label"]) for run_id in (ids[0], ids[-1])]
     count = f"{at + 1:,} to {at + len(part):,}"
     return sheet.fold(
-        static(f'{count}: <span class="name">{names[0]}</span> … {names[1]}'),
+        static_span(f'{count}: <span class="name">{names[0]}</span> … {names[1]}'),
         "".join(part),
         attributes=f'data-holds="{" ".join(ids)}"',
     )
 
 
-def _run(sheet: Sheet, told: Content, run_id: str) -> str:
-    run = told.data["runs"][run_id]
+def _run(sheet: Sheet, content: ReportContent, run_id: str) -> str:
+    run = content.data["runs"][run_id]
 
     def here(*parts: str) -> str:
         """HTML whose fields are of this run; charts and unread lines have places of their own."""
@@ -78,7 +80,7 @@ def _run(sheet: Sheet, told: Content, run_id: str) -> str:
         return f'<div data-at="runs.{esc(run_id)}">{within}</div>' if within else ""
 
     def drawn(kind: str) -> str:
-        return figure(sheet, told, f"{kind}:{run_id}")
+        return figure_block(sheet, content, f"{kind}:{run_id}")
 
     pair = drawn("time_lost") + drawn("step_times")
     parts = [
@@ -88,19 +90,19 @@ def _run(sheet: Sheet, told: Content, run_id: str) -> str:
         f'<div class="pair">{pair}</div>' if pair else "",
         here(_time(run), _claim(run)),
         drawn("waterfall"),
-        here(_steps(run["bridges"]) if told.data["in_full"] else "", _proof(run)),
+        here(_steps(run["bridges"]) if content.data["in_full"] else "", _proof(run)),
         drawn("operators"),
         here(_operators(run)),
         drawn("ranks"),
         here(
             _missing(run),
-            _facts(run, lines=told.data["in_full"]),
-            _events(run, lines=told.data["in_full"]),
+            _facts(run, lines=content.data["in_full"]),
+            _events(run, lines=content.data["in_full"]),
         ),
-        _unread(told, run),
+        _unread(content, run),
         here(_read_from(run)),
     ]
-    place = run_attributes(run_id, run["model"], device(run))
+    place = run_attributes(run_id, run["model"], accelerator_name(run))
     return sheet.fold(_in_short(run), "".join(parts), name=f"run-{run_id}", attributes=place)
 
 
@@ -112,16 +114,18 @@ def _warnings(run: Json) -> str:
 
 
 def _in_short(run: Json) -> str:
-    known = [f"{of('tgs', number(run['tgs']))} tokens/s/GPU"] if run["tgs"] is not None else []
+    known = (
+        [f"{field_span('tgs', number(run['tgs']))} tokens/s/GPU"] if run["tgs"] is not None else []
+    )
     if run["mfu"] is not None or run["mfu_full_own"] is not None:
-        known.append(f"MFU {chosen(run, 'mfu')}")
+        known.append(f"MFU {convention_cell(run, 'mfu')}")
     if run["outcome"] not in ("completed", None):
         known.append(esc(str(run["outcome"]).replace("_", " ")))
     if run["warnings"]:
-        known.append(f"{static(counted(len(run['warnings']), 'warning'))}")
+        known.append(f"{static_span(count_noun(len(run['warnings']), 'warning'))}")
     text = ", ".join(known) or "no figures"
     return (
-        f'<span data-at="runs.{esc(run["run_id"])}"><span data-of="label">{name(run)}</span> '
+        f'<span data-at="runs.{esc(run["run_id"])}"><span data-of="label">{run_select_cell(run)}</span> '
         f'<span class="figures">{esc(run["framework"])}: {text}</span></span>'
     )
 
@@ -147,32 +151,32 @@ CARD_COLUMNS: Final = (
 
 
 def _number(run: Json, field: str, digits: int = 0) -> str:
-    return "" if run[field] is None else of(field, number(run[field], digits))
+    return "" if run[field] is None else field_span(field, number(run[field], digits))
 
 
 def _percent(run: Json, field: str) -> str:
-    return "" if run[field] is None else of(field, percent(run[field]))
+    return "" if run[field] is None else field_span(field, percent_cell(run[field]))
 
 
 def _scientific(run: Json, field: str) -> str:
-    return "" if run[field] is None else of(field, scientific(run[field]))
+    return "" if run[field] is None else field_span(field, scientific_cell(run[field]))
 
 
 def _word(run: Json, field: str) -> str:
-    return of(f"words.{field}", esc(run["words"][field]))
+    return field_span(f"words.{field}", esc(run["words"][field]))
 
 
 def _rates(run: Json) -> list[Line]:
-    interval = range_of(run, "tgs_low", "tgs_high", number)
+    interval = interval_cell(run, "tgs_low", "tgs_high", number)
     basis = f"{esc(run['token_basis'])} tokens, time by {esc(run['time_basis'])}"
     causes = ", ".join(
-        of(f"excluded_causes.{n}", esc(cause))
+        field_span(f"excluded_causes.{n}", esc(cause))
         for n, cause in enumerate(run["excluded_causes"] or [])
     )
     return [
         ("TGS", _number(run, "tgs", 1), f"tokens/s/GPU, steady, {basis}"),
         (
-            static("TGS, 95 % interval"),
+            static_span("TGS, 95 % interval"),
             interval or ("none" if run["no_interval"] else ""),
             f"tokens/s/GPU, {_word(run, 'sure')}",
         ),
@@ -197,14 +201,14 @@ def _rates(run: Json) -> list[Line]:
 
 
 def _utilisations(run: Json) -> list[Line]:
-    hfu = range_of(run, "hfu_low", "hfu_high", percent)
+    hfu = interval_cell(run, "hfu_low", "hfu_high", percent_cell)
     own = "each operator at its own dtype's peak"
-    bf16 = static("all operators at the BF16 peak")
+    bf16 = static_span("all operators at the BF16 peak")
     return [
         ("MFU (exact attention)", _percent(run, "mfu_exact_own"), own),
         ("MFU (full attention)", _percent(run, "mfu_full_own"), f"{own}; as most papers print it"),
-        (static("MFU, BF16 (exact attention)"), _percent(run, "mfu_exact_bf16"), bf16),
-        (static("MFU, BF16 (full attention)"), _percent(run, "mfu_full_bf16"), bf16),
+        (static_span("MFU, BF16 (exact attention)"), _percent(run, "mfu_exact_bf16"), bf16),
+        (static_span("MFU, BF16 (full attention)"), _percent(run, "mfu_full_bf16"), bf16),
         (
             "MFU, conservative",
             _percent(run, "mfu_conservative"),
@@ -216,8 +220,8 @@ def _utilisations(run: Json) -> list[Line]:
 
 
 def _work(run: Json) -> list[Line]:
-    by = f"model FLOPs, {of('formula', esc(run['formula']))}"
-    peak = of("peak_source", esc(run["peak_source"] or ""))
+    by = f"model FLOPs, {field_span('formula', esc(run['formula']))}"
+    peak = field_span("peak_source", esc(run["peak_source"] or ""))
     return [
         ("FLOPs per token (exact attention)", _scientific(run, "flops_per_token"), by),
         (
@@ -234,7 +238,7 @@ def _work(run: Json) -> list[Line]:
             + (f"; {peak}" if peak else ""),
         ),
         (
-            static("Peak, BF16"),
+            static_span("Peak, BF16"),
             _number(run, "peak_bf16", 1) if run["peak_bf16"] != run["peak_own"] else "",
             "dense TFLOP/s of one device",
         ),
@@ -243,7 +247,7 @@ def _work(run: Json) -> list[Line]:
 
 
 def _significant(run: Json, field: str) -> str:
-    return "" if run[field] is None else of(field, significant(run[field]))
+    return "" if run[field] is None else field_span(field, significant_cell(run[field]))
 
 
 def _printed(run: Json) -> list[Line]:
@@ -254,7 +258,11 @@ def _printed(run: Json) -> list[Line]:
         ("Logged TGS", _number(run, "logged_tgs", 1), "tokens/s/GPU, claimed by the log"),
         ("Logged TFLOP/s", _significant(run, "logged_tflops"), f"per GPU, {by}"),
         ("Logged MFU", _percent(run, "logged_mfu"), by),
-        ("Claim, by its own formula", checked(run), of("audit.why", esc(run["audit"]["why"]))),
+        (
+            "Claim, by its own formula",
+            audit_cell(run),
+            field_span("audit.why", esc(run["audit"]["why"])),
+        ),
     ]
 
 
@@ -265,20 +273,20 @@ def _time(run: Json) -> str:
     """What the wall time of the launch went to."""
     if not run["time"]:
         return ""
-    wall = of("wall_s", seconds_text(run["wall_s"]))
+    wall = field_span("wall_s", seconds_text(run["wall_s"]))
     note = (
         "Each cause: what its windows took beyond the steady pace. Stalls and garbage collection "
         "stay in the steady rate."
     )
     caption = f"What the wall time of {wall} went to"
-    return table(caption, TIME_COLUMNS, run["time"], note, at="time")
+    return table(caption, TIME_HTML_COLUMNS, run["time"], note, json_path="time")
 
 
-TIME_COLUMNS: Final = (
-    Column("Went to", lambda line: esc(line["cause"]), of="cause"),
-    Column("Windows", lambda line: number(line["windows"]), "number", of="windows"),
-    Column("Time", lambda line: seconds_text(line["seconds"]), "number", of="seconds"),
-    Column("Share", lambda line: percent(line["share"]), "number", of="share"),
+TIME_HTML_COLUMNS: Final = (
+    Column("Went to", lambda line: esc(line["cause"]), field="cause"),
+    Column("Windows", lambda line: number(line["windows"]), "number", field="windows"),
+    Column("Time", lambda line: seconds_text(line["seconds"]), "number", field="seconds"),
+    Column("Share", lambda line: percent_cell(line["share"]), "number", field="share"),
 )
 
 
@@ -286,33 +294,35 @@ def _operators(run: Json) -> str:
     if not run["operators"]:
         return ""
     caption = "FLOPs per token by operator, forward and backward"
-    whole = table(caption, OPERATOR_COLUMNS, run["operators"], at="operators")
+    whole = table(caption, OPERATOR_HTML_COLUMNS, run["operators"], json_path="operators")
     return f"<details><summary>{caption}</summary>{whole}</details>"
 
 
-OPERATOR_COLUMNS: Final = (
-    Column("Operator", lambda row: esc(row["operator"]), of="operator"),
-    Column("Layers", lambda row: number(row["layers"]), "number", of="layers"),
-    Column("Computed in", lambda row: esc(row["dtype"] or DASH), of="dtype"),
+OPERATOR_HTML_COLUMNS: Final = (
+    Column("Operator", lambda row: esc(row["operator"]), field="operator"),
+    Column("Layers", lambda row: number(row["layers"]), "number", field="layers"),
+    Column("Computed in", lambda row: esc(row["dtype"] or DASH), field="dtype"),
     Column(
         "Forward (exact attention)",
-        lambda row: scientific(row["forward_flops_per_token"]),
+        lambda row: scientific_cell(row["forward_flops_per_token"]),
         "number",
-        of="forward_flops_per_token",
+        field="forward_flops_per_token",
     ),
     Column(
         "All (exact attention)",
-        lambda row: scientific(row["flops_per_token"]),
+        lambda row: scientific_cell(row["flops_per_token"]),
         "number",
-        of="flops_per_token",
+        field="flops_per_token",
     ),
     Column(
         "All (full attention)",
-        lambda row: scientific(row["flops_per_token_full_attention"]),
+        lambda row: scientific_cell(row["flops_per_token_full_attention"]),
         "number",
-        of="flops_per_token_full_attention",
+        field="flops_per_token_full_attention",
     ),
-    Column("Share (exact attention)", lambda row: percent(row["share"]), "number", of="share"),
+    Column(
+        "Share (exact attention)", lambda row: percent_cell(row["share"]), "number", field="share"
+    ),
 )
 
 
@@ -321,7 +331,7 @@ OPERATOR_COLUMNS: Final = (
 
 def _claim(run: Json) -> str:
     """What the log prints, whether its own formula gives it, and why it is not ours."""
-    sentence = whole(esc(run["words"]["claim"]))
+    sentence = keep_units_together(esc(run["words"]["claim"]))
     heading = "Why the log's figure is not ours" if run["bridges"] else "The log's own figure"
     return f'<h3>{heading}</h3><p data-of="words.claim">{sentence}</p>'
 
@@ -342,7 +352,7 @@ def _steps(bridges: Sequence[Json]) -> str:
             f"{one['name']} from the log's to ours",
             STEP_COLUMNS,
             [step | {"figure": one["figure"]} for step in one["steps"]],
-            at=f"bridges.{n}.steps",
+            json_path=f"bridges.{n}.steps",
         )
         for n, one in enumerate(bridges)
     ]
@@ -353,17 +363,17 @@ def _steps(bridges: Sequence[Json]) -> str:
 def _factor(step: Row) -> str:
     if step["factor"] is None:
         return ""
-    bounds = of("bounds", esc(step["bounds"] or ""))
+    bounds = field_span("bounds", esc(step["bounds"] or ""))
     within = f'<span class="small">print: {bounds}</span>' if bounds else ""
-    return f"x {of('factor', bridge_text.times(step['factor']))}{within}"
+    return f"x {field_span('factor', bridge_text.format_factor(step['factor']))}{within}"
 
 
 def _after(step: Row) -> str:
-    return of("after", bridge_text.value_text(step["figure"], step["after"], finely=True))
+    return field_span("after", bridge_text.value_text(step["figure"], step["after"], precise=True))
 
 
 STEP_COLUMNS: Final = (
-    Column("Step", lambda step: esc(step["what"]), of="what"),
+    Column("Step", lambda step: esc(step["what"]), field="what"),
     Column("Factor", _factor, "number"),
     Column("Then", _after, "number"),
 )
@@ -375,28 +385,28 @@ STEP_COLUMNS: Final = (
 def _fact_value(fact: Row) -> str:
     """The value with its unit; a long one is folded."""
     value = str(fact["value"])
-    if len(value) > LONG:
-        short = f"<summary data-static>{esc(value[:LONG])} …</summary>"
+    if len(value) > MAX_FACT_SUMMARY:
+        short = f"<summary data-static>{esc(value[:MAX_FACT_SUMMARY])} …</summary>"
         return f'<details>{short}<code data-of="value">{esc(value)}</code></details>'
     unit = f' <span class="note">{esc(fact["unit"])}</span>' if fact["unit"] else ""
-    return f"{of('value', esc(value))}{unit}"
+    return f"{field_span('value', esc(value))}{unit}"
 
 
 def _origin(fact: Row) -> str:
     """Where it comes from, and the line of the log that says so."""
     if not fact["text"]:
-        return of("origin", esc(fact["origin"]))
+        return field_span("origin", esc(fact["origin"]))
     quoted = f'<code class="log" data-of="text">{esc(fact["text"])}</code>'
-    return f"{of('origin', esc(fact['origin']))}<br>{quoted}"
+    return f"{field_span('origin', esc(fact['origin']))}<br>{quoted}"
 
 
 def _facts(run: Json, *, lines: bool) -> str:
     facts = run["facts"] if lines else [fact | {"text": None} for fact in run["facts"]]
-    return table("Facts, each with its origin", FACT_COLUMNS, facts, at="facts")
+    return table("Facts, each with its origin", FACT_HTML_COLUMNS, facts, json_path="facts")
 
 
-FACT_COLUMNS: Final = (
-    Column("Fact", lambda fact: esc(fact["name"]), of="name"),
+FACT_HTML_COLUMNS: Final = (
+    Column("Fact", lambda fact: esc(fact["name"]), field="name"),
     Column("Value", _fact_value, "text"),
     Column("Origin", _origin, "text"),
 )
@@ -406,7 +416,7 @@ def _missing(run: Json) -> str:
     """Facts that nothing gives, and the command that does."""
     if not run["complete_with"]:
         return ""
-    command = f"<code>{of('complete_command', esc(run['complete_command']))}</code>"
+    command = f"<code>{field_span('complete_command', esc(run['complete_command']))}</code>"
     items = "".join(
         f'<li><code data-of="complete_with.{n}.name">{esc(one["name"])}</code> '
         f'<span class="note" data-of="complete_with.{n}.meaning">{esc(one["meaning"])}</span></li>'
@@ -420,40 +430,47 @@ def _events(run: Json, *, lines: bool) -> str:
     if not run["event_counts"]:
         return ""
     counts = ", ".join(
-        f"{of(f'event_counts.{n}.count', number(one['count']))} "
+        f"{field_span(f'event_counts.{n}.count', number(one['count']))} "
         f"{esc(one['kind'].replace('_', ' '))}"
         for n, one in enumerate(run["event_counts"])
     )
-    shown = run["events"][:MOST_EVENTS] if lines else []
+    shown = run["events"][:MAX_LISTED_EVENTS] if lines else []
     left = len(run["events"]) - len(shown)
-    note = static(f"The first {len(shown):,}; {left:,} more are drawn above.") if left > 0 else ""
-    whole = table("Events that are drawn", EVENT_COLUMNS, shown, note, at="events")
+    note = (
+        static_span(f"The first {len(shown):,}; {left:,} more are drawn above.") if left > 0 else ""
+    )
+    whole = table("Events that are drawn", EVENT_COLUMNS, shown, note, json_path="events")
     body = f"<details><summary>Their lines</summary>{whole}</details>" if shown else ""
     return f"<h3>Events</h3><p>{counts}</p>{body}"
 
 
 EVENT_COLUMNS: Final = (
-    Column("Event", lambda row: esc(row["kind"]), of="kind"),
-    Column("Step", lambda row: number(row["step"]), "number", of="step"),
-    Column("Line", lambda row: number(row["line"]), "number", of="line"),
+    Column("Event", lambda row: esc(row["kind"]), field="kind"),
+    Column("Step", lambda row: number(row["step"]), "number", field="step"),
+    Column("Line", lambda row: number(row["line"]), "number", field="line"),
     Column(
-        "Text", lambda row: f'<span class="log">{esc(row["text"] or "")}</span>', "text", of="text"
+        "Text",
+        lambda row: f'<span class="log">{esc(row["text"] or "")}</span>',
+        "text",
+        field="text",
     ),
 )
 
 
-def _unread(told: Content, run: Json) -> str:
+def _unread(content: ReportContent, run: Json) -> str:
     """Lines of its logs that look like steps and could not be read."""
     mine = set(run["source_places"])
     lines = [
-        row | {"place": n} for n, row in enumerate(told.data["unread"]) if row["source"] in mine
+        row | {"place": n} for n, row in enumerate(content.data["unread"]) if row["source"] in mine
     ]
     return unread_table(lines)
 
 
 def _read_from(run: Json) -> str:
-    sources = ", ".join(of(f"sources.{n}", esc(path)) for n, path in enumerate(run["sources"]))
+    sources = ", ".join(
+        field_span(f"sources.{n}", esc(path)) for n, path in enumerate(run["sources"])
+    )
     return (
-        f'<p class="note">Read from {sources} as {of("log_format", esc(run["log_format"]))}; '
-        f"run {of('run_id', esc(run['run_id']))}.</p>"
+        f'<p class="note">Read from {sources} as {field_span("log_format", esc(run["log_format"]))}; '
+        f"run {field_span('run_id', esc(run['run_id']))}.</p>"
     )

@@ -13,55 +13,55 @@ from urllib.parse import quote
 
 from ..charts.charts import Figure
 from ..text import bridge_text
-from ..text.markdown import MARKDOWN, svg_name
+from ..text.markdown import MARKDOWN_STYLE, svg_name
 from ..text.tabular import count, percent, ratio
-from ..text.verdict import counted
+from ..text.verdict import count_noun
 from . import chart_export
 from .redaction import REDACTED
-from .report_data import Content
+from .report_data import ReportContent
 
 Row = Mapping[str, Any]
 
-MOST_GROUPS: Final = 8
+MAX_GROUPS: Final = 8
 """Groups with a table and a chart; JSON has all."""
-MOST_ROWS: Final = 100
+MAX_TABLE_ROWS: Final = 100
 """Rows of a table; JSON has all."""
-MOST_SAID: Final = 20
+MAX_EXPLAINED_LOGS: Final = 20
 """Runs of which it is said why the log disagrees."""
-FIRST_RUNS: Final = 4
+MAX_DRAWN_RUNS: Final = 4
 """Runs whose course and waterfall are drawn: the first of the first groups."""
-DASH: Final = "-"
+EMPTY_CELL: Final = "-"
 
-_safe = MARKDOWN.plain
+_safe = MARKDOWN_STYLE.plain
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MarkdownReport:
     """Markdown, and what stands beside it: file names to SVG."""
 
     text: str
     pictures: Mapping[str, str]
 
 
-def report(told: Content, folder: str) -> Report:
+def markdown_report(content: ReportContent, folder: str) -> MarkdownReport:
     """The report; its pictures are to lie in `folder`, beside it."""
     album = _Album(folder)
     parts = [
-        _head(told),
-        _verdicts(told),
-        _comparison(told, album),
-        _apart(told),
-        _disagreement(told, album),
-        _across(told, album),
-        _courses(told, album),
-        _eras(told),
-        METHOD.format(formula=_safe(told.data["formula"])),
+        _head(content),
+        _verdicts(content),
+        _comparison(content, album),
+        _apart(content),
+        _disagreement(content, album),
+        _across(content, album),
+        _courses(content, album),
+        _eras(content),
+        METHOD_MARKDOWN.format(formula=_safe(content.data["formula"])),
     ]
-    return Report("\n\n".join(filter(None, parts)) + "\n", album.pictures)
+    return MarkdownReport("\n\n".join(filter(None, parts)) + "\n", album.pictures)
 
 
-def links(text: str, folder: str) -> list[str]:
-    """Names of the pictures in `folder` that Markdown of `report` shows."""
+def picture_names(text: str, folder: str) -> list[str]:
+    """Names of the pictures in `folder` that Markdown of `markdown_report` shows."""
     return re.findall(rf"\]\({re.escape(quote(folder))}/([a-z0-9_-]+\.svg)\)", text)
 
 
@@ -72,12 +72,12 @@ class _Album:
     folder: str
     pictures: dict[str, str] = field(default_factory=dict)
 
-    def put(self, told: Content, key: str, of: str) -> str:
+    def put(self, content: ReportContent, key: str, of: str) -> str:
         """The figure of that key with its caption; nothing where there is none.
 
         of: what it is of, for the name of its file
         """
-        figure = told.figures.get(key)
+        figure = content.figures.get(key)
         kind = key.partition(":")[0]
         return "" if figure is None else self._paste(kind, chart_export.with_convention(figure), of)
 
@@ -91,47 +91,49 @@ class _Album:
 # --- sections -------------------------------------------------------------------------------
 
 
-def _head(told: Content) -> str:
-    data = told.data
-    held = f"{counted(data['counts']['runs'], 'run')} from {counted(data['counts']['logs'], 'log')}"
+def _head(content: ReportContent) -> str:
+    data = content.data
+    held = f"{count_noun(data['counts']['runs'], 'run')} from {count_noun(data['counts']['logs'], 'log')}"
     about = f"{held} · formula {_safe(data['formula'])} · fairmfu {_safe(data['fairmfu'])}"
     about += f" · {REDACTED}" if data["redacted"] else ""
-    made_up = f"\n\n> {SYNTHETIC}" if data["synthetic"] else ""
+    made_up = f"\n\n> {SYNTHETIC_NOTE}" if data["synthetic"] else ""
     return f"# {_safe(data['title'])}\n\n{about}{made_up}"
 
 
-SYNTHETIC: Final = (
+SYNTHETIC_NOTE: Final = (
     "**Synthetic** runs stand here, each marked so: their logs were composed, not run, and say "
     "nothing of any framework's speed."
 )
 
 
-def _verdicts(told: Content) -> str:
-    said = told.verdicts(MARKDOWN)
+def _verdicts(content: ReportContent) -> str:
+    said = content.verdicts(MARKDOWN_STYLE)
     parts = []
-    for one in said[:MOST_GROUPS]:
+    for one in said[:MAX_GROUPS]:
         head = f"### {_safe(one.label)}\n\n" if one.label else ""
         notes = "".join(f"\n- {note}" for note in (*one.notes, one.differs) if note)
         parts.append(f"{head}{one.sentence}{chr(10) if notes else ''}{notes}")
-    parts += _rest(len(said), MOST_GROUPS, "group")
+    parts += _rest(len(said), MAX_GROUPS, "group")
     return "\n\n".join(parts)
 
 
-def _comparison(told: Content, album: _Album) -> str:
-    several = [group for group in told.groups if len(group) > 1]
-    alone = [group[0] for group in told.groups if len(group) == 1]
+def _comparison(content: ReportContent, album: _Album) -> str:
+    several = [group for group in content.groups if len(group) > 1]
+    alone = [group[0] for group in content.groups if len(group) == 1]
     parts = []
-    for place, group in enumerate(several[:MOST_GROUPS]):
+    for place, group in enumerate(several[:MAX_GROUPS]):
         best = group[0]
-        picture = album.put(told, f"comparison:{place}", f"{best['group']} {best['run_id']}")
-        parts += [f"### {_safe(str(best['group']))}", picture, _figures(told, group)]
-    parts += _rest(len(several), MOST_GROUPS, "group")
+        picture = album.put(content, f"comparison:{place}", f"{best['group']} {best['run_id']}")
+        parts += [f"### {_safe(str(best['group']))}", picture, _figures(content, group)]
+    parts += _rest(len(several), MAX_GROUPS, "group")
     if alone:
-        parts += ["### Runs that no other is like", _figures(told, alone)]
-    return "\n\n".join(["## The comparison", *filter(None, parts), CONVENTION]) if parts else ""
+        parts += ["### Runs that no other is like", _figures(content, alone)]
+    return (
+        "\n\n".join(["## The comparison", *filter(None, parts), CONVENTION_NOTE]) if parts else ""
+    )
 
 
-CONVENTION: Final = (
+CONVENTION_NOTE: Final = (
     "*TGS: tokens/s/GPU in steady state with its 95 % interval. MFU: share of the dense peak; "
     "exact attention counts the pairs that the mask leaves, full attention all; peak of the run's "
     "own number formats where no other is named. What the log printed stands beside ours by exact "
@@ -139,67 +141,69 @@ CONVENTION: Final = (
 )
 
 
-def _apart(told: Content) -> str:
-    if not told.data["apart"]:
+def _apart(content: ReportContent) -> str:
+    if not content.data["apart"]:
         return ""
-    runs = [told.data["runs"][run_id] for run_id in told.data["apart"]]
-    columns: Columns = {
+    runs = [content.data["runs"][run_id] for run_id in content.data["apart"]]
+    columns: CellColumns = {
         "run": _name,
-        "why": lambda run: _safe("; ".join(run["not_ranked"])) or DASH,
+        "why": lambda run: _safe("; ".join(run["not_ranked"])) or EMPTY_CELL,
         "complete it with": lambda run: (
-            _safe(", ".join(one["name"] for one in run["complete_with"])) or DASH
+            _safe(", ".join(one["name"] for one in run["complete_with"])) or EMPTY_CELL
         ),
     }
-    meanings = [f"- {_safe(one['name'])}: {_safe(one['meaning'])}" for one in told.data["to_give"]]
+    meanings = [
+        f"- {_safe(one['name'])}: {_safe(one['meaning'])}" for one in content.data["to_give"]
+    ]
     give = [f"Give facts with `fairmfu set RUN NAME=VALUE`:\n\n{chr(10).join(meanings)}"]
     parts = ["## What cannot be compared", *_table(columns, runs), *(give if meanings else [])]
     return "\n\n".join(parts)
 
 
-def _disagreement(told: Content, album: _Album) -> str:
+def _disagreement(content: ReportContent, album: _Album) -> str:
     """A line per run with the ratio; the sentence of each; waterfalls of the first."""
-    runs = [run for run in told.data["runs"].values() if run["claim"] is not None]
+    runs = [run for run in content.data["runs"].values() if run["claim"] is not None]
     if not runs:
         return ""
-    columns: Columns = {
+    columns: CellColumns = {
         "run": _name,
         "the log printed": lambda run: _claimed(run, "logged"),
         "ours": lambda run: _claimed(run, "ours_exact_own"),
         "logged / ours": lambda run: _number(run["claim"]["ratio_exact_own"], ratio),
         "own formula": lambda run: _safe(run["audit"]["word"]),
     }
-    said = [f"- {_name(run)}: {_safe(run['words']['claim'])}" for run in runs[:MOST_SAID]]
-    said += [f"- {line}" for line in _rest(len(runs), MOST_SAID, "log")]
-    first = [row for row in told.rows if row["bridges"]][:FIRST_RUNS]
-    drawn = [album.put(told, f"waterfall:{row['run_id']}", _of(row)) for row in first]
+    said = [f"- {_name(run)}: {_safe(run['words']['claim'])}" for run in runs[:MAX_EXPLAINED_LOGS]]
+    said += [f"- {line}" for line in _rest(len(runs), MAX_EXPLAINED_LOGS, "log")]
+    first = [row for row in content.rows if row["bridges"]][:MAX_DRAWN_RUNS]
+    drawn = [album.put(content, f"waterfall:{row['run_id']}", _of(row)) for row in first]
     head = ["## Why the logs disagree", *_table(columns, runs)]
     return "\n\n".join([*head, "\n".join(said), *drawn])
 
 
-def _across(told: Content, album: _Album) -> str:
+def _across(content: ReportContent, album: _Album) -> str:
     charts = [chart for chart in chart_export.CHARTS if chart.of == "all runs"]
-    drawn = [album.put(told, chart.name, "all runs") for chart in charts]
+    drawn = [album.put(content, chart.name, "all runs") for chart in charts]
     found = [picture for picture in drawn if picture]
     return "\n\n".join(["## Across the runs", *found]) if found else ""
 
 
-def _courses(told: Content, album: _Album) -> str:
+def _courses(content: ReportContent, album: _Album) -> str:
     parts = []
-    for row in told.rows[:FIRST_RUNS]:
-        run = told.data["runs"][row["run_id"]]
+    for row in content.rows[:MAX_DRAWN_RUNS]:
+        run = content.data["runs"][row["run_id"]]
         said = "\n".join(f"- {_safe(line)}" for line in _words(run))
         keys = [f"{name}:{row['run_id']}" for name in ("course", "time_lost")]
-        pictures = [album.put(told, key, _of(row)) for key in keys]
+        pictures = [album.put(content, key, _of(row)) for key in keys]
         parts.append("\n\n".join([f"### {_name(run)}", said, *filter(None, pictures)]))
-    parts += _rest(len(told.rows), FIRST_RUNS, "run")
-    return "\n\n".join(["## Each run", *parts]) if told.rows else ""
+    parts += _rest(len(content.rows), MAX_DRAWN_RUNS, "run")
+    return "\n\n".join(["## Each run", *parts]) if content.rows else ""
 
 
 def _words(run: Row) -> list[str]:
     """How a run ended, its rates and what each covers."""
     words, lines = run["words"], [run["words"]["went"]]
     if run["tgs"] is not None:
-        interval = "" if _interval(run) == DASH else f"95 % interval {_interval(run)}, "
+        interval = "" if _interval(run) == EMPTY_CELL else f"95 % interval {_interval(run)}, "
         lines.append(f"{count(run['tgs'])} tokens/s/GPU in steady state: {interval}{words['sure']}")
     for name in ("tgs_end_to_end", "goodput"):
         noun, covers = name.removeprefix("tgs_").replace("_", " "), words[name.removeprefix("tgs_")]
@@ -208,21 +212,21 @@ def _words(run: Row) -> list[str]:
     return [*lines, *(f"Warning: {warning}" for warning in run["warnings"])]
 
 
-def _eras(told: Content) -> str:
-    columns: Columns = {
+def _eras(content: ReportContent) -> str:
+    columns: CellColumns = {
         "own formula": lambda era: _safe(era["name"]),
-        "since": lambda era: _safe(era["since"] or DASH),
-        "until": lambda era: _safe(era["until"] or DASH),
+        "since": lambda era: _safe(era["since"] or EMPTY_CELL),
+        "until": lambda era: _safe(era["until"] or EMPTY_CELL),
         "FLOPs per token": lambda era: _safe(era["formula"]),
         "runs": lambda era: f"{len(era['runs']):,}",
         "reproduced": lambda era: f"{era['reproduced']:,} of {era['compared']:,}",
     }
-    if not told.data["eras"]:
+    if not content.data["eras"]:
         return ""
-    return "\n\n".join(["## The frameworks' own formulas", *_table(columns, told.data["eras"])])
+    return "\n\n".join(["## The frameworks' own formulas", *_table(columns, content.data["eras"])])
 
 
-METHOD: Final = (
+METHOD_MARKDOWN: Final = (
     "## Method\n\nOne formula, {formula}, for all: FLOPs of every matrix product, forward and "
     "twice backward, from the model's shape; recomputation is not work; MFU = TGS x FLOPs per "
     "token / dense peak of the device. TGS is tokens over time, each summed over the steady "
@@ -233,14 +237,14 @@ METHOD: Final = (
 
 # --- tables ---------------------------------------------------------------------------------
 
-Columns = dict[str, Callable[[Row], str]]
+CellColumns = dict[str, Callable[[Row], str]]
 """Headings to what a row says there, safe already."""
 
 
-def _figures(told: Content, group: Sequence[Row]) -> str:
+def _figures(content: ReportContent, group: Sequence[Row]) -> str:
     """The figures of some runs, without columns that hold nothing."""
-    runs = [told.data["runs"][row["run_id"]] for row in group]
-    columns: Columns = {
+    runs = [content.data["runs"][row["run_id"]] for row in group]
+    columns: CellColumns = {
         "#": lambda run: _number(run["rank"], str),
         "run": _name,
         "framework": lambda run: _safe(run["framework"]),
@@ -261,15 +265,17 @@ def _figures(told: Content, group: Sequence[Row]) -> str:
             del columns[heading]
     if all(run[f"mfu_{a}_own"] == run[f"mfu_{a}_bf16"] for run in runs for a in ("exact", "full")):
         del columns["MFU exact, BF16 peak"], columns["MFU full, BF16 peak"]
-    filled = {h: cell for h, cell in columns.items() if any(cell(run) != DASH for run in runs)}
+    filled = {
+        h: cell for h, cell in columns.items() if any(cell(run) != EMPTY_CELL for run in runs)
+    }
     return "\n\n".join(_table(filled, runs))
 
 
-def _table(columns: Columns, rows: Sequence[Row]) -> list[str]:
-    """A table of at most MOST_ROWS, and how many more there are."""
+def _table(columns: CellColumns, rows: Sequence[Row]) -> list[str]:
+    """A table of at most MAX_TABLE_ROWS, and how many more there are."""
     lines = [_line(columns), _line(["---"] * len(columns))]
-    lines += [_line(cell(row) for cell in columns.values()) for row in rows[:MOST_ROWS]]
-    return ["\n".join(lines), *_rest(len(rows), MOST_ROWS, "row")]
+    lines += [_line(cell(row) for cell in columns.values()) for row in rows[:MAX_TABLE_ROWS]]
+    return ["\n".join(lines), *_rest(len(rows), MAX_TABLE_ROWS, "row")]
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -278,7 +284,7 @@ def _line(cells: Iterable[str]) -> str:
 
 def _rest(held: int, shown: int, noun: str) -> list[str]:
     """How many of so many are not shown."""
-    return [f"*Not shown: {counted(held - shown, noun)}; JSON has all.*"] if held > shown else []
+    return [f"*Not shown: {count_noun(held - shown, noun)}; JSON has all.*"] if held > shown else []
 
 
 def _name(run: Row) -> str:
@@ -291,16 +297,16 @@ def _of(row: Row) -> str:
 
 
 def _number(value: Any, text: Callable[[Any], str]) -> str:  # noqa: ANN401 - a cell
-    return DASH if value is None else text(value)
+    return EMPTY_CELL if value is None else text(value)
 
 
 def _interval(run: Row) -> str:
     low, high = run["tgs_low"], run["tgs_high"]
-    return DASH if low is None or high is None else f"{count(low)} to {count(high)}"
+    return EMPTY_CELL if low is None or high is None else f"{count(low)} to {count(high)}"
 
 
 def _claimed(run: Row, side: str) -> str:
     claim = run["claim"]
     if claim is None or claim[side] is None:
-        return DASH
+        return EMPTY_CELL
     return _safe(bridge_text.figure_text(claim["figure"], claim[side]))

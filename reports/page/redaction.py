@@ -69,7 +69,7 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
 )  # fmt: skip
 """What is hidden, and its forms: the group is what is replaced."""
 
-NOBODY: Final = frozenset(
+GENERIC_NAMES: Final = frozenset(
     {
         *("root", "user", "users", "username", "admin", "ubuntu", "runner", "jovyan", "nobody"),
         *("none", "null", "true", "false", "name", "shared", "public", "data", "home"),
@@ -81,9 +81,9 @@ NOBODY: Final = frozenset(
 _OWN: Final = re.compile(rf"(?:{SECRET}|{USER}|{HOST}|{ADDRESS}|{MAIL})-\d+")
 _LIKE_RANKS: Final = re.compile(r"(?:rank|default|trainer|local|node|gpu|worker|stage)[_-]?\d*")
 """Names that launchers give to any process or machine."""
-MOST_NODES: Final = 10_000
+MAX_NODES_PER_RANGE: Final = 10_000
 """The most nodes of one range in a list of nodes."""
-WORD: Final = 4
+MIN_NAME_LENGTH: Final = 4
 """Characters of the shortest name that is looked for everywhere, and not only in its form."""
 
 
@@ -93,24 +93,24 @@ class Redaction:
     Reports that are sent together share one, so that a name is one word in all of them.
     """
 
-    def __init__(self, said: object = ()) -> None:
-        """said: as `look` takes it."""
+    def __init__(self, value: object = ()) -> None:
+        """value: as `scan` takes it."""
         self.counts = Counter[str]()
         self._words: dict[str, str] = {}
         self._everywhere = re.compile("(?!)")
-        self.look(said)
+        self.scan(value)
 
-    def look(self, said: object) -> None:
-        """Find what to hide in something that will be told, whatever `hidden` takes."""
+    def scan(self, value: object) -> None:
+        """Find what to hide in something that will be told, whatever `redact` takes."""
         before = len(self._words)
-        for text in _texts(said):
+        for text in _texts(value):
             for kind, form in _COMPILED:
                 for match in form.finditer(text):
                     self._hide(kind, match[1])
         if len(self._words) == before:
             return
         own = _own_words()
-        everywhere = (n for n in self._words if len(n) >= WORD and n.lower() not in own)
+        everywhere = (n for n in self._words if len(n) >= MIN_NAME_LENGTH and n.lower() not in own)
         names = "|".join(map(re.escape, sorted(everywhere, key=len, reverse=True)))
         self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
 
@@ -126,27 +126,27 @@ class Redaction:
         for node in _nodes(found) if kind == HOST else ():
             self._hide(kind, node)
 
-    def hidden(self, said: Any) -> Any:  # noqa: ANN401 - whatever a report holds
+    def redact(self, value: Any) -> Any:  # noqa: ANN401 - whatever a report holds
         """What is said with other words in place of what is hidden.
 
         A text, or all texts of frames, nested mappings and sequences.
         """
-        if isinstance(said, str):
-            return self._text(said)
-        if isinstance(said, pl.DataFrame):
-            return said.with_columns(self._column(said[name]) for name in _worded(said))
-        if isinstance(said, Mapping):
-            return {self.hidden(key): self.hidden(item) for key, item in said.items()}
-        if isinstance(said, tuple) and hasattr(said, "_fields"):
-            return said._make(map(self.hidden, said))  # type: ignore[attr-defined]
-        if isinstance(said, tuple):
-            return tuple(map(self.hidden, said))
-        return [*map(self.hidden, said)] if isinstance(said, Sequence) else said
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, pl.DataFrame):
+            return value.with_columns(self._column(value[name]) for name in _worded(value))
+        if isinstance(value, Mapping):
+            return {self.redact(key): self.redact(item) for key, item in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return value._make(map(self.redact, value))  # type: ignore[attr-defined]
+        if isinstance(value, tuple):
+            return tuple(map(self.redact, value))
+        return [*map(self.redact, value)] if isinstance(value, Sequence) else value
 
     def _column(self, column: pl.Series) -> pl.Series:
         if column.dtype == pl.String:
-            return column.replace({text: self.hidden(text) for text in _once(column)})
-        return pl.Series(column.name, self.hidden(column.to_list()), column.dtype)
+            return column.replace({text: self.redact(text) for text in _once(column)})
+        return pl.Series(column.name, self.redact(column.to_list()), column.dtype)
 
     def _text(self, text: str) -> str:
         if not self._words:
@@ -174,11 +174,11 @@ def _own_words() -> frozenset[str]:
     names = [*METRICS, *FACT_NAMES, *EVENT_KINDS, *TABLES, *(c for t in TABLES.values() for c in t)]
     names += [choice for known in FACT_NAMES.values() for choice in known.choices]
     names += [word for shape in known_models() for word in re.split(r"[-.]", shape.name)]
-    names += [word for row in accelerators.table() for word in row.name.split()]
-    return frozenset(name.lower() for name in (*names, *REPORTS))
+    names += [word for row in accelerators.all_accelerators() for word in row.name.split()]
+    return frozenset(name.lower() for name in (*names, *REPORT_WORDS))
 
 
-REPORTS: Final = (
+REPORT_WORDS: Final = (
     *("runs", "charts", "groups", "series", "changes", "notes", "tonight", "points", "sources"),
     *("steady", "text", "logs", "value", "work", "label", "says", "facts", "steps", "missing"),
     *("audit", "windows", "bridges", "metrics", "comparison", "warnings", "title"),
@@ -189,7 +189,7 @@ REPORTS: Final = (
 def _somebody(kind: str, found: str) -> bool:
     """Whether a name is one of somebody, and an address one of some machine."""
     name = found.lower()
-    if name in NOBODY or _OWN.fullmatch(name):
+    if name in GENERIC_NAMES or _OWN.fullmatch(name):
         return False
     if kind == SECRET:  # neither a number nor stars
         return any(character.isalpha() for character in name.strip("*x.<>[]e+-"))
@@ -209,7 +209,7 @@ def _nodes(listed: str) -> list[str]:
         for part in ranges.split(","):
             first, _, last = part.partition("-")
             numbers = range(int(first), int(last or first) + 1) if first.isdigit() else ()
-            each = [f"{name}{n:0{len(first)}}{rest}" for n in numbers[:MOST_NODES]]
+            each = [f"{name}{n:0{len(first)}}{rest}" for n in numbers[:MAX_NODES_PER_RANGE]]
             found += each or [f"{name}{part}{rest}"]
     return found
 

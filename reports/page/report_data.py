@@ -20,79 +20,88 @@ from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.formula_era import Era
-from fairmfu.metrics.audit.logged_figures import PER_GPU
+from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
 from fairmfu.metrics.compare.comparability import (
+    COLUMN_LABELS,
+    COMPARABILITY_COLUMNS,
     COMPARISON,
-    LABELS,
-    SAME_WORK,
-    compare,
-    varying,
-    written,
+    format_value,
+    rank_runs,
+    varying_columns,
 )
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula.accelerators import Accelerator
-from fairmfu.metrics.formula.flops import FORMULA
+from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.throughput.throughput import why_no_rate
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.metrics.utilization.utilization import operator_table
 
 from ..charts import charts
 from ..charts.figure import Figure
-from ..charts.run_series import MOST_BINS
-from ..charts.tooltips import CONVENTIONS, cards
+from ..charts.run_series import MAX_STEP_BINS
+from ..charts.tooltips import CONVENTIONS, run_cards
 from ..text import bridge_text, run_narrative
-from ..text.verdict import PLAIN as PLAIN_STYLE
-from ..text.verdict import Said, Style, between, counted, groups, joined, none_ranked, verdict
+from ..text.verdict import (
+    PLAIN_STYLE,
+    Style,
+    Verdict,
+    count_noun,
+    group_verdict,
+    join_comparison,
+    no_ranking_reason,
+    pair_verdict,
+    ranked_groups,
+)
 from .redaction import Redaction
 
 Row = Mapping[str, Any]
 Json = dict[str, Any]
 
-SCHEMA: Final = 1
+REPORT_SCHEMA_VERSION: Final = 1
 """Rises where a key goes or changes its meaning; new keys may come without."""
 
-FEW_RUNS: Final = 20
+MAX_RUNS_WITH_ALL_BINS: Final = 20
 """Up to here each run is drawn with all bins that a chart may have."""
-FEWEST_BINS: Final = 20
-MOST_IN_FULL: Final = 400
+MIN_STEP_BINS: Final = 20
+MAX_RUNS_IN_FULL: Final = 400
 """Runs up to which each is told in full. Of more, a run has its course alone as a chart, in four
 digits, without the lines of its events and the slowest and fastest window of each bin."""
-FEW_DIGITS: Final = 4
-MOST_UNREAD: Final = 20
+REDUCED_DIGITS: Final = 4
+MAX_UNREAD_LINES: Final = 20
 """Lines per source that are quoted; the store has all of them."""
-MOST_MODELS: Final = 6
+MAX_FORMULA_MODELS: Final = 6
 """Models whose other formulas are shown; `fairmfu flops --against-others` has any."""
 
-OF_CARD: Final = (
+CARD_FIELDS: Final = (
     *(f"mfu_{how}" for how in CONVENTIONS),
     *("tflops_exact", "tflops_full", "peak_own", "peak_bf16", "peak_source", "interval"),
 )
 """What a figure card adds to the columns of a run."""
 
-LONG_FACT: Final = 2_000
+MAX_FACT_TEXT: Final = 2_000
 """Characters of a fact's value that are told."""
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ReportContent:
     """What a report says.
 
     data: as docs/report.schema.json has it, but for `charts`
     groups: of data["groups"], the rows of verdict.joined, best first
     rows: of all runs, in the order of data["runs"]
     figures: by kind, behind a colon the place of a group or model, or a run_id
-    hidden: what is not told, and the words in its place; null where all is told
+    redaction: what is not told, and the words in its place; null where all is told
     """
 
     data: Json
     groups: Sequence[Sequence[Row]]
     rows: Sequence[Row]
     figures: Mapping[str, Figure]
-    hidden: Redaction | None = None
+    redaction: Redaction | None = None
 
-    def verdicts(self, style: Style) -> list[Said]:
+    def verdicts(self, style: Style) -> list[Verdict]:
         """One for each of data["verdicts"], with the same words."""
         return _verdicts(self.groups, self.rows, style)
 
@@ -105,7 +114,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
     overlay: Sequence[Accelerator] = (),
     redact: bool = False,
     check: Callable[[pl.DataFrame], None] = lambda _: None,
-) -> Content:
+) -> ReportContent:
     """All that the report says of the runs of these names, and of no others; for `save_report`.
 
     tables: of `read_logs`, or of `Store.tables`. names: as `choose` takes them; all runs without
@@ -126,7 +135,9 @@ def report(  # noqa: PLR0913 - each is an option of the command
     if names:
         tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
     hides = Redaction() if redact else None
-    return content(analysis, chosen, tables, title, price, metadata.version("fairmfu"), hides=hides)
+    return build_content(
+        analysis, chosen, tables, title, price, metadata.version("fairmfu"), redaction=hides
+    )
 
 
 def _sources_of(
@@ -139,7 +150,7 @@ def _sources_of(
     return {**tables, "sources": sources, "unread": unread}
 
 
-def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
+def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     analysis: Analysis,
     metrics: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
@@ -147,28 +158,30 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     price: Price | None,
     version: str,
     *,
-    hides: Redaction | None = None,
-) -> Content:
+    redaction: Redaction | None = None,
+) -> ReportContent:
     """What the report of these runs says.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-    fairmfu; hides: what is not for others, and what it finds here.
+    fairmfu; redaction: what is not for others, and what it finds here.
     """
     parts = _Parts(analysis, metrics, tables)
-    comparison = compare(metrics, parts.windows, price)
-    rows = joined(metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids})
-    ranked = sorted(groups(rows), key=_weight)
+    comparison = rank_runs(metrics, parts.windows, price)
+    rows = join_comparison(
+        metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids}
+    )
+    ranked = sorted(ranked_groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
     rows = sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
     varies: dict[str, Sequence[str]] = {}
     for group in ranked:
-        varies |= dict.fromkeys((row["run_id"] for row in group), varying(group))
+        varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
     verdicts = _verdicts(ranked, rows, PLAIN_STYLE)
     data: Json = {
-        "schema": SCHEMA,
+        "schema": REPORT_SCHEMA_VERSION,
         "title": title,
         "fairmfu": version,
-        "formula": FORMULA,
+        "formula": FORMULA_VERSION,
         "counts": {"runs": metrics.height, "logs": parts.sources.height},
         "synthetic": bool(metrics["synthetic"].any()),
         "verdicts": [_said(one) for one in verdicts],
@@ -180,45 +193,45 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         "unread": parts.told_unread(),
         "formulas": [
             {"label": label, "formulas": frame.to_dicts()}
-            for label, frame in list(analysis.others().items())[:MOST_MODELS]
+            for label, frame in list(analysis.other_tools().items())[:MAX_FORMULA_MODELS]
         ],
         "eras": _eras(rows, analysis.audits),
         "bins": parts.bins,
         "in_full": parts.in_full,
-        "redacted": hides is not None,
+        "redacted": redaction is not None,
     }
-    told = plain(data)
-    if hides is not None:
-        hides.look([told, rows])
-        told, ranked, rows = (hides.hidden(part) for part in (told, ranked, rows))
-    return Content(told, ranked, rows, _figures(told, ranked, rows), hides)
+    told = json_value(data)
+    if redaction is not None:
+        redaction.scan([told, rows])
+        told, ranked, rows = (redaction.redact(part) for part in (told, ranked, rows))
+    return ReportContent(told, ranked, rows, _figures(told, ranked, rows), redaction)
 
 
-def as_json(told: Content) -> Json:
+def report_json(content: ReportContent) -> Json:
     """What `--format json` prints."""
     drawn = {
         name: {"title": figure.title, "notes": [*figure.notes], "datasets": figure.datasets}
-        for name, figure in told.figures.items()
+        for name, figure in content.figures.items()
     }
-    whole: Json = told.data | {"charts": plain(drawn)}
+    whole: Json = content.data | {"charts": json_value(drawn)}
     return whole
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
+def json_value(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
     """A value as JSON can hold it: no NaN, no infinity, times in ISO 8601."""
     kind = type(value)
     if kind is float:
         return value if math.isfinite(value) else None
-    if kind in AS_IT_IS:
+    if kind in JSON_SCALARS:
         return value
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     return value.isoformat()
 
 
-AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
+JSON_SCALARS: Final = frozenset((str, int, bool, type(None)))
 
 
 # --- what is said of groups ---------------------------------------------------------------
@@ -230,10 +243,10 @@ def _weight(group: Sequence[Row]) -> tuple[bool, int, int]:
     return len(group) == 1, -len(frameworks), -len(group)
 
 
-def _verdicts(ranked: Sequence[Sequence[Row]], rows: Sequence[Row], style: Style) -> list[Said]:
+def _verdicts(ranked: Sequence[Sequence[Row]], rows: Sequence[Row], style: Style) -> list[Verdict]:
     """One for each group of several runs; where there is none, one that says so."""
     several = [_untagged(group) for group in ranked if len(group) > 1]
-    return [verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
+    return [group_verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
 
 
 def _untagged(group: Sequence[Row]) -> Sequence[Row]:
@@ -243,23 +256,23 @@ def _untagged(group: Sequence[Row]) -> Sequence[Row]:
     return [{**row, "synthetic": False} for row in group]
 
 
-def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Style) -> Said:
+def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Style) -> Verdict:
     """What the first line says where no two runs may be compared."""
     if len(rows) == 2:  # noqa: PLR2004 - a pair
-        return between(rows[0], rows[1], style)
+        return pair_verdict(rows[0], rows[1], style)
     if not rows:
-        return Said("", "The store holds no run.", ("Read some with: fairmfu ingest LOG…",))
+        return Verdict("", "The store holds no run.", ("Read some with: fairmfu ingest LOG…",))
     if not alone:
-        says, helps = none_ranked(rows)
-        return Said("", says, (f"{helps}.",))
+        says, helps = no_ranking_reason(rows)
+        return Verdict("", says, (f"{helps}.",))
     if len(rows) == 1:
-        return verdict(alone[0], style)
+        return group_verdict(alone[0], style)
     says = "No two runs are like for like, so none is faster than another."
-    of = counted(len(rows), "run")
-    return Said("", says, (f"{len(alone)} of {of} can be ranked, each in a group of its own.",))
+    of = count_noun(len(rows), "run")
+    return Verdict("", says, (f"{len(alone)} of {of} can be ranked, each in a group of its own.",))
 
 
-def _said(one: Said) -> Json:
+def _said(one: Verdict) -> Json:
     return {
         "label": one.label,
         "says": one.sentence,
@@ -282,15 +295,17 @@ def _group(group: Sequence[Row]) -> Json:
 
 def _to_give(rows: Iterable[Row]) -> list[Json]:
     """Facts that runs without a rank lack, with what each is."""
-    asked = dict.fromkeys(name for row in rows if row["rank"] is None for name in lacks(row))
+    asked = dict.fromkeys(
+        name for row in rows if row["rank"] is None for name in missing_facts(row)
+    )
     return [{"name": name, "meaning": _meaning(name)} for name in asked]
 
 
-def lacks(row: Row) -> list[str]:
+def missing_facts(row: Row) -> list[str]:
     """Names of the facts that would complete a run; none where nothing gives it a rate."""
-    if row["tgs"] is None and not why_no_rate(row)[1]:
+    if row["tgs"] is None and not explain_missing_rate(row)[1]:
         return []
-    unknown = [name for name in SAME_WORK if name in METRICS and row[name] is None]
+    unknown = [name for name in COMPARABILITY_COLUMNS if name in METRICS and row[name] is None]
     asked = dict.fromkeys([*row["missing"], *unknown])
     return [name for name in asked if name in FACT_NAMES and name != "params_total"]
 
@@ -307,7 +322,7 @@ def _eras(rows: Sequence[Row], audits: Mapping[str, Audit]) -> list[Json]:
     of: dict[str, tuple[Era, list[str]]] = {}
     for row in rows:
         era = audits[row["run_id"]].era
-        if era is not None and any(row[name] is not None for name in bridge_text.UNITS):
+        if era is not None and any(row[name] is not None for name in bridge_text.FIGURE_UNITS):
             of.setdefault(era.name, (era, []))[1].append(row["run_id"])
     return [
         {
@@ -340,19 +355,19 @@ class _Parts:
         self.ids = metrics["run_id"].to_list()
         self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
-        self.bins, self.in_full = bins_of(metrics.height), metrics.height <= MOST_IN_FULL
+        self.bins, self.in_full = bins_per_run(metrics.height), metrics.height <= MAX_RUNS_IN_FULL
         self.of_windows = _by_run(self.windows)
-        self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
+        self.of_facts = _by_run(analysis.resolved_facts.filter(pl.col("run_id").is_in(ids)))
         events = analysis.events.filter(pl.col("run_id").is_in(ids))
-        marks = charts.marks(events, self.windows)
-        series = charts.binned(self.windows, metrics, self.bins)
+        marks = charts.event_marks(events, self.windows)
+        series = charts.bin_windows(self.windows, metrics, self.bins)
         if not self.in_full:
             marks = marks.with_columns(text=pl.lit(None, pl.String))
             series = series.with_columns(low=None, high=None).cast({"low": FLOAT, "high": FLOAT})
-            series = series.with_columns(cs.float().round_sig_figs(FEW_DIGITS))
+            series = series.with_columns(cs.float().round_sig_figs(REDUCED_DIGITS))
         self.of_events, self.of_marks = _by_run(events), _by_run(marks)
         self.of_series = _by_run(series)
-        self.of_ranks = _by_run(analysis.ranks.filter(pl.col("run_id").is_in(ids)))
+        self.of_ranks = _by_run(analysis.rank_times.filter(pl.col("run_id").is_in(ids)))
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
@@ -360,10 +375,16 @@ class _Parts:
     def bridges(self, run_id: str) -> list[Bridge]:
         """Analysis.bridges of a run, which looks through its own rows alone."""
         frames = (self.of_metrics, self.of_facts, self.of_windows)
-        empty = (self.of_metrics[run_id], self.analysis.held.clear(), self.windows.clear())
+        empty = (
+            self.of_metrics[run_id],
+            self.analysis.resolved_facts.clear(),
+            self.windows.clear(),
+        )
         mine = (of.get(run_id, none) for of, none in zip(frames, empty, strict=True))
         metrics, held, windows = mine
-        return replace(self.analysis, metrics=metrics, held=held, windows=windows).bridges(run_id)
+        return replace(
+            self.analysis, metrics=metrics, resolved_facts=held, windows=windows
+        ).bridges(run_id)
 
     def step_times(self, row: Row) -> pl.DataFrame:
         """charts.step_time_histogram of a run; empty where no run is drawn in full."""
@@ -379,7 +400,7 @@ class _Parts:
     def told_unread(self) -> list[Json]:
         """The first lines of each source that could not be read, by its place in the sources."""
         place = {sha256: at for at, sha256 in enumerate(self.sources["sha256"])}
-        first = self.unread.group_by("sha256", maintain_order=True).head(MOST_UNREAD)
+        first = self.unread.group_by("sha256", maintain_order=True).head(MAX_UNREAD_LINES)
         told = [
             {"source": place[row.pop("sha256")], **row}
             for row in first.to_dicts()
@@ -393,17 +414,17 @@ def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     return {str(key[0]): part for key, part in cut.items()}
 
 
-def bins_of(runs: int) -> int:
+def bins_per_run(runs: int) -> int:
     """Bins of steps that one of so many runs is drawn with, so that a page of many stays small."""
-    if runs <= FEW_RUNS:
-        return MOST_BINS
-    return max(FEWEST_BINS, MOST_BINS * FEW_RUNS // runs)
+    if runs <= MAX_RUNS_WITH_ALL_BINS:
+        return MAX_STEP_BINS
+    return max(MIN_STEP_BINS, MAX_STEP_BINS * MAX_RUNS_WITH_ALL_BINS // runs)
 
 
 def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
     """All that is said of one run; varies: what is not the same in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
-    (card,) = cards([row])
+    (card,) = run_cards([row])
     facts = parts.of_facts.get(run_id)
     held = [] if facts is None else facts.to_dicts()
     operators = operator_table({fact["name"]: fact for fact in held}, row)
@@ -412,9 +433,9 @@ def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
     return {
         **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
         "label": row["label"],
-        **{name: card[name] for name in OF_CARD},
+        **{name: card[name] for name in CARD_FIELDS},
         "claim": _claim(row, card),
-        "audit": dict(zip(("word", "why"), bridge_text.verdict(audit), strict=True)),
+        "audit": dict(zip(("word", "why"), bridge_text.audit_verdict(audit), strict=True)),
         "causes": _causes(row, audit),
         "words": _words(row, audit, varies),
         "facts": [_fact(fact) for fact in held],
@@ -426,7 +447,7 @@ def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
         "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
         "event_counts": [] if events is None else _event_counts(events),
-        "complete_with": [{"name": name, "meaning": _meaning(name)} for name in lacks(row)],
+        "complete_with": [{"name": name, "meaning": _meaning(name)} for name in missing_facts(row)],
         "complete_command": _command(row),
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }
@@ -434,7 +455,7 @@ def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
 
 def _command(row: Row) -> str | None:
     """What gives a run all facts that it lacks."""
-    given = " ".join(f"{name}={_example(name)}" for name in lacks(row))
+    given = " ".join(f"{name}={_example(name)}" for name in missing_facts(row))
     return f"fairmfu set {_called(row)} {given}" if given else None
 
 
@@ -453,7 +474,7 @@ def _example(name: str) -> str:
 
 def _claim(row: Row, card: Row) -> Json | None:
     """What the log printed beside ours: TFLOP/s, or else MFU, or TGS; None where it prints none."""
-    figure = next((name for name in PER_GPU if row[name] is not None), None)
+    figure = next((name for name in PER_GPU_FIGURES if row[name] is not None), None)
     if figure is None:
         return None
     if figure == "logged_mfu":
@@ -464,7 +485,7 @@ def _claim(row: Row, card: Row) -> Json | None:
         ours = dict.fromkeys(CONVENTIONS, row["tgs"])
     return {
         "figure": figure,
-        "name": bridge_text.UNITS[figure].name,
+        "name": bridge_text.FIGURE_UNITS[figure].name,
         "logged": row[figure],
         **{f"ours_{how}": value for how, value in ours.items()},
         **{f"ratio_{how}": row[figure] / value if value else None for how, value in ours.items()},
@@ -475,19 +496,19 @@ def _causes(row: Row, audit: Audit) -> list[str]:
     """Why the log's figure is not ours, the largest cause first; else why that is not known."""
     bridges: Sequence[Bridge] = row["bridges"]
     if bridges:
-        return bridge_text.reasons(bridges[0])
-    return [bridge_text.no_bridge(row, audit)]
+        return bridge_text.factor_reasons(bridges[0])
+    return [bridge_text.no_bridge_reason(row, audit)]
 
 
 def _words(row: Row, audit: Audit, varies: Sequence[str]) -> Json:
     """Sentences on one run."""
     return {
-        "went": run_narrative.how_it_went(row),
-        "sure": run_narrative.sureness(row),
+        "went": run_narrative.outcome_sentence(row),
+        "sure": run_narrative.confidence_text(row),
         "end_to_end": run_narrative.end_to_end_words(row),
         "goodput": run_narrative.goodput_words(row),
-        "claim": bridge_text.sentence(row, audit, row["bridges"]),
-        "proof": bridge_text.proof(audit),
+        "claim": bridge_text.claim_sentence(row, audit, row["bridges"]),
+        "proof": bridge_text.proof_sentences(audit),
         "differs": _what_differs(row, varies),
     }
 
@@ -495,7 +516,10 @@ def _words(row: Row, audit: Audit, varies: Sequence[str]) -> Json:
 def _what_differs(row: Row, varies: Sequence[str]) -> str:
     """The run's own side of what is not the same in its group."""
     names = [name for name in varies if name != "framework"]
-    said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else written(row[n])}" for n in names]
+    said = [
+        f"{COLUMN_LABELS.get(n, n)} {'unknown' if row[n] is None else format_value(row[n])}"
+        for n in names
+    ]
     return ", ".join(said)
 
 
@@ -504,7 +528,7 @@ def _fact(fact: Row) -> Json:
     known = FACT_NAMES.get(fact["name"])
     return {
         "name": fact["name"],
-        "value": fact["value"][:LONG_FACT],
+        "value": fact["value"][:MAX_FACT_TEXT],
         "unit": known.unit if known else "",
         "origin": fact["origin"],
         "line": fact["line"],
@@ -515,12 +539,12 @@ def _fact(fact: Row) -> Json:
 def _bridge(one: Bridge) -> Json:
     return {
         "figure": one.figure,
-        "name": bridge_text.UNITS[one.figure].name,
-        "unit": bridge_text.UNITS[one.figure].text,
+        "name": bridge_text.FIGURE_UNITS[one.figure].name,
+        "unit": bridge_text.FIGURE_UNITS[one.figure].text,
         "logged": one.logged,
         "ours": one.ours,
         "explained": one.explained,
-        "steps": bridge_text.steps(one).to_dicts(),
+        "steps": bridge_text.bridge_frame(one).to_dicts(),
     }
 
 
@@ -555,7 +579,7 @@ def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -
         **{f"comparison:{n}": charts.comparison(group) for n, group in enumerate(several)},
         **across,
         **{
-            f"others:{n}": charts.others(one["formulas"], one["label"])
+            f"others:{n}": charts.other_tools_chart(one["formulas"], one["label"])
             for n, one in enumerate(told["formulas"])
         },
     }

@@ -17,94 +17,98 @@ from fairmfu.ingest.core.schema import TEXT
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline import metrics_cache as scores
-from fairmfu.metrics.pipeline.metrics_cache import KEPT
+from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA
 
 if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.analysis import Analysis
-    from fairmfu.metrics.pipeline.incremental import Rescored
-    from fairmfu.metrics.pipeline.partitions import Each
+    from fairmfu.metrics.pipeline.incremental import RescoredRuns
+    from fairmfu.metrics.pipeline.partitions import WorkMapper
 
-METRICS: Final = "metrics"
+METRICS_TABLE: Final = "metrics"
 """The table that the store keeps of them."""
 
-AT_ONCE: Final = 500
+RESCORE_BATCH: Final = 500
 """Runs that `rescore_all` computes before it stores them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class MetricsState:
     """What is kept of a store's metrics once it is up to date.
 
-    kept: columns of metrics.pipeline.metrics_cache.KEPT, without runs that are gone
-    done: what was computed for it; None where nothing was
+    kept: columns of metrics.pipeline.metrics_cache.KEPT_SCHEMA, without runs that are gone
+    rescored: what was computed for it; None where nothing was
     changed: runs whose inputs are newer, or that were asked for
     as_of: the state of the store that it is of
-    unlike: runs that were kept by another formula, other peaks or another program
+    outdated: runs that were kept by another formula, other peaks or another program
     """
 
     kept: pl.DataFrame
-    done: Rescored | None
+    rescored: RescoredRuns | None
     changed: frozenset[str]
     as_of: int
-    unlike: frozenset[str]
+    outdated: frozenset[str]
 
     @property
     def metrics(self) -> pl.DataFrame:
         """One row per run, as metrics.pipeline.analysis.analyse gives it."""
-        return scores.finished(self.kept)
+        return scores.finish_metrics(self.kept)
 
 
-def brought_up(
+def update_metrics(
     store: Store,
     overlay: Sequence[Accelerator] = (),
-    also: Collection[str] = (),
+    extra_runs: Collection[str] = (),
     *,
-    by_today: bool = False,
-    each: Each | None = None,
-) -> Scores:
-    """Metrics of all runs; only those are computed whose inputs are newer, and `also` these.
+    rescore_outdated: bool = False,
+    compute_each: WorkMapper | None = None,
+) -> MetricsState:
+    """Metrics of all runs; only those are computed whose inputs are newer, and `extra_runs` these.
 
-    by_today: and those that are by another formula, other peaks or an older program. each: who
-    computes partitions of many runs; without it this process. Nothing is written: `keep` does that.
-    Raises StoreError where nothing was ever stored.
+    rescore_outdated: and those that are by another formula, other peaks or an older program. each:
+    who computes partitions of many runs; without it this process. Nothing is written:
+    `store_metrics` does that. Raises StoreError where nothing was ever stored.
     """
-    store.require()
-    stale, as_of = store.outdated()
+    store.require_batches()
+    stale, as_of = store.outdated_runs()
     before = _kept(store)
-    unlike = frozenset(scores.outdated(before, overlay)["run_id"])
-    changed = frozenset({*stale, *also, *(unlike if by_today else ())})
-    if not changed and set(before["run_id"]) == set(store.touched(-1)):  # of all that are there
-        return Scores(before, None, changed, as_of, unlike)
-    from fairmfu.metrics.pipeline.partitions import here, rescore_by_partition  # noqa: PLC0415 - shown without
+    unlike = frozenset(scores.outdated_rows(before, overlay)["run_id"])
+    changed = frozenset({*stale, *extra_runs, *(unlike if rescore_outdated else ())})
+    if not changed and set(before["run_id"]) == set(
+        store.runs_changed_since(-1)
+    ):  # of all that are there
+        return MetricsState(before, None, changed, as_of, unlike)
+    from fairmfu.metrics.pipeline.partitions import map_locally, rescore_by_partition  # noqa: PLC0415 - shown without
 
     runs = store.table("runs")
-    done = rescore_by_partition(runs, before, changed, store.tables, overlay, each=each or here)
-    return Scores(done.onto(before), done, changed, as_of, unlike)
+    done = rescore_by_partition(
+        runs, before, changed, store.tables, overlay, mapper=compute_each or map_locally
+    )
+    return MetricsState(done.replace_in(before), done, changed, as_of, unlike)
 
 
-def analysed(
-    store: Store, found: Scores, runs: Collection[str], overlay: Sequence[Accelerator] = ()
+def analysis_of(
+    store: Store, state: MetricsState, runs: Collection[str], overlay: Sequence[Accelerator] = ()
 ) -> Analysis | None:
     """The analysis that holds these runs; None where nothing was computed.
 
     What was computed by partition has none yet: these runs are computed once more.
     """
-    if found.done is None:
+    if state.rescored is None:
         return None
-    if found.done.analysis is not None:
-        return found.done.analysis
+    if state.rescored.analysis is not None:
+        return state.rescored.analysis
     from fairmfu.metrics.pipeline.incremental import rescore  # noqa: PLC0415 - what is kept is shown without
 
-    return rescore(store.table("runs"), found.kept, runs, store.tables, overlay).analysis
+    return rescore(store.table("runs"), state.kept, runs, store.tables, overlay).analysis
 
 
-def keep(store: Store, found: Scores) -> None:
+def store_metrics(store: Store, state: MetricsState) -> None:
     """Store what was computed; a run that is gone is kept as such."""
-    if found.done is None:
+    if state.rescored is None:
         return
-    gone = pl.DataFrame({"run_id": found.done.gone}, schema={"run_id": TEXT})
-    rows = pl.concat([found.done.rows, gone], how="diagonal")
-    store.keep(METRICS, rows, found.as_of)
+    gone = pl.DataFrame({"run_id": state.rescored.removed}, schema={"run_id": TEXT})
+    rows = pl.concat([state.rescored.rows, gone], how="diagonal")
+    store.keep(METRICS_TABLE, rows, state.as_of)
 
 
 def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
@@ -124,10 +128,10 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
 
     >>> current_metrics(Store("perf")).sort("tgs")
     """
-    found = brought_up(store, overlay, by_today=True)
-    if not found.unlike:
+    found = update_metrics(store, overlay, rescore_outdated=True)
+    if not found.outdated:
         with suppress(StoreError):
-            keep(store.unwaiting(), found)
+            store_metrics(store.without_waiting(), found)
     return found.metrics
 
 
@@ -141,30 +145,32 @@ def query(store: Store, sql: str, overlay: Sequence[Accelerator] = ()) -> pl.Dat
 
     >>> query(Store("perf"), "select name, tgs, mfu from metrics order by tgs desc")
     """
-    return store.query(sql, {METRICS: current_metrics(store, overlay)})
+    return store.query(sql, {METRICS_TABLE: current_metrics(store, overlay)})
 
 
 def rescore_all(
-    store: Store, overlay: Sequence[Accelerator], says: Callable[[str], None] = lambda _: None
+    store: Store,
+    overlay: Sequence[Accelerator],
+    report_progress: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Compute anew, and keep, what is by another formula, other peaks or an older program.
 
     How many runs; in portions, so that one that is broken off goes on where it was.
     """
-    old = scores.outdated(_kept(store), overlay)["run_id"].to_list()
+    old = scores.outdated_rows(_kept(store), overlay)["run_id"].to_list()
     done = 0
-    for first in range(0, max(len(old), 1), AT_ONCE):
-        found = brought_up(store, overlay, old[first : first + AT_ONCE])
-        if found.done is not None:
-            keep(store, found)
-            done += found.done.rows.height
-            says(f"{done:,} runs computed, of {len(old):,} that were outdated")
+    for first in range(0, max(len(old), 1), RESCORE_BATCH):
+        found = update_metrics(store, overlay, old[first : first + RESCORE_BATCH])
+        if found.rescored is not None:
+            store_metrics(store, found)
+            done += found.rescored.rows.height
+            report_progress(f"{done:,} runs computed, of {len(old):,} that were outdated")
     return done
 
 
 def _kept(store: Store) -> pl.DataFrame:
-    rows = store.kept(METRICS, by=("run_id",))
+    rows = store.kept(METRICS_TABLE, latest_by=("run_id",))
     if rows.is_empty():
-        return KEPT.to_frame()
-    rows = rows.match_to_schema(KEPT, missing_columns="insert", extra_columns="ignore")
+        return KEPT_SCHEMA.to_frame()
+    rows = rows.match_to_schema(KEPT_SCHEMA, missing_columns="insert", extra_columns="ignore")
     return rows.filter(pl.col("lead").is_not_null())

@@ -15,32 +15,32 @@ from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge, Factor
 
-from .summary import VISIBLE, times
-from .verdict import counted
+from .summary import MIN_VISIBLE_CHANGE, format_factor
+from .verdict import count_noun
 
 __all__ = [
-    "LOGGED",
-    "NAMED",
-    "OURS",
-    "STEPS",
-    "UNEXPLAINED",
-    "UNITS",
+    "BRIDGE_SCHEMA",
+    "FIGURE_UNITS",
+    "STEP_FACTOR",
+    "STEP_LOGGED",
+    "STEP_OURS",
+    "STEP_UNEXPLAINED",
     "Unit",
-    "bounds",
+    "audit_verdict",
+    "bridge_frame",
+    "claim_sentence",
+    "factor_reasons",
     "figure_text",
-    "no_bridge",
-    "proof",
-    "reasons",
-    "sentence",
-    "steps",
-    "times",
+    "format_factor",
+    "no_bridge_reason",
+    "proof_sentences",
+    "unexplained_bounds",
     "value_text",
-    "verdict",
 ]
 
 Row = Mapping[str, Any]
 
-LOGGED, NAMED, UNEXPLAINED, OURS = "logged", "named", "unexplained", "ours"
+STEP_LOGGED, STEP_FACTOR, STEP_UNEXPLAINED, STEP_OURS = "logged", "named", "unexplained", "ours"
 """Kinds of steps, in the order in which they stand in a bridge."""
 
 
@@ -53,38 +53,40 @@ class Unit:
     axis: str
 
 
-UNITS: Final = {
+FIGURE_UNITS: Final = {
     "logged_mfu": Unit("MFU", "MFU", "~%"),
     "logged_tflops": Unit("TFLOP/s", "TFLOP/s per GPU", ",.4~r"),
     "logged_tgs": Unit("TGS", "tokens/s/GPU", ",.4~r"),
 }
 
-WHOLE: Final = 100
+MIN_WHOLE_FIGURE: Final = 100
 """From here on a figure needs no decimals."""
-FIVE_DIGITS: Final = 10_000
+MIN_WHOLE_PRECISE_FIGURE: Final = 10_000
 """From here on five significant figures need none."""
-MOST_NAMED: Final = 4
+MAX_NAMED_FACTORS: Final = 4
 """Factors that a sentence names."""
 
 
-def value_text(figure: str, value: float, *, finely: bool = False) -> str:
+def value_text(figure: str, value: float, *, precise: bool = False) -> str:
     """A figure without its unit; finely, so that a step of a thousandth shows."""
     if figure == "logged_mfu":
-        percent, digits = 100 * value, 2 if finely else 1
+        percent, digits = 100 * value, 2 if precise else 1
         return f"{percent:.{digits}f} %" if percent >= 1 else f"{percent:.{digits + 1}g} %"
-    if figure == "logged_tgs" or value >= (FIVE_DIGITS if finely else WHOLE):
+    if figure == "logged_tgs" or value >= (
+        MIN_WHOLE_PRECISE_FIGURE if precise else MIN_WHOLE_FIGURE
+    ):
         return f"{value:,.0f}"
-    return f"{value:#,.5g}" if finely else f"{value:.3g}"
+    return f"{value:#,.5g}" if precise else f"{value:.3g}"
 
 
 def figure_text(figure: str, value: float) -> str:
     """A figure with its unit."""
-    return f"{value_text(figure, value)} {UNITS[figure].text}"
+    return f"{value_text(figure, value)} {FIGURE_UNITS[figure].text}"
 
 
 # --- steps --------------------------------------------------------------------------------
 
-STEPS: Final = pl.Schema(
+BRIDGE_SCHEMA: Final = pl.Schema(
     {
         "kind": pl.String,
         "what": pl.String,
@@ -98,50 +100,52 @@ STEPS: Final = pl.Schema(
 )
 
 
-def steps(bridge: Bridge) -> pl.DataFrame:
+def bridge_frame(bridge: Bridge) -> pl.DataFrame:
     """From the log's figure to ours, a row per step; `unexplained` is the last but one, always.
 
     kind: of the four; factor: by which the step multiplies; before, after: the figure, in its unit;
     low, high: where the print's rounding lets the unexplained step end, and bounds that in words
     """
     rows: list[dict[str, Any]] = [
-        {"kind": LOGGED, "what": "what the log printed (median)", "after": bridge.logged}
+        {"kind": STEP_LOGGED, "what": "what the log printed (median)", "after": bridge.logged}
     ]
     value = bridge.logged
     for factor in bridge.factors:
-        rows.append({"kind": NAMED, "what": factor.text, "factor": factor.factor, "before": value})
+        rows.append(
+            {"kind": STEP_FACTOR, "what": factor.text, "factor": factor.factor, "before": value}
+        )
         value *= factor.factor
         rows[-1]["after"] = value
     convention = "" if bridge.figure == "logged_tgs" else " (exact attention)"
     rows += [
         {
-            "kind": UNEXPLAINED,
+            "kind": STEP_UNEXPLAINED,
             "what": "unexplained" + (": the print's rounding" if bridge.explained else ""),
             "factor": 1 / bridge.unexplained,
             "before": value,
             "after": bridge.ours,
             "low": value / bridge.high,
             "high": value / bridge.low if bridge.low > 0 else None,
-            "bounds": bounds(bridge),
+            "bounds": unexplained_bounds(bridge),
         },
-        {"kind": OURS, "what": f"ours{convention}", "after": bridge.ours},
+        {"kind": STEP_OURS, "what": f"ours{convention}", "after": bridge.ours},
     ]
-    return pl.DataFrame(rows, schema=STEPS)
+    return pl.DataFrame(rows, schema=BRIDGE_SCHEMA)
 
 
-def bounds(bridge: Bridge) -> str:
+def unexplained_bounds(bridge: Bridge) -> str:
     """Between which factors the unexplained step lies, by the rounding of the print."""
-    least = times(1 / bridge.high)
+    least = format_factor(1 / bridge.high)
     if bridge.low <= 0:
         return f"x {least} or more"
-    most = times(1 / bridge.low)
+    most = format_factor(1 / bridge.low)
     return f"x {least} to {most}" if least != most else f"x {least}"
 
 
 # --- words --------------------------------------------------------------------------------
 
 
-def verdict(audit: Audit) -> tuple[str, str]:
+def audit_verdict(audit: Audit) -> tuple[str, str]:
     """In a word or two whether a log's claim is reproduced, and in a sentence what that means."""
     if audit.era is None or audit.reproduced is None:
         return "not compared", f"{_why(audit)}."
@@ -151,7 +155,7 @@ def verdict(audit: Audit) -> tuple[str, str]:
     return "not reproduced", told
 
 
-def sentence(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
+def claim_sentence(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     """What the log prints, by what formula, what it is by the one formula, and why."""
     said = _said(row, audit, bridges)
     if not said:
@@ -166,27 +170,27 @@ def sentence(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     return f"{claim}; {_ours(row, audit, bridges)}."
 
 
-def proof(audit: Audit) -> list[str]:
+def proof_sentences(audit: Audit) -> list[str]:
     """What the audit proved, or what would explain the print, or why it could not be compared."""
     if audit.reproduced is None:
-        return [f"Not compared: {_why(audit)}."] if audit.era or audit.why else []
+        return [f"Not compared: {_why(audit)}."] if audit.era or audit.not_compared_reason else []
     if not audit.reproduced:
         told = [f"Not reproduced. {_nearest(audit)}"]
     elif audit.proven:
-        facts = ", ".join(PROVEN.get(name, name) for name in audit.proven)
+        facts = ", ".join(PROVEN_LABELS.get(name, name) for name in audit.proven)
         told = [f"Proven by the print: {facts}. No other usual value would have printed the same."]
     else:
         told = ["Proven by the print: nothing. Other usual values would have printed the same."]
-    return told + ([f"Left out: {_why(audit)}."] if audit.why else [])
+    return told + ([f"Left out: {_why(audit)}."] if audit.not_compared_reason else [])
 
 
-PROVEN: Final = {
+PROVEN_LABELS: Final = {
     "logged_peak_flops": "the peak that it divides by",
     "logged_formula": "the version of the formula",
 }
 """Facts whose names say little outside of a command line."""
 
-COLUMNS: Final = {figure: unit.name for figure, unit in UNITS.items()} | {
+COLUMN_LABELS: Final = {figure: unit.name for figure, unit in FIGURE_UNITS.items()} | {
     "logged_samples_per_second": "samples/s",
     "logged_lm_tflops": "TFLOP/s by Megatron-LM's formula",
     "logged_hfu": "HFU",
@@ -202,45 +206,51 @@ def _said(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     """The figure that is spoken of; where none is of a steady window, what was compared."""
     if bridges:
         return figure_text(bridges[0].figure, bridges[0].logged)
-    figure = next((name for name in UNITS if row[name] is not None), None)
+    figure = next((name for name in FIGURE_UNITS if row[name] is not None), None)
     if figure is not None:
         return figure_text(figure, row[figure])
-    return " and ".join(COLUMNS[name] for name in audit.by_column)
+    return " and ".join(COLUMN_LABELS[name] for name in audit.lines_by_column)
 
 
 def _ours(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     if not bridges:
-        return no_bridge(row, audit)
+        return no_bridge_reason(row, audit)
     bridge = bridges[0]
-    why = reasons(bridge)
+    why = factor_reasons(bridge)
     by = "ours is" if bridge.figure == "logged_tgs" else "by the one formula it is"
     ours = f"{by} {value_text(bridge.figure, bridge.ours)}"
     return ours + (f", because of {'; '.join(why)}" if why else "")
 
 
-def reasons(bridge: Bridge) -> list[str]:
+def factor_reasons(bridge: Bridge) -> list[str]:
     """The factors that show, the largest first; how many do not; what is left."""
     seen = sorted(filter(_shows, bridge.factors), key=lambda f: -max(f.factor, 1 / f.factor))
-    told = [f"{factor.text} (x {times(factor.factor)})" for factor in seen[:MOST_NAMED]]
+    told = [
+        f"{factor.text} (x {format_factor(factor.factor)})" for factor in seen[:MAX_NAMED_FACTORS]
+    ]
     rest = len(bridge.factors) - len(told)
     if rest:
-        within = "" if len(seen) > MOST_NAMED else f" within {VISIBLE:.2%}".replace("%", " %")
-        told.append(f"{counted(rest, 'more factor')}{within}")
+        within = (
+            ""
+            if len(seen) > MAX_NAMED_FACTORS
+            else f" within {MIN_VISIBLE_CHANGE:.2%}".replace("%", " %")
+        )
+        told.append(f"{count_noun(rest, 'more factor')}{within}")
     left = 1 / bridge.unexplained
     if not bridge.explained:
-        told.append(f"what stays unexplained (x {times(left)})")
-    elif abs(left - 1) >= VISIBLE:
-        told.append(f"the print's rounding (x {times(left)})")
+        told.append(f"what stays unexplained (x {format_factor(left)})")
+    elif abs(left - 1) >= MIN_VISIBLE_CHANGE:
+        told.append(f"the print's rounding (x {format_factor(left)})")
     return told
 
 
 def _shows(factor: Factor) -> bool:
-    return abs(factor.factor - 1) >= VISIBLE
+    return abs(factor.factor - 1) >= MIN_VISIBLE_CHANGE
 
 
-def no_bridge(row: Row, audit: Audit) -> str:
+def no_bridge_reason(row: Row, audit: Audit) -> str:
     """Why nothing leads from the log's figure to ours."""
-    if not any(name in audit.by_column or row[name] is not None for name in UNITS):
+    if not any(name in audit.lines_by_column or row[name] is not None for name in FIGURE_UNITS):
         return "it counts neither FLOPs nor tokens, so nothing leads from it to ours"
     if audit.lengths:
         return "its lines are of several lengths, so no one count of FLOPs leads from it to ours"
@@ -255,9 +265,9 @@ def no_bridge(row: Row, audit: Audit) -> str:
 
 def _why(audit: Audit) -> str:
     """Why a run, or some column of it, was not compared."""
-    why = audit.why or "what it prints follows from nothing else that it prints"
-    for column in sorted(COLUMNS, key=len, reverse=True):
-        why = why.replace(column, COLUMNS[column])
+    why = audit.not_compared_reason or "what it prints follows from nothing else that it prints"
+    for column in sorted(COLUMN_LABELS, key=len, reverse=True):
+        why = why.replace(column, COLUMN_LABELS[column])
     columns, found, reason = why.partition(" not compared: ")
     if not found:
         return why

@@ -10,7 +10,7 @@ import polars as pl
 
 from fairmfu.metrics.pipeline.calculator import Question
 
-from .tabular import Formatter, count, percent, printable, ratio, render, wrapped
+from .tabular import Formatter, count, percent, printable, ratio, render_frame, wrapped
 
 Columns = dict[str, tuple[str, Formatter]]
 
@@ -30,7 +30,7 @@ MODULES: Final[Columns] = {
     "biases": ("biases", count),
     "growth": ("FLOPs/token grow as", str),
 }
-LEAST: Final = ("biases", "params_active", "params_matmul")
+DROPPABLE_MODULE_COLUMNS: Final = ("biases", "params_active", "params_matmul")
 """What a narrow terminal does without, the first of it first."""
 UNCOUNTED: Final[Columns] = {
     "name": ("not counted", str),
@@ -38,7 +38,7 @@ UNCOUNTED: Final[Columns] = {
     "share": ("of the counted", percent),
     "rule": ("estimated as", str),
 }
-OTHERS: Final[Columns] = {
+OTHER_TOOL_COLUMNS: Final[Columns] = {
     "name": ("formula", str),
     "flops_per_token": ("FLOPs/token", count),
     "ratio_to_ours": ("/ ours", ratio),
@@ -46,7 +46,7 @@ OTHERS: Final[Columns] = {
 }
 
 
-def show(answer: Mapping[str, Any], output: str) -> str:
+def show_answer(answer: Mapping[str, Any], output: str) -> str:
     """The answer of metrics.pipeline.calculator, for a terminal or as JSON."""
     if output == "json":
         return json.dumps(answer, indent=2, allow_nan=False)
@@ -61,7 +61,7 @@ def show(answer: Mapping[str, Any], output: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def show_others(question: Question, rows: Sequence[Mapping[str, Any]], output: str) -> str:
+def show_other_tools(question: Question, rows: Sequence[Mapping[str, Any]], output: str) -> str:
     """Other tools' formulas beside ours."""
     if output == "json":
         whole = {"model": question.shape.name, "seq_len": question.seq_len, "others": list(rows)}
@@ -70,7 +70,7 @@ def show_others(question: Question, rows: Sequence[Mapping[str, Any]], output: s
         f"{printable(question.shape.name)}, {question.seq_len:,} tokens, full training, "
         f"recompute {question.recompute or 'none'}: what other formulas make of it"
     )
-    return f"{wrapped(head)}\n\n{_table(rows, OTHERS)}"
+    return f"{wrapped(head)}\n\n{_table(rows, OTHER_TOOL_COLUMNS)}"
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
@@ -78,7 +78,9 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
         return ""
     frame = pl.DataFrame([dict(row) for row in rows], infer_schema_length=None)
     shown = {name: column for name, column in columns.items() if name in frame.columns}
-    return render(frame, "table", shown, least=LEAST, whole="json")
+    return render_frame(
+        frame, "table", shown, droppable=DROPPABLE_MODULE_COLUMNS, complete_output="json"
+    )
 
 
 def _head(answer: Mapping[str, Any]) -> str:

@@ -8,21 +8,21 @@ from math import exp, fsum, log
 from typing import Any, Final
 
 from fairmfu.metrics.audit.bridge import Bridge, Factor
-from fairmfu.metrics.audit.formula_era import CAUSES
-from fairmfu.metrics.audit.logged_figures import PER_GPU
+from fairmfu.metrics.audit.formula_era import GAP_CAUSES
+from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
 
 from .tabular import count, percent
 
 Row = Mapping[str, Any]
 
-SHOWS: Final = 0.01
+MIN_CAUSE_EFFECT: Final = 0.01
 """A cause that moves the ratio of two logs by less is not named."""
 
-MOST_CAUSES: Final = 3
-NAMED: Final = 3
+MAX_NAMED_CAUSES: Final = 3
+MAX_NAMED_FIGURES: Final = 3
 
 
-UNITS: Final[dict[str, tuple[str, str, Callable[[float], str]]]] = {
+CLAIM_UNITS: Final[dict[str, tuple[str, str, Callable[[float], str]]]] = {
     "logged_tflops": ("tflops", " TFLOP/s per GPU", count),
     "logged_mfu": ("mfu", " MFU", percent),
     "logged_tgs": ("tgs", " tokens/s/GPU", count),
@@ -41,39 +41,39 @@ class Claims:
     text: Callable[[float], str]
 
     @property
-    def apart(self) -> float:
+    def spread(self) -> float:
         """How far the highest is above the lowest, as a fraction."""
         return max(self.values) / min(self.values) - 1
 
     @property
-    def ends(self) -> tuple[Row, Row]:
+    def extremes(self) -> tuple[Row, Row]:
         """The runs of the highest and of the lowest figure."""
         first, last = (self.rows[self.values.index(end(self.values))] for end in (max, min))
         return first, last
 
-    def few(self, values: Sequence[float]) -> str:
+    def text_of(self, values: Sequence[float]) -> str:
         """All of a few values; of many, the ends."""
-        if len(values) <= 2 * NAMED:
-            return listed([self.text(value) for value in values])
+        if len(values) <= 2 * MAX_NAMED_FIGURES:
+            return join_words([self.text(value) for value in values])
         return f"from {self.text(min(values))} to {self.text(max(values))}"
 
 
-def claims(group: Sequence[Row]) -> Claims | None:
+def group_claims(group: Sequence[Row]) -> Claims | None:
     """The figure that most logs of the group print, as their `logged_by` says; two at least."""
     figure = next((row["logged_by"] for row in group if row["logged_by"]), None)
     rows = [row for row in group if figure and row[figure]]
     if figure is None or len(rows) < 2:  # noqa: PLR2004 - one is nothing to set it against
         return None
-    ours, unit, text = UNITS[figure]
+    ours, unit, text = CLAIM_UNITS[figure]
     values = [row[figure] for row in rows]
     return Claims(figure, rows, values, [row[ours] for row in rows], unit, text)
 
 
-def logged_ratio(one: Sequence[Row], other: Sequence[Row]) -> tuple[str, float | None]:
+def logged_ratio(runs: Sequence[Row], other_runs: Sequence[Row]) -> tuple[str, float | None]:
     """The first figure that all these logs print; one side's geometric mean over the other's."""
-    for figure in PER_GPU:
-        if all(row[figure] for row in (*one, *other)):
-            return figure, _mean(one, figure) / _mean(other, figure)
+    for figure in PER_GPU_FIGURES:
+        if all(row[figure] for row in (*runs, *other_runs)):
+            return figure, _mean(runs, figure) / _mean(other_runs, figure)
     return "", None
 
 
@@ -83,7 +83,7 @@ def _mean(rows: Sequence[Row], figure: str) -> float:
 
 # --- why ----------------------------------------------------------------------------------
 
-WORDS: Final = {
+CAUSE_CLAUSES: Final = {
     "unit": ("prints another unit", "prints another unit"),
     "recompute": ("counts recomputed forwards as work", "leaves a forward out"),
     "lm_head": ("counts lm_head more than once", "leaves lm_head out or halves it"),
@@ -113,36 +113,38 @@ WORDS: Final = {
 """What a log does that makes its figure too high, or too low."""
 
 
-def because(
-    one: Row,
-    other: Row,
+def ratio_reasons(
+    run: Row,
+    other_run: Row,
     figure: str,
-    name: Callable[[Row], str],
-    plain: Callable[[str], str],
+    format_name: Callable[[Row], str],
+    format_text: Callable[[str], str],
 ) -> str:
-    """Why the ratio of two logs is not that of the runs: `, because …`, the largest cause first.
+    """Why the ratio of two logs is not that of the runs: `, ratio_reasons …`, the largest cause first.
 
     figure: of PER_GPU, which both print. Causes that the two logs share take each other out.
     """
-    mine, theirs = _overstated(one, figure), _overstated(other, figure)
+    mine, theirs = _overstated(run, figure), _overstated(other_run, figure)
     if mine is None or theirs is None:
-        unknown = name(one) if mine is None else name(other)
+        unknown = format_name(run) if mine is None else format_name(other_run)
         return f"; why is not known: nothing leads from the figure of {unknown} to ours"
     moves = {
         cause: log(mine.get(cause, (1.0, ""))[0]) - log(theirs.get(cause, (1.0, ""))[0])
         for cause in (*mine, *theirs)
     }
-    seen = sorted((c for c in moves if abs(moves[c]) > SHOWS), key=lambda c: -abs(moves[c]))
+    seen = sorted(
+        (c for c in moves if abs(moves[c]) > MIN_CAUSE_EFFECT), key=lambda c: -abs(moves[c])
+    )
     if not seen:
-        return f", by causes of less than {SHOWS:.0%} each".replace("%", " %")
-    runs = ((one, mine), (other, theirs))
-    told = _by_run(seen[:MOST_CAUSES], runs, name, plain)
-    rest = len(seen) - MOST_CAUSES
+        return f", by causes of less than {MIN_CAUSE_EFFECT:.0%} each".replace("%", " %")
+    runs = ((run, mine), (other_run, theirs))
+    told = _by_run(seen[:MAX_NAMED_CAUSES], runs, format_name, format_text)
+    rest = len(seen) - MAX_NAMED_CAUSES
     told += [f"{rest} more causes" if rest > 1 else "one more cause"] if rest > 0 else []
-    return f", because {listed(told)}"
+    return f", because {join_words(told)}"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
@@ -159,7 +161,7 @@ def _overstated(row: Row, figure: str) -> Overstated | None:
         return None
     causes = {f.cause: (1 / f.factor, _own_words(f)) for f in found.factors}
     if bridge is None:  # the same rate is behind the log's other figures
-        return {cause: causes[cause] for cause in OF_RATES if cause in causes}
+        return {cause: causes[cause] for cause in RATE_CAUSES if cause in causes}
     rounded = "is rounded by its print" if found.explained else ""
     return causes | {"unexplained": (found.unexplained, rounded)}
 
@@ -169,7 +171,7 @@ def _own_words(factor: Factor) -> str:
     return f"divides by {factor.text}" if factor.cause == "peak" else ""
 
 
-OF_RATES: Final = ("data", "window")
+RATE_CAUSES: Final = ("data", "window")
 
 
 def _by_run(
@@ -188,16 +190,16 @@ def _by_run(
             both.append(f"both differ from ours in {plain(_shared(cause, do))} ({factors})")
         else:
             ((run, times, text),) = do
-            said = text or WORDS[cause][0 if times > 1 else 1]
+            said = text or CAUSE_CLAUSES[cause][0 if times > 1 else 1]
             alone.setdefault(name(run), []).append(f"{plain(said)} (x{times:.2f})")
-    return [f"the log of {run} {listed(said)}" for run, said in alone.items()] + both
+    return [f"the log of {run} {join_words(said)}" for run, said in alone.items()] + both
 
 
 def _shared(cause: str, do: Sequence[tuple[Row, float, str]]) -> str:
     if cause != "unexplained":
-        return CAUSES[cause]
+        return GAP_CAUSES[cause]
     return "the rounding of the print" if all(text for *_, text in do) else "what nothing explains"
 
 
 def _does(found: Overstated, cause: str) -> bool:
-    return cause in found and abs(log(found[cause][0])) > SHOWS / 2
+    return cause in found and abs(log(found[cause][0])) > MIN_CAUSE_EFFECT / 2

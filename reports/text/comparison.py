@@ -13,14 +13,14 @@ from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.pipeline.analysis import Analysis
 
-from .summary import compared, sentences, show_comparison, with_verdicts
+from .summary import add_verdicts, comparison_rows, show_comparison, verdict_sentences
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Who is faster, by how much, how sure.
 
-    ranked: metrics.compare.comparability.compare: groups of like-for-like runs, best first, then
+    ranked: metrics.compare.comparability.rank_runs: groups of like-for-like runs, best first, then
     runs without a rank. rows: the same with all that is known of each run, as the sentences take
     them.
     """
@@ -31,7 +31,7 @@ class Comparison:
     @property
     def sentences(self) -> list[str]:
         """One for each group, or for two runs that are in no one group."""
-        return sentences(self.rows)
+        return verdict_sentences(self.rows)
 
     @property
     def table(self) -> pl.DataFrame:
@@ -40,7 +40,7 @@ class Comparison:
         tgs, tgs_low, tgs_high [tokens/s/GPU]; relative_tgs, relative_low, relative_high [ratio to
         the best]; logged_tflops, tflops [TFLOP/s/GPU]; gpu_hours_* [GPU-hours per 10^9 tokens].
         """
-        return with_verdicts(self.ranked, self.rows)
+        return add_verdicts(self.ranked, self.rows)
 
     def text(self, output: str = "table") -> str:
         """Tables and notes of each group, as a terminal shows them; output: table or markdown."""
@@ -67,5 +67,5 @@ def compare(analysis: Analysis, *names: str, price: Price | None = None) -> Comp
     >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
     """
     chosen = choose(analysis.metrics, *names)
-    ranked = comparability.compare(chosen, analysis.windows, price)
-    return Comparison(ranked, compared(analysis, chosen, ranked))
+    ranked = comparability.rank_runs(chosen, analysis.windows, price)
+    return Comparison(ranked, comparison_rows(analysis, chosen, ranked))

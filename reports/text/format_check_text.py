@@ -9,33 +9,33 @@ from typing import Any, Final
 
 import polars as pl
 
-from .tabular import printable, render
+from .tabular import printable, render_frame
 
-SHOWN: Final = 8
+MAX_LINES_PER_PATTERN: Final = 8
 """Lines of each kind and pattern that the terminal shows; JSON has all."""
 
-LONGEST: Final = 160
+MAX_LINE_TEXT: Final = 160
 
 
-def show(check: Mapping[str, Any], output: str) -> str:
+def show_check(check: Mapping[str, Any], output: str) -> str:
     """The check as `output`: table, markdown, json (all of it) or csv (its lines).
 
-    check: log_format, log, and the fields of ingest.detect.format_check.Check.
+    check: log_format, log, and the fields of ingest.detect.format_check.FormatCheck.
     """
     if output == "json":
         return json.dumps(check, indent=2, default=str)
     lines = _lines(check["lines"])
     if output == "csv":
-        return render(lines, output)
+        return render_frame(lines, output)
     blocks = [
         _heading(check),
-        "What each line of the format took:\n" + render(_patterns(check["patterns"]), output),
+        "What each line of the format took:\n" + render_frame(_patterns(check["patterns"]), output),
     ]
     if check["lines"]:
-        blocks.append("What the log says:\n" + render(_some(lines), output))
+        blocks.append("What the log says:\n" + render_frame(_some(lines), output))
     if check["other_kinds"]:
         title = "What no line of the format knows, commonest first:\n"
-        blocks.append(title + render(_others(check["other_kinds"]), output))
+        blocks.append(title + render_frame(_others(check["other_kinds"]), output))
     return "\n\n".join(blocks)
 
 
@@ -84,18 +84,20 @@ def _some(lines: pl.DataFrame) -> pl.DataFrame:
     kept: list[dict[str, Any]] = []
     for (what, by), group in groupby(ordered, lambda row: (row["is"], row["by"])):
         rows = list(group)
-        kept += rows[:SHOWN]
-        if more := rows[SHOWN:]:
+        kept += rows[:MAX_LINES_PER_PATTERN]
+        if more := rows[MAX_LINES_PER_PATTERN:]:
             rest = {"says": f"and {len(more):,} more", "order": more[0]["order"]}
             kept.append({"line": None, "is": what, "by": by, **rest})
     schema = {name: lines.schema[name] for name in ("line", "is", "by", "says")}
     rows = sorted(kept, key=lambda row: int(row["order"]))
-    return pl.DataFrame(rows, schema=schema).with_columns(pl.col("says").str.slice(0, LONGEST))
+    return pl.DataFrame(rows, schema=schema).with_columns(
+        pl.col("says").str.slice(0, MAX_LINE_TEXT)
+    )
 
 
 def _others(kinds: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     rows = [
-        {"lines": kind["count"], "first": kind["line"], "example": kind["example"][:LONGEST]}
+        {"lines": kind["count"], "first": kind["line"], "example": kind["example"][:MAX_LINE_TEXT]}
         for kind in kinds
     ]
     return pl.DataFrame(rows)

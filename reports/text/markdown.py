@@ -15,7 +15,7 @@ def _safe(text: str) -> str:
     return markdown_text(printable(text.replace("\r", " "))).replace(" -&gt; ", " -> ")
 
 
-MARKDOWN: Final = Style(
+MARKDOWN_STYLE: Final = Style(
     name=lambda row: f"**{_safe(str(row['label']))}**",
     strong=lambda text: f"**{text}**",
     quiet=str,
@@ -23,11 +23,11 @@ MARKDOWN: Final = Style(
     plain=_safe,
 )
 
-MOST_OF_A_NAME: Final = 80
+MAX_FILE_STEM: Final = 80
 
 
 def svg_name(series: str) -> str:
     """A file name that any system takes, the same every night, one of its own for each series."""
-    words = re.sub(r"[^a-z0-9]+", "-", series.lower()).strip("-")[:MOST_OF_A_NAME].strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", series.lower()).strip("-")[:MAX_FILE_STEM].strip("-")
     digest = hashlib.sha256(series.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{words}-{digest}.svg" if words else f"{digest}.svg"

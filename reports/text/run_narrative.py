@@ -9,15 +9,15 @@ from .tabular import percent
 
 Row = Mapping[str, Any]
 
-ENOUGH_STEPS: Final = 20
+MIN_RANK_STEPS: Final = 20
 """Steps of all ranks from which the share that one of them is slowest in says something."""
 
 
-def how_it_went(row: Row) -> str:
+def outcome_sentence(row: Row) -> str:
     """How a launch ended, what it continues, what was trained again and how its ranks differ."""
     quoted = row["outcome_text"] and row["outcome"] != "completed"
-    said = f' ("{row["outcome_text"][:MOST_QUOTED]}")' if quoted else ""
-    parts = [f"Outcome: {ENDED.get(row['outcome'], 'unknown')}{said}"]
+    said = f' ("{row["outcome_text"][:MAX_OUTCOME_TEXT]}")' if quoted else ""
+    parts = [f"Outcome: {OUTCOME_LABELS.get(row['outcome'], 'unknown')}{said}"]
     if row["continues"]:
         parts.append(f"continues run {row['continues']}")
     if row["repeated_steps"]:
@@ -33,7 +33,7 @@ def how_it_went(row: Row) -> str:
 
 def _ranks(row: Row) -> str:
     text = f"{row['ranks']} ranks print, {percent(row['rank_spread'])} apart in step time"
-    if row["slowest_rank"] is None or row["rank_steps"] < ENOUGH_STEPS:
+    if row["slowest_rank"] is None or row["rank_steps"] < MIN_RANK_STEPS:
         return text
     share, chance = whole_percent(row["slowest_share"]), whole_percent(1 / row["ranks"])
     return (
@@ -42,7 +42,7 @@ def _ranks(row: Row) -> str:
     )
 
 
-ENDED: Final = {
+OUTCOME_LABELS: Final = {
     "completed": "completed",
     "out_of_memory": "out of memory",
     "crashed": "crashed",
@@ -50,7 +50,7 @@ ENDED: Final = {
     "nan_loss": "the loss is not a number",
     "incomplete": "the log stops without saying why",
 }
-MOST_QUOTED: Final = 160
+MAX_OUTCOME_TEXT: Final = 160
 
 END_TO_END: Final = {
     "stamp from start": "from the start of training, time by stamps",
@@ -69,7 +69,7 @@ def end_to_end_words(row: Row) -> str:
     return END_TO_END.get(basis, f"from {since}, time by {kind}")
 
 
-def sureness(row: Row) -> str:
+def confidence_text(row: Row) -> str:
     """How many windows the interval comes from, or why there is none."""
     if row["no_interval"] is not None:
         return f"no interval: {row['no_interval']}"

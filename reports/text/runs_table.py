@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from .tabular import Formatter, count, decimal, joined, percent
+from .tabular import Formatter, count, decimal, join_values, percent
 
 Columns = dict[str, tuple[str, Formatter]]
 
@@ -30,12 +30,12 @@ RUN_COLUMNS: Final[Columns] = {
     "mfu_full_attention": ("MFU full attention", percent),
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
-    "inferred": ("not said, inferred", joined),
+    "inferred": ("not said, inferred", join_values),
     "outcome": ("outcome", str),
 }
 
 
-LEAST_OF_RUN: Final = (
+DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
     *("precision", "seq_len", "logged_tflops", "model"),
 )
@@ -44,12 +44,12 @@ LEAST_OF_RUN: Final = (
 
 def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
     """The runs, each with a name of its own, for tables that have no column for ids."""
-    known = names(metrics)
+    known = unique_names(metrics)
     labels = [known[run_id] for run_id in metrics["run_id"]]
     return metrics.with_columns(pl.Series("name", labels, pl.String))
 
 
-def names(metrics: pl.DataFrame) -> dict[str, str]:
+def unique_names(metrics: pl.DataFrame) -> dict[str, str]:
     """A name of its own for each run_id: where several runs share one, the id stands behind it."""
     shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
     return {
@@ -58,7 +58,7 @@ def names(metrics: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[str]:
+def run_doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[str]:
     """What is doubtful of runs, a sentence for all that it is said of; then where facts are given.
 
     rows: metrics, with names that tell the runs apart. missing: also the facts that each lacks.
@@ -73,28 +73,31 @@ def doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[s
             said.setdefault(words, []).append(row["name"])
     alike: dict[str, list[str]] = {}
     for words in said:
-        alike.setdefault(FIGURE.sub("0", words), []).append(words)
+        alike.setdefault(STANDALONE_NUMBER.sub("0", words), []).append(words)
     told = []
     for kind in alike.values():
-        if len(kind) <= MOST_NAMED:
+        if len(kind) <= MAX_LISTED_RUNS:
             told += [f"{_few(said[words])}: {words}" for words in kind]
         else:
             every = list(dict.fromkeys(run for words in kind for run in said[words]))
-            told.append(f"{_few(every)}: {_spanned(kind)} ({OF_MANY})")
-    return [*told, *([GIVE if missing else NAMED_BY_RUNS] if lacking else [])]
+            told.append(f"{_few(every)}: {_spanned(kind)} ({MERGED_FIGURES_HINT})")
+    return [*told, *([SET_FACTS_HINT if missing else MISSING_FACTS_HINT] if lacking else [])]
 
 
 def _few(runs: Sequence[str]) -> str:
-    shown = runs if len(runs) <= MOST_NAMED else [*runs[:2], f"{len(runs) - 2:,} more runs"]
+    shown = runs if len(runs) <= MAX_LISTED_RUNS else [*runs[:2], f"{len(runs) - 2:,} more runs"]
     return ", ".join(shown)
 
 
 def _spanned(kind: Sequence[str]) -> str:
     """One sentence for some that differ in figures alone: how bad the worst is has to show."""
-    words = FIGURE.split(kind[0])
+    words = STANDALONE_NUMBER.split(kind[0])
     spans = [
         ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
-        for ends in (sorted(of, key=_number) for of in zip(*map(FIGURE.findall, kind), strict=True))
+        for ends in (
+            sorted(of, key=_number)
+            for of in zip(*map(STANDALONE_NUMBER.findall, kind), strict=True)
+        )
     ]
     return "".join(chain.from_iterable(zip_longest(words, spans, fillvalue="")))
 
@@ -103,12 +106,12 @@ def _number(figure: str) -> float:
     return float(figure.replace(",", ""))
 
 
-FIGURE: Final = re.compile(r"(?<![\w'.-])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w'-]|\.\d)")
+STANDALONE_NUMBER: Final = re.compile(r"(?<![\w'.-])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w'-]|\.\d)")
 """A number that stands alone in a sentence, not within a name."""
 
-MOST_NAMED: Final = 3
+MAX_LISTED_RUNS: Final = 3
 """Runs of one and the same message that are named before they are counted; and messages alike."""
 
-OF_MANY: Final = "figures from the least to the most; of each: fairmfu explain RUN"
-GIVE: Final = "What is missing is given by: fairmfu set RUN NAME=VALUE"
-NAMED_BY_RUNS: Final = "What runs lack, by the names that fairmfu set takes: fairmfu runs"
+MERGED_FIGURES_HINT: Final = "figures from the least to the most; of each: fairmfu explain RUN"
+SET_FACTS_HINT: Final = "What is missing is given by: fairmfu set RUN NAME=VALUE"
+MISSING_FACTS_HINT: Final = "What runs lack, by the names that fairmfu set takes: fairmfu runs"

@@ -13,18 +13,18 @@ from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
-from fairmfu.metrics.core.run_selection import only
+from fairmfu.metrics.core.run_selection import choose_one
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.pipeline.analysis import Analysis
 
 from .run_narrative import (
+    confidence_text,
     end_to_end_words,
     goodput_words,
-    how_it_went,
+    outcome_sentence,
     seconds_text,
-    sureness,
     time_rows,
     time_spent,
 )
@@ -33,16 +33,23 @@ from .tabular import (
     Formatter,
     count,
     decimal,
-    joined,
+    join_values,
     percent,
     printable,
     ratio,
     records,
-    render,
+    render_frame,
     wrapped,
 )
-from .verdict import Said, between, counted, groups, none_ranked, verdict
-from .verdict import joined as verdict_rows
+from .verdict import (
+    Verdict,
+    count_noun,
+    group_verdict,
+    no_ranking_reason,
+    pair_verdict,
+    ranked_groups,
+)
+from .verdict import join_comparison as verdict_rows
 
 SPEED_COLUMNS: Final[Columns] = {
     "rank": ("#", str),
@@ -59,7 +66,12 @@ SPEED_COLUMNS: Final[Columns] = {
 }
 
 
-LEAST_OF_SPEED: Final = ("logged_rank", "mfu_full_attention", "logged_mfu", "logged_tflops")
+DROPPABLE_SPEED_COLUMNS: Final = (
+    "logged_rank",
+    "mfu_full_attention",
+    "logged_mfu",
+    "logged_tflops",
+)
 """What a narrow terminal does without, the first of it first."""
 
 
@@ -91,20 +103,20 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
     return {name: how for name, how in columns.items() if name not in empty}
 
 
-def compared(
-    analysis: Analysis, chosen: pl.DataFrame, comparison: pl.DataFrame
+def comparison_rows(
+    analysis: Analysis, metrics: pl.DataFrame, comparison: pl.DataFrame
 ) -> list[dict[str, Any]]:
     """Rows of the comparison of chosen metrics as the sentences take them: verdict.joined."""
-    bridges = {run_id: analysis.bridges(run_id) for run_id in chosen["run_id"]}
-    return verdict_rows(chosen, comparison, bridges)
+    bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
+    return verdict_rows(metrics, comparison, bridges)
 
 
-def sentences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def verdict_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The verdict of each group, or of two runs that are in no one group, fit for a terminal."""
-    if (two := _apart_from_each_other(found)) is not None:
+    if (two := _apart_from_each_other(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
-    told = [printable(_headed(group, verdict(group).says)) for group in groups(found)]
-    return told or [" ".join(none_ranked(found))]
+    told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
+    return told or [" ".join(no_ranking_reason(rows))]
 
 
 def _headed(group: Sequence[Mapping[str, Any]], says: str) -> str:
@@ -112,18 +124,18 @@ def _headed(group: Sequence[Mapping[str, Any]], says: str) -> str:
     return f"{group[0]['group']}{made_up}: {says}"
 
 
-def _apart_from_each_other(found: Sequence[Mapping[str, Any]]) -> Said | None:
+def _apart_from_each_other(found: Sequence[Mapping[str, Any]]) -> Verdict | None:
     """Two runs, of which nobody may say that one is the faster."""
     if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
     one, other = sorted(found, key=lambda row: int(row["place"]))
-    return between(one, other)
+    return pair_verdict(one, other)
 
 
-def with_verdicts(comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def add_verdicts(comparison: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """The comparison with the sentence on each run's group, and its notes, for programs."""
-    told = {str(group[0]["group"]): verdict(group) for group in groups(found)}
-    two = _apart_from_each_other(found)
+    told = {str(group[0]["group"]): group_verdict(group) for group in ranked_groups(rows)}
+    two = _apart_from_each_other(rows)
     said = [two or told.get(str(group)) for group in comparison["group"]]
     return comparison.with_columns(
         pl.Series("verdict", [one.says if one else None for one in said], pl.String),
@@ -132,12 +144,12 @@ def with_verdicts(comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]]) 
 
 
 def show_comparison(
-    comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]], output: str
+    comparison: pl.DataFrame, rows: Sequence[Mapping[str, Any]], output: str
 ) -> str:
     """Two tables per group and notes; then the runs without a rank, with why."""
-    two = _apart_from_each_other(found)  # whose sentence has said what sets them apart
-    notes = {} if two else {str(g[0]["group"]): verdict(g).notes for g in groups(found)}
-    labels = pl.Series([row["label"] for row in found], dtype=pl.String)
+    two = _apart_from_each_other(rows)  # whose sentence has said what sets them apart
+    notes = {} if two else {str(g[0]["group"]): group_verdict(g).notes for g in ranked_groups(rows)}
+    labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
     comparison = comparison.with_columns(name=labels)
     blocks = []
     for (group,), of in comparison.group_by("group", maintain_order=True):
@@ -146,12 +158,14 @@ def show_comparison(
             continue
         heading = printable(str(group)) + _labels(of)
         shown = _with_ratios(of)
-        speed = render(shown, output, _filled(SPEED_COLUMNS, shown), least=LEAST_OF_SPEED)
+        speed = render_frame(
+            shown, output, _filled(SPEED_COLUMNS, shown), droppable=DROPPABLE_SPEED_COLUMNS
+        )
         blocks.append(f"\n{heading}\n{speed}")
-        blocks.append("\n" + render(shown, output, _filled(_cost_columns(shown), shown)))
+        blocks.append("\n" + render_frame(shown, output, _filled(_cost_columns(shown), shown)))
         blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
         if differs := of["differs"][0].to_list():
-            blocks.append(wrapped(f"- What differs: {printable(joined(differs))}."))
+            blocks.append(wrapped(f"- What differs: {printable(join_values(differs))}."))
     return "\n".join(blocks).strip("\n")
 
 
@@ -173,7 +187,7 @@ def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
 def _apart(of: pl.DataFrame, output: str) -> str:
     shown = of.with_columns(why=pl.col("not_ranked").list.join("; "))
     columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("why not", str)}
-    return "\nNot ranked\n" + render(shown, output, columns)
+    return "\nNot ranked\n" + render_frame(shown, output, columns)
 
 
 # -- one run explained -------------------------------------------------------------------------
@@ -193,7 +207,7 @@ FACT_COLUMNS: Final[Columns] = {
     "origin": ("origin", str),
 }
 
-LONGEST_VALUE: Final = 60
+MAX_VALUE_TEXT: Final = 60
 BASES: Final = {
     "packed": "packed tokens",
     "slots": "token slots, padding included",
@@ -220,9 +234,9 @@ def explain(
 
     >>> print(explain(analysis, "titan-8b"))
     """
-    row = only(analysis.metrics, run)
+    row = choose_one(analysis.metrics, run)
     run_id = row["run_id"]
-    held = analysis.held.filter(pl.col("run_id") == run_id).drop("run_id")
+    held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
     found = analysis.proposals(run_id) if propose else []
     if output == "json":
@@ -235,25 +249,25 @@ def explain(
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
-        printable(how_it_went(row)),
+        printable(outcome_sentence(row)),
         _formula(row),
         _time(row),
-        render(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
+        render_frame(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),
         _audit(row, analysis.audits[run_id]),
         *map(bridge_text, bridges),
         _proposed(found, row) if propose else "",
-        "Facts\n" + render(short, "table", FACT_COLUMNS),
+        "Facts\n" + render_frame(short, "table", FACT_COLUMNS),
         *(f"Warning: {printable(warning)}" for warning in row["warnings"]),
         *([f"Missing: {', '.join(row['missing'])}"] if row["missing"] else []),
-        f"Source: {printable(joined(row['sources']))}",
+        f"Source: {printable(join_values(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 def _cut(value: str) -> str:
     """The beginning of a long value, with a sign that there is more."""
-    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
+    return value if len(value) <= MAX_VALUE_TEXT else f"{value[: MAX_VALUE_TEXT - 1]}…"
 
 
 def _formula(row: Mapping[str, Any]) -> str:
@@ -261,7 +275,7 @@ def _formula(row: Mapping[str, Any]) -> str:
     if row["tgs"] is None:
         return "TGS: not known, so nothing follows."
     lines = [
-        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {counted(row['windows'], 'window')}, "
+        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {count_noun(row['windows'], 'window')}, "
         f"time by {row['time_basis']}; {BASES[row['token_basis']]}",
         f"       {_interval(row)}",
         f"       left out of steady: {_left_out(row)}",
@@ -301,15 +315,15 @@ def _full(mfu: float | None) -> str:
 
 def _interval(row: Mapping[str, Any]) -> str:
     if row["tgs_low"] is None:
-        return sureness(row)
-    return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {sureness(row)}"
+        return confidence_text(row)
+    return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {confidence_text(row)}"
 
 
 LENGTH_UNKNOWN: Final = "the log does not say how long"
 
 
 def _left_out(row: Mapping[str, Any]) -> str:
-    causes, share = joined(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
+    causes, share = join_values(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
         # its line is stamped when the step is done: of the wall time alone a part can be told
         told = "how long: the wall time below" if time_spent(row) else LENGTH_UNKNOWN
@@ -334,7 +348,7 @@ def _time(row: Mapping[str, Any]) -> str:
         f"Wall time {seconds_text(row['wall_s'])}; of the windows of a cause, the time beyond what "
         "as many steady ones take"
     )
-    return f"{head}\n" + render(pl.DataFrame(rows), "table", TIME_COLUMNS)
+    return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
 
 def _claims(row: Mapping[str, Any]) -> str:
@@ -358,31 +372,42 @@ def _claims(row: Mapping[str, Any]) -> str:
 
 def _audit(row: Mapping[str, Any], audit: Audit) -> str:
     """Whether the framework's own formula gives what it printed, and what that proves."""
-    if audit.era is None or (not audit.by_column and not audit.why):
-        return printable(audit.why)
+    if audit.era is None or (not audit.lines_by_column and not audit.not_compared_reason):
+        return printable(audit.not_compared_reason)
     era, lines = audit.era, audit.lines
     source = "/".join(part for part in (era.repo, era.path) if part)
     head = f"Own formula: {era.formula}\n  {era.name}, {source}@{era.commit}"
     if audit.reproduced is None:
-        told = audit.why or "not compared: what it prints follows from nothing else that it prints"
+        told = (
+            audit.not_compared_reason
+            or "not compared: what it prints follows from nothing else that it prints"
+        )
     elif audit.reproduced:
         told = f"reproduced: all {lines:,} lines, to the last printed digit"
-        told += f", at lengths that follow from each: {_lengths(audit)}" if audit.solved else ""
+        told += (
+            f", at lengths that follow from each: {_lengths(audit)}" if audit.solved_lengths else ""
+        )
         told += f"; proves {', '.join(audit.proven) or 'no fact, others would print the same'}"
     else:
         told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
         told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""
     implied = ""
-    if row["logged_flops_low"] is not None and audit.low is not None and audit.high is not None:
-        implied = f"\n  the print implies {audit.low:,.0f} to {audit.high:,.0f} FLOPs/token"
-        if audit.low > audit.high:
+    if (
+        row["logged_flops_low"] is not None
+        and audit.flops_low is not None
+        and audit.flops_high is not None
+    ):
+        implied = (
+            f"\n  the print implies {audit.flops_low:,.0f} to {audit.flops_high:,.0f} FLOPs/token"
+        )
+        if audit.flops_low > audit.flops_high:
             implied = "\n  the lines imply no one count of FLOPs/token"
     return printable(head) + f"\n  {printable(told)}" + implied
 
 
 def _lengths(audit: Audit) -> str:
     """The shortest and the longest, in tokens, of lines that have lengths of their own."""
-    return f"{min(audit.solved):,} to {max(audit.solved):,} tokens"
+    return f"{min(audit.solved_lengths):,} to {max(audit.solved_lengths):,} tokens"
 
 
 FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
@@ -396,24 +421,24 @@ def bridge_text(bridge: Bridge) -> str:
     """From the log's figure to ours, a factor a line."""
     name, form, convention = FIGURES[bridge.figure]
     rows = [(form(bridge.logged), f"logged {name}, median")]
-    rows += [(f"x {times(f.factor)}", f.text) for f in bridge.factors]
-    high = times(1 / bridge.low) if bridge.low > 0 else "any"
-    bounds = f"{times(1 / bridge.high)} to {high} by its last digit"
+    rows += [(f"x {format_factor(f.factor)}", f.text) for f in bridge.factors]
+    high = format_factor(1 / bridge.low) if bridge.low > 0 else "any"
+    bounds = f"{format_factor(1 / bridge.high)} to {high} by its last digit"
     left = "the print's rounding" if bridge.explained else "unexplained"
-    rows.append((f"x {times(1 / bridge.unexplained)}", f"{left} ({bounds})"))
+    rows.append((f"x {format_factor(1 / bridge.unexplained)}", f"{left} ({bounds})"))
     rows.append((form(bridge.ours), f"ours{convention}"))
     lines = [f"  {figure:>10}  {text}" for figure, text in rows]
     return "\n".join([f"From the log's {name} to ours", *lines])
 
 
-def times(factor: float) -> str:
+def format_factor(factor: float) -> str:
     """A factor with four decimals; with six where four would say that it is none."""
-    return f"{factor:.4f}" if abs(factor - 1) >= VISIBLE else f"{factor:.6f}"
+    return f"{factor:.4f}" if abs(factor - 1) >= MIN_VISIBLE_CHANGE else f"{factor:.6f}"
 
 
-VISIBLE: Final = 5e-4
+MIN_VISIBLE_CHANGE: Final = 5e-4
 
-MOST_PROPOSED: Final = 20
+MAX_PROPOSALS: Final = 20
 
 
 def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
@@ -432,8 +457,8 @@ def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
         "flops_per_token": ("FLOPs/token", count),
         "era": ("own formula", str),
     }
-    table = render(pl.DataFrame([asdict(p) for p in found[:MOST_PROPOSED]]), "table", heads)
-    more = f"\n... and {len(found) - MOST_PROPOSED:,} more" if len(found) > MOST_PROPOSED else ""
+    table = render_frame(pl.DataFrame([asdict(p) for p in found[:MAX_PROPOSALS]]), "table", heads)
+    more = f"\n... and {len(found) - MAX_PROPOSALS:,} more" if len(found) > MAX_PROPOSALS else ""
     hint = "The print cannot tell these apart: choose by what you know of the run, then\n"
     recompute = " recompute=..." if any(p.recompute for p in found) else ""
     take = f"fairmfu set {row['run_id']} model=... seq_len=...{recompute}"
@@ -442,7 +467,7 @@ def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
     return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
 
 
-LEAST_OF_ERA: Final = ("source", "versions", "formats")
+DROPPABLE_ERA_COLUMNS: Final = ("source", "versions", "formats")
 """What a narrow terminal does without, the first of it first."""
 
 
@@ -514,7 +539,7 @@ ACCELERATOR_COLUMNS: Final[Columns] = {
     "source": ("source", str),
 }
 
-LEAST_OF_ACCELERATOR: Final = ("source", "confidence", "also", "unit")
+DROPPABLE_PEAK_COLUMNS: Final = ("source", "confidence", "also", "unit")
 """What a narrow terminal does without, the first of it first."""
 
 
@@ -525,6 +550,6 @@ def accelerator_table(overlay: Sequence[accelerators.Accelerator] = ()) -> pl.Da
             {"accelerator": a.name, "unit": a.unit}
             | {d: a.peaks[d] / 1e12 if d in a.peaks else None for d in PEAKS}
             | {"also": ", ".join(a.names), "confidence": a.confidence, "source": a.source}
-            for a in (*overlay, *accelerators.table())
+            for a in (*overlay, *accelerators.all_accelerators())
         ]
     )

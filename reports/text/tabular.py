@@ -19,32 +19,32 @@ import polars as pl
 
 Formatter = Callable[[Any], str]
 
-GAP: Final = 3
+COLUMN_GAP: Final = 3
 """Characters between two columns of a table."""
-READABLE: Final = 16
+MIN_TEXT_WIDTH: Final = 16
 """Characters of a column of text, at the least, unless all of it is shorter."""
-SENTENCE: Final = 100
+MAX_SENTENCE_WIDTH: Final = 100
 """Characters of a column of sentences in a file, at the most."""
-BLANK: Final = re.compile(r"(?<=\s)(?=\S)")
-SEAM: Final = re.compile(rf"{BLANK.pattern}|(?<=\w[-_/:])(?<!\d[eE]-)(?=\w)")
+WORD_SEAM: Final = re.compile(r"(?<=\s)(?=\S)")
+CELL_SEAM: Final = re.compile(rf"{WORD_SEAM.pattern}|(?<=\w[-_/:])(?<!\d[eE]-)(?=\w)")
 """Where a heading may be broken, and a cell: behind what joins the parts of a name as well."""
-WIDEST: Final = 1_000_000
+MAX_TABLE_WIDTH: Final = 1_000_000
 """Characters of a table's line: how wide its columns are is settled before."""
 
 
-SMALL: Final = 0.01
+MIN_ONE_DECIMAL_SHARE: Final = 0.01
 """Shares below it keep two digits: a run far from its peak has an MFU too."""
 
 
-LARGE: Final = 1e12
+MAX_DECIMAL_SHARE: Final = 1e12
 """Shares of which no digit behind the point is known."""
 
 
 def percent(value: float) -> str:
     """0.3328 as 33.3 %, 0.00361 as 0.36 %; a tie goes up, as it does in charts."""
-    if 0 < abs(value) < SMALL:
+    if 0 < abs(value) < MIN_ONE_DECIMAL_SHARE:
         return f"{100 * value:.2g} %"
-    if not abs(value) < LARGE:
+    if not abs(value) < MAX_DECIMAL_SHARE:
         return f"{100 * value:.1f} %"
     return f"{Decimal(100 * value).quantize(Decimal('0.1'), ROUND_HALF_UP)} %"
 
@@ -64,24 +64,24 @@ def ratio(value: float) -> str:
     return f"{value:.3f}x"
 
 
-def joined(values: Sequence[str]) -> str:
+def join_values(values: Sequence[str]) -> str:
     """A list as one text; several sentences keep apart."""
     return "; ".join(values)
 
 
-def render(
+def render_frame(
     frame: pl.DataFrame,
     output: str,
     columns: Mapping[str, tuple[str, Formatter]] | None = None,
-    least: Sequence[str] = (),
-    whole: str = "csv",
+    droppable: Sequence[str] = (),
+    complete_output: str = "csv",
 ) -> str:
     """The frame as text: table, json, csv or markdown.
 
     JSON and CSV carry every column with its own name and full precision. The table and Markdown
     show `columns` (name: heading and formatter), or all. least: of these, what a terminal leaves
     out first that is too narrow for all; the line below the table names it, and the format of
-    the same command that has it, `whole`.
+    the same command that has it, `complete_output`.
     """
     if output == "json":
         return json.dumps(records(frame), indent=2, allow_nan=False, default=str)
@@ -94,10 +94,14 @@ def render(
     if output == "markdown":
         return _markdown(headings, body)
     cells = [*zip(headings, *body, strict=True)]
-    order = [list(shown).index(name) for name in least if name in shown]
+    order = [list(shown).index(name) for name in droppable if name in shown]
     left = _too_much(cells, order) if sys.stdout.isatty() else []
     table = _table([column for i, column in enumerate(cells) if i not in left])
-    return table if not left else f"{table}\n\n{_left_out([headings[i] for i in left], whole)}"
+    return (
+        table
+        if not left
+        else f"{table}\n\n{_left_out([headings[i] for i in left], complete_output)}"
+    )
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -148,7 +152,7 @@ def _csv_cell(value: object) -> object:
 
     It is as harmless to a terminal as a table.
     """
-    text = joined([str(item) for item in value]) if isinstance(value, list) else value
+    text = join_values([str(item) for item in value]) if isinstance(value, list) else value
     if not isinstance(text, str):
         return text
     return f"'{printable(text)}" if text[:1] in ("=", "+", "-", "@", "\t") else printable(text)
@@ -182,7 +186,7 @@ def _table(columns: Sequence[Sequence[str]]) -> str:
     from rich.text import Text  # noqa: PLC0415
 
     fitted = [
-        [_broken(heading, width, BLANK), *(_broken(cell, width) for cell in cells)]
+        [_broken(heading, width, WORD_SEAM), *(_broken(cell, width) for cell in cells)]
         for (heading, *cells), width in zip(columns, _widths(columns), strict=True)
     ]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -191,7 +195,7 @@ def _table(columns: Sequence[Sequence[str]]) -> str:
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for row in list(zip(*fitted, strict=True))[1:]:
         table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), force_terminal=False, width=WIDEST)
+    console = Console(file=io.StringIO(), force_terminal=False, width=MAX_TABLE_WIDTH)
     console.print(table)
     return "\n".join(line.rstrip() for line in _text(console).splitlines()).strip("\n")
 
@@ -203,13 +207,13 @@ def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[in
     left: list[int] = []
     while over > 0 and len(left) < len(order):
         left.append(order[len(left)])
-        over -= needs[left[-1]] + GAP
+        over -= needs[left[-1]] + COLUMN_GAP
     return sorted(left)
 
 
 def _room(columns: int) -> int:
     """Characters of the terminal that so many columns share; one stands before them."""
-    return shutil.get_terminal_size().columns - 1 - GAP * (columns - 1)
+    return shutil.get_terminal_size().columns - 1 - COLUMN_GAP * (columns - 1)
 
 
 def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
@@ -220,7 +224,7 @@ def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
     full = [max(map(_longest_line, column)) for column in columns]
     if not sys.stdout.isatty():
         told = [any(" " in cell for cell in cells) for _, *cells in columns]
-        return [min(n, SENTENCE) if of else n for n, of in zip(full, told, strict=True)]
+        return [min(n, MAX_SENTENCE_WIDTH) if of else n for n, of in zip(full, told, strict=True)]
     needs = [_least_width(*column) for column in columns]
 
     def within(most: int) -> list[int]:
@@ -236,21 +240,21 @@ def _least_width(heading: str, *cells: str) -> int:
     words = max(map(len, heading.split()), default=0)
     longest = max(map(_longest_line, cells), default=0)
     figures = all(map(_is_number, cells))
-    return max(words, longest if figures else min(longest, READABLE))
+    return max(words, longest if figures else min(longest, MIN_TEXT_WIDTH))
 
 
 def _longest_line(cell: str) -> int:
     return max(map(len, cell.split("\n")))
 
 
-def _broken(cell: str, width: int, seam: re.Pattern[str] = SEAM) -> str:
+def _broken(cell: str, width: int, seam: re.Pattern[str] = CELL_SEAM) -> str:
     """A cell over several lines of at most `width` characters."""
     if _longest_line(cell) <= width:
         return cell
     return "\n".join(part for line in cell.split("\n") for part in _parts(line, width, seam))
 
 
-def _parts(line: str, width: int, seam: re.Pattern[str] = SEAM) -> list[str]:
+def _parts(line: str, width: int, seam: re.Pattern[str] = CELL_SEAM) -> list[str]:
     """Broken at seams; what is longer than a line anywhere."""
     parts = [""]
     for piece in seam.split(line):

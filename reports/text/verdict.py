@@ -1,7 +1,8 @@
 """The sentences: who is faster, by how much, how sure, and what the logs said instead.
 
 One wording for the terminal and the page: a `Style` says how each writes a run's name, what weighs
-and what is quiet. Rows are those of `joined`: metrics and comparison of one run, with its bridges.
+and what is quiet. Rows are those of `join_comparison`: metrics and comparison of one run, with its
+bridges.
 """
 
 from __future__ import annotations
@@ -13,28 +14,46 @@ from typing import Any, Final
 import polars as pl
 
 from fairmfu.metrics.audit.bridge import Bridge
-from fairmfu.metrics.compare.comparability import LABELS, SAID_BY_SOME, TELLING, pair
-from fairmfu.metrics.compare.repeated_runs import FEWEST, Gap, Side, gap, sides
+from fairmfu.metrics.compare.comparability import (
+    COLUMN_LABELS,
+    REPEAT_KEY_COLUMNS,
+    STATED_BY_SOME,
+    compare_pair,
+)
+from fairmfu.metrics.compare.repeated_runs import (
+    MIN_REPEATS,
+    ComparisonSide,
+    SpeedRatio,
+    comparison_sides,
+    speed_ratio,
+)
 
-from .claims_text import SHOWS, Claims, because, claims, listed, logged_ratio
-from .runs_table import names
+from .claims_text import (
+    MIN_CAUSE_EFFECT,
+    Claims,
+    group_claims,
+    join_words,
+    logged_ratio,
+    ratio_reasons,
+)
+from .runs_table import unique_names
 
 Row = Mapping[str, Any]
 
-EQUAL: Final = 0.005
+MAX_EQUAL_DIFFERENCE: Final = 0.005
 """Sides whose whole interval lies within this of 1 are called equally fast."""
 
-NEAR: Final = 1.02
+MAX_THREE_DECIMAL_RATIO: Final = 1.02
 """Ratios below this need a third decimal."""
 
-MOST_DIGITS: Final = 4
+MAX_RATIO_DECIMALS: Final = 4
 
-NAMED: Final = 3
+MAX_NAMED_RUNS: Final = 3
 """Runs that a sentence names before it points to the table."""
 
-SET: Final = "fairmfu set RUN NAME=VALUE"
+SET_COMMAND: Final = "fairmfu set RUN NAME=VALUE"
 
-LOGS_AGREE: Final = 0.02
+MIN_LOGGED_SPREAD: Final = 0.02
 """Logged figures that differ by less are not worth a word."""
 
 
@@ -53,12 +72,12 @@ class Style:
     plain: Callable[[str], str]
 
 
-PLAIN: Final = Style(lambda row: str(row["label"]), str, str, str, str)
+PLAIN_STYLE: Final = Style(lambda row: str(row["label"]), str, str, str, str)
 """The style of a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Verdict:
     """What is said of a group: its label, the sentence, notes beneath, and what is not the same."""
 
     label: str
@@ -72,15 +91,15 @@ class Said:
         return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
 
 
-def none_ranked(found: Sequence[Row]) -> tuple[str, str]:
+def no_ranking_reason(rows: Sequence[Row]) -> tuple[str, str]:
     """Why no run can be ranked, and what helps: facts, where some run lacks any."""
-    if any(row["missing"] for row in found):
+    if any(row["missing"] for row in rows):
         says = "No run can be ranked yet: the logs leave too much unsaid."
-        return says, f"What each lacks stands below; give it with: {SET}"
+        return says, f"What each lacks stands below; give it with: {SET_COMMAND}"
     return "No run can be ranked.", "Why not stands below, with each."
 
 
-def joined(
+def join_comparison(
     metrics: pl.DataFrame, comparison: pl.DataFrame, bridges: Mapping[str, Sequence[Bridge]]
 ) -> list[dict[str, Any]]:
     """Rows of `comparability.compare` in their order, with all that is known of each run.
@@ -88,7 +107,7 @@ def joined(
     `label` is a name of its own for each, `place` where it stands in `metrics`.
     """
     about = metrics.with_row_index("place").rows_by_key("run_id", named=True, unique=True)
-    known = names(metrics)
+    known = unique_names(metrics)
     return [
         {**about[row["run_id"]], **row, "label": known[row["run_id"]]}
         | {"bridges": bridges.get(row["run_id"], [])}
@@ -96,10 +115,10 @@ def joined(
     ]
 
 
-def groups(found: Sequence[Row]) -> list[list[Row]]:
+def ranked_groups(rows: Sequence[Row]) -> list[list[Row]]:
     """Runs that are like for like, best first; each group begins with its rank 1."""
     several: list[list[Row]] = []
-    for row in found:
+    for row in rows:
         if row["rank"] == 1:
             several.append([])
         if row["rank"] is not None:
@@ -107,7 +126,7 @@ def groups(found: Sequence[Row]) -> list[list[Row]]:
     return several
 
 
-def verdict(group: Sequence[Row], style: Style = PLAIN) -> Said:
+def group_verdict(group: Sequence[Row], style: Style = PLAIN_STYLE) -> Verdict:
     """What is said of one group of like-for-like runs."""
     speaker = _Speaker(group, style)
     notes = (
@@ -119,33 +138,33 @@ def verdict(group: Sequence[Row], style: Style = PLAIN) -> Said:
         speaker.nearest(),
     )
     told = tuple(note for note in notes if note)
-    return Said(str(group[0]["group"]), speaker.says(), told, speaker.not_the_same())
+    return Verdict(str(group[0]["group"]), speaker.says(), told, speaker.not_the_same())
 
 
-def between(one: Row, other: Row, style: Style = PLAIN) -> Said:
+def pair_verdict(run: Row, other_run: Row, style: Style = PLAIN_STYLE) -> Verdict:
     """What is said of two runs that are not like for like."""
-    found = pair(one, other)
-    both = f"{style.name(one)} and {style.name(other)}"
-    says = f"{both} are {style.strong(style.plain(found.words))}; no winner is claimed."
+    found = compare_pair(run, other_run)
+    both = f"{style.name(run)} and {style.name(other_run)}"
+    says = f"{both} are {style.strong(style.plain(found.sentence))}; no winner is claimed."
     if found.verdict == "same model":
         says = (
             f"{both} train the same model, but {style.strong('are not ranked')}: different "
-            f"{style.plain('; '.join(found.listed))}. No winner is claimed."
+            f"{style.plain('; '.join(found.differences))}. No winner is claimed."
         )
     notes = []
-    if one["tgs"] and other["tgs"]:
-        notes.append(f"They reach {one['tgs']:,.0f} and {other['tgs']:,.0f} tokens/s/GPU.")
-    mine, theirs = one["tgs_at_equal_flops"], other["tgs_at_equal_flops"]
-    if mine and theirs and one["equal_flops"] == other["equal_flops"]:
+    if run["tgs"] and other_run["tgs"]:
+        notes.append(f"They reach {run['tgs']:,.0f} and {other_run['tgs']:,.0f} tokens/s/GPU.")
+    mine, theirs = run["tgs_at_equal_flops"], other_run["tgs_at_equal_flops"]
+    if mine and theirs and run["equal_flops"] == other_run["equal_flops"]:
         notes.append(
-            f"At equal FLOPs per token ({one['equal_flops']:.4g}) that would be {mine:,.0f} and "
+            f"At equal FLOPs per token ({run['equal_flops']:.4g}) that would be {mine:,.0f} and "
             f"{theirs:,.0f} tokens/s/GPU, {mine / theirs:.2f}x: the ratio of their MFU, not of "
             "their speed."
         )
-    context = [words for words in found.context if not words.startswith(SAID_BY_SOME)]
+    context = [words for words in found.context if not words.startswith(STATED_BY_SOME)]
     if context and found.verdict == "same model":
         notes.append(style.plain(f"Also not the same: {'; '.join(context)}."))
-    return Said("", says, tuple(notes))
+    return Verdict("", says, tuple(notes))
 
 
 # --- one group ----------------------------------------------------------------------------
@@ -156,9 +175,9 @@ class _Speaker:
 
     def __init__(self, group: Sequence[Row], style: Style) -> None:
         self.group, self.style = group, style
-        self.sides = sides(group)
+        self.sides = comparison_sides(group)
         self.best, self.others = self.sides[0], self.sides[1:]
-        self.gaps = [gap(self.best, other) for other in self.others]
+        self.gaps = [speed_ratio(self.best, other) for other in self.others]
 
     def says(self) -> str:
         """Who is faster, by how much, how sure, and what the logs said."""
@@ -168,9 +187,9 @@ class _Speaker:
             )
         pairs = list(zip(self.others, self.gaps, strict=True))
         equal = [(side, found) for side, found in pairs if _within(found)]
-        tied = [one for one in pairs if one[1].tied and one not in equal]
-        slower = [one for one in pairs if one[1].tied is False and one not in equal]
-        unsure = [(side, found) for side, found in pairs if found.tied is None]
+        tied = [one for one in pairs if one[1].is_tied and one not in equal]
+        slower = [one for one in pairs if one[1].is_tied is False and one not in equal]
+        unsure = [(side, found) for side, found in pairs if found.is_tied is None]
         if not equal and not tied and not slower:
             return self._unsure()
         parts = [self._as_fast(equal)] if equal else []
@@ -186,10 +205,10 @@ class _Speaker:
         doubt = self.style.strong("Their losses are apart")
         return self.style.aside(f" {doubt}: they may not have done the same work.")
 
-    def _unknown(self, unsure: Sequence[tuple[Side, Gap]]) -> list[str]:
+    def _unknown(self, unsure: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> list[str]:
         """What is said of sides without an interval: those near to the best, and the others."""
-        near = [(side, found) for side, found in unsure if found.ratio < 1 + EQUAL]
-        far = [(side, found) for side, found in unsure if found.ratio >= 1 + EQUAL]
+        near = [(side, found) for side, found in unsure if found.ratio < 1 + MAX_EQUAL_DIFFERENCE]
+        far = [(side, found) for side, found in unsure if found.ratio >= 1 + MAX_EQUAL_DIFFERENCE]
         parts = []
         if near:
             verb = "lies" if len(near) == 1 else "lie"
@@ -208,54 +227,54 @@ class _Speaker:
         without = next((side for side in self.sides if side.estimate is None), self.best)
         why = f"{self._side(without)} has no interval ({self._why(self.gaps[0])})"
         apart = 1 - 1 / self.gaps[-1].ratio
-        if apart < EQUAL:
+        if apart < MAX_EQUAL_DIFFERENCE:
             return (
                 f"{self._all(self.sides)} lie {self.style.strong(f'within {_small(apart)}')}: "
                 f"{self._rate(self.best)}{self._printed(self.sides)}; {why}."
             )
-        told = ["the tokens/s/GPU", *["those"] * (NAMED - 1)]
+        told = ["the tokens/s/GPU", *["those"] * (MAX_NAMED_RUNS - 1)]
         times = [
             f"{found.ratio:.2f}x {the} of {self._side(side)}"
             for the, side, found in zip(told, self.others, self.gaps, strict=False)
         ]
         return (
-            f"{self._side(self.best)} has {listed(times)}, but "
+            f"{self._side(self.best)} has {join_words(times)}, but "
             f"{self.style.strong('no winner is claimed')}: {why}{self._logs_said()}."
         )
 
-    def _why(self, found: Gap) -> str:
-        return self.style.plain(found.why or "no interval")
+    def _why(self, found: SpeedRatio) -> str:
+        return self.style.plain(found.no_interval_reason or "no interval")
 
-    def _as_fast(self, equal: Sequence[tuple[Side, Gap]]) -> str:
+    def _as_fast(self, equal: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> str:
         """The sides that are as fast as the best for certain."""
         among = [self.best, *(side for side, _ in equal)]
         apart = 1 - 1 / equal[-1][1].ratio
         text = f"{self._all(among)} are {self.style.strong('equally fast')}, within {_small(apart)}"
         return text + f": {self._rate(self.best)}" + self._printed(among)
 
-    def _tied(self, tied: Sequence[tuple[Side, Gap]]) -> str:
+    def _tied(self, tied: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> str:
         """The sides that the data do not tell from the best."""
         apart = 1 - 1 / tied[-1][1].ratio
         whole = self._all([self.best, *(side for side, _ in tied)])
-        shown = max(found.smallest or 0.0 for _, found in tied)
+        shown = max(found.smallest_difference or 0.0 for _, found in tied)
         return (
             f"{whole} {self.style.strong('cannot be told apart')}: {_small(apart)} apart, inside "
             f"the noise (these data would have shown {_small(shown)} or more)"
             + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
         )
 
-    def _slower(self, slower: Sequence[tuple[Side, Gap]], *, after: bool) -> str:
+    def _slower(self, slower: Sequence[tuple[ComparisonSide, SpeedRatio]], *, after: bool) -> str:
         gains = [
             self._gain(side, found, " faster per GPU" if place == 0 else "")
-            for place, (side, found) in enumerate(slower[:NAMED])
+            for place, (side, found) in enumerate(slower[:MAX_NAMED_RUNS])
         ]
-        rest = len(slower) - NAMED
-        more = f" and {counted(rest, 'more')} below" if rest > 0 else ""
-        told = listed(gains) if not more else ", ".join(gains) + more
+        rest = len(slower) - MAX_NAMED_RUNS
+        more = f" and {count_noun(rest, 'more')} below" if rest > 0 else ""
+        told = join_words(gains) if not more else ", ".join(gains) + more
         logs = "" if after else self._logs_said()
         return f"{self._side(self.best)} is {told}{logs}"
 
-    def _gain(self, other: Side, found: Gap, faster: str) -> str:
+    def _gain(self, other: ComparisonSide, found: SpeedRatio, faster: str) -> str:
         digits = _digits(found)
         ratio = self.style.strong(f"{found.ratio:.{digits}f}x")
         sure = self.style.quiet(f"({found.low:.{digits}f} to {found.high:.{digits}f})")
@@ -267,9 +286,9 @@ class _Speaker:
 
     def _of_the_logs(self) -> str:
         pair_only = len(self.sides) == 2  # noqa: PLR2004
-        found = claims(self.group)
-        if not pair_only and found is not None and found.apart > LOGS_AGREE:
-            first = found.ends[0]
+        found = group_claims(self.group)
+        if not pair_only and found is not None and found.spread > MIN_LOGGED_SPREAD:
+            first = found.extremes[0]
             if not first["tied_with_best"] and first not in self.best.rows:
                 fastest = self.style.strong("would be the fastest")
                 return f"by the logs {self.style.name(first)} {fastest}"
@@ -283,42 +302,47 @@ class _Speaker:
         of = "" if pair_only else " for the first two"
         if other is not self.others[0]:
             said, of = f"against {self._side(other)} {said}", ""
-        if abs(ratio / ours.ratio - 1) < SHOWS:
+        if abs(ratio / ours.ratio - 1) < MIN_CAUSE_EFFECT:
             return f"{said}{of} as well" if of else f"{said} too"
-        why = because(self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain)
+        why = ratio_reasons(
+            self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain
+        )
         return f"{said}{of}{why}"
 
-    def _printed(self, among: Sequence[Side]) -> str:
+    def _printed(self, among: Sequence[ComparisonSide]) -> str:
         """The point of the tool: one speed, and logs that print several."""
-        found = claims([row for side in among for row in side.rows])
-        if found is None or found.apart <= LOGS_AGREE:
+        found = group_claims([row for side in among for row in side.rows])
+        if found is None or found.spread <= MIN_LOGGED_SPREAD:
             return ""
-        printed = f"{found.few(found.values)}{found.unit}"
+        printed = f"{found.text_of(found.values)}{found.unit}"
         return f", although their logs print {self.style.strong(printed)}"
 
-    def _rate(self, side: Side) -> str:
+    def _rate(self, side: ComparisonSide) -> str:
         mfu = side.mfu
         told = "" if mfu is None else f", MFU {mfu:.1%} (exact attention)".replace("%", " %")
         return f"{side.tgs:,.0f} tokens/s/GPU{told}"
 
-    def _side(self, side: Side) -> str:
+    def _side(self, side: ComparisonSide) -> str:
         """One run by its name; a setup by what runs it, and how often."""
-        if not side.clustered:
+        if not side.has_run_interval:
             return self.style.name(side.rows[0])
         framework = side.rows[0]["framework"]
         alone = [s for s in self.sides if s.rows[0]["framework"] == framework]
         letter = "" if len(alone) == 1 else f" setup {side.rows[0]['setup']}"
         return self.style.plain(f"{framework}{letter} ({side.repeats} runs)")
 
-    def _listed(self, among: Sequence[Side]) -> str:
+    def _listed(self, among: Sequence[ComparisonSide]) -> str:
         names = [self._side(side) for side in among]
-        if len(names) > NAMED:
-            names = [*names[: NAMED - 1], counted(len(names) - NAMED + 1, "more run")]
-        return listed(names)
+        if len(names) > MAX_NAMED_RUNS:
+            names = [
+                *names[: MAX_NAMED_RUNS - 1],
+                count_noun(len(names) - MAX_NAMED_RUNS + 1, "more run"),
+            ]
+        return join_words(names)
 
-    def _all(self, among: Sequence[Side]) -> str:
+    def _all(self, among: Sequence[ComparisonSide]) -> str:
         """`all 5 runs` where that is the group, else their names."""
-        if len(among) > NAMED and len(among) == len(self.sides):
+        if len(among) > MAX_NAMED_RUNS and len(among) == len(self.sides):
             return f"all {len(among)} runs"
         return self._listed(among)
 
@@ -328,34 +352,38 @@ class _Speaker:
         """What of the noise between runs is known."""
         if not self.others:
             return ""
-        if not any(side.clustered for side in self.sides):
+        if not any(side.has_run_interval for side in self.sides):
             twice = sorted({s.rows[0]["setup"] for s in self.sides if s.repeats > 1})
             if not twice:
                 each = "One run each: noise between runs unknown; intervals are within a run."
                 return each + self._may_repeat(self.sides)
-            which = f"Setup {twice[0]} has" if len(twice) == 1 else f"Setups {listed(twice)} have"
-            return f"{which} two repeats, too few for the noise between runs ({FEWEST} needed)."
-        repeated = [self._side(side) for side in self.sides if side.clustered]
+            which = (
+                f"Setup {twice[0]} has" if len(twice) == 1 else f"Setups {join_words(twice)} have"
+            )
+            return (
+                f"{which} two repeats, too few for the noise between runs ({MIN_REPEATS} needed)."
+            )
+        repeated = [self._side(side) for side in self.sides if side.has_run_interval]
         told = "s of {} are" if len(repeated) > 1 else " of {} is"
-        parts = [f"The interval{told.format(listed(repeated))} between runs"]
-        once = [side for side in self.sides if not side.clustered]
+        parts = [f"The interval{told.format(join_words(repeated))} between runs"]
+        once = [side for side in self.sides if not side.has_run_interval]
         if once:
             verb = "has" if len(once) == 1 else "have"
             parts.append(f"{self._listed(once)} {verb} too few runs for their noise to be known")
         return f"{'; '.join(parts)}.{self._may_repeat(once)}"
 
-    def _may_repeat(self, once: Sequence[Side]) -> str:
+    def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
         """What to say of runs of one format that are no repeats only because a log is silent."""
         rows = [row for side in once for row in side.rows]
-        silent = [row for row in rows if any(row[name] is None for name in TELLING)]
+        silent = [row for row in rows if any(row[name] is None for name in REPEAT_KEY_COLUMNS)]
         formats = [row["log_format"] for row in silent]
         unsure = [row for row in silent if formats.count(row["log_format"]) > 1]
         if not unsure:
             return ""
-        unknown = [name for name in TELLING if any(row[name] is None for row in unsure)]
-        lacks = f"{listed([LABELS.get(name, name) for name in unknown])} unknown"
+        unknown = [name for name in REPEAT_KEY_COLUMNS if any(row[name] is None for row in unsure)]
+        lacks = f"{join_words([COLUMN_LABELS.get(name, name) for name in unknown])} unknown"
         how = " ".join(f"{name}=…" for name in unknown)
-        who = listed(_some([self.style.name(row) for row in unsure]))
+        who = join_words(_some([self.style.name(row) for row in unsure]))
         who = "They" if len(unsure) == len(rows) else who
         return f" {who} are not taken for repeats: {lacks} (fairmfu set RUN {how})."
 
@@ -369,47 +397,47 @@ class _Speaker:
         lacks = list(dict.fromkeys(name for row in self.group for name in row["missing"]))
         if not lacks:
             return ""
-        return f"No MFU: missing {listed(lacks)} (fairmfu set RUN {lacks[0]}=…)."
+        return f"No MFU: missing {join_words(lacks)} (fairmfu set RUN {lacks[0]}=…)."
 
     def logs(self) -> str:
         """The logs' own figures beside ours, and the order that they would have given."""
         if len(self.group) == 1:
             return ""
-        found = claims(self.group)
+        found = group_claims(self.group)
         if found is None:
             return "Hardly a log here prints a speed of its own; the table shows those that do."
-        text = f"The logs print {found.few(found.values)}{found.unit}. "
+        text = f"The logs print {found.text_of(found.values)}{found.unit}. "
         ours = [value for value in found.ours if value is not None]
         if len(ours) == len(found.ours):
             by = (
                 "By one formula (exact attention)" if found.figure != "logged_tgs" else "Recomputed"
             )
-            text += f"{by} it is {found.few(ours)}{found.unit}. "
+            text += f"{by} it is {found.text_of(ours)}{found.unit}. "
         silent = len(self.group) - len(found.rows)
         if silent:
             verb = "prints" if silent == 1 else "print"
-            text += f"{counted(silent, 'log')} of {len(self.group)} {verb} none. "
+            text += f"{count_noun(silent, 'log')} of {len(self.group)} {verb} none. "
         return (text + self._misled(found)).strip()
 
     def _misled(self, found: Claims) -> str:
         """The wrong verdict that the logs alone suggest, where they do, and why."""
-        first, last = found.ends
+        first, last = found.extremes
         ours_apart = first["tgs"] / last["tgs"]
         right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
-        right |= abs((1 + found.apart) / ours_apart - 1) < SHOWS
+        right |= abs((1 + found.spread) / ours_apart - 1) < MIN_CAUSE_EFFECT
         order = [row["label"] for row in sorted(found.rows, key=lambda row: row["logged_rank"])]
-        listing = self.style.plain(", ".join(order)) if len(order) <= 2 * NAMED else ""
-        if found.apart <= LOGS_AGREE:
+        listing = self.style.plain(", ".join(order)) if len(order) <= 2 * MAX_NAMED_RUNS else ""
+        if found.spread <= MIN_LOGGED_SPREAD:
             return ""
         if right:
             other = listing and order != [row["label"] for row in found.rows]
             return f"By the logs the order would be {listing}." if other else ""
         text = (
-            f"By the logs alone {self.style.name(first)} would seem {1 + found.apart:.2f}x as "
+            f"By the logs alone {self.style.name(first)} would seem {1 + found.spread:.2f}x as "
             f"fast as {self.style.name(last)} (recomputed: {ours_apart:.2f}x)"
         )
         if len(self.sides) > 2 or self._equal():  # noqa: PLR2004 - of a pair the sentence says it
-            text += because(first, last, found.figure, self.style.name, self.style.plain)
+            text += ratio_reasons(first, last, found.figure, self.style.name, self.style.plain)
         if listing and len(order) > 2:  # noqa: PLR2004 - two are said already
             text += f". The order by the logs: {listing}"
         return f"{text}."
@@ -431,7 +459,7 @@ class _Speaker:
         if not apart:
             return f"{text}, alike within their scatter."
         spread = max(row["loss_spread"] for row in there)
-        who = "they" if len(there) == 2 else listed(_some([self.style.name(r) for r in apart]))  # noqa: PLR2004
+        who = "they" if len(there) == 2 else join_words(_some([self.style.name(r) for r in apart]))  # noqa: PLR2004
         return (
             f"{text}; {self.style.strong('apart')} by more than their scatter ({spread:.2g}): "
             f"{who} may not have done the same work."
@@ -451,9 +479,9 @@ class _Speaker:
 
     def not_the_same(self) -> str:
         """What differs within a group, but for the framework, which one compares."""
-        usual = ["framework:", SAID_BY_SOME]
+        usual = ["framework:", STATED_BY_SOME]
         if len({row["framework"] for row in self.group}) > 1:
-            usual += [f"{LABELS['framework_version']}:", f"{LABELS['time_basis']}:"]
+            usual += [f"{COLUMN_LABELS['framework_version']}:", f"{COLUMN_LABELS['time_basis']}:"]
         found = [words for words in self.group[0]["differs"] if not words.startswith(tuple(usual))]
         return self.style.plain(f"Not the same: {'; '.join(found)}.") if found else ""
 
@@ -469,41 +497,41 @@ class _Speaker:
         return self.style.plain(text)
 
 
-def _within(found: Gap) -> bool:
+def _within(found: SpeedRatio) -> bool:
     """Whether all of an interval lies near to 1."""
     if found.low is None or found.high is None:
         return False
-    return found.low >= 1 - EQUAL and found.high <= 1 + EQUAL
+    return found.low >= 1 - MAX_EQUAL_DIFFERENCE and found.high <= 1 + MAX_EQUAL_DIFFERENCE
 
 
 # --- words --------------------------------------------------------------------------------
 
 
-def _digits(found: Gap) -> int:
+def _digits(found: SpeedRatio) -> int:
     """Decimals of a ratio: as few as show that its interval is no point, and does not reach 1."""
-    for digits in range(3 if found.ratio < NEAR else 2, MOST_DIGITS):
+    for digits in range(3 if found.ratio < MAX_THREE_DECIMAL_RATIO else 2, MAX_RATIO_DECIMALS):
         low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
         reaches = any(
             float(told) == 1 != end for told, end in ((low, found.low), (high, found.high))
         )
         if low != ratio != high and not reaches:
             return digits
-    return MOST_DIGITS
+    return MAX_RATIO_DECIMALS
 
 
 def _some(words: Sequence[str]) -> list[str]:
     """All of a few; of many, the first and how many more."""
-    most = 2 * NAMED
+    most = 2 * MAX_NAMED_RUNS
     return [*words] if len(words) <= most else [*words[: most - 1], f"{len(words) - most + 1} more"]
 
 
 def _few(figures: Sequence[str], unit: str = "") -> str:
     """Figures in the order of the runs; once where all read the same."""
     same = len(set(figures)) == 1
-    return f"{figures[0]}{unit} each" if same else f"{listed(_some(figures))}{unit}"
+    return f"{figures[0]}{unit} each" if same else f"{join_words(_some(figures))}{unit}"
 
 
-def counted(n: int, noun: str) -> str:
+def count_noun(n: int, noun: str) -> str:
     """1 run, 2 runs."""
     return f"{n:,} {plural(noun, n)}"
 

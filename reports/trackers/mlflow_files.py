@@ -17,17 +17,17 @@ from typing import Any, Final
 import polars as pl
 import yaml
 
-from .tracker_record import Tracked, card, file_name
+from .tracker_record import TrackerRecord, file_name, run_card_markdown
 
-RUNNING, FINISHED, FAILED, KILLED = 1, 3, 4, 5
+MLFLOW_RUNNING, MLFLOW_FINISHED, MLFLOW_FAILED, MLFLOW_KILLED = 1, 3, 4, 5
 """Values of MLflow's RunStatus."""
-STATUS: Final = {
-    "completed": FINISHED,
-    "out_of_memory": FAILED,
-    "crashed": FAILED,
-    "nan_loss": FAILED,
-    "killed": KILLED,
-    "incomplete": RUNNING,
+MLFLOW_STATUS: Final = {
+    "completed": MLFLOW_FINISHED,
+    "out_of_memory": MLFLOW_FAILED,
+    "crashed": MLFLOW_FAILED,
+    "nan_loss": MLFLOW_FAILED,
+    "killed": MLFLOW_KILLED,
+    "incomplete": MLFLOW_RUNNING,
 }
 """MLflow's status by how a launch ended (ingest.core.schema.OUTCOMES)."""
 
@@ -53,15 +53,15 @@ def write_experiment(name: str, folder: Path, location: str) -> None:
     _write(folder / "meta.yaml", yaml.safe_dump(about))
 
 
-def location(place: Path, out: Path, *, nameless: bool) -> str:
+def location(folder: Path, out: Path, *, omit_path: bool) -> str:
     """Where MLflow has a folder of the store `out`, as a URI.
 
-    nameless: relative to the store, as MLflow takes it too, for a path tells whose machine it is.
+    omit_path: relative to the store, as MLflow takes it too, for a path tells whose machine it is.
     """
-    return place.relative_to(out).as_posix() if nameless else place.absolute().as_uri()
+    return folder.relative_to(out).as_posix() if omit_path else folder.absolute().as_uri()
 
 
-def write(run: Tracked, folder: Path, experiment: str, location: str) -> None:
+def write_mlflow_run(run: TrackerRecord, folder: Path, experiment: str, location: str) -> None:
     """One run of an experiment's id, in an empty folder to be at that location. Raises OSError."""
     _write(folder / "meta.yaml", yaml.safe_dump(_about(run, experiment, location)))
     step, moment = run.last
@@ -76,12 +76,12 @@ def write(run: Tracked, folder: Path, experiment: str, location: str) -> None:
     (folder / "artifacts").mkdir()
 
 
-def _about(run: Tracked, experiment: str, location: str) -> dict[str, Any]:
-    status = STATUS.get(run.outcome, RUNNING)
+def _about(run: TrackerRecord, experiment: str, location: str) -> dict[str, Any]:
+    status = MLFLOW_STATUS.get(run.outcome, MLFLOW_RUNNING)
     return {
         "artifact_uri": f"{location}/artifacts",
         "deleted_time": None,
-        "end_time": None if status == RUNNING else _milliseconds(run.last[1]),
+        "end_time": None if status == MLFLOW_RUNNING else _milliseconds(run.last[1]),
         "entry_point_name": "",
         "experiment_id": experiment,
         "lifecycle_stage": "active",
@@ -98,9 +98,9 @@ def _about(run: Tracked, experiment: str, location: str) -> dict[str, Any]:
     }
 
 
-def _tags(run: Tracked) -> dict[str, str]:
+def _tags(run: TrackerRecord) -> dict[str, str]:
     """Texts, the origins of facts, and what MLflow itself shows of a run."""
-    own = {"mlflow.runName": run.name, "mlflow.note.content": card(run)}
+    own = {"mlflow.runName": run.name, "mlflow.note.content": run_card_markdown(run)}
     origins = {f"origin.{file_name(name)}": origin for name, origin in run.origins.items()}
     return own | origins | {f"fairmfu.{file_name(name)}": text for name, text in run.texts.items()}
 

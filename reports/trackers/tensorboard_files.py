@@ -17,10 +17,10 @@ from tensorboard.util.tensor_util import make_tensor_proto
 
 from fairmfu.ingest.core.schema import FACT_NAMES
 
-from .tracker_record import RUN, Tracked, card, typed
+from .tracker_record import RUN_PREFIX, TrackerRecord, fact_value, run_card_markdown
 
 
-def write(run: Tracked, folder: Path) -> None:
+def write_event_file(run: TrackerRecord, folder: Path) -> None:
     """One event file in a folder that is there. Raises OSError."""
     name = f"events.out.tfevents.{max(0, int(run.started_at)):010d}.fairmfu"
     with (folder / name).open("wb") as file:
@@ -29,7 +29,7 @@ def write(run: Tracked, folder: Path) -> None:
             out.write(event.SerializeToString())
 
 
-def _events(run: Tracked) -> Iterator[Event]:
+def _events(run: TrackerRecord) -> Iterator[Event]:
     """All of a run; the values of one step are one event."""
     yield Event(wall_time=run.started_at, file_version="brain.Event:2")
     yield Event(wall_time=run.started_at, summary=Summary(value=[_facts(run), _text(run)]))
@@ -47,24 +47,24 @@ def _scalar(tag: str, value: float) -> Any:  # noqa: ANN401 - of modules without
     return Summary.Value(tag=tag, simple_value=value)
 
 
-def _text(run: Tracked) -> Any:  # noqa: ANN401 - of modules without types
+def _text(run: TrackerRecord) -> Any:  # noqa: ANN401 - of modules without types
     about = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-    tensor = make_tensor_proto([card(run).encode()])
-    return Summary.Value(tag=f"{RUN}card", tensor=tensor, metadata=about)
+    tensor = make_tensor_proto([run_card_markdown(run).encode()])
+    return Summary.Value(tag=f"{RUN_PREFIX}card", tensor=tensor, metadata=about)
 
 
-KINDS: Final = {str: "string_value", bool: "bool_value"}
+PROTO_FIELDS: Final = {str: "string_value", bool: "bool_value"}
 """Where the HParams plugin has what is no number."""
 
 
-def _facts(run: Tracked) -> Any:  # noqa: ANN401 - of modules without types
+def _facts(run: TrackerRecord) -> Any:  # noqa: ANN401 - of modules without types
     """What begins a session of the HParams plugin; configs of models stand in the card alone."""
     start = plugin_data_pb2.SessionStartInfo(group_name=run.name, start_time_secs=run.started_at)
     for name, value in run.facts.items():
         if name in FACT_NAMES and FACT_NAMES[name].kind == "json":
             continue
-        fact = typed(name, value)
-        kind = KINDS.get(type(fact), "number_value")
+        fact = fact_value(name, value)
+        kind = PROTO_FIELDS.get(type(fact), "number_value")
         setattr(start.hparams[name], kind, fact)
     data = plugin_data_pb2.HParamsPluginData(session_start_info=start)
     return Summary.Value(

@@ -1,6 +1,6 @@
 """What an experiment tracker is told of a run: series over its steps, figures, facts and texts.
 
-    log/...       what the log printed at a step, by the columns of ingest.core.schema.STEPS
+    log/...       what the log printed at a step, by the columns of ingest.core.schema.STEP_COLUMNS
     fairmfu/...   what is recomputed of the same window
     run/...       figures of the whole run, by the columns of metrics.core.run_table.METRICS
 
@@ -20,25 +20,25 @@ from typing import Any, Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT, INT, STEPS
-from fairmfu.metrics.core.run_arrays import MICROSECONDS
-from fairmfu.metrics.core.run_table import LOST, METRICS
+from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT, INT, STEP_COLUMNS
+from fairmfu.metrics.core.run_arrays import MICROSECONDS_PER_SECOND
+from fairmfu.metrics.core.run_table import METRICS, TIME_LOST_STRUCT
 from fairmfu.metrics.pipeline.analysis import Analysis
-from fairmfu.metrics.throughput.resolved_facts import SETUP
+from fairmfu.metrics.throughput.resolved_facts import SETUP_FACTS
 
-from ..charts.run_series import COUNTED, rated
+from ..charts.run_series import WINDOW_COUNTED, rate_windows
 from ..page.redaction import Redaction
 
-LOG, OURS, RUN = "log/", "fairmfu/", "run/"
+LOG_PREFIX, OURS_PREFIX, RUN_PREFIX = "log/", "fairmfu/", "run/"
 
-RENAMED: Final[Mapping[str, str]] = {
+TRACKER_NAMES: Final[Mapping[str, str]] = {
     "mfu": "mfu_exact_attention",
     "mfu_bf16": "mfu_bf16_exact_attention",
     "flops_per_token": "flops_per_token_exact_attention",
 }
 """Columns whose name leaves the headline's convention to be known; in a tracker it is not."""
 
-RECOMPUTED: Final[Mapping[str, tuple[str, str]]] = {
+OUR_SERIES: Final[Mapping[str, tuple[str, str]]] = {
     "tgs": ("tokens/s/GPU", "tokens of the window over its time"),
     "mfu_exact_attention": ("", "TGS x F / P of the run, a fraction; causal pairs and windows"),
     "mfu_full_attention": ("", "the same with all pairs of the attention counted"),
@@ -49,9 +49,9 @@ RECOMPUTED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The series that are ours: unit and meaning."""
 
-PRINTED: Final = tuple(
+LOGGED_COLUMNS: Final = tuple(
     name
-    for name, column in STEPS.items()
+    for name, column in STEP_COLUMNS.items()
     if column.dtype in (INT, FLOAT) and name not in ("line", "step")
 )
 """Columns of step lines that hold numbers."""
@@ -60,7 +60,7 @@ EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - as the stamps of a store, 
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackerRecord:
     """One run as trackers take it.
 
     series: `step`, `at` [s since 1970] and a Float64 column for each tag, sorted by step; a null is
@@ -98,22 +98,22 @@ class Tracked:
         return self.series.select("step", "at", value=tag).drop_nulls("value")
 
 
-def tracked(
-    analysis: Analysis, chosen: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame
-) -> list[Tracked]:
+def tracker_records(
+    analysis: Analysis, metrics: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame
+) -> list[TrackerRecord]:
     """Each of these runs, in their order.
 
-    chosen: rows of METRICS; steps, runs: as in ingest.core.schema, of all sources.
+    metrics: rows of METRICS; steps, runs: as in ingest.core.schema, of all sources.
     """
     zones = dict(runs.select("run_id", "utc").iter_rows())
     windows, lines = _by_run(analysis.windows), _by_run(steps)
-    rates = _by_run(rated(analysis.windows, chosen))
+    rates = _by_run(rate_windows(analysis.windows, metrics))
     found = []
-    for row in chosen.iter_rows(named=True):
+    for row in metrics.iter_rows(named=True):
         mine = windows(row["run_id"])
         told_by = pl.concat(map(lines, dict.fromkeys([row["run_id"], *row["members"]])))
         series = _series(row, mine, rates(row["run_id"]), _beside(told_by))
-        about = {"zone_of_times": "UTC" if zones[row["run_id"]] else NO_ZONE}
+        about = {"zone_of_times": "UTC" if zones[row["run_id"]] else NO_ZONE_TEXT}
         found.append(_told(analysis, row, series, about, _start(row, mine)))
     return found
 
@@ -130,9 +130,9 @@ def _told(
     series: pl.DataFrame,
     about: Mapping[str, str],
     start: float,
-) -> Tracked:
+) -> TrackerRecord:
     facts = analysis.facts(row["run_id"])
-    return Tracked(
+    return TrackerRecord(
         run_id=row["run_id"],
         name=row["name"],
         outcome=row["outcome"],
@@ -145,16 +145,16 @@ def _told(
     )
 
 
-NO_ZONE: Final = "none is printed: stamps are taken as UTC"
+NO_ZONE_TEXT: Final = "none is printed: stamps are taken as UTC"
 
 
-def redacted(runs: Sequence[Tracked], hides: Redaction) -> list[Tracked]:
-    """The runs without what is not for others; `hides` tells what that was."""
+def redact_records(runs: Sequence[TrackerRecord], redaction: Redaction) -> list[TrackerRecord]:
+    """The runs without what is not for others; `redaction` tells what that was."""
     worded = [(run.name, run.facts, run.origins, run.texts) for run in runs]
-    hides.look(worded)
+    redaction.scan(worded)
     return [
         replace(run, name=name, facts=facts, origins=origins, texts=texts)
-        for run, (name, facts, origins, texts) in zip(runs, hides.hidden(worded), strict=True)
+        for run, (name, facts, origins, texts) in zip(runs, redaction.redact(worded), strict=True)
     ]
 
 
@@ -178,34 +178,42 @@ def _series(
 
 
 def _printed(frame: pl.DataFrame) -> list[str]:
-    columns = [name for name in PRINTED if name in frame.columns]
-    return [*columns, *(name for name in frame.columns if name.startswith(EXTRA))]
+    columns = [name for name in LOGGED_COLUMNS if name in frame.columns]
+    return [*columns, *(name for name in frame.columns if name.startswith(EXTRA_PREFIX))]
 
 
-EXTRA: Final = "extra/"
+EXTRA_PREFIX: Final = "extra/"
 """Begins the tags of printed fields that have no column."""
 
 
 def _log_tag(column: str) -> str:
-    return LOG + column.removeprefix("logged_")
+    return LOG_PREFIX + column.removeprefix("logged_")
 
 
 def _recomputed(row: Mapping[str, Any]) -> Iterator[pl.Expr]:
-    """The series of RECOMPUTED from the window's tokens and seconds on one GPU."""
+    """The series of OUR_SERIES from the window's tokens and seconds on one GPU."""
     tgs = pl.col("tokens") / pl.col("seconds")
     tgs = pl.when(tgs.is_finite()).then(tgs)
-    yield tgs.alias(f"{OURS}tgs")
+    yield tgs.alias(f"{OURS_PREFIX}tgs")
     for kind, mfu, flops in (
         ("exact_attention", "mfu", "flops_per_token"),
         ("full_attention", "mfu_full_attention", "flops_per_token_full_attention"),
     ):
         share = row[mfu] / row["tgs"] if row[mfu] is not None and row["tgs"] else None
-        yield (tgs * pl.lit(share, FLOAT)).alias(f"{OURS}mfu_{kind}")
-        yield (tgs * pl.lit(row[flops], FLOAT) / 1e12).alias(f"{OURS}tflops_{kind}")
+        yield (tgs * pl.lit(share, FLOAT)).alias(f"{OURS_PREFIX}mfu_{kind}")
+        yield (tgs * pl.lit(row[flops], FLOAT) / 1e12).alias(f"{OURS_PREFIX}tflops_{kind}")
     each = pl.col("seconds") / pl.col("span")
-    yield pl.when(_in_seconds(row) & each.is_finite()).then(each).alias(f"{OURS}seconds_per_step")
+    yield (
+        pl.when(_in_seconds(row) & each.is_finite())
+        .then(each)
+        .alias(f"{OURS_PREFIX}seconds_per_step")
+    )
     timed = pl.lit(row["time_basis"]).is_not_null()
-    yield pl.when(timed).then((pl.col("window") == COUNTED).cast(FLOAT)).alias(f"{OURS}steady")
+    yield (
+        pl.when(timed)
+        .then((pl.col("window") == WINDOW_COUNTED).cast(FLOAT))
+        .alias(f"{OURS_PREFIX}steady")
+    )
 
 
 def _times(frame: pl.DataFrame, row: Mapping[str, Any]) -> pl.Expr:
@@ -214,7 +222,7 @@ def _times(frame: pl.DataFrame, row: Mapping[str, Any]) -> pl.Expr:
     Of a log without any date the start is 1970 itself. A stamp that is lacking is that of the step
     before.
     """
-    stamped = (pl.col("logged_at") - EPOCH).dt.total_microseconds() / MICROSECONDS
+    stamped = (pl.col("logged_at") - EPOCH).dt.total_microseconds() / MICROSECONDS_PER_SECOND
     if frame["logged_at"].null_count() < frame.height:
         return stamped.forward_fill().backward_fill()
     took = pl.when(_in_seconds(row)).then("seconds").fill_null(0.0).fill_nan(0.0)
@@ -243,16 +251,16 @@ def _beside(lines: pl.DataFrame) -> pl.DataFrame:
     Of several lines of a step the first one's that has it.
     """
     mine = lines.with_columns(_extra(lines["extra"]))
-    names = [n for n in mine.columns if n in ALONE or n.startswith(EXTRA)]
+    names = [n for n in mine.columns if n in EXTRA_STEP_COLUMNS or n.startswith(EXTRA_PREFIX)]
     first = (pl.col(name).drop_nulls().first() for name in names)
     return mine.sort("line").group_by("step").agg(*first)
 
 
-ALONE: Final = ("epoch", "loss_scale")
+EXTRA_STEP_COLUMNS: Final = ("epoch", "loss_scale")
 
 
 def _extra(texts: pl.Series) -> pl.DataFrame:
-    """Numbers of the printed fields that have no column, as columns that begin with EXTRA."""
+    """Numbers of the printed fields that have no column, as columns that begin with EXTRA_PREFIX."""
     numbers = [dict(_numbers(text)) for text in texts]
     tags = _apart(dict.fromkeys(name for of in numbers for name in of))
     return pl.DataFrame(
@@ -272,8 +280,8 @@ def _apart(names: Iterable[str]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for name in names:
         tag, taken = file_name(name), {one.lower() for one in tags.values()}
-        number = next(n for n in count(1) if f"{EXTRA}{_nth(tag, n)}".lower() not in taken)
-        tags[name] = EXTRA + _nth(tag, number)
+        number = next(n for n in count(1) if f"{EXTRA_PREFIX}{_nth(tag, n)}".lower() not in taken)
+        tags[name] = EXTRA_PREFIX + _nth(tag, number)
     return tags
 
 
@@ -289,17 +297,17 @@ IDENTITY: Final = ("run_id", "name", "launch")
 def _figures(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Numbers of a row of METRICS that are results, and the seconds lost to each cause."""
     for name, dtype in METRICS.items():
-        number = dtype in (INT, FLOAT) and name not in (*SETUP, *IDENTITY, "seq_len")
+        number = dtype in (INT, FLOAT) and name not in (*SETUP_FACTS, *IDENTITY, "seq_len")
         if number and row[name] is not None:
-            yield RUN + RENAMED.get(name, name), float(row[name])
+            yield RUN_PREFIX + TRACKER_NAMES.get(name, name), float(row[name])
     for lost in row["time_lost"] or []:
-        yield f"{RUN}time_lost_s/{file_name(lost['cause'])}", float(lost["seconds"])
+        yield f"{RUN_PREFIX}time_lost_s/{file_name(lost['cause'])}", float(lost["seconds"])
 
 
 def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, dtype in METRICS.items():
         value = row[name]
-        if value in (None, []) or dtype in (INT, FLOAT, pl.List(LOST)):
+        if value in (None, []) or dtype in (INT, FLOAT, pl.List(TIME_LOST_STRUCT)):
             continue
         yield name, "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
@@ -312,7 +320,7 @@ def file_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "_"
 
 
-def typed(name: str, value: str) -> str | float | bool:
+def fact_value(name: str, value: str) -> str | float | bool:
     """A fact as the number or the truth that it is; as it stands where it is none."""
     kind = FACT_NAMES[name].kind if name in FACT_NAMES else "text"
     if kind == "bool" and value.lower() in ("true", "false"):
@@ -324,7 +332,7 @@ def typed(name: str, value: str) -> str | float | bool:
     return value
 
 
-def card(run: Tracked) -> str:
+def run_card_markdown(run: TrackerRecord) -> str:
     """The run as Markdown: figures, facts with their origins, texts."""
     parts = (
         ("figure", "value", ((name, _number(value), "") for name, value in run.figures.items())),

@@ -16,7 +16,7 @@ from typing import Final
 
 from fairmfu.ingest.core.errors import FairmfuError
 
-from .tracker_record import Tracked, file_name
+from .tracker_record import TrackerRecord, file_name
 
 
 class NotExportedError(FairmfuError):
@@ -27,11 +27,11 @@ class NotExportedError(FairmfuError):
 class Tracker:
     """A tracker: the package that writes for it, if any, and how its files are opened.
 
-    opens: with {out} in it.
+    open_command: with {out} in it.
     """
 
     package: str | None
-    opens: str
+    open_command: str
 
 
 TRACKERS: Final = {
@@ -42,12 +42,17 @@ TRACKERS: Final = {
 """Trackers by the names that `--to` takes."""
 
 
-def export(
-    runs: Sequence[Tracked], tracker: str, out: Path, experiment: str, *, nameless: bool = False
-) -> Iterator[tuple[Tracked, Path]]:
+def export_runs(
+    runs: Sequence[TrackerRecord],
+    tracker: str,
+    out: Path,
+    experiment: str,
+    *,
+    omit_path: bool = False,
+) -> Iterator[tuple[TrackerRecord, Path]]:
     """Write each run; yields it and where it is.
 
-    tracker: of TRACKERS; experiment: of MLflow, the project of W&B; nameless: without the path of
+    tracker: of TRACKERS; experiment: of MLflow, the project of W&B; omit_path: without the path of
     `out`, which MLflow's files hold otherwise. Raises NotExportedError before
     anything is written where a package is missing, there is no run, or one is there already.
     OSError: a write failed; the run that it was of is not there.
@@ -63,60 +68,64 @@ def export(
     if tracker == "wandb":
         return _to_wandb(runs, out, experiment)
     if tracker == "mlflow":
-        return _to_mlflow(runs, out, experiment, nameless=nameless)
+        return _to_mlflow(runs, out, experiment, nameless=omit_path)
     return _to_tensorboard(runs, out)
 
 
-def _to_tensorboard(runs: Sequence[Tracked], out: Path) -> Iterator[tuple[Tracked, Path]]:
+def _to_tensorboard(
+    runs: Sequence[TrackerRecord], out: Path
+) -> Iterator[tuple[TrackerRecord, Path]]:
     from . import tensorboard_files  # noqa: PLC0415 - an extra
 
     places = {run.run_id: out / name for run, name in zip(runs, _folders(runs), strict=True)}
     _free(places.values())
     for run in runs:
-        yield run, _placed(places[run.run_id], partial(tensorboard_files.write, run))
+        yield run, _placed(places[run.run_id], partial(tensorboard_files.write_event_file, run))
 
 
 def _to_mlflow(
-    runs: Sequence[Tracked], out: Path, experiment: str, *, nameless: bool
-) -> Iterator[tuple[Tracked, Path]]:
+    runs: Sequence[TrackerRecord], out: Path, experiment: str, *, nameless: bool
+) -> Iterator[tuple[TrackerRecord, Path]]:
     from . import mlflow_files  # noqa: PLC0415 - so that trackers are listed at once
 
     number = mlflow_files.experiment_id(experiment)
     folder = out / number
     places = {run.run_id: folder / run.run_id for run in runs}
     _free(places.values())
-    located = partial(mlflow_files.location, out=out, nameless=nameless)
+    located = partial(mlflow_files.location, out=out, omit_path=nameless)
     if not folder.exists():
         begun = partial(mlflow_files.write_experiment, experiment, location=located(folder))
         _placed(folder, begun)
     for run in runs:
         at = places[run.run_id]
-        put = partial(mlflow_files.write, run, experiment=number, location=located(at))
+        put = partial(mlflow_files.write_mlflow_run, run, experiment=number, location=located(at))
         yield run, _placed(at, put)
 
 
-def _to_wandb(runs: Sequence[Tracked], out: Path, project: str) -> Iterator[tuple[Tracked, Path]]:
+def _to_wandb(
+    runs: Sequence[TrackerRecord], out: Path, project: str
+) -> Iterator[tuple[TrackerRecord, Path]]:
     from . import wandb_files  # noqa: PLC0415 - an extra
 
     _free(place for run in runs for place in _offline(run, out))
     out.mkdir(parents=True, exist_ok=True)
     try:
         for run in runs:
-            wandb_files.write(run, out, project)
+            wandb_files.write_wandb_run(run, out, project)
     finally:
         wandb_files.finish()
     for run in runs:
         yield run, _written(run, out)
 
 
-HEADER: Final = 7
+EMPTY_FILE_BYTES: Final = 7
 """Bytes of an offline run that holds nothing."""
 
 
-def _written(run: Tracked, out: Path) -> Path:
+def _written(run: TrackerRecord, out: Path) -> Path:
     """Where the run is; W&B's process tells its log alone of what it could not write."""
     for place in _offline(run, out):
-        if any(file.stat().st_size > HEADER for file in place.glob("*.wandb")):
+        if any(file.stat().st_size > EMPTY_FILE_BYTES for file in place.glob("*.wandb")):
             return place
     raise NotExportedError(
         f"{out / 'wandb'}: W&B did not write {run.name}. Why stands in the logs that it keeps "
@@ -124,12 +133,12 @@ def _written(run: Tracked, out: Path) -> Path:
     )
 
 
-def _offline(run: Tracked, out: Path) -> list[Path]:
+def _offline(run: TrackerRecord, out: Path) -> list[Path]:
     """Where W&B put a run."""
     return sorted((out / "wandb").glob(f"offline-run-*-{run.run_id}"))
 
 
-def _folders(runs: Sequence[Tracked]) -> list[str]:
+def _folders(runs: Sequence[TrackerRecord]) -> list[str]:
     """A name for each that is a folder of its own, also where case does not count."""
     names = [file_name(run.name) for run in runs]
     folded = [name.lower() for name in names]

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import wandb
 
-from .tracker_record import Tracked, card, typed
+from .tracker_record import TrackerRecord, fact_value, run_card_markdown
 
-PRIVATE: Final[dict[str, object]] = {
+OFFLINE_SETTINGS: Final[dict[str, object]] = {
     "console": "off",
     "disable_code": True,
     "disable_git": True,
@@ -30,16 +30,18 @@ PRIVATE: Final[dict[str, object]] = {
 """Settings of W&B by which it adds nothing of its own; those that a version lacks are left out."""
 
 
-def write(run: Tracked, folder: Path, project: str) -> None:
+def write_wandb_run(run: TrackerRecord, folder: Path, project: str) -> None:
     """One offline run beneath `folder`/wandb. Raises OSError and what W&B raises."""
-    known = {name: to for name, to in PRIVATE.items() if name in wandb.Settings.model_fields}
+    known = {
+        name: to for name, to in OFFLINE_SETTINGS.items() if name in wandb.Settings.model_fields
+    }
     begun = wandb.init(
         mode="offline",
         dir=str(folder),
         project=project,
         id=run.run_id,
         name=run.name,
-        notes=card(run),
+        notes=run_card_markdown(run),
         config=_config(run),
         settings=wandb.Settings(**known),
         reinit="create_new",
@@ -53,9 +55,9 @@ def write(run: Tracked, folder: Path, project: str) -> None:
     begun.finish(exit_code=0 if run.outcome in ("completed", "incomplete") else 1)
 
 
-def _config(run: Tracked) -> dict[str, Any]:
+def _config(run: TrackerRecord) -> dict[str, Any]:
     """Facts with their types, and apart where each is from and all else that is known."""
-    facts = {name: typed(name, value) for name, value in run.facts.items()}
+    facts = {name: fact_value(name, value) for name, value in run.facts.items()}
     return {**facts, "origin": dict(run.origins), "fairmfu": dict(run.texts)}
 
 

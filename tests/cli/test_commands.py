@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.core.run_selection import RunNameError, choose
-from fairmfu.metrics.formula.precision import BELOW_16_BITS, SIXTEEN_AND_MORE
+from fairmfu.metrics.formula.precision import BELOW_16_BITS, SIXTEEN_BITS_OR_MORE
 from tests.repository.test_docs import printed
 from tests.support.folders import ROOT
 
@@ -53,7 +53,7 @@ def test_an_option_takes_what_the_fact_of_its_name_may_be(fact: str) -> None:
 
 
 def test_each_precision_has_its_number_formats() -> None:
-    assert (*SIXTEEN_AND_MORE, *BELOW_16_BITS) == FACT_NAMES["precision"].choices
+    assert (*SIXTEEN_BITS_OR_MORE, *BELOW_16_BITS) == FACT_NAMES["precision"].choices
 
 
 @pytest.fixture(scope="module")

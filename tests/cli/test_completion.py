@@ -13,9 +13,9 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from fairmfu.cli import main
-from fairmfu.ingest.detect.detection import FORMATS
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.formula.accelerators import find, normalised, table
+from fairmfu.metrics.formula.accelerators import all_accelerators, find_accelerator, normalise_name
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.reports.page.chart_export import CHARTS
 from fairmfu.reports.trackers.trackers import TRACKERS
@@ -88,7 +88,7 @@ def test_a_store_that_cannot_be_read_offers_nothing_and_says_nothing(
 
 def test_what_options_take_is_offered() -> None:
     assert offered(["export", "--to"]) == list(TRACKERS)
-    assert set(offered(["ingest", "--log-format"])) == {f.name for f in FORMATS}
+    assert set(offered(["ingest", "--log-format"])) == {f.name for f in BUILT_IN_FORMATS}
     assert offered(["formats", "--check"], "hf-") == offered(["ingest", "--log-format"], "hf-")
     assert offered(["flops"], "llama-3") == [
         model.name for model in known_models() if model.name.startswith("llama-3")
@@ -104,9 +104,9 @@ def test_a_name_that_nothing_begins_with_may_be_a_file() -> None:
 
 def test_accelerators_are_offered_by_names_without_spaces() -> None:
     names = offered(["flops", "llama-3-8b", "--accelerator"])
-    assert names == [normalised(device.name) for device in table()]
-    for name, device in zip(names, table(), strict=True):
-        assert find(name) == device
+    assert names == [normalise_name(device.name) for device in all_accelerators()]
+    for name, device in zip(names, all_accelerators(), strict=True):
+        assert find_accelerator(name) == device
         assert " " not in name
 
 

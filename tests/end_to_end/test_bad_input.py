@@ -18,24 +18,25 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from fairmfu.ingest.core import prefilter
 from fairmfu.ingest.core.errors import FairmfuError, UnreadableSourceError
-from fairmfu.ingest.core.prefilter import parsed
+from fairmfu.ingest.core.prefilter import parse_pattern
 from fairmfu.ingest.core.safe_regex import Regex
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.decode.line_reader import Chunk, NumberedLine
-from fairmfu.ingest.decode.tfevents import event_values
-from fairmfu.ingest.detect.detection import FORMATS, detect
-from fairmfu.ingest.extract.discovery import Walk
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.decode.tfevents import read_event_values
+from fairmfu.ingest.detect.detection import detect_format
+from fairmfu.ingest.extract.discovery import FileWalk
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED
 from fairmfu.ingest.formats.megatron.console import MEGATRON_DEEPSPEED
-from fairmfu.ingest.formats.spec import JSON, LogFormat, StepLine
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.formats.spec import JSON_PAIRS, LogFormat, StepLine
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
-from fairmfu.ingest.launches.outcomes import ENDINGS
-from fairmfu.ingest.parse.parser import Parsed, Parser
-from fairmfu.ingest.parse.step_fields import closed_alike
+from fairmfu.ingest.launches.outcomes import ENDING_EVENT_LINES
+from fairmfu.ingest.parse.parser import ParsedSource, Parser
+from fairmfu.ingest.parse.step_fields import ends_like
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.compare.comparability import compare
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.effort import THOROUGH
 
@@ -65,7 +66,7 @@ SWISS_ARMY = "".join(
 )
 """Made from Megatron, and what is known of Megatron's trainings is not of its own."""
 TWO_FORMATS = "".join(
-    f.steps[0].example + "\n" for f in FORMATS if f.name in ("torchtitan", "xtuner-v1")
+    f.steps[0].example + "\n" for f in BUILT_IN_FORMATS if f.name in ("torchtitan", "xtuner-v1")
 )
 OF_AN_ENGINE = TORCHTITAN.steps[0].example + f"\n{DEEPSPEED.steps[0].example}" * 3
 """Torchtitan uses no engine, so this is of another run."""
@@ -225,7 +226,7 @@ def test_a_launch_that_ended_before_its_first_step_is_listed_and_never_ranked(
     assert runs["started_at"].to_list() == began  # of its first line, though no step came
     metrics = analyse({name: store.table(name) for name in TABLES}).metrics.sort("name")
     assert metrics["steps"].to_list() == [0, 3]
-    rows = {row["name"]: row for row in compare(metrics).iter_rows(named=True)}
+    rows = {row["name"]: row for row in rank_runs(metrics).iter_rows(named=True)}
     assert rows["early"]["rank"] is None
     assert rows["early"]["not_ranked"] == ["no TGS: no training step in this launch"]
 
@@ -237,7 +238,7 @@ def test_a_launch_whose_steps_have_no_stamps_began_at_its_first_event(logs: Path
         f"2026-11-20 10:31:12 \n{MEGATRON_DEEPSPEED.steps[0].example}\n"
         "[exiting program at iteration 10] datetime: 2026-11-20 10:32:30 \n"
     )
-    tables = read_source(path)
+    tables = read_log_tables(path)
     began = datetime(2026, 11, 20, 10, 31, 12)
     assert tables["runs"]["started_at"].to_list() == [began]
     assert tables["events"]["logged_at"].to_list() == [began, began + timedelta(seconds=78)]
@@ -295,9 +296,9 @@ def test_the_header_of_most_lines_is_meant_where_two_trainers_share_some(
     path = logs / "run.log"
     path.write_text(SHARED_HEADER)
     with pytest.raises(FairmfuError, match="no step line"):
-        read_source(path)
+        read_log_tables(path)
     path.write_text(f"{SHARED_HEADER}{line}\n")
-    assert read_source(path)["runs"]["log_format"].to_list() == [log_format]
+    assert read_log_tables(path)["runs"]["log_format"].to_list() == [log_format]
 
 
 def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:
@@ -308,7 +309,7 @@ def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:
         path = good.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text")
-    found = [str(Path(f.path).relative_to(good.parent)) for f in Walk().of(good.parent)]
+    found = [str(Path(f.path).relative_to(good.parent)) for f in FileWalk().of(good.parent)]
     assert found == sorted([*logs, "good.log"])
 
 
@@ -364,7 +365,7 @@ TEXT_LOGS: Final = {
 @pytest.mark.parametrize("between", ["", " ", "\r"])
 @pytest.mark.parametrize("name", TEXT_LOGS)
 def test_two_records_in_one_line_are_unread(
-    name: str, between: str, parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+    name: str, between: str, parse: Callable[..., ParsedSource], by_name: dict[str, LogFormat]
 ) -> None:
     """Two writers of one file, one of which lost its newline; a row of both would be of neither."""
     line = by_name[name].steps[TEXT_LOGS[name]].example
@@ -379,7 +380,11 @@ def within(text: str, place: int) -> bool:
 
 @pytest.mark.parametrize(
     ("log_format", "line"),
-    [pytest.param(f, s, id=f"{f.name}-{n}") for f in FORMATS for n, s in enumerate(f.steps)],
+    [
+        pytest.param(f, s, id=f"{f.name}-{n}")
+        for f in BUILT_IN_FORMATS
+        for n, s in enumerate(f.steps)
+    ],
 )
 def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line: StepLine) -> None:
     """Nor of a number that nothing is printed behind: it is as long as the one before."""
@@ -412,7 +417,7 @@ def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line:
     ],
 )
 def test_a_line_is_closed_as_the_one_before(text: str, before: str, *, whole: bool) -> None:
-    assert closed_alike(text, before) is whole
+    assert ends_like(text, before) is whole
 
 
 def test_a_whole_last_line_needs_no_newline(good: Path, ingest: Ingest) -> None:
@@ -453,7 +458,7 @@ def test_a_number_beyond_all_bounds_does_not_stop_a_log(
 
 
 @pytest.mark.parametrize("text", [" ", "\t", "-", "1", "[", "a ", "1;", "[1;", "iteration ", "\r"])
-@pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: f.name)
 def test_a_long_line_of_one_text_takes_no_time(
     text: str, log_format: LogFormat, tmp_path: Path
 ) -> None:
@@ -463,13 +468,13 @@ def test_a_long_line_of_one_text_takes_no_time(
     began = time.monotonic()
     Parser(log_format).parse([NumberedLine(1, line, cut=False)])
     with pytest.raises(FairmfuError):
-        detect(path, [Chunk(1, line.encode() + b"\n")], (log_format,))
+        detect_format(path, [Chunk(1, line.encode() + b"\n")], (log_format,))
     assert time.monotonic() - began < 2
 
 
 def test_a_synthetic_log_is_read_as_such(good: Path) -> None:
     good.write_text("# synthetic log: composed\n" + good.read_text())
-    assert read_source(good)["runs"]["synthetic"].to_list() == [True]
+    assert read_log_tables(good)["runs"]["synthetic"].to_list() == [True]
 
 
 HOSTILE = ("9" * 5000, "1e999", "nan", "[" * 3000, '"x"')
@@ -480,7 +485,7 @@ def examples(log_format: LogFormat) -> list[str]:
     return [*lines, *(text for block in log_format.blocks for text in block.example)]
 
 
-@pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: str(f.name))
+@pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: str(f.name))
 def test_no_value_of_a_line_ends_the_reading(log_format: LogFormat, tmp_path: Path) -> None:
     """Each number of each example in turn is one that no machine holds, or none at all.
 
@@ -499,7 +504,7 @@ def test_no_value_of_a_line_ends_the_reading(log_format: LogFormat, tmp_path: Pa
                 lines.append(text[: number.start()] + value + text[number.end() :])
         path.write_text("\n".join(lines) + "\n")
         with suppress(FairmfuError):
-            read_source(path)
+            read_log_tables(path)
 
 
 RUNS = (" ", "0", "a", "a ", "0,", "{", "[", "(", "'", '"')
@@ -510,7 +515,7 @@ WORDS = re.compile(r"\d+|[A-Za-z]+|\s+|\W")
 def patterns(form: LogFormat | None) -> dict[str, list[str]]:
     """What is searched in lines, and texts that it matches, as far as there are any."""
     if form is None:
-        return {line.regex: [line.example] for line in ENDINGS}
+        return {line.regex: [line.example] for line in ENDING_EVENT_LINES}
     lines = (*form.steps, *form.events, *form.facts)
     out = {line.regex: [line.example] for line in lines}
     named = (form.signature, form.looks_like_step, form.launch, form.late, form.clock, form.header)
@@ -518,7 +523,7 @@ def patterns(form: LogFormat | None) -> dict[str, list[str]]:
     for pattern in filter(None, (*named, *blocks, form.noise)):
         out[pattern] = [text for text in examples(form) if re.search(pattern, text)][:3]
     for step in form.steps:
-        if step.pair and step.pair != JSON:
+        if step.pair and step.pair != JSON_PAIRS:
             out.setdefault(step.pair, []).append(step.example)
     return out
 
@@ -540,7 +545,7 @@ def long_lines(pattern: str, texts: Iterable[str]) -> Iterator[tuple[str, str, s
 
 def spelled_out(pattern: str) -> Iterator[str]:
     """The literals of a pattern, alone and all up to one."""
-    literals = [text for text in prefilter._literals(parsed(pattern) or ()) if text]
+    literals = [text for text in prefilter._literals(parse_pattern(pattern) or ()) if text]
     yield from literals
     yield from map("".join, (literals[:count] for count in range(2, len(literals) + 1)))
 
@@ -553,7 +558,9 @@ def seconds(regex: Regex, line: tuple[str, str, str], size: int) -> float:
     return time.process_time() - begun
 
 
-@pytest.mark.parametrize("form", [None, *FORMATS], ids=lambda f: f.name if f else "endings")
+@pytest.mark.parametrize(
+    "form", [None, *BUILT_IN_FORMATS], ids=lambda f: f.name if f else "endings"
+)
 def test_no_pattern_takes_long_over_a_long_line(form: LogFormat | None) -> None:
     """A line of 256 kB that is searched in quadratic time holds up a night.
 
@@ -597,7 +604,7 @@ def scalar(tensor: dict[str, Any]) -> bytes:
 def test_a_tensor_that_is_no_number_hides_no_other(tensor: dict[str, Any], tmp_path: Path) -> None:
     good = scalar({"dtype": 1, "float_val": [2.5]})
     path = event_file(tmp_path / "events.out.tfevents.1", scalar(tensor), good)
-    odd, number = (text for values in event_values(path) for text in values.texts)
+    odd, number = (text for values in read_event_values(path) for text in values.texts)
     assert '"kind": "other"' in odd
     assert '"value": 2.5' in number
 
@@ -605,4 +612,4 @@ def test_a_tensor_that_is_no_number_hides_no_other(tensor: dict[str, Any], tmp_p
 def test_a_record_that_is_no_event_is_said(tmp_path: Path) -> None:
     path = event_file(tmp_path / "events.out.tfevents.1", b"\xff\xff\xff")
     with pytest.raises(UnreadableSourceError, match="damaged TensorBoard event file"):
-        list(event_values(path))
+        list(read_event_values(path))

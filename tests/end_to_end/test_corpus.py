@@ -14,13 +14,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from corpus import CORPUS, GENERATED, countable, read, reading, reasons
 
 from fairmfu.ingest.core.errors import FairmfuError
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 from tests.support.folders import ROOT
+from tests.tools.corpus import CORPUS, GENERATED, countable, read, reading, reasons
 
 GOLDEN = ROOT / "tests" / "golden"
 SAMPLES = sorted((ROOT / "sample_logs").glob("*/*/*/run.log"))
@@ -36,8 +36,8 @@ def golden_of(log: Path) -> Path:
 
 def summary(log: Path) -> list[dict[str, Any]]:
     """What a golden keeps of each run: facts, number of steps, first and last rows, sums."""
-    tables = read_source(log)
-    held = holding(tables["facts"])
+    tables = read_log_tables(log)
+    held = resolve_facts(tables["facts"])
     out = []
     for run_id, first_line in tables["runs"].select("run_id", "first_line").iter_rows():
         steps = tables["steps"].filter(run_id=run_id).drop("run_id")
@@ -85,7 +85,7 @@ def test_every_golden_has_its_log() -> None:
 
 @pytest.mark.parametrize("log", SAMPLES, ids=named)
 def test_a_sample_is_read_whole_and_makes_sense(log: Path) -> None:
-    tables = read_source(log)
+    tables = read_log_tables(log)
     source = tables["sources"].row(0, named=True)
     steps = tables["steps"]
     assert source["unread_lines"] == 0
@@ -112,7 +112,7 @@ def counted() -> dict[str, tuple[str, int, int]]:
 
 def joins(log_format: str) -> bool:
     """Whether a step of this format may stand on several lines, or several on one."""
-    return any(f.name == log_format and f.join is not None for f in FORMATS)
+    return any(f.name == log_format and f.join is not None for f in BUILT_IN_FORMATS)
 
 
 def corpus() -> list[object]:
@@ -126,9 +126,9 @@ def corpus() -> list[object]:
 def test_a_public_log_has_as_many_steps_as_were_counted_and_as_a_person_sees(path: str) -> None:
     if path not in counted():
         with pytest.raises(FairmfuError, match=r"no known format matches|flops profiler"):
-            read_source(CORPUS / path)
+            read_log_tables(CORPUS / path)
         return
-    tables = read_source(CORPUS / path)
+    tables = read_log_tables(CORPUS / path)
     source = tables["sources"].row(0, named=True)
     counts = [source[f"{kind}_lines"] for kind in ("step", "known", "companion", "other", "unread")]
     assert (source["log_format"], counts[0], counts[-1]) == counted()[path]
@@ -157,7 +157,7 @@ def reported() -> list[tuple[int, list[str]]]:
 def test_public_logs_have_as_many_steps_as_the_formats_descriptions_report(
     lines: int, paths: list[str]
 ) -> None:
-    read = [read_source(CORPUS / path)["sources"]["step_lines"].sum() for path in paths]
+    read = [read_log_tables(CORPUS / path)["sources"]["step_lines"].sum() for path in paths]
     assert sum(read) == lines
 
 

@@ -14,19 +14,19 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
-from cited import COUNTS, lines_of, uncited, uncounted
-from fuzz_targets import BY_NAME, TARGETS, TITAN, Target, mutated, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest.core.schema import FACT_NAMES
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.facts.project_config import Config, Series
+from fairmfu.ingest.facts.project_config import ProjectConfig, SeriesConfig
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
-from fairmfu.ingest.launches.launch import LAST_STEP
-from fairmfu.ingest.parse.parser import Parsed
-from fairmfu.metrics.utilization.formula_inputs import integer_of
+from fairmfu.ingest.launches.launch import MAX_STEP
+from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.metrics.utilization.formula_inputs import integer_fact
+from tests.support.cited import COUNTS, lines_of, uncited, uncounted
 from tests.support.effort import THOROUGH
+from tests.support.fuzz_targets import BY_NAME, TARGETS, TITAN, Target, mutated, read_rows
 
 INPUTS: Final = int(os.environ.get("FAIRMFU_FUZZ") or (400 if THOROUGH else 40))
 """Of each target; those of `COSTLY` get fewer."""
@@ -81,7 +81,9 @@ values = st.recursive(
 MODEL_KEYS: Final = sorted(
     {key for seed in BY_NAME["models"].seeds() for key in json.loads(seed[1:])}
 )
-CONFIG_KEYS: Final = sorted(field.name for kind in (Config, Series) for field in fields(kind))
+CONFIG_KEYS: Final = sorted(
+    field.name for kind in (ProjectConfig, SeriesConfig) for field in fields(kind)
+)
 
 
 def toml(value: Any) -> str:
@@ -218,7 +220,7 @@ def test_what_was_found_is_mended(name: str, data: bytes, tmp_path: Path) -> Non
 @pytest.mark.parametrize("value", ["9223372036854775808", "9" * 400, "1e400", "nan", "eight"])
 def test_a_count_that_no_table_holds_is_none(value: str) -> None:
     """A log may state one: its facts are not checked as those that are given are."""
-    assert integer_of({"gpus": {"value": value}}, "gpus") is None
+    assert integer_fact({"gpus": {"value": value}}, "gpus") is None
 
 
 def test_a_long_set_in_a_pattern_of_ones_own_is_told_at_once(tmp_path: Path) -> None:
@@ -308,12 +310,14 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
     ],
 )
 def test_of_a_number_no_half_is_read(name: str, line: bytes, tmp_path: Path) -> None:
-    place = next(n for n, form in enumerate(FORMATS) if form.name == name)
+    place = next(n for n, form in enumerate(BUILT_IN_FORMATS) if form.name == name)
     assert tried(BY_NAME["lines"], bytes([2 * place]) + line + b"\n", tmp_path) == ""
 
 
 @pytest.mark.parametrize("damaged", ["170140656918007111997215", "7"])
-def test_a_bar_that_is_beyond_its_end_is_none(damaged: str, parse: Callable[..., Parsed]) -> None:
+def test_a_bar_that_is_beyond_its_end_is_none(
+    damaged: str, parse: Callable[..., ParsedSource]
+) -> None:
     bar = "\r 33%|###  | {}/3 [0{}:05<02:10, 65.12s/it]"
     lines = ["Total optimization steps = 3", bar.format(1, 1) + bar.format(damaged, 2)]
     found = parse("hf-trainer", lines)
@@ -324,7 +328,7 @@ def test_a_bar_that_is_beyond_its_end_is_none(damaged: str, parse: Callable[...,
 @pytest.mark.parametrize(
     "text", ["-,5", ",5", "5,", "1,23", "1234,567", "1,234,56", "1,,234", "1.5,000", "1_000"]
 )
-def test_commas_stand_between_thousands(text: str, parse: Callable[..., Parsed]) -> None:
+def test_commas_stand_between_thousands(text: str, parse: Callable[..., ParsedSource]) -> None:
     head = "[titan] 2026-11-20 15:34:16,731 - root - INFO - step: 10  loss:  6.27853  "
     line = head + "memory:  0.71GiB(3.00%)  tps: {}  mfu: 0.01%"
     read, damaged = (parse("torchtitan", [line.format(said)]) for said in ("1,234,567", text))
@@ -334,15 +338,17 @@ def test_commas_stand_between_thousands(text: str, parse: Callable[..., Parsed])
 
 
 def test_steps_are_counted_no_further_than_the_store_has_room(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     line = "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}"
-    bar = f"  1%|##   | {LAST_STEP}/{LAST_STEP} [00:31<00:10,  1.00s/it]"
+    bar = f"  1%|##   | {MAX_STEP}/{MAX_STEP} [00:31<00:10,  1.00s/it]"
     found = parse("hf-trainer", [line, bar, line, line])
-    assert {row["step"] for launch in found.launches for row in launch.rows} == {LAST_STEP}
+    assert {row["step"] for launch in found.launches for row in launch.rows} == {MAX_STEP}
 
 
-def test_a_damaged_step_takes_no_value_of_the_line_behind_it(parse: Callable[..., Parsed]) -> None:
+def test_a_damaged_step_takes_no_value_of_the_line_behind_it(
+    parse: Callable[..., ParsedSource],
+) -> None:
     """Which may print the same step: of a validation."""
     head = "[titan] 2026-11-20 15:26:38,159 - root - INFO - "
     rest = "memory:  0.73GiB(3.11%)  tps: 183  tflops: 0.01  mfu: 0.00%"

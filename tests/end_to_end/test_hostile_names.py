@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fairmfu.cli import main
-from fairmfu.ingest.facts.facts import from_sidecars
+from fairmfu.ingest.facts.facts import facts_from_sidecars
 from fairmfu.ingest.pipeline import ingest_run
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 
 NAMES = [
@@ -52,7 +52,7 @@ def test_names_stay_names(store: Store, logs: Path, titan: Callable[..., str]) -
         log.write_text(titan(20, loss=5.0 + number))
         model = json.dumps(f"../../{name}/escaped")
         log.with_name(f"{log.name}.facts.toml").write_text(f"model = {model}\n")
-    ingest_run.ingest([logs], store)
+    ingest_run.ingest_paths([logs], store)
     runs = dict(store.table("runs").select("name", "run_id").iter_rows())
     assert runs.keys() == {*NAMES}
     models = dict(store.table("facts").filter(name="model").select("run_id", "value").iter_rows())
@@ -74,7 +74,7 @@ def test_names_stay_names(store: Store, logs: Path, titan: Callable[..., str]) -
     written = {*Path().rglob("*")} - before
     assert {path.parts[0] for path in written} <= {"out", "store"}
     assert sorted(store.table("runs")["run_id"]) == sorted(runs.values())
-    assert not examine(store)
+    assert not examine_store(store)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_sidecar_brings_no_other_file_into_the_store(
     Path("elsewhere.json").write_text(text)
     (logs / "run.log").write_text(titan(20))
     (logs / "facts.toml").write_text('model_config = "../elsewhere.json"\n')
-    (outcome,) = ingest_run.ingest([logs / "run.log"], store)
+    (outcome,) = ingest_run.ingest_paths([logs / "run.log"], store)
     assert why in outcome.message
     assert "c2VjcmV0" not in outcome.message
     assert not store.path.exists() or "c2VjcmV0" not in str(store.tables())
@@ -102,7 +102,7 @@ def test_a_sidecar_that_names_no_file_does_not_wait_for_it(logs: Path) -> None:
     os.mkfifo(logs / "pipe")
     (logs / "facts.toml").write_text('model_config = "pipe"\n')
     with pytest.raises(Exception, match="is no file"):
-        from_sidecars(logs / "run.log")
+        facts_from_sidecars(logs / "run.log")
 
 
 def test_a_name_that_is_not_utf_8_leaves_other_files_alone(
@@ -114,7 +114,7 @@ def test_a_name_that_is_not_utf_8_leaves_other_files_alone(
             text = titan(20) if name.endswith(b"log") else "nothing\n"
             Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text(text)
     (logs / "good.log").write_text(titan(20))
-    outcomes = ingest_run.ingest([logs], store)
+    outcomes = ingest_run.ingest_paths([logs], store)
     assert sorted(one.status for one in outcomes) == ["failed"] * 4 + ["read"]
     messages = [one.message for one in outcomes if one.status == "failed"]
     assert all("its name is not UTF-8" in message and message.isascii() for message in messages)
@@ -130,5 +130,5 @@ def test_a_name_as_long_as_one_may_be_is_read(
 ) -> None:
     """Its sidecar's would be longer, so there is none."""
     (logs / ("a" * 255)).write_text(titan(20))
-    (outcome,) = ingest_run.ingest([logs], store)
+    (outcome,) = ingest_run.ingest_paths([logs], store)
     assert (outcome.status, outcome.message) == ("read", "")

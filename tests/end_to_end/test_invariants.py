@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from corpus import CORPUS
-from test_corpus import GOLDEN, counted
 
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
+from tests.end_to_end.test_corpus import GOLDEN, counted
+from tests.tools.corpus import CORPUS
 
 MEGATRON: Final = ("megatron-deepspeed", "gpt-neox")
 DEGREES: Final = (
@@ -52,8 +52,8 @@ def windows(path: str) -> list[Numbers]:
 
 
 def _windows(path: Path) -> Iterator[Numbers]:
-    tables = read_source(path)
-    facts = holding(tables["facts"])
+    tables = read_log_tables(path)
+    facts = resolve_facts(tables["facts"])
     for run in tables["runs"]["run_id"]:
         said = dict(facts.filter(run_id=run).select("name", "value").iter_rows())
         known = {name: float(said[name]) for name in ("gpus", *DEGREES) if name in said}
@@ -124,7 +124,7 @@ def test_every_line_of_a_public_log_agrees_with_itself(path: str) -> None:
 
 @pytest.mark.parametrize("path", logs("torchtitan", "deepspeed", "xtuner", "xtuner-v1", *MEGATRON))
 def test_the_degrees_of_a_public_log_make_its_world_and_its_batch(path: str) -> None:
-    facts = holding(read_source(CORPUS / path)["facts"])
+    facts = resolve_facts(read_log_tables(CORPUS / path)["facts"])
     log_format = counted()[path][0]
     for _, rows in facts.group_by("run_id"):
         said = dict(rows.select("name", "value").iter_rows())
@@ -140,7 +140,7 @@ def test_the_degrees_of_a_public_log_make_its_world_and_its_batch(path: str) -> 
 
 @pytest.mark.parametrize("path", logs("xtuner-v1"))
 def test_a_ranks_printed_rate_is_its_tokens_over_its_time(path: str) -> None:
-    steps = read_source(CORPUS / path)["steps"].drop_nulls(["rank_tokens", "logged_tgs"])
+    steps = read_log_tables(CORPUS / path)["steps"].drop_nulls(["rank_tokens", "logged_tgs"])
     assert steps.height
     for row in steps.iter_rows(named=True):
         assert row["rank_tokens"] / row["elapsed_s"] == pytest.approx(
@@ -209,7 +209,7 @@ def test_our_rate_is_tokens_over_time_and_gpus(row: dict[str, str], tmp_path: Pa
     log = tmp_path / "run.log"
     log.write_text(composed(row["log_format"], n), encoding="utf-8")
     store = Store(tmp_path / "store")
-    assert [outcome.status for outcome in ingest([log], store)] == ["read"]
+    assert [outcome.status for outcome in ingest_paths([log], store)] == ["read"]
     ours = analyse({name: store.table(name) for name in TABLES}).metrics["tgs"][0]
     assert ours == pytest.approx(
         n["samples"] * n["sequence_length"] / n["elapsed_s"] / n["gpus"], rel=1e-9
@@ -266,7 +266,7 @@ SHARED_BY_TWO: Final = "torchtitan/msg_2024-10-22_6b2f673135.txt"
 
 @pytest.mark.parametrize("path", logs("torchtitan"))
 def test_a_rate_times_the_time_between_stamps_is_the_tokens_of_the_header(path: str) -> None:
-    metrics = analyse(read_source(CORPUS / path)).metrics
+    metrics = analyse(read_log_tables(CORPUS / path)).metrics
     gaps = metrics.filter(pl.col("evidence_gap").is_not_null(), pl.col("windows") > 1)
     for gap, warnings in gaps.select("evidence_gap", "warnings").iter_rows():
         if path == SHARED_BY_TWO:

@@ -37,10 +37,10 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import StoreError
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store import compaction, transactions
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from fairmfu.reports.nightly import night_html, night_outputs, nightly
 from tests.support import old_store
@@ -111,7 +111,7 @@ class Place:
         tables = self.store.tables()
         tables["facts"] = tables["facts"].drop("sequence")
         tables["sources"] = tables["sources"].drop("read_at")
-        kept = self.store.kept("metrics", by=("run_id",))
+        kept = self.store.kept("metrics", latest_by=("run_id",))
         kept = kept.sort("run_id").drop("as_of") if kept.width else kept
         return tables | {"metrics": kept}
 
@@ -130,18 +130,18 @@ def two_nights(place: Place) -> None:
 
 def a_full_tier(place: Place) -> None:
     """The next batch is the sixteenth, which has all of them merged; a run has a fact by hand."""
-    for night in range(1, compaction.FAN):
+    for night in range(1, compaction.MERGE_FAN_IN):
         paths = write_night(place.logs, night, PLAN, only=[0])
-        ingest_run.ingest(paths, place.store)
+        ingest_run.ingest_paths(paths, place.store)
     run = place.store.table("runs")["run_id"][3]
-    place.store.give({run: from_flags(["lora_rank=8"])})
-    write_night(place.logs, compaction.FAN, PLAN, only=[0])
+    place.store.give_facts({run: facts_from_flags(["lora_rank=8"])})
+    write_night(place.logs, compaction.MERGE_FAN_IN, PLAN, only=[0])
 
 
 def merged_parts(place: Place) -> None:
     """Parts of a merge are still there, and readers of before it are long gone."""
     assert place.run() == 0
-    write_night(place.logs, compaction.FAN + 1, PLAN, only=[0])
+    write_night(place.logs, compaction.MERGE_FAN_IN + 1, PLAN, only=[0])
 
 
 def an_older_store(place: Place) -> None:
@@ -153,9 +153,9 @@ def an_older_store(place: Place) -> None:
 def some_batches(place: Place) -> None:
     """Three batches, a run with a fact by hand, and no metrics yet."""
     for night in range(1, 4):
-        ingest_run.ingest(write_night(place.logs, night, PLAN, only=[0]), place.store)
+        ingest_run.ingest_paths(write_night(place.logs, night, PLAN, only=[0]), place.store)
     run = place.store.table("runs")["run_id"][0]
-    place.store.give({run: from_flags(["lora_rank=8"])})
+    place.store.give_facts({run: facts_from_flags(["lora_rank=8"])})
 
 
 BEFORE: Final = (
@@ -215,7 +215,7 @@ def plain_pages() -> Iterator[None]:
 def no_grace_and_plain_pages() -> Iterator[None]:
     """Merged parts may go at once; see plain_pages."""
     with plain_pages(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transactions, "GRACE", timedelta(0))
+        patch.setattr(transactions, "MERGED_PART_GRACE", timedelta(0))
         yield
 
 
@@ -425,7 +425,7 @@ def assert_old_or_new(
 def assert_orphans_are_explained(place: Place, when: str) -> None:
     """Doctor names each file of the store that no reader needs, and says what becomes of it."""
     folder = place.store.path
-    said = " ".join(finding.what for finding in examine(place.store))
+    said = " ".join(finding.what for finding in examine_store(place.store))
     held = place.store.held()
     needed = {folder / part.path for part in held.live}
     needed |= {folder / "catalogue.duckdb", folder / "writer.lock"}
@@ -437,7 +437,7 @@ def assert_orphans_are_explained(place: Place, when: str) -> None:
 
 def harm(place: Place) -> list[str]:
     """What doctor finds that does not go by itself."""
-    return [finding.what for finding in examine(place.store) if finding.harm]
+    return [finding.what for finding in examine_store(place.store) if finding.is_harmful]
 
 
 # --- disks that fail --------------------------------------------------------------------------
@@ -505,7 +505,7 @@ SLOW_S: Final = 0.01
 def test_a_slow_disk_keeps_no_reader_waiting_and_loses_no_other_writer(
     place: Place, before: Content, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "GRACE", timedelta(hours=1))  # for the reader
+    monkeypatch.setattr(transactions, "MERGED_PART_GRACE", timedelta(hours=1))  # for the reader
     place.reset()
     failed: list[BaseException] = []
     ended = threading.Event()

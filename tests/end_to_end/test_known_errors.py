@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from corpus import CORPUS, GENERATED
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.folders import ROOT
+from tests.tools.corpus import CORPUS, GENERATED
 
 MARK: Final = (
     "# synthetic log: composed in tests/end_to_end/test_known_errors.py, no such run took place"
@@ -40,7 +40,9 @@ generated = pytest.mark.skipif(
 
 def analysed(log: Path, *flags: str, name: str | None = None) -> dict[str, Any]:
     """The one row of metrics of a log, or that of the launch `name`."""
-    rows = analyse(read_source(log, extra=from_flags(flags))).metrics.rows(named=True)
+    rows = analyse(read_log_tables(log, flag_facts=facts_from_flags(flags))).metrics.rows(
+        named=True
+    )
     (row,) = [row for row in rows if name in (None, row["name"])]
     return row
 

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.pipeline import ingest_run
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline import analysis, metrics_cache
 from fairmfu.metrics.pipeline.analysis import analyse
@@ -141,7 +141,7 @@ def by_rebuild(store: Store, _: Path) -> None:
 
 def by_the_next_ingest(store: Store, logs: Path) -> None:
     path = write_night(logs, 1, plan_of(), only=[0])[0]
-    ingest_run.ingest([path], store)
+    ingest_run.ingest_paths([path], store)
     store.remove(store.table("runs").filter(name=path.stem)["run_id"])
 
 
@@ -164,7 +164,7 @@ def test_a_genuine_store_of_schema_2_says_what_it_said(
     old.rebuild()
     for table in TABLES:
         assert old_store.as_said(table, old.table(table)) == said[table]
-    assert not [finding for finding in examine(old) if finding.harm]
+    assert not [finding for finding in examine_store(old) if finding.is_harmful]
 
 
 def test_a_store_of_schema_2_is_not_read_unasked(old: Store) -> None:
@@ -179,9 +179,9 @@ def test_the_writer_of_schema_2_writes_what_was_read(logs: Path, tmp_path: Path)
     first = write_night(logs, 1, plan, only=[0, 7, 16])
     whole = first[0].read_text()
     first[0].write_text("\n".join(whole.split("\n")[:30]) + "\n")
-    cut = [read_source(path) for path in first]
+    cut = [read_log_tables(path) for path in first]
     first[0].write_text(whole)
-    grown = read_source(first[0])
+    grown = read_log_tables(first[0])
     run = grown["runs"]["run_id"][0]
     other, sha256 = (cut[1][t][c][0] for t, c in (("runs", "run_id"), ("sources", "sha256")))
     beside = {"name": "accelerator", "value": "NVIDIA H200", "origin": "sidecar:facts.toml"}
@@ -263,7 +263,7 @@ def test_a_year_of_nights_over_two_schemas_and_two_formulas(
     batches = []
     for night in range(1, 31):
         paths = write_night(logs, night, plan)
-        batches.append(old_store.Batch(files=[read_source(path) for path in paths]))
+        batches.append(old_store.Batch(files=[read_log_tables(path) for path in paths]))
     old_store.write_schema_2(path, batches)
     told: list[Told] = []
     notes: dict[int, str] = {}
@@ -290,12 +290,12 @@ def test_a_year_of_nights_over_two_schemas_and_two_formulas(
     judged = judge(plan, told, 365)
     assert not list(shortcomings(judged)), judged
     assert len(judged.found) + len(judged.missed) == 64
-    assert not [finding for finding in examine(Store(path)) if finding.harm]
+    assert not [finding for finding in examine_store(Store(path)) if finding.is_harmful]
 
 
 def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on MFU is 3 % higher, by a formula of another name."""
-    score = analysis.score
+    score = analysis.score_utilization
 
     def higher(*arguments: Any, **options: Any) -> Any:
         found = score(*arguments, **options)
@@ -305,4 +305,4 @@ def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (analysis, metrics_cache, nightly):
         monkeypatch.setattr(module, "FORMULA", "fairmfu-next")
-    monkeypatch.setattr(analysis, "score", higher)
+    monkeypatch.setattr(analysis, "score_utilization", higher)

@@ -17,11 +17,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from log_lines import BY_NAME, Style, blocks, noise
 from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.schema import frame_schema
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from tests.support.log_lines import BY_NAME, Style, blocks, noise
 
 Row = dict[str, Any]
 
@@ -264,6 +264,6 @@ def test_the_product_reads_what_a_plain_loop_reads(
     schema = frame_schema("steps")
     columns = {name: [row.get(name) for row in expected] for name in schema if name != "run_id"}
     frame = pl.DataFrame(columns, {name: schema[name] for name in columns})
-    steps = read_source(path, fast=fast)["steps"].sort("line").drop("run_id")
+    steps = read_log_tables(path, use_fast_path=fast)["steps"].sort("line").drop("run_id")
     assert frame.height > LINES / 5
     assert_frame_equal(steps, frame, check_exact=True)

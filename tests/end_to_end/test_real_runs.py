@@ -2,11 +2,11 @@
 
 import polars as pl
 import pytest
-from corpus import CORPUS
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.tools.corpus import CORPUS
 
 pytestmark = pytest.mark.skipif(
     not CORPUS.is_dir(), reason=f"NO REAL LOGS at {CORPUS}: set FAIRMFU_CORPUS to their folder"
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def metrics_of(name: str, *flags: str) -> pl.DataFrame:
-    return analyse(read_source(CORPUS / name, extra=from_flags(flags))).metrics
+    return analyse(read_log_tables(CORPUS / name, flag_facts=facts_from_flags(flags))).metrics
 
 
 def test_torchtitan_llama3_8b_on_eight_h100() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_toml
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_toml
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.compare.comparability import compare
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import analyse
 from sample_logs.make_synthetic import HERE, MARK, SIDECARS, WRITERS, ImaginaryRun, demo_run, write
 from tests.support.effort import THOROUGH
@@ -24,7 +24,7 @@ FORMATS = sorted(WRITERS)
 
 def metrics_of(run: ImaginaryRun, folder: Path) -> pl.DataFrame:
     store = Store(folder / "store")
-    outcomes = ingest(write(run, folder / "logs"), store)
+    outcomes = ingest_paths(write(run, folder / "logs"), store)
     assert {outcome.status for outcome in outcomes} == {"read"}
     return analyse({name: store.table(name) for name in TABLES}).metrics
 
@@ -59,7 +59,7 @@ def test_the_logs_disagree_although_the_run_is_one(exact: pl.DataFrame) -> None:
 
 
 def test_all_formats_stand_in_one_group_as_equals(exact: pl.DataFrame) -> None:
-    comparison = compare(exact)
+    comparison = rank_runs(exact)
     assert comparison["group"].n_unique() == 1
     assert comparison["group"].null_count() == 0
     assert comparison["relative_tgs"].min() == pytest.approx(1.0, rel=1e-6)
@@ -132,7 +132,7 @@ def test_any_run_comes_out_within_its_printed_digits(
         .replace("seq_len = 8192", f"seq_len = {run.seq_len}"),
         encoding="utf-8",
     )
-    assert from_toml(sidecar) is not None
-    row = analyse(read_source(log)).metrics.row(0, named=True)
+    assert facts_from_toml(sidecar) is not None
+    row = analyse(read_log_tables(log)).metrics.row(0, named=True)
     assert row["tgs"] == pytest.approx(true_tgs(name, run), rel=1.01 * printed_error(name, run))
     assert row["gpus"] == run.gpus

@@ -8,12 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.compare.comparability import compare
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.throughput.windows import clean
+from fairmfu.metrics.throughput.windows import steady_window_rows
 from tests.support.folders import ROOT
 
 SAMPLES = ROOT / "sample_logs"
@@ -58,7 +58,7 @@ CONTINUES = {"llama3-1rank-resumed": ("llama3-1rank-crashed", 3)}
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     """All cases at once, with the files that stand beside the logs."""
     store = Store(tmp_path_factory.mktemp("genuine"))
-    outcomes = ingest(sorted({case.parents[1] for case in CASES}), store)
+    outcomes = ingest_paths(sorted({case.parents[1] for case in CASES}), store)
     told = {Path(one.given).name for one in outcomes if one.status != "read"}
     assert told == {"command.txt"}
     return analyse(store.tables())
@@ -72,7 +72,7 @@ def row_of(told: Analysis, case: Path) -> dict[str, Any]:
 
 def tgs_by_the_outer_clock(truth: dict[str, Any], spans: pl.DataFrame, basis: str) -> float:
     """tokens/s/GPU over the steady windows of `spans`."""
-    steady = clean(spans, basis)
+    steady = steady_window_rows(spans, basis)
     before = truth.get("first_step", 1) - 1  # of a resumed run
     ends = zip(steady["step"] - before, steady[f"{basis}_span"], strict=True)
     seconds = sum(sum(truth["wall_s"][end - span : end]) for end, span in ends)
@@ -85,7 +85,7 @@ def tgs_by_the_outer_clock(truth: dict[str, Any], spans: pl.DataFrame, basis: st
 def test_recomputed_tgs_is_what_the_outer_clock_says(
     case: Path, whole: Analysis, *, alone: bool
 ) -> None:
-    told = analyse(read_source(case / "run.log")) if alone else whole
+    told = analyse(read_log_tables(case / "run.log")) if alone else whole
     row = row_of(told, case)
     spans = told.windows.filter(run_id=row["run_id"])
     expected = tgs_by_the_outer_clock(read_truth(case), spans, row["time_basis"])
@@ -115,7 +115,7 @@ def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: A
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
     truth = read_truth(case)
-    row = analyse(read_source(case / "run.log")).metrics.row(0, named=True)
+    row = analyse(read_log_tables(case / "run.log")).metrics.row(0, named=True)
     assert row["tokens_per_gpu_step"] == truth["tokens_per_step"] / truth["gpus"]
     assert row["seq_len"] == truth["seq_len"]
     assert row["gpus"] in (truth["gpus"], None)
@@ -123,7 +123,7 @@ def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
 
 @pytest.mark.parametrize("case", ON_A_CPU, ids=named)
 def test_no_mfu_is_made_up_for_a_cpu(case: Path) -> None:
-    row = analyse(read_source(case / "run.log")).metrics.row(0, named=True)
+    row = analyse(read_log_tables(case / "run.log")).metrics.row(0, named=True)
     assert row["mfu"] is None
     assert row["missing"]
 
@@ -155,7 +155,7 @@ def test_mfu_on_a_gpu_is_what_the_outer_clock_says(case: Path, whole: Analysis) 
 
 def test_layers_of_fp8_that_no_line_names_have_no_mfu(tmp_path: Path) -> None:
     shutil.copy(FP8 / "run.log", tmp_path)
-    row = analyse(read_source(tmp_path / "run.log")).metrics.row(0, named=True)
+    row = analyse(read_log_tables(tmp_path / "run.log")).metrics.row(0, named=True)
     assert row["mfu"] is None
     assert any("precision=fp8 if the lm_head stayed in bf16" in said for said in row["warnings"])
 
@@ -194,7 +194,7 @@ def test_starts_of_one_command_are_repeats(whole: Analysis) -> None:
     """Three of each framework, up to 4.7 % apart."""
     folders = [path for path in (SAMPLES / "h100").glob("*-*/bf16*") if "-re" not in path.name]
     rows = {named(folder): row_of(whole, folder) for folder in folders if folder != UNTIMED}
-    ranked = compare(whole.metrics).filter(
+    ranked = rank_runs(whole.metrics).filter(
         pl.col("run_id").is_in([r["run_id"] for r in rows.values()])
     )
     assert ranked["group"].n_unique() == 1
@@ -210,7 +210,7 @@ def test_starts_of_one_command_are_repeats(whole: Analysis) -> None:
 
 def test_three_frameworks_are_ranked_on_one_gpu(whole: Analysis) -> None:
     """The same model, length, number format and card; outer clocks: 50,697, 41,503, 36,320."""
-    ranked = compare(whole.metrics)
+    ranked = rank_runs(whole.metrics)
     of = [row_of(whole, case)["run_id"] for case in (SAMPLES / "h200").glob("*/*")]
     group = ranked.filter(pl.col("run_id").is_in(of)).sort("rank")
     assert group["group"].n_unique() == 1
@@ -220,5 +220,5 @@ def test_three_frameworks_are_ranked_on_one_gpu(whole: Analysis) -> None:
 
 def test_batches_that_are_not_all_whole_are_not_ranked(whole: Analysis) -> None:
     """27 packed samples in batches of two: the last batch of each epoch has one of them."""
-    ranked = compare(whole.metrics).filter(run_id=row_of(whole, UNTIMED)["run_id"])
+    ranked = rank_runs(whole.metrics).filter(run_id=row_of(whole, UNTIMED)["run_id"])
     assert "tokens per step are counted otherwise" in " ".join(ranked["not_ranked"].item())

@@ -11,11 +11,11 @@ import pytest
 
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.facts import facts as given
-from fairmfu.ingest.formats.deepspeed.engine import CURRICULUM, OF_ANY_SIZE
-from fairmfu.metrics.compare.comparability import compare
+from fairmfu.ingest.formats.deepspeed.engine import CURRICULUM_NOTE, DYNAMIC_BATCH_NOTE
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.token_counts import MAY_BE_SHARED
+from fairmfu.metrics.throughput.token_counts import RANK_SUM_DOUBTFUL
 from tests.support.folders import ROOT
 
 TITAN = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
@@ -64,8 +64,8 @@ def test_an_engine_relaunch_is_not_folded_into_the_first(ingest, store, logs):
         for step in (5, 10, 15, 20)
     ]
     (logs / "two.log").write_text("".join(lines))
-    facts = given.from_flags(["seq_len=128", "gpus=1", "global_batch_size=8"])
-    ingest(logs / "two.log", extra=facts)
+    facts = given.facts_from_flags(["seq_len=128", "gpus=1", "global_batch_size=8"])
+    ingest(logs / "two.log", flag_facts=facts)
     assert metrics(store)["tgs"].to_list() == pytest.approx([1024.0, 1024.0])
 
 
@@ -100,10 +100,10 @@ def test_samples_that_grow_by_a_curriculum_are_not_of_full_length(
     """The engine counts samples: with its curriculum each was of seq_len from the first, ranked."""
     text = f"[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   {line}\n"
     (logs / "run.log").write_text(text + engine_steps())
-    facts = given.from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
-    ingest(logs / "run.log", extra=facts)
+    facts = given.facts_from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
+    ingest(logs / "run.log", flag_facts=facts)
     (warnings,) = metrics(store)["warnings"].to_list()
-    assert warnings == ([] if counts else [f"{CURRICULUM}{NOT_RANKED}"])
+    assert warnings == ([] if counts else [f"{CURRICULUM_NOTE}{NOT_RANKED}"])
 
 
 @pytest.mark.parametrize(
@@ -122,10 +122,10 @@ def test_batches_of_any_size_are_not_as_configured(dynamic, counts, ingest, stor
         f"'curriculum_learning': {{'enabled': False}}, 'dynamic_batching': {dynamic}}}, "
         f"'data_routing': {{'enabled': False}}}}\n{engine_steps()}"
     )
-    facts = given.from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
-    ingest(logs / "run.log", extra=facts)
+    facts = given.facts_from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
+    ingest(logs / "run.log", flag_facts=facts)
     (warnings,) = metrics(store)["warnings"].to_list()
-    assert warnings == ([] if counts else [f"{OF_ANY_SIZE}{NOT_RANKED}"])
+    assert warnings == ([] if counts else [f"{DYNAMIC_BATCH_NOTE}{NOT_RANKED}"])
 
 
 MEGATRON_HEADER = """\
@@ -155,7 +155,7 @@ def test_megatrons_header_counts_where_its_iterations_are_in_the_log_of_another_
     for launch in range(launches):
         text += MEGATRON_HEADER + engine_steps(day=1 + launch)
     (logs / "node0.log").write_text(text)
-    ingest(logs / "node0.log", extra=given.from_flags(["seq_len=512"]))
+    ingest(logs / "node0.log", flag_facts=given.facts_from_flags(["seq_len=512"]))
     rows = metrics(store)
     assert rows["tgs"].to_list() == pytest.approx([8 * 512 / 8] * launches)
     assert rows["warnings"].to_list() == [[]] * launches
@@ -186,7 +186,7 @@ def test_a_scripts_own_arguments_under_megatrons_heading_say_nothing(
     heading = OWN_HEADING + end
     header = heading + DUMP if before else DUMP + heading
     (logs / "run.log").write_text(header + engine_steps())
-    ingest(logs / "run.log", extra=given.from_flags(["seq_len=512", "gpus=2"]))
+    ingest(logs / "run.log", flag_facts=given.facts_from_flags(["seq_len=512", "gpus=2"]))
     row = metrics(store).row(0, named=True)
     assert row["tgs"] == pytest.approx(8 * 512 / 2)
     assert (row["precision"], row["warnings"]) == ("bf16", [])
@@ -215,7 +215,8 @@ def test_the_first_step_behind_a_checkpoint_is_of_the_process_that_prints_it(
     text = engine_lines(began, 0, 130) + engine_lines(began + timedelta(hours=0.5), behind, 200)
     (logs / "run.log").write_text(text)
     ingest(
-        logs / "run.log", extra=given.from_flags(["gpus=2", "seq_len=512", "global_batch_size=8"])
+        logs / "run.log",
+        flag_facts=given.facts_from_flags(["gpus=2", "seq_len=512", "global_batch_size=8"]),
     )
     first, second = metrics(store).sort("name").iter_rows(named=True)
     assert first["warnings"] == []
@@ -245,8 +246,8 @@ def test_so_are_its_lines_before_the_timers_whoever_prints_them(
                 tag = f"[rank{rank}]: " if ranks > 1 else ""
                 text += tag + form.format(at=at, step=first + count, count=count)
     (logs / "run.log").write_text(text)
-    facts = given.from_flags(["gpus=2", "seq_len=512", "global_batch_size=8"])
-    ingest(logs / "run.log", extra=facts)
+    facts = given.facts_from_flags(["gpus=2", "seq_len=512", "global_batch_size=8"])
+    ingest(logs / "run.log", flag_facts=facts)
     rows = metrics(store).sort("name")
     assert rows["tgs"].to_list() == pytest.approx([2048, 2048], rel=1e-3)
     assert [len(one.rows) for one in parse("deepspeed", text).launches] == [
@@ -275,7 +276,7 @@ def test_float8_is_not_ranked_with_bf16(ingest, store, logs):
     (logs / "bf16.log").write_text(text)
     (logs / "fp8.log").write_text(faster(text.replace(mark, f"{swapped} - root - {mark}"), 1.3))
     ingest(logs)
-    ranked = compare(metrics(store)).filter(name="fp8")
+    ranked = rank_runs(metrics(store)).filter(name="fp8")
     assert ranked["group"].to_list() == [None]
 
 
@@ -304,7 +305,7 @@ def test_start_up_stays_out_of_moving_means(ingest, store, logs):
         )
     (logs / "x.log").write_text("\n".join(lines) + "\n")
     words = ["seq_len=4096", "micro_batch_size=1", "packed=true", "gpus=1"]
-    ingest(logs / "x.log", extra=given.from_flags(words))
+    ingest(logs / "x.log", flag_facts=given.facts_from_flags(words))
     assert metrics(store)["tgs"].to_list() == pytest.approx([4096.0], rel=0.005)
 
 
@@ -321,7 +322,7 @@ def test_masked_documents_are_not_ranked_with_whole_packs(ingest, store, logs):
         words += 'trainable="full"\nprecision="bf16"\naccelerator="NVIDIA H100"\n'
         (logs / f"{name}.log.facts.toml").write_text(f"{words}document_mask={mark}\n")
     ingest(logs)
-    assert compare(metrics(store))["group"].n_unique() == 2
+    assert rank_runs(metrics(store))["group"].n_unique() == 2
 
 
 @pytest.mark.parametrize(
@@ -341,7 +342,7 @@ def test_the_engine_under_deepspeed_chat_trains_no_language_model_alone(
     stated = {"gpus": 1, "global_batch_size": 8, "seq_len": 512, "packed": "true"}
     more = {"model": "opt-1.3b", "trainable": "full", "precision": "bf16", "accelerator": "A100"}
     flags = [f"{name}={value}" for name, value in (stated | more).items()]
-    ingest(logs / "chat.log", extra=given.from_flags(flags))
+    ingest(logs / "chat.log", flag_facts=given.facts_from_flags(flags))
     (row,) = metrics(store).rows(named=True)
     assert row["tgs"] == (None if objective else pytest.approx(10 * 8 * 512 / 10))
     assert (row["mfu"] is None) is (objective is not None)
@@ -357,7 +358,9 @@ def test_lines_picked_out_of_a_log_that_prints_each_step_are_not_ranked(ingest, 
         (22, 150, "6.0", 5020),
     ]
     (logs / "picked.log").write_text("".join(line.format(*values) for values in picked))
-    ingest(logs / "picked.log", extra=given.from_flags(["model=Llama-3-8B", "seq_len=8192"]))
+    ingest(
+        logs / "picked.log", flag_facts=given.facts_from_flags(["model=Llama-3-8B", "seq_len=8192"])
+    )
     (warning,) = metrics(store)["warnings"][0]
     assert "no two of 3 windows agree" in warning
     assert warning.endswith(NOT_RANKED)
@@ -417,7 +420,7 @@ def test_the_time_of_a_mindspeed_line_is_that_of_its_last_step(ingest, store, lo
             at += timedelta(seconds=40)
             log += evaluated.format(at, step)
     (logs / "m.log").write_text(log)
-    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "seq_len=2048"]))
+    ingest(logs / "m.log", flag_facts=given.facts_from_flags(["gpus=16", "seq_len=2048"]))
     row = metrics(store).row(0, named=True)
     assert row["tgs"] == pytest.approx(4096)
     assert row["tgs_end_to_end"] == pytest.approx(290 * 8192 / (290 * 2 + 2 * 40), rel=0.02)
@@ -538,7 +541,7 @@ def test_the_first_line_of_a_process_that_began_between_lines_is_no_pace(
 ):
     """A search for `step:` leaves the restart out, and its start-up had made steady 9 % slower."""
     (logs / "run.log").write_text(picked(100, pause=600, first=40))
-    ingest(logs / "run.log", extra=given.from_flags(list(flags)))
+    ingest(logs / "run.log", flag_facts=given.facts_from_flags(list(flags)))
     row = metrics(store).row(0, named=True)
     assert row["tgs"] == pytest.approx(8192, rel=1e-4)
     assert (row["steps"], row["windows"]) == (20, 18)
@@ -592,7 +595,7 @@ ALONE = ("context_parallel=1", "tensor_parallel=1")
 def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, logs):
     """It was Megatron-DeepSpeed's, which fills every sample."""
     mindspeed_llm(logs / "m.log")
-    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "seq_len=4096", *ALONE]))
+    ingest(logs / "m.log", flag_facts=given.facts_from_flags(["gpus=16", "seq_len=4096", *ALONE]))
     row = metrics(store).row(0, named=True)
     assert (row["framework"], row["packed"]) == ("mindspeed-llm", None)
     assert "trainable" in row["missing"]
@@ -615,9 +618,9 @@ def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, l
 def test_ranks_that_share_a_sequence_count_it_each(told, tgs, ingest, store, logs):
     """With eight of them TGS was eight times too high, and MindSpeed-LLM's log says nothing."""
     mindspeed_llm(logs / "m.log")
-    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "packed=false", *told]))
+    ingest(logs / "m.log", flag_facts=given.facts_from_flags(["gpus=16", "packed=false", *told]))
     row = metrics(store).row(0, named=True)
-    assert row["warnings"] == ([MAY_BE_SHARED] if tgs is None else [])
+    assert row["warnings"] == ([RANK_SUM_DOUBTFUL] if tgs is None else [])
     assert (row["tgs"], row["tgs_end_to_end"]) == pytest.approx((tgs or 1660,) * 2)
 
 
@@ -675,13 +678,13 @@ def test_some_micro_steps_stand_for_all_where_it_is_known_how_many_are_accumulat
     known = ["gpus=8", "seq_len=2048", "model=llama3-8b", "trainable=full", "precision=bf16"]
     known += ["accelerator=NVIDIA A100-SXM4-80GB", *words]
     (logs / "scalars.json").write_text(scalars(every, accumulated))
-    ingest(logs / "scalars.json", extra=given.from_flags(known))
+    ingest(logs / "scalars.json", flag_facts=given.facts_from_flags(known))
     row = metrics(store).row(0, named=True)
     assert row["windows"] == 1600 // every - 1
     (why,) = (told for told in row["warnings"] if told.endswith(NOT_RANKED))
     assert why.startswith(f"TGS is of {row['windows']} of ")
     assert "--set gradient_accumulation" in why
-    assert compare(metrics(store))["group"].to_list() == [None]
+    assert rank_runs(metrics(store))["group"].to_list() == [None]
 
 
 def test_optimizer_steps_of_which_some_take_long_beyond_their_share_are_told(ingest, store, logs):
@@ -695,7 +698,10 @@ def test_optimizer_steps_of_which_some_take_long_beyond_their_share_are_told(ing
             lines[step // 10 - 1] = json.dumps(line)
     known = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "packed=true"]
     (logs / "scalars.json").write_text("\n".join(lines) + "\n")
-    ingest(logs / "scalars.json", extra=given.from_flags([*known, "gradient_accumulation=8"]))
+    ingest(
+        logs / "scalars.json",
+        flag_facts=given.facts_from_flags([*known, "gradient_accumulation=8"]),
+    )
     told = [why for why in metrics(store)["warnings"][0] if why.endswith(NOT_RANKED)]
     assert [why.startswith("optimizer steps in the steady windows: ") for why in told] == [True]
 
@@ -706,7 +712,7 @@ def test_all_of_them_are_of_each_optimizer_step_as_many_as_there_are(
 ):
     words = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "packed=true", *accumulation]
     (logs / "scalars.json").write_text(scalars(every, 1 if accumulation else 16, updating=0.3))
-    ingest(logs / "scalars.json", extra=given.from_flags(words))
+    ingest(logs / "scalars.json", flag_facts=given.facts_from_flags(words))
     row = metrics(store).row(0, named=True)
     assert not [told for told in row["warnings"] if told.endswith(NOT_RANKED)]
     seconds = 0.802 if accumulation else 0.502 + 0.3 / 16
@@ -729,7 +735,7 @@ def test_times_of_which_nothing_tells_how_many_steps_they_average(
     """Ten were taken for granted, and with them that no step is left out."""
     known = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "packed=true", *words]
     (logs / "scalars.json").write_text(scalars(10, 4, rated=False))
-    ingest(logs / "scalars.json", extra=given.from_flags(known))
+    ingest(logs / "scalars.json", flag_facts=given.facts_from_flags(known))
     told = [why for why in metrics(store)["warnings"][0] if why.endswith(NOT_RANKED)]
     assert [f"--set {unsaid}" in why for why in told] == [True] * bool(unsaid)
 
@@ -751,7 +757,7 @@ def test_stamps_that_are_further_apart_than_1_percent_bear_nothing_out(ingest, s
             lines.append(f"{stamp}after_train_iter in EvaluateChatHook.\n")
     words = ["gpus=1", "seq_len=2048", "micro_batch_size=1", "packed=true", "average_window=1"]
     (logs / "run.log").write_text("".join(lines))
-    ingest(logs / "run.log", extra=given.from_flags(words))
+    ingest(logs / "run.log", flag_facts=given.facts_from_flags(words))
     row = metrics(store).row(0, named=True)
     assert row["evidence_gap"] > 0.1
     assert [why for why in row["warnings"] if "--set gradient_accumulation: not ranked" in why]

@@ -165,7 +165,7 @@ def test_nothing_runs_strings_of_code(module: Path) -> None:
 
 @param(MODULES)
 def test_no_memory_of_python_gets_into_polars(module: Path) -> None:
-    """Why: ingest.core.arrays.owned."""
+    """Why: ingest.core.arrays.copy_to_arrow."""
     assert "py_buffer" not in {name for name, _ in called(module)}
 
 

@@ -32,10 +32,10 @@ from pathlib import Path
 import click
 import pytest
 
-from fairmfu.cli import CONTEXT, main
+from fairmfu.cli import CONTEXT_SETTINGS, main
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
-from fairmfu.metrics.pipeline.column_docs import COMPARED, MEANINGS
+from fairmfu.metrics.pipeline.column_docs import COMPARISON_MEANINGS, METRIC_MEANINGS
 from tests.support.folders import ROOT
 from tests.tools import reference
 
@@ -262,7 +262,7 @@ def test_every_command_is_one_with_these_options(page: Path) -> None:
 def takes(words: list[str]) -> None:
     """Whether the command line is one; raises UsageError."""
     command, rest = command_of(*words)
-    context = click.Context(command, click.Context(main, **CONTEXT))  # which keeps -h
+    context = click.Context(command, click.Context(main, **CONTEXT_SETTINGS))  # which keeps -h
     given, left, _ = command.make_parser(context).parse_args(list(rest))
     if isinstance(command, click.Group) or "help" in given:
         return
@@ -363,8 +363,8 @@ def test_every_table_stands_somewhere() -> None:
 
 
 def test_every_column_of_metrics_has_a_meaning() -> None:
-    assert list(MEANINGS) == METRICS.names()
-    assert list(COMPARED) == [name for name in COMPARISON if name not in METRICS]
+    assert list(METRIC_MEANINGS) == METRICS.names()
+    assert list(COMPARISON_MEANINGS) == [name for name in COMPARISON if name not in METRICS]
 
 
 def test_the_first_screen_of_the_readme_has_40_lines() -> None:

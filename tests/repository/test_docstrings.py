@@ -15,7 +15,7 @@ import pytest
 from fairmfu import ingest, metrics, reports
 from fairmfu.ingest import FairmfuError, Store
 from fairmfu.ingest.core.errors import ClusterError
-from fairmfu.metrics.pipeline.column_docs import COMPARED, MEANINGS
+from fairmfu.metrics.pipeline.column_docs import COMPARISON_MEANINGS, METRIC_MEANINGS
 from tests.repository.test_architecture import param
 from tests.support.folders import ROOT
 from tests.support.raised import raised
@@ -104,7 +104,7 @@ def test_the_commands_use_the_surface_and_not_what_it_stands_for() -> None:
 
 # --- what their docstrings say -----------------------------------------------------------------
 
-UNITS = {unit for unit, _ in (MEANINGS | COMPARED).values() if unit}
+UNITS = {unit for unit, _ in (METRIC_MEANINGS | COMPARISON_MEANINGS).values() if unit}
 UNITS |= {"days", "bytes", "pixels", "fraction", "ratio", "%", "FLOPs"}
 TEXTS = {str, list[Path]}
 
@@ -135,7 +135,11 @@ def test_what_gives_numbers_says_their_units(name: str) -> None:
 
 @each(list(SURFACE))
 def test_brackets_hold_units_that_are_those_of_the_tables(name: str) -> None:
-    known = {column: unit for column, (unit, _) in (MEANINGS | COMPARED).items() if unit}
+    known = {
+        column: unit
+        for column, (unit, _) in (METRIC_MEANINGS | COMPARISON_MEANINGS).items()
+        if unit
+    }
     for names, text in bracketed(SAID[name]):
         unit = unit_of(text)
         assert unit, f"[{text}] begins with no unit"
@@ -180,7 +184,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fairmfu.ingest.store.lock.held", fails)
+    monkeypatch.setattr("fairmfu.ingest.store.lock.hold_lock", fails)
 
 
 Call = Callable[[dict[str, Any]], object]
@@ -276,4 +280,4 @@ def test_errors_are_followed_through_calls_and_taken_out_where_they_are_caught()
     assert "StoreError" in told["ingest.store.store.Store.table"]
     assert "ShapeError" in told["metrics.formula.model_shapes.hugging_face.from_hugging_face"]
     assert told["metrics.pipeline.analysis.analyse"] == set()
-    assert told["metrics.core.run_selection.only"] == {"RunNameError"}
+    assert told["metrics.core.run_selection.choose_one"] == {"RunNameError"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairmfu.ingest.facts.project_config import load
+from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.metrics.core.run_table import METRICS
 from tests.support.folders import ROOT
 
@@ -65,7 +65,7 @@ def test_its_first_configuration_is_read(tmp_path: Path) -> None:
     block = PAGE.split("    # /srv/perf/fairmfu.toml\n")[1].split("\n\n")[0]
     path = tmp_path / "fairmfu.toml"
     path.write_text("\n".join(line.strip() for line in block.splitlines()))
-    config = load(path, METRICS.names())
+    config = load_config(path, METRICS.names())
     assert config.sources == (Path("/data/logs"),)
     assert (config.store, config.out) == (tmp_path / "store", tmp_path / "nightly")
 

@@ -20,7 +20,7 @@ def expect_alike(one: Store, other: Store) -> None:
         left, right = (s.table(name).drop("read_at", strict=False) for s in (one, other))
         assert left.equals(right), name
     for store in (one, other):
-        assert [finding for finding in doctor.examine(store) if finding.harm] == []
+        assert [finding for finding in doctor.examine_store(store) if finding.is_harmful] == []
 
 
 def put_logs(folder: Path) -> Path:

@@ -14,10 +14,9 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from log_lines import BY_NAME, KINDS, NOISE_LINES, Style, blocks, noise
-
-from fairmfu.ingest.decode.line_reader import LONGEST_LINE_BYTES
+from fairmfu.ingest.decode.line_reader import MAX_LINE_BYTES
 from fairmfu.ingest.formats.spec import LogFormat, StepLine
+from tests.support.log_lines import BY_NAME, KINDS, NOISE_LINES, Style, blocks, noise
 
 Damage = Callable[[bytes, Random], bytes]
 
@@ -230,8 +229,8 @@ def _ended(line: bytes, draw: Random) -> bytes:
 
 def _long(line: bytes, draw: Random) -> bytes:
     """Longer than what is kept of a line; the step at its beginning or its end."""
-    filling = draw.choice((b"x", b"=", b" step: 1 ", b"loss: 1.0 ")) * LONGEST_LINE_BYTES
-    room = LONGEST_LINE_BYTES + draw.choice((*range(-len(line) - 1, 3 - len(line)), 0, 50_000))
+    filling = draw.choice((b"x", b"=", b" step: 1 ", b"loss: 1.0 ")) * MAX_LINE_BYTES
+    room = MAX_LINE_BYTES + draw.choice((*range(-len(line) - 1, 3 - len(line)), 0, 50_000))
     filling = filling[:room]
     return line + filling if draw.random() < 0.5 else filling + line
 

@@ -30,33 +30,29 @@ from typing import Any, Final
 
 import polars as pl
 import pyarrow as pa
-import test_document
-import test_model_shapes
-from cited import COUNTS, lines_of, uncited, uncounted
-from damaged_events import TAGS, damaged_events
-from damaged_lines import DAMAGES, damaged_log
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from fairmfu.ingest.core.errors import FairmfuError
-from fairmfu.ingest.core.prefilter import clauses
+from fairmfu.ingest.core.prefilter import required_clauses
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.core.spill import Spool
-from fairmfu.ingest.decode.line_reader import NumberedLine, Source, text_of
-from fairmfu.ingest.decode.tfevents import event_values, is_event_file
-from fairmfu.ingest.detect.detection import BUILT_IN, FORMATS, Tried
-from fairmfu.ingest.detect.format_catalog import Known
-from fairmfu.ingest.detect.user_formats import load as load_format
-from fairmfu.ingest.extract.log_tables import read_log, read_source
+from fairmfu.ingest.decode.line_reader import NumberedLine, Source, decode_line
+from fairmfu.ingest.decode.tfevents import is_event_file, read_event_values
+from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE, FormatChoice
+from fairmfu.ingest.detect.format_catalog import FormatCatalog
+from fairmfu.ingest.detect.user_formats import load_user_format as load_format
+from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
 from fairmfu.ingest.facts import facts as given
-from fairmfu.ingest.facts.project_config import load as load_config
+from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED
-from fairmfu.ingest.formats.spec import ENGINE, LogFormat
-from fairmfu.ingest.launches.step_rows import SCHEMA
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.formats.spec import ENGINE_PRECEDENCE, LogFormat
+from fairmfu.ingest.launches.step_rows import STEP_SCHEMA
 from fairmfu.ingest.parse import partial_match
-from fairmfu.ingest.parse.line_matcher import patterns_of
+from fairmfu.ingest.parse.line_matcher import line_matcher
 from fairmfu.ingest.parse.parser import Parser
-from fairmfu.ingest.pipeline.ingest_run import ingest
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store, Tables
 from fairmfu.metrics.formula import vision
 from fairmfu.metrics.formula.accelerators import OverlayError, load_overlay
@@ -69,7 +65,12 @@ from fairmfu.metrics.formula.model_shapes import (
 )
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.page import html_report, markdown_report
-from fairmfu.reports.page.report_data import Content, as_json, content
+from fairmfu.reports.page.report_data import ReportContent, build_content, report_json
+from tests.metrics.formula import test_model_shapes
+from tests.reports.page import test_html_document as test_document
+from tests.support.cited import COUNTS, lines_of, uncited, uncounted
+from tests.support.damaged_events import TAGS, damaged_events
+from tests.support.damaged_lines import DAMAGES, damaged_log
 from tests.support.folders import ROOT
 from tests.support.packs import Read, unpacked
 
@@ -201,11 +202,14 @@ def read_text(data: bytes, folder: Path) -> None:
         _held(tables, _content(path), _form(tables))
 
 
-def read_rows(path: Path, *, fast: bool = True, tried: Tried = BUILT_IN) -> Said:
+def read_rows(path: Path, *, fast: bool = True, tried: FormatChoice = BUILT_IN_CHOICE) -> Said:
     """What is read of a file, before it is frames."""
-    log = read_log(path, Spool(), fast=fast, tried=tried)
+    log = read_log(path, Spool(), use_fast_path=fast, format_choice=tried)
     steps = [
-        row for _, rows in log.steps for frame in rows.frames(*SCHEMA) for row in frame.to_dicts()
+        row
+        for _, rows in log.steps
+        for frame in rows.frames(*STEP_SCHEMA)
+        for row in frame.to_dicts()
     ]
     events = [event for _, events in log.events for event in events]
     return {**log.rows, "steps": steps, "events": events}
@@ -218,20 +222,20 @@ def _content(path: Path) -> bytes:
 
 def _form(tables: Said) -> LogFormat:
     name = tables["sources"][0]["log_format"]
-    return next(form for form in FORMATS if form.name == name)
+    return next(form for form in BUILT_IN_FORMATS if form.name == name)
 
 
 def read_lines(data: bytes, _folder: Path) -> None:
     """Lines through the parser of a format, which the first byte chooses."""
     first, log = (data[0], data[1:] or b"\n") if data else (0, b"\n")
-    form = FORMATS[first // 2 % len(FORMATS)]
-    companions = [DEEPSPEED] if first % 2 and form.precedence > ENGINE else []
-    texts = map(text_of, log.removesuffix(b"\n").split(b"\n"))
+    form = BUILT_IN_FORMATS[first // 2 % len(BUILT_IN_FORMATS)]
+    companions = [DEEPSPEED] if first % 2 and form.precedence > ENGINE_PRECEDENCE else []
+    texts = map(decode_line, log.removesuffix(b"\n").split(b"\n"))
     lines = [NumberedLine(number, text, cut=False) for number, text in enumerate(texts, 1)]
     lines[-1] = lines[-1]._replace(ended=log.endswith(b"\n"))
     parsed = Parser(form, companions).parse(lines)
     launches = parsed.launches
-    frames = (frame for one in launches if one.rows for frame in one.rows.frames(*SCHEMA))
+    frames = (frame for one in launches if one.rows for frame in one.rows.frames(*STEP_SCHEMA))
     tables = {
         "sources": [{name: getattr(parsed, name) for name in (*COUNTS, "lines")}],
         "steps": [row for frame in frames for row in frame.to_dicts()],
@@ -245,7 +249,7 @@ def read_lines(data: bytes, _folder: Path) -> None:
 def _format_seeds() -> list[bytes]:
     """The variants and examples of each format, with the byte that chooses it before them."""
     seeds = []
-    for number, form in enumerate(FORMATS):
+    for number, form in enumerate(BUILT_IN_FORMATS):
         first = bytes([2 * number])
         seeds += [first + path.read_bytes()[:2000] for path in _variants(form)]
         examples = [line.example for line in (*form.steps, *form.events, *form.facts)]
@@ -260,8 +264,10 @@ def _variants(form: LogFormat) -> list[Path]:
 def _text_seeds() -> list[bytes]:
     """Sample logs, variants, and logs that are damaged already."""
     logs = [path.read_bytes()[:TEXT_BYTES] for path in sorted(SAMPLES.rglob("*.log"))]
-    variants = [path.read_bytes()[:TEXT_BYTES] for form in FORMATS for path in _variants(form)]
-    by_line = [form for form in FORMATS if form.join is None or form.addition is not None]
+    variants = [
+        path.read_bytes()[:TEXT_BYTES] for form in BUILT_IN_FORMATS for path in _variants(form)
+    ]
+    by_line = [form for form in BUILT_IN_FORMATS if form.join is None or form.addition is not None]
     damaged = [damaged_log(form, seed, 40)[:TEXT_BYTES] for form in by_line for seed in (1, 2)]
     return [*logs, *variants, *damaged]
 
@@ -275,10 +281,10 @@ def _json_seeds() -> list[bytes]:
 def _literals() -> tuple[bytes, ...]:
     """What the patterns of all formats need, as the prefilter knows it."""
     words = set[str]()
-    for form in FORMATS:
+    for form in BUILT_IN_FORMATS:
         lines = (*form.steps, *form.facts, *form.events)
         patterns = [*(line.regex for line in lines), form.signature, form.looks_like_step]
-        words |= {word for one in patterns for clause in clauses(one) for word in clause}
+        words |= {word for one in patterns for clause in required_clauses(one) for word in clause}
         words |= {line.anchor for line in lines}
     return tuple(word.encode() for word in sorted(words) if 1 < len(word.encode()) <= 60)
 
@@ -301,7 +307,7 @@ def read_events(data: bytes, folder: Path) -> None:
     except FairmfuError:
         return
     if is_event_file(path.read_bytes()[:64]):
-        lines = [text for values in event_values(path) for text in values.texts]
+        lines = [text for values in read_event_values(path) for text in values.texts]
         _held(tables, "\n".join(lines).encode() + b"\n", _form(tables))
 
 
@@ -351,7 +357,7 @@ def read_stream(data: bytes, folder: Path) -> None:
                 if len(chunk.data) > MOST_AT_ONCE or chunk.number != number:
                     raise Wrong(f"a chunk of {len(chunk.data)} bytes, line {chunk.number}")
                 number += max(1, chunk.data.count(b"\n"))
-            if source.bytes != len(data) and not source.holds_events():
+            if source.bytes != len(data) and not source.is_event_file():
                 raise Wrong(f"{source.bytes} bytes of {len(data)}")
     except FairmfuError:
         return
@@ -383,16 +389,16 @@ def read_beside(data: bytes, folder: Path) -> None:
     log.write_text(TITAN)
     try:
         if name == "flags":
-            facts = given.from_flags(data[1:].decode("utf-8", "replace").split("\n"))
+            facts = given.facts_from_flags(data[1:].decode("utf-8", "replace").split("\n"))
         else:
             path.write_bytes(data[1:])
-            facts = [*given.from_sidecars(log), *given.from_companions(log)]
-        given.named_in_sidecars(log)
-        given.stand_beside(folder, None)
+            facts = [*given.facts_from_sidecars(log), *given.facts_from_companions(log)]
+        given.files_named_in_sidecars(log)
+        given.shared_fact_files(folder, None)
         if facts and len(data) % 4 == 0:  # not always: it takes fifty times as long
             _reckoned(facts)
         elif len(data) % 128 == 1:
-            ingest([log], Store(folder / "store"))
+            ingest_paths([log], Store(folder / "store"))
     except FairmfuError:
         return
 
@@ -402,15 +408,15 @@ def read_metrics(data: bytes, folder: Path) -> None:
     path = folder / "run.log"
     path.write_bytes(data)
     try:
-        tables = read_source(path)
+        tables = read_log_tables(path)
     except FairmfuError:
         return
     analysis = analyse(tables)
     _possible(analysis.metrics)
     if data[-1] % 16 == 0:
-        told = content(analysis, analysis.metrics, tables, "title", None, "1.2.3")
-        json.dumps(as_json(told), allow_nan=False)
-        html_report.render(told)
+        told = build_content(analysis, analysis.metrics, tables, "title", None, "1.2.3")
+        json.dumps(report_json(told), allow_nan=False)
+        html_report.render_page(told)
 
 
 def _possible(metrics: pl.DataFrame) -> None:
@@ -424,7 +430,9 @@ def _possible(metrics: pl.DataFrame) -> None:
 def _numbers_seeds() -> list[bytes]:
     """Logs with facts from which an MFU follows, cut to some of their steps."""
     logs = [path.read_bytes() for path in sorted((SAMPLES / "synthetic").rglob("*.log"))]
-    variants = [path.read_bytes()[:2000] for form in FORMATS for path in _variants(form)[:2]]
+    variants = [
+        path.read_bytes()[:2000] for form in BUILT_IN_FORMATS for path in _variants(form)[:2]
+    ]
     return [*(log[:TEXT_BYTES] for log in logs), *variants]
 
 
@@ -453,7 +461,7 @@ def _small_tables() -> Tables:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.log"
         path.write_text(TITAN)
-        return read_source(path)
+        return read_log_tables(path)
 
 
 def _beside_seeds() -> list[bytes]:
@@ -554,10 +562,10 @@ def read_format(data: bytes, folder: Path) -> None:
     path = folder / "own.toml"
     path.write_bytes(data)
     partial_match._prefix.cache_clear()  # of every pattern that it ever saw
-    patterns_of.cache_clear()
+    line_matcher.cache_clear()
     try:
         own = load_format(path)
-        tried = Known().with_own(own).tried([own.log_format.name])
+        tried = FormatCatalog().with_user_format(own).tried([own.log_format.name])
         form = own.log_format
         texts = [line.example for line in (*form.steps, *form.events, *form.facts)]
         log = folder / "run.log"
@@ -658,7 +666,7 @@ def read_store(data: bytes, folder: Path) -> None:
     store = Store(folder / "store")
     path = _files(store)[data[0] % len(_files(store))] if data else _files(store)[0]
     path.write_bytes(data[1:])
-    for act in (store.tables, lambda: examine(store), lambda: _rebuilt(store)):
+    for act in (store.tables, lambda: examine_store(store), lambda: _rebuilt(store)):
         try:
             act()
         except FairmfuError as error:
@@ -688,7 +696,7 @@ def _files(store: Store) -> list[Path]:
 def _stored() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="fuzz-store-"))
     (folder / "run.log").write_text(TITAN)
-    ingest([folder / "run.log"], Store(folder / "store"))
+    ingest_paths([folder / "run.log"], Store(folder / "store"))
     return folder / "store"
 
 
@@ -706,15 +714,15 @@ def read_report(data: bytes, _folder: Path) -> None:
     """A report whose texts are the input's lines: a page on which nothing runs, JSON, Markdown."""
     texts = data.decode("utf-8", "replace").split("\n")
     told = _told(*(texts * 4)[:4])
-    json.dumps(as_json(told), allow_nan=False)
-    markdown_report.report(told, "charts")
-    read, harmless = Read(unpacked(html_report.render(told))), _harmless()
+    json.dumps(report_json(told), allow_nan=False)
+    markdown_report.markdown_report(told, "charts")
+    read, harmless = Read(unpacked(html_report.render_page(told))), _harmless()
     strange = FORBIDDEN.intersection(read.tags) - set(harmless.tags)
     if strange or read.addresses != harmless.addresses or len(read.run) != len(harmless.run):
         raise Wrong(f"a page with {strange or read.addresses or 'scripts of the text'}")
 
 
-def _told(name: str, fact: str, line: str, path: str) -> Content:
+def _told(name: str, fact: str, line: str, path: str) -> ReportContent:
     tables = dict(_small_tables())
     run, sha = tables["runs"]["run_id"][0], tables["sources"]["sha256"][0]
     tables["runs"] = tables["runs"].with_columns(name=pl.lit(name))
@@ -729,16 +737,18 @@ def _told(name: str, fact: str, line: str, path: str) -> Content:
         more = pl.DataFrame(rows)
         tables[table] = pl.concat([tables[table], more], how="diagonal_relaxed")
     analysis = analyse(tables)
-    return content(analysis, analysis.metrics, tables, name, None, "1.2.3")
+    return build_content(analysis, analysis.metrics, tables, name, None, "1.2.3")
 
 
 @cache
 def _harmless() -> Read:
-    return Read(unpacked(html_report.render(_told("a", "b", "c", "d"))))
+    return Read(unpacked(html_report.render_page(_told("a", "b", "c", "d"))))
 
 
 def _report_seeds() -> list[bytes]:
-    markdown_report.report(_told("a", "b", "c", "d"), "charts")  # what draws takes seconds to begin
+    markdown_report.markdown_report(
+        _told("a", "b", "c", "d"), "charts"
+    )  # what draws takes seconds to begin
     return ["\n".join([text] * 4).encode() for text in test_document.HOSTILE]
 
 

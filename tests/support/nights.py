@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from fairmfu.ingest.store import transactions
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.formula.model_shapes import ModelShape, known
+from fairmfu.metrics.formula.model_shapes import ModelShape, find_model
 from fairmfu.reports.nightly import night_outputs, nightly
 
 MARK: Final = "# synthetic log: a simulated night, no such run took place"
@@ -403,7 +403,7 @@ class SimulatedRun:
 
     @cached_property
     def shape(self) -> ModelShape:
-        return known(self.of.known)
+        return find_model(self.of.known)
 
     @cached_property
     def ends(self) -> list[datetime]:
@@ -753,8 +753,8 @@ def quiet_night(logs: Path, into: Path, out: Path) -> dict[str, Any]:
 
     Parts that were merged go at once: a night later they would, and nights are minutes apart here.
     """
-    order = nightly.Order(sources=[logs], store=Store(into), out=out)
-    with without_report(), mock.patch.object(transactions, "GRACE", timedelta(0)):
+    order = nightly.NightlyOrder(sources=[logs], store=Store(into), out=out)
+    with without_report(), mock.patch.object(transactions, "MERGED_PART_GRACE", timedelta(0)):
         night, code = nightly.nightly(order)
     assert code in (0, 3), night.notes
     return night_outputs.summary(night)

@@ -17,7 +17,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
-from fairmfu.ingest.core.paths import place
+from fairmfu.ingest.core.paths import parse_path
 
 NUMBERS = count()
 """Of buckets: all servers of a process have the same."""
@@ -127,7 +127,7 @@ class Bucket:
         return [one["Key"] for one in found.get("Contents", ())]
 
     def at(self, key: str = "") -> Path:
-        return place(f"{self.url}/{key}")
+        return parse_path(f"{self.url}/{key}")
 
 
 @contextmanager

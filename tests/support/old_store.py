@@ -92,7 +92,7 @@ COLUMNS: Final = {
 class Batch:
     """What one command wrote.
 
-    files: all tables of each file that it read, as `ingest.extract.log_tables.read_source` has
+    files: all tables of each file that it read, as `ingest.extract.log_tables.read_log_tables` has
     them; a file
         of a known path takes the place of what was read there before, as one that grew does
     beside: by content hash, the facts (name, value, origin) that stand beside a known file by now

@@ -14,21 +14,21 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 
 from fairmfu.ingest.formats.spec import MICRO_STEPS
-from fairmfu.ingest.launches.step_alignment import Aligned
-from fairmfu.ingest.launches.step_rows import EMPTY, FORM, Rows
+from fairmfu.ingest.launches.step_alignment import AlignedRows
+from fairmfu.ingest.launches.step_rows import EMPTY_LINE_VALUES, FORM_COLUMN, StepRows
 
 
-def align(rows: Rows, accumulation: int) -> Aligned:
+def align(rows: StepRows, accumulation: int) -> AlignedRows:
     """The rows of a launch, those that count by themselves brought to the steps of the others.
 
     accumulation: micro-steps of an optimizer step as the log states them, 0 where it does not.
     """
     relations, alone = _relations(rows, accumulation)
     if not relations:
-        return Aligned(rows)
+        return AlignedRows(rows)
     if alone and not any(_place(relations[key], count) for key, count in _counted(rows)):
         return _micro_steps(rows)
-    out = Aligned(rows.like())
+    out = AlignedRows(rows.empty_copy())
     for frame, said in _with_counts(rows, RATE, "extra"):
         placed = []
         for counts, rank, step, epoch, rate, extra in said:
@@ -52,20 +52,20 @@ def align(rows: Rows, accumulation: int) -> Aligned:
 
 
 def _with_counts(
-    rows: Rows, *names: str
+    rows: StepRows, *names: str
 ) -> Iterator[tuple[pl.DataFrame, Iterator[tuple[Any, ...]]]]:
     """All rows piece by piece; of each row what it counts, rank, step, epoch and these columns."""
     counts = [form.counts for form in rows.all_forms]
-    told = rows.frames(FORM, "rank", "step", "epoch", *names)
+    told = rows.frames(FORM_COLUMN, "rank", "step", "epoch", *names)
     for frame, columns in zip(rows.frames(), told, strict=True):
         yield frame, ((counts[form], *row) for form, *row in columns.iter_rows())
 
 
-def _take(out: Aligned, placed: pl.DataFrame, unplaced: pl.DataFrame) -> None:
+def _take(out: AlignedRows, placed: pl.DataFrame, unplaced: pl.DataFrame) -> None:
     """Rows with a step of the training, and without."""
     if placed.height:
         out.rows.extend(placed)
-    out.unplaced += (EMPTY | row for row in unplaced.iter_rows(named=True))
+    out.unplaced += (EMPTY_LINE_VALUES | row for row in unplaced.iter_rows(named=True))
 
 
 RATE: Final = "logged_samples_per_second"
@@ -101,7 +101,7 @@ class _Met:
         self.moments, self.last = self.moments + 1, (mine, whole)
 
 
-def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], bool]:
+def _relations(rows: StepRows, accumulation: int) -> tuple[dict[Key, _Relation], bool]:
     """How the counters of the rows relate to the training; whether all rows are of counters."""
     met: dict[Key, _Met] = {}
     alone = True
@@ -128,14 +128,14 @@ def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], boo
     return relations, alone
 
 
-def _moments(rows: Rows) -> Iterator[tuple[Key | None, int, int | None]]:
+def _moments(rows: StepRows) -> Iterator[tuple[Key | None, int, int | None]]:
     """Of each row its counter, its count, and the step of the training right before it.
 
     The counter is none where the row has the training's step; that before it is of the same rank.
     """
     counts = [form.counts for form in rows.all_forms]
     before: dict[str | None, int | None] = {}
-    for frame in rows.frames(FORM, "rank", "step", "epoch"):
+    for frame in rows.frames(FORM_COLUMN, "rank", "step", "epoch"):
         for form, rank, step, epoch in frame.iter_rows():
             if counts[form]:
                 yield _key(counts[form], rank, epoch), step, before.get(rank)
@@ -145,7 +145,7 @@ def _moments(rows: Rows) -> Iterator[tuple[Key | None, int, int | None]]:
                 before[rank] = step
 
 
-def _counted(rows: Rows) -> Iterator[tuple[Key, int]]:
+def _counted(rows: StepRows) -> Iterator[tuple[Key, int]]:
     return ((key, step) for key, step, _ in _moments(rows) if key is not None)
 
 
@@ -182,9 +182,9 @@ def _beside(rate: float, extra: str | None) -> str:
     return json.dumps(json.loads(extra or "{}") | {"micro_step_samples_per_second": rate})
 
 
-def _micro_steps(rows: Rows) -> Aligned:
+def _micro_steps(rows: StepRows) -> AlignedRows:
     """Nothing but a counter of micro-steps: the run is told in those, of its first epoch."""
-    out = Aligned(rows.like())
+    out = AlignedRows(rows.empty_copy())
     for frame, said in _with_counts(rows):
         mine = [counts == MICRO_STEPS and not epoch for counts, _, _, epoch in said]
         there = pl.Series(mine, dtype=pl.Boolean)

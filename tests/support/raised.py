@@ -25,13 +25,16 @@ Names = dict[str, str]
 
 HELD = {
     # of targets that metrics.utilization.formula_inputs has tried
-    ("metrics.utilization.formula_inputs.Inputs.operators", "metrics.formula.flops.operators"),
+    (
+        "metrics.utilization.formula_inputs.FormulaInputs.operators",
+        "metrics.formula.flops.operators",
+    ),
     ("metrics.utilization.utilization._utilisations", "metrics.formula.flops.hardware_operators"),
     ("metrics.audit.bridge._counts", "metrics.formula.flops.operators"),
     # of full training
-    ("metrics.audit.other_tools.against_others", "metrics.formula.flops.operators"),
+    ("metrics.audit.other_tools.compare_other_formulas", "metrics.formula.flops.operators"),
     # at the path of a store that stands
-    ("ingest.store.store.Store.unwaiting", "ingest.store.store.Store.__init__"),
+    ("ingest.store.store.Store.without_waiting", "ingest.store.store.Store.__init__"),
 }
 """Callers and callees whose errors cannot come, for a reason that no text tells."""
 

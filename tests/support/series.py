@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fairmfu.ingest.core.schema import TEXT, TIME
+from fairmfu.ingest.core.schema import TEXT, TIMESTAMP
 from fairmfu.metrics.core.run_table import METRICS
 
 Array = NDArray[np.float64]
@@ -98,5 +98,5 @@ def runs(tgs: Sequence[float], **about: object) -> list[dict[str, Any]]:
 
 def metrics(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
     """As `history` takes them."""
-    schema = pl.Schema({**METRICS, "read_at": TIME, "peaks": TEXT})
+    schema = pl.Schema({**METRICS, "read_at": TIMESTAMP, "peaks": TEXT})
     return pl.DataFrame([{name: row.get(name) for name in schema} for row in rows], schema=schema)

@@ -10,14 +10,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairmfu.ingest.core.schema import frame_schema
-from fairmfu.metrics.core.intervals import Rate, rate
+from fairmfu.metrics.core.intervals import RateInterval, rate_interval
 from fairmfu.metrics.runs.goodput import goodput
-from fairmfu.metrics.runs.resume_chains import resumes
-from fairmfu.metrics.throughput.end_to_end import clock
-from fairmfu.metrics.throughput.resolved_facts import holding, typed
+from fairmfu.metrics.runs.resume_chains import link_resumes
+from fairmfu.metrics.throughput.end_to_end import launch_clocks
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts, typed_facts
 from fairmfu.metrics.throughput.throughput import summarise
-from fairmfu.metrics.throughput.warmup import mark, stalls, warm_up
-from fairmfu.metrics.throughput.windows import windows
+from fairmfu.metrics.throughput.warmup import mark_warm_up_and_stalls, stall_excess, warm_up_length
+from fairmfu.metrics.throughput.windows import build_windows
 
 TOKENS = 4096
 """Of a step, on the one GPU."""
@@ -63,16 +63,16 @@ class Simulation:
         pace[:, 0] *= 20
         return np.asarray(pace)
 
-    def estimates(self, runs: int, seed: int) -> list[Rate]:
+    def estimates(self, runs: int, seed: int) -> list[RateInterval]:
         """The rate of each run with its interval, from its windows behind the warm-up."""
         random = np.random.default_rng(seed)
         tokens = np.full(self.windows, float(TOKENS * INTERVAL))
         found = []
         for pace in self.paces(runs, random):
-            settled = pace[1 + warm_up(pace[1:]) :] * INTERVAL
+            settled = pace[1 + warm_up_length(pace[1:]) :] * INTERVAL
             told = tokens[: len(settled)]
-            excess = stalls(settled, told)
-            found.append(rate(told, settled, excess))
+            excess = stall_excess(settled, told)
+            found.append(rate_interval(told, settled, excess))
         return found
 
     def draw(self, runs: int, seed: int) -> pl.DataFrame:
@@ -118,7 +118,9 @@ def rates(
     steps = _table("steps", lines.filter("kept").drop("kept", "saved"))
     saves = lines.filter("saved").select("run_id", pl.col("line") - 1, kind=pl.lit("checkpoint"))
     every, known = _runs(lines.select("run_id").unique(maintain_order=True), "elapsed")
-    marked = mark(windows(steps, every, known, _table("events", saves)), every)
+    marked = mark_warm_up_and_stalls(
+        build_windows(steps, every, known, _table("events", saves)), every
+    )
     return summarise(marked, every, known)
 
 
@@ -129,15 +131,15 @@ def _runs(ids: pl.DataFrame, evidence: str) -> tuple[pl.DataFrame, pl.DataFrame]
     given = pl.DataFrame({"name": list(GIVEN), "value": [str(v) for v in GIVEN.values()]})
     facts = ids.select("run_id").join(given, how="cross")
     facts = facts.with_columns(origin=pl.lit("flag"), sequence=0)
-    return _table("runs", about), typed(holding(_table("facts", facts)))
+    return _table("runs", about), typed_facts(resolve_facts(_table("facts", facts)))
 
 
 def restarted(law: Simulation, runs: int, seed: int, repeated: int, gap_s: float) -> pl.DataFrame:
     """Runs that crash, wait and train `repeated` windows again; with the true goodput.
 
     Each is two launches of one file, stamped; training begins `SETUP_S` behind the first stamp.
-    Columns of metrics.throughput.throughput.SUMMARY and metrics.runs.goodput.GOODPUT, and `truth`:
-    the true one, of the later launch.
+    Columns of metrics.throughput.throughput.SUMMARY and metrics.runs.goodput.GOODPUT_SCHEMA, and
+    `truth`: the true one, of the later launch.
     """
     random = np.random.default_rng(seed)
     first, later = law.paces(runs, random), law.paces(runs, random)
@@ -169,10 +171,12 @@ def restarted(law: Simulation, runs: int, seed: int, repeated: int, gap_s: float
         for r in launches
     ]
     happened = _table("events", pl.DataFrame(begun))
-    marked = mark(windows(_table("steps", pl.DataFrame(lines)), every, known, happened), every)
-    clocks = clock(every, marked, known, happened)
+    marked = mark_warm_up_and_stalls(
+        build_windows(_table("steps", pl.DataFrame(lines)), every, known, happened), every
+    )
+    clocks = launch_clocks(every, marked, known, happened)
     rated = summarise(marked, every.join(clocks, on="run_id"), known)
-    linked = resumes(every, marked, known, clocks)
+    linked = link_resumes(every, marked, known, clocks)
     good = goodput(every, marked, linked, clocks, rated)
     true = pl.DataFrame({"run_id": list(truths), "truth": list(truths.values())})
     return (

@@ -8,7 +8,12 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import polars as pl
 
-from fairmfu.metrics.compare.history import CHANGES, POINTS, SERIES, UNPLACED
+from fairmfu.metrics.compare.history import (
+    CHANGE_SCHEMA,
+    POINT_SCHEMA,
+    SERIES_SCHEMA,
+    UNPLACED_SCHEMA,
+)
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.nightly.night_report import Night
 
@@ -116,7 +121,7 @@ def a_series(  # noqa: PLR0913
         if baseline < 0.99:
             changes.append(
                 {
-                    **dict.fromkeys(CHANGES),
+                    **dict.fromkeys(CHANGE_SCHEMA),
                     "series": series,
                     "against": "baseline",
                     "kind": "regression",
@@ -187,10 +192,10 @@ def a_night(*series, runs=(), sources=(), unplaced=(), number=365, **more):
         "title": "Nightly, GPU cluster",
         "at": NOW,
         "number": number,
-        "series": frame(SERIES, tables["series"]),
-        "points": frame(POINTS, tables["points"]),
-        "changes": frame(pl.Schema({**CHANGES, "new": pl.Boolean}), tables["changes"]),
-        "unplaced": frame(UNPLACED, unplaced),
+        "series": frame(SERIES_SCHEMA, tables["series"]),
+        "points": frame(POINT_SCHEMA, tables["points"]),
+        "changes": frame(pl.Schema({**CHANGE_SCHEMA, "new": pl.Boolean}), tables["changes"]),
+        "unplaced": frame(UNPLACED_SCHEMA, unplaced),
         "tonight": frame(METRICS, [*tonight, *runs]),
         "sources": frame(SOURCES, sources),
         "formula": FORMULA,

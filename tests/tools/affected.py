@@ -64,7 +64,9 @@ def reach(path: Path) -> frozenset[str]:
     """Return the imports of a file of tests/, and of the helpers that it imports."""
     found = imports(path)
     helpers = {ROOT / f"{name.replace('.', '/')}.py" for name in found if name.startswith("tests.")}
-    inner = [reach(p.relative_to(ROOT)) for p in sorted(helpers) if p.is_file() and p != ROOT / path]
+    inner = [
+        reach(p.relative_to(ROOT)) for p in sorted(helpers) if p.is_file() and p != ROOT / path
+    ]
     return found.union(*inner)
 
 

@@ -22,18 +22,18 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
-from corpus import CORPUS, GENERATED
 
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge
-from fairmfu.metrics.audit.explanations import pairs_of
-from fairmfu.metrics.audit.formula_checks import Known, known_of
+from fairmfu.metrics.audit.explanations import matching_models
+from fairmfu.metrics.audit.formula_checks import FormulaFacts, formula_facts_of
 from fairmfu.metrics.formula.model_shapes import ModelShape
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.folders import TESTS
+from tests.tools.corpus import CORPUS, GENERATED
 
 GOLDEN: Final = TESTS / "golden"
 FACTS: Final = GOLDEN / "audit_facts.tsv"
@@ -111,7 +111,7 @@ class Row:
     @property
     def why(self) -> str:
         """Why not all was compared, or not all came out."""
-        whys = [self.refusal or self.audit.why]
+        whys = [self.refusal or self.audit.not_compared_reason]
         if self.known_by == "ambiguous":
             whys.append("its figures leave several models")
         if self.reproduced < self.lines:
@@ -187,7 +187,7 @@ def each_file(folder: Path, facts: Sequence[Given]) -> Iterator[tuple[Tables, Na
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     with tempfile.TemporaryDirectory() as place:
         store = Store(Path(place) / "store")
-        ingest(files, store)
+        ingest_paths(files, store)
         runs = store.table("runs").join(
             store.table("sources").select("sha256", "path"), on="sha256"
         )
@@ -196,8 +196,11 @@ def each_file(folder: Path, facts: Sequence[Given]) -> Iterator[tuple[Tables, Na
             for run in runs.iter_rows(named=True)
         }
         own = {run: of_run(facts, name) for run, name in named.items()}
-        store.give(
-            {run: from_flags(f.fact for f in mine if not f.refuses) for run, mine in own.items()}
+        store.give_facts(
+            {
+                run: facts_from_flags(f.fact for f in mine if not f.refuses)
+                for run, mine in own.items()
+            }
         )
         tables = {name: store.table(name) for name in ("runs", "facts", "steps", "events")}
         sources = store.table("sources")
@@ -226,10 +229,10 @@ def _rows(tables: Tables, named: Names, facts: Sequence[Given]) -> Iterator[Row]
     analysis = analyse(tables)
     for run in tables["runs"].iter_rows(named=True):
         audit = analysis.audits.get(run["run_id"])
-        if audit is None or not (audit.by_column or audit.why):
+        if audit is None or not (audit.lines_by_column or audit.not_compared_reason):
             continue  # no figure of its own, or none that follows from anything
         path, launch = named[run["run_id"]]
-        known = known_of(run, analysis.facts(run["run_id"]))
+        known = formula_facts_of(run, analysis.facts(run["run_id"]))
         mine = of_run(facts, (path, launch))
         yield Row(
             path=path,
@@ -237,7 +240,7 @@ def _rows(tables: Tables, named: Names, facts: Sequence[Given]) -> Iterator[Row]
             framework=run["framework"],
             known_by=_known_by(known, audit, mine),
             audit=audit,
-            figures=audit.by_column,
+            figures=audit.lines_by_column,
             day=known.day,
             release=known.version,
             bridges=analysis.bridges(run["run_id"]),
@@ -245,7 +248,7 @@ def _rows(tables: Tables, named: Names, facts: Sequence[Given]) -> Iterator[Row]
         )
 
 
-def _known_by(known: Known, audit: Audit, mine: Sequence[Given]) -> str:
+def _known_by(known: FormulaFacts, audit: Audit, mine: Sequence[Given]) -> str:
     facts = [f for f in mine if not f.refuses]
     if not facts:
         return "log"
@@ -258,15 +261,15 @@ def _known_by(known: Known, audit: Audit, mine: Sequence[Given]) -> str:
     return "identified" if alone else "ambiguous"
 
 
-def candidates(audit: Audit, known: Known) -> set[tuple[ModelShape, int]]:
+def candidates(audit: Audit, known: FormulaFacts) -> set[tuple[ModelShape, int]]:
     """Known models, and the given one, with lengths whose FLOPs per token the figures allow.
 
     (shape without its name, length); none where the figures are not narrow enough to tell.
     """
-    low, high, era = audit.low, audit.high, audit.era
+    low, high, era = audit.flops_low, audit.flops_high, audit.era
     if low is None or high is None or era is None or not 0 < high - low <= NARROW * low:
         return set()
-    return pairs_of(era, known._replace(params=None, length=None), low, high)
+    return matching_models(era, known._replace(params=None, line_length=None), low, high)
 
 
 def every_row() -> list[Row]:

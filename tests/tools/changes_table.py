@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairmfu.metrics.compare.change_points import course
+from fairmfu.metrics.compare.change_points import find_levels
 from tests.support.series import Nights
 
 YEARS = 2000
@@ -42,7 +42,9 @@ SOUGHT = ("0.5 %", "0.25 %", "1 %", "0.5 %, autocorrelation 0.3", "0.5 %, Studen
 
 def alarms(law: Nights, years: int) -> float:
     """False alarms per ten series-years."""
-    return 10 * sum(len(course(values).changes) for values in law.series(years, seed=1)) / years
+    return (
+        10 * sum(len(find_levels(values).changes) for values in law.series(years, seed=1)) / years
+    )
 
 
 def delays(law: Nights, size: float, before: int) -> Iterator[float]:
@@ -53,7 +55,7 @@ def delays(law: Nights, size: float, before: int) -> Iterator[float]:
     for sign in (-1, 1):
         drawn = replace(law, nights=before + AFTER, planted={before: sign * size})
         for values in drawn.series(PLANTED // 2, seed=2):
-            found = (change.found for change in course(values).changes)
+            found = (change.confirmed_at for change in find_levels(values).changes)
             later = (at // law.per_night - before + 1 for at in found)
             yield next((float(nights) for nights in later if nights > 0), np.inf)
 

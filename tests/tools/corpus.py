@@ -19,7 +19,7 @@ from typing import Final
 
 from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.decode.line_reader import Source
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.store.store import Tables
 from tests.support.folders import ROOT, TESTS
 
@@ -114,7 +114,7 @@ class Reading:
 def read(path: Path, folder: Path) -> Reading:
     name = str(path.relative_to(folder))
     try:
-        tables = read_source(path)
+        tables = read_log_tables(path)
     except FairmfuError as error:
         return Reading(name, refused=str(error).partition(": ")[2].partition("\n")[0])
     return reading(path, name, tables)

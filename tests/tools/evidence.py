@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import audit
 import polars as pl
-from corpus import CORPUS, GENERATED
 
-from fairmfu.metrics.core.run_arrays import Columns
+from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.throughput import resolved_facts, time_evidence, token_counts
-from fairmfu.metrics.throughput.windows import windows
+from fairmfu.metrics.throughput.windows import build_windows
+from tests.tools import audit
+from tests.tools.corpus import CORPUS, GENERATED
 
 TIME: Final = audit.GOLDEN / "evidence.tsv"
 TOKENS: Final = audit.GOLDEN / "tokens.tsv"
@@ -31,9 +31,9 @@ Key = tuple[str, ...]
 
 def of_time(frame: pl.DataFrame, run: Mapping[str, Any]) -> Iterator[Row]:
     """A row for each two kinds of time evidence of one run."""
-    for one in time_evidence.comparisons(Columns(frame), run):
+    for one in time_evidence.compare_evidence(RunArrays(frame), run):
         how = "single steps" if one.sampled else "same steps"
-        cause = (one.cause or "NONE") if one.apart else "-"
+        cause = (one.cause or "NONE") if one.disagrees else "-"
         yield {
             "basis": run["evidence"][0] if run["evidence"] else "-",
             "kind": one.kind,
@@ -43,21 +43,21 @@ def of_time(frame: pl.DataFrame, run: Mapping[str, Any]) -> Iterator[Row]:
             "seconds": f"{one.seconds:.1f}",
             "resolution_s": "-" if one.resolution is None else f"{one.resolution:g}",
             "allowed": f"{one.tolerance:.2%}",
-            "how": how if one.fitted is None else f"{how}, fitted: {one.fitted:,.1f}",
+            "how": how if one.fitted_tokens is None else f"{how}, fitted: {one.fitted_tokens:,.1f}",
             "cause": f"NOT RANKED: {cause}" if one.contradicts else cause,
         }
 
 
 def of_tokens(frame: pl.DataFrame, facts: Mapping[str, Any]) -> Iterator[Row]:
     """A row for each count of one run's tokens beside the one that is used."""
-    for one in token_counts.compared(Columns(frame), facts):
+    for one in token_counts.compare_counts(RunArrays(frame), facts):
         apart = abs(one.gap) > one.tolerance
         cause = (one.cause or "NONE") if apart else "-"
         yield {
             "used": one.used.name,
-            "tokens": f"{one.mean / (1 + one.gap):.1f}",
-            "other": one.count.name,
-            "other_tokens": f"{one.mean:.1f}",
+            "tokens": f"{one.other_mean / (1 + one.gap):.1f}",
+            "other": one.other.name,
+            "other_tokens": f"{one.other_mean:.1f}",
             "gap": f"{one.gap:+.2%}",
             "steps": str(one.steps),
             "allowed": f"{one.tolerance:.2%}",
@@ -83,8 +83,8 @@ def _place(row: Row) -> tuple[str, int]:
 
 
 def _of_file(tables: audit.Tables, named: audit.Names) -> tuple[list[Row], list[Row]]:
-    held = resolved_facts.typed(resolved_facts.holding(tables["facts"]))
-    every = windows(tables["steps"], tables["runs"], held, tables["events"])
+    held = resolved_facts.typed_facts(resolved_facts.resolve_facts(tables["facts"]))
+    every = build_windows(tables["steps"], tables["runs"], held, tables["events"])
     facts = {row["run_id"]: row for row in held.iter_rows(named=True)}
     time: list[Row] = []
     counts: list[Row] = []

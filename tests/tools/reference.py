@@ -19,21 +19,21 @@ from typing import Any, Final
 import click
 import polars as pl
 
-from fairmfu.cli import CONTEXT, main
+from fairmfu.cli import CONTEXT_SETTINGS, main
 from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, TABLES
-from fairmfu.ingest.detect.detection import FORMATS
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import StepLine
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.formula_checks import ERAS
+from fairmfu.metrics.audit.formula_checks import ALL_ERAS
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators, flops
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.pipeline.calculator import ask, compared_with_others
-from fairmfu.metrics.pipeline.column_docs import COMPARED, MEANINGS
+from fairmfu.metrics.pipeline.calculator import ask, compare_with_other_tools
+from fairmfu.metrics.pipeline.column_docs import COMPARISON_MEANINGS, METRIC_MEANINGS
 from fairmfu.reports.text.summary import accelerator_table, era_table, model_table
-from fairmfu.reports.text.tabular import decimal, percent, render
+from fairmfu.reports.text.tabular import decimal, percent, render_frame
 from tests.support.folders import ROOT
 
 H200: Final = ROOT / "sample_logs" / "h200"
@@ -55,7 +55,7 @@ def written(text: str) -> str:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """As Markdown; null is an empty cell."""
     texts = [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
-    return render(pl.DataFrame(texts), "markdown")
+    return render_frame(pl.DataFrame(texts), "markdown")
 
 
 # -- README ----------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def logged_and_recomputed() -> str:
     """One model on one GPU as three frameworks log it."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store")
-        ingest_run.ingest([H200], store)
+        ingest_run.ingest_paths([H200], store)
         rows = {row["log_format"]: row for row in analyse(store.tables()).metrics.to_dicts()}
     return table([_logged(label, rows[name]) for name, label in SHOWN.items()])
 
@@ -101,7 +101,7 @@ def formats_by_framework() -> str:
     """A row for each framework: its formats with their versions, and what is read beside them."""
     rows = []
     for framework, label in FRAMEWORKS.items():
-        of = {f.name: f.versions for f in FORMATS if f.framework == framework}
+        of = {f.name: f.versions for f in BUILT_IN_FORMATS if f.framework == framework}
         also: dict[str, list[str]] = {}
         for name in of:
             stem, _, rest = name.rpartition("-")
@@ -135,14 +135,14 @@ def formats() -> str:
                 "time evidence, best first": ", ".join(f.evidence),
                 "a step is": f.step_unit.replace("_", " "),
             }
-            for f in FORMATS
+            for f in BUILT_IN_FORMATS
         ]
     )
 
 
 def statements() -> str:
     """The step line of each format that says most: an example, and the statement that prints it."""
-    told = {f.name: _fullest(f.steps) for f in FORMATS}
+    told = {f.name: _fullest(f.steps) for f in BUILT_IN_FORMATS}
     return "\n\n".join(
         f"{name}, printed by `{line.printed_by}`:\n\n    {_shortened(line.example)}"
         for name, line in told.items()
@@ -205,8 +205,8 @@ def metric_columns() -> str:
             {
                 "column": name,
                 "type": kind(dtype),
-                "unit": MEANINGS[name][0],
-                "meaning": MEANINGS[name][1],
+                "unit": METRIC_MEANINGS[name][0],
+                "meaning": METRIC_MEANINGS[name][1],
             }
             for name, dtype in METRICS.items()
         ]
@@ -218,7 +218,7 @@ def comparison_columns() -> str:
     return table(
         [
             {"column": name, "type": kind(COMPARISON[name]), "unit": unit, "meaning": meaning}
-            for name, (unit, meaning) in COMPARED.items()
+            for name, (unit, meaning) in COMPARISON_MEANINGS.items()
         ]
     )
 
@@ -255,7 +255,7 @@ def event_kinds() -> str:
 
 def eras() -> str:
     """The formulas that frameworks print by."""
-    return render(era_table(ERAS), "markdown")
+    return render_frame(era_table(ALL_ERAS), "markdown")
 
 
 def peaks() -> str:
@@ -265,15 +265,15 @@ def peaks() -> str:
             lambda peak: f"{peak:,.10g}", return_dtype=pl.String
         )
     )
-    words = (f"- *{short}*: {spelt}" for short, spelt in accelerators.REFERENCES.items())
-    return f"{render(devices, 'markdown')}\n\n" + "\n".join(words)
+    words = (f"- *{short}*: {spelt}" for short, spelt in accelerators.SOURCE_REFERENCES.items())
+    return f"{render_frame(devices, 'markdown')}\n\n" + "\n".join(words)
 
 
 def models() -> str:
     """Known models."""
     counts = pl.col("params_total", "params_active", "hidden_size")
     thousands = counts.map_elements(lambda n: f"{n:,}", return_dtype=pl.String)
-    return render(model_table().with_columns(thousands), "markdown")
+    return render_frame(model_table().with_columns(thousands), "markdown")
 
 
 def formula() -> str:
@@ -283,7 +283,7 @@ def formula() -> str:
 
 def others() -> str:
     """What formulas of other tools make of one model."""
-    found = compared_with_others(ask("llama3-8b", 8192))
+    found = compare_with_other_tools(ask("llama3-8b", 8192))
     return table(
         [
             {
@@ -302,7 +302,7 @@ def others() -> str:
 
 def commands() -> str:
     """Each command with what it takes."""
-    root = click.Context(main, info_name="fairmfu", **CONTEXT)
+    root = click.Context(main, info_name="fairmfu", **CONTEXT_SETTINGS)
     return "\n\n".join(_command(context) for context in _contexts(root))
 
 
@@ -316,7 +316,7 @@ def _contexts(context: click.Context) -> Iterator[click.Context]:
 
 def _command(context: click.Context) -> str:
     usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
-    options = [p for p in context.command.params if isinstance(p, click.Option) and not p.hidden]
+    options = [p for p in context.command.params if isinstance(p, click.Option) and not p.redaction]
     parts = [f"## {context.command_path}", f"    {usage}", *_paragraphs(context.command.help or "")]
     if options:
         parts.append(table([_option(option, context) for option in options]))

@@ -15,27 +15,27 @@ from functools import partial
 from typing import Final
 
 from ..spec import (
-    PREFERENCE,
-    REINFORCEMENT,
-    SCRIPT,
+    PREFERENCE_OBJECTIVE,
+    REINFORCEMENT_OBJECTIVE,
+    SCRIPT_PRECEDENCE,
     EventLine,
     FactLine,
     LogFormat,
     StepLine,
-    known,
+    known_line,
     objective_line,
 )
 
-CHAT: Final = "deepspeedai/DeepSpeedExamples/applications/DeepSpeed-Chat"
-PERF: Final = f"{CHAT}/dschat/utils/perf.py@45b4b71"
-STEP1: Final = f"{CHAT}/training/step1_supervised_finetuning/main.py@45b4b71"
-STEP2: Final = f"{CHAT}/training/step2_reward_model_finetuning/main.py@45b4b71"
-DPO: Final = f"{CHAT}/training/step2_dpo_finetuning/main.py@45b4b71"
-STEP3: Final = f"{CHAT}/training/step3_rlhf_finetuning/main.py@45b4b71"
-HYBRID: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/hybrid_engine.py@edaa722"
-NUMBER: Final = r"-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
+CHAT_SOURCE: Final = "deepspeedai/DeepSpeedExamples/applications/DeepSpeed-Chat"
+PERF_SOURCE: Final = f"{CHAT_SOURCE}/dschat/utils/perf.py@45b4b71"
+STEP1_SOURCE: Final = f"{CHAT_SOURCE}/training/step1_supervised_finetuning/main.py@45b4b71"
+STEP2_SOURCE: Final = f"{CHAT_SOURCE}/training/step2_reward_model_finetuning/main.py@45b4b71"
+DPO_SOURCE: Final = f"{CHAT_SOURCE}/training/step2_dpo_finetuning/main.py@45b4b71"
+STEP3_SOURCE: Final = f"{CHAT_SOURCE}/training/step3_rlhf_finetuning/main.py@45b4b71"
+HYBRID_ENGINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/hybrid_engine.py@edaa722"
+CHAT_NUMBER: Final = r"-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
 
-OPTIONS: Final = {
+OPTION_FACTS: Final = {
     "max_seq_len": "seq_len",
     "per_device_train_batch_size": "micro_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation",
@@ -48,7 +48,7 @@ def _options(groups: Mapping[str, str]) -> dict[str, str]:
     """What the command line of steps 1 and 2 says; without its flag, nothing is recomputed."""
     found = {
         fact: re.search(rf"--{option}[ =](\d+)", groups["command"])
-        for option, fact in OPTIONS.items()
+        for option, fact in OPTION_FACTS.items()
     }
     facts = {fact: match[1] for fact, match in found.items() if match}
     if facts.get("lora_rank") == "0":  # no adapters
@@ -57,7 +57,7 @@ def _options(groups: Mapping[str, str]) -> dict[str, str]:
     return facts | {"recompute": "full" if checkpointing else "none"}
 
 
-_known: Final = partial(known, composed=True)
+_known: Final = partial(known_line, composed=True)
 
 
 DEEPSPEED_CHAT: Final = LogFormat(
@@ -73,7 +73,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
     launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
     r"|\*\*\*\*\* Running training \*\*\*\*\*",
     evidence=("elapsed",),
-    precedence=SCRIPT,
+    precedence=SCRIPT_PRECEDENCE,
     step_unit="micro_step",
     elapsed_covers="step",
     elapsed_excludes_data=True,
@@ -82,7 +82,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
         StepLine(
             anchor="Model Parameters: ",
             regex=r"Model Parameters: (?P<parameters>[^,:]+), Latency: (?P<elapsed>[\d.]+)s, "
-            rf"TFLOPs: (?P<tflops>{NUMBER}), Samples/sec: (?P<device_samples_per_second>{NUMBER}), "
+            rf"TFLOPs: (?P<tflops>{CHAT_NUMBER}), Samples/sec: (?P<device_samples_per_second>{CHAT_NUMBER}), "
             r"Time/seq (?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
             r"Sequence Length: (?P<length>\d+)",
             columns={"elapsed": "elapsed_s", "tflops": "logged_tflops"},
@@ -91,58 +91,58 @@ DEEPSPEED_CHAT: Final = LogFormat(
             every_step=True,
             example="Model Parameters: 1.316 B, Latency: 0.54s, TFLOPs: 2.31, Samples/sec: 14.81, "
             "Time/seq 0.07s, Batch Size: 8, Sequence Length: 512",
-            printed_by=f"{PERF} print_throughput",
+            printed_by=f"{PERF_SOURCE} print_throughput",
             composed=True,
         ),
         StepLine(
             anchor="End-to-End => ",
-            regex=rf"End-to-End => Latency: (?P<elapsed>[\d.]+)s, TFLOPs: (?P<tflops>{NUMBER}), "
-            rf"Samples/sec: (?P<samples_per_second>{NUMBER}), Time/seq "
+            regex=rf"End-to-End => Latency: (?P<elapsed>[\d.]+)s, TFLOPs: (?P<tflops>{CHAT_NUMBER}), "
+            rf"Samples/sec: (?P<samples_per_second>{CHAT_NUMBER}), Time/seq "
             r"(?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
             r"Total Seq\. Length: (?P<length>\d+)",
             columns={"elapsed": "elapsed_s", "tflops": "logged_tflops"},
-            tells={"elapsed": REINFORCEMENT},
+            tells={"elapsed": REINFORCEMENT_OBJECTIVE},
             numbered=True,
             every_step=True,
             example="End-to-End => Latency: 3.15s, TFLOPs: 4.12, Samples/sec: 2.54, Time/seq 0.39s, "
             "Batch Size: 8, Total Seq. Length: 512",
-            printed_by=f"{PERF} print_throughput_step3",
+            printed_by=f"{PERF_SOURCE} print_throughput_step3",
             composed=True,
         ),
         StepLine(
             anchor=", loss = ",
             regex=r"Epoch: (?P<epoch>\d+), Step: (?P<step_of_epoch>\d+), Rank: (?P<rank>\d{1,9}), "
-            rf"loss = (?P<loss>{NUMBER})",
+            rf"loss = (?P<loss>{CHAT_NUMBER})",
             columns={"epoch": "epoch", "rank": "rank", "loss": "loss"},
             numbered=True,
             every_step=True,
             example="Epoch: 0, Step: 3, Rank: 0, loss = 2.140625",
-            printed_by=STEP1,
+            printed_by=STEP1_SOURCE,
             composed=True,
         ),
         StepLine(
             anchor="nsuper",
             regex=r"[Ee]poch: (?P<epoch>\d+) ?\| ?[Ss]tep: (?P<step_of_epoch>\d+) ?\| ?(?:PPO Epoch"
-            rf"|ppo_ep): (?P<ppo_epoch>\d+) ?\| ?(?:Actor L|act_l)oss: (?P<actor_loss>{NUMBER}) ?\| ?"
-            rf"(?:Critic L|cri_l)oss: (?P<critic_loss>{NUMBER}) ?\| ?(?:Unsupervised L|unsuper_l)oss:"
-            rf" (?P<unsupervised_loss>{NUMBER})",
+            rf"|ppo_ep): (?P<ppo_epoch>\d+) ?\| ?(?:Actor L|act_l)oss: (?P<actor_loss>{CHAT_NUMBER}) ?\| ?"
+            rf"(?:Critic L|cri_l)oss: (?P<critic_loss>{CHAT_NUMBER}) ?\| ?(?:Unsupervised L|unsuper_l)oss:"
+            rf" (?P<unsupervised_loss>{CHAT_NUMBER})",
             columns={"epoch": "epoch"},
-            tells={"actor_loss": REINFORCEMENT},
+            tells={"actor_loss": REINFORCEMENT_OBJECTIVE},
             numbered=True,
             every_step=True,
             example="Epoch: 0 | Step: 7 | PPO Epoch: 1 | Actor Loss: 0.0129 | Critic Loss: 0.0314 | "
             "Unsupervised Loss: 0.0",
-            printed_by=STEP3,
+            printed_by=STEP3_SOURCE,
             composed=True,
         ),
         StepLine(
             anchor="verage reward score: ",
-            regex=rf"[Aa]verage reward score: (?P<reward>{NUMBER})",
+            regex=rf"[Aa]verage reward score: (?P<reward>{CHAT_NUMBER})",
             columns={},
             numbered=True,
             every_step=True,
             example="Average reward score: 0.0221 | EMA reward score: -0.1088",
-            printed_by=STEP3,
+            printed_by=STEP3_SOURCE,
             composed=True,
         ),
     ),
@@ -150,21 +150,21 @@ DEEPSPEED_CHAT: Final = LogFormat(
         EventLine(
             anchor="Generation => ",
             regex=r"(?P<phase>Generation) => Latency: (?P<seconds>[\d.]+)s, Per-token Latency "
-            rf"(?P<ms_per_token>[\d.]+) ms, TFLOPs: (?P<tflops>{NUMBER}), BW: "
-            rf"(?P<gigabytes_per_second>{NUMBER}) GB/sec, Answer Seq\. Length: (?P<length>\d+)",
+            rf"(?P<ms_per_token>[\d.]+) ms, TFLOPs: (?P<tflops>{CHAT_NUMBER}), BW: "
+            rf"(?P<gigabytes_per_second>{CHAT_NUMBER}) GB/sec, Answer Seq\. Length: (?P<length>\d+)",
             kind="timers",
             example="Generation => Latency: 1.88s, Per-token Latency 7.34 ms, TFLOPs: 0.91, BW: "
             "105.70 GB/sec, Answer Seq. Length: 256",
-            printed_by=f"{PERF} print_throughput_step3",
+            printed_by=f"{PERF_SOURCE} print_throughput_step3",
             composed=True,
         ),
         EventLine(
             anchor="Training   => ",
             regex=rf"(?P<phase>Training) +=> Latency: (?P<seconds>[\d.]+)s, TFLOPs: "
-            rf"(?P<tflops>{NUMBER})",
+            rf"(?P<tflops>{CHAT_NUMBER})",
             kind="timers",
             example="Training   => Latency: 1.27s, TFLOPs: 9.03",
-            printed_by=f"{PERF} print_throughput_step3",
+            printed_by=f"{PERF_SOURCE} print_throughput_step3",
             composed=True,
         ),
         EventLine(
@@ -177,7 +177,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
             example="|E2E latency=5.20s |Gather latency=0.00s (0.00%) |Generate time=2.01s (38.65%) "
             "|Training time=2.90s (55.77%) |Others=0.29 (5.58%)|CurSamplesPerSec=12.31 "
             "|AvgSamplesPerSec=11.87",
-            printed_by=f"{HYBRID} DeepSpeedHybridEngine.eval",
+            printed_by=f"{HYBRID_ENGINE_SOURCE} DeepSpeedHybridEngine.eval",
             composed=True,
         ),
         EventLine(
@@ -186,34 +186,34 @@ DEEPSPEED_CHAT: Final = LogFormat(
             kind="evaluation",
             with_facts=True,
             example="***** Evaluating perplexity, Epoch 1/4 *****",
-            printed_by=STEP1,
+            printed_by=STEP1_SOURCE,
             composed=True,
         ),
         EventLine(
             anchor="ppl: ",
-            regex=rf"^(?:\S+: ?)?ppl: (?P<perplexity>{NUMBER})(?:, loss: (?P<loss>{NUMBER}))?",
+            regex=rf"^(?:\S+: ?)?ppl: (?P<perplexity>{CHAT_NUMBER})(?:, loss: (?P<loss>{CHAT_NUMBER}))?",
             kind="evaluation",
             example="ppl: 2.1171875, loss: 0.7501",
-            printed_by=STEP1,
+            printed_by=STEP1_SOURCE,
             composed=True,
         ),
         EventLine(
             anchor="chosen",
-            regex=rf"chosen_last_scores \(higher is better\) : (?P<chosen>{NUMBER})"
-            rf"(?:, rejected_last_scores \(lower is better\) : (?P<rejected>{NUMBER}))?"
-            rf", acc \(higher is better\) : (?P<accuracy>{NUMBER})",
+            regex=rf"chosen_last_scores \(higher is better\) : (?P<chosen>{CHAT_NUMBER})"
+            rf"(?:, rejected_last_scores \(lower is better\) : (?P<rejected>{CHAT_NUMBER}))?"
+            rf", acc \(higher is better\) : (?P<accuracy>{CHAT_NUMBER})",
             kind="evaluation",
             example="chosen_last_scores (higher is better) : 2.91, acc (higher is better) : 0.52",
-            printed_by=STEP2,
+            printed_by=STEP2_SOURCE,
             composed=True,
         ),
         EventLine(
             anchor="chosen: ",
-            regex=rf"chosen: (?P<chosen>{NUMBER}), rejected: (?P<rejected>{NUMBER}), "
-            rf"loss: (?P<loss>{NUMBER})",
+            regex=rf"chosen: (?P<chosen>{CHAT_NUMBER}), rejected: (?P<rejected>{CHAT_NUMBER}), "
+            rf"loss: (?P<loss>{CHAT_NUMBER})",
             kind="evaluation",
             example="chosen: -27.5, rejected: -29.75, loss: 0.6312",
-            printed_by=DPO,
+            printed_by=DPO_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -221,16 +221,16 @@ DEEPSPEED_CHAT: Final = LogFormat(
             regex=r"saving (?:the final )?model \.\.\.",
             kind="checkpoint",
             example="saving the final model ...",
-            printed_by=STEP1,
+            printed_by=STEP1_SOURCE,
             composed=True,
         ),
     ),
     facts=(
         objective_line(
-            PREFERENCE,
+            PREFERENCE_OBJECTIVE,
             "***** Evaluating reward",
             "***** Evaluating reward, Epoch 0/1 *****",
-            STEP2,
+            STEP2_SOURCE,
             regex=r"\*{5} Evaluating rewards?, Epoch \d+/\d+ \*{5}",
         ),
         FactLine(
@@ -239,7 +239,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
             constants={"packed": "false"},
             inferred="DeepSpeed-Chat pads each sample to max_seq_len; one of steps 2 is a pair",
             example="***** Evaluating reward, Epoch 0/1 *****",
-            printed_by=STEP2,
+            printed_by=STEP2_SOURCE,
             composed=True,
         ),
         FactLine(
@@ -258,50 +258,50 @@ DEEPSPEED_CHAT: Final = LogFormat(
             "cmd = deepspeed ",
             r"^cmd = deepspeed ",
             "cmd = deepspeed main.py --data_split 2,4,4 --max_answer_seq_len 256 --deepspeed",
-            STEP3,
+            STEP3_SOURCE,
         ),
         _known(
             "Running training",
             r"\*{5} Running training \*{5}",
             "***** Running training *****",
-            STEP1,
+            STEP1_SOURCE,
         ),
         objective_line(
-            REINFORCEMENT,
+            REINFORCEMENT_OBJECTIVE,
             "Total Generation Batches ",
             "Beginning of Epoch 1/1, Total Generation Batches 478",
-            STEP3,
+            STEP3_SOURCE,
             regex=r"Beginning of Epoch \d+/\d+, Total Generation Batches \d+",
         ),
         _known(
             "Beginning of Epoch ",
             r"Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches \d+",
             "Beginning of Epoch 1/4, Total Micro Batches 312",
-            STEP1,
+            STEP1_SOURCE,
         ),
         _known(
             " with loss ",
             r"Epoch \d+/\d+ with loss ",
             "Epoch 1/1 with loss 0.6034",
-            STEP2,
+            STEP2_SOURCE,
         ),
         objective_line(
-            REINFORCEMENT,
+            REINFORCEMENT_OBJECTIVE,
             "Actor Model Parameters => ",
             "Actor Model Parameters => 1.429 B, Critic Model Parameters => 0.331 B",
-            PERF,
+            PERF_SOURCE,
         ),
         _known(
             "Setting model_config.",
             r"Setting model_config\.\w+ to ",
             "Setting model_config.dropout to 0.0",
-            f"{CHAT}/dschat/utils/model/model_utils.py@45b4b71 configure_dropout",
+            f"{CHAT_SOURCE}/dschat/utils/model/model_utils.py@45b4b71 configure_dropout",
         ),
         _known(
             "----------",
             r"^(?:\S+: ?)?-{50,}\s*$",
             "-" * 85,
-            STEP3,
+            STEP3_SOURCE,
         ),
     ),
 )

@@ -24,44 +24,42 @@ from typing import Any, Final
 
 from ..megatron import console as megatron
 from ..spec import (
-    ENGINE,
+    ENGINE_PRECEDENCE,
     GIB,
     LAUNCH_STEPS,
     MICRO_STEPS,
-    MODEL_PARALLEL,
+    MODEL_PARALLEL_KEY,
     MS,
-    PARTS,
-    PROCESS,
-    Block,
+    PROCESS_KEY,
+    STEP_PARTS_PRECEDENCE,
     EventLine,
+    FactBlock,
     FactLine,
     LogFormat,
     Misprint,
     StepLine,
-    known,
+    known_line,
 )
 
-SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed"
-TIMER: Final = f"{SOURCE}/utils/timer.py@edaa722"
-ENGINE_SOURCE: Final = f"{SOURCE}/runtime/engine.py@edaa722"
-PIPELINE: Final = f"{SOURCE}/runtime/pipe/engine.py@edaa722"
-CONFIG: Final = f"{SOURCE}/runtime/config.py@edaa722"
-LAUNCHER: Final = f"{SOURCE}/launcher/launch.py@edaa722"
-RUNNER: Final = f"{SOURCE}/launcher/runner.py@edaa722"
-PROFILER: Final = f"{SOURCE}/profiling/flops_profiler/profiler.py@edaa722"
+DEEPSPEED_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed"
+TIMER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/utils/timer.py@edaa722"
+ENGINE_SOURCE: Final = f"{DEEPSPEED_SOURCE}/runtime/engine.py@edaa722"
+PIPELINE_SOURCE: Final = f"{DEEPSPEED_SOURCE}/runtime/pipe/engine.py@edaa722"
+CONFIG_SOURCE: Final = f"{DEEPSPEED_SOURCE}/runtime/config.py@edaa722"
+LAUNCHER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/launcher/launch.py@edaa722"
+RUNNER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/launcher/runner.py@edaa722"
+PROFILER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/profiling/flops_profiler/profiler.py@edaa722"
 
-PREFIX: Final = r"^(?:\S+: ?)?"
+NODE_PREFIX: Final = r"^(?:\S+: ?)?"
 """The tag of a node or rank before a bare line."""
 
-DUMP: Final = rf"(?:\[(?:deepspeed_)?config\.py:\d+:print\] |{PREFIX})  "
-NUMBER: Final = r"[-+]?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
-PAIR: Final = re.compile(r"(?:^|[|(,] *)(\w[\w -]*): *(-?(?:[\d.]+|inf|nan))")
-TIMES: Final = r"(?:(?!time \(ms\)).)*"
+CONFIG_DUMP_PREFIX: Final = rf"(?:\[(?:deepspeed_)?config\.py:\d+:print\] |{NODE_PREFIX})  "
+DEEPSPEED_NUMBER: Final = r"[-+]?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
+TIMER_PAIR: Final = re.compile(r"(?:^|[|(,] *)(\w[\w -]*): *(-?(?:[\d.]+|inf|nan))")
+TIMER_FIELDS: Final = r"(?:(?!time \(ms\)).)*"
 """The timers of one line: where newlines were lost, the next begins with the same words."""
 
-GLOBAL_TIMERS: Final = (
-    rf"time \(ms\) \| (?P<pairs>(?:fwd|forward): {TIMES}\| (?:bwd|backward): {TIMES}\| step: .*)"
-)
+GLOBAL_TIMERS: Final = rf"time \(ms\) \| (?P<pairs>(?:fwd|forward): {TIMER_FIELDS}\| (?:bwd|backward): {TIMER_FIELDS}\| step: .*)"
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -86,7 +84,7 @@ def _iteration(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 def _timers(groups: Mapping[str, str]) -> dict[str, str]:
     """Each timer with its ms as printed."""
-    return dict(PAIR.findall(groups["pairs"]))
+    return dict(TIMER_PAIR.findall(groups["pairs"]))
 
 
 def _slots(groups: Mapping[str, str]) -> dict[str, str]:
@@ -122,15 +120,15 @@ def _some(fact: str, count: int) -> dict[str, str]:
 def _user_config(lines: Sequence[str]) -> dict[str, str]:
     """What the user's JSON has and the keys of the dump have not; they hold what was resolved."""
     said, text = {}, "\n".join(lines)
-    for name, fact in RANKS_OF_ONE_BATCH.items():
+    for name, fact in BATCH_SHARING_KEYS.items():
         if found := re.search(rf'"{name}": *([1-9]\d*)', text):
             said[fact] = found[1]
     return said
 
 
-OF_MEGATRON: Final = re.compile(r"^\W*(?:tensor_)?model_parallel_size \.", re.MULTILINE)
-OF_RAMP: Final = re.compile(r"^\W*rampup_batch_size \.{2,} \[", re.MULTILINE)
-RAMPS_UP: Final = (
+MEGATRON_ARGUMENT: Final = re.compile(r"^\W*(?:tensor_)?model_parallel_size \.", re.MULTILINE)
+BATCH_RAMP_ARGUMENT: Final = re.compile(r"^\W*rampup_batch_size \.{2,} \[", re.MULTILINE)
+BATCH_RAMP_NOTE: Final = (
     "Megatron's batch ramps up (rampup_batch_size), and no line of the engine prints that"
 )
 
@@ -143,25 +141,25 @@ def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
     """
     of_neox = any(line.rstrip().endswith(("default", "updated")) for line in lines)
     text = "\n".join(lines)
-    if of_neox or OF_MEGATRON.search(text) is None:
+    if of_neox or MEGATRON_ARGUMENT.search(text) is None:
         return {}
-    ramp = {"batch_changes": RAMPS_UP} if OF_RAMP.search(text) else {}
-    return {**megatron.HEADER.read(lines), **ramp}
+    ramp = {"batch_changes": BATCH_RAMP_NOTE} if BATCH_RAMP_ARGUMENT.search(text) else {}
+    return {**megatron.ARGUMENTS_BLOCK.read(lines), **ramp}
 
 
-RANKS_OF_ONE_BATCH: Final = {
+BATCH_SHARING_KEYS: Final = {
     "sequence_parallel_size": "context_parallel",
     "autotp_size": "tensor_parallel",  # in `tensor_parallel`, at first in `zero_optimization`
 }
 """Of the user's config: ranks that share the tokens of a micro-batch."""
 
 
-CURRICULUM: Final = (
+CURRICULUM_NOTE: Final = (
     "the configuration has a curriculum, by which samples grow in length, and no line prints that"
 )
 """Of what prints no length of a step; Megatron-DeepSpeed does."""
 
-OF_ANY_SIZE: Final = (
+DYNAMIC_BATCH_NOTE: Final = (
     "the configuration has dynamic batching, by which each batch has as many samples of any length "
     "as max_tokens holds, and no line prints how many"
 )
@@ -184,7 +182,7 @@ def _profile(lines: Sequence[str]) -> dict[str, str]:
             break
         if step := re.search(r"Profile Summary at step (\d+)|Profile step: +(\d+)", line):
             said["step"] = step[1] or step[2]
-        elif match := re.match(rf"{PREFIX}([A-Za-z][^:]*?)(?:: *| {{2,}})(\S.*?)\s*$", line):
+        elif match := re.match(rf"{NODE_PREFIX}([A-Za-z][^:]*?)(?:: *| {{2,}})(\S.*?)\s*$", line):
             fact = PROFILE_FACTS.get(match[1].lower(), "")
             said[fact if match[2].isdigit() and fact else match[1]] = match[2]
     return said
@@ -194,11 +192,11 @@ def _enabled(old: str, new: str, precision: str) -> FactLine:
     """A precision of the config dump: `bfloat16_enabled` until 0.17, then `bfloat16_config`."""
     return FactLine(
         anchor="enabled",
-        regex=rf"{DUMP}(?:{old} \.+ True|{new} \.+ enabled=True)",
+        regex=rf"{CONFIG_DUMP_PREFIX}(?:{old} \.+ True|{new} \.+ enabled=True)",
         constants={"precision": precision},
         example=f"[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   {new} "
         f"{'.' * (29 - len(new))} enabled=True immediate_grad_update=False",
-        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
     )
 
 
@@ -210,19 +208,19 @@ def _key(name: str, fact: str) -> FactLine:
     dots = "." * (29 - len(name))
     return FactLine(
         anchor=f"  {name} ",
-        regex=rf"{DUMP}{name} {re.escape(dots)} (?P<{fact}>\d+)(?:\.0)?\s*$",
+        regex=rf"{CONFIG_DUMP_PREFIX}{name} {re.escape(dots)} (?P<{fact}>\d+)(?:\.0)?\s*$",
         example=f"[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   {name} {dots} 2",
-        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
     )
 
 
-OF_PIPELINE: Final = (
+PIPELINE_FIELDS: Final = (
     r" loss: (?P<loss>\S+) (?P<pairs>(?:[^\s:][^:]{0,99}: \S+ ){0,99}?)"
     r"iter time \(s\): (?P<elapsed>[\d.]+) samples/sec: (?P<rate>[\d.]+)"
 )
 PIPELINE_LINE: Final = StepLine(
     anchor="iter time (s)",
-    regex=r"steps: (?P<step>\d+)" + OF_PIPELINE,
+    regex=r"steps: (?P<step>\d+)" + PIPELINE_FIELDS,
     pair=r"(?<!\S)(?P<key>[^\s:][^:]{0,99}): (?P<value>\S+) ",  # 'lm loss', 'moe loss'
     columns={
         "step": "step",
@@ -231,10 +229,10 @@ PIPELINE_LINE: Final = StepLine(
         "rate": "logged_samples_per_second",
     },
     example="steps: 5 loss: 7.0552 iter time (s): 0.138 samples/sec: 58.137",
-    printed_by=f"{PIPELINE} PipelineEngine.train_batch",
+    printed_by=f"{PIPELINE_SOURCE} PipelineEngine.train_batch",
 )
 
-STEPS: Final = (
+STEP_LINES: Final = (
     StepLine(
         anchor=", skipped=",
         regex=r"step=(?P<step>\d+), skipped=(?P<skipped>\d+), lr=(?P<lr>\[.*?\]), mom=",
@@ -246,7 +244,7 @@ STEPS: Final = (
     StepLine(
         anchor="/global_step=",
         regex=rf"epoch=(?P<epoch>\d+)/micro_step=(?P<micro_step>\d+)/global_step=(?P<step>\d+), "
-        rf"RunningAvgSamplesPerSec=(?P<average>{NUMBER}), CurrSamplesPerSec=(?P<rate>{NUMBER})"
+        rf"RunningAvgSamplesPerSec=(?P<average>{DEEPSPEED_NUMBER}), CurrSamplesPerSec=(?P<rate>{DEEPSPEED_NUMBER})"
         r"(?:, MemAllocated=[\d.]+GB, MaxMemAllocated=(?P<peak>[\d.]+)GB)?",
         columns={
             "epoch": "epoch",
@@ -258,12 +256,12 @@ STEPS: Final = (
         example="[2026-11-20 15:01:25,149] [INFO] [timer.py:264:stop] "
         "epoch=0/micro_step=20/global_step=5, RunningAvgSamplesPerSec=33.87948305357704, "
         "CurrSamplesPerSec=33.844407596232635, MemAllocated=0.45GB, MaxMemAllocated=0.45GB",
-        printed_by=f"{TIMER} ThroughputTimer.stop",
+        printed_by=f"{TIMER_SOURCE} ThroughputTimer.stop",
     ),
     StepLine(
         anchor=", RunningAvgSamplesPerSec=",
-        regex=rf"(?<![=\d])(?P<epoch>\d+)/(?P<step>\d+), RunningAvgSamplesPerSec=(?P<average>{NUMBER})"
-        rf", CurrSamplesPerSec=(?P<rate>{NUMBER})"
+        regex=rf"(?<![=\d])(?P<epoch>\d+)/(?P<step>\d+), RunningAvgSamplesPerSec=(?P<average>{DEEPSPEED_NUMBER})"
+        rf", CurrSamplesPerSec=(?P<rate>{DEEPSPEED_NUMBER})"
         r"(?:, MemAllocated=[\d.]+GB, MaxMemAllocated=(?P<peak>[\d.]+)GB)?",
         columns={
             "epoch": "epoch",
@@ -280,19 +278,19 @@ STEPS: Final = (
     ),
     StepLine(
         anchor=", SamplesPerSec=",
-        regex=rf"(?<![=\d])(?P<epoch>\d+)/(?P<step>\d+), SamplesPerSec=(?P<average>{NUMBER})"
+        regex=rf"(?<![=\d])(?P<epoch>\d+)/(?P<step>\d+), SamplesPerSec=(?P<average>{DEEPSPEED_NUMBER})"
         r"(?:, MemAllocated=[\d.]+GB, MaxMemAllocated=(?P<peak>[\d.]+)GB)?",
         columns={"epoch": "epoch", "step": "step", "peak": ("peak_memory_bytes", GIB)},
         counts=MICRO_STEPS,
         example="[2026-11-20 10:05:01,320] [INFO] [timer.py:193:stop] 0/50, "
         "SamplesPerSec=71.25, MemAllocated=0.50GB, MaxMemAllocated=7.25GB",
-        printed_by=f"{SOURCE}/utils/timer.py@v0.6.0 ThroughputTimer.stop",
+        printed_by=f"{DEEPSPEED_SOURCE}/utils/timer.py@v0.6.0 ThroughputTimer.stop",
         composed=True,
     ),
     PIPELINE_LINE,
     replace(
         PIPELINE_LINE,
-        regex=r"\bstep: +(?P<step>\d+) / +(?P<total>\d+)" + OF_PIPELINE,
+        regex=r"\bstep: +(?P<step>\d+) / +(?P<total>\d+)" + PIPELINE_FIELDS,
         facts={"total": "total_steps"},
         example="[2026-11-20 10:05:01.320] [INFO] [qlora-pipe] step:     5 /    40 loss: 2.1119 "
         "iter time (s): 34.081 samples/sec: 0.117 eta: 20m ",
@@ -301,10 +299,10 @@ STEPS: Final = (
     ),
 )
 
-RANK: Final = r"(?:(?:rank=|\[Rank )(?P<rank>\d{1,9})\]? )?"
+RANK_TAG: Final = r"(?:(?:rank=|\[Rank )(?P<rank>\d{1,9})\]? )?"
 """Before 0.3.12 each rank prints its timers, all without a launcher's tag."""
 
-EVENTS: Final = (
+EVENT_LINES: Final = (
     EventLine(
         anchor="step=0, skipped=0",
         regex=r"\bstep=0, skipped=0",
@@ -317,14 +315,14 @@ EVENTS: Final = (
         anchor="cdb=None",
         regex=r"\[comm\.py:\d+:init_distributed\] cdb=(?P<begun>None)",
         kind="setup",
-        read=lambda _: {PROCESS: "1"},
+        read=lambda _: {PROCESS_KEY: "1"},
         begins=True,
         example="[2026-11-20 15:01:15,850] [INFO] [comm.py:831:init_distributed] cdb=None",
-        printed_by=f"{SOURCE}/comm/comm.py@edaa722 init_distributed",
+        printed_by=f"{DEEPSPEED_SOURCE}/comm/comm.py@edaa722 init_distributed",
     ),
     EventLine(
         anchor="self.mp_world_size=",
-        regex=rf"self\.mp_world_size=(?P<{MODEL_PARALLEL}>\d{{1,9}})\s*$",
+        regex=rf"self\.mp_world_size=(?P<{MODEL_PARALLEL_KEY}>\d{{1,9}})\s*$",
         kind="setup",
         example="\t self.mp_world_size=1",
         printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine._configure_distributed_model",
@@ -337,7 +335,7 @@ EVENTS: Final = (
         read=_timers,
         example="[Rank 0] time (ms) | fwd_microstep: 35.24 | bwd_microstep: 27.22 | "
         "bwd_inner_microstep: 24.54 | bwd_allreduce_microstep: 2.63 | step_microstep: 10.19",
-        printed_by=f"{TIMER} SynchronizedWallClockTimer.log",
+        printed_by=f"{TIMER_SOURCE} SynchronizedWallClockTimer.log",
     ),
     EventLine(
         anchor="vm ",
@@ -346,7 +344,7 @@ EVENTS: Final = (
         kind="memory",
         example="[2026-11-20 15:01:25,149] [INFO] [timer.py:280:stop] "
         "epoch=0/micro_step=20/global_step=5, vm %: 12.3, swap %: 0.0",
-        printed_by=f"{TIMER} ThroughputTimer.stop",
+        printed_by=f"{TIMER_SOURCE} ThroughputTimer.stop",
         composed=True,
     ),
     EventLine(
@@ -356,7 +354,7 @@ EVENTS: Final = (
         kind="memory",
         example="[2026-11-20 15:41:23,117] [INFO] [utils.py:782:see_memory_usage] MA 0.43 GB      "
         "   Max_MA 0.43 GB         CA 0.43 GB         Max_CA 0 GB ",
-        printed_by=f"{SOURCE}/runtime/utils.py@edaa722 see_memory_usage",
+        printed_by=f"{DEEPSPEED_SOURCE}/runtime/utils.py@edaa722 see_memory_usage",
     ),
     EventLine(
         anchor="CPU Virtual Memory",
@@ -365,7 +363,7 @@ EVENTS: Final = (
         kind="memory",
         example="[2026-11-20 15:41:23,117] [INFO] [utils.py:789:see_memory_usage] CPU Virtual "
         "Memory:  used = 1.59 GB, percent = 6.7%",
-        printed_by=f"{SOURCE}/runtime/utils.py@edaa722 see_memory_usage",
+        printed_by=f"{DEEPSPEED_SOURCE}/runtime/utils.py@edaa722 see_memory_usage",
     ),
     EventLine(
         anchor="Skipping step",
@@ -374,7 +372,7 @@ EVENTS: Final = (
         kind="overflow",
         example="[2026-11-20 15:02:54,616] [INFO] [loss_scaler.py:266:update_scale] [deepspeed] "
         "OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 16777216, reducing to 8388608",
-        printed_by=f"{SOURCE}/runtime/fp16/loss_scaler.py@edaa722",
+        printed_by=f"{DEEPSPEED_SOURCE}/runtime/fp16/loss_scaler.py@edaa722",
     ),
     EventLine(
         anchor="heckpoint",
@@ -392,7 +390,7 @@ EVENTS: Final = (
         kind="checkpoint",
         example="[2026-11-20 15:02:25,150] [INFO] [torch_checkpoint_engine.py:21:save] [Torch] "
         "Saving out/global_step100/mp_rank_00_model_states.pt...",
-        printed_by=f"{SOURCE}/runtime/checkpoint_engine/torch_checkpoint_engine.py@edaa722",
+        printed_by=f"{DEEPSPEED_SOURCE}/runtime/checkpoint_engine/torch_checkpoint_engine.py@edaa722",
         composed=True,
     ),
     EventLine(
@@ -402,7 +400,7 @@ EVENTS: Final = (
         kind="load",
         example="[2026-11-20 15:02:05,150] [INFO] [torch_checkpoint_engine.py:27:load] [Torch] "
         "Loading checkpoint from out/global_step100/mp_rank_00_model_states.pt...",
-        printed_by=f"{SOURCE}/runtime/checkpoint_engine/torch_checkpoint_engine.py@edaa722",
+        printed_by=f"{DEEPSPEED_SOURCE}/runtime/checkpoint_engine/torch_checkpoint_engine.py@edaa722",
         composed=True,
     ),
     EventLine(
@@ -411,7 +409,7 @@ EVENTS: Final = (
         kind="profiler",
         example="[2026-11-20 15:02:25,820] [INFO] [profiler.py:82:start_profile] Flops profiler "
         "started",
-        printed_by=f"{PROFILER} FlopsProfiler.start_profile",
+        printed_by=f"{PROFILER_SOURCE} FlopsProfiler.start_profile",
     ),
     EventLine(
         anchor="exits successfully",
@@ -420,11 +418,11 @@ EVENTS: Final = (
         overtakes=True,  # of one process; others may still write what they hold back
         example="[2026-11-20 15:01:43,058] [INFO] [launch.py:285:main] Process 16728 exits "
         "successfully.",
-        printed_by=f"{LAUNCHER} main",
+        printed_by=f"{LAUNCHER_SOURCE} main",
     ),
 )
 
-FACTS: Final = (
+FACT_LINES: Final = (
     FactLine(
         anchor="--world_info=",
         regex=r"\[runner\.py:\d+:main\] cmd = .*--world_info=(?P<world>[\w=-]+)",
@@ -432,7 +430,7 @@ FACTS: Final = (
         example="[2026-11-20 15:01:09,500] [INFO] [runner.py:618:main] cmd = python3.11 -u -m "
         "deepspeed.launcher.launch --world_info=eyJsb2NhbGhvc3QiOiBbMCwgMV19 "
         "--master_addr=127.0.0.1 --master_port=29500 ds_train.py",
-        printed_by=f"{RUNNER} main",
+        printed_by=f"{RUNNER_SOURCE} main",
     ),
     FactLine(
         anchor="WORLD INFO DICT: ",
@@ -440,13 +438,13 @@ FACTS: Final = (
         read=_slots,
         example="[2026-11-20 15:01:10,918] [INFO] [launch.py:152:main] WORLD INFO DICT: "
         "{'localhost': [0, 1]}",
-        printed_by=f"{LAUNCHER} main",
+        printed_by=f"{LAUNCHER_SOURCE} main",
     ),
     FactLine(
         anchor="dist_world_size=",
         regex=r"dist_world_size=(?P<gpus>\d+)",
         example="[2026-11-20 15:01:10,918] [INFO] [launch.py:170:main] dist_world_size=2",
-        printed_by=f"{LAUNCHER} main",
+        printed_by=f"{LAUNCHER_SOURCE} main",
     ),
     FactLine(
         anchor="Discovered MPI settings of world_rank=0,",
@@ -454,7 +452,7 @@ FACTS: Final = (
         example="[2026-11-20 15:01:15,840] [INFO] [comm.py:737:mpi_discovery] Discovered MPI "
         "settings of world_rank=0, local_rank=0, world_size=2, master_addr=10.0.0.1, "
         "master_port=29500",
-        printed_by=f"{SOURCE}/comm/comm.py@edaa722 mpi_discovery",
+        printed_by=f"{DEEPSPEED_SOURCE}/comm/comm.py@edaa722 mpi_discovery",
         composed=True,
     ),
     FactLine(
@@ -466,7 +464,7 @@ FACTS: Final = (
         example="[2026-11-20 15:01:15,900] [INFO] [logging.py:123:log_dist] [Rank 0] Creating "
         "deepspeed groups with model parallel size 2, pipeline parallel size 1, expert parallel "
         "size 2, world size 8, dp world size 4",
-        printed_by=f"{SOURCE}/utils/groups.py@edaa722 _create_expert_data_and_model_parallel",
+        printed_by=f"{DEEPSPEED_SOURCE}/utils/groups.py@edaa722 _create_expert_data_and_model_parallel",
         composed=True,
     ),
     FactLine(
@@ -484,11 +482,11 @@ FACTS: Final = (
     _key("steps_per_print", "log_interval"),
     FactLine(
         anchor="autotp_size=",
-        regex=rf"{DUMP}tensor_parallel_config \.+ .*\bautotp_size=(?P<tensor_parallel>[2-9]|[1-9]\d+)\b",
+        regex=rf"{CONFIG_DUMP_PREFIX}tensor_parallel_config \.+ .*\bautotp_size=(?P<tensor_parallel>[2-9]|[1-9]\d+)\b",
         example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   tensor_parallel_config "
         "....... dtype=torch.float16 autotp_size=4 tp_overlap_comm=False tensor_parallel=TPConfig("
         "tp_size=1, tp_grain_size=1, mpu=None, tp_group=None) injection_policy_tuple=None",
-        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
         composed=True,
     ),
     # What groups the ranks for an engine that is handed a grouping, of Megatron's or made from it.
@@ -530,46 +528,46 @@ FACTS: Final = (
     ),
     FactLine(
         anchor="'random_ltd': {",
-        regex=rf"{DUMP}(?:data_efficiency_config|dynamic_train_config) \.+ "
+        regex=rf"{CONFIG_DUMP_PREFIX}(?:data_efficiency_config|dynamic_train_config) \.+ "
         r".*'random_ltd': \{[^{}]*'enabled': True",
         constants={"token_dropping": "true"},
         example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   "
         "data_efficiency_config ....... {'enabled': True, 'data_routing': {'enabled': True, "
         "'random_ltd': {'enabled': True, 'total_layer_num': 12}}}",
-        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
         composed=True,
     ),
     FactLine(
         anchor="  curriculum_enabled",
-        regex=rf"{DUMP}curriculum_enabled(?:_legacy)? \.+ True",
-        constants={"batch_changes": CURRICULUM},
+        regex=rf"{CONFIG_DUMP_PREFIX}curriculum_enabled(?:_legacy)? \.+ True",
+        constants={"batch_changes": CURRICULUM_NOTE},
         example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   curriculum_enabled_legacy "
         ".... True",
-        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
         composed=True,
     ),
     FactLine(
         anchor="'curriculum_learning': {'enabled': True",
-        regex=rf"{DUMP}data_efficiency_config \.+ \{{'enabled': True.*'data_sampling': "
+        regex=rf"{CONFIG_DUMP_PREFIX}data_efficiency_config \.+ \{{'enabled': True.*'data_sampling': "
         r"\{'enabled': True.*'curriculum_learning': \{'enabled': True.*'seqlen",
-        constants={"batch_changes": CURRICULUM},
+        constants={"batch_changes": CURRICULUM_NOTE},
         example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   "
         "data_efficiency_config ....... {'enabled': True, 'seed': 1234, 'data_sampling': "
         "{'enabled': True, 'num_epochs': 1000, 'num_workers': 0, 'curriculum_learning': "
         "{'enabled': True, 'curriculum_metrics': {'seqlen': {'difficulty_type': 'value'}}}}}",
-        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
         composed=True,
     ),
     FactLine(
         anchor="'dynamic_batching': {",
-        regex=rf"{DUMP}data_efficiency_config \.+ \{{'enabled': True.*"
+        regex=rf"{CONFIG_DUMP_PREFIX}data_efficiency_config \.+ \{{'enabled': True.*"
         r"'dynamic_batching': \{[^{}]*'enabled': True",
-        constants={"batch_changes": OF_ANY_SIZE},
+        constants={"batch_changes": DYNAMIC_BATCH_NOTE},
         example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   "
         "data_efficiency_config ....... {'enabled': True, 'seed': 1234, 'data_sampling': "
         "{'enabled': True, 'num_epochs': 1000, 'num_workers': 0, 'dynamic_batching': "
         "{'max_tokens': 4096, 'enabled': True, 'lr_scaling_method': 'linear'}}}",
-        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
         composed=True,
     ),
     _enabled("bfloat16_enabled", "bfloat16_config", "bf16"),
@@ -594,37 +592,37 @@ FACTS: Final = (
         r"micro_batch_size=(?P<micro_batch_size>\d+)",
         example="[2026-11-20 15:06:45,323] [INFO] [engine.py:98:__init__] CONFIG: micro_batches=4 "
         "micro_batch_size=2",
-        printed_by=f"{PIPELINE} PipelineEngine.__init__",
+        printed_by=f"{PIPELINE_SOURCE} PipelineEngine.__init__",
     ),
     FactLine(
         anchor="Using topology: ",
         regex=r"Using topology: +\{(?P<topology>.*)\}",
         read=_topology,
         example="Using topology: {ProcessCoord(pipe=0, data=0): 0, ProcessCoord(pipe=1, data=0): 1}",
-        printed_by=f"{SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule.__init__",
+        printed_by=f"{DEEPSPEED_SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule.__init__",
     ),
     # -- lines that state nothing -----------------------------------------------------------
-    known(
+    known_line(
         "config.py:",
         r"\[(?:deepspeed_)?config\.py:\d+:(?:print|__init__|_\w+)\]",
         "[2026-11-20 15:01:22,506] [INFO] [config.py:674:print] DeepSpeedEngine configuration:",
-        f"{CONFIG} DeepSpeedConfig.print",
+        f"{CONFIG_SOURCE} DeepSpeedConfig.print",
     ),
-    known(
+    known_line(
         " configuration:",
         r"DeepSpeed(?:Light|Engine)? configuration:",
         "DeepSpeedLight configuration:",
-        f"{SOURCE}/pt/deepspeed_light.py@v0.1.0 DeepSpeedLight.__init__",
+        f"{DEEPSPEED_SOURCE}/pt/deepspeed_light.py@v0.1.0 DeepSpeedLight.__init__",
         composed=True,
     ),
-    known(
+    known_line(
         " ..",
-        rf"{PREFIX}  (?=.{{30}} )[a-z]\w+ \.{{2,}} ",
+        rf"{NODE_PREFIX}  (?=.{{30}} )[a-z]\w+ \.{{2,}} ",
         "  allgather_size ............... 500000000",
-        f"{SOURCE}/pt/deepspeed_config.py@v0.1.0 DeepSpeedConfig.print",
+        f"{DEEPSPEED_SOURCE}/pt/deepspeed_config.py@v0.1.0 DeepSpeedConfig.print",
         composed=True,
     ),
-    known(
+    known_line(
         ".py:",
         r"\] \[(?:comm|real_accelerator|launch|runner|utils|stage_1_and_2|stage3|stage1|stage2"
         r"|parameter_offload|partition_parameters|config_utils|lr_schedules|module|engine"
@@ -632,9 +630,9 @@ FACTS: Final = (
         r"|deepspeed_launch|deepspeed_run|deepspeed_light|deepspeed_utils|elastic_agent|cpu_adam|abstract_accelerator|profiler|pin_memory_tracker)\.py:\d+:\w+\]",
         "[2026-11-20 15:01:22,459] [INFO] [stage_1_and_2.py:236:__init__] Reduce bucket size "
         "500000000",
-        f"{SOURCE}/runtime/zero/stage_1_and_2.py@edaa722",
+        f"{DEEPSPEED_SOURCE}/runtime/zero/stage_1_and_2.py@edaa722",
     ),
-    known(
+    known_line(
         "[Rank ",
         r"\[Rank -?\d+\] (?:DeepSpeed (?:Flops Profiler Enabled|Final Optimizer|using|LR Scheduler)"
         r"|Using (?:DeepSpeed|client|FusedAdam|\w+ as)|Removing param_group|Creating (?:fp16|BF16|"
@@ -643,53 +641,53 @@ FACTS: Final = (
         "Optimizer = DeepSpeedZeroOptimizer",
         f"{ENGINE_SOURCE} DeepSpeedEngine._configure_optimizer",
     ),
-    known(
+    known_line(
         "overflow ",
         r"^Grad overflow on iteration \d+|No Grad overflow for \d+ iterations",
         "Grad overflow on iteration 0",
-        f"{SOURCE}/runtime/fp16/fused_optimizer.py@edaa722 FP16_Optimizer._update_scale",
+        f"{DEEPSPEED_SOURCE}/runtime/fp16/fused_optimizer.py@edaa722 FP16_Optimizer._update_scale",
         composed=True,
     ),
-    known(
+    known_line(
         "_world_size=",
         r"self\.seq_dp_world_size=\d+",
         "\t self.seq_dp_world_size=2",
         ENGINE_SOURCE,
     ),
     # Its counts hold what tensor-parallel ranks repeat and the padding: no params_total.
-    known(
+    known_line(
         "_PARAMS=",
         r"RANK=\d+ STAGE=\d+ LAYERS=.* TOTAL_PARAMS=\d+",
         "[2026-11-20 15:06:45,756] [INFO] [engine.py:158:__init__] RANK=1 STAGE=1 LAYERS=3 "
         "[4, 7) STAGE_PARAMS=328064 (0.328M) TOTAL_PARAMS=1049728 (1.050M) "
         "UNIQUE_PARAMS=1049728 (1.050M)",
-        f"{PIPELINE} PipelineEngine.__init__",
+        f"{PIPELINE_SOURCE} PipelineEngine.__init__",
     ),
-    known(
+    known_line(
         "SEED_LAYERS=",
         r"SEED_LAYERS=\w+ BASE_SEED=\d+ SEED_FN=",
         "SEED_LAYERS=False BASE_SEED=1234 SEED_FN=None",
-        f"{SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule.__init__",
+        f"{DEEPSPEED_SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule.__init__",
     ),
-    known(
+    known_line(
         "stage=",
-        rf"{PREFIX}stage=\d+ layers=\d+",
+        rf"{NODE_PREFIX}stage=\d+ layers=\d+",
         "stage=0 layers=4",
-        f"{SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule._partition_layers",
+        f"{DEEPSPEED_SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule._partition_layers",
     ),
-    known(
+    known_line(
         "built successfully",
         r"DeepSpeed \S+ built successfully",
         "DeepSpeed deepspeed.ops.comm.deepspeed_shm_comm_op built successfully",
-        f"{SOURCE}/ops/comm/__init__.py@edaa722",
+        f"{DEEPSPEED_SOURCE}/ops/comm/__init__.py@edaa722",
     ),
-    known(
+    known_line(
         "Time to load ",
         r"Time to load \w+ op: [\d.]+ seconds",
         "Time to load deepspeed_shm_comm op: 0.007818222045898438 seconds",
         "deepspeedai/DeepSpeed/op_builder/builder.py@edaa722 OpBuilder.jit_load",
     ),
-    known(
+    known_line(
         "xten",
         r"Using \S+ as PyTorch extensions root|Creating extension directory|(?:Load|Build)ing "
         r"extension module \w+|No modifications detected for re-loaded extension module",
@@ -697,58 +695,58 @@ FACTS: Final = (
         "pytorch/pytorch/torch/utils/cpp_extension.py@v2.9.0",
         composed=True,
     ),
-    known(
+    known_line(
         "ninja",
         r"ninja: no work to do|Emitting ninja build file|Allowing ninja to set a default number",
         "ninja: no work to do.",
         "pytorch/pytorch/torch/utils/cpp_extension.py@v2.9.0",
     ),
-    known(
+    known_line(
         "*" * 40,
-        rf"{PREFIX}\*{{40,}}\s*$",
+        rf"{NODE_PREFIX}\*{{40,}}\s*$",
         "***********************************************",
         ENGINE_SOURCE,
     ),
-    known(
+    known_line(
         "time (ms)",
         r"time \(ms\)\s*$",
         "[2026-11-20 15:01:25,144] [INFO] [logging.py:96:log_dist] [Rank 0] rank=0 time (ms)",
-        f"{TIMER} SynchronizedWallClockTimer.log",
+        f"{TIMER_SOURCE} SynchronizedWallClockTimer.log",
         composed=True,
     ),
-    known(
+    known_line(
         "Comm. Op",
         r"Comm\. Op +Message Size +Count",
         "Comm. Op            Message Size        Count               Total Latency(ms)   "
         "Avg Latency(ms)     tput_avg (Gbps)     busbw_avg (Gbps)    ",
-        f"{SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.log_all",
+        f"{DEEPSPEED_SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.log_all",
         composed=True,
     ),
-    known(
+    known_line(
         "B  ",
-        rf"{PREFIX}\s{{15,}}[\d.]+ [KMGT]?B +\d+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+",
+        rf"{NODE_PREFIX}\s{{15,}}[\d.]+ [KMGT]?B +\d+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+",
         "                    4.0 KB              212                 19.50               0.09      "
         "          0.37                0.35                ",
-        f"{SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.log_all",
+        f"{DEEPSPEED_SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.log_all",
         composed=True,
     ),
-    known(
+    known_line(
         "comm op: ",
         r"comm op: \w+ \| time \(ms\): [\d.]+ \| msg size: ",
         "[2026-11-20 15:01:23,100] [INFO] [logging.py:123:log_dist] [Rank 0] comm op: all_reduce | "
         "time (ms): 7.25 | msg size: 4.0 KB | algbw (Gbps): 0.05 | busbw (Gbps): 0.05",
-        f"{SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.append",
+        f"{DEEPSPEED_SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.append",
         composed=True,
     ),
 )
 
-BLOCKS: Final = (
-    Block(
+FACT_BLOCKS: Final = (
+    FactBlock(
         start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
         end=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\] ).*\{\s*$",
         braces=True,
         others=r"\[(?:INFO|WARNING)\] \[\w+\.py:\d+:",
-        most_lines=500,
+        max_lines=500,
         read=_user_config,
         example=(
             "[2026-11-20 15:01:22,512] [INFO] [config.py:664:print_user_config]   json = {",
@@ -760,14 +758,14 @@ BLOCKS: Final = (
             "    }",
             "}",
         ),
-        printed_by=f"{CONFIG} DeepSpeedConfig.print_user_config",
+        printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print_user_config",
     ),
-    Block(
+    FactBlock(
         start=r"-{20} DeepSpeed Flops Profiler -",
-        end=rf"{PREFIX}-{{70,}}\s*$",
+        end=rf"{NODE_PREFIX}-{{70,}}\s*$",
         include_end=True,
         kind="profiler",
-        most_lines=20_000,
+        max_lines=20_000,
         read=_profile,
         example=(
             "-------------------------- DeepSpeed Flops Profiler --------------------------",
@@ -791,12 +789,12 @@ BLOCKS: Final = (
             "    params      - {'LM': '1.05 M'}",
             "------------------------------------------------------------------------------",
         ),
-        printed_by=f"{PROFILER} FlopsProfiler.print_model_profile",
+        printed_by=f"{PROFILER_SOURCE} FlopsProfiler.print_model_profile",
     ),
     replace(  # a script's own heading may have no end
-        megatron.HEADER,
+        megatron.ARGUMENTS_BLOCK,
         read=_of_megatron,
-        end=rf"{megatron.HEADER.end}|DeepSpeedEngine configuration:",
+        end=rf"{megatron.ARGUMENTS_BLOCK.end}|DeepSpeedEngine configuration:",
     ),
 )
 
@@ -807,11 +805,11 @@ PROFILE_FILE: Final = (
 )
 """How a profile begins that is a file of its own, and what to do about it."""
 
-CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
-LAUNCH: Final = (
+LOG_STAMP: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
+LAUNCH_START: Final = (
     r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
     r"|DeepSpeed info: version=|\bstep=0, skipped=0|> initializ(?:ed|ing) (?:tensor )?model parallel "
-    rf"with size |{megatron.HEADER.start}"
+    rf"with size |{megatron.ARGUMENTS_BLOCK.start}"
 )
 
 DEEPSPEED: Final = LogFormat(
@@ -823,10 +821,10 @@ DEEPSPEED: Final = LogFormat(
     r"|\bstep(?:s: \d+|: +\d+ / +\d+) loss: \S+ .*iter time \(s\)",
     looks_like_step=r"step=\d+, skipped=|\d/(?:\d+|micro_step=\d+/global_step=\d+), "
     r"(?:RunningAvg)?SamplesPerSec=|\bstep(?:s: \d+|: +\d+ / +\d+) loss: \S+ .*iter time",
-    clock=CLOCK,
-    launch=LAUNCH,
+    clock=LOG_STAMP,
+    launch=LAUNCH_START,
     evidence=("elapsed", "stamp", "rate"),
-    precedence=ENGINE,
+    precedence=ENGINE_PRECEDENCE,
     header=r"\] \[(?:INFO|WARNING|ERROR)\] \[(?!real_accelerator)\w+\.py:\d+:\w+\] "
     r"|, DeepSpeed config has \d+\. Using DeepSpeed's value",
     elapsed_covers="interval",
@@ -840,10 +838,10 @@ DEEPSPEED: Final = LogFormat(
             why="DeepSpeed 0.6.2 and 0.6.3 print the pipeline's iteration time in ms and call it s",
         ),
     ),
-    steps=STEPS,
-    events=EVENTS,
-    facts=FACTS,
-    blocks=BLOCKS,
+    steps=STEP_LINES,
+    events=EVENT_LINES,
+    facts=FACT_LINES,
+    blocks=FACT_BLOCKS,
 )
 
 DEEPSPEED_TIMERS: Final = LogFormat(
@@ -852,10 +850,10 @@ DEEPSPEED_TIMERS: Final = LogFormat(
     versions="wall_clock_breakdown of 0.1 … 0.19",
     signature=GLOBAL_TIMERS,
     looks_like_step=r"time \(ms\) \| (?:fwd|forward): \S+ \| b(?:wd|ackward)",
-    clock=CLOCK,
-    launch=LAUNCH,
+    clock=LOG_STAMP,
+    launch=LAUNCH_START,
     evidence=("stamp", "elapsed"),
-    precedence=PARTS,
+    precedence=STEP_PARTS_PRECEDENCE,
     as_companion="timers",
     elapsed_covers="step",
     elapsed_excludes_data=True,
@@ -863,17 +861,17 @@ DEEPSPEED_TIMERS: Final = LogFormat(
     steps=(
         StepLine(
             anchor="time (ms) | ",
-            regex=RANK + GLOBAL_TIMERS,
+            regex=RANK_TAG + GLOBAL_TIMERS,
             pair=r"(?:^|\| *)(?P<key>\w+(?: \w+)*): *(?P<value>-?(?:[\d.]+|inf|nan))",
             columns={"rank": "rank"},
             numbered=True,
             every_step=True,
             example="[Rank 0] time (ms) | fwd: 35.23 | bwd: 27.22 | bwd_inner: 24.53 | "
             "bwd_allreduce: 2.63 | step: 10.19",
-            printed_by=f"{TIMER} SynchronizedWallClockTimer.log",
+            printed_by=f"{TIMER_SOURCE} SynchronizedWallClockTimer.log",
         ),
     ),
-    events=EVENTS,
-    facts=FACTS,
-    blocks=BLOCKS,
+    events=EVENT_LINES,
+    facts=FACT_LINES,
+    blocks=FACT_BLOCKS,
 )

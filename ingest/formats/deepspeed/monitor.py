@@ -19,25 +19,34 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from ..spec import ENGINE, JSON, MS, EventLine, FactLine, LogFormat, StepLine, Target
-
-ENGINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@v0.16.9"
-PIPELINE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/pipe/engine.py@v0.16.9"
-CSV_MONITOR: Final = "deepspeedai/DeepSpeed/deepspeed/monitor/csv_monitor.py@f33ad0a"
-
-TAGS: Final = "Train/Samples/"
-TIMES: Final = ("forward", "backward", "backward_inner", "backward_allreduce", "step")
-OF_A_STEP: Final = frozenset(
-    {"train_loss", "lr", "loss_scale", *(f"elapsed_time_ms_{part}" for part in TIMES)}
+from ..spec import (
+    ENGINE_PRECEDENCE,
+    JSON_PAIRS,
+    MS,
+    ColumnTarget,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
 )
-WHOLE: Final = tuple(f"elapsed_time_ms_{part}" for part in ("forward", "backward", "step"))
+
+MONITOR_ENGINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@v0.16.9"
+MONITOR_PIPELINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/pipe/engine.py@v0.16.9"
+CSV_MONITOR_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/monitor/csv_monitor.py@f33ad0a"
+
+TAG_PREFIX: Final = "Train/Samples/"
+TIMED_PARTS: Final = ("forward", "backward", "backward_inner", "backward_allreduce", "step")
+STEP_TAGS: Final = frozenset(
+    {"train_loss", "lr", "loss_scale", *(f"elapsed_time_ms_{part}" for part in TIMED_PARTS)}
+)
+STEP_TIME_TAGS: Final = tuple(f"elapsed_time_ms_{part}" for part in ("forward", "backward", "step"))
 """The parts that make up a step; the other two are parts of backward."""
 
-LONGER_THAN_STAMPS: Final = 2.0
+MAX_TIME_RATIO: Final = 2.0
 """Times that sum to more than this many times the time between stamps are not in milliseconds:
 0.6.2 to 0.7.1 write them 1000 times too large."""
 
-COLUMNS: Final[Mapping[str, Target]] = {
+MONITOR_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "step": "step",
     "batch": "samples",
     "samples": "consumed_samples",
@@ -165,16 +174,16 @@ def _events(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
 
 def _event(text: str) -> tuple[str, int, str, str] | None:
     """Tag, samples, wall time and value of a line of an event file that is of a step."""
-    if not text.startswith('{"tag": "' + TAGS):
+    if not text.startswith('{"tag": "' + TAG_PREFIX):
         return None
     try:
         event = json.loads(text, parse_float=str, parse_constant=str)
-        tag = event["tag"].removeprefix(TAGS)
+        tag = event["tag"].removeprefix(TAG_PREFIX)
         wall_time, value = (str(float(event[key])) for key in ("wall_time", "value"))
         samples = int(event["step"])
     except (ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    known = tag in OF_A_STEP and abs(samples) < 2**63
+    known = tag in STEP_TAGS and abs(samples) < 2**63
     return (tag, samples, wall_time, value) if known else None
 
 
@@ -188,11 +197,11 @@ def _begins_another(row: _Row, tag: str, samples: int) -> bool:
 
 def _add_times(rows: Sequence[_Row]) -> None:
     """`elapsed_ms` of the rows that have all three parts, where they fit between the stamps."""
-    whole = [row for row in rows if all(tag in row.said for tag in WHOLE)]
-    times = [sum(float(row.said[tag]) for tag in WHOLE) for row in whole]
+    whole = [row for row in rows if all(tag in row.said for tag in STEP_TIME_TAGS)]
+    times = [sum(float(row.said[tag]) for tag in STEP_TIME_TAGS) for row in whole]
     if len(whole) > 1:
         between = float(whole[-1].said["wall_time"]) - float(whole[0].said["wall_time"])
-        if sum(times[1:]) * MS > LONGER_THAN_STAMPS * between:
+        if sum(times[1:]) * MS > MAX_TIME_RATIO * between:
             return
     for row, elapsed in zip(whole, times, strict=True):
         row.said["elapsed_ms"] = repr(elapsed)
@@ -200,13 +209,13 @@ def _add_times(rows: Sequence[_Row]) -> None:
 
 def _event_record(said: Mapping[str, Any]) -> str:
     fields = {key: value for key, value in said.items() if key != "wall_time"}
-    return f'{TAGS}* "wall_time": {said["wall_time"]} {json.dumps(fields)}'
+    return f'{TAG_PREFIX}* "wall_time": {said["wall_time"]} {json.dumps(fields)}'
 
 
 # -- CSV files ---------------------------------------------------------------------------------
 
-HEADING: Final = re.compile(r"^step,(train_loss|lr|loss_scale|elapsed_time_ms_\w+)$")
-VALUE: Final = re.compile(r'^(\d{1,18}),"?(?:tensor\()?([^,")]+)')
+CSV_HEADING: Final = re.compile(r"^step,(train_loss|lr|loss_scale|elapsed_time_ms_\w+)$")
+CSV_VALUE: Final = re.compile(r'^(\d{1,18}),"?(?:tensor\()?([^,")]+)')
 """Rows of 0.10.1 to 0.13.2 hold the loss as `"tensor(7.12, device='cuda:0')"`."""
 
 
@@ -215,7 +224,7 @@ def _values(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     steps, tag = _Steps(), ""
     rows: list[_Row] = []
     for number, text in lines:
-        heading, value = HEADING.match(text), VALUE.match(text)
+        heading, value = CSV_HEADING.match(text), CSV_VALUE.match(text)
         if tag and value:
             rows.append(_Row(number, 1, int(value[1]), {tag: value[2]}))
             continue
@@ -242,7 +251,7 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
     clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
     utc=True,
     evidence=("stamp", "elapsed"),
-    precedence=ENGINE,
+    precedence=ENGINE_PRECEDENCE,
     elapsed_covers="step",
     elapsed_excludes_data=True,
     join=_events,
@@ -250,8 +259,8 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
         StepLine(
             anchor="Train/Samples/*",
             regex=r'^Train/Samples/\* "wall_time": [\d.]+ (?P<pairs>\{.*\})$',
-            pair=JSON,
-            columns={**COLUMNS, "elapsed_ms": ("elapsed_s", MS)},
+            pair=JSON_PAIRS,
+            columns={**MONITOR_COLUMNS, "elapsed_ms": ("elapsed_s", MS)},
             facts={"batch": "global_batch_size"},
             numbered=True,  # where the batch size has changed before the file
             example='Train/Samples/* "wall_time": 1795186859.230059 {"lr": "0.00023137822", '
@@ -260,7 +269,7 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
             '"elapsed_time_ms_backward_allreduce": "110.89253", '
             '"elapsed_time_ms_step": "24.884224", "batch": 8, "samples": 16, "step": 2, '
             '"elapsed_ms": "202.51010900000003"}',
-            printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine._write_monitor",
+            printed_by=f"{MONITOR_ENGINE_SOURCE} DeepSpeedEngine._write_monitor",
         ),
     ),
     events=(
@@ -271,7 +280,7 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
             kind="evaluation",
             example='{"tag": "Train/Samples/eval_loss", "step": 800, "wall_time": '
             '1795187206.934084, "value": 6.9312}',
-            printed_by=f"{PIPELINE} PipelineEngine.eval_batch",
+            printed_by=f"{MONITOR_PIPELINE_SOURCE} PipelineEngine.eval_batch",
             composed=True,
         ),
     ),
@@ -281,7 +290,7 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
             regex=r'"tag": "Train/Eigenvalues/ModelBlockParam_\d+"',
             example='{"tag": "Train/Eigenvalues/ModelBlockParam_0", "step": 800, "wall_time": '
             '1795187206.934084, "value": 1.0}',
-            printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine.step",
+            printed_by=f"{MONITOR_ENGINE_SOURCE} DeepSpeedEngine.step",
             composed=True,
         ),
     ),
@@ -295,25 +304,25 @@ DEEPSPEED_CSV: Final = LogFormat(
     looks_like_step=r"^\d+,|^Train_Samples_\w+\.csv \{",
     launch=r"^step,\w+$",
     evidence=(),
-    precedence=ENGINE,
+    precedence=ENGINE_PRECEDENCE,
     file_names=("Train_Samples_train_loss.csv",),
     join=_values,
     steps=(
         StepLine(
             anchor="Train_Samples_",
             regex=r"^Train_Samples_\w+\.csv (?P<pairs>\{.*\})$",
-            pair=JSON,
-            columns=COLUMNS,
+            pair=JSON_PAIRS,
+            columns=MONITOR_COLUMNS,
             facts={"batch": "global_batch_size"},
             numbered=True,
             example='Train_Samples_train_loss.csv {"train_loss": "7.093006134033203", "batch": 8, '
             '"samples": 16, "step": 2}',
-            printed_by=f"{CSV_MONITOR} csvMonitor.write_events",
+            printed_by=f"{CSV_MONITOR_SOURCE} csvMonitor.write_events",
         ),
     ),
 )
 
-NO_STEPS: Final[tuple[tuple[str, str], ...]] = (
+STEPLESS_OUTPUTS: Final[tuple[tuple[str, str], ...]] = (
     (
         r'\{.*"FLOPS_per_gpu": .*"throughput": ',
         "the result of an experiment of DeepSpeed's autotuning: means over a few steps, in units "

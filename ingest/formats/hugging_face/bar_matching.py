@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Self
 
-DICT: Final = "{'loss': "
-TWICE: Final = (
+DICT_START: Final = "{'loss': "
+COPY_PREFIX: Final = (
     "".join(rf"(?<!callbacks:{digits} >> )" for digits in (r"\d\d", r"\d{3}", r"\d{4}"))
     + r"(?<!callbacks - )"
 )
 """What stands before LLaMA-Factory's copy of a dict that the Trainer prints by itself."""
-_OWN: Final = re.compile(TWICE + re.escape(DICT))
+_OWN: Final = re.compile(COPY_PREFIX + re.escape(DICT_START))
 
-BAR: Final = re.compile(
+BAR_REGEX: Final = re.compile(
     r" *\d{1,3}%(?:\|[^|]*\|)? *(?P<step>[1-9]\d{0,18})/(?P<total>\d{1,19}) "
     r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
 )
@@ -26,23 +26,25 @@ BAR: Final = re.compile(
 
 tqdm leaves the bar itself out where the terminal has no width (tqdm/std.py, format_meter).
 """
-LAST_STATE: Final = re.compile(r"\] *$")
+BAR_END: Final = re.compile(r"\] *$")
 """The end of a bar that nothing stands behind."""
-RATED: Final = re.compile(
-    BAR.pattern + r"[^\],]*, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\](?P<message>.*)"
+RATED_BAR_REGEX: Final = re.compile(
+    BAR_REGEX.pattern + r"[^\],]*, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\](?P<message>.*)"
 )
 
-EPOCH: Final = re.compile(r"'epoch': (?P<quote>'?)(?P<value>\d+\.?(?P<decimals>\d*)(?:e[-+]\d+)?)")
-LOSS: Final = re.compile(r"'loss': '?(?P<value>\d+(?:\.\d+)?(?:e[-+]\d+)?)")
-FIGURES: Final = 4
+DICT_EPOCH: Final = re.compile(
+    r"'epoch': (?P<quote>'?)(?P<value>\d+\.?(?P<decimals>\d*)(?:e[-+]\d+)?)"
+)
+DICT_LOSS: Final = re.compile(r"'loss': '?(?P<value>\d+(?:\.\d+)?(?:e[-+]\d+)?)")
+STRING_DIGITS: Final = 4
 """Digits of numbers printed as strings, since 5.0 (trainer_callback.py, ProgressCallback)."""
-DECIMALS: Final = 2
+MIN_EPOCH_DECIMALS: Final = 2
 """The fewest decimals of an epoch that is printed as a number; trailing zeros are not printed."""
-DIGITS: Final = 15
+MAX_EXACT_FLOAT_DIGITS: Final = 15
 """Digits of a float that are exact."""
 
 
-class Bar(NamedTuple):
+class ProgressBar(NamedTuple):
     """A progress bar as it was drawn once.
 
     seconds: since the training loop began
@@ -58,7 +60,7 @@ class Bar(NamedTuple):
 
     @classmethod
     def of(cls, match: re.Match[str]) -> Self:
-        """A match of BAR or RATED."""
+        """A match of BAR_REGEX or RATED_BAR_REGEX."""
         step, total, hours, minutes, seconds, *rated = match.groups()
         since = 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds)
         if not rated:
@@ -83,15 +85,15 @@ class Bar(NamedTuple):
         return f"(progress bar: step {self.step} of {self.total} after {self.seconds} s)"
 
 
-def shown(text: str) -> Iterator[Bar | None]:
+def drawn_bars(text: str) -> Iterator[ProgressBar | None]:
     """What stands behind each carriage return: a bar, or none where it is something else."""
     for part in text.split("\r"):
         if part.strip():
-            match = BAR.match(part)
-            yield Bar.of(match) if match else None
+            match = BAR_REGEX.match(part)
+            yield ProgressBar.of(match) if match else None
 
 
-class Epoch(NamedTuple):
+class EpochBounds(NamedTuple):
     """The bounds of a dict's epoch, which is printed rounded."""
 
     early: float
@@ -100,25 +102,25 @@ class Epoch(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Self | None:
         """text: from the dict on; None where it has none."""
-        match = EPOCH.search(text)
+        match = DICT_EPOCH.search(text)
         value = float(match["value"]) if match else math.inf
         if match is None or value == math.inf:
             return None
         if match["quote"]:
-            place = math.floor(math.log10(value)) + 1 - FIGURES if value else -FIGURES
+            place = math.floor(math.log10(value)) + 1 - STRING_DIGITS if value else -STRING_DIGITS
         else:
-            place = -min(max(DECIMALS, len(match["decimals"])), DIGITS)
+            place = -min(max(MIN_EPOCH_DECIMALS, len(match["decimals"])), MAX_EXACT_FLOAT_DIGITS)
         off = 0.5 * 10.0**place * (1 + 1e-6)  # halves are rounded either way
         return cls(value - off, value + off)
 
 
-class Beside(NamedTuple):
+class DictBars(NamedTuple):
     """The bars beside a dict: which may be its own, and whether one is drawn again for certain."""
 
-    before: Bar | None
-    behind: Bar | None
+    before: ProgressBar | None
+    behind: ProgressBar | None
     certain: bool
-    epoch: Epoch | None
+    epoch: EpochBounds | None
 
     @classmethod
     def of(cls, above: str, text: str, below: str) -> Self | None:
@@ -133,37 +135,37 @@ class Beside(NamedTuple):
         before = _bar_before(above, text[begin:]) if first and _own(below) < 0 else None
         together = first and _own(above) >= 0
         behind = None if together else behind
-        return cls(before, behind, certain=False, epoch=Epoch.of(text[begin:]))
+        return cls(before, behind, certain=False, epoch=EpochBounds.of(text[begin:]))
 
 
 def _own(text: str) -> int:
     """Where a dict begins that is not another one's copy; -1 where there is none."""
-    begin = text.find(DICT)
+    begin = text.find(DICT_START)
     match = _OWN.search(text, begin) if begin >= 0 else None
     return match.start() if match else -1
 
 
-def _bar_behind(below: str) -> Bar | None:
+def _bar_behind(below: str) -> ProgressBar | None:
     """The bar as it is drawn again, or one that came later.
 
     In a copy of a terminal's screen what another message stands behind is the bar's last state,
     which may be some steps on.
     """
     drawn, _, _ = below.lstrip(" ").partition("\r")
-    if drawn and not LAST_STATE.search(drawn):
+    if drawn and not BAR_END.search(drawn):
         return None
-    bar = next(shown(below), None)
+    bar = next(drawn_bars(below), None)
     return bar if bar and bar.is_within else None
 
 
-def _bar_before(above: str, text: str) -> Bar | None:
+def _bar_before(above: str, text: str) -> ProgressBar | None:
     """The bar's last state on the line before a dict.
 
     A message behind the bar is LLaMA-Factory's copy of the dict, or the bar may be older.
     """
     last = next((part for part in reversed(above.split("\r")) if part.strip()), "")
-    match = RATED.match(last)
-    bar = Bar.of(match) if match else None
+    match = RATED_BAR_REGEX.match(last)
+    bar = ProgressBar.of(match) if match else None
     if bar is None or not bar.is_within:
         return None
     return bar if not bar.message or _is_copy(bar.message, text) else None
@@ -171,10 +173,10 @@ def _bar_before(above: str, text: str) -> Bar | None:
 
 def _is_copy(message: str, text: str) -> bool:
     """Whether a message is LLaMA-Factory's of a dict: the same loss and epoch, rounded otherwise."""
-    if DICT not in message or _own(message) >= 0:
+    if DICT_START not in message or _own(message) >= 0:
         return False
     losses, epochs = zip(
-        *((LOSS.search(one), Epoch.of(one)) for one in (message, text)), strict=True
+        *((DICT_LOSS.search(one), EpochBounds.of(one)) for one in (message, text)), strict=True
     )
     first, second = (float(loss["value"]) if loss else math.nan for loss in losses)
     early, late = zip(*(epoch or (math.inf, -math.inf) for epoch in epochs), strict=True)

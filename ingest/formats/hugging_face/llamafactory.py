@@ -16,19 +16,19 @@ from typing import Any, Final
 
 from ..spec import (
     GIB,
-    HF_TRAINER,
-    JSON,
-    PREFERENCE,
-    REINFORCEMENT,
+    HF_TRAINER_PRECEDENCE,
+    JSON_PAIRS,
+    PREFERENCE_OBJECTIVE,
+    REINFORCEMENT_OBJECTIVE,
     EventLine,
     FactLine,
     FinerClock,
     LogFormat,
     StepLine,
-    seconds_of,
+    to_seconds,
 )
 
-CALLBACK: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
+CALLBACK_SOURCE: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
 _START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
 _CLOCK: Final = r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)"
 
@@ -37,14 +37,14 @@ def _ended(said: Mapping[str, str]) -> dict[str, str]:
     """The end with its clock as the seconds of the training."""
     match = re.fullmatch(_CLOCK, said.get("clock", ""))
     rest = {name: value for name, value in said.items() if name != "clock"}
-    return rest | ({"seconds": str(seconds_of(*match.groups()))} if match else {})
+    return rest | ({"seconds": str(to_seconds(*match.groups()))} if match else {})
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
     row["consumed_tokens"] = row.get("consumed_tokens") or None
     if match := re.fullmatch(_CLOCK, printed.get("elapsed_time", "")):
-        row["since_start_s"] = seconds_of(*match.groups())
+        row["since_start_s"] = to_seconds(*match.groups())
 
 
 LLAMAFACTORY: Final = LogFormat(
@@ -54,7 +54,7 @@ LLAMAFACTORY: Final = LogFormat(
     signature=r'"current_steps": \d+, "total_steps": \d+, "loss": ',
     looks_like_step=r'"current_steps": \d+, "total_steps": \d+, "loss": [^n]',
     evidence=("clock",),
-    precedence=HF_TRAINER,
+    precedence=HF_TRAINER_PRECEDENCE,
     complete=_complete,
     finer_clock=FinerClock(clock="elapsed_time", tokens_per_s="throughput", early=0, late=1),
     file_names=("trainer_log.jsonl",),
@@ -65,7 +65,7 @@ LLAMAFACTORY: Final = LogFormat(
         StepLine(
             anchor='"current_steps": ',
             regex=r'(?P<pairs>\{"current_steps": \d+, "total_steps": \d+, "loss": (?!null).*)',
-            pair=JSON,
+            pair=JSON_PAIRS,
             columns={
                 "current_steps": "step",
                 "loss": "loss",
@@ -75,11 +75,11 @@ LLAMAFACTORY: Final = LogFormat(
                 "vram_allocated": ("peak_memory_bytes", GIB),
             },
             facts={"total_steps": "total_steps"},
-            tells={"accuracy": PREFERENCE, "reward": REINFORCEMENT},
+            tells={"accuracy": PREFERENCE_OBJECTIVE, "reward": REINFORCEMENT_OBJECTIVE},
             example='{"current_steps": 10, "total_steps": 400, "loss": 1.5182, "lr": 4.5e-05, '
             '"epoch": 0.25, "percentage": 2.5, "elapsed_time": "0:01:07", "remaining_time": '
             '"0:43:33", "throughput": 9781.97, "total_tokens": 655392}',
-            printed_by=f"{CALLBACK} LogCallback.on_log",
+            printed_by=f"{CALLBACK_SOURCE} LogCallback.on_log",
             composed=True,
         ),
     ),
@@ -90,7 +90,7 @@ LLAMAFACTORY: Final = LogFormat(
             kind="evaluation",
             example='{"current_steps": 100, "total_steps": 400, "eval_loss": 1.4127, "epoch": 2.5, '
             '"percentage": 25.0, "elapsed_time": "0:12:02", "remaining_time": "0:36:06"}',
-            printed_by=f"{CALLBACK} LogCallback.on_log",
+            printed_by=f"{CALLBACK_SOURCE} LogCallback.on_log",
             composed=True,
         ),
         EventLine(
@@ -101,7 +101,7 @@ LLAMAFACTORY: Final = LogFormat(
             read=_ended,
             example='{"current_steps": 400, "total_steps": 400, "epoch": 10.0, "percentage": '
             '100.0, "elapsed_time": "0:45:10", "remaining_time": "0:00:00"}',
-            printed_by=f"{CALLBACK} LogCallback.on_log",
+            printed_by=f"{CALLBACK_SOURCE} LogCallback.on_log",
             composed=True,
         ),
     ),
@@ -112,7 +112,7 @@ LLAMAFACTORY: Final = LogFormat(
             r'"(?:percentage|epoch|predict_loss)": ',
             example='{"current_steps": 5, "total_steps": 25, "percentage": 20.0, "elapsed_time": '
             '"0:00:12", "remaining_time": "0:00:48"}',
-            printed_by=f"{CALLBACK} LogCallback.on_prediction_step",
+            printed_by=f"{CALLBACK_SOURCE} LogCallback.on_prediction_step",
             composed=True,
         ),
     ),

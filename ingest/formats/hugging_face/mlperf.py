@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..spec import HF_TRAINER, EventLine, FactLine, LogFormat, StepLine
+from ..spec import HF_TRAINER_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
 
-SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
-BATCH: Final = re.compile(r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d{0,17}), "')
-SAMPLES: Final = re.compile(
+MLPERF_SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
+GLOBAL_BATCH_LINE: Final = re.compile(
+    r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d{0,17}), "'
+)
+TRAIN_LOSS_SAMPLES: Final = re.compile(
     r':::MLLOG .*"key": "train_loss", .*"samples_count": (\d{1,18})\b(?!\.)'
 )
 
@@ -26,9 +28,9 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     """Lines; behind a loss the step that its samples make with the batch size seen before."""
     batch = 0
     for number, text in lines:
-        if match := BATCH.search(text):
+        if match := GLOBAL_BATCH_LINE.search(text):
             batch = int(match[1])
-        match = SAMPLES.search(text)
+        match = TRAIN_LOSS_SAMPLES.search(text)
         step, rest = divmod(int(match[1]), batch) if match and batch else (0, 0)
         yield number, 1, f"{text} (step {step})" if step and not rest else text
 
@@ -46,7 +48,7 @@ def _key(key: str, fact: str) -> FactLine:
         anchor=f'"key": "{key}"',
         regex=rf':::MLLOG .*"key": "{key}", "value": (?P<{fact}>\d+), "metadata": ',
         example=_line(key, "16"),
-        printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
+        printed_by=f"{MLPERF_SOURCE} MLPerfCallback.on_train_begin",
         composed=True,
     )
 
@@ -62,7 +64,7 @@ MLPERF: Final = LogFormat(
     utc=True,
     launch=r':::MLLOG .*"key": "(?:init_start|cache_clear)"',
     evidence=("stamp",),
-    precedence=HF_TRAINER,
+    precedence=HF_TRAINER_PRECEDENCE,
     join=_join,
     steps=(
         StepLine(
@@ -71,7 +73,7 @@ MLPERF: Final = LogFormat(
             r'\{[^{}]*"samples_count": (?P<samples_count>\d+)\b(?!\.)[^{}]*\}\}.*\(step (?P<step>\d+)\)$',
             columns={"loss": "loss", "samples_count": "consumed_samples", "step": "step"},
             example=_line("train_loss", "1.4283", metadata=', "samples_count": 320') + " (step 40)",
-            printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
+            printed_by=f"{MLPERF_SOURCE} MLPerfCallback.on_step_begin",
             composed=True,
         ),
     ),
@@ -82,7 +84,7 @@ MLPERF: Final = LogFormat(
             r'"samples_count": (?P<samples_count>\d+)\b(?!\.)',
             kind="evaluation",
             example=_line("eval_accuracy", "0.9428", metadata=', "samples_count": 1536'),
-            printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
+            printed_by=f"{MLPERF_SOURCE} MLPerfCallback.on_step_begin",
             composed=True,
         ),
         EventLine(
@@ -90,7 +92,7 @@ MLPERF: Final = LogFormat(
             regex=r':::MLLOG .*"key": "run_stop", .*"status": "(?P<status>\w+)"',
             kind="end",
             example=_line("run_stop", "0.9246", "INTERVAL_END", ', "status": "success"'),
-            printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
+            printed_by=f"{MLPERF_SOURCE} MLPerfCallback.on_step_begin",
             composed=True,
         ),
     ),
@@ -104,7 +106,7 @@ MLPERF: Final = LogFormat(
             regex=r':::MLLOG .*"key": "lora_rank", "value": (?P<lora_rank>\d+), "metadata": ',
             constants={"trainable": "lora"},
             example=_line("lora_rank", "16"),
-            printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
+            printed_by=f"{MLPERF_SOURCE} MLPerfCallback.on_train_begin",
             composed=True,
         ),
         FactLine(
@@ -113,7 +115,7 @@ MLPERF: Final = LogFormat(
             constants={"model": "llama2-70b", "seq_len": "8192", "packed": "true"},
             inferred="the rules of the llama2_70b_lora benchmark: 8,192 tokens, packed",
             example=_line("submission_benchmark", '"llama2_70b_lora"'),
-            printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
+            printed_by=f"{MLPERF_SOURCE} MLPerfCallback.on_train_begin",
             composed=True,
         ),
         FactLine(

@@ -9,16 +9,25 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..spec import HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
-from .trainer import DICT_COLUMNS, OBJECTIVES, PADDED, SPEED, STEP_OF_ALL, complete
+from ..spec import HF_TRAINER_PRECEDENCE, JSON_PAIRS, EventLine, FactLine, LogFormat, StepLine
+from .trainer import (
+    DICT_COLUMNS,
+    GLOBAL_STEP_KEYS,
+    MS_SWIFT_CLOCK,
+    OBJECTIVE_KEYS,
+    PADDED_IMPLIES,
+    complete_row,
+)
 
-CALLBACK: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
+MS_SWIFT_SOURCE: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
 _START: Final = r"(?<!\[)(?<!,)(?<!, )\{"
 """Of a line's object, behind a launcher's tag at most; in a list the summary repeats it."""
-MEGATRON: Final = "modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 PrintCallback"
-_STEPS: Final = rf"(?:{'|'.join(map(re.escape, STEP_OF_ALL))})"
+MS_SWIFT_MEGATRON_SOURCE: Final = (
+    "modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 PrintCallback"
+)
+_STEPS: Final = rf"(?:{'|'.join(map(re.escape, GLOBAL_STEP_KEYS))})"
 _OF: Final = rf'"(?:{_STEPS}|iteration)": "'
-"""Before the step and how many there are; `iteration` is of its Megatron trainer (MEGATRON)."""
+"""Before the step and how many there are; `iteration` is of its Megatron trainer (MS_SWIFT_MEGATRON_SOURCE)."""
 _PLACE: Final = rf'{_OF}(?P<step>\d+)/\d+"'
 
 
@@ -27,9 +36,9 @@ def _step(place: str, example: str, printed_by: str) -> StepLine:
     return StepLine(
         anchor='{"loss": ',
         regex=rf'(?P<pairs>{_START}"loss": .*"{place}": "\d+/(?P<total>\d+)".*)',
-        pair=JSON,
+        pair=JSON_PAIRS,
         columns=DICT_COLUMNS,
-        tells=OBJECTIVES,
+        tells=OBJECTIVE_KEYS,
         facts={"total": "total_steps"},
         example=example,
         printed_by=printed_by,
@@ -44,11 +53,11 @@ MS_SWIFT: Final = LogFormat(
     signature=rf'{_START}"loss": .*{_OF}\d+/',
     looks_like_step=rf'{_START}"loss": .*{_OF}',
     evidence=("clock",),
-    precedence=HF_TRAINER,
-    complete=complete,
-    finer_clock=SPEED,
+    precedence=HF_TRAINER_PRECEDENCE,
+    complete=complete_row,
+    finer_clock=MS_SWIFT_CLOCK,
     file_names=("logging.jsonl",),
-    implies=PADDED,
+    implies=PADDED_IMPLIES,
     steps=(
         _step(
             _STEPS,
@@ -56,14 +65,14 @@ MS_SWIFT: Final = LogFormat(
             '"token_acc": 0.65210381, "epoch": 0.05, "global_step/max_steps": "5/94", "percentage": '
             '"5.32%", "elapsed_time": "10s", "remaining_time": "3m 12s", "memory(GiB)": 5.64, '
             '"train_speed(iter/s)": 0.461462}',
-            CALLBACK,
+            MS_SWIFT_SOURCE,
         ),
         _step(
             "iteration",
             '{"loss": 1.7203125, "grad_norm": 2.3125, "learning_rate": 3e-08, '
             '"load_balancing_loss": 1.0171875, "iteration": "1/240", "elapsed_time": "1m 31s", '
             '"remaining_time": "6h 2m 29s", "memory(GiB)": 61.25, "train_speed(s/it)": 90.998412}',
-            MEGATRON,
+            MS_SWIFT_MEGATRON_SOURCE,
         ),
     ),
     events=(
@@ -78,7 +87,7 @@ MS_SWIFT: Final = LogFormat(
             '"train_steps_per_second": 0.467, "train_loss": 1.38120114, "epoch": 1.0, '
             '"global_step/max_steps": "94/94", "percentage": "100.00%", "elapsed_time": "3m 21s", '
             '"remaining_time": "0s", "memory(GiB)": 5.9, "train_speed(iter/s)": 0.466803}',
-            printed_by=CALLBACK,
+            printed_by=MS_SWIFT_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -89,7 +98,7 @@ MS_SWIFT: Final = LogFormat(
             example='{"eval_loss": 1.40221, "eval_token_acc": 0.655, "eval_runtime": 4.2108, '
             '"eval_samples_per_second": 11.874, "eval_steps_per_second": 2.968, "epoch": 0.53, '
             '"global_step/max_steps": "50/94", "percentage": "53.19%", "elapsed_time": "1m 52s"}',
-            printed_by=CALLBACK,
+            printed_by=MS_SWIFT_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -98,7 +107,7 @@ MS_SWIFT: Final = LogFormat(
             kind="evaluation",
             example='{"eval_loss": 1.6640625, "iteration": "10/240", "elapsed_time": "6m 50s", '
             '"remaining_time": "2h 37m 9s", "memory(GiB)": 61.5, "train_speed(s/it)": 41.001022}',
-            printed_by=MEGATRON,
+            printed_by=MS_SWIFT_MEGATRON_SOURCE,
             composed=True,
         ),
     ),

@@ -16,17 +16,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..spec import PREFERENCE, REINFORCEMENT, Block, FactLine, json_lines
+from ..spec import (
+    PREFERENCE_OBJECTIVE,
+    REINFORCEMENT_OBJECTIVE,
+    FactBlock,
+    FactLine,
+    parse_json_lines,
+)
 
-UNSLOTH: Final = "unslothai/unsloth/unsloth/models"
-ACCELERATE: Final = "huggingface/accelerate/src/accelerate/state.py@v1.10.0"
-AXOLOTL: Final = "axolotl-ai-cloud/axolotl/src/axolotl/cli/config.py@00ce888"
-LLAMA_FACTORY: Final = "hiyouga/LLaMA-Factory/src/llamafactory"
+UNSLOTH_SOURCE: Final = "unslothai/unsloth/unsloth/models"
+ACCELERATE_SOURCE: Final = "huggingface/accelerate/src/accelerate/state.py@v1.10.0"
+AXOLOTL_SOURCE: Final = "axolotl-ai-cloud/axolotl/src/axolotl/cli/config.py@00ce888"
+LLAMA_FACTORY_SOURCE: Final = "hiyouga/LLaMA-Factory/src/llamafactory"
 
-BANNER: Final = r"==\(\(====\)\)==  Unsloth - \d+x faster free finetuning \| Num GPUs"
+UNSLOTH_BANNER: Final = r"==\(\(====\)\)==  Unsloth - \d+x faster free finetuning \| Num GPUs"
 """How the banner of a training begins."""
-LAST_OF_BANNER: Final = r'"-____-"'
-CONFIG: Final = (
+UNSLOTH_BANNER_END: Final = r'"-____-"'
+AXOLOTL_CONFIG_START: Final = (
     r"\[axolotl\.cli\.config(?:\.load_cfg:\d+)?\](?: \[PID:\d+\])?(?: \[RANK:\d+\])? config:\s*$"
 )
 
@@ -91,8 +97,8 @@ _NUMBERS: Final = {
     "max_steps": "total_steps",
 }
 _ALIGNS: Final = {
-    **dict.fromkeys(("dpo", "ipo", "orpo", "simpo", "kto"), PREFERENCE),
-    **dict.fromkeys(("grpo", "gdpo", "ebft"), REINFORCEMENT),
+    **dict.fromkeys(("dpo", "ipo", "orpo", "simpo", "kto"), PREFERENCE_OBJECTIVE),
+    **dict.fromkeys(("grpo", "gdpo", "ebft"), REINFORCEMENT_OBJECTIVE),
 }
 """Values of `rl`."""
 _IN_PART: Final = ("unfrozen_parameters", "lisa_step_interval", "relora", "relora_steps")
@@ -100,7 +106,7 @@ _IN_PART: Final = ("unfrozen_parameters", "lisa_step_interval", "relora", "relor
 
 
 def _axolotl(lines: Sequence[str]) -> dict[str, str]:
-    said = json_lines(lines[1:])
+    said = parse_json_lines(lines[1:])
     facts = {
         fact: str(said[key])
         for key, fact in _NUMBERS.items()
@@ -111,7 +117,7 @@ def _axolotl(lines: Sequence[str]) -> dict[str, str]:
     checkpoints = {"recompute": "full"} if said.get("gradient_checkpointing") else {}
     compiled = {"compile": "true"} if said.get("torch_compile") is True else {}
     aligns = [_ALIGNS[by]] if (by := str(said.get("rl"))) in _ALIGNS else []
-    aligns += [PREFERENCE] if said.get("reward_model") is True else []
+    aligns += [PREFERENCE_OBJECTIVE] if said.get("reward_model") is True else []
     facts |= packs | checkpoints | compiled | dict(aligns)
     return facts | _batch(facts) | _trained(said) | _precision(said)
 
@@ -152,13 +158,13 @@ def _trained(said: Mapping[str, Any]) -> dict[str, str]:
     return facts | ({"lora_targets": ",".join(map(str, named))} if isinstance(named, list) else {})
 
 
-BLOCKS: Final = (
-    Block(
+FACT_BLOCKS: Final = (
+    FactBlock(
         start=r"Distributed environment: [\w.]+(?:  Backend: \w+)?\s*$",
         end=r"Mixed precision type: \w+\s*$",
         include_start=True,
         include_end=True,
-        most_lines=200,  # copies of several ranks, one between the other
+        max_lines=200,  # copies of several ranks, one between the other
         read=_accelerate,
         example=(
             "11/20/2026 15:06:01 - INFO - __main__ - Distributed environment: DEEPSPEED  Backend: "
@@ -170,13 +176,13 @@ BLOCKS: Final = (
             "",
             "Mixed precision type: bf16",
         ),
-        printed_by=f"{ACCELERATE} AcceleratorState.__repr__",
+        printed_by=f"{ACCELERATE_SOURCE} AcceleratorState.__repr__",
     ),
-    Block(
+    FactBlock(
         start=r"==\(\(====\)\)==  Unsloth(?: [\d.]+)?: Fast ",
-        end=LAST_OF_BANNER,
+        end=UNSLOTH_BANNER_END,
         include_start=True,
-        most_lines=60,  # copies of several ranks, one between the other
+        max_lines=60,  # copies of several ranks, one between the other
         read=_unsloth_device,
         example=(
             "==((====))==  Unsloth 2026.2.1: Fast Llama patching. Transformers: 4.57.6.",
@@ -186,15 +192,15 @@ BLOCKS: Final = (
             "\\        /    Bfloat16 = TRUE. FA [Xformers = None. FA2 = True]",
             ' "-____-"     Free license: http://github.com/unslothai/unsloth',
         ),
-        printed_by=f"{UNSLOTH}/llama.py FastLlamaModel.from_pretrained",
+        printed_by=f"{UNSLOTH_SOURCE}/llama.py FastLlamaModel.from_pretrained",
     ),
-    Block(
-        start=BANNER,
-        end=LAST_OF_BANNER,
+    FactBlock(
+        start=UNSLOTH_BANNER,
+        end=UNSLOTH_BANNER_END,
         include_start=True,
         include_end=True,
         kind="train_start",
-        most_lines=60,
+        max_lines=60,
         read=_unsloth_batch,
         example=(
             "==((====))==  Unsloth - 2x faster free finetuning | Num GPUs used = 1",
@@ -203,11 +209,11 @@ BLOCKS: Final = (
             "\\        /    Data Parallel GPUs = 2 | Total batch size (4 x 2 x 2) = 16",
             ' "-____-"     Trainable parameters = 1,049,728 of 102,049,728 (1.03% trained)',
         ),
-        printed_by=f"{UNSLOTH}/llama.py patch_peft_model, _fast_inner_training_loop",
+        printed_by=f"{UNSLOTH_SOURCE}/llama.py patch_peft_model, _fast_inner_training_loop",
     ),
-    Block(
-        start=CONFIG,
-        end=CONFIG,
+    FactBlock(
+        start=AXOLOTL_CONFIG_START,
+        end=AXOLOTL_CONFIG_START,
         braces=True,
         others=r"\[axolotl\.",
         read=_axolotl,
@@ -224,7 +230,7 @@ BLOCKS: Final = (
             '  "world_size": 8',
             "}",
         ),
-        printed_by=f"{AXOLOTL} load_cfg",
+        printed_by=f"{AXOLOTL_SOURCE} load_cfg",
     ),
 )
 
@@ -248,7 +254,7 @@ def _all_of_it(said: Mapping[str, str]) -> dict[str, str]:
     return {"trainable": "full"} if said["trained"] == said["all"] else {}
 
 
-FACTS: Final = (
+FACT_LINES: Final = (
     FactLine(
         anchor="Process rank: ",
         regex=rf"{_OF_LLAMA_FACTORY}Process rank: \d+,(?: world size: (?P<world>\d+),)? device: "
@@ -257,7 +263,7 @@ FACTS: Final = (
         read=_process,
         example="[INFO|2026-11-20 15:06:01] llamafactory.hparams.parser:423 >> Process rank: 0, "
         "world size: 8, device: cuda:0, distributed training: True, compute dtype: torch.bfloat16",
-        printed_by=f"{LLAMA_FACTORY}/hparams/parser.py get_train_args",
+        printed_by=f"{LLAMA_FACTORY_SOURCE}/hparams/parser.py get_train_args",
         composed=True,
     ),
     FactLine(
@@ -265,7 +271,7 @@ FACTS: Final = (
         regex=rf"{_OF_LLAMA_FACTORY}Set (?P<quantization>ACCELERATE_MIXED_PRECISION=fp8)",
         example="[INFO|2026-11-20 15:06:01] llamafactory.train.fp8_utils:143 >> Set "
         "ACCELERATE_MIXED_PRECISION=fp8",
-        printed_by=f"{LLAMA_FACTORY}/train/fp8_utils.py configure_fp8_environment",
+        printed_by=f"{LLAMA_FACTORY_SOURCE}/train/fp8_utils.py configure_fp8_environment",
         composed=True,
     ),
     FactLine(
@@ -274,7 +280,7 @@ FACTS: Final = (
         constants={"recompute": "full"},
         example="[INFO|2026-11-20 15:06:04] llamafactory.model.model_utils.checkpointing:143 >> "
         "Gradient checkpointing enabled.",
-        printed_by=f"{LLAMA_FACTORY}/model/model_utils/checkpointing.py prepare_model_for_training",
+        printed_by=f"{LLAMA_FACTORY_SOURCE}/model/model_utils/checkpointing.py prepare_model_for_training",
         composed=True,
     ),
     FactLine(
@@ -283,7 +289,7 @@ FACTS: Final = (
         constants={"trainable": "lora"},
         example="[INFO|2026-11-20 15:06:04] llamafactory.model.adapter:143 >> Fine-tuning method: "
         "LoRA",
-        printed_by=f"{LLAMA_FACTORY}/model/adapter.py _setup_lora_tuning",
+        printed_by=f"{LLAMA_FACTORY_SOURCE}/model/adapter.py _setup_lora_tuning",
         composed=True,
     ),
     FactLine(
@@ -291,7 +297,7 @@ FACTS: Final = (
         regex=rf"{_OF_LLAMA_FACTORY}Found linear modules: (?P<lora_targets>\w[\w.]*(?:,\w[\w.]*)*)\s*$",
         example="[INFO|2026-11-20 15:06:04] llamafactory.model.model_utils.misc:143 >> Found linear "
         "modules: q_proj,v_proj",
-        printed_by=f"{LLAMA_FACTORY}/model/model_utils/misc.py find_all_linear_modules",
+        printed_by=f"{LLAMA_FACTORY_SOURCE}/model/model_utils/misc.py find_all_linear_modules",
         composed=True,
     ),
     FactLine(
@@ -301,7 +307,7 @@ FACTS: Final = (
         read=_all_of_it,
         example="trainable params: 102,049,728 || all params: 102,049,728 || trainable%: 100.0000",
         printed_by="huggingface/peft/src/peft/peft_model.py PeftModel.print_trainable_parameters; "
-        f"{LLAMA_FACTORY}/model/loader.py load_model",
+        f"{LLAMA_FACTORY_SOURCE}/model/loader.py load_model",
         composed=True,
     ),
 )

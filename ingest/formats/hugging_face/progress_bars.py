@@ -27,14 +27,14 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from .bar_matching import DICT, Bar, Beside, Epoch
+from .bar_matching import DICT_START, DictBars, EpochBounds, ProgressBar
 
-FAST_S: Final = 0.2
+MAX_FAST_STEP_S: Final = 0.2
 """A step shorter than this is fast: twice as long as tqdm waits between two drawings
 (`mininterval`)."""
 
-DICTS: Final = 200
-CHARACTERS: Final = 4_000_000
+MAX_SCANNED_DICTS: Final = 200
+MAX_SCANNED_CHARS: Final = 4_000_000
 """So many dicts, and so many characters of the lines from the first one on, tell which bars are the
 dicts'."""
 
@@ -47,7 +47,7 @@ class _Side:
     fewest: float = 0.0
     most: float = math.inf
 
-    def add(self, bar: Bar | None, epoch: Epoch | None) -> None:
+    def add(self, bar: ProgressBar | None, epoch: EpochBounds | None) -> None:
         """Narrow it down by a bar and the epoch of its dict, if both are known."""
         if bar is None or epoch is None:
             return
@@ -67,7 +67,7 @@ class _Side:
         return self.bars > 1 and self.agrees
 
 
-_Placed = tuple["_Launch", Bar | None, Bar | None, bool]
+_Placed = tuple["_Launch", ProgressBar | None, ProgressBar | None, bool]
 """The launch that a dict is of, the bars before and behind the dict that may be its own, and whether
 the latter is for certain."""
 
@@ -77,16 +77,16 @@ class _Launch:
 
     def __init__(self, total: int | None = None) -> None:
         """total: steps that it is to take; None before the first launch."""
-        self.total, self.epoch = total, Epoch(0, 0)
+        self.total, self.epoch = total, EpochBounds(0, 0)
         self.before, self.behind = _Side(), _Side()
         self.step = 0
         """The step of the last bar that was a dict's."""
-        self.seen: Bar | None = None
+        self.seen: ProgressBar | None = None
         """The last bar before a dict."""
         self.fast = False
-        """Whether bars before dicts have shown steps faster than FAST_S."""
+        """Whether bars before dicts have shown steps faster than MAX_FAST_STEP_S."""
 
-    def place(self, beside: Beside) -> _Placed | None:
+    def place(self, beside: DictBars) -> _Placed | None:
         """The next dict, of this launch or another; None where no bar of training is beside it."""
         before, behind = self._of_training(beside.before, beside.behind)
         bar = behind or before
@@ -95,7 +95,9 @@ class _Launch:
         same = before is not None and behind is not None and before.step == behind.step
         return self._then(bar.total, beside.epoch), before, behind, beside.certain or same
 
-    def _of_training(self, before: Bar | None, behind: Bar | None) -> tuple[Bar | None, Bar | None]:
+    def _of_training(
+        self, before: ProgressBar | None, behind: ProgressBar | None
+    ) -> tuple[ProgressBar | None, ProgressBar | None]:
         """Two bars without that of an evaluation, which has another total."""
         if before and behind and before.total != behind.total:
             known = before.total == self.total, behind.total == self.total
@@ -104,26 +106,28 @@ class _Launch:
             before = None
         return before, behind
 
-    def _then(self, total: int, epoch: Epoch | None) -> _Launch:
+    def _then(self, total: int, epoch: EpochBounds | None) -> _Launch:
         """The launch of the next dict, this one or another."""
         goes_on = total == self.total and not (epoch and epoch.late < self.epoch.early)
         launch = self if goes_on else _Launch(total)
         launch.epoch = epoch or launch.epoch
         return launch
 
-    def is_drawn(self, bar: Bar) -> bool:
+    def is_drawn(self, bar: ProgressBar) -> bool:
         """Whether a bar before a dict shows the step before the dict.
 
         Of fast steps tqdm leaves out some. The bar's rate does not show each of these, for it is
         smoothed and holds a slow step for a while; the others show by its clock.
         """
         seen, self.seen = self.seen, bar
-        self.fast |= bar.step_s < FAST_S
+        self.fast |= bar.step_s < MAX_FAST_STEP_S
         if seen:
-            self.fast |= bar.seconds - seen.seconds + 1 < FAST_S * (bar.step - seen.step)
+            self.fast |= bar.seconds - seen.seconds + 1 < MAX_FAST_STEP_S * (bar.step - seen.step)
         return not self.fast
 
-    def redraws(self, before: Bar | None, behind: Bar | None, epoch: Epoch | None) -> bool | None:
+    def redraws(
+        self, before: ProgressBar | None, behind: ProgressBar | None, epoch: EpochBounds | None
+    ) -> bool | None:
         """Whether dicts have the bar behind them, by one more dict; None where that does not tell."""
         known = self.seen is not None
         if before and not (self.is_drawn(before) and (known or before.is_even)):
@@ -139,7 +143,7 @@ class _Launch:
         return False if alone or before.message else None
 
 
-def _redrawn(dicts: Iterable[Beside]) -> bool | None:
+def _redrawn(dicts: Iterable[DictBars]) -> bool | None:
     """Whether the bar behind a dict is the dict's; None where it is not known.
 
     Where it is not, all dicts have to agree: the bars before them may yet turn out to be old.
@@ -163,12 +167,12 @@ def _redrawn(dicts: Iterable[Beside]) -> bool | None:
     return alone or None if told is None else told
 
 
-class Bars:
+class DictBarMatcher:
     """What the bars of one file add to its dicts, one after the other."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         """lines: of the file, so many as it takes to tell which bar is a dict's."""
-        self._redrawn = _redrawn(islice(_dicts(_first(lines)), DICTS))
+        self._redrawn = _redrawn(islice(_dicts(_first(lines)), MAX_SCANNED_DICTS))
         self._launch = _Launch()
 
     def __call__(self, above: str, text: str, below: str) -> str:
@@ -176,14 +180,14 @@ class Bars:
 
         Where neither holds a bar, nothing is added, and nothing is told of other dicts.
         """
-        beside = Beside.of(above, text, below)
+        beside = DictBars.of(above, text, below)
         bar = self._of(beside) if beside else None
         if bar is None:
             return ""
         self._launch.step = bar.step
         return f" {bar.told}"
 
-    def _of(self, beside: Beside) -> Bar | None:
+    def _of(self, beside: DictBars) -> ProgressBar | None:
         """The bar that is the dict's."""
         if (placed := self._launch.place(beside)) is None:
             return None
@@ -204,15 +208,15 @@ def _first(lines: Iterable[str]) -> Iterator[str]:
     size = 0
     for line in lines:
         yield line
-        size += len(line) + 1 if size else DICT in line
-        if size > CHARACTERS:
+        size += len(line) + 1 if size else DICT_START in line
+        if size > MAX_SCANNED_CHARS:
             return
 
 
-def _dicts(lines: Iterable[str]) -> Iterator[Beside]:
+def _dicts(lines: Iterable[str]) -> Iterator[DictBars]:
     """The bars beside each dict."""
     above = text = ""
     for below in chain((line for line in lines if line.strip()), [""]):
-        if beside := Beside.of(above, text, below):
+        if beside := DictBars.of(above, text, below):
             yield beside
         above, text = text, below

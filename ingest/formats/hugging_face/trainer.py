@@ -44,36 +44,36 @@ from typing import Any, Final
 
 from ..spec import (
     GIB,
-    HF_TRAINER,
-    JSON,
-    PREFERENCE,
-    REINFORCEMENT,
-    TAGGED,
-    Addition,
-    Block,
+    HF_TRAINER_PRECEDENCE,
+    JSON_PAIRS,
+    ONE_OR_MORE_TAGS,
+    PREFERENCE_OBJECTIVE,
+    REINFORCEMENT_OBJECTIVE,
+    ColumnTarget,
     EventLine,
+    FactBlock,
     FactLine,
     FinerClock,
+    LineAddition,
     LogFormat,
     StepLine,
-    Target,
-    json_lines,
-    json_object,
-    last_place,
+    last_digit_unit,
     objective_line,
-    seconds_of,
+    parse_json_lines,
+    parse_json_object,
+    to_seconds,
 )
 from . import preamble
-from .bar_matching import DICT, TWICE, Bar, shown
-from .progress_bars import Bars
+from .bar_matching import COPY_PREFIX, DICT_START, ProgressBar, drawn_bars
+from .progress_bars import DictBarMatcher
 
-SOURCE: Final = "huggingface/transformers/src/transformers"
-TRAINER_SOURCE: Final = f"{SOURCE}/trainer.py@v4.57.1"
-CALLBACKS: Final = f"{SOURCE}/trainer_callback.py@v4.57.1"
-METRICS: Final = f"{SOURCE}/trainer_pt_utils.py@v4.57.1"
-TENSORBOARD: Final = f"{SOURCE}/integrations/integration_utils.py@v4.57.1"
+TRANSFORMERS_SOURCE: Final = "huggingface/transformers/src/transformers"
+TRAINER_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/trainer.py@v4.57.1"
+CALLBACKS_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/trainer_callback.py@v4.57.1"
+TRAINER_UTILS_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/trainer_pt_utils.py@v4.57.1"
+TENSORBOARD_SOURCE: Final = f"{TRANSFORMERS_SOURCE}/integrations/integration_utils.py@v4.57.1"
 
-PADDED: Final[dict[str, tuple[str, str]]] = {
+PADDED_IMPLIES: Final[dict[str, tuple[str, str]]] = {
     "packed": ("false", "the Trainer pads a batch to its longest sample; the log does not say more")
 }
 
@@ -110,7 +110,9 @@ def _python_arguments(said: Mapping[str, str]) -> dict[str, str]:
 
 def _json_arguments(said: Mapping[str, str]) -> dict[str, str]:
     """TrainingArguments as TensorBoard keeps them: JSON in a JSON string."""
-    return _arguments({key: str(value) for key, value in json_object(_unquoted(said)).items()})
+    return _arguments(
+        {key: str(value) for key, value in parse_json_object(_unquoted(said)).items()}
+    )
 
 
 def _model_config(values: Mapping[str, Any]) -> dict[str, str]:
@@ -119,11 +121,11 @@ def _model_config(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _model_config_block(lines: Sequence[str]) -> dict[str, str]:
-    return _model_config(json_lines(lines))
+    return _model_config(parse_json_lines(lines))
 
 
 def _model_config_text(said: Mapping[str, str]) -> dict[str, str]:
-    return _model_config(json_object(_unquoted(said)))
+    return _model_config(parse_json_object(_unquoted(said)))
 
 
 def _arguments_block(lines: Sequence[str]) -> dict[str, str]:
@@ -142,18 +144,18 @@ def _final(said: Mapping[str, str]) -> dict[str, str]:
     """
     try:
         seconds, rate = (Decimal(said[name]) for name in ("seconds", "train_steps_per_second"))
-        off = (seconds * last_place(rate) + rate * last_place(seconds)) / 2
+        off = (seconds * last_digit_unit(rate) + rate * last_digit_unit(seconds)) / 2
     except (KeyError, ArithmeticError, ValueError, TypeError):
         return dict(said)
     step = round(seconds * rate)
-    sure = off < SURE and abs(seconds * rate - step) <= off
+    sure = off < MAX_STEP_ERROR and abs(seconds * rate - step) <= off
     return {**said, "step": str(step)} if sure else dict(said)
 
 
-SURE: Final = Decimal("0.4")
+MAX_STEP_ERROR: Final = Decimal("0.4")
 
 
-def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+def complete_row(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """No tokens are those that are not counted; TRL's; ms-swift's step and time since the start.
 
     `'global_step/max_steps': '56/176'`, `'elapsed_time': '1h 22m 38s'`
@@ -165,11 +167,11 @@ def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
         _count_of_trl(row, printed)
     if "global_step" in printed and "since" not in printed:
         _time_by_speed(row, printed)
-    place = next((printed[key] for key in PLACES if key in printed), "")
+    place = next((printed[key] for key in STEP_OF_TOTAL_KEYS if key in printed), "")
     if found := re.fullmatch(r"(\d{1,19})/\d+", place):
         row["step"] = int(found[1])
         if found := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
-            row["since_start_s"] = seconds_of(*found.groups())
+            row["since_start_s"] = to_seconds(*found.groups())
 
 
 def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -177,17 +179,19 @@ def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
     That begins as the Trainer is made (swift/trainers/mixin.py, _maybe_log_save_evaluate).
     """
-    step, speed = (float(printed.get(key) or 0) for key in ("global_step", SPEED.steps_per_s))
+    step, speed = (
+        float(printed.get(key) or 0) for key in ("global_step", MS_SWIFT_CLOCK.steps_per_s)
+    )
     if step > 0 and 0 < speed < math.inf:
         row["since_start_s"] = step / speed
 
 
-STEP_OF_ALL: Final = ("global_step/max_steps", "steps[global_step/max_steps]")
+GLOBAL_STEP_KEYS: Final = ("global_step/max_steps", "steps[global_step/max_steps]")
 """ms-swift's keys of a step and how many there are; the second in the middle of 2024."""
-PLACES: Final = (*STEP_OF_ALL, "iteration")
+STEP_OF_TOTAL_KEYS: Final = (*GLOBAL_STEP_KEYS, "iteration")
 """The same, with that of its Megatron trainer."""
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
-SPEED: Final = FinerClock(
+MS_SWIFT_CLOCK: Final = FinerClock(
     clock="elapsed_time",
     steps_per_s="train_speed(iter/s)",
     s_per_step="train_speed(s/it)",
@@ -201,34 +205,38 @@ Megatron trainer (PrintCallback.on_log), to six decimals: the whole seconds are 
 
 def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`num_tokens` where the fields beside it tell that it is of the training, else why not."""
-    if any(key.startswith(GENERATES) for key in printed):
+    if any(key.startswith(TRL_GENERATION_PREFIX) for key in printed):
         row["consumed_tokens"] = None
-        row["says"]["uncounted_tokens"] = GENERATED
-    elif TRAINS.isdisjoint(printed):
-        row["says"]["uncounted_tokens"] = UNTOLD
+        row["says"]["uncounted_tokens"] = GENERATED_TOKENS_NOTE
+    elif TRL_TRAINING_KEYS.isdisjoint(printed):
+        row["says"]["uncounted_tokens"] = UNKNOWN_TOKENS_NOTE
     else:
         row["consumed_non_padding"] = float(printed["num_tokens"])
 
 
-TRAINS: Final = frozenset({"mean_token_accuracy", "rewards/margins", "mean_reward"})
+TRL_TRAINING_KEYS: Final = frozenset({"mean_token_accuracy", "rewards/margins", "mean_reward"})
 """Of SFT, of DPO, KTO and TPO, of the reward trainer: one of these stands in each of their dicts."""
 
-GENERATES: Final = "completion"
+TRL_GENERATION_PREFIX: Final = "completion"
 """How fields of trainers that generate begin: `completions/mean_length`, `completion_length`."""
 
-GENERATED: Final = "num_tokens counts what the trainer generated, not what it trained on"
-UNTOLD: Final = "num_tokens stands in a dict that does not tell which trainer counts it, and what"
+GENERATED_TOKENS_NOTE: Final = (
+    "num_tokens counts what the trainer generated, not what it trained on"
+)
+UNKNOWN_TOKENS_NOTE: Final = (
+    "num_tokens stands in a dict that does not tell which trainer counts it, and what"
+)
 
 # -- console -------------------------------------------------------------------------------
 
-NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
-TOTAL: Final = re.compile(
+DICT_NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
+TOTAL_STEPS: Final = re.compile(
     r"Total optimization steps = ([\d,]+)$"
     r"|\| Total steps = ([\d,]+)\s*$"  # of Unsloth
 )
-OTHER_MODELS: Final = ("Overriding config: ", "instantiating a new config instance from")
+OTHER_MODEL_MARKS: Final = ("Overriding config: ", "instantiating a new config instance from")
 """Behind these the configs of files are not those of the model that is trained."""
-RENAMED: Final = ("Model config ", "A config ")
+CONFIG_RENAMING: Final = ("Model config ", "A config ")
 
 
 def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -240,28 +248,28 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     source = iter(_own_configs(_in_turn(ahead, lines)))
     for number, text in source:
         waiting.append((number, text))
-        if DICT in text:
+        if DICT_START in text:
             break
     else:
         yield from _bars(waiting)
         return
-    if TAGGED.match(waiting[-1][1]):
+    if ONE_OR_MORE_TAGS.match(waiting[-1][1]):
         yield from _joined_by_tag(waiting, source, _looked_at(lines, ahead))
         return
     *before, held = waiting
     yield from ((number, 1, text) for number, text in before)
     above = next((text for _, text in reversed(before) if text.strip()), "")
-    added = Bars(chain((above, held[1]), _looked_at(lines, ahead)))
+    added = DictBarMatcher(chain((above, held[1]), _looked_at(lines, ahead)))
     blank: list[tuple[int, str]] = []
     for number, text in source:
-        if DICT in held[1] and not text.strip():
+        if DICT_START in held[1] and not text.strip():
             blank.append((number, text))  # a viewer that made lines of carriage returns
             continue
-        yield held[0], 1, held[1] + (added(above, held[1], text) if DICT in held[1] else "")
+        yield held[0], 1, held[1] + (added(above, held[1], text) if DICT_START in held[1] else "")
         yield from ((place, 1, empty) for place, empty in blank)
         above = held[1] if held[1].strip() else above
         held, blank = (number, text), []
-    yield held[0], 1, held[1] + (added(above, held[1], "") if DICT in held[1] else "")
+    yield held[0], 1, held[1] + (added(above, held[1], "") if DICT_START in held[1] else "")
     yield from ((place, 1, empty) for place, empty in blank)
 
 
@@ -271,12 +279,12 @@ class _Line:
     def __init__(self, number: int, text: str, above: str, tag: str) -> None:
         self.number, self.text, self.above, self.tag = number, text, above, tag
         self.bare = text[len(tag) :]
-        self.waits = DICT in self.bare
+        self.waits = DICT_START in self.bare
 
 
-AHEAD: Final = 4_000_000
+MAX_LOOKAHEAD_CHARS: Final = 4_000_000
 """Characters of the lines of all writers that tell which bars are a writer's dicts'."""
-WAITING: Final = 10_000
+MAX_WAITING_LINES: Final = 10_000
 """Lines that at most stand behind a dict whose writer's next one has not come."""
 
 
@@ -301,7 +309,7 @@ def _joined_by_tag(
             above[tag] = line.bare
         if line.waits:
             waiting[tag] = line
-        while queue and (not queue[0].waits or len(queue) > WAITING):
+        while queue and (not queue[0].waits or len(queue) > MAX_WAITING_LINES):
             first = queue.popleft()
             if first.waits:
                 _settle(waiting.pop(first.tag), bars, "")
@@ -313,16 +321,16 @@ def _joined_by_tag(
 
 
 def _tag_of(text: str) -> str:
-    match = TAGGED.match(text)
+    match = ONE_OR_MORE_TAGS.match(text)
     return match[0] if match else ""
 
 
-def _bars_by_tag(texts: Sequence[str]) -> dict[str, Bars]:
+def _bars_by_tag(texts: Sequence[str]) -> dict[str, DictBarMatcher]:
     """What adds to the dicts of each writer."""
     own = dict[str, list[str]]()
     for text in texts:
         own.setdefault(tag := _tag_of(text), []).append(text[len(tag) :])
-    return {tag: Bars(mine) for tag, mine in own.items()}
+    return {tag: DictBarMatcher(mine) for tag, mine in own.items()}
 
 
 def _as_many(coming: Iterator[str]) -> Iterator[str]:
@@ -330,14 +338,14 @@ def _as_many(coming: Iterator[str]) -> Iterator[str]:
     for text in coming:
         yield text
         size += len(text) + 1
-        if size > AHEAD:
+        if size > MAX_LOOKAHEAD_CHARS:
             return
 
 
-def _settle(line: _Line, bars: dict[str, Bars], below: str) -> None:
+def _settle(line: _Line, bars: dict[str, DictBarMatcher], below: str) -> None:
     """Add to a dict what it waits for; below: its writer's next line."""
     if line.tag not in bars:
-        bars[line.tag] = Bars([line.bare, below])
+        bars[line.tag] = DictBarMatcher([line.bare, below])
     line.text += bars[line.tag](line.above, line.bare, below)
     line.waits = False
 
@@ -357,7 +365,7 @@ def _in_turn(
         yield line
 
 
-END: Final = "{'train_runtime': "
+END_DICT_START: Final = "{'train_runtime': "
 
 
 def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -366,14 +374,14 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     A line holds many: the first counts it. Behind the end the last one is drawn again. Of several
     nodes, whose lines have tags, the first one's are taken: each has a clock of its own.
     """
-    said = filter(None, (TOTAL.search(text) for _, text in lines))
+    said = filter(None, (TOTAL_STEPS.search(text) for _, text in lines))
     totals = {(match[1] or match[2]).replace(",", "") for match in said}
     last, ended, writer = 0, False, None
     for number, text in lines:
-        ended = ended or END in text
-        states: dict[int, Bar] = {}
+        ended = ended or END_DICT_START in text
+        states: dict[int, ProgressBar] = {}
         tag = _tag_of(text)
-        for bar in filter(None, shown(text[len(tag) :]) if writer in (None, tag) else ()):
+        for bar in filter(None, drawn_bars(text[len(tag) :]) if writer in (None, tag) else ()):
             again = ended and bar.step == last
             if str(bar.total) in totals and bar.is_within and not again:
                 states.setdefault(bar.step, bar)  # a later one is a redraw
@@ -389,8 +397,8 @@ def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Lines; of a model made from a config that is not a file's, the files' configs are not its."""
     other = False
     for number, text in lines:
-        other = other or any(mark in text for mark in OTHER_MODELS)
-        yield number, text.replace(*RENAMED) if other else text
+        other = other or any(mark in text for mark in OTHER_MODEL_MARKS)
+        yield number, text.replace(*CONFIG_RENAMING) if other else text
 
 
 def _header(lines: Sequence[str]) -> dict[str, str]:
@@ -412,7 +420,7 @@ def _header(lines: Sequence[str]) -> dict[str, str]:
     return facts
 
 
-DICT_COLUMNS: Final[dict[str, Target]] = {
+DICT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "global_step": "step",  # ms-swift of 2024
     "since": "since_start_s",
@@ -426,11 +434,13 @@ DICT_COLUMNS: Final[dict[str, Target]] = {
     "memory/max_mem_allocated(gib)": ("peak_memory_bytes", GIB),  # until August 2025
     "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
 }
-OBJECTIVES: Final = {
-    **dict.fromkeys(("rewards/chosen", "logps/chosen"), PREFERENCE),
-    "min_reward": PREFERENCE,  # RewardTrainer
-    **dict.fromkeys(("reward_std", "completions/mean_length", "completion_length"), REINFORCEMENT),
-    "objective/kl": REINFORCEMENT,
+OBJECTIVE_KEYS: Final = {
+    **dict.fromkeys(("rewards/chosen", "logps/chosen"), PREFERENCE_OBJECTIVE),
+    "min_reward": PREFERENCE_OBJECTIVE,  # RewardTrainer
+    **dict.fromkeys(
+        ("reward_std", "completions/mean_length", "completion_length"), REINFORCEMENT_OBJECTIVE
+    ),
+    "objective/kl": REINFORCEMENT_OBJECTIVE,
 }
 """Keys of TRL's trainers (huggingface/trl DPOTrainer, RewardTrainer, GRPOTrainer, PPOTrainer), and of
 those of ms-swift and axolotl that are made from them."""
@@ -441,47 +451,51 @@ HF_CONSOLE: Final = LogFormat(
     name="hf-trainer",
     framework="transformers",
     versions="transformers 3 … 5",
-    signature=rf"\{{'loss': {NUMBER}, .*'(?:learning_rate|epoch)': "
-    rf"|\{{'train_runtime': {NUMBER}, 'train_samples_per_second': "
-    rf"|  Total optimization steps = \d|\(progress bar: step \d+ of |{preamble.BANNER}",
-    looks_like_step=rf"{TWICE}\{{'loss': |\(progress bar: step \d+ of ",
+    signature=rf"\{{'loss': {DICT_NUMBER}, .*'(?:learning_rate|epoch)': "
+    rf"|\{{'train_runtime': {DICT_NUMBER}, 'train_samples_per_second': "
+    rf"|  Total optimization steps = \d|\(progress bar: step \d+ of |{preamble.UNSLOTH_BANNER}",
+    looks_like_step=rf"{COPY_PREFIX}\{{'loss': |\(progress bar: step \d+ of ",
     clock=r"\[(?:INFO|WARNING|ERROR)\|(?:\w+\.py:\d+\] )?"
     r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"\*{5} Running training \*{5}|\[launch\.py:\d+:main\] dist_world_size"
     r"|\[runner\.py:\d+:main\] cmd = |TrainingArguments\("
-    rf"|{preamble.BANNER}|{preamble.CONFIG}",
+    rf"|{preamble.UNSLOTH_BANNER}|{preamble.AXOLOTL_CONFIG_START}",
     evidence=("clock",),
-    precedence=HF_TRAINER,
+    precedence=HF_TRAINER_PRECEDENCE,
     join=_join,
-    addition=Addition(
-        to=DICT, told_by="%", adder=Bars, renames=(OTHER_MODELS, *RENAMED), tags=TAGGED
+    addition=LineAddition(
+        to=DICT_START,
+        told_by="%",
+        make_add_text=DictBarMatcher,
+        renames=(OTHER_MODEL_MARKS, *CONFIG_RENAMING),
+        tags=ONE_OR_MORE_TAGS,
     ),
-    complete=complete,
-    finer_clock=SPEED,
-    implies=PADDED,
+    complete=complete_row,
+    finer_clock=MS_SWIFT_CLOCK,
+    implies=PADDED_IMPLIES,
     steps=(
         StepLine(
             anchor="(progress bar: step ",
-            regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
+            regex=rf"{COPY_PREFIX}\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
             pair=_PAIR,
             columns=DICT_COLUMNS,
-            tells=OBJECTIVES,
+            tells=OBJECTIVE_KEYS,
             facts={"total": "total_steps"},
             example="{'loss': '6.947', 'grad_norm': '0.7694', 'learning_rate': '0.0004', "
             "'epoch': '0.01953'} (progress bar: step 5 of 40 after 1 s)",
-            printed_by=f"{CALLBACKS} ProgressCallback.on_log",
+            printed_by=f"{CALLBACKS_SOURCE} ProgressCallback.on_log",
         ),
         StepLine(
             anchor="{'loss': ",
-            regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}",
+            regex=rf"{COPY_PREFIX}\{{(?P<pairs>'loss': .*?)\}}",
             pair=_PAIR,
             columns=DICT_COLUMNS,
-            tells=OBJECTIVES,
+            tells=OBJECTIVE_KEYS,
             numbered=True,
             example="{'loss': '6.795', 'grad_norm': '2.812', 'learning_rate': '0.0002966', "
             "'epoch': '0.0293', 'num_input_tokens_seen': 15360, 'train_runtime': '3.986', "
             "'train_tokens_per_second': '3854'}",
-            printed_by=f"{CALLBACKS} ProgressCallback.on_log, PrinterCallback.on_log",
+            printed_by=f"{CALLBACKS_SOURCE} ProgressCallback.on_log, PrinterCallback.on_log",
         ),
         StepLine(
             anchor="(progress bar: step ",
@@ -489,12 +503,12 @@ HF_CONSOLE: Final = LogFormat(
             columns={"step": "step", "since": "since_start_s"},
             facts={"total": "total_steps"},
             example="(progress bar: step 4 of 40 after 1 s)",
-            printed_by=f"{CALLBACKS} ProgressCallback.on_step_end",
+            printed_by=f"{CALLBACKS_SOURCE} ProgressCallback.on_step_end",
         ),
     ),
     events=(
         EventLine(
-            anchor=END,
+            anchor=END_DICT_START,
             regex=r"\{'train_runtime': '?(?P<seconds>[\d.e+]+)'?"
             r"(?:, 'train_samples_per_second': '?(?P<train_samples_per_second>[\d.e+-]+)'?)"
             r"(?:, 'train_steps_per_second': '?(?P<train_steps_per_second>[\d.e+-]+)'?)?"
@@ -570,13 +584,13 @@ HF_CONSOLE: Final = LogFormat(
         ),
     ),
     blocks=(
-        *preamble.BLOCKS,
-        Block(
+        *preamble.FACT_BLOCKS,
+        FactBlock(
             start=r"\*{5} Running training \*{5}",
             kind="train_start",
             end=r"  Total optimization steps = ",
             include_end=True,
-            most_lines=600,  # copies of many ranks, one between the other
+            max_lines=600,  # copies of many ranks, one between the other
             read=_header,
             example=(
                 "[transformers] ***** Running training *****",
@@ -591,7 +605,7 @@ HF_CONSOLE: Final = LogFormat(
             ),
             printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
         ),
-        Block(
+        FactBlock(
             start=r"\bModel config \w+ \{\s*$",
             end=r"\bModel config \w+ \{\s*$",
             braces=True,
@@ -605,9 +619,9 @@ HF_CONSOLE: Final = LogFormat(
                 '  "vocab_size": 1024',
                 "}",
             ),
-            printed_by=f"{SOURCE}/configuration_utils.py@v4.57.1",
+            printed_by=f"{TRANSFORMERS_SOURCE}/configuration_utils.py@v4.57.1",
         ),
-        Block(
+        FactBlock(
             start=r"TrainingArguments\(\s*$",
             end=r"^\)",
             include_end=True,
@@ -623,11 +637,11 @@ HF_CONSOLE: Final = LogFormat(
                 "per_device_train_batch_size=4,",
                 ")",
             ),
-            printed_by=f"{SOURCE}/training_args.py@v4.57.1 TrainingArguments.__str__",
+            printed_by=f"{TRANSFORMERS_SOURCE}/training_args.py@v4.57.1 TrainingArguments.__str__",
         ),
     ),
     facts=(
-        *preamble.FACTS,
+        *preamble.FACT_LINES,
         FactLine(
             anchor="TrainingArguments(",
             regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",
@@ -635,7 +649,7 @@ HF_CONSOLE: Final = LogFormat(
             example="INFO:__main__:Training/evaluation parameters TrainingArguments("
             "output_dir=out, per_device_train_batch_size=4, gradient_accumulation_steps=1, "
             "logging_strategy=IntervalStrategy.STEPS, logging_steps=10, fp16=True, _n_gpu=1)",
-            printed_by=f"{SOURCE}/training_args.py@v4.6.1 TrainingArguments (a data class)",
+            printed_by=f"{TRANSFORMERS_SOURCE}/training_args.py@v4.6.1 TrainingArguments (a data class)",
             composed=True,
         ),
         FactLine(
@@ -659,26 +673,26 @@ HF_CONSOLE: Final = LogFormat(
             anchor=" metrics *****",
             regex=r"\*{5} \w+ metrics \*{5}",
             example="***** train metrics *****",
-            printed_by=f"{METRICS} log_metrics",
+            printed_by=f"{TRAINER_UTILS_SOURCE} log_metrics",
         ),
         FactLine(
             anchor=" = ",
             regex=r"(?:^| >>) +(?:epoch|total_flos|num_input_tokens_seen|(?:train|eval)_\w+) += +"
             r"[\w.:,+-]+\s*$",
             example="  train_runtime            = 0:00:07.01",
-            printed_by=f"{METRICS} log_metrics",
+            printed_by=f"{TRAINER_UTILS_SOURCE} log_metrics",
         ),
         FactLine(
             anchor="%|",
             regex=r"^\s*\d+%\|.*\[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
             example="100%|██████████| 40/40 [00:07<00:00,  5.71it/s]",
-            printed_by=f"{CALLBACKS} ProgressCallback",
+            printed_by=f"{CALLBACKS_SOURCE} ProgressCallback",
         ),
         FactLine(
             anchor="% ",
             regex=r"^\s*\d+% \d+/\d+ \[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
             example="  2% 1/40 [00:00<00:07,  5.71it/s]",
-            printed_by=f"{CALLBACKS} ProgressCallback",
+            printed_by=f"{CALLBACKS_SOURCE} ProgressCallback",
             composed=True,
         ),
         FactLine(
@@ -721,11 +735,11 @@ def _state(key: str, fact: str) -> FactLine:
         anchor=f'"{key}": ',
         regex=rf'^ +"{key}": (?P<{fact}>\d+),?$',
         example=f'  "{key}": 40,',
-        printed_by=f"{CALLBACKS} TrainerState",
+        printed_by=f"{CALLBACKS_SOURCE} TrainerState",
     )
 
 
-EMPTY_STATE: Final = (
+STEPLESS_STATE: Final = (
     r'\{.*"global_step": .*"log_history": \[\]',
     "the state of a Hugging Face checkpoint from before the first step that was logged. Read that of "
     "a later checkpoint, or the console.",
@@ -739,23 +753,23 @@ HF_STATE: Final = LogFormat(
     signature=r'^ *"log_history": (?!\[\])',
     looks_like_step=r'"log_history": \{.*"loss": ',
     evidence=("clock",),
-    precedence=HF_TRAINER,
+    precedence=HF_TRAINER_PRECEDENCE,
     join=_entries,
-    complete=complete,
-    finer_clock=SPEED,
+    complete=complete_row,
+    finer_clock=MS_SWIFT_CLOCK,
     file_names=("trainer_state.json",),
-    implies=PADDED,
+    implies=PADDED_IMPLIES,
     steps=(
         StepLine(
             anchor='"log_history": ',
             regex=r'"log_history": (?P<pairs>\{(?=.*"loss": ).*\})$',
-            pair=JSON,
+            pair=JSON_PAIRS,
             columns=DICT_COLUMNS,
-            tells=OBJECTIVES,
+            tells=OBJECTIVE_KEYS,
             example='"log_history": { "epoch": 0.0048828125, "grad_norm": 1.3115072462469197, '
             '"learning_rate": 0.0004, "loss": 6.951844024658203, "num_input_tokens_seen": 2560, '
             '"step": 5, "train_runtime": 0.6504, "train_tokens_per_second": 3935.943 }',
-            printed_by=f"{CALLBACKS} TrainerState.save_to_json",
+            printed_by=f"{CALLBACKS_SOURCE} TrainerState.save_to_json",
         ),
     ),
     events=(
@@ -767,7 +781,7 @@ HF_STATE: Final = LogFormat(
             example='"log_history": { "epoch": 0.078125, "eval_loss": 6.512, "eval_runtime": '
             '2.2504, "eval_samples_per_second": 113.758, "eval_steps_per_second": 14.22, '
             '"step": 20 }',
-            printed_by=f"{CALLBACKS} TrainerState.save_to_json",
+            printed_by=f"{CALLBACKS_SOURCE} TrainerState.save_to_json",
             composed=True,
         ),
         EventLine(
@@ -793,26 +807,26 @@ HF_STATE: Final = LogFormat(
             anchor="",
             regex=r'^ *(?:"[^"]+": |[{}\]],?$)',
             example='  "num_train_epochs": 1,',
-            printed_by=f"{CALLBACKS} TrainerState",
+            printed_by=f"{CALLBACKS_SOURCE} TrainerState",
         ),
     ),
 )
 
 # -- TensorBoard ---------------------------------------------------------------------------
 
-VALUE: Final = r"(?P<value>[-+\w.]+)\}"
-SERIES: Final = "(?:loss|grad_norm|num_input_tokens_seen|tokens/total)"
+EVENT_VALUE: Final = r"(?P<value>[-+\w.]+)\}"
+STEP_TAG_NAMES: Final = "(?:loss|grad_norm|num_input_tokens_seen|tokens/total)"
 
 
 def _tag(tag: str, column: str, value: str) -> StepLine:
     """A value of each logged step; the row of a step comes together when ranks are folded."""
     return StepLine(
         anchor=f'"tag": "train/{tag}"',
-        regex=rf'"tag": "train/{tag}", "step": (?P<step>[1-9]\d*), .*"value": {VALUE}',
+        regex=rf'"tag": "train/{tag}", "step": (?P<step>[1-9]\d*), .*"value": {EVENT_VALUE}',
         columns={"step": "step", "value": column},
         example=f'{{"tag": "train/{tag}", "step": 5, "wall_time": 1795187241.0039966, '
         f'"value": {value}}}',
-        printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+        printed_by=f"{TENSORBOARD_SOURCE} TensorBoardCallback.on_log",
     )
 
 
@@ -820,13 +834,13 @@ HF_TENSORBOARD: Final = LogFormat(
     name="hf-trainer-tensorboard",
     framework="transformers",
     versions="event files of transformers 3 … 5",
-    signature=rf'"tag": "train/{SERIES}", "step": \d',  # not a rate alone, as GPT-NeoX's
-    looks_like_step=rf'"tag": "train/(?:{SERIES}|learning_rate)", ',
+    signature=rf'"tag": "train/{STEP_TAG_NAMES}", "step": \d',  # not a rate alone, as GPT-NeoX's
+    looks_like_step=rf'"tag": "train/(?:{STEP_TAG_NAMES}|learning_rate)", ',
     clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
     utc=True,
     evidence=("stamp",),
-    precedence=HF_TRAINER,
-    implies=PADDED,
+    precedence=HF_TRAINER_PRECEDENCE,
+    implies=PADDED_IMPLIES,
     steps=(
         _tag("loss", "loss", "6.951844"),
         _tag("grad_norm", "grad_norm", "1.3115072"),
@@ -842,7 +856,7 @@ HF_TENSORBOARD: Final = LogFormat(
             kind="evaluation",
             example='{"tag": "eval/runtime", "step": 20, "wall_time": 1795187243.6, '
             '"value": 2.2504}',
-            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+            printed_by=f"{TENSORBOARD_SOURCE} TensorBoardCallback.on_log",
             composed=True,
         ),
         EventLine(
@@ -852,7 +866,7 @@ HF_TENSORBOARD: Final = LogFormat(
             kind="end",
             example='{"tag": "train/train_loss", "step": 40, "wall_time": 1795187245.5105836, '
             '"value": 6.839351}',
-            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+            printed_by=f"{TENSORBOARD_SOURCE} TensorBoardCallback.on_log",
         ),
     ),
     facts=(
@@ -863,7 +877,7 @@ HF_TENSORBOARD: Final = LogFormat(
             example='{"tag": "args/text_summary", "step": 0, "wall_time": 1795187240.3549292, '
             r'"kind": "text", "text": "{\n  \"per_device_train_batch_size\": 4,\n  '
             r'\"gradient_accumulation_steps\": 1,\n  \"bf16\": true,\n  \"logging_steps\": 5\n}"}',
-            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
+            printed_by=f"{TENSORBOARD_SOURCE} TensorBoardCallback.on_train_begin",
         ),
         FactLine(
             anchor='"tag": "model_config/text_summary"',
@@ -872,7 +886,7 @@ HF_TENSORBOARD: Final = LogFormat(
             example='{"tag": "model_config/text_summary", "step": 0, "wall_time": '
             r'1795187240.3554342, "kind": "text", "text": "{\n  \"hidden_size\": 128,\n  '
             r'\"model_type\": \"llama\"\n}"}',
-            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
+            printed_by=f"{TENSORBOARD_SOURCE} TensorBoardCallback.on_train_begin",
         ),
         *(
             objective_line(
@@ -880,16 +894,16 @@ HF_TENSORBOARD: Final = LogFormat(
                 f'"tag": "train/{key}"',
                 f'{{"tag": "train/{key}", "step": 5, "wall_time": 1795187241.0041494, '
                 '"value": 0.5}',
-                f"{TENSORBOARD} rewrite_logs",
+                f"{TENSORBOARD_SOURCE} rewrite_logs",
             )
-            for key, told in OBJECTIVES.items()
+            for key, told in OBJECTIVE_KEYS.items()
         ),
         FactLine(
             anchor='"tag": "',
             regex=r'"tag": "(?:train|eval|test)/',
             example='{"tag": "train/epoch", "step": 5, "wall_time": 1795187241.0041494, '
             '"value": 0.0048828125}',
-            printed_by=f"{TENSORBOARD} rewrite_logs",
+            printed_by=f"{TENSORBOARD_SOURCE} rewrite_logs",
         ),
     ),
 )

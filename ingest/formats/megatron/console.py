@@ -20,21 +20,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ..spec import GIB, MS, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ..spec import (
+    GIB,
+    MS,
+    PERCENT,
+    ColumnTarget,
+    EventLine,
+    FactBlock,
+    FactLine,
+    LogFormat,
+    StepLine,
+)
 
-TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
-ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
-CHECKPOINTING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479"
-TIMERS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/timers.py@4efb479"
-ENDED: Final = r"(?=\|)"
+TRAINING_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
+ARGUMENTS_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
+CHECKPOINTING_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479"
+TIMERS_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/timers.py@4efb479"
+FIELD_END: Final = r"(?=\|)"
 """Behind a field: one that nothing ends may be half a number (`elapsed time per iteration (ms): 12`
 of 1234.5), where a terminal or `cut` has taken the rest of the line."""
-VALUE: Final = r"[^|]{0,200}"
+FIELD_VALUE: Final = r"[^|]{0,200}"
 """Of a field, which has to be looked through for its end."""
-PAIR: Final = rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{VALUE}){ENDED}"
-NUMBER: Final = r"[-+]?(?:\d+\.?\d*(?:[Ee][-+]\d+)?|nan|inf)"
+FIELD_PAIR: Final = rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{FIELD_VALUE}){FIELD_END}"
+MEGATRON_NUMBER: Final = r"[-+]?(?:\d+\.?\d*(?:[Ee][-+]\d+)?|nan|inf)"
 
-COLUMNS: Final[dict[str, Target]] = {
+MEGATRON_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "consumed samples": "consumed_samples",
     "consumed tokens": "consumed_tokens",
@@ -59,7 +69,7 @@ COLUMNS: Final[dict[str, Target]] = {
     "TFLOPs": "logged_tflops",
 }
 
-ALCF_COLUMNS: Final[dict[str, Target]] = {
+ALCF_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "consumed_samples": "consumed_samples",
     "consumed_tokens": "consumed_tokens",
@@ -79,7 +89,7 @@ ALCF_COLUMNS: Final[dict[str, Target]] = {
 }
 
 # Argument -> fact, where the value stands as it is.
-SAME: Final[dict[str, str]] = {
+ARGUMENT_FACTS: Final[dict[str, str]] = {
     "world_size": "gpus",
     "data_parallel_size": "data_parallel",
     "tensor_model_parallel_size": "tensor_parallel",
@@ -99,16 +109,16 @@ SAME: Final[dict[str, str]] = {
 }
 
 # What `metrics.formula.model_shapes.from_megatron` and `explain` need of some 330 arguments.
-KEPT: Final = re.compile(
+MODEL_ARGUMENTS: Final = re.compile(
     r"num_|hidden_size$|ffn_hidden|kv_channels|seq_length|vocab|swiglu|glu_activation|topk|expert"
     r"|untie|normalization|bias|position|rotary|alibi|recompute|checkpoint_act|use_flash|embed"
     r"|max_position|layernorm|rmsnorm|bf16|fp16|rampup|curriculum|mlp_type"
     r"|reset_attention_mask|random_ltd|group_query|multi_latent|window_size"
     r"|hybrid|linear_attention|attention_variant|output_gate|heterogeneous|moe_latent|^spec$"
 )
-MORE_WORK: Final = ("kd", "retro_add_retriever")
+EXTRA_MODEL_ARGUMENTS: Final = ("kd", "retro_add_retriever")
 """Arguments by which another model works beside the one that is trained: a teacher, a retriever."""
-BERT: Final = "BertWordPiece"
+BERT_TOKENIZER_PREFIX: Final = "BertWordPiece"
 """How the names of tokenizers begin that pretrain_bert.py and pretrain_t5.py take."""
 
 
@@ -120,7 +130,7 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
 
 def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
     """What Megatron's arguments, by name, say of a launch."""
-    facts = stated(arguments, SAME)
+    facts = stated_facts(arguments, ARGUMENT_FACTS)
     facts |= {"precision": _precision(arguments), "recompute": _recompute(arguments)}
     if zero := re.match(r"\d", arguments.get("zero_stage", "")):
         facts["zero_stage"] = zero[0]
@@ -130,12 +140,16 @@ def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
         facts["token_dropping"] = drops.lower()
     if (fp8 := _fp8(arguments)) is not None:
         facts["quantization"] = fp8
-    kept = {k: v for k, v in arguments.items() if KEPT.search(k) or v.startswith(BERT)}
-    kept |= {key: "True" for key in MORE_WORK if arguments.get(key) == "True"}
+    kept = {
+        k: v
+        for k, v in arguments.items()
+        if MODEL_ARGUMENTS.search(k) or v.startswith(BERT_TOKENIZER_PREFIX)
+    }
+    kept |= {key: "True" for key in EXTRA_MODEL_ARGUMENTS if arguments.get(key) == "True"}
     return facts | {"megatron_arguments": json.dumps(kept)} if "num_layers" in kept else facts
 
 
-def stated(arguments: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+def stated_facts(arguments: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     """Facts of whole arguments; `pipe_parallel_size` 0 is one stage, without the pipeline engine."""
     facts = {
         fact: arguments[key]
@@ -168,78 +182,80 @@ def _recompute(arguments: Mapping[str, str]) -> str:
     return {"None": "none", "selective": "selective_attention"}.get(granularity, granularity)
 
 
-CLOCK: Final = r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3,6})?)\b"
-DATETIME: Final = r"\] datetime: [-\d]+ [:\d]+"
+MEGATRON_STAMP: Final = (
+    r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3,6})?)\b"
+)
+DATETIME_SUFFIX: Final = r"\] datetime: [-\d]+ [:\d]+"
 
-EVENTS: Final = (
+EVENT_LINES: Final = (
     EventLine(
         anchor="[after training is done]",
-        regex=rf"\[after training is done{DATETIME}",
+        regex=rf"\[after training is done{DATETIME_SUFFIX}",
         kind="end",
         example="[after training is done] datetime: 2026-11-20 10:42:30 ",
-        printed_by=f"{TRAINING} print_datetime",
+        printed_by=f"{TRAINING_SOURCE} print_datetime",
         composed=True,
     ),
     EventLine(
         anchor="[before the start of training step]",
-        regex=rf"\[before the start of training step{DATETIME}",
+        regex=rf"\[before the start of training step{DATETIME_SUFFIX}",
         kind="train_start",
         example="[before the start of training step] datetime: 2026-11-20 10:31:14 ",
-        printed_by=f"{TRAINING} print_datetime",
+        printed_by=f"{TRAINING_SOURCE} print_datetime",
         composed=True,
     ),
     EventLine(
         anchor="] datetime: ",
-        regex=rf"\[(?P<stage>(?:after|before) [^][]*){DATETIME}",
+        regex=rf"\[(?P<stage>(?:after|before) [^][]*){DATETIME_SUFFIX}",
         kind="setup",
         example="[after model, optimizer, and learning rate scheduler are built] datetime: "
         "2026-11-20 10:31:12 ",
-        printed_by=f"{TRAINING} print_datetime",
+        printed_by=f"{TRAINING_SOURCE} print_datetime",
         composed=True,
     ),
     EventLine(
         anchor="exiting program at",
-        regex=rf"exiting program at iteration +(?P<step>\d+)(?:{DATETIME})?",
+        regex=rf"exiting program at iteration +(?P<step>\d+)(?:{DATETIME_SUFFIX})?",
         kind="end",
         example="[exiting program at iteration 5] datetime: 2026-11-20 10:32:30 ",
-        printed_by=TRAINING,
+        printed_by=TRAINING_SOURCE,
         composed=True,
     ),
     EventLine(
         anchor="exiting program after ",
-        regex=rf"exiting program after (?P<minutes>[\d.]+) minutes(?:{DATETIME})?",
+        regex=rf"exiting program after (?P<minutes>[\d.]+) minutes(?:{DATETIME_SUFFIX})?",
         kind="end",
         example="[exiting program after 1190.02 minutes] datetime: 2026-11-20 10:32:30 ",
-        printed_by=TRAINING,
+        printed_by=TRAINING_SOURCE,
         composed=True,
     ),
     EventLine(
         anchor="exiting program after receiving",
-        regex=rf"exiting program after receiving (?P<signal>\w+)\.(?:{DATETIME})?",
+        regex=rf"exiting program after receiving (?P<signal>\w+)\.(?:{DATETIME_SUFFIX})?",
         kind="killed",
         example="[exiting program after receiving SIGTERM.] datetime: 2026-11-20 10:32:30 ",
-        printed_by=TRAINING,
+        printed_by=TRAINING_SOURCE,
         composed=True,
     ),
     EventLine(
         anchor=" at iteration ",
         regex=r"valid(?:ation)? (?:loss|results) at iteration +(?P<step>\d+)"
-        rf"(?:[^|]*\| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{NUMBER})"
-        rf"(?:[ |]*(?i:lm[ _-](?:loss[ _])?ppl)(?: value)?[:=] *(?P<perplexity>{NUMBER}))?)?",
+        rf"(?:[^|]*\| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{MEGATRON_NUMBER})"
+        rf"(?:[ |]*(?i:lm[ _-](?:loss[ _])?ppl)(?: value)?[:=] *(?P<perplexity>{MEGATRON_NUMBER}))?)?",
         kind="evaluation",
         example=" validation loss at iteration 100 | lm loss value: 7.688264E+00 | lm loss PPL: "
         "2.182582E+03 | ",
-        printed_by=f"{TRAINING} evaluate_and_print_results",
+        printed_by=f"{TRAINING_SOURCE} evaluate_and_print_results",
         composed=True,
     ),
     EventLine(
         anchor="at the end of training for ",
         regex=r"validation (?:loss|results) at the end of training for (?P<set>\w+) data"
-        rf"(?: \| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{NUMBER}))?",
+        rf"(?: \| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{MEGATRON_NUMBER}))?",
         kind="evaluation",
         example=" validation loss at the end of training for test data | lm loss value: "
         "7.688264E+00 | lm loss PPL: 2.182582E+03 | ",
-        printed_by=f"{TRAINING} evaluate_and_print_results",
+        printed_by=f"{TRAINING_SOURCE} evaluate_and_print_results",
         composed=True,
     ),
     EventLine(
@@ -247,7 +263,7 @@ EVENTS: Final = (
         regex=r"saving checkpoint at iteration +(?P<step>\d+)",
         kind="checkpoint",
         example="saving checkpoint at iteration     600 to checkpoints",
-        printed_by=f"{CHECKPOINTING} save_checkpoint",
+        printed_by=f"{CHECKPOINTING_SOURCE} save_checkpoint",
         composed=True,
     ),
     EventLine(
@@ -255,7 +271,7 @@ EVENTS: Final = (
         regex=r"successfully saved checkpoint at iteration +(?P<step>\d+)",
         kind="checkpoint",
         example="  successfully saved checkpoint at iteration     600 to checkpoints",
-        printed_by=f"{CHECKPOINTING} save_checkpoint",
+        printed_by=f"{CHECKPOINTING_SOURCE} save_checkpoint",
         composed=True,
     ),
     EventLine(
@@ -273,7 +289,7 @@ EVENTS: Final = (
         regex=r"(?:loading|successfully loaded) checkpoint from .*?at iteration +(?P<step>\d+)",
         kind="load",
         example="  successfully loaded checkpoint from checkpoints at iteration 600",
-        printed_by=f"{CHECKPOINTING} load_checkpoint",
+        printed_by=f"{CHECKPOINTING_SOURCE} load_checkpoint",
         composed=True,
     ),
     EventLine(
@@ -282,7 +298,7 @@ EVENTS: Final = (
         kind="checkpoint",
         factors={"seconds": MS},
         example="    save-checkpoint ................................: (2365.42, 2366.17)",
-        printed_by=f"{TIMERS} Timers.log",
+        printed_by=f"{TIMERS_SOURCE} Timers.log",
         composed=True,
     ),
     EventLine(
@@ -291,7 +307,7 @@ EVENTS: Final = (
         kind="load",
         factors={"seconds": MS},
         example="time (ms) | load-checkpoint: 4.12",
-        printed_by=f"{TIMERS} Timers.log",
+        printed_by=f"{TIMERS_SOURCE} Timers.log",
         composed=True,
     ),
     EventLine(
@@ -300,7 +316,7 @@ EVENTS: Final = (
         kind="timers",
         example="time (ms) | forward-compute: 28373.70 | backward-compute: 56101.22 | optimizer: "
         "412.05 | batch-generator: 21.50",
-        printed_by=f"{TIMERS} Timers.log",
+        printed_by=f"{TIMERS_SOURCE} Timers.log",
         composed=True,
     ),
     EventLine(
@@ -308,7 +324,7 @@ EVENTS: Final = (
         regex=r"(?<![\w/-])(?P<timer>[\w/-]+) \.{2,}: \((?P<least_ms>[\d.]+), (?P<most_ms>[\d.]+)\)",
         kind="timers",
         example="    forward-backward ...............................: (1234.50, 1240.10)",
-        printed_by=f"{TIMERS} Timers.log",
+        printed_by=f"{TIMERS_SOURCE} Timers.log",
         composed=True,
     ),
     EventLine(
@@ -325,7 +341,7 @@ EVENTS: Final = (
 )
 """What Megatron-DeepSpeed and GPT-NeoX print beside their steps; `extra` is in the unit printed."""
 
-FACTS: Final = (
+FACT_LINES: Final = (
     FactLine(
         anchor="padded vocab",
         regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)"
@@ -345,21 +361,21 @@ FACTS: Final = (
         anchor="training ...",
         regex=r"\btraining \.\.\.\s*$",
         example="training ...",
-        printed_by=f"{TRAINING} pretrain",
+        printed_by=f"{TRAINING_SOURCE} pretrain",
         composed=True,
     ),
     FactLine(
         anchor="done with setup",
         regex=r"\bdone with setups? \.\.\.\s*$",
         example="done with setup ...",
-        printed_by=f"{TRAINING} pretrain",
+        printed_by=f"{TRAINING_SOURCE} pretrain",
         composed=True,
     ),
     FactLine(
         anchor="(ms)",
         regex=r"(?:\btime \(ms\)|\(min, max\) time across ranks \(ms\):)\s*$",
         example="(min, max) time across ranks (ms):",
-        printed_by=f"{TIMERS} Timers.log",
+        printed_by=f"{TIMERS_SOURCE} Timers.log",
         composed=True,
     ),
     # Of the engine's dump: until 2021 the header has no global batch, so the batch hangs on it.
@@ -374,7 +390,7 @@ FACTS: Final = (
     ),
 )
 
-WORLD_SIZE: Final = FactLine(
+WORLD_SIZE_LINE: Final = FactLine(
     anchor="using world size: ",
     regex=r"(?<!\(\) )using world size: (?P<gpus>\d+)(?:, data-parallel-size: (?P<data_parallel>\d+))?"
     r"(?:, sequence-parallel size: (?P<context_parallel>\d+))?"
@@ -382,11 +398,11 @@ WORLD_SIZE: Final = FactLine(
     r"(?:, pipeline-model-parallel size: (?P<pipeline_parallel>\d+))?",
     example="using world size: 16, data-parallel-size: 4, sequence-parallel size: 1, "
     "tensor-model-parallel size: 4, pipeline-model-parallel size: 1 ",
-    printed_by=ARGUMENTS,
+    printed_by=ARGUMENTS_SOURCE,
     composed=True,
 )
 
-HEADER: Final = Block(
+ARGUMENTS_BLOCK: Final = FactBlock(
     start=r"- arguments -",
     end=r"- end of arguments -",
     include_end=True,
@@ -398,10 +414,10 @@ HEADER: Final = Block(
         "  tensor_model_parallel_size ...................... 2",
         "-------------------- end of arguments ---------------------",
     ),
-    printed_by=ARGUMENTS,
+    printed_by=ARGUMENTS_SOURCE,
 )
 
-EFFECTIVE: Final = EventLine(
+EFFECTIVE_FLOPS_LINE: Final = EventLine(
     anchor="Effective Tera Flops per GPU: ",
     regex=r"Effective Tera Flops per GPU: (?P<tflops>[\d.]+) and total parameters "
     r"(?P<billion_parameters>[\d.]+) B",
@@ -433,7 +449,7 @@ _STAMPED: Final = (
     rf"(?!.*(?:{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
 )
 """A stamp and nothing else before, as NVIDIA's lines are since 2024; a collector stamps others' too."""
-PADDED: Final = {"tokens per sample": ("packed", "false")}
+PADDED_TELLS: Final = {"tokens per sample": ("packed", "false")}
 """MindSpeed prints it where samples are as long as they are."""
 
 MEGATRON_DEEPSPEED: Final = LogFormat(
@@ -443,7 +459,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     signature=rf"(?:^\s*|(?!{_STAMPED})[^|]\s)iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
     rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}|{_OF_SAT}))",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
-    clock=CLOCK,
+    clock=MEGATRON_STAMP,
     launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
@@ -456,23 +472,23 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         StepLine(
             anchor="iteration ",
             regex=r"iteration +(?P<step>\d+) */ *(?P<total>\d+) \| (?P<pairs>.*)",
-            pair=PAIR,
-            columns=COLUMNS,
+            pair=FIELD_PAIR,
+            columns=MEGATRON_COLUMNS,
             facts={"total": "total_steps"},
-            tells=PADDED,
+            tells=PADDED_TELLS,
             example=" iteration       10/ 9155273 | consumed samples:          480 | consumed "
             "tokens:       983040 | elapsed time per iteration (ms): 2349.1 | learning rate: "
             "2.831E-07 | global batch size:    48 | lm loss: 1.093108E+01 | loss scale: 2048.0 | "
             "actual seqlen:  2048 | number of skipped iterations:   0 | number of nan iterations:  "
             " 0 | samples per second: 20.434 | tokens per gpu per second (tgs): 871.839 | "
             "TFLOPs: 10.37 |",
-            printed_by=f"{TRAINING} training_log",
+            printed_by=f"{TRAINING_SOURCE} training_log",
             composed=True,
         ),
         StepLine(
             anchor="iteration=",
             regex=r"iteration= *(?P<step>\d+) */ *(?P<total>\d+) \| (?P<pairs>.*)",
-            pair=rf"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>{VALUE}){ENDED}",
+            pair=rf"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>{FIELD_VALUE}){FIELD_END}",
             columns=ALCF_COLUMNS,
             facts={"total": "total_steps"},
             example="[2026-11-10 09:43:36,161992][I][megatron/training_log:402:training_log]  "
@@ -485,18 +501,18 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             composed=True,
         ),
     ),
-    events=(*EVENTS, EFFECTIVE),
-    facts=(*FACTS, WORLD_SIZE),
-    blocks=(HEADER,),
+    events=(*EVENT_LINES, EFFECTIVE_FLOPS_LINE),
+    facts=(*FACT_LINES, WORLD_SIZE_LINE),
+    blocks=(ARGUMENTS_BLOCK,),
 )
 
-MOST_AHEAD: Final = 16
+MAX_MTP_MODULES: Final = 16
 """Modules of multi-token prediction, far more than anyone trains; each prints its loss."""
 
-_MEAN: Final = rf"(?:/{NUMBER}| \(avg {NUMBER}\)) *(?:\||$)"
+_MEAN: Final = rf"(?:/{MEGATRON_NUMBER}| \(avg {MEGATRON_NUMBER}\)) *(?:\||$)"
 _OWN: Final = (
     r"(?:(?<=time per iteration \(ms\): )|(?<=/s/GPU\): )|(?<=inst/harmonic mean: ))"
-    rf"{NUMBER}(?={_MEAN})"
+    rf"{MEGATRON_NUMBER}(?={_MEAN})"
 )
 """Of `6000.0/6010.2` the first figure, which is the line's own. Primus prints the mean of its last
 lines behind the time, TFLOP/s and tokens/s of a line, behind those that it warms up with none."""
@@ -525,9 +541,9 @@ MEGATRON_LM: Final = replace(
     steps=(
         replace(
             MEGATRON_DEEPSPEED.steps[0],
-            pair=rf"(?<![^|:=])(?P<key>{_LAST}|[^|:=]+(?=:{VALUE}\|)): *(?P<value>{_OWN}|[^|]*)",
+            pair=rf"(?<![^|:=])(?P<key>{_LAST}|[^|:=]+(?=:{FIELD_VALUE}\|)): *(?P<value>{_OWN}|[^|]*)",
             columns={
-                **{key: of for key, of in COLUMNS.items() if key != "consumed tokens"},
+                **{key: of for key, of in MEGATRON_COLUMNS.items() if key != "consumed tokens"},
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "compute per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "tokens per GPU (tokens/s/GPU)": "logged_tgs",
@@ -537,8 +553,8 @@ MEGATRON_LM: Final = replace(
                 "tokens/sec/GPU": "logged_tgs",
                 "memory(GiB)": ("peak_memory_bytes", GIB),
             },
-            tells=PADDED
-            | {f"mtp_{n} loss": ("mtp_modules", str(n)) for n in range(1, MOST_AHEAD + 1)},
+            tells=PADDED_TELLS
+            | {f"mtp_{n} loss": ("mtp_modules", str(n)) for n in range(1, MAX_MTP_MODULES + 1)},
             example=" [2026-11-20 02:59:36] iteration       43/     100 | consumed samples:         "
             "5504 | elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): "
             "239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 "
@@ -551,7 +567,7 @@ MEGATRON_LM: Final = replace(
 )
 """Without what Megatron-DeepSpeed alone implies: adapters are trained with it, samples may be padded."""
 
-TRAIN_ENGINE: Final = (
+TRAIN_ENGINE_SOURCE: Final = (
     "Ascend/MindSpeed-MM/mindspeed_mm/fsdp/train/train_engine.py@069ea64 TrainEngine"
 )
 MINDSPEED_MM: Final = replace(
@@ -566,11 +582,11 @@ MINDSPEED_MM: Final = replace(
         EventLine(
             anchor="** validation after iteration ",
             regex=r"\*\* validation after iteration (?P<step>\d+) \*\*"
-            rf"(?: \| validation steps: \d+ \| validation loss: (?P<loss>{NUMBER}))?",
+            rf"(?: \| validation steps: \d+ \| validation loss: (?P<loss>{MEGATRON_NUMBER}))?",
             kind="evaluation",
             example=" [2026-11-20 03:12:31] ** validation after iteration 20 ** | validation steps: "
             "4 | validation loss: 9.912345E+00 |",
-            printed_by=f"{TRAIN_ENGINE}._run_validation",
+            printed_by=f"{TRAIN_ENGINE_SOURCE}._run_validation",
             composed=True,
         ),
     ),
@@ -581,7 +597,7 @@ MINDSPEED_MM: Final = replace(
             example=" [2026-11-20 03:12:09] iteration       20/   10000 | consumed samples:         "
             " 160 | elapsed time per iteration (ms): 2218.4 | learning rate: 1.900000E-07 | global "
             "batch size:     8 | loss: 1.004471E+01 | grad norm: 48.812 |",
-            printed_by=f"{TRAIN_ENGINE}.training_log",
+            printed_by=f"{TRAIN_ENGINE_SOURCE}.training_log",
         ),
     ),
 )
@@ -646,9 +662,9 @@ MINDSPEED_LLM: Final = replace(
     steps=(
         replace(
             MEGATRON_LM.steps[0],
-            pair=PAIR,
+            pair=FIELD_PAIR,
             columns={
-                **COLUMNS,
+                **MEGATRON_COLUMNS,
                 "consumed tokens": "consumed_non_padding",
                 "mfu": ("logged_mfu", PERCENT),
                 "max_memory_reserved(GB)": ("peak_memory_bytes", GIB),
@@ -667,5 +683,5 @@ MINDSPEED_LLM: Final = replace(
 """Its lines look like Megatron-DeepSpeed's. The time is the mean since the line before, checkpoints
 included. Tokens are without padding (the sum of each attention mask), since the process started,
 summed over all ranks: those that share a sequence (context_parallel, tensor_parallel) count it each
-(metrics.throughput.token_counts.SUMS_RANKS). The batch is its setting, also of the step that an epoch ends.
+(metrics.throughput.token_counts.RANK_SUM_FRAMEWORK). The batch is its setting, also of the step that an epoch ends.
 `tokens/s` is of all ranks."""

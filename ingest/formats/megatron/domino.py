@@ -10,7 +10,7 @@ from typing import Final
 
 from ..spec import MS, FactLine, LogFormat, StepLine
 
-TRAINING: Final = (
+DOMINO_SOURCE: Final = (
     "deepspeedai/DeepSpeedExamples/training/DeepSpeed-Domino/domino/training.py@2d891a9"
 )
 
@@ -33,7 +33,7 @@ DOMINO: Final = LogFormat(
             r"(?P<elapsed>[\d.]+)",
             columns={"step": "step", "loss": "loss", "elapsed": ("elapsed_s", MS)},
             example="iteration: 12 | loss: 9.875 | iteration time (ms): 412.25 ",
-            printed_by=f"{TRAINING} train",
+            printed_by=f"{DOMINO_SOURCE} train",
             composed=True,
         ),
     ),
@@ -42,7 +42,7 @@ DOMINO: Final = LogFormat(
             anchor="training ...",
             regex=r"^(?:\S+: ?)?training \.\.\.\s*$",
             example="training ...",
-            printed_by=f"{TRAINING} pretrain",
+            printed_by=f"{DOMINO_SOURCE} pretrain",
             composed=True,
         ),
     ),

@@ -18,14 +18,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..spec import MS, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine, Target
-from .console import CLOCK, EVENTS, FACTS, PAIR, stated
-from .tensorboard import LOSS, TIME, event_format, row
+from ..spec import MS, PERCENT, ColumnTarget, EventLine, FactBlock, FactLine, LogFormat, StepLine
+from .console import EVENT_LINES, FACT_LINES, FIELD_PAIR, MEGATRON_STAMP, stated_facts
+from .tensorboard import ITERATION_TIME, LM_LOSS, make_event_format, make_step_line
 
-LOGGING: Final = "EleutherAI/gpt-neox/megatron/logging.py@018b8a9 training_log"
-ARGUMENTS: Final = "EleutherAI/gpt-neox/megatron/neox_arguments/arguments.py@9c645dd"
+LOGGING_SOURCE: Final = "EleutherAI/gpt-neox/megatron/logging.py@018b8a9 training_log"
+NEOX_ARGUMENTS_SOURCE: Final = "EleutherAI/gpt-neox/megatron/neox_arguments/arguments.py@9c645dd"
 
-COLUMNS: Final[dict[str, Target]] = {
+NEOX_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "rate": "logged_samples_per_second",
     "elapsed time per iteration (ms)": ("elapsed_s", MS),
@@ -36,7 +36,7 @@ COLUMNS: Final[dict[str, Target]] = {
     "MFU": ("logged_mfu", PERCENT),
 }
 
-TERA: Final = {
+TERAFLOPS_FACTORS: Final = {
     "": 1e-12,
     "KFLOPS": 1e-9,
     "MFLOPS": 1e-6,
@@ -48,7 +48,7 @@ TERA: Final = {
 }
 
 # Argument -> fact, where the value stands as it is.
-SAME: Final[dict[str, str]] = {
+NEOX_ARGUMENT_FACTS: Final[dict[str, str]] = {
     "global_num_gpus": "gpus",
     "model_parallel_size": "tensor_parallel",
     "pipe_parallel_size": "pipeline_parallel",
@@ -62,10 +62,15 @@ SAME: Final[dict[str, str]] = {
     "zero_stage": "zero_stage",
 }
 
-PRECISIONS: Final = {"bfloat16": "bf16", "fp16": "fp16", "fp32": "fp32"}
-TRANSFORMER_ENGINE: Final = ("te_columnparallel", "te_rowparallel", "te_layernorm_mlp", "te_mha")
+PRECISION_NAMES: Final = {"bfloat16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+TRANSFORMER_ENGINE_KEYS: Final = (
+    "te_columnparallel",
+    "te_rowparallel",
+    "te_layernorm_mlp",
+    "te_mha",
+)
 """Its modules, which multiply in FP8; the other arguments of that name are how they would."""
-GATED: Final = ("geglu", "swiglu", "reglu", "bilinear", "glu")
+GATED_ACTIVATIONS: Final = ("geglu", "swiglu", "reglu", "bilinear", "glu")
 """Activations whose FFN width depends on the version; since 2024-09 they stand for mlp_type too."""
 
 
@@ -74,12 +79,12 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     pattern = re.compile(r".*?\b(\w+) (?:\.+ )? *(.*?)\.*(?:updated|default)\s*$")
     found = (pattern.match(line) for line in lines)
     said = {match[1]: match[2].strip() for match in found if match}
-    facts = stated(said, SAME)
+    facts = stated_facts(said, NEOX_ARGUMENT_FACTS)
     if _on(said, "curriculum_learning"):
         facts.pop("seq_len", None)  # steps are of other lengths, and no line says which
-    if said.get("precision") in PRECISIONS:
-        facts["precision"] = PRECISIONS[said["precision"]]
-    if modules := [key for key in TRANSFORMER_ENGINE if _on(said, key)]:
+    if said.get("precision") in PRECISION_NAMES:
+        facts["precision"] = PRECISION_NAMES[said["precision"]]
+    if modules := [key for key in TRANSFORMER_ENGINE_KEYS if _on(said, key)]:
         facts["quantization"] = f"Transformer Engine: {', '.join(modules)}"
     if said.get("checkpoint_activations") in ("True", "False"):
         facts["recompute"] = "full" if _on(said, "checkpoint_activations") else "none"
@@ -139,7 +144,7 @@ def _decoder_only(said: Mapping[str, str]) -> bool:
     return (
         attention <= {"global", "flash"}
         and experts in ("1", "None")
-        and said.get("activation", "gelu") not in GATED
+        and said.get("activation", "gelu") not in GATED_ACTIVATIONS
         and said.get("mlp_type", "regular") in ("regular", "llama")
         and said.get("norm", "layernorm") in ("layernorm", "rmsnorm")
         and said.get("train_impl", "normal") in ("normal", "sft")
@@ -150,8 +155,8 @@ def _decoder_only(said: Mapping[str, str]) -> bool:
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`190.4TFLOPS`, `1.2PFLOPS`: the unit is part of the value."""
     value, unit = re.split(r"(?=[A-Z]|$)", printed.get("approx flops per GPU", ""), maxsplit=1)
-    if value and unit in TERA:
-        row["logged_tflops"] = float(value) * TERA[unit]
+    if value and unit in TERAFLOPS_FACTORS:
+        row["logged_tflops"] = float(value) * TERAFLOPS_FACTORS[unit]
 
 
 GPT_NEOX: Final = LogFormat(
@@ -160,7 +165,7 @@ GPT_NEOX: Final = LogFormat(
     versions="2021-2025",
     signature=r"samples/sec: [\d.]+ \| iteration +\d+ */ *\d+ \|",
     looks_like_step=r"samples/sec: \S+ \| iteration +\d+ */ *\d+",
-    clock=CLOCK,
+    clock=MEGATRON_STAMP,
     launch=r"NeoXArgs\.from_ymls\(\)|- arguments -",
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
@@ -175,14 +180,14 @@ GPT_NEOX: Final = LogFormat(
             anchor="samples/sec: ",
             regex=r"samples/sec: (?P<rate>[\d.]+|nan|inf) \| iteration +(?P<step>\d+) */ *(?P<total>\d+) "
             r"\| (?P<pairs>.*)",
-            pair=PAIR,
-            columns=COLUMNS,
+            pair=FIELD_PAIR,
+            columns=NEOX_COLUMNS,
             facts={"total": "total_steps"},
             example=" samples/sec: 5.214 | iteration       20/    9000 | elapsed time per iteration "
             "(ms): 12274.6 | learning rate: 2.151E-06 | approx flops per GPU: 188.2TFLOPS | lm_loss: "
             "6.139597E-01 | loss scale: 4096.0 | number of skipped iterations:   0 | number of nan "
             "iterations:   0 | MFU: 41.23% | HFU: 54.97% |",
-            printed_by=LOGGING,
+            printed_by=LOGGING_SOURCE,
             composed=True,
         ),
     ),
@@ -205,16 +210,16 @@ GPT_NEOX: Final = LogFormat(
             printed_by="EleutherAI/gpt-neox/megatron/training.py@018b8a9 setup_model_and_optimizer",
             composed=True,
         ),
-        *EVENTS,
+        *EVENT_LINES,
     ),
     facts=(
-        *FACTS,
+        *FACT_LINES,
         FactLine(
             anchor="NeoXArgs.calculate_derived()",
             regex=r"NeoXArgs\.calculate_derived\(\) Total number of GPUs determined to be: "
             r"(?P<gpus>\d+)",
             example="INFO:root:NeoXArgs.calculate_derived() Total number of GPUs determined to be: 16",
-            printed_by=f"{ARGUMENTS} calculate_derived",
+            printed_by=f"{NEOX_ARGUMENTS_SOURCE} calculate_derived",
             composed=True,
         ),
         FactLine(
@@ -223,7 +228,7 @@ GPT_NEOX: Final = LogFormat(
             r"model-parallel size: (?P<tensor_parallel>\d+)",  # the launcher's own world is 1
             example="NeoXArgs.configure_distributed_args() using world size: 16 and model-parallel "
             "size: 2 ",
-            printed_by=f"{ARGUMENTS} configure_distributed_args",
+            printed_by=f"{NEOX_ARGUMENTS_SOURCE} configure_distributed_args",
             composed=True,
         ),
         FactLine(
@@ -236,7 +241,7 @@ GPT_NEOX: Final = LogFormat(
         ),
     ),
     blocks=(
-        Block(
+        FactBlock(
             start=r"- arguments -",
             end=r"- end of arguments -",
             include_end=True,
@@ -248,41 +253,41 @@ GPT_NEOX: Final = LogFormat(
                 "  deepspeed_activation_checkpointing  True......................default",
                 "---------------- end of arguments ----------------",
             ),
-            printed_by=ARGUMENTS,
+            printed_by=NEOX_ARGUMENTS_SOURCE,
         ),
     ),
 )
 
 # -- TensorBoard ---------------------------------------------------------------------------
 
-TAGS: Final[Mapping[str, str]] = {
-    "train/lm_loss": LOSS,
+NEOX_TAGS: Final[Mapping[str, str]] = {
+    "train/lm_loss": LM_LOSS,
     "train/learning_rate": "learning-rate",
     "train/loss_scale": "loss-scale",
-    "runtime/iteration_time": TIME,
+    "runtime/iteration_time": ITERATION_TIME,
     "runtime/samples_per_sec": "samples/sec",
     "runtime/flops_per_sec_per_gpu": "flops per GPU",
 }
-EVENT_COLUMNS: Final[dict[str, Target]] = {
+NEOX_EVENT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "mean loss": "loss",
     "learning-rate": "learning_rate",
     "loss-scale": "loss_scale",
-    TIME: "elapsed_s",
+    ITERATION_TIME: "elapsed_s",
     "samples/sec": "logged_samples_per_second",
     "flops per GPU": ("logged_tflops", 1e-12),
 }
 
-GPT_NEOX_TENSORBOARD: Final = event_format(
+GPT_NEOX_TENSORBOARD: Final = make_event_format(
     GPT_NEOX,
     "event files of 2021-2025",
     r"runtime/(?:iteration_time|samples_per_sec|flops_per_sec_per_gpu)",
-    row(
+    make_step_line(
         GPT_NEOX,
-        EVENT_COLUMNS,
+        NEOX_EVENT_COLUMNS,
         '{"step": 20, "learning-rate": 2.151e-06, "samples/sec": 5.214, "iteration-time": 12.2746, '
         '"flops per GPU": 188200000000000.0}',
-        LOGGING,
+        LOGGING_SOURCE,
     ),
-    TAGS,
+    NEOX_TAGS,
 )

@@ -19,28 +19,28 @@ from typing import Any, Final
 from ..spec import (
     GIB,
     PERCENT,
-    Block,
     EventLine,
+    FactBlock,
     FactLine,
     LogFormat,
     StepLine,
-    json_lines,
-    known,
-    profiled,
-    rate_restarts,
+    known_line,
+    parse_json_lines,
+    profiled_steps_fields,
+    rate_restart_fields,
 )
 
-METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
-TRAIN: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
-UTILS: Final = "pytorch/torchtitan/torchtitan/tools/utils.py@b5bcd76"
-PARALLEL: Final = "pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@b5bcd76"
-TRAINER_PY: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
-PROFILING: Final = "pytorch/torchtitan/torchtitan/tools/profiling.py@81af883"
-CHECKPOINT: Final = "pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883"
-DCP: Final = "pytorch/torchtitan/torchtitan/components/checkpointer/dcp.py@b5bcd76"
-TORCHFT: Final = "pytorch/torchft/torchft/manager.py@35ca865 Manager"
-FLAME: Final = "fla-org/flame/train.py@f08046c"
-DOCUMENTS_SINCE: Final = (
+METRICS_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
+TRAIN_SOURCE: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
+UTILS_SOURCE: Final = "pytorch/torchtitan/torchtitan/tools/utils.py@b5bcd76"
+PARALLEL_DIMS_SOURCE: Final = "pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@b5bcd76"
+TITAN_TRAINER_SOURCE: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
+PROFILING_SOURCE: Final = "pytorch/torchtitan/torchtitan/tools/profiling.py@81af883"
+CHECKPOINT_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883"
+DCP_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/checkpointer/dcp.py@b5bcd76"
+TORCHFT_SOURCE: Final = "pytorch/torchft/torchft/manager.py@35ca865 Manager"
+FLAME_SOURCE: Final = "fla-org/flame/train.py@f08046c"
+DOCUMENT_MASK_NOTE: Final = (
     "Torchtitan's language models mask documents since 2026-06 (PR #3571, Flex and block_causal)"
 )
 
@@ -89,7 +89,7 @@ def _model_arguments(groups: Mapping[str, str]) -> dict[str, str]:
 def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     """`Building llama3 8Bwith {` and the JSON lines behind it, up to the closing brace."""
     head = re.search(r"Building (\S+ \S+?) ?with \{", lines[0])
-    values = json_lines(lines[1:])
+    values = parse_json_lines(lines[1:])
     if head is None or not values:
         return {}
     facts = {"model": head[1], "torchtitan_arguments": json.dumps(_flat(values))}
@@ -103,7 +103,7 @@ def _flat(arguments: Mapping[str, object]) -> dict[str, str]:
     return found | {"moe_args": "MoEArgs"} | _flat(experts) if isinstance(experts, dict) else found
 
 
-RECORD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[(?:[IWE]\]\[|(?:INFO|WARNING|ERROR) *\] )"
+RECORD_HEAD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[(?:[IWE]\]\[|(?:INFO|WARNING|ERROR) *\] )"
 """In the head of a log record, ezpz's and that of Primus too."""
 
 
@@ -142,7 +142,7 @@ def _attention(values: Mapping[str, Any]) -> dict[str, str]:
     return facts
 
 
-NUMBERS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+NUMBER_FACT_PATHS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "log_interval": (("metrics", "log_freq"),),
     "seq_len": (("training", "seq_len"),),
     "micro_batch_size": (("training", "local_batch_size"), ("training", "batch_size")),
@@ -165,23 +165,27 @@ NUMBERS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 """Fact: where it stands in the job config, newer name first."""
 
 FP32: Final = "fp32"
-DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": FP32}
-QUANTIZED: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao", re.IGNORECASE)
+DTYPE_PRECISIONS: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": FP32}
+QUANTIZING_CONVERTERS: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao", re.IGNORECASE)
 
 
-def job_config(config: Mapping[str, Any]) -> dict[str, str]:
+def job_config_facts(config: Mapping[str, Any]) -> dict[str, str]:
     """Facts of the job config, by the names of 2024-12 to 0.3.0."""
     facts: dict[str, str] = {}
-    for fact, places in NUMBERS.items():
+    for fact, places in NUMBER_FACT_PATHS.items():
         numbers = (_section(config, section).get(key) for section, key in places)
         given = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 0]
         if given:
             facts[fact] = str(given[0])
     if quantized := _converters(config):
         facts["quantization"] = quantized
-    elif dtype := DTYPES.get(str(_section(config, "training").get("mixed_precision_param"))):
+    elif dtype := DTYPE_PRECISIONS.get(
+        str(_section(config, "training").get("mixed_precision_param"))
+    ):
         facts["precision"] = dtype
-    if (weights := DTYPES.get(str(_section(config, "training").get("dtype")), FP32)) != FP32:
+    if (
+        weights := DTYPE_PRECISIONS.get(str(_section(config, "training").get("dtype")), FP32)
+    ) != FP32:
         facts["weights_precision"] = weights
     recompute = _section(config, "activation_checkpoint").get("mode")
     if recompute in ("none", "full", "selective"):
@@ -214,7 +218,7 @@ def _replica_group(fault_tolerance: Mapping[str, Any]) -> dict[str, str]:
     return {fact: str(n) for fact, n in said.items() if type(n) is int and n >= places[fact][1]}
 
 
-UNCAST: Final = (
+NO_MIXED_PRECISION_NOTE: Final = (
     "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and prints that"
 )
 """Until then such a run is of the dtype of its weights, fp32 unless training.dtype says otherwise,
@@ -236,7 +240,9 @@ def _converters(config: Mapping[str, Any]) -> str:
     listed = _section(config, "model").get("converters")
     names = listed if isinstance(listed, list) else str(listed or "").split(",")
     built = (k for k, v in _items(_section(config, "model_spec").get("model")) if v)
-    return ", ".join(sorted({str(n) for n in (*names, *built) if QUANTIZED.search(str(n))}))
+    return ", ".join(
+        sorted({str(n) for n in (*names, *built) if QUANTIZING_CONVERTERS.search(str(n))})
+    )
 
 
 def _adapters(printed: Mapping[str, str]) -> dict[str, str]:
@@ -260,12 +266,12 @@ def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
         config = ast.literal_eval(groups["config"])
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return {}
-    return job_config(config) if isinstance(config, dict) else {}
+    return job_config_facts(config) if isinstance(config, dict) else {}
 
 
 def _config_block(lines: Sequence[str]) -> dict[str, str]:
     """`Running with configs: {` and the JSON lines behind it, up to the closing brace."""
-    return job_config(json_lines(lines))
+    return job_config_facts(parse_json_lines(lines))
 
 
 def _token_batch(printed: Mapping[str, str]) -> dict[str, str]:
@@ -289,7 +295,7 @@ def _flame(label: str, fact: str, value: str) -> FactLine:
         anchor=f"{label} = ",
         regex=rf"{re.escape(label)} = (?P<{fact}>[\d,]+)",
         example=f"[rank0]:[titan] 2025-03-02 11:22:33,456 - root - INFO -   {label} = {value}",
-        printed_by=FLAME,
+        printed_by=FLAME_SOURCE,
         composed=True,
     )
 
@@ -308,7 +314,7 @@ FLAME_HEADER: Final = (
 )
 
 
-_known: Final = partial(known, composed=True)
+_known: Final = partial(known_line, composed=True)
 
 
 def _plain(printed_by: str, *texts: str) -> Iterator[FactLine]:
@@ -317,12 +323,12 @@ def _plain(printed_by: str, *texts: str) -> Iterator[FactLine]:
         yield _known(text, re.escape(text), text, printed_by)
 
 
-KNOWN: Final = (
+KNOWN_LINES: Final = (
     _known(
         "Building ",
         r"- INFO - Building [\w./-]+ [\w.-]+\s*$",
         "[titan] 2026-05-01 11:22:33,456 - root - INFO - Building qwen3 14B",
-        TRAINER_PY,
+        TITAN_TRAINER_SOURCE,
     ),
     _known(
         "okenizer built: ",
@@ -352,13 +358,13 @@ KNOWN: Final = (
         " logging ",
         r"(?:TensorBoard|WandB|Metrics) logging (?:enabled|active)",
         "TensorBoard logging enabled. Logs will be saved at ./outputs/tb/20260501-1122",
-        METRICS,
+        METRICS_SOURCE,
     ),
     _known(
         "Checkpointing active",
         r"Checkpointing active\. Checkpoints will be",
         "Checkpointing active. Checkpoints will be loaded from and saved to ./outputs/checkpoint",
-        CHECKPOINT,
+        CHECKPOINT_SOURCE,
     ),
     _known(
         "Dataset ",
@@ -373,16 +379,20 @@ KNOWN: Final = (
         "[ 0:21:20< 6:45:40]",
         "fla-org/flame/flame/train.py@623b845",
     ),
-    *_plain(FLAME, "***** Running training *****", "  Warmup steps = "),
-    *_plain(TORCHFT, "] should_commit=True enough_replicas=", "] peers need recovery from us ["),
-    *_plain(CHECKPOINT, "Staging ft checkpoint took ", " doesn't save checkpoint."),  # of its data
+    *_plain(FLAME_SOURCE, "***** Running training *****", "  Warmup steps = "),
     *_plain(
-        TRAINER_PY,
+        TORCHFT_SOURCE, "] should_commit=True enough_replicas=", "] peers need recovery from us ["
+    ),
+    *_plain(
+        CHECKPOINT_SOURCE, "Staging ft checkpoint took ", " doesn't save checkpoint."
+    ),  # of its data
+    *_plain(
+        TITAN_TRAINER_SOURCE,
         "Deterministic algorithm enabled",
         "Process group destroyed",
     ),
     *_plain(
-        UTILS,
+        UTILS_SOURCE,
         "Error running lspci: ",
         "Force GC to perform collection",
     ),
@@ -394,7 +404,7 @@ KNOWN: Final = (
         "Gradient scaling not enabled",
         "Model fully initialized via reset_parameters",
     ),
-    *_plain(PARALLEL, "Successfully created meshes with active dimensions: "),
+    *_plain(PARALLEL_DIMS_SOURCE, "Successfully created meshes with active dimensions: "),
     *_plain(
         "pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
         "Async TP is enabled",
@@ -418,12 +428,12 @@ KNOWN: Final = (
         "Building sentencepiece tokenizer locally from ",
     ),
     *_plain(
-        PROFILING,
+        PROFILING_SOURCE,
         "Profiling active. Traces will be saved at ",
         "Memory profiler active. Snapshot will be saved at ",
     ),
     *_plain(
-        DCP,
+        DCP_SOURCE,
         "initial_load_model_only=True has no effect without an initial_load_path",
         "No checkpoint was provided, this is a fresh start",
         "Checkpointer is deleting ",
@@ -487,7 +497,7 @@ TORCHTITAN: Final = LogFormat(
             may_continue=True,
             example="step: 10  loss:  8.1234  grad_norm:  1.2345  memory: 41.20GiB(52.01%)  "
             "tps: 883  tflops: 183.59",
-            printed_by=f"{METRICS} MetricsProcessor.log, cut before mfu",
+            printed_by=f"{METRICS_SOURCE} MetricsProcessor.log, cut before mfu",
             composed=True,
         ),
         StepLine(
@@ -509,7 +519,7 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2026-11-20 15:34:16,731 - root - INFO - step: 10  "
             "loss:  6.27853  grad_norm:  2.7734  memory:  0.71GiB(3.00%)  tps: 415  "
             "tflops: 0.02  mfu: 0.01%",
-            printed_by=f"{METRICS} MetricsProcessor.log",
+            printed_by=f"{METRICS_SOURCE} MetricsProcessor.log",
         ),
         StepLine(
             anchor="peak_memory:",
@@ -574,7 +584,7 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2025-03-02 11:22:33,456 - root - INFO - step:    1,024 token:"
             "   536,870,912.0  loss:  3.1234  lr: 3.0000e-04 gnorm:  0.52 memory: 41.20GiB "
             "tgs:  52,345 mfu: 31.25% [ 0:21:20< 6:45:40]",
-            printed_by=FLAME,
+            printed_by=FLAME_SOURCE,
             composed=True,
         ),
         StepLine(
@@ -609,7 +619,7 @@ TORCHTITAN: Final = LogFormat(
             },
             may_continue=True,
             example="step: 10  loss:  8.1234  grad_norm:  1.2345  memory: 41.20GiB(52.01%)",
-            printed_by=f"{METRICS} MetricsProcessor.log, cut before tps",
+            printed_by=f"{METRICS_SOURCE} MetricsProcessor.log, cut before tps",
             composed=True,
         ),
     ),
@@ -629,10 +639,10 @@ TORCHTITAN: Final = LogFormat(
             regex=r"validate step: *(?P<step>\d+)(?: +loss: +(?P<loss>\S+) +"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+))?",
             kind="evaluation",
-            read=rate_restarts,
+            read=rate_restart_fields,
             example="[rank0]:[titan] 2026-11-20 15:26:21,417 - root - INFO - validate step:  1  "
             "loss:  8.1289  memory:  0.70GiB(2.99%)  tps: 4,331",
-            printed_by=f"{METRICS} MetricsProcessor.log_validation",
+            printed_by=f"{METRICS_SOURCE} MetricsProcessor.log_validation",
             composed=True,
         ),
         EventLine(
@@ -659,7 +669,7 @@ TORCHTITAN: Final = LogFormat(
             r"step (?P<step>\d+)",
             kind="checkpoint",
             example="Saving a model weights only checkpoint in torch.bfloat16 at last step, step 30.",
-            printed_by=CHECKPOINT,
+            printed_by=CHECKPOINT_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -667,7 +677,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"(?:Sav|Stag)ing the checkpoint",
             kind="checkpoint",
             example="Saving the checkpoint (or staging if async is enabled).",
-            printed_by=CHECKPOINT,
+            printed_by=CHECKPOINT_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -684,7 +694,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Last step checkpoint completed in (?P<seconds>[\d.]+)s",
             kind="checkpoint",
             example="Last step checkpoint completed in 4.12s",
-            printed_by=DCP,
+            printed_by=DCP_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -701,16 +711,16 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Finished loading the checkpoint in (?P<seconds>[\d.]+) seconds",
             kind="load",
             example="Finished loading the checkpoint in 0.31 seconds.",
-            printed_by=CHECKPOINT,
+            printed_by=CHECKPOINT_SOURCE,
             composed=True,
         ),
         EventLine(
             anchor=" traces at step ",
             regex=r"Dumping (?:profiler )?traces at step (?P<step>\d+)",
             kind="profiler",
-            read=profiled,
+            read=profiled_steps_fields,
             example="Dumping profiler traces at step 10",
-            printed_by=PROFILING,
+            printed_by=PROFILING_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -718,7 +728,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Dumping memory snapshot at step (?P<step>\d+)",
             kind="profiler",
             example="Dumping memory snapshot at step 10",
-            printed_by=PROFILING,
+            printed_by=PROFILING_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -727,7 +737,7 @@ TORCHTITAN: Final = LogFormat(
             r"in (?P<seconds>[\d.]+) seconds",
             kind="profiler",
             example="Finished dumping profiler traces in 0.21 seconds",
-            printed_by=PROFILING,
+            printed_by=PROFILING_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -736,7 +746,7 @@ TORCHTITAN: Final = LogFormat(
             kind="gc",
             example="[rank0]:[titan] 2026-11-20 15:53:46,969 - root - INFO - [GC] Initial GC "
             "collection took 0.00 seconds",
-            printed_by=UTILS,
+            printed_by=UTILS_SOURCE,
         ),
         EventLine(
             anchor=" GC collection",
@@ -753,7 +763,7 @@ TORCHTITAN: Final = LogFormat(
             kind="memory",
             example="[rank0]:[titan] 2026-11-20 15:14:48,165 - root - INFO - CPU memory usage for "
             "model: 1.72GiB(7.31%)",
-            printed_by=TRAINER_PY,
+            printed_by=TITAN_TRAINER_SOURCE,
         ),
         EventLine(
             anchor="Peak flops undefined for: ",
@@ -761,7 +771,7 @@ TORCHTITAN: Final = LogFormat(
             kind="warning",
             example="[rank0]:[titan] 2026-11-20 15:14:48,165 - root - WARNING - Peak flops undefined "
             "for: Intel(R) Xeon(R) Processor, fallback to A100",
-            printed_by=f"{UTILS} get_peak_flops",
+            printed_by=f"{UTILS_SOURCE} get_peak_flops",
         ),
         EventLine(
             anchor="Number of microbatches (",
@@ -779,7 +789,7 @@ TORCHTITAN: Final = LogFormat(
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 3 CUDA memory allocation "
             "retries.",
-            printed_by=f"{METRICS} DeviceMemoryMonitor",
+            printed_by=f"{METRICS_SOURCE} DeviceMemoryMonitor",
             composed=True,
         ),
         EventLine(
@@ -787,7 +797,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"(?<!\d)(?P<ooms>\d+) \w+ OOM errors thrown",
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 1 CUDA OOM errors thrown.",
-            printed_by=f"{METRICS} DeviceMemoryMonitor",
+            printed_by=f"{METRICS_SOURCE} DeviceMemoryMonitor",
             composed=True,
         ),
         EventLine(
@@ -797,7 +807,7 @@ TORCHTITAN: Final = LogFormat(
             example="[titan] 2025-07-16 11:22:33,456 - torchft.manager - INFO - [torchtitan_ft_0:"
             "0b57c1de-8a4e-4c5b-9d5e-2f6f5f1f7a10/0 - step 21] should_commit=False "
             "enough_replicas=True, errored=aborted",
-            printed_by=f"{TORCHFT}.should_commit",
+            printed_by=f"{TORCHFT_SOURCE}.should_commit",
             composed=True,
         ),
         EventLine(
@@ -807,7 +817,7 @@ TORCHTITAN: Final = LogFormat(
             kind="error",
             example="[rank0]: RuntimeError: Loss or gradient norm is not finite on at least one rank "
             "at step 120. Stopping training before the optimizer update.",
-            printed_by=f"{TRAINER_PY} train_step",
+            printed_by=f"{TITAN_TRAINER_SOURCE} train_step",
             composed=True,
         ),
         EventLine(
@@ -816,7 +826,7 @@ TORCHTITAN: Final = LogFormat(
             kind="train_start",
             example="[rank0]:[titan] 2026-11-20 15:14:48,193 - root - INFO - Training starts at "
             "step 1",
-            printed_by=TRAINER_PY,
+            printed_by=TITAN_TRAINER_SOURCE,
         ),
         EventLine(
             anchor="Training starts at step ",
@@ -826,7 +836,7 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2025-03-20 10:11:02,120 - root - INFO - Training starts at "
             "step 1, with local batch size 2, global batch size 4, sequence length 2048, total "
             "steps 40 (warmup 10)",
-            printed_by=TRAINER_PY,
+            printed_by=TITAN_TRAINER_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -842,7 +852,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Ran out of data; last step was canceled",
             kind="end",
             example="Ran out of data; last step was canceled.",
-            printed_by=TRAINER_PY,
+            printed_by=TITAN_TRAINER_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -851,14 +861,14 @@ TORCHTITAN: Final = LogFormat(
             kind="end",
             example="[rank0]:[titan] 2026-11-20 15:17:26,306 - root - INFO - Sleeping 2 seconds for "
             "other ranks to complete",
-            printed_by=TRAINER_PY,
+            printed_by=TITAN_TRAINER_SOURCE,
         ),
         EventLine(
             anchor="Training completed",
             regex=r"Training completed",
             kind="end",
             example="[rank0]:[titan] 2026-11-20 15:17:28,306 - root - INFO - Training completed",
-            printed_by=TRAIN,
+            printed_by=TRAIN_SOURCE,
         ),
     ),
     facts=(
@@ -868,14 +878,14 @@ TORCHTITAN: Final = LogFormat(
             r" ?with [\d.]+GiB memory",
             example="[rank0]:[titan] 2026-11-20 15:53:47,038 - root - INFO - CPU capacity: "
             "Intel(R) Xeon(R) Processor with 23.54GiB memory",
-            printed_by=f"{METRICS} DeviceMemoryMonitor",
+            printed_by=f"{METRICS_SOURCE} DeviceMemoryMonitor",
         ),
         FactLine(
             anchor="used for computing MFU",
             regex=r"Peak FLOP[Ss] used for computing MFU: (?P<logged_peak_flops>[\d.e+]+)",
             example="[rank0]:[titan] 2026-11-20 15:53:47,308 - root - INFO - Peak FLOPS used for "
             "computing MFU: 3.120e+14",
-            printed_by=TRAIN,
+            printed_by=TRAIN_SOURCE,
         ),
         FactLine(
             anchor="-D device mesh with ",  # a tuple of names until 2024-03
@@ -891,7 +901,7 @@ TORCHTITAN: Final = LogFormat(
             read=_parallelism_pairs,
             example="[rank0]:[titan] 2026-11-20 15:53:46,957 - root - INFO - Building device mesh "
             "with parallelism: pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1, ep=1",
-            printed_by=PARALLEL,
+            printed_by=PARALLEL_DIMS_SOURCE,
         ),
         FactLine(
             anchor="] GPUs [",
@@ -908,7 +918,7 @@ TORCHTITAN: Final = LogFormat(
             example="[titan] 2025-07-16 11:22:33,456 - torchft.manager - INFO - [torchtitan_ft_1:"
             "0b57c1de-8a4e-4c5b-9d5e-2f6f5f1f7a10/0 - step 0] reconfiguring for quorum_id=1 "
             "store_prefixed_addr='node1:33745/torchft/1/0'",
-            printed_by=f"{TORCHFT} _async_quorum",
+            printed_by=f"{TORCHFT_SOURCE} _async_quorum",
             composed=True,
         ),
         FactLine(
@@ -916,7 +926,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Model (?P<model>\S+ \S+) +size: (?P<params_total>[\d,]+) total parameters",
             example="[rank0]:[titan] 2026-11-20 15:53:47,039 - root - INFO - Model llama3 debugmodel "
             "size: 6,163,712 total parameters",
-            printed_by=TRAIN,
+            printed_by=TRAIN_SOURCE,
         ),
         FactLine(
             anchor="Building ",
@@ -925,7 +935,7 @@ TORCHTITAN: Final = LogFormat(
             example="Building llama3 8B with TransformerModelArgs(_enforced='This field is used to "
             "enforce all fields have defaults.', dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, "
             "vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05)",
-            printed_by=TRAIN,
+            printed_by=TRAIN_SOURCE,
             composed=True,
         ),
         FactLine(
@@ -938,7 +948,7 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2026-11-20 15:53:47,342 - root - INFO - Trainer is initialized "
             "with local batch size 2, global batch size 4, gradient accumulation steps 1, "
             "sequence length 256, total steps 60 (warmup 2)",
-            printed_by=TRAIN,
+            printed_by=TRAIN_SOURCE,
         ),
         FactLine(
             anchor=" tokens per DP rank, ",
@@ -950,7 +960,7 @@ TORCHTITAN: Final = LogFormat(
             example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
             "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
             "(warmup 200)",
-            printed_by=TRAINER_PY,
+            printed_by=TITAN_TRAINER_SOURCE,
             composed=True,
         ),
         *FLAME_HEADER,
@@ -1024,7 +1034,7 @@ TORCHTITAN: Final = LogFormat(
             anchor="Applied DDP to the model",
             regex="Applied DDP to the model",
             constants={"mixed_precision": "none"},
-            inferred=UNCAST,
+            inferred=NO_MIXED_PRECISION_NOTE,
             example="Applied DDP to the model",
             printed_by="pytorch/torchtitan/torchtitan/parallelisms/parallelize_llama.py@004b314",
             composed=True,
@@ -1034,7 +1044,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Building \d+-D device mesh with [\[(]"
             r"(?:'(?:dp_replicate|tp|sp|pp)'(?:, ?)?){0,4}[\])]",
             constants={"mixed_precision": "none"},
-            inferred=UNCAST,
+            inferred=NO_MIXED_PRECISION_NOTE,
             example="Building 1-D device mesh with ['dp_replicate'], [8]",
             printed_by="pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@29624e3",
             composed=True,
@@ -1043,7 +1053,7 @@ TORCHTITAN: Final = LogFormat(
             anchor="AC activation checkpointing to the model",
             regex=r"Applied \w+AC activation checkpointing to the model",
             constants={"document_mask": "true"},
-            inferred=DOCUMENTS_SINCE,
+            inferred=DOCUMENT_MASK_NOTE,
             example="[rank0]:[titan] 2026-11-20 15:53:47,049 - root - INFO - Applied SelectiveAC "
             "activation checkpointing to the model",
             printed_by="pytorch/torchtitan/torchtitan/distributed/activation_checkpoint.py@b5bcd76",
@@ -1052,7 +1062,7 @@ TORCHTITAN: Final = LogFormat(
             anchor=" tokens per DP rank, ",
             regex=r"initialized with \d+ tokens per DP rank, ",
             constants={"document_mask": "true"},
-            inferred=DOCUMENTS_SINCE,
+            inferred=DOCUMENT_MASK_NOTE,
             example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
             "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
             "(warmup 200)",
@@ -1108,13 +1118,13 @@ TORCHTITAN: Final = LogFormat(
             regex=r"torchtitan version: (?P<framework_version>\S+)",
             example="[rank0]:[titan] 2026-11-20 15:53:46,762 - root - INFO - torchtitan version: "
             "0.3.0 (0.0.0 means __version__ is not defined correctly).",
-            printed_by=TRAIN,
+            printed_by=TRAIN_SOURCE,
         ),
         FactLine(
             anchor="torchtitan version: ",
             regex=r"torchtitan version: (?:0\.(?:[3-9]|\d\d)|[1-9]\d*\.\d+)\.\d",
             constants={"document_mask": "true"},
-            inferred=DOCUMENTS_SINCE,
+            inferred=DOCUMENT_MASK_NOTE,
             example="[rank0]:[titan] 2026-11-20 15:53:46,762 - root - INFO - torchtitan version: "
             "0.3.0 (0.0.0 means __version__ is not defined correctly).",
             printed_by="pytorch/torchtitan/torchtitan/models/common/config_utils.py@b5bcd76",
@@ -1135,15 +1145,15 @@ TORCHTITAN: Final = LogFormat(
             "'betas': (0.9, 0.95), 'eps': 1e-08, 'weight_decay': 0.1}",
             printed_by="pytorch/torchtitan/torchtitan/components/optimizer.py@b5bcd76",
         ),
-        *KNOWN,
+        *KNOWN_LINES,
     ),
     blocks=(
-        Block(
+        FactBlock(
             start=r"Running with (?:args|configs): \{\s*$",
-            end=RECORD,
+            end=RECORD_HEAD,
             braces=True,
             read=_config_block,
-            most_lines=100_000,  # some 130 for each layer
+            max_lines=100_000,  # some 130 for each layer
             example=(
                 "[rank0]:[titan] 2026-11-20 15:14:04,329 - root - INFO - Running with configs: {",
                 '[rank0]:  "metrics": {',
@@ -1161,9 +1171,9 @@ TORCHTITAN: Final = LogFormat(
             ),
             printed_by="pytorch/torchtitan/torchtitan/trainer.py@b5bcd76",
         ),
-        Block(
+        FactBlock(
             start=r"Building \S+ \S+? ?with \{\s*$",
-            end=RECORD,
+            end=RECORD_HEAD,
             braces=True,
             read=_json_arguments,
             include_start=True,
@@ -1174,7 +1184,7 @@ TORCHTITAN: Final = LogFormat(
                 '[rank0]:  "n_layers": 6',
                 "[rank0]:}",
             ),
-            printed_by=TRAIN,
+            printed_by=TRAIN_SOURCE,
         ),
     ),
 )

@@ -20,18 +20,18 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from ..spec import JSON, MS, EventLine, FactLine, LogFormat, StepLine, json_object
+from ..spec import JSON_PAIRS, MS, EventLine, FactLine, LogFormat, StepLine, parse_json_object
 
-TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
-LOGGER: Final = (
+SPAN_TRAINER_SOURCE: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
+LOGGER_SOURCE: Final = (
     "pytorch/torchtitan/torchtitan/observability/structured_logger/structured_logging.py@11a4957"
 )
-STEP: Final = r'(?:^|[{}])(?>[^{}]*?"step": )(?P<step>\d+), '
-SAME_RECORD: Final = r"[^{}]*?"
+SPAN_STEP: Final = r'(?:^|[{}])(?>[^{}]*?"step": )(?P<step>\d+), '
+WITHIN_RECORD: Final = r"[^{}]*?"
 """From the beginning of a record, and up to what follows in it; a copy may have lost the newlines
 between them. What is found of a record is kept (`(?>`), so that each is gone through once."""
 
-MILLISECONDS: Final = r'"value": (?P<seconds>[-+.\deE]+)'
+SPAN_MILLISECONDS: Final = r'"value": (?P<seconds>[-+.\deE]+)'
 
 
 def _logged_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -41,7 +41,7 @@ def _logged_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, 
     """
     spans, scalars = dict[str, float](), dict[str, float]()
     for number, text in lines:
-        said = json_object(text)
+        said = parse_json_object(text)
         name, value = str(said.get("log_type_name")), said.get("value")
         if name == "step_start":
             spans, scalars = {}, {}
@@ -76,7 +76,7 @@ TORCHTITAN_SPANS: Final = LogFormat(
             anchor='"logged_step": ',
             regex=r'"global_rank": (?P<rank>\d+), .*"step": (?P<step>\d+), "time_us": \d+, '
             r'"logged_step": (?P<pairs>\{.*\})\}',
-            pair=JSON,
+            pair=JSON_PAIRS,
             columns={
                 "rank": "rank",
                 "step": "step",
@@ -87,14 +87,14 @@ TORCHTITAN_SPANS: Final = LogFormat(
             '"time_us": 1795189951724102, "logged_step": {"local_valid_tokens": 1024.0, '
             '"global_valid_tokens": 2048.0, "ms": {"gc_collect": 0.045, "fetching_batch": 6.611, '
             '"fwd_bwd": 1326.517, "optim": 30.491, "collect_dist_metrics": 23.197}}}',
-            printed_by=f"{TRAINER} Trainer.train_step",
+            printed_by=f"{SPAN_TRAINER_SOURCE} Trainer.train_step",
         ),
     ),
     events=(
         EventLine(
             anchor="gc_collect_end",
-            regex=rf'{STEP}(?>{SAME_RECORD}"step_tags": \[)(?>[^]{{}}]*?"gc")'
-            rf'(?>{SAME_RECORD}"log_type_name": "gc_collect_end"){SAME_RECORD}{MILLISECONDS}',
+            regex=rf'{SPAN_STEP}(?>{WITHIN_RECORD}"step_tags": \[)(?>[^]{{}}]*?"gc")'
+            rf'(?>{WITHIN_RECORD}"log_type_name": "gc_collect_end"){WITHIN_RECORD}{SPAN_MILLISECONDS}',
             kind="gc",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 50, "relative_step": 50, "step_tags": ["gc"], '
@@ -104,9 +104,9 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor="checkpoint_save_end",
-            regex=rf'{STEP}(?>{SAME_RECORD}"step_tags": \[)(?>[^]{{}}]*?"checkpoint_save")'
-            rf'(?>{SAME_RECORD}"log_type_name": "checkpoint_save_end"){SAME_RECORD}'
-            rf"{MILLISECONDS}",
+            regex=rf'{SPAN_STEP}(?>{WITHIN_RECORD}"step_tags": \[)(?>[^]{{}}]*?"checkpoint_save")'
+            rf'(?>{WITHIN_RECORD}"log_type_name": "checkpoint_save_end"){WITHIN_RECORD}'
+            rf"{SPAN_MILLISECONDS}",
             kind="checkpoint",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 500, "relative_step": 500, "step_tags": '
@@ -118,8 +118,8 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor='"eval_end"',
-            regex=rf'{STEP}(?>{SAME_RECORD}"log_type_name": "eval_end")'
-            rf"{SAME_RECORD}{MILLISECONDS}",
+            regex=rf'{SPAN_STEP}(?>{WITHIN_RECORD}"log_type_name": "eval_end")'
+            rf"{WITHIN_RECORD}{SPAN_MILLISECONDS}",
             kind="evaluation",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 10, "relative_step": 10, "step_tags": ["eval"], '
@@ -130,14 +130,14 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor='"step_end"',
-            regex=rf'{STEP}(?>{SAME_RECORD}"log_type_name": "step_end")'
-            rf"{SAME_RECORD}{MILLISECONDS}",
+            regex=rf'{SPAN_STEP}(?>{WITHIN_RECORD}"log_type_name": "step_end")'
+            rf"{WITHIN_RECORD}{SPAN_MILLISECONDS}",
             kind="timers",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 3, "relative_step": 3, "log_type_name": "step_end", '
             '"event_name": null, "value": 1333.2597, '
             '"logger_name": "torchtitan.structured_logger"}',
-            printed_by=f"{TRAINER} Trainer.train",
+            printed_by=f"{SPAN_TRAINER_SOURCE} Trainer.train",
         ),
         EventLine(
             anchor='_error"',
@@ -147,7 +147,7 @@ TORCHTITAN_SPANS: Final = LogFormat(
             example='{"global_rank": 0, "step": 1, "log_type_name": "fwd_bwd_error", "event_name": '
             'null, "logger_name": "torchtitan.structured_logger", "message": "[step 1] '
             'fwd_bwd_error: RuntimeError: NCCL communicator was aborted"}',
-            printed_by=f"{LOGGER} log_trace_span.__exit__",
+            printed_by=f"{LOGGER_SOURCE} log_trace_span.__exit__",
             composed=True,
         ),
         EventLine(
@@ -165,7 +165,7 @@ TORCHTITAN_SPANS: Final = LogFormat(
             regex=r'"log_type_name": "(?!collect_dist_metrics_end")',
             example='{"global_rank": 0, "step": 3, "log_type_name": "optim_start", '
             '"event_name": null, "logger_name": "torchtitan.structured_logger"}',
-            printed_by=LOGGER,
+            printed_by=LOGGER_SOURCE,
         ),
     ),
 )

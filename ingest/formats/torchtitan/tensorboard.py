@@ -24,15 +24,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from ..spec import GIB, JSON, PERCENT, EventLine, FactLine, LogFormat, StepLine, rate_restarts
+from ..spec import (
+    GIB,
+    JSON_PAIRS,
+    PERCENT,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    rate_restart_fields,
+)
 
-METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@00fbaaf"
-NAME: Final = re.compile(
+EVENT_METRICS_SOURCE: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@00fbaaf"
+PREFIXED_TAG: Final = re.compile(
     r"(?:.*?/)??((?:loss_metrics|validation_metrics|time_metrics|memory|lr)/.*"
     r"|grad_norm|throughput\(tps\)|wps|tflops|mfu\(%\)|n_?tokens_seen|lr)"
 )
 """A tag without the `tag` that a MetricsProcessor may set before all of its own."""
-EVALUATED: Final = re.compile(r"(?:.*/)?(?:eval|evaluation|val|valid|validation|test)/.*")
+EVALUATION_TAG: Final = re.compile(r"(?:.*/)?(?:eval|evaluation|val|valid|validation|test)/.*")
 """A tag of what forks log of an evaluation; its throughput is no training's."""
 
 
@@ -54,7 +63,7 @@ def _scalar(text: str) -> _Scalar | None:
         said = json.loads(text)
         tag, step, value = said["tag"], said["step"], said["value"]
         if isinstance(tag, str) and isinstance(step, int) and isinstance(value, float):
-            known = None if EVALUATED.fullmatch(tag) else NAME.fullmatch(tag)
+            known = None if EVALUATION_TAG.fullmatch(tag) else PREFIXED_TAG.fullmatch(tag)
             return _Scalar(known[1] if known else tag, step, float(said["wall_time"]), value)
     return None
 
@@ -117,7 +126,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
             anchor='"scalars": ',
             regex=r'"step": (?P<step>\d+), "wall_time": \S+, "scalars": '
             r'(?P<pairs>\{.*"(?:throughput\(tps\)|wps)": .*\})\}',
-            pair=JSON,
+            pair=JSON_PAIRS,
             columns={
                 "step": "step",
                 "loss_metrics/global_avg_loss": "loss",
@@ -133,7 +142,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
             '{"loss_metrics/global_avg_loss": 7.2378683, "grad_norm": 1.347514, '
             '"throughput(tps)": 347.10184, "tflops": 0.013382559, "mfu(%)": 0.0042892816, '
             '"memory/max_reserved(GiB)": 0.7289314, "n_tokens_seen": 2560.0, "lr/AdamW": 0.0008}}',
-            printed_by=f"{METRICS} MetricsProcessor.log",
+            printed_by=f"{EVENT_METRICS_SOURCE} MetricsProcessor.log",
         ),
     ),
     events=(
@@ -143,11 +152,11 @@ TORCHTITAN_EVENTS: Final = LogFormat(
             r'(?:.*"validation_metrics/throughput\(tps\)": (?P<tps>[^,}]+))?'
             r'(?:.*"validation_metrics/memory/max_reserved\(GiB\)": (?P<max_reserved_gib>[^,}]+))?',
             kind="evaluation",
-            read=rate_restarts,
+            read=rate_restart_fields,
             example='{"step": 10, "wall_time": 1795188404.3442, "scalars": '
             '{"validation_metrics/loss": 5.891912, "validation_metrics/throughput(tps)": 248.3, '
             '"validation_metrics/memory/max_reserved(GiB)": 0.73}}',
-            printed_by=f"{METRICS} MetricsProcessor.log_validation",
+            printed_by=f"{EVENT_METRICS_SOURCE} MetricsProcessor.log_validation",
             composed=True,
         ),
     ),

@@ -16,13 +16,24 @@ from contextlib import suppress
 from typing import Any, Final
 from warnings import catch_warnings
 
-from ..spec import MIB, TAG, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ..spec import (
+    LAUNCHER_TAG,
+    MIB,
+    ColumnTarget,
+    EventLine,
+    FactBlock,
+    FactLine,
+    LogFormat,
+    StepLine,
+)
 
-LOG_PROCESSOR: Final = "open-mmlab/mmengine/mmengine/runner/log_processor.py@v0.10.7"
-CONFIG: Final = "open-mmlab/mmengine/mmengine/runner/runner.py@v0.10.7"
-TAGS: Final = re.compile(rf"^\s*{TAG}+")
+LOG_PROCESSOR_SOURCE: Final = "open-mmlab/mmengine/mmengine/runner/log_processor.py@v0.10.7"
+MMENGINE_RUNNER_SOURCE: Final = "open-mmlab/mmengine/mmengine/runner/runner.py@v0.10.7"
+LEADING_TAGS: Final = re.compile(rf"^\s*{LAUNCHER_TAG}+")
 """Of a launcher, which stand before each line of a dump; others keep how they are indented."""
-BESIDE: Final = re.compile(r"\d%\|.*\[\d+:\d\d<|^\s*\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \[")
+FOREIGN_LINE: Final = re.compile(
+    r"\d%\|.*\[\d+:\d\d<|^\s*\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \["
+)
 """A progress bar, or a line of DeepSpeed's, that others print between the lines of a dump."""
 
 
@@ -40,7 +51,7 @@ def _environment(lines: Sequence[str]) -> dict[str, str]:
     facts: dict[str, str] = {}
     names = {"GPU number": "gpus", "PyTorch": "torch", "NVCC": "cuda"}
     for line in lines:
-        key, _, value = TAGS.sub("", line).strip().partition(": ")
+        key, _, value = LEADING_TAGS.sub("", line).strip().partition(": ")
         if re.fullmatch(r"GPU [\d,]+", key):
             facts["accelerator"] = value
         elif key in names and value:
@@ -62,16 +73,16 @@ def config_facts(lines: Sequence[str]) -> dict[str, str]:
     found = {name: _first(config, paths) for name, paths in CONFIG_PATHS.items()}
     facts = {name: str(value) for name, value in found.items() if value is not None}
     if "model" in facts:  # with more than its language model, or otherwise trained, it is another
-        kind = str(_get(config, "model.type") or PLAIN[0]).rpartition(".")[2]
+        kind = str(_get(config, "model.type") or SINGLE_MODEL_TYPES[0]).rpartition(".")[2]
         sees = _get(config, "model.visual_encoder") is not None
         facts["model"] += " with a visual encoder" * sees
-        facts["model"] += f" in {kind}" * (kind not in PLAIN)
+        facts["model"] += f" in {kind}" * (kind not in SINGLE_MODEL_TYPES)
     return facts | _derived(config)
 
 
 def _statements(lines: Sequence[str]) -> list[ast.stmt]:
     """What parses of the dump; a dump that is cut off loses its last statement only."""
-    text = [TAGS.sub("", line) for line in lines if not BESIDE.search(line)]
+    text = [LEADING_TAGS.sub("", line) for line in lines if not FOREIGN_LINE.search(line)]
     while text:
         try:
             with catch_warnings(action="ignore"):  # of '\\d' and the like: not our source
@@ -101,7 +112,7 @@ def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a config holds anything
             return None
 
 
-PLAIN: Final = ("SupervisedFinetune", "LLaVAModel")
+SINGLE_MODEL_TYPES: Final = ("SupervisedFinetune", "LLaVAModel")
 """Kinds of `model` that train the language model alone, or with what it sees; DPO has a reference
 model beside it, a reward model another head."""
 
@@ -177,9 +188,9 @@ def _derived(config: dict[str, Any]) -> dict[str, str]:
     return facts
 
 
-MMENGINE_WINDOW: Final = "10"
+DEFAULT_MEAN_WINDOW: Final = "10"
 """Iterations that a printed time is a mean of by default (LogProcessor's window_size)."""
-RATES: Final = {"tflops": "logged_tflops", "tokens_per_sec": "logged_tgs"}
+RATE_COLUMNS: Final = {"tflops": "logged_tflops", "tokens_per_sec": "logged_tgs"}
 
 
 def _averaged(config: Mapping[str, Any]) -> dict[str, str]:
@@ -190,19 +201,21 @@ def _averaged(config: Mapping[str, Any]) -> dict[str, str]:
     log_processor = config.get("log_processor")
     of_default = log_processor is None and "default_hooks" in config  # the config is not a part
     usual = isinstance(log_processor, dict) and _get(log_processor, "window_size") is None
-    window = {"average_window": MMENGINE_WINDOW} if usual or of_default else {}
+    window = {"average_window": DEFAULT_MEAN_WINDOW} if usual or of_default else {}
     mean_pattern = _get(log_processor, "mean_pattern")
     if not isinstance(mean_pattern, str):
         return window
     with suppress(re.error, RecursionError, OverflowError):
         several = _get(log_processor, "window_size") != 1
-        means = [RATES[key] for key in RATES if several and re.search(mean_pattern, key)]
+        means = [
+            RATE_COLUMNS[key] for key in RATE_COLUMNS if several and re.search(mean_pattern, key)
+        ]
         facts = {"averaged_rates": ",".join(means)} if means else {}
         return facts | (window if re.search(mean_pattern, "time") else {"average_window": "1"})
     return window
 
 
-PARTLY_ADAPTED: Final = ("layers_to_transform", "modules_to_save", "rank_pattern")
+PARTIAL_LORA_KEYS: Final = ("layers_to_transform", "modules_to_save", "rank_pattern")
 """Keys of peft's LoraConfig by which some layers differ: no list of targets says what is trained."""
 
 
@@ -213,23 +226,23 @@ def _trainable(model: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
         targets = lora.get("target_modules") or ["all-linear"]
         names = targets if isinstance(targets, list) else [targets]
         facts = {"trainable": "lora"} | ({"lora_rank": str(lora["r"])} if "r" in lora else {})
-        if any(lora.get(key) for key in PARTLY_ADAPTED):
+        if any(lora.get(key) for key in PARTIAL_LORA_KEYS):
             return facts
         return facts | {"lora_targets": ",".join(map(str, names))}
     return {"trainable": "frozen" if _get(model, "freeze_llm") else "full"}
 
 
-LOOPS: Final = "open-mmlab/mmengine/mmengine/runner/loops.py@v0.10.7"
-CHECKPOINTS: Final = "open-mmlab/mmengine/mmengine/hooks/checkpoint_hook.py@v0.10.7"
-CHAT: Final = "InternLM/xtuner/xtuner/engine/hooks/evaluate_chat_hook.py@v0.2.0"
-DATASET: Final = "InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.0"
+LOOPS_SOURCE: Final = "open-mmlab/mmengine/mmengine/runner/loops.py@v0.10.7"
+CHECKPOINTS_SOURCE: Final = "open-mmlab/mmengine/mmengine/hooks/checkpoint_hook.py@v0.10.7"
+CHAT_HOOK_SOURCE: Final = "InternLM/xtuner/xtuner/engine/hooks/evaluate_chat_hook.py@v0.2.0"
+DATASET_HOOK_SOURCE: Final = "InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.0"
 
-PAIR: Final = (
+XTUNER_PAIR: Final = (
     r"(?<![\w./-])(?!(?:data_)?time: {1,9}\S{0,40}$)(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)"
 )
 """Others follow the times in each version: a line that ends with one is cut, maybe within it."""
-COLUMNS: Final[Mapping[str, Target]] = {
+XTUNER_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "epoch": "epoch",
     "step": "step",
     "lr": "learning_rate",
@@ -244,7 +257,7 @@ COLUMNS: Final[Mapping[str, Target]] = {
 }
 
 
-OF_VISION: Final = r"\b(?:decode\.|loss_cls|loss_bbox|loss_obj|loss_mask|acc_seg)"
+VISION_FIELDS: Final = r"\b(?:decode\.|loss_cls|loss_bbox|loss_obj|loss_mask|acc_seg)"
 """What MMSegmentation, MMDetection and MMYOLO print, which log by mmengine too."""
 
 XTUNER: Final = LogFormat(
@@ -252,7 +265,7 @@ XTUNER: Final = LogFormat(
     framework="xtuner",
     versions="0.1.0 … 0.2.0 (mmengine)",
     signature=r"(?:Iter|Epoch)\(train\) +(?:\[ *\d+\])?\[ *\d+/\d+\] ++"
-    rf"(?!.*{OF_VISION}).*\btime: ",
+    rf"(?!.*{VISION_FIELDS}).*\btime: ",
     looks_like_step=r"(?:Iter|Epoch)\(train\)",
     clock=r"(?P<stamp>(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d)(?= - mmengine)",
     launch=r"System environment:|mmengine - INFO - Config:",
@@ -266,24 +279,24 @@ XTUNER: Final = LogFormat(
         StepLine(
             anchor="Iter(train)",
             regex=r"Iter\(train\) +\[ *(?P<step>\d+)/(?P<total>\d+)\] +(?P<pairs>\S.*)",
-            pair=PAIR,
-            columns=COLUMNS,
+            pair=XTUNER_PAIR,
+            columns=XTUNER_COLUMNS,
             facts={"total": "total_steps"},
             example="2026/11/20 15:28:43 - mmengine - INFO - Iter(train) [10/60]  lr: 1.0000e-03  "
             "eta: 0:00:03  time: 0.0664  data_time: 0.0018  grad_norm: 2.6897  loss: 6.6737  "
             "tflops: 0.0556  tokens_per_sec: 8313.8805",
-            printed_by=LOG_PROCESSOR,
+            printed_by=LOG_PROCESSOR_SOURCE,
         ),
         StepLine(
             anchor="Epoch(train)",
             regex=r"Epoch\(train\) +\[ *(?P<epoch>\d+)\]\[ *(?P<step>\d+)/(?P<per_epoch>\d+)\] +"
             r"(?P<pairs>\S.*)",
-            pair=PAIR,
-            columns=COLUMNS,
+            pair=XTUNER_PAIR,
+            columns=XTUNER_COLUMNS,
             example="2026/11/20 15:28:43 - mmengine - INFO - Epoch(train) [2][ 20/412]  "
             "lr: 1.9642e-04  eta: 0:25:13  time: 1.3127  data_time: 0.0031  memory: 10716  "
             "loss: 1.2048  grad_norm: 0.4217",
-            printed_by=LOG_PROCESSOR,
+            printed_by=LOG_PROCESSOR_SOURCE,
             composed=True,
         ),
     ),
@@ -294,14 +307,14 @@ XTUNER: Final = LogFormat(
             kind="train_start",  # the last hook before the loop: its priority is VERY_LOW
             example="2026/11/20 15:32:08 - mmengine - INFO - Checkpoints will be saved to "
             "work_dirs/cfg.",
-            printed_by=f"{CHECKPOINTS} CheckpointHook.before_train",
+            printed_by=f"{CHECKPOINTS_SOURCE} CheckpointHook.before_train",
         ),
         EventLine(
             anchor="Saving checkpoint at",
             regex=r"Saving checkpoint at +(?P<step>\d+) iterations",
             kind="checkpoint",
             example="2026/11/20 15:28:47 - mmengine - INFO - Saving checkpoint at 60 iterations",
-            printed_by=CHECKPOINTS,
+            printed_by=CHECKPOINTS_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -309,7 +322,7 @@ XTUNER: Final = LogFormat(
             regex=r"Saving checkpoint at +(?P<epochs>\d+) epochs",
             kind="checkpoint",
             example="2026/11/20 15:28:47 - mmengine - INFO - Saving checkpoint at 3 epochs",
-            printed_by=CHECKPOINTS,
+            printed_by=CHECKPOINTS_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -317,7 +330,7 @@ XTUNER: Final = LogFormat(
             regex=r"(?P<when>before_train|after_train_iter|after_val) in EvaluateChatHook",
             kind="evaluation",
             example="2026/11/20 15:28:47 - mmengine - INFO - after_train_iter in EvaluateChatHook.",
-            printed_by=CHAT,
+            printed_by=CHAT_HOOK_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -325,7 +338,7 @@ XTUNER: Final = LogFormat(
             regex=r"after_train in EvaluateChatHook",
             kind="end",
             example="2026/11/20 15:28:47 - mmengine - INFO - after_train in EvaluateChatHook.",
-            printed_by=CHAT,
+            printed_by=CHAT_HOOK_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -333,7 +346,7 @@ XTUNER: Final = LogFormat(
             regex=r"(?:Iter|Epoch)\(val\)",
             kind="evaluation",
             example="2026/11/20 15:28:47 - mmengine - INFO - Iter(val) [10/10]  time: 0.1",
-            printed_by=LOG_PROCESSOR,
+            printed_by=LOG_PROCESSOR_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -341,7 +354,7 @@ XTUNER: Final = LogFormat(
             regex=r"resumed epoch: (?P<epoch>\d+), iter: (?P<step>\d+)",
             kind="load",
             example="2026/11/20 15:28:43 - mmengine - INFO - resumed epoch: 0, iter: 500",
-            printed_by=CONFIG,
+            printed_by=MMENGINE_RUNNER_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -351,7 +364,7 @@ XTUNER: Final = LogFormat(
             kind="load",
             example="2026/11/20 15:28:43 - mmengine - INFO - Auto resumed from the latest "
             "checkpoint work_dirs/cfg/iter_500.pth.",
-            printed_by=CONFIG,
+            printed_by=MMENGINE_RUNNER_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -360,7 +373,7 @@ XTUNER: Final = LogFormat(
             kind="load",
             example="2026/11/20 15:28:43 - mmengine - WARNING - Advance dataloader 500 steps to "
             "skip data that has already been trained",
-            printed_by=LOOPS,
+            printed_by=LOOPS_SOURCE,
             composed=True,
         ),
         EventLine(
@@ -370,7 +383,7 @@ XTUNER: Final = LogFormat(
             example="2026/11/20 15:28:45 - mmengine - WARNING - Reach the end of the dataloader, "
             "it will be restarted and continue to iterate. It is recommended to use "
             "`mmengine.dataset.InfiniteSampler` to enable the dataloader to iterate infinitely.",
-            printed_by=LOOPS,
+            printed_by=LOOPS_SOURCE,
             composed=True,
         ),
     ),
@@ -395,24 +408,24 @@ XTUNER: Final = LogFormat(
             anchor="Num train samples",
             regex=r"Num train samples (?P<total_samples>\d+)",
             example="2026/11/20 15:32:07 - mmengine - INFO - Num train samples 443",
-            printed_by=DATASET,
+            printed_by=DATASET_HOOK_SOURCE,
         ),
         FactLine(
             anchor=" example:",
             regex=r"mmengine - INFO - (?:train|eval|test) example:",
             example="2026/11/20 15:32:07 - mmengine - INFO - train example:",
-            printed_by=DATASET,
+            printed_by=DATASET_HOOK_SOURCE,
         ),
         FactLine(
             anchor="Sample output:",
             regex=r"mmengine - INFO - Sample output:",
             example="2026/11/20 15:28:47 - mmengine - INFO - Sample output:",
-            printed_by=CHAT,
+            printed_by=CHAT_HOOK_SOURCE,
             composed=True,
         ),
     ),
     blocks=(
-        Block(  # no FactLine: those tell of XTuner, and every program with DeepSpeed prints this
+        FactBlock(  # no FactLine: those tell of XTuner, and every program with DeepSpeed prints this
             start=r"^\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \[INFO\] \[real_accelerator\.py:",
             end=r"",
             read=_year,
@@ -423,9 +436,9 @@ XTUNER: Final = LogFormat(
             ),
             printed_by="deepspeedai/DeepSpeed/accelerator/real_accelerator.py@v0.16.2",
         ),
-        Block(
-            start=rf"^(?:\s*{TAG}+)?System environment:",
-            end=rf"^(?:\s*{TAG}+)?-{{20,}}\s*$",
+        FactBlock(
+            start=rf"^(?:\s*{LAUNCHER_TAG}+)?System environment:",
+            end=rf"^(?:\s*{LAUNCHER_TAG}+)?-{{20,}}\s*$",
             read=_environment,
             example=(
                 "System environment:",
@@ -434,9 +447,9 @@ XTUNER: Final = LogFormat(
                 "    GPU number: 2",
                 "-" * 60,
             ),
-            printed_by=CONFIG,
+            printed_by=MMENGINE_RUNNER_SOURCE,
         ),
-        Block(
+        FactBlock(
             start=r"mmengine - INFO - Config:\s*$",
             end=r" - mmengine - (?:\S*)(?:INFO|WARNING|ERROR)",
             read=config_facts,
@@ -446,7 +459,7 @@ XTUNER: Final = LogFormat(
                 "model = dict(use_activation_checkpointing=False, use_varlen_attn=False)",
                 "2026/11/20 15:28:42 - mmengine - WARNING - Failed to search registry",
             ),
-            printed_by=CONFIG,
+            printed_by=MMENGINE_RUNNER_SOURCE,
         ),
     ),
 )

@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from ..spec import JSON, MIB, EventLine, FactLine, LogFormat, StepLine, Target
+from ..spec import JSON_PAIRS, MIB, ColumnTarget, EventLine, FactLine, LogFormat, StepLine
 
-VIS_BACKEND: Final = "open-mmlab/mmengine/mmengine/visualization/vis_backend.py@v0.10.7"
+VIS_BACKEND_SOURCE: Final = "open-mmlab/mmengine/mmengine/visualization/vis_backend.py@v0.10.7"
 
-BARE: Final[Mapping[str, Target]] = {
+UNPREFIXED_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "lr": "learning_rate",
     "time": "elapsed_s",
     "data_time": "data_s",
@@ -26,17 +26,17 @@ BARE: Final[Mapping[str, Target]] = {
     "tokens_per_sec": "logged_tgs",
     "num_tokens": "sequence_length",  # labels.shape[1]: of each row, however many
 }
-COLUMNS: Final[Mapping[str, Target]] = {
-    **BARE,
-    **{f"train/{key}": target for key, target in BARE.items()},  # log_with_hierarchy
+SCALAR_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
+    **UNPREFIXED_COLUMNS,
+    **{f"train/{key}": target for key, target in UNPREFIXED_COLUMNS.items()},  # log_with_hierarchy
     "step": "step",
     "epoch": "epoch",
     "memory": ("peak_memory_bytes", MIB),
 }
-LEARNING_RATE: Final = r"(?:train/)?(?:\w+_)?lr"
+LEARNING_RATE_TAG: Final = r"(?:train/)?(?:\w+_)?lr"
 """The first key of every step."""
 
-TAG: Final = re.compile(r'^\{"tag": "(?P<name>[^"]+)", "step": (?P<step>\d+), ')
+SCALAR_TAG_LINE: Final = re.compile(r'^\{"tag": "(?P<name>[^"]+)", "step": (?P<step>\d+), ')
 
 
 def _whole_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -46,7 +46,7 @@ def _whole_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, s
     """
     first, parts, before, step = 0, list[str](), "", ""
     for number, text in lines:
-        tag = TAG.match(text)
+        tag = SCALAR_TAG_LINE.match(text)
         name, its_step = (tag["name"], tag["step"]) if tag else ("", "")
         if parts and not (its_step == step and _follows(before, name)):
             yield first, len(parts), " ".join(parts)
@@ -54,7 +54,7 @@ def _whole_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, s
         if not parts:
             first, step = number, its_step
         parts.append(text)
-        inside = len(parts) > 1 or re.fullmatch(LEARNING_RATE, name) is not None
+        inside = len(parts) > 1 or re.fullmatch(LEARNING_RATE_TAG, name) is not None
         before = name if inside else ""
     if parts:
         yield first, len(parts), " ".join(parts)
@@ -64,7 +64,9 @@ def _follows(before: str, name: str) -> bool:
     """Whether tag `name` goes on the step whose last tag was `before`; empty where none is open."""
     if before in ("", "iter", "memory"):
         return before == "iter" and name == "memory"
-    return not re.fullmatch(LEARNING_RATE, name) or bool(re.fullmatch(LEARNING_RATE, before))
+    return not re.fullmatch(LEARNING_RATE_TAG, name) or bool(
+        re.fullmatch(LEARNING_RATE_TAG, before)
+    )
 
 
 XTUNER_SCALARS: Final = LogFormat(
@@ -72,7 +74,7 @@ XTUNER_SCALARS: Final = LogFormat(
     framework="xtuner",
     versions="0.1.0 … 0.2.0 (mmengine), vis_data/*.json",
     signature=r'^\{.*"(?:train/)?data_time": .*"iter": \d+.*"step": \d+\}\s*$',
-    looks_like_step=rf'^\{{"{LEARNING_RATE}": |^\{{.*"iter": \d',
+    looks_like_step=rf'^\{{"{LEARNING_RATE_TAG}": |^\{{.*"iter": \d',
     evidence=("elapsed", "rate"),
     step_unit="micro_step",
     elapsed_covers="last_10",
@@ -82,13 +84,13 @@ XTUNER_SCALARS: Final = LogFormat(
         StepLine(
             anchor='"iter": ',
             regex=r'^(?P<pairs>\{.*"iter": \d+.*\})\s*$',
-            pair=JSON,
-            columns=COLUMNS,
+            pair=JSON_PAIRS,
+            columns=SCALAR_COLUMNS,
             example='{"lr": 0.0009999999999999998, "data_time": 0.0026114940643310546, '
             '"loss": 6.510884571075439, "time": 0.08413734436035156, '
             '"tflops": 0.050547630626109855, "tokens_per_sec": 7561.721895421325, '
             '"iter": 10, "step": 10}',
-            printed_by=VIS_BACKEND,
+            printed_by=VIS_BACKEND_SOURCE,
         ),
     ),
     events=(
@@ -108,7 +110,7 @@ XTUNER_TENSORBOARD: Final = LogFormat(
     framework="xtuner",
     versions="0.1.0 … 0.2.0 (mmengine), TensorBoard event files",
     signature=r'"tag": "(?:train/)?data_time"',
-    looks_like_step=rf'^\{{"tag": "{LEARNING_RATE}"',
+    looks_like_step=rf'^\{{"tag": "{LEARNING_RATE_TAG}"',
     clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
     evidence=("elapsed", "stamp", "rate"),
     utc=True,
@@ -120,17 +122,17 @@ XTUNER_TENSORBOARD: Final = LogFormat(
     steps=(
         StepLine(
             anchor='"tag": "iter"',
-            regex=rf'^(?P<pairs>\{{"tag": "{LEARNING_RATE}", "step": (?P<step>\d+), .*'
+            regex=rf'^(?P<pairs>\{{"tag": "{LEARNING_RATE_TAG}", "step": (?P<step>\d+), .*'
             r'\{"tag": "iter", .*\})\s*$',
             pair=r'\{"tag": "(?P<key>[^"]+)", "step": \d+, "wall_time": [\d.]+, '
             r'"value": (?P<value>[^{}]+)\}',
-            columns=COLUMNS,
+            columns=SCALAR_COLUMNS,
             example='{"tag": "lr", "step": 10, "wall_time": 1795188729.5, "value": 0.001} '
             '{"tag": "data_time", "step": 10, "wall_time": 1795188729.5, "value": 0.0093} '
             '{"tag": "loss", "step": 10, "wall_time": 1795188729.5, "value": 6.7261} '
             '{"tag": "time", "step": 10, "wall_time": 1795188729.5, "value": 0.2194} '
             '{"tag": "iter", "step": 10, "wall_time": 1795188729.5, "value": 10.0}',
-            printed_by=VIS_BACKEND,
+            printed_by=VIS_BACKEND_SOURCE,
             composed=True,
         ),
     ),
@@ -150,7 +152,7 @@ XTUNER_TENSORBOARD: Final = LogFormat(
             regex=r'^\{"tag": "[^"]+", "step": \d+, ',
             example='{"tag": "config/text_summary", "step": 0, "wall_time": 1795188725.9, '
             '"kind": "text", "text": "batch_size = 2"}',
-            printed_by=VIS_BACKEND,
+            printed_by=VIS_BACKEND_SOURCE,
             composed=True,
         ),
     ),

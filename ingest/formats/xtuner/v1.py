@@ -18,34 +18,34 @@ from typing import Any, Final
 
 from ..spec import (
     GIB,
-    JSON,
-    Block,
+    JSON_PAIRS,
+    ColumnTarget,
     EventLine,
+    FactBlock,
     FactLine,
     LogFormat,
     StepLine,
-    Target,
-    json_lines,
-    json_object,
+    parse_json_lines,
+    parse_json_object,
 )
 
-TRAINER: Final = "InternLM/xtuner/xtuner/v1/train/trainer.py@b934f46"
-ENGINE: Final = "InternLM/xtuner/xtuner/v1/engine/train_engine.py@b934f46"
-DATASETS: Final = "InternLM/xtuner/xtuner/v1/datasets/__init__.py@b934f46"
-PROFILE: Final = "InternLM/xtuner/xtuner/v1/utils/profile.py@1e2adc4"
-JSONL_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/jsonl_writer.py@7424a02"
-TB_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
+XTUNER_TRAINER_SOURCE: Final = "InternLM/xtuner/xtuner/v1/train/trainer.py@b934f46"
+XTUNER_ENGINE_SOURCE: Final = "InternLM/xtuner/xtuner/v1/engine/train_engine.py@b934f46"
+DATASETS_SOURCE: Final = "InternLM/xtuner/xtuner/v1/datasets/__init__.py@b934f46"
+PROFILE_SOURCE: Final = "InternLM/xtuner/xtuner/v1/utils/profile.py@1e2adc4"
+JSONL_WRITER_SOURCE: Final = "InternLM/xtuner/xtuner/v1/_writer/jsonl_writer.py@7424a02"
+TB_WRITER_SOURCE: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
 
-PREFIX: Final = r"\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^][]{0,199}\]){1,5} "
+XTUNER_PREFIX: Final = r"\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^][]{0,199}\]){1,5} "
 """Rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
 
-TRAINS_MTP: Final = ("mtp_trained", "true")
+MTP_TRAINED_FACT: Final = ("mtp_trained", "true")
 """Of how many modules of multi-token prediction (InternLM/xtuner@11f2848 MTPConfig) no line says."""
 
-STEP: Final = r"(?:Epoch (?P<epoch>\d+) )?Step (?P<step>\d+)/(?P<total>\d+) "
-UNNAMED: Final = re.sub(r"\?P<\w+>", "?:", PREFIX + STEP)
+STEP_OF_TOTAL: Final = r"(?:Epoch (?P<epoch>\d+) )?Step (?P<step>\d+)/(?P<total>\d+) "
+UNNAMED_STEP_PREFIX: Final = re.sub(r"\?P<\w+>", "?:", XTUNER_PREFIX + STEP_OF_TOTAL)
 
-IMPLIES: Final = {
+IMPLIED_FACTS: Final = {
     "document_mask": ("true", "XTuner v1 always gives attention the documents' cu_seqlens"),
 }
 
@@ -93,7 +93,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 def _training_config(lines: Sequence[str]) -> dict[str, str]:
     """Facts of the TrainerConfig that rank 0 dumps; nothing where the dump is not whole."""
-    config = json_lines([line for line in lines if not line.startswith("[XTuner]")])
+    config = parse_json_lines([line for line in lines if not line.startswith("[XTuner]")])
     model, fsdp = _section(config, "model_cfg"), _section(config, "fsdp_cfg")
     data = _section(config, "dataloader_cfg")
     expert = max([*_whole(fsdp, "ep_size"), *_whole(model, "ep_size")], default=None)
@@ -144,17 +144,17 @@ def _model(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str
     return facts | {"model_config": json.dumps(hugging_face)}
 
 
-PLAIN_ATTENTION: Final = frozenset(
+QWEN3_ATTENTION_KEYS: Final = frozenset(
     {"num_attention_heads", "num_key_value_heads", "head_dim", "qk_norm", "sliding_window"}
     | {"rms_norm_eps", "rms_norm_type", "causal", "attn_impl"}
 )
 """Keys of an attention_cfg that leave it the grouped-query attention of Qwen3."""
 
-NOT_QWEN3: Final = (
+NON_QWEN3_KEYS: Final = (
     *("linear_attention", "mlp_bias", "gate_bias", "moe_bias"),
     *("n_shared_experts", "first_k_dense_replace"),
 )
-SAME_KEYS: Final = (
+SHARED_CONFIG_KEYS: Final = (
     *("model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
     *("tie_word_embeddings", "use_sliding_window", "max_window_layers"),
 )
@@ -173,14 +173,14 @@ def _hugging_face(model: Mapping[str, Any]) -> dict[str, Any]:
     """
     attention = _section(model, "attention")
     sparse = {"qwen3": False, "qwen3_moe": True}.get(str(model.get("model_type")))
-    other = [key for key, value in attention.items() if value and key not in PLAIN_ATTENTION]
+    other = [key for key, value in attention.items() if value and key not in QWEN3_ATTENTION_KEYS]
     if sparse is None or other or attention.get("qk_norm") is not True:
         return {}
-    if any(model.get(key) for key in NOT_QWEN3) or sparse != ("n_routed_experts" in model):
+    if any(model.get(key) for key in NON_QWEN3_KEYS) or sparse != ("n_routed_experts" in model):
         return {}
     if model.get("mtp_config") and not _mtp_modules(model):
         return {}
-    config = {key: model[key] for key in SAME_KEYS if key in model}
+    config = {key: model[key] for key in SHARED_CONFIG_KEYS if key in model}
     config |= {key: attention[key] for key in ATTENTION_KEYS if key in attention}
     return config | ({key: model.get(name) for key, name in EXPERT_KEYS.items()} if sparse else {})
 
@@ -268,33 +268,33 @@ MODEL_EXAMPLE: Final = (
     ")",
 )
 
-BLOCKS: Final = (
-    Block(
+FACT_BLOCKS: Final = (
+    FactBlock(
         start=r"\] Training config: \{\s*$",
         end=r"\] Training config: \{\s*$",
         braces=True,
         others=r"\[XTuner\]",
         read=_training_config,
-        most_lines=20_000,
-        printed_by=f"{TRAINER} Trainer.from_config",
+        max_lines=20_000,
+        printed_by=f"{XTUNER_TRAINER_SOURCE} Trainer.from_config",
         example=CONFIG_EXAMPLE,
     ),
-    Block(
+    FactBlock(
         start=r"\[XTuner\].*\] FSDP\w+\(\s*$",
         end=r"^\)",
         read=_architecture,
         include_end=True,
-        most_lines=100_000,
-        printed_by=f"{ENGINE} TrainEngine.build_model",
+        max_lines=100_000,
+        printed_by=f"{XTUNER_ENGINE_SOURCE} TrainEngine.build_model",
         example=MODEL_EXAMPLE,
     ),
-    Block(
+    FactBlock(
         start=r"The `compile_cfg` of model is \{\s*$",
         end=r"The `compile_cfg` of model is \{\s*$",
         braces=True,
         others=r"\[XTuner\]",
         read=_compiled,
-        printed_by=f"{TRAINER} Trainer.build_engine",
+        printed_by=f"{XTUNER_TRAINER_SOURCE} Trainer.build_engine",
         example=(
             "[XTuner][2026-11-20 15:49:29][INFO] The `compile_cfg` of model is {",
             '    "xtuner.v1.module.decoder_layer.dense_decoder_layer.DenseDecoderLayer.forward": {',
@@ -312,32 +312,32 @@ def _fact(anchor: str, regex: str, example: str, printed_by: str, **more: Any) -
 
 
 _AT: Final = "[XTuner][2026-11-20 15:49:29]"
-FACTS: Final = (
+FACT_LINES: Final = (
     _fact(
         "grad_accumulation_steps: ",
         r"grad_accumulation_steps: (?P<gradient_accumulation>\d+)",
         f"{_AT}[INFO] grad_accumulation_steps: 2",
-        f"{ENGINE} TrainEngine.train_step",
+        f"{XTUNER_ENGINE_SOURCE} TrainEngine.train_step",
     ),
     _fact(
         "Total trainable parameters: ",
         r"Total trainable parameters: (?P<some>[\d.]+)M, total parameters: (?P<all>[\d.]+)M",
         f"{_AT}[INFO] Total trainable parameters: 1.05M, total parameters: 1.05M",
-        f"{ENGINE} TrainEngine.build_optimizer",
+        f"{XTUNER_ENGINE_SOURCE} TrainEngine.build_optimizer",
         read=_parameters,
     ),
     _fact(
         "`compile_cfg` of model is {}",
         r"The `compile_cfg` of model is \{\}",
         f"{_AT}[INFO] The `compile_cfg` of model is {{}}",
-        f"{TRAINER} Trainer.build_engine",
+        f"{XTUNER_TRAINER_SOURCE} Trainer.build_engine",
         constants={"compile": "false"},
     ),
     _fact(
         "XTUNER_USE_FA3: 1",
         r"^XTUNER_USE_FA3: 1\s*$",
         "XTUNER_USE_FA3: 1",
-        f"{TRAINER} Trainer._setup_env",
+        f"{XTUNER_TRAINER_SOURCE} Trainer._setup_env",
         constants={"attention": "flash_attention_3"},
         composed=True,
     ),
@@ -345,82 +345,82 @@ FACTS: Final = (
         "XTUNER_",
         r"^XTUNER_\w+: ",
         "XTUNER_GC_ENABLE: None",
-        f"{TRAINER} Trainer._setup_env",
+        f"{XTUNER_TRAINER_SOURCE} Trainer._setup_env",
     ),
     _fact(
         "GROUPED_GEMM_",
         r"^GROUPED_GEMM_\w+: ",
         "GROUPED_GEMM_USE_CUTLASS: None",
-        f"{TRAINER} Trainer._setup_env",
+        f"{XTUNER_TRAINER_SOURCE} Trainer._setup_env",
     ),
     _fact(
         "=====",
         r"^={20,}\s*$",
         "==================================================",
-        f"{TRAINER} Trainer._setup_env",
+        f"{XTUNER_TRAINER_SOURCE} Trainer._setup_env",
     ),
     _fact(
         "[Dataset] ",
         r"\] \[Dataset\] (?:\(Original\)|\(Packed\)|Start (?:loading|packing))",
         f"{_AT}[INFO] [Dataset] (Packed) 350 samples.",
-        DATASETS,
+        DATASETS_SOURCE,
     ),
     _fact(
         "pack workers",
         r"\] Using \d+ pack workers for packing datasets",
         f"{_AT}[INFO] Using 1 pack workers for packing datasets.",
-        DATASETS,
+        DATASETS_SOURCE,
     ),
     _fact(
         "Start loading [",
         r"\] Start loading \[.*with sample_ratio=",
         f"{_AT}[INFO] Start loading [synthetic]data/openai.jsonl with sample_ratio=1.0.",
-        DATASETS,
+        DATASETS_SOURCE,
         composed=True,
     ),
     _fact(
         "Elapsed time",
         r"\[SUCCESS\].*Elapsed time",
         f"{_AT}[SUCCESS] [Build Datasets] Elapsed time 0.35 seconds",
-        PROFILE,
+        PROFILE_SOURCE,
     ),
     _fact(
         "rainable parameters names: ",
         r"\] (?:Untrainable|Trainable) parameters names: \[",
         f"{_AT}[INFO] Untrainable parameters names: []",
-        f"{ENGINE} TrainEngine.build_optimizer",
+        f"{XTUNER_ENGINE_SOURCE} TrainEngine.build_optimizer",
     ),
     _fact(
         "No checkpoint to resume from",
         r"\] No checkpoint to resume from",
         f"{_AT}[INFO] No checkpoint to resume from.",
-        f"{TRAINER} Trainer._load_checkpoint",
+        f"{XTUNER_TRAINER_SOURCE} Trainer._load_checkpoint",
         composed=True,
     ),
     _fact(
         "Health check passed",
         r"\] Health check passed at step \d+",
         f"{_AT}[INFO] Health check passed at step 50",
-        f"{TRAINER} Trainer._maybe_check_health",
+        f"{XTUNER_TRAINER_SOURCE} Trainer._maybe_check_health",
         composed=True,
     ),
     _fact(
         "internal_metrics: ",
-        UNNAMED + r"internal_metrics: ",
+        UNNAMED_STEP_PREFIX + r"internal_metrics: ",
         f"{_AT}[INFO] Step 10/40 internal_metrics: layer_0/weight_rms: 0.0213",
         "InternLM/xtuner/xtuner/v1/train/trainer.py@a0eb348 Trainer._log_step",
         composed=True,
     ),
 )
 
-EVENTS: Final = (
+EVENT_LINES: Final = (
     EventLine(
         anchor="Load",
         regex=r"\[SUCCESS\](?:\[[^\]]*\]){0,9} \[?Load.*Elapsed time (?P<seconds>[\d.]+)",
         kind="load",
         example="[XTuner][2026-11-20 11:30:15][SUCCESS] [Load DCP Model from work/20261120112900/"
         "checkpoints/ckpt-step-50/model] Elapsed time 4.05 seconds, peak gpu memory 7.1G",
-        printed_by=f"{ENGINE} TrainEngine.load_dcp",
+        printed_by=f"{XTUNER_ENGINE_SOURCE} TrainEngine.load_dcp",
         composed=True,
     ),
     EventLine(
@@ -429,7 +429,7 @@ EVENTS: Final = (
         kind="load",
         example="[XTuner][2026-11-20 11:30:11][INFO] Resume from checkpoint: "
         "work/20261120112900/checkpoints/ckpt-step-50",
-        printed_by=f"{TRAINER} Trainer._load_checkpoint",
+        printed_by=f"{XTUNER_TRAINER_SOURCE} Trainer._load_checkpoint",
         composed=True,
     ),
     EventLine(
@@ -439,7 +439,7 @@ EVENTS: Final = (
         kind="checkpoint",
         example="[XTuner][2026-11-20 11:30:15][SUCCESS] [DCP Checkpoint to work/20261120112900/"
         "checkpoints/ckpt-step-50/model] Elapsed time 1.25 seconds, peak gpu memory 7.1G",
-        printed_by=f"{ENGINE} TrainEngine.save_dcp",
+        printed_by=f"{XTUNER_ENGINE_SOURCE} TrainEngine.save_dcp",
         composed=True,
     ),
     EventLine(
@@ -459,7 +459,7 @@ EVENTS: Final = (
         kind="warning",
         example="[XTuner][2026-11-20 11:30:15][WARNING] Gradient norm nan is invalid, skipping "
         "optimizer step.",
-        printed_by=f"{ENGINE} TrainEngine.step_optimizer",
+        printed_by=f"{XTUNER_ENGINE_SOURCE} TrainEngine.step_optimizer",
         composed=True,
     ),
     EventLine(
@@ -467,19 +467,19 @@ EVENTS: Final = (
         regex=r"\[XTuner\].* Training finished in (?P<seconds>[\d.]+) seconds",
         kind="end",
         example="[XTuner][2026-11-20 15:49:38][INFO] Training finished in 9.53 seconds",
-        printed_by=f"{TRAINER} Trainer.fit",
+        printed_by=f"{XTUNER_TRAINER_SOURCE} Trainer.fit",
     ),
 )
 
 # -- the text log --------------------------------------------------------------------------
 
-NOT_LAST: Final = r"(?!(?:(?:data_)?time|(?:text|seqlen)_tokens): {0,9}\S{0,40}$)"
+NO_CUT_FIELD: Final = r"(?!(?:(?:data_)?time|(?:text|seqlen)_tokens): {0,9}\S{0,40}$)"
 """Fields that others follow in each version: what ends with one is cut, maybe within its number."""
-PAIR: Final = (
-    rf"(?<!\w){NOT_LAST}(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+XTUNER_V1_PAIR: Final = (
+    rf"(?<!\w){NO_CUT_FIELD}(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?: GB)?(?=[,\s]|$)"
 )
-TEXT_COLUMNS: Final[dict[str, Target]] = {
+TEXT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "rank": "rank",
     "epoch": "epoch",
     "step": "step",
@@ -499,8 +499,8 @@ XTUNER_V1: Final = LogFormat(
     framework="xtuner",
     alone=True,
     versions="2025-07 … 1.0.1 and later (variants A0-Q)",
-    signature=UNNAMED + r"(?!internal_metrics).*(?:text_tokens|total_loss): *[\d.]",
-    looks_like_step=UNNAMED + r"(?!internal_metrics)",
+    signature=UNNAMED_STEP_PREFIX + r"(?!internal_metrics).*(?:text_tokens|total_loss): *[\d.]",
+    looks_like_step=UNNAMED_STEP_PREFIX + r"(?!internal_metrics)",
     clock=r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]",
     launch=r"XTuner Training Environment|\] Training config: \{",
     evidence=("elapsed", "stamp"),
@@ -509,17 +509,17 @@ XTUNER_V1: Final = LogFormat(
     rate_covers="step",
     rate_excludes_data=True,
     complete=_complete,
-    implies=IMPLIES,
+    implies=IMPLIED_FACTS,
     counts_worlds=True,
     rank_in_path=r"(?:^|/)rank_?(\d+)\.log(?:\.gz|\.zst)?$",
     steps=(
         StepLine(
             anchor="Step ",
-            regex=PREFIX + STEP + r"(?P<pairs>(?!internal_metrics)\S.*)",
-            pair=PAIR,
+            regex=XTUNER_PREFIX + STEP_OF_TOTAL + r"(?P<pairs>(?!internal_metrics)\S.*)",
+            pair=XTUNER_V1_PAIR,
             columns=TEXT_COLUMNS,
             facts={"total": "total_steps"},
-            tells={"reduced_mtp_loss": TRAINS_MTP},
+            tells={"reduced_mtp_loss": MTP_TRAINED_FACT},
             example="[XTuner][RANK 0][2026-11-20 15:49:49][INFO] Epoch 1 Step 2/20 data_time: "
             "0.0080 lr: 5.000000e-04 time: 0.7414 text_tokens: 1887 seqlen_tokens: 2048 "
             "img_tokens: 0.0 approximate_total_consumed_tokens: 7690 reduced_llm_loss: 6.99893618, "
@@ -528,17 +528,17 @@ XTUNER_V1: Final = LogFormat(
             "0.21284676, img_efficient_attn_ratio: 0.00000000 local_base_loss: 3.6407 grad_norm: "
             "4.09568071 max_memory: 0.77 GB reserved_memory: 0.77 GB tgs: 2545.1 seqlen_tgs: "
             "2762.3 exp_tgs: 2418.8 eta: 0:00:13 ",
-            printed_by=f"{TRAINER} Trainer._log_step",
+            printed_by=f"{XTUNER_TRAINER_SOURCE} Trainer._log_step",
         ),
     ),
-    events=EVENTS,
-    facts=FACTS,
-    blocks=BLOCKS,
+    events=EVENT_LINES,
+    facts=FACT_LINES,
+    blocks=FACT_BLOCKS,
 )
 
 # -- what the trainer writes for trackers --------------------------------------------------
 
-TRACKER_COLUMNS: Final[dict[str, Target]] = {
+TRACKER_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
     "lr": "learning_rate",
     "time/step_time": "elapsed_s",
@@ -564,7 +564,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
     rate_covers="step",
     rate_excludes_data=True,
     complete=_complete,
-    implies=IMPLIES,
+    implies=IMPLIED_FACTS,
     counts_worlds=True,
     rank_in_path=r"(?:^|/)rank(\d+)/tracker\.jsonl(?:\.gz|\.zst)?$",
     file_names=("tracker.jsonl",),
@@ -572,9 +572,9 @@ XTUNER_V1_TRACKER: Final = LogFormat(
         StepLine(
             anchor='"time/step_time": ',
             regex=r'^(?P<pairs>\{.*"time/step_time": .*\})$',
-            pair=JSON,
+            pair=JSON_PAIRS,
             columns=TRACKER_COLUMNS,
-            tells={"loss/reduced_mtp_loss": TRAINS_MTP},
+            tells={"loss/reduced_mtp_loss": MTP_TRAINED_FACT},
             example='{"lr": 0.00025, "time/data_time": 0.0052, "time/step_time": 0.2522, '
             '"time/train_time": 0.6939, "time/eta_seconds": 9.8, "runtime_info/text_tokens": 911, '
             '"runtime_info/seqlen_tokens": 1024, '
@@ -585,7 +585,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
             '"memory/max_memory_GB": 0.77, "memory/reserved_memory_GB": 0.77, "grad_norm": '
             '4.1782355308532715, "loss/reduced_llm_loss": 6.994091987609863, "loss/local_loss": '
             '6.994091987609863, "step": 2}',
-            printed_by=f"{TRAINER} Trainer._log_step",
+            printed_by=f"{XTUNER_TRAINER_SOURCE} Trainer._log_step",
         ),
     ),
     facts=(
@@ -593,7 +593,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
             '"step": ',
             r'^\{"[^"]+": [^,]+, "step": \d+\}$',
             '{"validation/accuracy": 0.71, "step": 20}',
-            f"{JSONL_WRITER} JsonlWriter.add_scalar",
+            f"{JSONL_WRITER_SOURCE} JsonlWriter.add_scalar",
             composed=True,
         ),
     ),
@@ -625,7 +625,7 @@ def _by_step(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]
 
 def _tagged(text: str) -> tuple[str, dict[str, Any]]:
     """Tag and fields of a scalar; an empty tag for anything else."""
-    said = json_object(text)
+    said = parse_json_object(text)
     whole = said.keys() >= {"tag", "step", "wall_time", "value"}
     return (str(said["tag"]), said) if whole else ("", {})
 
@@ -642,7 +642,7 @@ XTUNER_V1_TENSORBOARD: Final = LogFormat(
     rate_covers="step",
     rate_excludes_data=True,
     complete=_complete,
-    implies=IMPLIES,
+    implies=IMPLIED_FACTS,
     counts_worlds=True,
     join=_by_step,
     join_by_step=True,
@@ -654,12 +654,12 @@ XTUNER_V1_TENSORBOARD: Final = LogFormat(
         StepLine(
             anchor="time/step_time",
             regex=r'^(?:[\d.]+ )?(?P<pairs>\{.*"(?:tag": ")?time/step_time".*\})$',
-            pair=JSON,
+            pair=JSON_PAIRS,
             columns=TRACKER_COLUMNS,
-            tells={"loss/reduced_mtp_loss": TRAINS_MTP},
+            tells={"loss/reduced_mtp_loss": MTP_TRAINED_FACT},
             example='{"tag": "time/step_time", "step": 2, "wall_time": 1795189789.3, '
             '"value": 0.7414}',
-            printed_by=f"{TB_WRITER} TensorboardWriter.add_scalars",
+            printed_by=f"{TB_WRITER_SOURCE} TensorboardWriter.add_scalars",
         ),
     ),
 )

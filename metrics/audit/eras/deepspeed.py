@@ -18,122 +18,124 @@ from datetime import date
 from typing import Final
 
 from ...formula.model_shapes import Attention, LayerGroup, ShapeError
-from ...formula.simplified_model import Seen, full_attention
-from ..formula_era import Era, Stage
+from ...formula.simplified_model import SimplifiedModel, full_attention
+from ..formula_era import Era, FormulaStage
 
 # --- our count, part by part ----------------------------------------------------------------
 
-HEAD: Final = ("lm_head", "embedding projections")
-FEED_FORWARD: Final = ("ffn", "router", "routed experts", "shared experts", "shared gate")
+HEAD_OPERATORS: Final = ("lm_head", "embedding projections")
+FFN_OPERATORS: Final = ("ffn", "router", "routed experts", "shared experts", "shared gate")
 
 
-def _sum(seen: Seen, **parts: float) -> float:
+def _sum(model: SimplifiedModel, **parts: float) -> float:
     """FLOPs per token of full training with A = T: ours, save the parts that are given.
 
     parts: projections, core, feed_forward, head
     """
     ours = {"projections": 0.0, "core": 0.0, "feed_forward": 0.0, "head": 0.0}
-    for op in seen.full():
+    for op in model.full_attention_operators():
         if op.name.endswith("core attention"):
             part = "core"
-        elif op.name.endswith(FEED_FORWARD):
+        elif op.name.endswith(FFN_OPERATORS):
             part = "feed_forward"
         else:
-            part = "head" if op.name in HEAD else "projections"
+            part = "head" if op.name in HEAD_OPERATORS else "projections"
         ours[part] += op.training
     return sum((ours | parts).values())
 
 
-def padded(seen: Seen) -> int:
+def padded_vocab(model: SimplifiedModel) -> int:
     """Rows of the lm_head, with those that no token has."""
-    return seen.padded_vocab or seen.V
+    return model.padded_vocab or model.V
 
 
-def expert_width(seen: Seen) -> int:
+def expert_width(model: SimplifiedModel) -> int:
     """`ffn_hidden_size`: of an expert, where there are any."""
-    return seen.moe.expert.width if seen.moe else seen.f
+    return model.moe.expert.width if model.moe else model.f
 
 
 # --- forwards that count --------------------------------------------------------------------
 
-Forwards = Callable[[Seen], float]
+Forwards = Callable[[SimplifiedModel], float]
 
 
-def model_forwards(_: Seen) -> int:
+def model_forwards(_: SimplifiedModel) -> int:
     """3: nothing that is recomputed."""
     return 3
 
 
-def recomputed_forwards(seen: Seen) -> int:
+def recomputed_forwards(model: SimplifiedModel) -> int:
     """4 where layers are recomputed."""
-    return seen.r
+    return model.r
 
 
-def any_recomputed_forwards(seen: Seen) -> int:
+def any_recomputed_forwards(model: SimplifiedModel) -> int:
     """4 where anything is recomputed, were it core attention alone."""
-    return 4 if seen.recompute == "selective" else seen.r
+    return 4 if model.recompute == "selective" else model.r
 
 
-def forwards_with_adapters(seen: Seen) -> float:
+def forwards_with_adapters(model: SimplifiedModel) -> float:
     """r; under LoRA of rank k one fewer, but for 2k/d of it."""
-    return seen.r - (0 if seen.lora_rank is None else 1 - 2 * seen.lora_rank / seen.d)
+    return model.r - (0 if model.lora_rank is None else 1 - 2 * model.lora_rank / model.d)
 
 
 # --- equation 3 of arXiv:2104.04473 ---------------------------------------------------------
 
 
-def paper(seen: Seen, forwards: Forwards = recomputed_forwards, coefficient: int = 24) -> float:
+def paper(
+    model: SimplifiedModel, forwards: Forwards = recomputed_forwards, coefficient: int = 24
+) -> float:
     """c r L d d (1 + T/6d + V/16Ld), V padded [FLOP per token]."""
-    d, layers = seen.d, seen.L
-    block = coefficient * forwards(seen) * layers * d * d
-    return block * (1 + seen.T / (6 * d) + padded(seen) / (16 * layers * d))
+    d, layers = model.d, model.L
+    block = coefficient * forwards(model) * layers * d * d
+    return block * (1 + model.T / (6 * d) + padded_vocab(model) / (16 * layers * d))
 
 
-def paper_without_logits(seen: Seen) -> float:
+def paper_without_logits(model: SimplifiedModel) -> float:
     """24 r L d d (1 + T/6d) [FLOP per token].
 
     The code adds V/16Ld to the FLOPs of a whole step, where it was a factor: less than one FLOP.
     """
-    return 24 * seen.r * seen.L * seen.d**2 * (1 + seen.T / (6 * seen.d))
+    return 24 * model.r * model.L * model.d**2 * (1 + model.T / (6 * model.d))
 
 
-def glu_coefficient(seen: Seen) -> int:
+def glu_coefficient(model: SimplifiedModel) -> int:
     """32 for 24 where the feed-forward is gated: 8 more for the gate, but in front of all terms."""
-    return 32 if seen.matrices == 3 else 24  # noqa: PLR2004 - matrices of a gated block
+    return 32 if model.matrices == 3 else 24  # noqa: PLR2004 - matrices of a gated block
 
 
-def _own_core(seen: Seen) -> int:
-    return 12 * seen.L * seen.d * seen.T
+def _own_core(model: SimplifiedModel) -> int:
+    return 12 * model.L * model.d * model.T
 
 
-def _d_wide(seen: Seen) -> dict[str, float]:
+def _d_wide(model: SimplifiedModel) -> dict[str, float]:
     """Query, key, value and output as wide as the model, and so the heads."""
-    return {"core": _own_core(seen), "projections": 24 * seen.L * seen.d**2}
+    return {"core": _own_core(model), "projections": 24 * model.L * model.d**2}
 
 
-def _one_expert(seen: Seen) -> float:
-    block = 6 * seen.matrices * seen.L * seen.d * expert_width(seen)
-    return _sum(seen, **_d_wide(seen), feed_forward=block)
+def _one_expert(model: SimplifiedModel) -> float:
+    block = 6 * model.matrices * model.L * model.d * expert_width(model)
+    return _sum(model, **_d_wide(model), feed_forward=block)
 
 
-def _plain_parts(seen: Seen) -> dict[str, float]:
+def _plain_parts(model: SimplifiedModel) -> dict[str, float]:
     """One plain feed-forward block of 4d in each layer."""
-    return _d_wide(seen) | {"feed_forward": 48 * seen.L * seen.d**2}
+    return _d_wide(model) | {"feed_forward": 48 * model.L * model.d**2}
 
 
-def _plain(seen: Seen) -> float:
-    return _sum(seen, **_plain_parts(seen))
+def _plain(model: SimplifiedModel) -> float:
+    return _sum(model, **_plain_parts(model))
 
 
-def _padded_head(seen: Seen) -> int:
-    return 6 * seen.d * padded(seen)
+def _padded_head(model: SimplifiedModel) -> int:
+    return 6 * model.d * padded_vocab(model)
 
 
-def _gated_parts(seen: Seen) -> dict[str, float]:
+def _gated_parts(model: SimplifiedModel) -> dict[str, float]:
     """The block of 4d with its gate, where there is one."""
-    more = (glu_coefficient(seen) - 24) / 24
-    parts = _plain_parts(seen)
-    layers = 24 * 3 * seen.L * seen.d**2
+    more = (glu_coefficient(model) - 24) / 24
+    parts = _plain_parts(model)
+    layers = 24 * 3 * model.L * model.d**2
     return parts | {"feed_forward": parts["feed_forward"] + more * layers}
 
 
@@ -143,155 +145,157 @@ def _paper_path(
     trained: Forwards | None = None,
     glu: bool = False,
     logits: bool = True,
-) -> tuple[Stage, ...]:
+) -> tuple[FormulaStage, ...]:
     """From ours to `paper`.
 
     forwards: that count where every weight is trained; trained: that count in the end
     """
     last = trained or forwards
 
-    def parts(seen: Seen) -> dict[str, float]:
+    def parts(seen: SimplifiedModel) -> dict[str, float]:
         if not glu:
             return _plain_parts(seen)
         return _gated_parts(seen) | {"core": _own_core(seen) * glu_coefficient(seen) / 24}
 
-    def with_head(seen: Seen) -> float:
+    def with_head(seen: SimplifiedModel) -> float:
         return _sum(seen, **parts(seen), head=_padded_head(seen))
 
-    def counted(seen: Seen, times: float) -> float:
+    def counted(seen: SimplifiedModel, times: float) -> float:
         return _sum(seen, **parts(seen), head=0) * times / 3 + _padded_head(seen)
 
-    def closed(seen: Seen) -> float:
+    def closed(seen: SimplifiedModel) -> float:
         coefficient = glu_coefficient(seen) if glu else 24
         return paper(seen, last, coefficient) if logits else paper_without_logits(seen)
 
     gate = (
-        Stage("ffn", lambda seen: _sum(seen, **_gated_parts(seen))),
-        Stage("attention", lambda seen: _sum(seen, **parts(seen))),
+        FormulaStage("ffn", lambda seen: _sum(seen, **_gated_parts(seen))),
+        FormulaStage("attention", lambda seen: _sum(seen, **parts(seen))),
     )
     return (
-        Stage("attention", full_attention),
-        Stage("head_size", lambda seen: _sum(seen, core=_own_core(seen))),
-        Stage("kv_heads", lambda seen: _sum(seen, **_d_wide(seen))),
-        Stage("experts", _one_expert),
-        Stage("ffn", _plain),
+        FormulaStage("attention", full_attention),
+        FormulaStage("head_size", lambda seen: _sum(seen, core=_own_core(seen))),
+        FormulaStage("kv_heads", lambda seen: _sum(seen, **_d_wide(seen))),
+        FormulaStage("experts", _one_expert),
+        FormulaStage("ffn", _plain),
         *(gate if glu else ()),
-        Stage("lm_head", lambda seen: _sum(seen, **parts(seen) | {"head": 6 * seen.d * seen.V})),
-        Stage("vocabulary", with_head),
-        Stage("recompute", lambda seen: counted(seen, forwards(seen))),
-        *((Stage("trained", lambda seen: counted(seen, last(seen))),) if trained else ()),
-        Stage("lm_head", closed),
+        FormulaStage(
+            "lm_head", lambda seen: _sum(seen, **parts(seen) | {"head": 6 * seen.d * seen.V})
+        ),
+        FormulaStage("vocabulary", with_head),
+        FormulaStage("recompute", lambda seen: counted(seen, forwards(seen))),
+        *((FormulaStage("trained", lambda seen: counted(seen, last(seen))),) if trained else ()),
+        FormulaStage("lm_head", closed),
     )
 
 
 # --- Microsoft's count by matmuls -----------------------------------------------------------
 
 
-def by_matmuls(seen: Seen, *, top_k: bool = True) -> float:
+def by_matmuls(model: SimplifiedModel, *, top_k: bool = True) -> float:
     """2r (L ((1 + 2 // (H // G) + 1) dd + 2 H (d // H) T + m d f k) + dV), V padded.
 
     m: matrices of a feed-forward block; f is the experts' where there are any; k is 1 without
     `top_k`. Recomputing core attention alone adds its forward. [FLOP per token]
     """
-    layers = _sum(seen, **_matmul_parts(seen, top_k=top_k), head=0)
-    if seen.recompute == "selective":
-        return layers + _matmul_core(seen) / 3 + _padded_head(seen)
-    return (layers + _padded_head(seen)) * seen.r / 3
+    layers = _sum(model, **_matmul_parts(model, top_k=top_k), head=0)
+    if model.recompute == "selective":
+        return layers + _matmul_core(model) / 3 + _padded_head(model)
+    return (layers + _padded_head(model)) * model.r / 3
 
 
-def _matmul_core(seen: Seen) -> int:
-    return 12 * seen.L * seen.H * seen.q * seen.T
+def _matmul_core(model: SimplifiedModel) -> int:
+    return 12 * model.L * model.H * model.q * model.T
 
 
-def _matmul_heads(seen: Seen) -> dict[str, float]:
+def _matmul_heads(model: SimplifiedModel) -> dict[str, float]:
     """Key and value have 2 // (H // G) of the query's width: none from three heads a group on."""
-    squares = 1 + 2 // (seen.H // seen.G) + 1
-    return {"core": _matmul_core(seen), "projections": 6 * squares * seen.L * seen.d**2}
+    squares = 1 + 2 // (model.H // model.G) + 1
+    return {"core": _matmul_core(model), "projections": 6 * squares * model.L * model.d**2}
 
 
-def _matmul_parts(seen: Seen, *, top_k: bool) -> dict[str, float]:
-    k = seen.moe.experts_per_token if seen.moe and top_k else 1
-    block = 6 * seen.matrices * seen.L * seen.d * expert_width(seen) * k
-    return _matmul_heads(seen) | {"feed_forward": block}
+def _matmul_parts(model: SimplifiedModel, *, top_k: bool) -> dict[str, float]:
+    k = model.moe.experts_per_token if model.moe and top_k else 1
+    block = 6 * model.matrices * model.L * model.d * expert_width(model) * k
+    return _matmul_heads(model) | {"feed_forward": block}
 
 
-def _matmul_path(*, top_k: bool) -> tuple[Stage, ...]:
+def _matmul_path(*, top_k: bool) -> tuple[FormulaStage, ...]:
     """From ours to `by_matmuls`; experts stand in every layer, whatever their interval."""
 
-    def parts(seen: Seen) -> dict[str, float]:
+    def parts(seen: SimplifiedModel) -> dict[str, float]:
         return _matmul_parts(seen, top_k=top_k)
 
-    def with_head(seen: Seen) -> float:
+    def with_head(seen: SimplifiedModel) -> float:
         return _sum(seen, **parts(seen), head=_padded_head(seen))
 
-    def recomputed(seen: Seen) -> float:
+    def recomputed(seen: SimplifiedModel) -> float:
         if seen.recompute == "selective":
             return with_head(seen) + _matmul_core(seen) / 3
         return _sum(seen, **parts(seen), head=0) * seen.r / 3 + _padded_head(seen)
 
     return (
-        Stage("attention", full_attention),
-        Stage("head_size", lambda seen: _sum(seen, core=_matmul_core(seen))),
-        Stage("kv_heads", lambda seen: _sum(seen, **_matmul_heads(seen))),
-        Stage("experts", lambda seen: _sum(seen, **parts(seen))),
-        Stage("vocabulary", with_head),
-        Stage("recompute", recomputed),
-        Stage("lm_head", lambda seen: by_matmuls(seen, top_k=top_k)),
+        FormulaStage("attention", full_attention),
+        FormulaStage("head_size", lambda seen: _sum(seen, core=_matmul_core(seen))),
+        FormulaStage("kv_heads", lambda seen: _sum(seen, **_matmul_heads(seen))),
+        FormulaStage("experts", lambda seen: _sum(seen, **parts(seen))),
+        FormulaStage("vocabulary", with_head),
+        FormulaStage("recompute", recomputed),
+        FormulaStage("lm_head", lambda seen: by_matmuls(seen, top_k=top_k)),
     )
 
 
 # --- Megatron-LM's of 2024, as Argonne's fork has it ----------------------------------------
 
 
-def megatron_lm(seen: Seen) -> float:
+def megatron_lm(model: SimplifiedModel) -> float:
     """12 L d d (1 + G/H + T/d + c k f/d + V/2Ld), c = 3/2 where gated, else 1; V padded.
 
     Nothing that is recomputed counts. [FLOP per token]
     """
-    d, layers = seen.d, seen.L
-    k = seen.moe.experts_per_token if seen.moe else 1
-    block = seen.matrices / 2 * k * expert_width(seen) / d
-    head = padded(seen) / (2 * layers * d)
-    return 12 * layers * d * d * (1 + seen.G / seen.H + seen.T / d + block + head)
+    d, layers = model.d, model.L
+    k = model.moe.experts_per_token if model.moe else 1
+    block = model.matrices / 2 * k * expert_width(model) / d
+    head = padded_vocab(model) / (2 * layers * d)
+    return 12 * layers * d * d * (1 + model.G / model.H + model.T / d + block + head)
 
 
-def _lm_heads(seen: Seen) -> dict[str, float]:
-    wide = 12 * seen.L * seen.d**2 * (1 + seen.G / seen.H)
-    return {"core": _own_core(seen), "projections": wide}
+def _lm_heads(model: SimplifiedModel) -> dict[str, float]:
+    wide = 12 * model.L * model.d**2 * (1 + model.G / model.H)
+    return {"core": _own_core(model), "projections": wide}
 
 
-def _lm_parts(seen: Seen) -> dict[str, float]:
-    return _lm_heads(seen) | {"feed_forward": _matmul_parts(seen, top_k=True)["feed_forward"]}
+def _lm_parts(model: SimplifiedModel) -> dict[str, float]:
+    return _lm_heads(model) | {"feed_forward": _matmul_parts(model, top_k=True)["feed_forward"]}
 
 
 _MEGATRON_LM: Final = (
-    Stage("attention", full_attention),
-    Stage("head_size", lambda seen: _sum(seen, **_lm_heads(seen))),
-    Stage("experts", lambda seen: _sum(seen, **_lm_parts(seen))),
-    Stage("vocabulary", megatron_lm),
+    FormulaStage("attention", full_attention),
+    FormulaStage("head_size", lambda seen: _sum(seen, **_lm_heads(seen))),
+    FormulaStage("experts", lambda seen: _sum(seen, **_lm_parts(seen))),
+    FormulaStage("vocabulary", megatron_lm),
 )
 
 
 # --- by parameters --------------------------------------------------------------------------
 
 
-def parameters(seen: Seen) -> int:
+def parameters(model: SimplifiedModel) -> int:
     """P: what the ranks of one model hold together, each its own norms; the vocabulary padded."""
-    tables = 1 if seen.shape.tied_embeddings else 2
-    rows = (padded(seen) - seen.V) * (seen.shape.embedding_size or seen.d) * tables
-    return seen.shape.params_total + rows + (seen.tensor_parallel - 1) * _copied(seen)
+    tables = 1 if model.shape.tied_embeddings else 2
+    rows = (padded_vocab(model) - model.V) * (model.shape.embedding_size or model.d) * tables
+    return model.shape.params_total + rows + (model.tensor_parallel - 1) * _copied(model)
 
 
-def _norm(seen: Seen) -> int:
-    return seen.d * (1 if seen.shape.norm == "rms" else 2)
+def _norm(model: SimplifiedModel) -> int:
+    return model.d * (1 if model.shape.norm == "rms" else 2)
 
 
-def _copied(seen: Seen) -> int:
+def _copied(model: SimplifiedModel) -> int:
     """Parameters that tensor parallelism does not split: norms, positions, biases of outputs."""
-    shape, norm = seen.shape, _norm(seen)
-    norms = seen.L * shape.norms_per_layer + shape.final_norm + shape.embedding_norm
+    shape, norm = model.shape, _norm(model)
+    norms = model.L * shape.norms_per_layer + shape.final_norm + shape.embedding_norm
     biases = sum(group.count * _output_biases(group) for group in shape.layers)
-    return norm * norms + seen.d * (biases + shape.positions)
+    return norm * norms + model.d * (biases + shape.positions)
 
 
 def _output_biases(group: LayerGroup) -> int:
@@ -299,109 +303,113 @@ def _output_biases(group: LayerGroup) -> int:
     return int(attention) + int(group.ffn is not None and group.ffn.bias)
 
 
-def _tables(seen: Seen) -> int:
+def _tables(model: SimplifiedModel) -> int:
     """Parameters of the look-ups alone; a tied table is the lm_head's."""
-    positions = seen.shape.positions * seen.d * seen.tensor_parallel
-    return positions + (0 if seen.shape.tied_embeddings else padded(seen) * seen.d)
+    positions = model.shape.positions * model.d * model.tensor_parallel
+    return positions + (0 if model.shape.tied_embeddings else padded_vocab(model) * model.d)
 
 
-def _non_embedding(seen: Seen) -> int:
+def _non_embedding(model: SimplifiedModel) -> int:
     """P without the tables and without the lm_head, as if all stages were the last one.
 
     That one has the final norm, and not the embedding's. Where it has fewer layers than the others,
     the code counted fewer than there are, and this does not follow it.
     """
-    whole = parameters(seen) - _tables(seen) - padded(seen) * seen.d
-    stages, shape = seen.pipeline_parallel, seen.shape
+    whole = parameters(model) - _tables(model) - padded_vocab(model) * model.d
+    stages, shape = model.pipeline_parallel, model.shape
     norms = (stages - 1) * shape.final_norm - (stages > 1) * shape.embedding_norm
-    return whole + norms * seen.tensor_parallel * _norm(seen)
+    return whole + norms * model.tensor_parallel * _norm(model)
 
 
-def _dense(seen: Seen) -> Seen:
-    if seen.moe is not None:
+def _dense(model: SimplifiedModel) -> SimplifiedModel:
+    if model.moe is not None:
         raise ShapeError("This version had no experts.")
-    return seen
+    return model
 
 
-def parameters_and_attention(seen: Seen) -> int:
+def parameters_and_attention(model: SimplifiedModel) -> int:
     """6P + 60 L d T: the embedding too, and five times the attention [FLOP per token]."""
-    return 6 * parameters(_dense(seen)) + 60 * seen.L * seen.d * seen.T
+    return 6 * parameters(_dense(model)) + 60 * model.L * model.d * model.T
 
 
-def eight_parameters(seen: Seen) -> int:
+def eight_parameters(model: SimplifiedModel) -> int:
     """8P: the embedding too, recomputed in any case; no attention [FLOP per token]."""
-    return 8 * parameters(_dense(seen))
+    return 8 * parameters(_dense(model))
 
 
-def non_embedding_parameters(seen: Seen) -> int:
+def non_embedding_parameters(model: SimplifiedModel) -> int:
     """2r P, P without embeddings; neither attention nor lm_head [FLOP per token]."""
-    return 2 * seen.r * _non_embedding(_dense(seen))
+    return 2 * model.r * _non_embedding(_dense(model))
 
 
-def trainer_parameters(seen: Seen) -> int:
+def trainer_parameters(model: SimplifiedModel) -> int:
     """6 (N - every nn.Embedding), all experts; no attention [FLOP per token].
 
     A tied lm_head is an nn.Embedding's weight, and so goes with it.
     """
-    return 6 * (seen.shape.params_total - seen.shape.params_embedding)
+    return 6 * (model.shape.params_total - model.shape.params_embedding)
 
 
-def _core(seen: Seen) -> float:
-    return full_attention(seen) - _sum(seen, core=0)
+def _core(model: SimplifiedModel) -> float:
+    return full_attention(model) - _sum(model, core=0)
 
 
 _PARAMETERS_AND_ATTENTION: Final = (
-    Stage("attention", full_attention),
-    Stage("vocabulary", lambda seen: _sum(seen, head=_padded_head(seen))),
-    Stage("norms", lambda seen: 6 * (parameters(seen) - _tables(seen)) + _core(seen)),
-    Stage("embedding", lambda seen: 6 * parameters(seen) + _core(seen)),
-    Stage("attention", parameters_and_attention),
+    FormulaStage("attention", full_attention),
+    FormulaStage("vocabulary", lambda seen: _sum(seen, head=_padded_head(seen))),
+    FormulaStage("norms", lambda seen: 6 * (parameters(seen) - _tables(seen)) + _core(seen)),
+    FormulaStage("embedding", lambda seen: 6 * parameters(seen) + _core(seen)),
+    FormulaStage("attention", parameters_and_attention),
 )
 _EIGHT_PARAMETERS: Final = (
-    Stage("attention", lambda seen: _sum(seen, core=0)),
-    Stage("vocabulary", lambda seen: _sum(seen, core=0, head=_padded_head(seen))),
-    Stage("norms", lambda seen: 6 * (parameters(seen) - _tables(seen))),
-    Stage("embedding", lambda seen: 6 * parameters(seen)),
-    Stage("recompute", eight_parameters),
+    FormulaStage("attention", lambda seen: _sum(seen, core=0)),
+    FormulaStage("vocabulary", lambda seen: _sum(seen, core=0, head=_padded_head(seen))),
+    FormulaStage("norms", lambda seen: 6 * (parameters(seen) - _tables(seen))),
+    FormulaStage("embedding", lambda seen: 6 * parameters(seen)),
+    FormulaStage("recompute", eight_parameters),
 )
 _NON_EMBEDDING: Final = (
-    Stage("attention", lambda seen: _sum(seen, core=0)),
-    Stage("lm_head", lambda seen: _sum(seen, core=0, head=0)),
-    Stage("norms", lambda seen: 6 * _non_embedding(seen)),
-    Stage("recompute", non_embedding_parameters),
+    FormulaStage("attention", lambda seen: _sum(seen, core=0)),
+    FormulaStage("lm_head", lambda seen: _sum(seen, core=0, head=0)),
+    FormulaStage("norms", lambda seen: 6 * _non_embedding(seen)),
+    FormulaStage("recompute", non_embedding_parameters),
 )
 
 
-def _active(seen: Seen) -> int:
-    return 6 * (seen.shape.params_active - seen.shape.params_embedding)
+def _active(model: SimplifiedModel) -> int:
+    return 6 * (model.shape.params_active - model.shape.params_embedding)
 
 
 _TRAINER: Final = (
-    Stage("attention", lambda seen: _sum(seen, core=0)),
-    Stage(
+    FormulaStage("attention", lambda seen: _sum(seen, core=0)),
+    FormulaStage(
         "lm_head",
         lambda seen: _sum(seen, core=0, **({"head": 0} if seen.shape.tied_embeddings else {})),
     ),
-    Stage("norms", _active),
-    Stage("experts", trainer_parameters),
+    FormulaStage("norms", _active),
+    FormulaStage("experts", trainer_parameters),
 )
 
 
 # --- the eras -------------------------------------------------------------------------------
 
-MILLISECONDS: Final = {
+DECIMALS_IN_MS: Final = {
     "elapsed_s": 4,
     "logged_samples_per_second": 3,
     "logged_tgs": 3,
     "logged_tflops": 2,
     "logged_lm_tflops": 2,
 }
-SECONDS: Final = MILLISECONDS | {"elapsed_s": 2}
-BY_STEP_TIME: Final = ("logged_tgs", "logged_samples_per_second")
-EQUATION: Final = "24 r L d d (1 + T/6d + V/16Ld), V padded"
-MATMULS: Final = "2 r (L ((1 + 2 // (H // G) + 1) d d + 2 H (d // H) T + m d f) + d V), V padded"
-LM: Final = "12 L d d (1 + G/H + T/d + c k f/d + V/2Ld), c = 3/2 where gated, V padded"
-NON_EMBEDDING: Final = "2 r P, P without embeddings and lm_head"
+DECIMALS_IN_SECONDS: Final = DECIMALS_IN_MS | {"elapsed_s": 2}
+STEP_TIME_FIGURES: Final = ("logged_tgs", "logged_samples_per_second")
+PAPER_EQUATION: Final = "24 r L d d (1 + T/6d + V/16Ld), V padded"
+MATMUL_EQUATION: Final = (
+    "2 r (L ((1 + 2 // (H // G) + 1) d d + 2 H (d // H) T + m d f) + d V), V padded"
+)
+MEGATRON_LM_EQUATION: Final = (
+    "12 L d d (1 + G/H + T/d + c k f/d + V/2Ld), c = 3/2 where gated, V padded"
+)
+NON_EMBEDDING_EQUATION: Final = "2 r P, P without embeddings and lm_head"
 
 
 def _era(log_format: str, name: str, since: str | None, until: str | None, **more: object) -> Era:
@@ -414,8 +422,8 @@ def _megatron(month: str, since: str | None, until: str | None, **more: object) 
     known: dict[str, object] = {
         "repo": "deepspeedai/Megatron-DeepSpeed",
         "path": "megatron/utils.py",
-        "decimals": MILLISECONDS,
-        "identities": BY_STEP_TIME,
+        "decimals": DECIMALS_IN_MS,
+        "derived_columns": STEP_TIME_FIGURES,
         "counts_recompute": True,
     }
     return _era("megatron-deepspeed", f"megatron-deepspeed-{month}", since, until, **known | more)
@@ -425,8 +433,8 @@ def _bigscience(month: str, since: str | None, until: str | None, **more: object
     known: dict[str, object] = {
         "repo": "bigscience-workshop/Megatron-DeepSpeed",
         "path": "megatron/training.py",
-        "decimals": SECONDS,
-        "identities": BY_STEP_TIME,
+        "decimals": DECIMALS_IN_SECONDS,
+        "derived_columns": STEP_TIME_FIGURES,
         "counts_recompute": True,
     }
     return _era("megatron-deepspeed", f"bigscience-{month}", since, until, **known | more)
@@ -438,8 +446,8 @@ def _argonne(month: str, since: str | None, **more: object) -> Era:
         "repo": "argonne-lcf/Megatron-DeepSpeed",
         "path": "megatron/utils.py",
         "commit": "b8413d98",
-        "decimals": MILLISECONDS,
-        "identities": BY_STEP_TIME,
+        "decimals": DECIMALS_IN_MS,
+        "derived_columns": STEP_TIME_FIGURES,
         "fork": True,
     }
     return _era("megatron-deepspeed", f"argonne-{month}", since, None, **known | more)
@@ -451,8 +459,8 @@ def _neox(month: str, since: str | None, until: str | None, **more: object) -> E
         "log_formats": ("gpt-neox", "gpt-neox-tensorboard"),
         "repo": "EleutherAI/gpt-neox",
         "path": "megatron/logging.py",
-        "decimals": MILLISECONDS | percents | {"logged_tflops": 1},
-        "identities": BY_STEP_TIME,
+        "decimals": DECIMALS_IN_MS | percents | {"logged_tflops": 1},
+        "derived_columns": STEP_TIME_FIGURES,
     }
     return _era("gpt-neox", f"gpt-neox-{month}", since, until, **known | more)
 
@@ -468,7 +476,7 @@ def _engine(version: str, **more: object) -> Era:
         "path": "deepspeed/runtime/pipe/engine.py",
         "formula": "samples/s = batch / time of a step, which the pipeline engine alone prints",
         "decimals": {"elapsed_s": 3, "logged_samples_per_second": 3},
-        "identities": BY_STEP_TIME,
+        "derived_columns": STEP_TIME_FIGURES,
         "not_compared": _OVER_THE_ENGINE,
     }
     known["log_formats"] = ("deepspeed", "deepspeed-timers")
@@ -481,7 +489,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2022-07-11",
         "2022-08-08",
         commit="62bc4562",
-        formula=EQUATION,
+        formula=PAPER_EQUATION,
         stages=_paper_path(any_recomputed_forwards),
     ),
     _megatron(
@@ -489,7 +497,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2022-08-08",
         "2022-12-12",
         commit="7041c862",
-        formula=f"{EQUATION}; T as configured, also where a curriculum's steps are shorter",
+        formula=f"{PAPER_EQUATION}; T as configured, also where a curriculum's steps are shorter",
         stages=_paper_path(any_recomputed_forwards),
         configured_length=True,
     ),
@@ -498,7 +506,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2022-12-12",
         "2024-08-19",
         commit="5e8d5784",
-        formula=EQUATION,
+        formula=PAPER_EQUATION,
         stages=_paper_path(any_recomputed_forwards),
     ),
     _megatron(
@@ -506,7 +514,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2024-08-19",
         "2024-10-18",
         commit="b7b2d5ef",
-        formula=MATMULS,
+        formula=MATMUL_EQUATION,
         stages=_matmul_path(top_k=False),
     ),
     _megatron(
@@ -514,7 +522,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2024-10-18",
         None,
         commit="6acc370a",
-        formula=MATMULS.replace("m d f", "m d f k"),
+        formula=MATMUL_EQUATION.replace("m d f", "m d f k"),
         stages=_matmul_path(top_k=True),
     ),
     _bigscience(
@@ -523,7 +531,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2021-06-11",
         commit="f52dbd04",
         formula="8 P, P with embeddings; recomputed in any case; over the whole log interval",
-        decimals=MILLISECONDS,
+        decimals=DECIMALS_IN_MS,
         stages=_EIGHT_PARAMETERS,
         whole_interval=True,
         counts_recompute=False,
@@ -533,8 +541,8 @@ ERAS: Final[tuple[Era, ...]] = (
         "2021-12-06",
         "2022-01-05",
         commit="e53fd737",
-        formula=f"{NON_EMBEDDING}; a thousand times too many, samples/s a thousandth",
-        decimals=MILLISECONDS,
+        formula=f"{NON_EMBEDDING_EQUATION}; a thousand times too many, samples/s a thousandth",
+        decimals=DECIMALS_IN_MS,
         stages=_NON_EMBEDDING,
         unit=lambda _: 1000.0,
         scales={"logged_samples_per_second": 0.001},
@@ -544,8 +552,8 @@ ERAS: Final[tuple[Era, ...]] = (
         "2022-01-05",
         "2022-01-27",
         commit="d1143a7e",
-        formula=f"{NON_EMBEDDING}; samples/s a thousandth",
-        decimals=MILLISECONDS,
+        formula=f"{NON_EMBEDDING_EQUATION}; samples/s a thousandth",
+        decimals=DECIMALS_IN_MS,
         stages=_NON_EMBEDDING,
         scales={"logged_samples_per_second": 0.001},
     ),
@@ -554,7 +562,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2022-01-27",
         "2022-02-21",
         commit="4c2aea04",
-        formula=NON_EMBEDDING,
+        formula=NON_EMBEDDING_EQUATION,
         stages=_NON_EMBEDDING,
     ),
     _bigscience(
@@ -562,7 +570,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2022-02-21",
         "2022-06-05",
         commit="ae6277f5",
-        formula=EQUATION,
+        formula=PAPER_EQUATION,
         stages=_paper_path(),
     ),
     _bigscience(
@@ -570,13 +578,13 @@ ERAS: Final[tuple[Era, ...]] = (
         "2022-06-05",
         None,
         commit="e23393fb",
-        formula=f"{EQUATION}; 32 for 24 where the feed-forward is gated",
+        formula=f"{PAPER_EQUATION}; 32 for 24 where the feed-forward is gated",
         stages=_paper_path(glu=True),
     ),
     _argonne(
         "2024-06",
         "2024-06-19",
-        formula=f"[DS]: {EQUATION}; [LM]: {LM}",
+        formula=f"[DS]: {PAPER_EQUATION}; [LM]: {MEGATRON_LM_EQUATION}",
         stages=_paper_path(any_recomputed_forwards),
         claims={"logged_lm_tflops": _MEGATRON_LM},
         needs=("logged_lm_tflops",),
@@ -585,13 +593,13 @@ ERAS: Final[tuple[Era, ...]] = (
     _argonne(
         "2024-matmuls",
         "2024-06-19",
-        formula=f"[DS]: {MATMULS.replace('m d f', 'm d f k')}; [LM]: {LM}",
+        formula=f"[DS]: {MATMUL_EQUATION.replace('m d f', 'm d f k')}; [LM]: {MEGATRON_LM_EQUATION}",
         stages=_matmul_path(top_k=True),
         claims={"logged_lm_tflops": _MEGATRON_LM},
         needs=("logged_lm_tflops",),
         counts_recompute=True,
     ),
-    _argonne("2025", None, formula=LM, stages=_MEGATRON_LM),
+    _argonne("2025", None, formula=MEGATRON_LM_EQUATION, stages=_MEGATRON_LM),
     _neox(
         "2021",
         None,
@@ -615,7 +623,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2023-12-06",
         None,
         commit="050f560e",
-        formula=f"{EQUATION}; MFU (since 2024-12-19, 29080c3a) with r = 3",
+        formula=f"{PAPER_EQUATION}; MFU (since 2024-12-19, 29080c3a) with r = 3",
         stages=_paper_path(),
         claims={"logged_mfu": _paper_path(model_forwards), "logged_hfu": _paper_path()},
         counts_recompute=True,
@@ -628,7 +636,7 @@ ERAS: Final[tuple[Era, ...]] = (
         repo="deepspeedai/DeepSpeedExamples",
         path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
         commit="45b4b715",
-        formula=f"{EQUATION.replace(', V padded', '')}; one device's work over the world"
+        formula=f"{PAPER_EQUATION.replace(', V padded', '')}; one device's work over the world"
         " size; r less 1 - 2k/d under LoRA of rank k",
         stages=_paper_path(trained=forwards_with_adapters),
         decimals={
@@ -636,8 +644,8 @@ ERAS: Final[tuple[Era, ...]] = (
             "logged_tflops": 2,
             "logged_device_samples_per_second": 2,
         },
-        identities=("logged_device_samples_per_second",),
-        needs=("logged_device_samples_per_second",),
+        derived_columns=("logged_device_samples_per_second",),
+        required_columns=("logged_device_samples_per_second",),
         not_compared=_OVER_THE_ENGINE,
         unit=lambda gpus: 1 / gpus,
         counts_recompute=True,

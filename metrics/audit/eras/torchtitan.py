@@ -13,84 +13,86 @@ from datetime import date
 from typing import Final
 
 from ...formula.model_shapes import LinearAttention
-from ...formula.simplified_model import Seen, full_attention
-from ..formula_era import Era, Peak, Stage
+from ...formula.simplified_model import SimplifiedModel, full_attention
+from ..formula_era import Era, FormulaStage, PeakRow
 
 LOG_FORMATS: Final = ("torchtitan", "torchtitan-tensorboard")
-DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
-FALLBACK: Final = 312e12
+TORCHTITAN_DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
+FALLBACK_PEAK: Final = 312e12
 """The A100's peak, which a device gets that the table lacks; without a word until 2024-10-18."""
 
 
 # --- FLOPs per token ------------------------------------------------------------------------
 
 
-def own_heads(seen: Seen) -> float:
+def own_heads(model: SimplifiedModel) -> float:
     """6 (N_active - embedding) + 6 sum H(q+v) T: heads as wide as the model has them."""
-    return 6 * _counted_params(seen) + _core(seen)
+    return 6 * _counted_params(model) + _core(model)
 
 
-def d_by_heads(seen: Seen) -> float:
+def d_by_heads(model: SimplifiedModel) -> float:
     """12 L H (d // H) T in place of the core attention, the products as ours."""
-    return full_attention(seen) - _core(seen) + _core_by_hidden(seen)
+    return full_attention(model) - _core(model) + _core_by_hidden(model)
 
 
-def dense(seen: Seen) -> float:
+def dense(model: SimplifiedModel) -> float:
     """6 (N_active - embedding) + 12 L H (d // H) T."""
-    return 6 * _counted_params(seen) + _core_by_hidden(seen)
+    return 6 * _counted_params(model) + _core_by_hidden(model)
 
 
-def with_embedding(seen: Seen) -> float:
+def with_embedding(model: SimplifiedModel) -> float:
     """6 N + 12 L H (d // H) T."""
-    return dense(seen) + 6 * _untied_table(seen)
+    return dense(model) + 6 * _untied_table(model)
 
 
-def all_experts(seen: Seen) -> float:
+def all_experts(model: SimplifiedModel) -> float:
     """6 (N - embedding) + 12 L H (d // H) T: the dense form, for sparse models too."""
-    idle = seen.shape.params_total - seen.shape.params_active
-    return dense(seen) + 6 * idle
+    idle = model.shape.params_total - model.shape.params_active
+    return dense(model) + 6 * idle
 
 
-def without_tied_head(seen: Seen) -> float:
+def without_tied_head(model: SimplifiedModel) -> float:
     """6 (N - table) + 6 sum H(q+v) T, where a tied table was counted once and subtracted."""
-    return own_heads(seen) - (6 * seen.token_table if seen.shape.tied_embeddings else 0)
+    return own_heads(model) - (6 * model.token_table if model.shape.tied_embeddings else 0)
 
 
-def windows(seen: Seen) -> float:
+def windowed_attention(model: SimplifiedModel) -> float:
     """6 (N_active - embedding) + 6 sum H(q+v) min(T, window or chunk)."""
-    return own_heads(seen) - _core(seen) + _windowed_core(seen)
+    return own_heads(model) - _core(model) + _windowed_core(model)
 
 
-def hugging_face_backend(seen: Seen) -> float:
+def hugging_face_backend(model: SimplifiedModel) -> float:
     """6 N + 6 L H q T: half of the attention, all experts, the embedding too."""
-    halved = sum(6 * n * a.heads * a.qk_head_dim for n, a in seen.attention) * seen.T
-    return 6 * seen.shape.params_total + halved
+    halved = sum(6 * n * a.heads * a.qk_head_dim for n, a in model.attention) * model.T
+    return 6 * model.shape.params_total + halved
 
 
-def _counted_params(seen: Seen) -> int:
+def _counted_params(model: SimplifiedModel) -> int:
     """Adapters of LoRA are in the module tree, and count as what is frozen beside them does."""
-    return seen.shape.params_active + seen.adapters - _untied_table(seen)
+    return model.shape.params_active + model.adapters - _untied_table(model)
 
 
-def _untied_table(seen: Seen) -> int:
+def _untied_table(model: SimplifiedModel) -> int:
     """The embedding's parameters; a tied table is the lm_head, and stays."""
-    return 0 if seen.shape.tied_embeddings else seen.token_table
+    return 0 if model.shape.tied_embeddings else model.token_table
 
 
-def _core(seen: Seen) -> float:
-    return sum(op.training for op in seen.full() if op.name.endswith("core attention"))
+def _core(model: SimplifiedModel) -> float:
+    return sum(
+        op.training for op in model.full_attention_operators() if op.name.endswith("core attention")
+    )
 
 
-def _core_by_hidden(seen: Seen) -> int:
-    return 12 * seen.L * seen.H * seen.q * seen.T
+def _core_by_hidden(model: SimplifiedModel) -> int:
+    return 12 * model.L * model.H * model.q * model.T
 
 
-def _windowed_core(seen: Seen) -> int:
+def _windowed_core(model: SimplifiedModel) -> int:
     total = 0
-    for group in seen.shape.layers:
+    for group in model.shape.layers:
         a = group.attention
         if not isinstance(a, LinearAttention):
-            length = min(seen.T, a.window or seen.T, a.chunk or seen.T)
+            length = min(model.T, a.window or model.T, a.chunk or model.T)
             total += 6 * group.count * a.heads * (a.qk_head_dim + a.v_head_dim) * length
     return total
 
@@ -102,12 +104,12 @@ def _day(text: str) -> date:
     return date.fromisoformat(text)
 
 
-def _row(part: str, teraflops: float, since: str, until: str | None = None) -> Peak:
+def _row(part: str, teraflops: float, since: str, until: str | None = None) -> PeakRow:
     end = None if until is None else _day(until)
-    return Peak(part=part, flops=teraflops * 1e12, since=_day(since), until=end)
+    return PeakRow(name_part=part, flops=teraflops * 1e12, since=_day(since), until=end)
 
 
-PEAKS: Final[tuple[Peak, ...]] = (
+PEAK_ROWS: Final[tuple[PeakRow, ...]] = (
     _row("A100", 312, "2024-03-20"),
     _row("A6000", 154.85, "2026-04-08"),
     _row("H100 NVL", 1979, "2024-03-20", "2024-08-22"),  # with sparsity
@@ -138,19 +140,19 @@ PEAKS: Final[tuple[Peak, ...]] = (
 name that `lspci` prints, where it runs; else by the driver's, as here."""
 
 
-def peak(device: str, day: date | None) -> float:
+def device_peak(device: str, day: date | None) -> float:
     """What get_peak_flops returned for a device on a day; without one, at the last commit."""
-    for row in PEAKS:
+    for row in PEAK_ROWS:
         stood = row.until is None if day is None else row.since <= day < (row.until or date.max)
-        if stood and row.part in device:
+        if stood and row.name_part in device:
             return row.flops
-    return FALLBACK
+    return FALLBACK_PEAK
 
 
 # --- the eras -------------------------------------------------------------------------------
 
-_ATTENTION: Final = Stage("attention", full_attention)
-_HEADS: Final = Stage("head_size", d_by_heads)
+_ATTENTION: Final = FormulaStage("attention", full_attention)
+_HEADS: Final = FormulaStage("head_size", d_by_heads)
 
 
 def _era(name: str, since: str, until: str | None, **more: object) -> Era:
@@ -158,9 +160,9 @@ def _era(name: str, since: str, until: str | None, **more: object) -> Era:
         "log_formats": LOG_FORMATS,
         "repo": "pytorch/torchtitan",
         "path": "torchtitan/models/utils.py",
-        "decimals": DECIMALS,
-        "peaks": peak,
-        "peak_values": (FALLBACK, *(row.flops for row in PEAKS)),
+        "decimals": TORCHTITAN_DECIMALS,
+        "peaks": device_peak,
+        "peak_values": (FALLBACK_PEAK, *(row.flops for row in PEAK_ROWS)),
     }
     end = None if until is None else _day(until)
     return Era(name=f"torchtitan-{name}", since=_day(since), until=end, **(known | more))  # type: ignore[arg-type]
@@ -177,8 +179,8 @@ ERAS: Final[tuple[Era, ...]] = (
         stages=(
             _ATTENTION,
             _HEADS,
-            Stage("norms", dense),
-            Stage("embedding", with_embedding),
+            FormulaStage("norms", dense),
+            FormulaStage("embedding", with_embedding),
         ),
     ),
     _era(
@@ -189,7 +191,7 @@ ERAS: Final[tuple[Era, ...]] = (
         commit="0c6ca903f",
         versions=("0.1.0", "0.2.0"),
         formula="6 (N_active - embedding) + 12 L H (d // H) T",
-        stages=(_ATTENTION, _HEADS, Stage("norms", dense)),
+        stages=(_ATTENTION, _HEADS, FormulaStage("norms", dense)),
     ),
     _era(
         "2025-08-qwen3",
@@ -199,7 +201,12 @@ ERAS: Final[tuple[Era, ...]] = (
         commit="d240be0cf^",
         fork=True,
         formula="6 (N - embedding) + 12 L H (d // H) T, N with all experts (Qwen3 MoE)",
-        stages=(_ATTENTION, _HEADS, Stage("norms", dense), Stage("experts", all_experts)),
+        stages=(
+            _ATTENTION,
+            _HEADS,
+            FormulaStage("norms", dense),
+            FormulaStage("experts", all_experts),
+        ),
     ),
     _era(
         "2025-10",
@@ -208,7 +215,7 @@ ERAS: Final[tuple[Era, ...]] = (
         commit="5a090f21e",
         versions=("0.2.1",),
         formula="6 (N_active - embedding) + 6 sum H(q+v) T",
-        stages=(_ATTENTION, Stage("norms", own_heads)),
+        stages=(_ATTENTION, FormulaStage("norms", own_heads)),
     ),
     _era(
         "2026-01",
@@ -217,7 +224,11 @@ ERAS: Final[tuple[Era, ...]] = (
         commit="d12ff2fc1",
         versions=("0.2.2",),
         formula="6 (N_active - embedding) + 6 sum H(q+v) T; a tied lm_head goes with the embedding",
-        stages=(_ATTENTION, Stage("norms", own_heads), Stage("lm_head", without_tied_head)),
+        stages=(
+            _ATTENTION,
+            FormulaStage("norms", own_heads),
+            FormulaStage("lm_head", without_tied_head),
+        ),
     ),
     _era(
         "2026-05",
@@ -226,7 +237,7 @@ ERAS: Final[tuple[Era, ...]] = (
         commit="4ed3c5363",
         versions=("0.3.0",),
         formula="6 (N_active - embedding) + 6 sum H(q+v) T, softmax layers only since fd712e814",
-        stages=(_ATTENTION, Stage("norms", own_heads)),
+        stages=(_ATTENTION, FormulaStage("norms", own_heads)),
     ),
     _era(
         "2026-08",
@@ -234,7 +245,11 @@ ERAS: Final[tuple[Era, ...]] = (
         None,
         commit="#4300",
         formula="6 (N_active - embedding) + 6 sum H(q+v) min(T, window)",
-        stages=(_ATTENTION, Stage("norms", own_heads), Stage("attention", windows)),
+        stages=(
+            _ATTENTION,
+            FormulaStage("norms", own_heads),
+            FormulaStage("attention", windowed_attention),
+        ),
     ),
     _era(
         "hf-backend",
@@ -246,10 +261,12 @@ ERAS: Final[tuple[Era, ...]] = (
         formula="6 N + 6 L H q T: half of the attention, all experts, the embedding",
         stages=(
             _ATTENTION,
-            Stage("norms", own_heads),
-            Stage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
-            Stage("experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)),
-            Stage("embedding", hugging_face_backend),
+            FormulaStage("norms", own_heads),
+            FormulaStage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
+            FormulaStage(
+                "experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)
+            ),
+            FormulaStage("embedding", hugging_face_backend),
         ),
     ),
 )

@@ -23,44 +23,44 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Final
 
-from ...formula.simplified_model import Seen
-from ..formula_era import Era, Stage
+from ...formula.simplified_model import SimplifiedModel
+from ..formula_era import Era, FormulaStage
 
-HOOK: Final = "xtuner/engine/hooks/throughput_hook.py"
-LEGACY: Final = ("xtuner", "xtuner-scalars", "xtuner-tensorboard")
+HOOK_PATH: Final = "xtuner/engine/hooks/throughput_hook.py"
+LEGACY_FORMATS: Final = ("xtuner", "xtuner-scalars", "xtuner-tensorboard")
 LEGACY_DECIMALS: Final = {"logged_tgs": 4, "logged_tflops": 4, "elapsed_s": 4}
 
 
 # --- FLOPs per token ------------------------------------------------------------------------
 
 
-def parameters(seen: Seen) -> float:
+def parameters(model: SimplifiedModel) -> float:
     """2r N, N all parameters [FLOP per token]."""
-    return 2 * seen.r * seen.shape.params_total
+    return 2 * model.r * model.shape.params_total
 
 
-def square(seen: Seen) -> float:
+def square(model: SimplifiedModel) -> float:
     """r L (8dd + 6df + 4dT) + 6dV [FLOP per token]."""
-    return _closed(seen, 4 * seen.d * seen.T)
+    return _closed(model, 4 * model.d * model.T)
 
 
-def halved(seen: Seen) -> float:
+def halved(model: SimplifiedModel) -> float:
     """r L (8dd + 6df + 4dT/2) + 6dV [FLOP per token]."""
-    return _closed(seen, 2 * seen.d * seen.T)
+    return _closed(model, 2 * model.d * model.T)
 
 
-def _closed(seen: Seen, attention: int) -> float:
-    d = seen.d
-    layer = 8 * d * d + 6 * d * seen.f + attention
-    return seen.r * seen.L * layer + 6 * d * seen.V
+def _closed(model: SimplifiedModel, attention: int) -> float:
+    d = model.d
+    layer = 8 * d * d + 6 * d * model.f + attention
+    return model.r * model.L * layer + 6 * d * model.V
 
 
 # --- from ours to there ---------------------------------------------------------------------
 
-PARTS: Final = ("head_size", "kv_heads", "ffn", "experts", "mtp", "lm_head")
+PART_CAUSES: Final = ("head_size", "kv_heads", "ffn", "experts", "mtp", "lm_head")
 """Causes by which the hook counts a part of the model otherwise, in the order of the path."""
 
-BY_NAME: Final = {
+PART_BY_OPERATOR: Final = {
     "core attention": "head_size",
     "linear attention state": "head_size",
     "ffn": "ffn",
@@ -74,63 +74,70 @@ BY_NAME: Final = {
 """Operator to its part; any other is a projection of attention."""
 
 
-def _path(share: float) -> tuple[Stage, ...]:
+def _path(share: float) -> tuple[FormulaStage, ...]:
     """From ours to the closed form that counts this share of T x T pairs.
 
     Part by part of the model, each with all before it.
     """
-    swaps = [Stage(part, _swapped(PARTS[: n + 1], share)) for n, part in enumerate(PARTS)]
+    swaps = [
+        FormulaStage(part, _swapped(PART_CAUSES[: n + 1], share))
+        for n, part in enumerate(PART_CAUSES)
+    ]
     closed = halved if share < 1 else square
-    return (Stage("attention", _swapped((), share)), *swaps, Stage("recompute", closed))
+    return (
+        FormulaStage("attention", _swapped((), share)),
+        *swaps,
+        FormulaStage("recompute", closed),
+    )
 
 
-def _swapped(parts: Sequence[str], share: float) -> Callable[[Seen], float]:
+def _swapped(parts: Sequence[str], share: float) -> Callable[[SimplifiedModel], float]:
     """Ours of this share of T x T pairs, these parts as the hook has them."""
 
-    def flops(seen: Seen) -> float:
+    def flops(seen: SimplifiedModel) -> float:
         return sum((_ours(seen, share) | {p: _theirs(seen, share, p) for p in parts}).values())
 
     return flops
 
 
-def _ours(seen: Seen, share: float) -> dict[str, float]:
+def _ours(model: SimplifiedModel, share: float) -> dict[str, float]:
     """Our operators by part, of this share of T x T pairs."""
-    found = dict.fromkeys(PARTS, 0.0)
-    for operator in seen.full():
+    found = dict.fromkeys(PART_CAUSES, 0.0)
+    for operator in model.full_attention_operators():
         mtp = operator.name.startswith("mtp ")
-        part = "mtp" if mtp else BY_NAME.get(operator.name, "kv_heads")
+        part = "mtp" if mtp else PART_BY_OPERATOR.get(operator.name, "kv_heads")
         halves = operator.name.endswith("core attention")
         found[part] += operator.training * (share if halves else 1.0)
     return found
 
 
-def _theirs(seen: Seen, share: float, part: str) -> float:
+def _theirs(model: SimplifiedModel, share: float, part: str) -> float:
     """What the hook counts in place of a part, without recomputation."""
-    d, dense = seen.d, sum(g.count for g in seen.shape.layers if g.ffn is not None)
+    d, dense = model.d, sum(g.count for g in model.shape.layers if g.ffn is not None)
     match part:
         case "head_size":
-            return 12 * seen.L * d * seen.T * share
+            return 12 * model.L * d * model.T * share
         case "kv_heads":
-            return 24 * seen.L * d * d
+            return 24 * model.L * d * d
         case "ffn":
-            return 18 * dense * d * seen.f if dense else 0.0
+            return 18 * dense * d * model.f if dense else 0.0
         case "experts":
-            return 18 * (seen.L - dense) * d * seen.f if dense < seen.L else 0.0
+            return 18 * (model.L - dense) * d * model.f if dense < model.L else 0.0
         case "lm_head":
-            return 6 * d * seen.V
+            return 6 * d * model.V
         case _:
             return 0.0
 
 
-def _idle(seen: Seen) -> int:
+def _idle(model: SimplifiedModel) -> int:
     """Parameters of the experts that a token does not pass."""
-    return seen.shape.params_total - seen.shape.params_active
+    return model.shape.params_total - model.shape.params_active
 
 
-def _looked_up(seen: Seen) -> int:
+def _looked_up(model: SimplifiedModel) -> int:
     """Parameters that multiply nothing: positions, and an embedding that is not the lm_head."""
-    table = 0 if seen.shape.tied_embeddings else seen.token_table
-    return seen.shape.positions * seen.d + table
+    table = 0 if model.shape.tied_embeddings else model.token_table
+    return model.shape.positions * model.d + table
 
 
 # --- the eras -------------------------------------------------------------------------------
@@ -138,11 +145,11 @@ def _looked_up(seen: Seen) -> int:
 
 def _hook(name: str, commit: str, formula: str, **more: object) -> Era:
     known: dict[str, object] = {
-        "log_formats": LEGACY,
+        "log_formats": LEGACY_FORMATS,
         "since": None,
         "until": None,
         "repo": "InternLM/xtuner",
-        "path": HOOK,
+        "path": HOOK_PATH,
         "decimals": LEGACY_DECIMALS,
         "counts_recompute": True,
         "batch_lengths": True,
@@ -150,10 +157,10 @@ def _hook(name: str, commit: str, formula: str, **more: object) -> Era:
     return Era(name=f"xtuner-{name}", commit=commit, formula=formula, **(known | more))  # type: ignore[arg-type]
 
 
-PACKAGED: Final = date(2023, 12, 11)
+FIRST_WHEEL_DATE: Final = date(2023, 12, 11)
 """0.1.10's wheel."""
 
-HALVED: Final = date(2024, 3, 29)
+HALVED_SINCE: Final = date(2024, 3, 29)
 """#527."""
 
 
@@ -164,20 +171,20 @@ ERAS: Final[tuple[Era, ...]] = (
         "2 r N over the ranks that share the model; in no release",
         fork=True,
         since=date(2023, 11, 1),
-        until=PACKAGED,
+        until=FIRST_WHEEL_DATE,
         stages=(
-            Stage("attention", lambda seen: 6 * seen.shape.params_matmul),
-            Stage("experts", lambda seen: 6 * (seen.shape.params_matmul + _idle(seen))),
-            Stage("norms", lambda seen: 6 * (seen.shape.params_total - _looked_up(seen))),
-            Stage("embedding", lambda seen: 6 * seen.shape.params_total),
-            Stage("recompute", parameters),
+            FormulaStage("attention", lambda seen: 6 * seen.shape.params_matmul),
+            FormulaStage("experts", lambda seen: 6 * (seen.shape.params_matmul + _idle(seen))),
+            FormulaStage("norms", lambda seen: 6 * (seen.shape.params_total - _looked_up(seen))),
+            FormulaStage("embedding", lambda seen: 6 * seen.shape.params_total),
+            FormulaStage("recompute", parameters),
         ),
     ),
     _hook(
         "0.1.10",
         "v0.1.10",
         "r L (8dd + 6df + 4dT) + 6dV; the line shows the iteration before its own",
-        since=PACKAGED,
+        since=FIRST_WHEEL_DATE,
         versions=("0.1.10", "0.1.11", "0.1.12", "0.1.13"),
         stages=_path(1.0),
     ),
@@ -185,7 +192,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "0.1.14",
         "v0.1.14",
         "r L (8dd + 6df + 4dT) + 6dV",
-        until=HALVED,
+        until=HALVED_SINCE,
         versions=("0.1.14", "0.1.15"),
         stages=_path(1.0),
         identities=("logged_tgs",),
@@ -195,7 +202,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "520ce9996",
         "r L (8dd + 6df + 4dT/2) + 6dV, T of the whole sequence (#527); the hook divides it by the"
         " ranks that share it itself since 376188af5 (#555, 0.1.18)",
-        since=HALVED,
+        since=HALVED_SINCE,
         versions=(*(f"0.1.{n}" for n in range(16, 24)), "0.2.0rc0", "0.2.0"),
         stages=_path(0.5),
         identities=("logged_tgs",),
@@ -210,6 +217,6 @@ ERAS: Final[tuple[Era, ...]] = (
         commit="42fcade0f",
         formula="no FLOPs; tgs = text_tokens / time, both of the line's step and rank",
         decimals={"elapsed_s": 4},
-        identities=("logged_tgs",),
+        derived_columns=("logged_tgs",),
     ),
 )

@@ -16,7 +16,7 @@ Errors:
 from __future__ import annotations
 
 from .hugging_face import Config, from_hugging_face, text_config
-from .names import UnknownModelError, known, known_models
+from .names import UnknownModelError, find_model, known_models
 from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,
@@ -27,7 +27,7 @@ from .shape import (
     ModelShape,
     ShapeError,
     Weight,
-    targeted,
+    targeted_weights,
     with_params_total,
 )
 
@@ -42,12 +42,12 @@ __all__ = [
     "ShapeError",
     "UnknownModelError",
     "Weight",
+    "find_model",
     "from_hugging_face",
     "from_megatron",
     "from_torchtitan",
-    "known",
     "known_models",
-    "targeted",
+    "targeted_weights",
     "text_config",
     "with_params_total",
 ]

@@ -16,9 +16,9 @@ from .shape import (
     MixtureOfExperts,
     ModelShape,
     ShapeError,
+    check_dimension,
     grouped_layers,
     grouped_query,
-    possible,
     windowed_layers,
 )
 
@@ -30,16 +30,16 @@ class Config:
     A default stands only where transformers documents one for this model_type (5.23.0, its
     configuration classes), and means what transformers does: absent and null are the same.
 
-    read: keys that were asked for, by this configuration or one that was `completed` from it
+    read_keys: keys that were asked for, by this configuration or one that was `with_values` from it
     """
 
     values: Mapping[str, object]
     source: str
-    read: set[str] = field(default_factory=set, compare=False)
+    read_keys: set[str] = field(default_factory=set, compare=False)
 
-    def completed(self, values: Mapping[str, object]) -> Config:
+    def with_values(self, values: Mapping[str, object]) -> Config:
         """The same configuration with these values."""
-        return Config(values, self.source, self.read)
+        return Config(values, self.source, self.read_keys)
 
     def number(self, *keys: str, default: int | None = None) -> int:
         """The first of `keys` that is there, a whole number of at least 1."""
@@ -53,22 +53,22 @@ class Config:
             )
         if value < 1:
             raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
-        return possible(self.source, keys[0], value)
+        return check_dimension(self.source, keys[0], value)
 
     def optional(self, *keys: str) -> int | None:
         """The first of `keys` that is there and not null; else None."""
-        self.read.update(keys)
+        self.read_keys.update(keys)
         for key in keys:
             value = self.values.get(key)
             if isinstance(value, bool) or not isinstance(value, int | None):
                 raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
             if value is not None:
-                return possible(self.source, key, value)
+                return check_dimension(self.source, key, value)
         return None
 
     def flag(self, key: str, *, default: bool) -> bool:
         """A true or false of the configuration."""
-        self.read.add(key)
+        self.read_keys.add(key)
         value = self.values.get(key)
         if not isinstance(value, bool | None):
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
@@ -76,7 +76,7 @@ class Config:
 
     def choice(self, key: str, *choices: str, default: str) -> str:
         """One of `choices`; where the key is absent, the default."""
-        self.read.add(key)
+        self.read_keys.add(key)
         value = self.values.get(key) or default
         if value not in choices:
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
@@ -84,13 +84,13 @@ class Config:
 
     def items(self, key: str) -> list[object]:
         """A list of the configuration; empty where it is absent."""
-        self.read.add(key)
+        self.read_keys.add(key)
         value = self.values.get(key) or []
         if not isinstance(value, list | tuple):
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
         return list(value)
 
-    def places(self, key: str) -> set[int]:
+    def layer_numbers(self, key: str) -> set[int]:
         """A list of layers, by their numbers; empty where it is absent."""
         places = self.items(key)
         for place in places:
@@ -107,7 +107,7 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     that changes FLOPs and is not read for this model_type, where `architectures` names a class
     without lm_head, and for a model with another part beside text and vision.
     """
-    if headless := [one for one in _architectures(config) if OTHER_HEAD.search(one)]:
+    if headless := [one for one in _architectures(config) if NO_LM_HEAD_CLASS.search(one)]:
         raise ShapeError(
             f"{headless[0]} has another head than lm_head, and its FLOPs are not known: no MFU."
         )
@@ -136,7 +136,7 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     return replace(shape, name=str(name) if name else shape.name)
 
 
-SHAPING: Final = frozenset(
+SHAPE_KEYS: Final = frozenset(
     {
         "add_cross_attention", "altup_num_inputs", "attention_chunk_size", "attn_layer_period",
         "attn_res_block_size", "attn_type_list", "block_configs", "cla_share_factor",
@@ -171,11 +171,11 @@ _SAME_COUNT: Final = (
 
 
 def _refuse_unread(config: Config) -> None:
-    """Raises ShapeError for a key of SHAPING that was not read and does not say "none of it"."""
+    """Raises ShapeError for a key of SHAPE_KEYS that was not read and does not say "none of it"."""
     values = dict(config.values)
     if values.get("use_sliding_window") is False:
         values.pop("sliding_window", None)
-    for key in sorted(SHAPING & values.keys() - config.read):
+    for key in sorted(SHAPE_KEYS & values.keys() - config.read_keys):
         if not _none_of_it(config, key, values[key]):
             raise ShapeError(
                 f"{config.source}: {key!r} is {str(values[key])[:60]}, which this model_type is not"
@@ -192,11 +192,13 @@ def _none_of_it(config: Config, key: str, value: object) -> bool:
         return True
     if isinstance(value, list):
         return set(map(str, value)) == {"full_attention"}
-    said = {name for names in _SAME_COUNT if key in names for name in names & config.read}
+    said = {name for names in _SAME_COUNT if key in names for name in names & config.read_keys}
     return any(config.values.get(name) == value for name in said)
 
 
-OTHER_HEAD: Final = re.compile(r"(?:Classification|RewardModel|QuestionAnswering|MultipleChoice)$")
+NO_LM_HEAD_CLASS: Final = re.compile(
+    r"(?:Classification|RewardModel|QuestionAnswering|MultipleChoice)$"
+)
 """How classes of transformers end that have no lm_head: a reward model is a classifier."""
 
 
@@ -322,7 +324,9 @@ def _mixtral(config: Config) -> ModelShape:
 def _qwen_windows(config: Config) -> list[int | None]:
     """Qwen: windows only where switched on, and then from layer `max_window_layers` up."""
     if not config.flag("use_sliding_window", default=False):
-        config.read.update({"sliding_window", "layer_types"})  # neither counts without the switch
+        config.read_keys.update(
+            {"sliding_window", "layer_types"}
+        )  # neither counts without the switch
         return [None] * config.number("num_hidden_layers")
     first = config.number("max_window_layers", default=28)
     return _windows(config, lambda layer: layer >= first, config.number("sliding_window"))
@@ -353,7 +357,7 @@ def _qwen_sparse(
 ) -> tuple[LayerGroup, ...]:
     """Every `decoder_sparse_step`-th layer has experts, but those in `mlp_only_layers`."""
     step = config.number("decoder_sparse_step", default=1)
-    dense = config.places("mlp_only_layers")
+    dense = config.layer_numbers("mlp_only_layers")
     sparse = [(i + 1) % step == 0 and i not in dense for i in range(len(mixers))]
     ffn = None if all(sparse) else _ffn(config)
     return grouped_layers(
@@ -390,7 +394,7 @@ def _qwen3_moe(config: Config) -> ModelShape:
 
 def _qwen3_vl_moe(config: Config) -> ModelShape:
     """The text model of Qwen3-VL with experts: tied unless it says not."""
-    return _qwen3_moe(config.completed({"tie_word_embeddings": True, **config.values}))
+    return _qwen3_moe(config.with_values({"tie_word_embeddings": True, **config.values}))
 
 
 def _delta_mixers(config: Config, *, fused: bool) -> list[Mixer]:
@@ -534,14 +538,14 @@ def _kimi_linear(config: Config) -> ModelShape:
         "num_experts_per_token": "num_experts_per_tok",
         "num_shared_experts": "n_shared_experts",
     }
-    values = config.completed({names.get(k, k): v for k, v in config.values.items()})
-    config.read.update(names, {"linear_attn_config"})
+    values = config.with_values({names.get(k, k): v for k, v in config.values.items()})
+    config.read_keys.update(names, {"linear_attn_config"})
     layers = config.values.get("linear_attn_config")
     if not isinstance(layers, Mapping):
         raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
     linear = Config(layers, f"linear_attn_config of {config.source}")
     _without(linear, "use_full_rank_gate")
-    full, width = linear.places("full_attn_layers"), linear.number("head_dim")
+    full, width = linear.layer_numbers("full_attn_layers"), linear.number("head_dim")
     heads = linear.number("num_heads")
     delta = LinearAttention(
         key_heads=heads,
@@ -615,7 +619,7 @@ def _gemma2(config: Config) -> ModelShape:
 def _gemma3(config: Config) -> ModelShape:
     """Gemma 3's text model; its published configs leave out what is the class's default."""
     defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208}
-    values = config.completed({**defaults, **config.values})
+    values = config.with_values({**defaults, **config.values})
     pattern = values.number("sliding_window_pattern", default=6)
     window = values.number("sliding_window", default=4096)
     windows = _windows(values, lambda layer: (layer + 1) % pattern != 0, window)
@@ -675,7 +679,7 @@ def _smollm3(config: Config) -> ModelShape:
     if config.flag("use_sliding_window", default=False):
         raise ShapeError(f"{config.source}: 'use_sliding_window' is not in this formula.")
     values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
-    return _llama(config.completed(values))
+    return _llama(config.with_values(values))
 
 
 def _llama4(config: Config) -> ModelShape:
@@ -936,8 +940,8 @@ _HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "starcoder2": _starcoder2,
 }
 
-# Defaults of nested configurations (transformers 5.23.0), in the order of `DIMENSIONS`.
-DIMENSIONS = (
+# Defaults of nested configurations (transformers 5.23.0), in the order of `CONFIG_DIMENSIONS`.
+CONFIG_DIMENSIONS = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -946,8 +950,8 @@ DIMENSIONS = (
     "vocab_size",
 )
 _NESTED_DEFAULTS: Mapping[str, Mapping[str, object]] = {
-    "llama": dict(zip(DIMENSIONS, (4096, 32, 32, 32, 11008, 32000), strict=True)),
-    "qwen2_vl_text": dict(zip(DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
-    "qwen2_5_vl_text": dict(zip(DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
-    "qwen3_vl_text": dict(zip(DIMENSIONS, (4096, 32, 32, 32, 22016, 151936), strict=True)),
+    "llama": dict(zip(CONFIG_DIMENSIONS, (4096, 32, 32, 32, 11008, 32000), strict=True)),
+    "qwen2_vl_text": dict(zip(CONFIG_DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
+    "qwen2_5_vl_text": dict(zip(CONFIG_DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
+    "qwen3_vl_text": dict(zip(CONFIG_DIMENSIONS, (4096, 32, 32, 32, 22016, 151936), strict=True)),
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
-from .hugging_face import DIMENSIONS, from_hugging_face
+from .hugging_face import CONFIG_DIMENSIONS, from_hugging_face
 from .shape import ModelShape, ShapeError
 
 
@@ -37,7 +37,7 @@ _SUFFIXES = (
 """What a name may end in without a change of shape; the last four are torchtitan's."""
 
 
-def known(name: str) -> ModelShape:
+def find_model(name: str) -> ModelShape:
     """Shape of a model that is known by name.
 
     Case, blanks and `_`, an organisation or folders before the name, `Meta-`, and endings such as
@@ -66,7 +66,11 @@ def _normalised(name: str) -> str:
 
 def _config(model_type: str, *dimensions: int, **more: object) -> dict[str, object]:
     """A Hugging Face config in one line: `DIMENSIONS` in the order in which people quote them."""
-    return {"model_type": model_type, **dict(zip(DIMENSIONS, dimensions, strict=True)), **more}
+    return {
+        "model_type": model_type,
+        **dict(zip(CONFIG_DIMENSIONS, dimensions, strict=True)),
+        **more,
+    }
 
 
 def _mla(

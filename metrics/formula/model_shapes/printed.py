@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .names import known
+from .names import find_model
 from .shape import (
     Attention,
     FeedForward,
@@ -15,14 +15,14 @@ from .shape import (
     MixtureOfExperts,
     ModelShape,
     ShapeError,
+    check_dimension,
     grouped_layers,
     grouped_query,
-    possible,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class PrintedArguments:
     """Arguments as a framework printed them: 'None', 'True', '4096', '[64]'."""
 
     values: Mapping[str, str]
@@ -52,7 +52,7 @@ class Printed:
                 f"{self.source}: {key!r} is {value}, but the model's shape needs it:"
                 " --set model_config=PATH/config.json or --set model=NAME"
             )
-        return possible(self.source, key, value)
+        return check_dimension(self.source, key, value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         """A true or false, as Python or JSON has it."""
@@ -75,8 +75,8 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
     version did: biases, LayerNorm, tied embeddings, learned positions, no gated FFN, one key/value
     head per head, no experts. Raises ShapeError for what is missing or malformed.
     """
-    printed = Printed(arguments, "the arguments header")
-    for key, absent in MEGATRON_WITHOUT.items():
+    printed = PrintedArguments(arguments, "the arguments header")
+    for key, absent in MEGATRON_SUPPORTED_VALUES.items():
         if (said := printed.get(key)) is not None and re.match(absent, said) is None:
             raise ShapeError(
                 f"{printed.source}: {key} {said!r} is not read: --set model_config=PATH/config.json"
@@ -104,7 +104,7 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
     )
 
 
-MEGATRON_WITHOUT: Final = {
+MEGATRON_SUPPORTED_VALUES: Final = {
     "multi_latent_attention": "False$",
     "window_size": r"None$|\(-1, -1\)$",
     "kd": "False$",
@@ -128,7 +128,7 @@ and T5 attend both ways. From `spec` on of NVIDIA's Megatron-LM: Mamba, gated de
 attention, layers of several widths (megatron/training/arguments.py and training.py@001b00c)."""
 
 
-def _megatron_positions(printed: Printed) -> int:
+def _megatron_positions(printed: PrintedArguments) -> int:
     """Rows of the position table: none with rotary or ALiBi."""
     kind = printed.get("position_embedding_type") or "absolute"
     learned = kind.rsplit(".", maxsplit=1)[-1] in ("absolute", "learned_absolute")
@@ -137,7 +137,7 @@ def _megatron_positions(printed: Printed) -> int:
     return 0
 
 
-def _megatron_layers(printed: Printed, hidden: int, count: int) -> tuple[LayerGroup, ...]:
+def _megatron_layers(printed: PrintedArguments, hidden: int, count: int) -> tuple[LayerGroup, ...]:
     heads = printed.number("num_attention_heads")
     bias = printed.flag("add_bias_linear", default=True)
     width = printed.number("kv_channels", default=hidden // heads)
@@ -163,7 +163,7 @@ def _megatron_layers(printed: Printed, hidden: int, count: int) -> tuple[LayerGr
     )
 
 
-def _megatron_experts(printed: Printed, count: int) -> list[int]:
+def _megatron_experts(printed: PrintedArguments, count: int) -> list[int]:
     """Experts of each layer, 1 for a dense one (Megatron-DeepSpeed get_num_experts_per_layer)."""
     value = printed.get("num_experts") or "1"
     if not re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", value):
@@ -182,7 +182,7 @@ def _megatron_experts(printed: Printed, count: int) -> list[int]:
     return [1 if layer % interval else blocks[(layer - 1) // interval] for layer in layers]
 
 
-def _megatron_moe(printed: Printed, experts: int, ffn: FeedForward) -> MixtureOfExperts:
+def _megatron_moe(printed: PrintedArguments, experts: int, ffn: FeedForward) -> MixtureOfExperts:
     kind = printed.get("mlp_type") or "standard"
     if kind != "standard":
         raise ShapeError(
@@ -207,8 +207,8 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
     for arguments of a model that is none of llama, llama4, qwen3, deepseek_v3, gpt_oss.
     """
     if model_args is None:
-        return known(flavour)
-    printed = Printed(model_args, f"torchtitan's arguments of {flavour!r}")
+        return find_model(flavour)
+    printed = PrintedArguments(model_args, f"torchtitan's arguments of {flavour!r}")
     if "kv_lora_rank" in model_args:
         return _titan_deepseek(flavour, printed)
     if "qk_norm" in model_args and "head_dim" in model_args:
@@ -227,7 +227,7 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
 
 
 def _titan_shape(
-    name: str, printed: Printed, layers: tuple[LayerGroup, ...], *, tied: bool = False
+    name: str, printed: PrintedArguments, layers: tuple[LayerGroup, ...], *, tied: bool = False
 ) -> ModelShape:
     return ModelShape(
         name=name,
@@ -238,7 +238,7 @@ def _titan_shape(
     )
 
 
-def _titan_llama(name: str, printed: Printed) -> ModelShape:
+def _titan_llama(name: str, printed: PrintedArguments) -> ModelShape:
     dim = printed.number("dim")
     if printed.flag("moe_enabled", default=False):
         raise ShapeError(
@@ -254,12 +254,12 @@ def _titan_llama(name: str, printed: Printed) -> ModelShape:
     return _titan_shape(name, printed, (layers,))
 
 
-def _llama_attention(dim: int, printed: Printed) -> Attention:
+def _llama_attention(dim: int, printed: PrintedArguments) -> Attention:
     heads = printed.number("n_heads")
     return grouped_query(heads, printed.number("n_kv_heads", default=heads), dim // heads)
 
 
-def _titan_llama4(name: str, printed: Printed) -> ModelShape:
+def _titan_llama4(name: str, printed: PrintedArguments) -> ModelShape:
     """Experts in every so many layers; each token's have together the width of a dense layer.
 
     Where layers without rotary embedding stand between the others, these attend inside blocks
@@ -281,7 +281,7 @@ def _titan_llama4(name: str, printed: Printed) -> ModelShape:
     return _titan_shape(name, printed, layers)
 
 
-def _llama4_blocks(printed: Printed) -> int:
+def _llama4_blocks(printed: PrintedArguments) -> int:
     """Of how many layers one attends to all tokens; 0 where all do."""
     nope = printed.optional("every_n_layers_nope") or 0
     flex = printed.flag("use_flex_attn", default=False) or printed.get("attn_type") == "flex"
@@ -293,7 +293,7 @@ def _llama4_blocks(printed: Printed) -> int:
     return nope
 
 
-def _llama4_experts(dim: int, printed: Printed) -> MixtureOfExperts | None:
+def _llama4_experts(dim: int, printed: PrintedArguments) -> MixtureOfExperts | None:
     """Experts and shared ones, of the arguments of 2025-04 (`use_shared_expert`) or later."""
     if not printed.flag("moe_enabled", default=True):
         return None
@@ -313,7 +313,7 @@ def _llama4_experts(dim: int, printed: Printed) -> MixtureOfExperts | None:
     )
 
 
-def _llama_ffn_width(dim: int, printed: Printed, shares: int = 1) -> int:
+def _llama_ffn_width(dim: int, printed: PrintedArguments, shares: int = 1) -> int:
     """Llama's rule: two thirds of 4d, times the multiplier, rounded up (torchtitan FeedForward).
 
     shares: of experts that have it together
@@ -327,15 +327,15 @@ def _llama_ffn_width(dim: int, printed: Printed, shares: int = 1) -> int:
             raise ShapeError(
                 f"{printed.source}: ffn_dim_multiplier is {multiplier!r}, not a number."
             ) from None
-        width = possible(printed.source, "ffn_dim_multiplier", width)
+        width = check_dimension(printed.source, "ffn_dim_multiplier", width)
     multiple = printed.number("multiple_of")
     return multiple * -(-(width // shares) // multiple)
 
 
-def _titan_moe(printed: Printed) -> MixtureOfExperts:
+def _titan_moe(printed: PrintedArguments) -> MixtureOfExperts:
     """Experts from `moe_args=MoEArgs(…)`, or from the flat arguments before 2025-08."""
     inner = dict(re.findall(r"\"?(\w+)\"?\s*[=:]\s*([^,(){}]+)", printed.get("moe_args") or ""))
-    args = Printed({**printed.values, **inner}, printed.source)
+    args = PrintedArguments({**printed.values, **inner}, printed.source)
     old = "n_routed_experts" in printed.values
     shared = args.optional("n_shared_experts" if old else "num_shared_experts") or 0
     width = args.number("moe_inter_dim")
@@ -347,7 +347,7 @@ def _titan_moe(printed: Printed) -> MixtureOfExperts:
     )
 
 
-def _titan_qwen3(name: str, printed: Printed) -> ModelShape:
+def _titan_qwen3(name: str, printed: PrintedArguments) -> ModelShape:
     attention = grouped_query(
         printed.number("n_heads"),
         printed.number("n_kv_heads"),
@@ -361,7 +361,7 @@ def _titan_qwen3(name: str, printed: Printed) -> ModelShape:
     return _titan_shape(name, printed, (layers,), tied=tied)
 
 
-def _titan_gpt_oss(name: str, printed: Printed) -> ModelShape:
+def _titan_gpt_oss(name: str, printed: PrintedArguments) -> ModelShape:
     """A window in every second layer, the first with it (torchtitan GptOssModel)."""
     attention = replace(
         grouped_query(
@@ -385,7 +385,7 @@ def _titan_gpt_oss(name: str, printed: Printed) -> ModelShape:
     return _titan_shape(name, printed, (windowed, layer))
 
 
-def _titan_deepseek(name: str, printed: Printed) -> ModelShape:
+def _titan_deepseek(name: str, printed: PrintedArguments) -> ModelShape:
     heads, rope = printed.number("n_heads"), printed.number("qk_rope_head_dim")
     attention = Attention(
         heads=heads,

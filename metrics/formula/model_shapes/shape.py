@@ -387,7 +387,7 @@ class ModelShape:
         head = Weight("lm_head", self.hidden_size, self.vocab_size)
         every = [*weights, (1, head)]
         if tuple(targets) != ("every-linear",):
-            return targeted(every, targets, self.name)
+            return targeted_weights(every, targets, self.name)
         if any(group.moe for group in self.layers):
             raise ShapeError(
                 f"{self.name} has experts, and whether they are trained beside the adapters is not "
@@ -449,7 +449,7 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def targeted(
+def targeted_weights(
     weights: Sequence[tuple[int, Weight]], targets: Sequence[str], model: str
 ) -> tuple[tuple[int, Weight], ...]:
     """The (layers, weight) that LoRA targets name; `all-linear`: all of them.
@@ -527,7 +527,7 @@ _LARGEST = 2**40
 """The largest dimension, far beyond any model's, so that FLOPs fit into a float."""
 
 
-def possible(source: str, key: str, value: int) -> int:
+def check_dimension(source: str, key: str, value: int) -> int:
     """A dimension that a model can have. Raises ShapeError."""
     if abs(value) > (_MOST_LAYERS if key in _LAYERS else _LARGEST):
         raise ShapeError(f"{source}: {key!r} is larger than that of any model.")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fairmfu.ingest.core.allocator import C_LIBRARY, POLARS
+from fairmfu.ingest.core.allocator import GLIBC_ALLOCATOR, POLARS_ALLOCATOR
 from tests.support.folders import ROOT
 
 BEGIN = """
 import os, sys
-from ingest.core.allocator import sparing
-sparing()
+from fairmfu.ingest.core.allocator import limit_allocators
+limit_allocators()
 """
 THREADS = """
 import ctypes
@@ -49,7 +49,7 @@ print([taken() for _ in range(3)][-1] * resource.getpagesize() >> 20)
 
 def said(code: str, *arguments: object, **environment: str) -> str:
     """What another process prints; it knows none of what the tests have set."""
-    names = {*C_LIBRARY, *POLARS}
+    names = {*GLIBC_ALLOCATOR, *POLARS_ALLOCATOR}
     env = {name: text for name, text in os.environ.items() if name not in names} | environment
     command = [sys.executable, "-c", code, *map(str, arguments)]
     ran = subprocess.run(  # noqa: S603 - our own code
@@ -101,7 +101,7 @@ def test_commands_that_read_logs_ask_for_it_before_they_import_polars(command: s
 import fairmfu.ingest.core.allocator, sys
 from fairmfu.cli import main
 def asked(): sys.exit(str("polars" in sys.modules))
-fairmfu.ingest.core.allocator.sparing = asked
+fairmfu.ingest.core.allocator.limit_allocators = asked
 try:
     main(["{command}", "no.log"])
 except SystemExit as ended:

@@ -21,17 +21,17 @@ from s3fs import S3FileSystem
 from fairmfu.cli import main
 from fairmfu.ingest.core import paths
 from fairmfu.ingest.core.errors import ConfigError, StoreError, UnreadableSourceError
-from fairmfu.ingest.core.paths import Entry, Remote, contents, place, remote
-from fairmfu.ingest.extract.discovery import Walk
-from fairmfu.ingest.facts.project_config import load
+from fairmfu.ingest.core.paths import ObjectStat, RemotePath, as_remote, list_folder, parse_path
+from fairmfu.ingest.extract.discovery import FileWalk
+from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.workers import local_engine
-from fairmfu.ingest.workers.local_engine import Processes
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.ingest.workers.local_engine import LocalEngine
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 from fairmfu.reports.nightly import nightly
-from fairmfu.reports.nightly.nightly import Order
+from fairmfu.reports.nightly.nightly import NightlyOrder
 from tests.support.damaged_events import damaged_events
 from tests.support.folders import ROOT
 from tests.support.object_server import Bucket, Verdict, served
@@ -52,7 +52,7 @@ def buckets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], B
 
 @pytest.fixture
 def bucket(buckets: Callable[[], Bucket], monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    monkeypatch.setattr(ingest_run, "SETTLED_NS", 0)  # what was just put is not put again
+    monkeypatch.setattr(ingest_run, "MTIME_SETTLE_NS", 0)  # what was just put is not put again
     return buckets()
 
 
@@ -118,19 +118,19 @@ def test_a_store_of_objects_is_that_of_the_same_files(
     many: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by this process, and by two."""
-    monkeypatch.setattr(local_engine, "PAYS_BYTES", 0)
+    monkeypatch.setattr(local_engine, "MIN_BYTES_FOR_PROCESSES", 0)
     bucket.put_all(many, "team/bench")
     url, here = bucket.at("team/bench"), Store(tmp_path / "here")
-    files = [(one.given, one.status) for one in ingest_run.ingest([many], here)]
+    files = [(one.given, one.status) for one in ingest_run.ingest_paths([many], here)]
     assert {status for _, status in files} == {"read", "failed", "passed"}
     for processes in (1, 2):
         there = Store(tmp_path / f"by{processes}")
-        told = ingest_run.ingest([url], there, engine=Processes(processes))
+        told = ingest_run.ingest_paths([url], there, engine=LocalEngine(processes))
         assert [(o.given.replace(str(url), str(many)), o.status) for o in told] == files
         same(here, there)
         paths = [one.table("sources")["path"].sort().to_list() for one in (here, there)]
         assert [path.replace(str(url), str(many)) for path in paths[1]] == paths[0]
-    again = [one.status for one in ingest_run.ingest([url], there)]
+    again = [one.status for one in ingest_run.ingest_paths([url], there)]
     assert again == [{"read": "unchanged"}.get(status, status) for _, status in files]
 
 
@@ -156,8 +156,8 @@ def test_what_a_path_names(pattern: str, names: set[str], bucket: Bucket) -> Non
     for key in (*keys, ".h/hidden.log", "y/.train3.log"):
         bucket.put(f"runs/{key}", "x")
     bucket.put("runs/y/", b"")  # as consoles mark a folder
-    with paths.asked_once():
-        found = list(Walk().of(bucket.at(pattern)))
+    with paths.request_cache():
+        found = list(FileWalk().of(bucket.at(pattern)))
     assert {one.path.rpartition("/")[2] for one in found} == names
     assert [one.path for one in found] == sorted(one.path for one in found)
     assert all(one.path == one.identity and one.size == 1 and one.inode for one in found)
@@ -182,13 +182,13 @@ def test_facts_by_path_fit_addresses(
         f'sources = ["{bucket.url}/h100", "{bucket.url}/**/b.log"]\n'
         '[[facts]]\npaths = "*/h100/*.log"\ngpus = 8\n'
     )
-    read = load(config)
+    read = load_config(config)
     assert read.sources == (bucket.at("h100"), bucket.at("**/b.log"))
-    outcomes = ingest_run.ingest(
-        read.sources, store, by_path=lambda path: list(read.facts_of(path))
+    outcomes = ingest_run.ingest_paths(
+        read.sources, store, path_facts=lambda path: list(read.facts_of(path))
     )
     assert [one.status for one in outcomes] == ["read", "read"]
-    assert holding(store.table("facts")).filter(name="gpus")["value"].to_list() == ["8"]
+    assert resolve_facts(store.table("facts")).filter(name="gpus")["value"].to_list() == ["8"]
     assert read.unmatched(one.path for one in outcomes) == []
 
 
@@ -205,9 +205,9 @@ def test_the_commands_take_addresses(
         f"{bucket.url}/logs/b.log: passed over, the file is empty.",
         "1 read, 1 passed over",
     ]
-    orders = list[Order]()
+    orders = list[NightlyOrder]()
 
-    def note(order: Order) -> None:
+    def note(order: NightlyOrder) -> None:
         orders.append(order)
         raise StoreError("enough")
 
@@ -271,7 +271,7 @@ def test_a_sidecar_is_asked_for_once_and_only_where_it_is(
         f"GET /{bucket.name}/logs/facts.toml",
         f"GET /{bucket.name}/logs/3.log.facts.toml",
     ]
-    facts = holding(store.table("facts")).filter(name="gpus")
+    facts = resolve_facts(store.table("facts")).filter(name="gpus")
     assert sorted(facts["value"]) == ["8", "8", "8", "8", "9"]
 
 
@@ -288,7 +288,7 @@ def test_what_changes_is_read_anew(
     assert said(ingest(bucket.at("logs"))) == [("read", kept), UNCHANGED]
     bucket.put("logs/facts.toml", "gpus = 8\n")
     assert [one.status for one in ingest(bucket.at("logs"))] == ["known", "known"]
-    assert set(holding(store.table("facts")).filter(name="gpus")["value"]) == {"8"}
+    assert set(resolve_facts(store.table("facts")).filter(name="gpus")["value"]) == {"8"}
     assert said(ingest(bucket.at("logs"))) == [UNCHANGED] * 2
     bucket.delete("logs/facts.toml")
     assert [one.status for one in ingest(bucket.at("logs"))] == ["known", "known"]
@@ -298,7 +298,7 @@ def test_what_changes_is_read_anew(
 def test_a_large_log_is_read_in_blocks(
     bucket: Bucket, titan: Titan, ingest: Ingest, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "BLOCK_BYTES", 64 * 1024)
+    monkeypatch.setattr(paths, "OBJECT_BLOCK_BYTES", 64 * 1024)
     text = titan(50) * 40
     path = bucket.put("logs/a.log", text)
     bucket.put("logs/b.log.gz", gzip.compress(titan(50, loss=9.0).encode() * 40, 0))
@@ -344,12 +344,12 @@ def test_a_bucket_or_an_object_that_is_not_there(
     (pattern,) = ingest(bucket.at("good/*.txt"))
     assert pattern.message == f"{url}/good/*.txt: no file or folder matches."
     for path in ("s3://nowhere/a.log", "s3://nowhere/*.log"):
-        (outcome,) = ingest(place(path))
+        (outcome,) = ingest(parse_path(path))
         assert outcome.message.startswith(f"{path}: no ")
         assert outcome.message.endswith(" (The specified bucket does not exist).")
-    (outcome,) = ingest(place("s3://nowhere"))
+    (outcome,) = ingest(parse_path("s3://nowhere"))
     assert outcome.message == "s3://nowhere: no such file or folder."
-    (outcome,) = ingest(place("s3://*/a.log"))
+    (outcome,) = ingest(parse_path("s3://*/a.log"))
     assert "name it" in outcome.message
 
 
@@ -400,7 +400,7 @@ def test_a_large_object_that_breaks_off_or_changes_stores_nothing(  # noqa: PLR0
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(paths, "BLOCK_BYTES", 64 * 1024)
+    monkeypatch.setattr(paths, "OBJECT_BLOCK_BYTES", 64 * 1024)
     text = titan(50) * 40
     bucket.put("good/a.log", text)
     seen = count()
@@ -436,7 +436,7 @@ def test_a_packed_object_that_breaks_off_stores_nothing(  # noqa: PLR0913, PLR09
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(paths, "BLOCK_BYTES", 64 * 1024)
+    monkeypatch.setattr(paths, "OBJECT_BLOCK_BYTES", 64 * 1024)
     draw, seen = Random(7), count()  # noqa: S311 - no secret
     noise = "".join(f"{draw.randbytes(500).hex()}\n" for _ in range(2_000))
     with pa.CompressedOutputStream(packed := pa.BufferOutputStream(), codec) as stream:
@@ -497,41 +497,41 @@ def test_a_store_that_cannot_be_reached(
 
 @pytest.mark.parametrize("text", ["s3://b/x", "memory:///b/x"])
 def test_an_address_is_a_path(text: str) -> None:
-    path = place(text)
+    path = parse_path(text)
     assert (str(path), path.name, str(path.parent)) == (text, "x", text.removesuffix("/x"))
-    assert remote(path) == Remote(text)
+    assert as_remote(path) == RemotePath(text)
     assert pickle.loads(pickle.dumps(path)) == path  # noqa: S301 - ours
     assert str(path.with_name("y")) == text.removesuffix("x") + "y"
     assert str(path.parent / "../c/d") == text.removesuffix("b/x") + "c/d"
     assert path.parent / "/here" == Path("/here")
     assert path != Path(text)
-    assert place(f"{text}/") == path
+    assert parse_path(f"{text}/") == path
 
 
 def test_what_is_no_address_is_a_path_of_this_machine() -> None:
     for text in ("run.log", "/a/b", "-", "s3:/b"):
-        assert place(text) == Path(text)
-        assert remote(place(text)) is None
-    assert place("file:///a/b") == Path("/a/b")
+        assert parse_path(text) == Path(text)
+        assert as_remote(parse_path(text)) is None
+    assert parse_path("file:///a/b") == Path("/a/b")
 
 
 def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UnreadableSourceError, match=r"^gs://b/x: .* needs a package .*gcsfs"):
-        place("gs://b/x")
+        parse_path("gs://b/x")
     with pytest.raises(UnreadableSourceError, match=r"^odd://b/x: .*Protocol not known"):
-        place("odd://b/x")
+        parse_path("odd://b/x")
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     for protocol in ("s3", "memory"):
         says = f"{protocol}://b/x: reading from an object store needs an extra: "
         with pytest.raises(UnreadableSourceError, match=f"^{says}pip install 'fairmfu\\[s3\\]'"):
-            place(f"{protocol}://b/x")
+            parse_path(f"{protocol}://b/x")
     result = CliRunner().invoke(main, ["ingest", "s3://b/x", "--store", str(tmp_path / "s")])
     assert result.exit_code == 1
     assert "pip install 'fairmfu[s3]'" in result.stderr
     config = tmp_path / "fairmfu.toml"
     config.write_text('sources = ["s3://b/x"]\n')
     with pytest.raises(ConfigError, match="sources: holds s3://b/x: reading from an object store"):
-        load(config)
+        load_config(config)
 
 
 def test_a_store_that_tells_neither_time_nor_version_is_not_relied_on() -> None:
@@ -541,7 +541,7 @@ def test_a_store_that_tells_neither_time_nor_version_is_not_relied_on() -> None:
     stamps = ("2026-01-02T03:04:05.678Z", 1767323045.9)
     for written in stamps:
         told = paths._entry({"name": "/x", "type": "file", "size": 3, "updated": written})
-        assert told == Entry(3, 1_767_323_045_000_000_000, 0)
+        assert told == ObjectStat(3, 1_767_323_045_000_000_000, 0)
 
 
 def test_another_store_than_s3(titan: Titan, ingest: Ingest, store: Store) -> None:
@@ -550,9 +550,9 @@ def test_another_store_than_s3(titan: Titan, ingest: Ingest, store: Store) -> No
     memory = MemoryFileSystem()
     memory.pipe({"/logs/a/run.log": titan().encode(), "/logs/a/facts.toml": b"gpus = 8\n"})
     try:
-        assert [one.status for one in ingest(place("memory://logs/**/*.log"))] == ["read"]
+        assert [one.status for one in ingest(parse_path("memory://logs/**/*.log"))] == ["read"]
         assert store.table("sources")["path"].to_list() == ["memory:///logs/a/run.log"]
-        assert holding(store.table("facts")).filter(name="gpus")["value"].to_list() == ["8"]
-        assert contents(Remote("memory:///logs")) == {"a": Entry(is_folder=True)}
+        assert resolve_facts(store.table("facts")).filter(name="gpus")["value"].to_list() == ["8"]
+        assert list_folder(RemotePath("memory:///logs")) == {"a": ObjectStat(is_folder=True)}
     finally:
         memory.rm("/logs", recursive=True)

@@ -8,14 +8,23 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core import prefilter
-from fairmfu.ingest.core.prefilter import Sieve, any_of, needed, spelled
-from fairmfu.ingest.core.safe_regex import Guarded
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.launches.outcomes import ENDINGS
+from fairmfu.ingest.core.prefilter import (
+    LiteralPrefilter,
+    literal_matcher,
+    numbered_literals,
+    required_literals,
+)
+from fairmfu.ingest.core.safe_regex import GuardedRegex
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.launches.outcomes import ENDING_EVENT_LINES
 
-LINES = [line for f in FORMATS for line in (*f.steps, *f.facts, *f.events)] + [*ENDINGS]
-BLOCKS = [block for f in FORMATS for block in f.blocks]
-MARKS = [p for f in FORMATS for p in (f.signature, f.looks_like_step, f.launch, f.header) if p]
+LINES = [line for f in BUILT_IN_FORMATS for line in (*f.steps, *f.facts, *f.events)] + [
+    *ENDING_EVENT_LINES
+]
+BLOCKS = [block for f in BUILT_IN_FORMATS for block in f.blocks]
+MARKS = [
+    p for f in BUILT_IN_FORMATS for p in (f.signature, f.looks_like_step, f.launch, f.header) if p
+]
 PATTERNS = sorted({*MARKS, *(x.regex for x in LINES), *(b.start for b in BLOCKS)})
 EXAMPLES = sorted({*(x.example for x in LINES), *(text for b in BLOCKS for text in b.example)})
 
@@ -42,12 +51,12 @@ EXAMPLES = sorted({*(x.example for x in LINES), *(text for b in BLOCKS for text 
     ],
 )
 def test_the_literals_that_a_pattern_needs(pattern: str, literals: set[str]) -> None:
-    assert needed(pattern) == literals
+    assert required_literals(pattern) == literals
 
 
 def test_what_a_pattern_of_a_format_matches_holds_a_literal_it_needs() -> None:
     for pattern in PATTERNS:
-        literals, search = needed(pattern), re.compile(pattern).search
+        literals, search = required_literals(pattern), re.compile(pattern).search
         matched = [text for text in EXAMPLES if search(text)]
         wrong = [t for t in matched if literals and not any(x in t for x in literals)]
         assert not wrong, (pattern, literals, wrong)
@@ -57,21 +66,23 @@ def test_what_a_pattern_of_a_format_matches_holds_a_literal_it_needs() -> None:
 def test_a_sieve_lets_pass_whatever_a_pattern_matches(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefilter, "FEW", few)
+    monkeypatch.setattr(prefilter, "MAX_PYTHON_SEARCH_LINES", few)
     lines = [(line.anchor, line.regex) for line in LINES]
     for pattern in [*lines, *(("", mark) for mark in (*MARKS, *(b.start for b in BLOCKS)))]:
         search = re.compile(pattern[1]).search
         matched = pl.Series([x for x in EXAMPLES if pattern[0] in x and search(x)], dtype=pl.String)
-        assert Sieve([pattern]).lines_may_match(matched).all(), pattern
-        assert Sieve([pattern], of_forks=pattern[1:]).lines_may_match(matched).all(), pattern
+        assert LiteralPrefilter([pattern]).lines_may_match(matched).all(), pattern
+        assert (
+            LiteralPrefilter([pattern], fork_patterns=pattern[1:]).lines_may_match(matched).all()
+        ), pattern
 
 
 @pytest.mark.parametrize("few", [0, 2, 1_000], ids=["together", "some", "one by one"])
 def test_a_sieve_asks_for_two_clauses_of_each_pattern(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefilter, "FEW", few)
-    sieve = Sieve([("", r"\[XTuner\].* Step \d+"), ("loss", r"loss: \d")])
+    monkeypatch.setattr(prefilter, "MAX_PYTHON_SEARCH_LINES", few)
+    sieve = LiteralPrefilter([("", r"\[XTuner\].* Step \d+"), ("loss", r"loss: \d")])
     texts = ["[XTuner] Step 1", "[XTuner] saved", " Step 1", "loss: 1", "loss 1", ""]
     assert sieve.lines_may_match(pl.Series(texts)).tolist() == [
         True,
@@ -81,8 +92,8 @@ def test_a_sieve_asks_for_two_clauses_of_each_pattern(
         False,
         False,
     ]
-    assert Sieve([("", r"\d+")]).lines_may_match(pl.Series(texts)).all()
-    assert not Sieve([]).lines_may_match(pl.Series(texts)).any()
+    assert LiteralPrefilter([("", r"\d+")]).lines_may_match(pl.Series(texts)).all()
+    assert not LiteralPrefilter([]).lines_may_match(pl.Series(texts)).any()
 
 
 def test_a_sieve_asks_for_every_clause_of_a_forks_pattern() -> None:
@@ -90,28 +101,28 @@ def test_a_sieve_asks_for_every_clause_of_a_forks_pattern() -> None:
     texts = pl.Series(
         ["long words 1 shared ones 2 own", "long words 1 shared ones 2", "own 3 to both"]
     )
-    may = Sieve(patterns).lines_may_match(texts)
+    may = LiteralPrefilter(patterns).lines_may_match(texts)
     assert may.tolist() == [True, True, True]
-    may = Sieve(patterns, of_forks={patterns[0][1]}).lines_may_match(texts)
+    may = LiteralPrefilter(patterns, fork_patterns={patterns[0][1]}).lines_may_match(texts)
     assert may.tolist() == [True, False, True]
-    assert Sieve([("", r"\d+")], of_forks={r"\d+"}).lines_may_match(texts).all()
+    assert LiteralPrefilter([("", r"\d+")], fork_patterns={r"\d+"}).lines_may_match(texts).all()
 
 
 def test_what_marks_a_format_is_known_by_literals() -> None:
-    assert [mark for mark in MARKS if not needed(mark)] == []
+    assert [mark for mark in MARKS if not required_literals(mark)] == []
 
 
 def test_any_of_tells_what_may_match() -> None:
-    may = any_of(["step:", "step=", "a.b"], [r"loss \d+ of", r"\d{3}"])
+    may = literal_matcher(["step:", "step=", "a.b"], [r"loss \d+ of", r"\d{3}"])
     assert all(map(may, ["a step=", "the a.b", "loss x of", "123", "step:"]))
     assert not any(map(may, ["step", "aXb", "12", "", "los 1"]))
-    assert not any_of([])("anything")
-    assert any_of([""])("anything")
+    assert not literal_matcher([])("anything")
+    assert literal_matcher([""])("anything")
 
 
 def test_a_guarded_regex_matches_as_it_is() -> None:
     for pattern in PATTERNS:
-        guarded, plain = Guarded(pattern), re.compile(pattern)
+        guarded, plain = GuardedRegex(pattern), re.compile(pattern)
         for text in EXAMPLES:
             one, other = guarded.search(text), plain.search(text)
             assert (one and one.span()) == (other and other.span())
@@ -131,6 +142,6 @@ def test_a_guarded_regex_matches_as_it_is() -> None:
     ],
 )
 def test_literals_that_spell_numbers_out_are_found(pattern: str, texts: set[str]) -> None:
-    found = spelled(pattern)
+    found = numbered_literals(pattern)
     assert all(any(text in one for one in found) for text in texts)
     assert all(any(text in one for text in texts) for one in found)

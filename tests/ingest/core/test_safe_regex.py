@@ -28,7 +28,7 @@ def same(pattern: str, text: str, begin: int = 0) -> bool:
 
 
 def test_what_a_pattern_of_a_format_finds_is_what_re_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safe_regex, "LONG", 0)
+    monkeypatch.setattr(safe_regex, "MIN_GUARDED_CHARS", 0)
     draw = Random(1)  # noqa: S311 - no secret
     for pattern in PATTERNS:
         mine, theirs = Regex(pattern).search, re.compile(pattern).search
@@ -60,7 +60,7 @@ def test_what_a_pattern_of_a_format_finds_is_what_re_finds(monkeypatch: pytest.M
     ],
 )
 def test_it_finds_what_re_finds(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(safe_regex, "LONG", 0)
+    monkeypatch.setattr(safe_regex, "MIN_GUARDED_CHARS", 0)
     draw = Random(pattern)  # noqa: S311 - no secret
     found = 0
     for _ in range(2_000):

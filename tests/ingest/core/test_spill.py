@@ -16,16 +16,16 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core import spill
 from fairmfu.ingest.core.errors import FairmfuError
-from fairmfu.ingest.core.spill import Spool, Streamed, whole
+from fairmfu.ingest.core.spill import Spool, StreamedRows, collect_rows
 from fairmfu.ingest.decode import line_reader
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.log_tables import read_log, read_source
+from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.launches.row_chunks import FRAMES
-from fairmfu.ingest.launches.step_rows import Rows
+from fairmfu.ingest.launches.row_chunks import MAX_WAITING_FRAMES
+from fairmfu.ingest.launches.step_rows import StepRows
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store import parquet_parts
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store, Tables
 from tests.support.damaged_lines import damaged_log
 from tests.support.effort import THOROUGH
@@ -37,7 +37,7 @@ EVERY = sorted(HERE.glob("variants/*/*.txt"))
 VARIANTS = EVERY if THOROUGH else sorted({*EVERY[::3], *(min(x.parent.iterdir()) for x in EVERY)})
 """Of each format at least one."""
 SAMPLES = [p for p in sorted(HERE.parent.glob("sample_logs/**/*")) if p.suffix in (".log", ".txt")]
-TEXT = [f for f in FORMATS if f.join is None]
+TEXT = [f for f in BUILT_IN_FORMATS if f.join is None]
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
             went.append(frame.height)
             return write(self, frame)
 
-        monkeypatch.setattr(spill, "PIECE_ROWS", rows)
-        monkeypatch.setattr(line_reader, "BLOCK_BYTES", 400 * rows)
-        monkeypatch.setattr(spill, "HELD_BYTES", 0)
-        monkeypatch.setattr(parquet_parts, "GROUP_ROWS", rows)
-        monkeypatch.setattr(parquet_parts, "PART_ROWS", 5 * rows + 1)
+        monkeypatch.setattr(spill, "CHUNK_ROWS", rows)
+        monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", 400 * rows)
+        monkeypatch.setattr(spill, "MAX_HELD_BYTES", 0)
+        monkeypatch.setattr(parquet_parts, "ROW_GROUP_ROWS", rows)
+        monkeypatch.setattr(parquet_parts, "MAX_PART_ROWS", 5 * rows + 1)
         monkeypatch.setattr(Spool, "write", counted)
         return went
 
@@ -67,8 +67,8 @@ def tables(path: Path, *, fast: bool) -> Tables | str:
     """All that is read of a log, whose rows may wait on the disk, or why it is refused."""
     kept = Spool()
     try:
-        log = read_log(path, kept, fast=fast)
-        found = {name: whole(table) for name, table in log.tables(kept).items()}
+        log = read_log(path, kept, use_fast_path=fast)
+        found = {name: collect_rows(table) for name, table in log.tables(kept).items()}
         kept.settle()  # what goes to the disk by its thread is counted then
     except FairmfuError as error:
         return str(error)
@@ -119,7 +119,7 @@ def test_a_generated_log_is_stored_from_the_disk_as_it_was_written(
     write_log(logs / "run.log", kind, 400_000, truth=truth, between=between, at_once=100)
     went = at_once(60)
     store = Store(tmp_path / "store")
-    ingest_run.ingest([logs], store)
+    ingest_run.ingest_paths([logs], store)
     written, read = pl.read_parquet(truth), store.table("steps").sort("line")
     assert_frame_equal(read.select(written.columns), written, check_exact=True)
     stored = sorted((store.path / "parts" / "steps").iterdir())
@@ -129,7 +129,7 @@ def test_a_generated_log_is_stored_from_the_disk_as_it_was_written(
     assert {b for path in stored for b in pl.read_parquet(path)["batch"]} == {1}
     assert sum(went) >= written.height
     assert len(went) > 3
-    assert examine(store) == []
+    assert examine_store(store) == []
 
 
 def test_years_are_told_in_the_order_of_lines_whatever_lies_on_the_disk(
@@ -144,7 +144,7 @@ def test_years_are_told_in_the_order_of_lines_whatever_lies_on_the_disk(
         lines += [f"{head}Saving checkpoint at {number} iterations\n"]
     log = logs / "run.log"
     log.write_text("".join(lines))
-    expected = read_source(log)
+    expected = read_log_tables(log)
     assert expected["events"].height >= len(days)
     years = expected["steps"]["logged_at"].dt.year().to_list()
     assert years == [2022, 2022, 2023, 2023, None, 2023, 2023, 2024, 2024]
@@ -166,7 +166,7 @@ def test_the_same_step_of_a_rank_far_apart_counts_once_for_the_world_size(
     ]
     log = logs / "run.log"
     log.write_text("\n".join(lines) + "\n")
-    expected = read_source(log)
+    expected = read_log_tables(log)
     assert expected["facts"].filter(name="gpus")["value"].to_list() == ["16"]
     at_once(4)
     assert_same(tables(log, fast=True), expected)
@@ -182,20 +182,20 @@ def test_many_logs_of_one_ingest_are_one_batch_from_the_disk(
     for number, path in enumerate(paths):
         path.write_text(titan(20 + number, loss=5.0 + number) * (1 + number % 2))
     plain, spilled = Store(tmp_path / "plain"), Store(tmp_path / "spilled")
-    ingest_run.ingest(paths[:4], plain)
-    ingest_run.ingest(paths[4:], plain)
+    ingest_run.ingest_paths(paths[:4], plain)
+    ingest_run.ingest_paths(paths[4:], plain)
     paths[0].write_text(paths[0].read_text() + titan(40, loss=5.0).splitlines()[-1] + "\n")
-    ingest_run.ingest(paths, plain)
+    ingest_run.ingest_paths(paths, plain)
     at_once(8)
     paths[0].write_text(paths[0].read_text().rsplit("\n", 2)[0] + "\n")
-    ingest_run.ingest(paths[:4], spilled)
-    ingest_run.ingest(paths[4:], spilled)
+    ingest_run.ingest_paths(paths[:4], spilled)
+    ingest_run.ingest_paths(paths[4:], spilled)
     assert len(list((spilled.path / "parts" / "batch").iterdir())) == 2
     paths[0].write_text(paths[0].read_text() + titan(40, loss=5.0).splitlines()[-1] + "\n")
-    ingest_run.ingest(paths, spilled)
+    ingest_run.ingest_paths(paths, spilled)
     for name in ("runs", "steps", "events", "unread"):
         assert_frame_equal(spilled.table(name), plain.table(name), check_exact=True)
-    assert examine(spilled) == []
+    assert examine_store(spilled) == []
     stored = spilled.table("steps")
     spilled.rebuild()
     spilled.compact()
@@ -226,12 +226,12 @@ def test_no_file_shows_while_rows_wait_nor_behind_them(
         return there
 
     monkeypatch.setattr(Spool, "write", looking)
-    ingest_run.ingest([logs], store)
+    ingest_run.ingest_paths([logs], store)
     assert went
     assert seen[0] == set()  # the others may be written while the store is
     assert files(tmp_path / "system") == set()
     assert all(path.startswith(("parts/", "catalogue", "writer")) for path in files(store.path))
-    assert examine(store) == []
+    assert examine_store(store) == []
 
 
 def test_small_logs_never_touch_the_disk(
@@ -240,7 +240,7 @@ def test_small_logs_never_touch_the_disk(
     monkeypatch.setattr(Spool, "write", lambda *_: pytest.fail("rows went to the disk"))
     for number in range(3):
         (logs / f"{number}.log").write_text(titan(50, loss=4.0 + number))
-    assert {one.status for one in ingest_run.ingest([logs], store)} == {"read"}
+    assert {one.status for one in ingest_run.ingest_paths([logs], store)} == {"read"}
 
 
 def test_a_disk_that_is_full_while_rows_wait_fails_that_log_alone(
@@ -251,7 +251,7 @@ def test_a_disk_that_is_full_while_rows_wait_fails_that_log_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (logs / "a.log").write_text(titan(3))
-    ingest_run.ingest([logs], store)
+    ingest_run.ingest_paths([logs], store)
     before = store.tables()
     (logs / "b.log").write_text(titan(40, loss=7.0))
     at_once(4)
@@ -270,7 +270,7 @@ def test_a_disk_that_is_full_while_rows_wait_fails_that_log_alone(
             """Nothing to do."""
 
     monkeypatch.setattr(tempfile, "TemporaryFile", Full)
-    outcomes = {Path(one.path).name: one for one in ingest_run.ingest([logs], store)}
+    outcomes = {Path(one.path).name: one for one in ingest_run.ingest_paths([logs], store)}
     assert outcomes["a.log"].status in ("known", "unchanged")
     assert outcomes["b.log"].status == "failed"
     assert "No space left on device" in outcomes["b.log"].message
@@ -284,7 +284,7 @@ def test_what_nobody_waits_for_any_more_does_not_go_to_the_disk(
 ) -> None:
     went = at_once(4)
     frame = pl.DataFrame({"a": range(1000)})
-    monkeypatch.setattr(spill, "HELD_BYTES", 3 * frame.estimated_size())
+    monkeypatch.setattr(spill, "MAX_HELD_BYTES", 3 * frame.estimated_size())
     kept = Spool()
     for _ in range(20):
         kept.keep(frame)
@@ -297,26 +297,26 @@ def test_what_nobody_waits_for_any_more_does_not_go_to_the_disk(
 
 
 def test_many_frames_of_few_rows_wait_as_copies_that_say_the_same() -> None:
-    rows, came, numbers = Rows(), [], list[NDArray[np.float64]]()
-    for block in range(3 * FRAMES):
+    rows, came, numbers = StepRows(), [], list[NDArray[np.float64]]()
+    for block in range(3 * MAX_WAITING_FRAMES):
         losses = np.arange(3.0) + block
         extra = [None, "", f'{{"lr": "{block} and more than twelve bytes"}}']
         frame = {"line": [3 * block + 1, 3 * block + 2, 3 * block + 3], "loss": losses}
         came.append(pl.DataFrame({**frame, "rank": ["0", None, "1"], "extra": extra}))
         numbers.append(losses)
         rows.extend(came[-1])
-    waiting = [part for part in rows.waiting() if isinstance(part, pl.DataFrame)]
+    waiting = [part for part in rows.waiting_rows() if isinstance(part, pl.DataFrame)]
     assert_frame_equal(pl.concat(waiting), pl.concat(came))
     held = zip(waiting, numbers, strict=True)
     shared = [np.shares_memory(frame["loss"].to_numpy(), losses) for frame, losses in held]
-    assert sum(shared) == FRAMES
+    assert sum(shared) == MAX_WAITING_FRAMES
 
 
 def test_a_streamed_table_can_be_read_again_and_changed() -> None:
     frame = pl.DataFrame({"a": [1, 2, None], "b": ["x", None, "z"]})
     table = Spool().rows(frame)
     changed = table.with_columns(c=pl.col("a") * 2)
-    assert isinstance(changed, Streamed)
+    assert isinstance(changed, StreamedRows)
     assert changed.schema == {"a": pl.Int64, "b": pl.String, "c": pl.Int64}
     for _ in range(2):
         assert_frame_equal(changed.whole(), frame.with_columns(c=pl.col("a") * 2))

@@ -17,10 +17,10 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.errors import UnreadableSourceError
-from fairmfu.ingest.decode.envelopes import unwrapping
+from fairmfu.ingest.decode.envelopes import detect_envelopes
 from fairmfu.ingest.decode.line_reader import Source
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics import analyse
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
@@ -274,7 +274,7 @@ PLACES: dict[str, tuple[str, ...]] = {
 
 @cache
 def lines_of(path: Path) -> dict[str, pl.DataFrame]:
-    tables = read_source(path)
+    tables = read_log_tables(path)
     found = {name: tables[name].drop(places) for name, places in PLACES.items()}
     return found | {"sources": tables["sources"].select("log_format", "step_lines")}
 
@@ -365,9 +365,9 @@ def test_blocks_may_end_within_a_wrapping(
     path = tmp_path / "run.log"
     first = "".join(f"{AT} stdout F {number}\n" for number in range(9))
     path.write_text(first)
-    wrappings = unwrapping(first.encode())
-    monkeypatch.setattr("fairmfu.ingest.decode.line_reader.BLOCK_BYTES", size)
-    monkeypatch.setattr("fairmfu.ingest.decode.line_reader.unwrapping", lambda *_: wrappings)
+    wrappings = detect_envelopes(first.encode())
+    monkeypatch.setattr("fairmfu.ingest.decode.line_reader.READ_BLOCK_BYTES", size)
+    monkeypatch.setattr("fairmfu.ingest.decode.line_reader.detect_envelopes", lambda *_: wrappings)
     assert [line.text for line in Source(path).lines()] == [str(number) for number in range(9)]
 
 
@@ -516,8 +516,8 @@ def test_dicts_that_nodes_print_without_a_tag_are_one_step_each(
     path = tmp_path / "run.log"
     text = of_nodes(nodes, Random(every), returns=returns, every=every)  # noqa: S311 - a log
     path.write_text(text, newline="")
-    facts = from_flags(["gpus=16"])
-    tables = read_source(path, extra=facts)
+    facts = facts_from_flags(["gpus=16"])
+    tables = read_log_tables(path, flag_facts=facts)
     assert tables["steps"]["step"].to_list() == list(range(every, 201, every))
     (row,) = analyse(tables).metrics.to_dicts()
     assert row["tgs"] == pytest.approx(131_072 / 16 / 5.05, rel=2e-3)
@@ -526,11 +526,11 @@ def test_dicts_that_nodes_print_without_a_tag_are_one_step_each(
 def test_lines_with_a_tag_or_with_other_figures_are_no_copies() -> None:
     dicts = [f"{{'loss': {n}.5, 'epoch': 0.{n}}}".encode() for n in range(9)]
     twice = [one for text in dicts for one in (text, text)]
-    assert unwrapping(b"\n".join([*twice, b""])).unwraps
+    assert detect_envelopes(b"\n".join([*twice, b""])).unwraps
     tagged = [b"[rank%d]: %s" % (n % 2, text) for n, text in enumerate(twice)]
     odd = [*twice[:3], b"{'loss': 3.5, 'epoch': 0.7}", *twice[3:]]
     for lines in (dicts, tagged, odd, [dicts[0]] * 20):
-        assert not unwrapping(b"\n".join([*lines, b""])).unwraps
+        assert not detect_envelopes(b"\n".join([*lines, b""])).unwraps
 
 
 def test_a_step_with_the_figures_of_the_one_before_is_no_copy(tmp_path: Path) -> None:
@@ -602,7 +602,7 @@ def test_few_lines_with_colours_are_enough(escape: str) -> None:
     coloured = [f"{escape}[31mstep: 1{escape}[39m", f"{escape}[31mstep: 2{escape}[39m"]
     lines = [f"[titan] a line {n}" for n in range(499)]
     lines[33], lines[52] = coloured
-    (bare,) = unwrapping("\n".join([*lines, ""]).encode()).unwraps
+    (bare,) = detect_envelopes("\n".join([*lines, ""]).encode()).unwraps
     assert [piece and piece.text for piece in map(bare, [b"a", coloured[0].encode()])] == [
         None,
         b"step: 1",
@@ -618,4 +618,4 @@ def test_few_lines_with_colours_are_enough(escape: str) -> None:
     ],
 )
 def test_what_is_no_colour_as_text_stays(lines: list[str]) -> None:
-    assert not unwrapping("\n".join([*lines, ""]).encode()).unwraps
+    assert not detect_envelopes("\n".join([*lines, ""]).encode()).unwraps

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 from fairmfu.ingest.core.errors import UnknownFormatError, UnreadableSourceError
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.decode.line_reader import (
-    LONGEST_LINE_BYTES,
-    STDIN,
+    MAX_LINE_BYTES,
+    STDIN_PATH,
     NumberedLine,
     Source,
-    content_hash,
+    hash_content,
 )
 
 Lines = Callable[[bytes], list[str]]
@@ -99,7 +99,7 @@ def test_returns_end_the_lines_of_a_file_without_newlines(
 
 def test_a_first_line_that_is_too_long_has_the_lines_that_returns_part_it_in(lines: Lines) -> None:
     """What is behind it has the newlines that it has."""
-    bars = [f"{n}%" for n in range(LONGEST_LINE_BYTES)]
+    bars = [f"{n}%" for n in range(MAX_LINE_BYTES)]
     content = "\r".join(bars) + "\n10%\r20%\nend\n"
     assert lines(content.encode()) == [*bars, "10%\r20%", "end"]
 
@@ -119,7 +119,7 @@ def test_size_and_hash_are_those_of_the_file_as_it_is(
     path.write_bytes(packed(b"one\ntwo\n" * 9_999))
     source = Source(path)
     list(source.lines())
-    assert (source.bytes, source.sha256) == (path.stat().st_size, content_hash(path))
+    assert (source.bytes, source.sha256) == (path.stat().st_size, hash_content(path))
 
 
 def test_gzip_members_one_after_another_are_one_log(lines: Lines) -> None:
@@ -173,7 +173,7 @@ def test_a_line_of_three_megabytes_is_cut_and_the_next_number_is_right(
     found = list(Source(path).lines())
     assert [line.cut for line in found] == [False, True, False][: len(found)]
     assert [line.number for line in found] == [1, 2, 3][: len(found)]
-    assert found[1].text == "x" * LONGEST_LINE_BYTES
+    assert found[1].text == "x" * MAX_LINE_BYTES
     assert found[-1].text == ("after" if end else found[1].text)
 
 
@@ -185,12 +185,12 @@ def test_a_line_without_end_is_never_held_whole(path: Path) -> None:
     assert [line.cut for line in Source(path).lines()] == [True]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 6 * line_reader.BLOCK_BYTES
+    assert peak < 6 * line_reader.READ_BLOCK_BYTES
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"one\ntwo")))
-    assert [line.text for line in Source(STDIN).lines()] == ["one", "two"]
+    assert [line.text for line in Source(STDIN_PATH).lines()] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_members_of_gzip_and_zeros_between_them_are_one_log(behind: bytes, lines
     draw = Random(1)  # noqa: S311 - lines to read
     texts = [draw.randbytes(250).hex() for _ in range(3_000)]
     packed = gzip.compress("\n".join([*texts, ""]).encode())
-    assert len(packed) > 2 * line_reader.PACKED_BYTES
-    found = lines(packed + behind + b"\0" * line_reader.PACKED_BYTES)
+    assert len(packed) > 2 * line_reader.GZIP_READ_BYTES
+    found = lines(packed + behind + b"\0" * line_reader.GZIP_READ_BYTES)
     assert found[: len(texts)] == texts
     assert found[len(texts) :] == (["two"] if len(found) > len(texts) else [])
 
@@ -241,8 +241,8 @@ def test_no_thread_is_left_where_reading_stops(
 def test_what_was_peeked_at_is_read_again_and_the_file_once(
     packed: Callable[[bytes], bytes], seen: int, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 1_000)
-    monkeypatch.setattr(line_reader, "PEEKED_BYTES", 10_000)
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(line_reader, "MAX_PEEK_BYTES", 10_000)
     texts = [f"step {number}" for number in range(3_000)]
     path.write_bytes(packed("\n".join(texts).encode()))
     opened: list[Path] = []
@@ -251,18 +251,18 @@ def test_what_was_peeked_at_is_read_again_and_the_file_once(
     with Source(path) as source:
         assert [line.text for line in islice(peeked(source), seen)] == texts[:seen]
         assert [line.text for line in source.lines()] == texts
-        assert (source.bytes, source.sha256) == (path.stat().st_size, content_hash(path))
+        assert (source.bytes, source.sha256) == (path.stat().st_size, hash_content(path))
     kept = seen < 1_000
     assert len(opened) == 2 + (not kept) + 1  # for its first bytes, its lines, and the hash here
 
 
 def test_standard_input_is_peeked_at_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(line_reader, "PEEKED_BYTES", 100)
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", 100)
+    monkeypatch.setattr(line_reader, "MAX_PEEK_BYTES", 100)
     texts = [f"step {number}" for number in range(500)]
     content = "\n".join(texts).encode()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    with Source(STDIN) as source:
+    with Source(STDIN_PATH) as source:
         assert [line.text for line in islice(peeked(source), 400)] == texts[:400]
         assert [line.text for line in source.lines()] == texts
         assert source.bytes == len(content)
@@ -285,13 +285,14 @@ def test_blocks_of_any_size_give_the_same_lines(
     pieces = (first + newline + behind).split(b"\n")
     last = len(pieces) - 1
     expected = [
-        (line_reader.text_of(p[:longest]), len(p) > longest, n < last) for n, p in enumerate(pieces)
+        (line_reader.decode_line(p[:longest]), len(p) > longest, n < last)
+        for n, p in enumerate(pieces)
     ]
     if not pieces[-1]:
         expected.pop()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_reader, "BLOCK_BYTES", block)
-        patch.setattr(line_reader, "LONGEST_LINE_BYTES", longest)
+        patch.setattr(line_reader, "READ_BLOCK_BYTES", block)
+        patch.setattr(line_reader, "MAX_LINE_BYTES", longest)
         assert [
             (line.text, line.cut, line.ended)
             for chunk in line_reader._whole_lines(io.BytesIO(content), Path("any.log"))
@@ -310,12 +311,12 @@ def test_blocks_may_end_anywhere(
     lines = [bytes(draw.choices(b"abc \r0\xff", k=length)) for length in lengths]
     data, path = b"\n".join(lines), tmp_path / f"run.{packed}"
     path.write_bytes(compressed(data, packed))
-    monkeypatch.setattr(line_reader, "LONGEST_LINE_BYTES", 50)
-    monkeypatch.setattr(line_reader, "PEEKED_BYTES", 0)
+    monkeypatch.setattr(line_reader, "MAX_LINE_BYTES", 50)
+    monkeypatch.setattr(line_reader, "MAX_PEEK_BYTES", 0)
     with Source(path) as source:
         expected = list(source.lines())
         sha256 = source.sha256
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", size)
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", size)
     with Source(path) as source:
         assert list(source.lines()) == expected
         assert (source.sha256, source.bytes) == (sha256, path.stat().st_size)
@@ -327,11 +328,13 @@ def test_blocks_may_end_anywhere(
             if chunk.room is None:
                 continue
             before, behind = (
-                bytes(chunk.room)[: line_reader.BEFORE],
-                bytes(chunk.room)[line_reader.BEFORE + len(chunk.data) :][: line_reader.BEHIND],
+                bytes(chunk.room)[: line_reader.BYTES_BEFORE_BLOCK],
+                bytes(chunk.room)[line_reader.BYTES_BEFORE_BLOCK + len(chunk.data) :][
+                    : line_reader.BYTES_AFTER_BLOCK
+                ],
             )
-            assert before == bytes(line_reader.BEFORE)
-            assert behind == bytes(line_reader.BEHIND)
+            assert before == bytes(line_reader.BYTES_BEFORE_BLOCK)
+            assert behind == bytes(line_reader.BYTES_AFTER_BLOCK)
             assert chunk.newlines.tolist() == [
                 at for at, byte in enumerate(chunk.data) if byte == line_reader.NEWLINE
             ]

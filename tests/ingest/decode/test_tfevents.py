@@ -60,7 +60,7 @@ def slowly(path: Path) -> list[str]:
 
 def quickly(path: Path) -> list[str]:
     with suppress(UnreadableSourceError):
-        return [text for values in tfevents.event_values(path) for text in values.texts]
+        return [text for values in tfevents.read_event_values(path) for text in values.texts]
     return ["damaged"]
 
 
@@ -68,7 +68,7 @@ def quickly(path: Path) -> list[str]:
 def test_all_values_are_those_of_tensorboard(
     window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfevents, "WINDOW", window)
+    monkeypatch.setattr(tfevents, "READ_WINDOW_BYTES", window)
     path = tmp_path / "events.out.tfevents.1"
     event_file(path, Random(window), 1_500)  # noqa: S311 - no secret
     lines = slowly(path)
@@ -81,7 +81,7 @@ def test_a_damaged_file_is_read_as_far_as_tensorboard_reads_it(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = Random(seed)  # noqa: S311 - no secret
-    monkeypatch.setattr(tfevents, "WINDOW", draw.choice((64, 1_000, 1 << 20)))
+    monkeypatch.setattr(tfevents, "READ_WINDOW_BYTES", draw.choice((64, 1_000, 1 << 20)))
     path = tmp_path / "events.out.tfevents.1"
     data = bytearray(event_file(path, draw, 60))
     place = draw.randrange(40, len(data))

@@ -15,15 +15,20 @@ from fairmfu.cli import main
 from fairmfu.ingest.core.errors import FormatFileError
 from fairmfu.ingest.decode.line_reader import Chunk, NumberedLine, Source
 from fairmfu.ingest.decode.text_cleaning import Cleaner
-from fairmfu.ingest.detect.detection import FORMATS, detect
-from fairmfu.ingest.detect.format_catalog import FOLDER, Known, known
-from fairmfu.ingest.detect.user_formats import load
+from fairmfu.ingest.detect.detection import detect_format
+from fairmfu.ingest.detect.format_catalog import (
+    FORMATS_FOLDER_VARIABLE,
+    FormatCatalog,
+    load_format_catalog,
+)
+from fairmfu.ingest.detect.user_formats import load_user_format
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import EventLine, FactLine, LogFormat, StepLine
 from fairmfu.ingest.parse.parser import Parser
 from tests.support.folders import ROOT
 
 OWN = {path.stem: path for path in sorted((ROOT / "tests" / "own_formats").glob("*.toml"))}
-BUILT_IN = {f.name: f for f in FORMATS}
+BUILT_IN = {f.name: f for f in BUILT_IN_FORMATS}
 SAMPLES = sorted((ROOT / "sample_logs").rglob("*.log"))
 
 FORK = """
@@ -84,7 +89,7 @@ def said_of(text: str, folder: Path) -> str:
     path = folder / "wrong.toml"
     path.write_text(text)
     with pytest.raises(FormatFileError) as error:
-        load(path)
+        load_user_format(path)
     assert str(error.value).startswith(f"{path}: ")
     return str(error.value)
 
@@ -97,7 +102,7 @@ def step_texts(name: str, log_format: LogFormat) -> list[str]:
     cleaner = Cleaner(log_format.noise)
     texts = [s.example for s in (*BUILT_IN[name].steps, *log_format.steps)]
     for sample in SAMPLES:
-        if detect(sample, Source(sample).chunks())[0].name == name:
+        if detect_format(sample, Source(sample).chunks())[0].name == name:
             texts += [line.text for line in Source(sample).lines()]
     steps = [re.compile(step.regex) for step in log_format.steps]
     return [t for t in texts if any(regex.search(cleaner.strip(t)) for regex in steps)]
@@ -112,7 +117,7 @@ def rows(log_format: LogFormat, text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", OWN)
 def test_a_framework_s_step_lines_need_no_code(name: str) -> None:
-    log_format = load(OWN[name]).log_format
+    log_format = load_user_format(OWN[name]).log_format
     texts = step_texts(name, log_format)
     mine = [rows(log_format, text) for text in texts]
     assert mine == [rows(BUILT_IN[name], text) for text in texts]
@@ -121,7 +126,7 @@ def test_a_framework_s_step_lines_need_no_code(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_a_file_says_of_time_is_what_the_built_in_format_says(name: str) -> None:
-    mine, theirs = load(OWN[name]).log_format, BUILT_IN[name]
+    mine, theirs = load_user_format(OWN[name]).log_format, BUILT_IN[name]
     fields = ["step_unit", "rate_covers", "rate_excludes_data", "framework", "precedence"]
     if "elapsed" in mine.evidence:
         fields.append("elapsed_excludes_data")
@@ -132,14 +137,14 @@ def test_what_a_file_says_of_time_is_what_the_built_in_format_says(name: str) ->
 @pytest.mark.parametrize("name", OWN)
 def test_a_copy_of_a_built_in_format_is_refused_by_name(name: str) -> None:
     with pytest.raises(FormatFileError, match=rf"signature: .*{name}.* extends = '{name}'"):
-        Known().with_own(load(OWN[name]))
+        FormatCatalog().with_user_format(load_user_format(OWN[name]))
 
 
 # -- files that are right --------------------------------------------------------------------
 
 
 def test_a_format_that_extends_another_reads_both(own: Path) -> None:
-    log_format = load(own).log_format
+    log_format = load_user_format(own).log_format
     theirs = next(s for s in BUILT_IN["torchtitan"].steps if not s.composed).example
     assert [r["loss"] for r in rows(log_format, theirs)] == [6.27853]
     (row,) = rows(log_format, "step: 2 loss: 6.5 mem: 0.5GiB")
@@ -150,10 +155,10 @@ def test_a_format_that_extends_another_reads_both(own: Path) -> None:
 def test_a_format_of_its_own_needs_no_signature_and_no_anchor(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(ALONE)
-    log_format = load(path).log_format
+    log_format = load_user_format(path).log_format
     line = "[rank0]: mine step 4 loss 1.25 took 500"
     chunk = Chunk(1, line.encode() + b"\n")
-    assert detect(path, [chunk], (*FORMATS, log_format)) == (log_format, ())
+    assert detect_format(path, [chunk], (*BUILT_IN_FORMATS, log_format)) == (log_format, ())
     assert rows(log_format, line)[0]["elapsed_s"] == 0.5
 
 
@@ -170,13 +175,16 @@ def test_values_may_be_parted_by_commas_alone(end: str, tmp_path: Path) -> None:
         assert spaced in mine
         mine = mine.replace(spaced, close)
     path.write_text(mine)
-    (row,) = rows(load(path).log_format, f"mine,4,1.25,500{end and ',7'}")
+    (row,) = rows(load_user_format(path).log_format, f"mine,4,1.25,500{end and ',7'}")
     assert (row["step"], row["loss"], row["elapsed_s"]) == (4, 1.25, 0.5)
 
 
 def test_an_extension_takes_the_place_of_what_it_extends(own: Path) -> None:
-    every = Known().with_own(load(own))
-    assert [f.name for f in every.formats] == ["titan-fork", *(f.name for f in FORMATS[1:])]
+    every = FormatCatalog().with_user_format(load_user_format(own))
+    assert [f.name for f in every.formats] == [
+        "titan-fork",
+        *(f.name for f in BUILT_IN_FORMATS[1:]),
+    ]
     assert every.origin("titan-fork") == str(own)
     assert every.origin("xtuner") == "built-in"
     tried = every.tried(["torchtitan"])
@@ -184,7 +192,7 @@ def test_an_extension_takes_the_place_of_what_it_extends(own: Path) -> None:
 
 
 def test_named_formats_keep_their_companions() -> None:
-    tried = Known().tried(["megatron-deepspeed"])
+    tried = FormatCatalog().tried(["megatron-deepspeed"])
     assert tried.wanted == {"megatron-deepspeed"}
     names = {f.name for f in tried.formats}
     assert "deepspeed" in names
@@ -282,11 +290,13 @@ def test_a_name_that_is_taken_and_a_second_extension_are_refused(own: Path) -> N
     namesake = own.with_name("namesake.toml")
     namesake.write_text(FORK.replace("titan-fork", "xtuner"))
     with pytest.raises(FormatFileError, match="name: 'xtuner' is a known format"):
-        Known().with_own(load(namesake))
+        FormatCatalog().with_user_format(load_user_format(namesake))
     second = own.with_name("second.toml")
     second.write_text(FORK.replace("titan-fork", "other"))
     with pytest.raises(FormatFileError, match=r"fork\.toml extends torchtitan too"):
-        Known().with_own(load(own)).with_own(load(second))
+        FormatCatalog().with_user_format(load_user_format(own)).with_user_format(
+            load_user_format(second)
+        )
 
 
 # -- commands --------------------------------------------------------------------------------
@@ -295,14 +305,14 @@ def test_a_name_that_is_taken_and_a_second_extension_are_refused(own: Path) -> N
 def test_formats_lists_a_user_s_own_with_its_file(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(FOLDER, str(own.parent))
+    monkeypatch.setenv(FORMATS_FOLDER_VARIABLE, str(own.parent))
     listed = {
         row["format"]: row["origin"]
         for row in json.loads(run("formats", "--format", "json").stdout)
     }
     assert listed["titan-fork"] == str(own)
     assert listed["xtuner"] == "built-in"
-    monkeypatch.setenv(FOLDER, str(own.parent / "nothing"))
+    monkeypatch.setenv(FORMATS_FOLDER_VARIABLE, str(own.parent / "nothing"))
     result = run("formats")
     assert result.exit_code == 1
     assert "no such folder" in result.stderr
@@ -314,11 +324,11 @@ def test_the_folder_is_the_user_s_configuration(
     folder = tmp_path / "config" / "fairmfu" / "formats"
     folder.mkdir(parents=True)
     (folder / "fork.toml").write_text(own.read_text())
-    monkeypatch.delenv(FOLDER)
+    monkeypatch.delenv(FORMATS_FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    assert [o.log_format.name for o in known().own] == ["titan-fork"]
+    assert [o.log_format.name for o in load_format_catalog().own] == ["titan-fork"]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
-    assert known() == Known()
+    assert load_format_catalog() == FormatCatalog()
 
 
 def test_a_log_is_read_with_the_format_that_is_named(own: Path, log: Path, tmp_path: Path) -> None:
@@ -449,7 +459,7 @@ def test_the_help_shows_a_format_that_is_one(tmp_path: Path) -> None:
     )
     path = tmp_path / "shown.toml"
     path.write_text("\n".join(shown[begin : end + 1]))
-    assert load(path).log_format.name == "titan-fork"
+    assert load_user_format(path).log_format.name == "titan-fork"
 
 
 def test_advice_on_lines_that_lack_what_tells_the_format(tmp_path: Path) -> None:
@@ -475,7 +485,7 @@ def test_every_format_can_be_extended(tmp_path: Path, name: str) -> None:
         f"name = 'mine'\nextends = '{name}'\n[[events]]\nregex = 'ZZZ done'\nkind = 'end'\n"
         "example = 'ZZZ done'\n"
     )
-    mine = load(path).log_format
+    mine = load_user_format(path).log_format
     assert mine.evidence == BUILT_IN[name].evidence
     assert mine.counts_worlds is BUILT_IN[name].counts_worlds is name.startswith("xtuner-v1")
 
@@ -490,7 +500,7 @@ def test_no_key_is_taken_and_passed_over(tmp_path: Path, table: str, kind: type)
     for field in fields(kind):
         path.write_text(f"{table}\n{field.name} = 2026-11-20\n")
         with pytest.raises(FormatFileError, match=rf"\b{field.name}: (?:is |needs |holds |write )"):
-            load(path)
+            load_user_format(path)
 
 
 def test_a_counter_of_its_own_and_the_clock_can_be_described(tmp_path: Path) -> None:
@@ -501,6 +511,6 @@ def test_a_counter_of_its_own_and_the_clock_can_be_described(tmp_path: Path) -> 
         .replace('elapsed_covers = "step"', 'as_companion = "timers"\nheader = "mine begins"')
         .replace("[[steps]]", '[[steps]]\ncounts = "launch_steps"')
     )
-    mine = load(path).log_format
+    mine = load_user_format(path).log_format
     assert (mine.evidence, mine.as_companion, mine.header) == (("clock",), "timers", "mine begins")
     assert mine.steps[0].counts == "launch_steps"

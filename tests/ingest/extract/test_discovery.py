@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from polars.testing import assert_frame_equal
 
-from fairmfu.ingest.extract.discovery import Walk
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest
-from fairmfu.ingest.store.store import Folders, Store
+from fairmfu.ingest.extract.discovery import FileWalk
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
+from fairmfu.ingest.store.store import KnownFolders, Store
 
 Titan = Callable[..., str]
 HOUR = 3600
@@ -44,8 +44,8 @@ def told(outcomes: list[Outcome]) -> list[tuple[str, str]]:
 class _Forgetful(Store):
     """Remembers no folder."""
 
-    def folders(self) -> Folders:
-        return Folders({}, (-1, -1))
+    def folders(self) -> KnownFolders:
+        return KnownFolders({}, (-1, -1))
 
 
 def same_with_and_without(store: Store, *paths: Path, **options: object) -> list[Outcome]:
@@ -53,8 +53,8 @@ def same_with_and_without(store: Store, *paths: Path, **options: object) -> list
     other = _Forgetful(store.path.with_name("other"))
     shutil.rmtree(other.path, ignore_errors=True)
     shutil.copytree(store.path, other.path)
-    said = ingest(paths, store, **options)
-    assert told(ingest(paths, other, **options)) == told(said)
+    said = ingest_paths(paths, store, **options)
+    assert told(ingest_paths(paths, other, **options)) == told(said)
     tables, others = store.tables(), other.tables()
     for name, table in tables.items():
         mine, theirs = (frame.drop("read_at", strict=False) for frame in (table, others[name]))
@@ -67,10 +67,10 @@ def unchanged(folder: Path) -> list[tuple[str, str]]:
 
 
 def test_a_folder_is_remembered_with_what_is_read_of_it(folder: Path, store: Store) -> None:
-    assert [one.status for one in ingest([folder], store)] == ["read"] * 3
+    assert [one.status for one in ingest_paths([folder], store)] == ["read"] * 3
     held = store.folders()
     assert list(held.listed) == [str(folder)]
-    walk = Walk(remembered=held.listed)
+    walk = FileWalk(known_folders=held.listed)
     assert list(walk.of(folder.parent)) == []
     assert walk.unchanged == [str(folder / f"{name}.log") for name in "abc"]
     assert told(same_with_and_without(store, folder)) == unchanged(folder)
@@ -79,15 +79,15 @@ def test_a_folder_is_remembered_with_what_is_read_of_it(folder: Path, store: Sto
 def test_paths_are_told_as_they_were_given(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ingest([folder], store)
+    ingest_paths([folder], store)
     monkeypatch.chdir(folder)
-    assert told(ingest([Path()], store)) == [(f"{name}.log", "unchanged") for name in "abc"]
+    assert told(ingest_paths([Path()], store)) == [(f"{name}.log", "unchanged") for name in "abc"]
     monkeypatch.chdir(folder.parent)
-    assert told(ingest([Path("runs")], store))[0] == ("runs/a.log", "unchanged")
+    assert told(ingest_paths([Path("runs")], store))[0] == ("runs/a.log", "unchanged")
 
 
 def test_what_is_given_twice_is_told_once(folder: Path, store: Store) -> None:
-    ingest([folder], store)
+    ingest_paths([folder], store)
     for paths in ([folder, folder.parent], [folder.parent, folder]):
         assert len(same_with_and_without(store, *paths)) == 3
     assert len(same_with_and_without(store, folder / "a.log", folder)) == 3
@@ -163,10 +163,10 @@ CHANGES = [
 def test_a_change_is_seen_as_it_is_file_by_file(
     change: Callable[[Path, Titan], None], folder: Path, store: Store, titan: Titan
 ) -> None:
-    ingest([folder], store)
+    ingest_paths([folder], store)
     assert str(folder) in store.folders().listed
     change(folder, titan)
-    walk = Walk(remembered=store.folders().listed)
+    walk = FileWalk(known_folders=store.folders().listed)
     assert list(walk.of(folder)), "it was not seen"
     for _ in range(3):
         last = same_with_and_without(store, folder.parent)
@@ -174,7 +174,7 @@ def test_a_change_is_seen_as_it_is_file_by_file(
 
 
 def test_a_source_that_is_removed_is_read_again(folder: Path, store: Store) -> None:
-    ingest([folder], store)
+    ingest_paths([folder], store)
     store.remove(store.table("runs")["run_id"].to_list()[:1])
     assert store.folders().listed == {}
     said = same_with_and_without(store, folder)
@@ -182,8 +182,8 @@ def test_a_source_that_is_removed_is_read_again(folder: Path, store: Store) -> N
 
 
 def test_facts_that_are_given_reach_the_runs(folder: Path, store: Store) -> None:
-    ingest([folder], store)
-    same_with_and_without(store, folder, extra=from_flags(["seq_len=4096"]))
+    ingest_paths([folder], store)
+    same_with_and_without(store, folder, flag_facts=facts_from_flags(["seq_len=4096"]))
     facts = store.table("facts").filter(name="seq_len", origin="flag")
     assert facts["value"].to_list() == ["4096"] * 3
 
@@ -192,7 +192,7 @@ def test_a_log_that_may_still_be_written_to_keeps_its_folder_apart(
     folder: Path, store: Store, titan: Titan
 ) -> None:
     write(folder / "d.log", titan(loss=8.0), ago=0)
-    ingest([folder], store)
+    ingest_paths([folder], store)
     assert store.folders().listed == {}
 
 
@@ -200,7 +200,7 @@ def test_other_folders_stay_remembered_while_one_changes(
     folder: Path, store: Store, titan: Titan
 ) -> None:
     other = write(folder.with_name("z") / "z.log", titan(loss=9.0)).parent
-    ingest([folder.parent], store)
+    ingest_paths([folder.parent], store)
     write(folder / "d.log", titan(loss=8.0))
     said = same_with_and_without(store, folder.parent)
     assert sorted(one.status for one in said) == ["read", *["unchanged"] * 4]
@@ -208,7 +208,7 @@ def test_other_folders_stay_remembered_while_one_changes(
 
 
 def test_a_folder_that_is_not_there_any_more_is_an_error(folder: Path, store: Store) -> None:
-    ingest([folder], store)
+    ingest_paths([folder], store)
     shutil.rmtree(folder)
-    (one,) = ingest([folder], store)
+    (one,) = ingest_paths([folder], store)
     assert one.status == "failed"

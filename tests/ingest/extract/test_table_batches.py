@@ -14,12 +14,20 @@ import pytest
 
 from fairmfu.ingest.core import spill as spools
 from fairmfu.ingest.core.errors import FairmfuError
-from fairmfu.ingest.core.spill import Chained, Cut, LogTables, Piece, Spool, chained, whole
+from fairmfu.ingest.core.spill import (
+    ChainedRows,
+    LogTables,
+    SlicedRows,
+    Spool,
+    SpooledFrame,
+    chain_rows,
+    collect_rows,
+)
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.detect import detection
 from fairmfu.ingest.extract import table_batches
-from fairmfu.ingest.extract.log_tables import read_log, read_logs, read_source
-from fairmfu.ingest.extract.table_batches import Batch, Group, Log
+from fairmfu.ingest.extract.log_tables import read_log, read_log_files, read_log_tables
+from fairmfu.ingest.extract.table_batches import LogBatch, LogGroup, LogRows
 from fairmfu.ingest.store.changeset import LOG_TABLES
 from fairmfu.ingest.store.store import Tables
 from fairmfu.ingest.workers import local_engine
@@ -32,7 +40,7 @@ SAMPLES = EVERY if THOROUGH else EVERY[::2]
 
 def batch(paths: list[Path]) -> list[LogTables]:
     spool = Spool()
-    out = Batch(spool)
+    out = LogBatch(spool)
     for path in paths:
         out.add(read_log(path, spool))
     return out.tables()
@@ -42,14 +50,14 @@ def batch(paths: list[Path]) -> list[LogTables]:
 def _alone(path: Path, _: tuple[int, ...]) -> Tables | FairmfuError:
     """Of files that do not change meanwhile, by so many bytes at once."""
     try:
-        return read_source(path)
+        return read_log_tables(path)
     except FairmfuError as error:
         return error
 
 
 def read_alone(path: Path) -> Tables | FairmfuError:
     """What a log says when it is read by itself, or why it is refused."""
-    return _alone(path, (line_reader.BLOCK_BYTES, detection.FIRST_BYTES))
+    return _alone(path, (line_reader.READ_BLOCK_BYTES, detection.FIRST_LOOK_BYTES))
 
 
 def expect_alike(found: list[LogTables], paths: list[Path]) -> None:
@@ -58,13 +66,13 @@ def expect_alike(found: list[LogTables], paths: list[Path]) -> None:
         assert not isinstance(alone, FairmfuError)
         assert set(tables) == set(alone) == set(LOG_TABLES)
         for name, table in tables.items():
-            assert whole(table).equals(alone[name]), (path.name, name)
-            assert whole(table).schema == alone[name].schema, (path.name, name)
+            assert collect_rows(table).equals(alone[name]), (path.name, name)
+            assert collect_rows(table).schema == alone[name].schema, (path.name, name)
 
 
-@pytest.mark.parametrize("held_bytes", [0, spools.HELD_BYTES])
+@pytest.mark.parametrize("held_bytes", [0, spools.MAX_HELD_BYTES])
 def test_each_log_gets_its_own_rows(held_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spools, "HELD_BYTES", held_bytes)
+    monkeypatch.setattr(spools, "MAX_HELD_BYTES", held_bytes)
     expect_alike(batch(SAMPLES), SAMPLES)
 
 
@@ -72,8 +80,8 @@ def test_each_log_gets_its_own_rows(held_bytes: int, monkeypatch: pytest.MonkeyP
 def test_logs_keep_their_order_however_many_are_together(
     logs: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_batches, "MOST_LOGS", logs)
-    monkeypatch.setattr(table_batches, "PIECE_ROWS", rows)
+    monkeypatch.setattr(table_batches, "MAX_GROUP_LOGS", logs)
+    monkeypatch.setattr(table_batches, "CHUNK_ROWS", rows)
     expect_alike(batch(SAMPLES), SAMPLES)
 
 
@@ -82,11 +90,13 @@ def test_logs_keep_their_order_however_many_are_together(
 def test_what_another_process_packs_is_what_it_has_read(
     paths: list[Path], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_batches, "PIECE_ROWS", rows)
+    monkeypatch.setattr(table_batches, "CHUNK_ROWS", rows)
     logs = [
-        log for log in read_logs([(path, ()) for path in paths], Spool()) if isinstance(log, Log)
+        log
+        for log in read_log_files([(path, ()) for path in paths], Spool())
+        if isinstance(log, LogRows)
     ]
-    sent: Group = pickle.loads(pickle.dumps(Group.packed(logs)))  # noqa: S301 - ours
+    sent: LogGroup = pickle.loads(pickle.dumps(LogGroup.packed(logs)))  # noqa: S301 - ours
     steps = sent.tables["steps"]
     assert not isinstance(steps, pl.DataFrame)
     assert max(part.height for part in steps) <= rows
@@ -95,19 +105,19 @@ def test_what_another_process_packs_is_what_it_has_read(
 
 def test_neighbours_are_read_together_and_in_their_order() -> None:
     tables = [log["steps"] for log in batch(SAMPLES)]
-    joined = chained(tables)
-    assert isinstance(joined, Cut)
-    assert whole(joined).equals(pl.concat([whole(table) for table in tables]))
+    joined = chain_rows(tables)
+    assert isinstance(joined, SlicedRows)
+    assert collect_rows(joined).equals(pl.concat([collect_rows(table) for table in tables]))
 
 
 def test_what_stood_between_is_left_out() -> None:
     tables = [log["steps"] for log in batch(SAMPLES)]
     assert all(table.height for table in tables[:3])
     some = [tables[0], tables[2], tables[1]]
-    joined = chained(some)
-    assert isinstance(joined, Chained)
+    joined = chain_rows(some)
+    assert isinstance(joined, ChainedRows)
     assert len(joined.tables) == len(some)
-    assert whole(joined).equals(pl.concat([whole(table) for table in some]))
+    assert collect_rows(joined).equals(pl.concat([collect_rows(table) for table in some]))
 
 
 @pytest.fixture(scope="module")
@@ -133,21 +143,21 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize(
     ("small_bytes", "block_bytes"),
     [
-        (3_000, line_reader.BLOCK_BYTES),
-        (local_engine.SMALL_BYTES, 1_000),
-        (local_engine.SMALL_BYTES, 2**20),
+        (3_000, line_reader.READ_BLOCK_BYTES),
+        (local_engine.MAX_SMALL_BYTES, 1_000),
+        (local_engine.MAX_SMALL_BYTES, 2**20),
     ],
 )
 def test_logs_that_are_read_together_are_read_as_alone(
     many: list[Path], small_bytes: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairmfu.ingest.extract.log_tables.SMALL_BYTES", small_bytes)
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(detection, "FIRST_BYTES", block_bytes)
-    found = read_logs([(path, ()) for path in many], Spool())
+    monkeypatch.setattr("fairmfu.ingest.extract.log_tables.MAX_SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(detection, "FIRST_LOOK_BYTES", block_bytes)
+    found = read_log_files([(path, ()) for path in many], Spool())
     logs = [one for one in found if not isinstance(one, Exception)]
     read = [path for path, one in zip(many, found, strict=True) if not isinstance(one, Exception)]
-    expect_alike(Group.of(logs).logs(Spool()), read)
+    expect_alike(LogGroup.of(logs).logs(Spool()), read)
     errors = {path: one for path, one in zip(many, found, strict=True) if path not in read}
     assert len(read) > len(SAMPLES)
     assert len(errors) > 3
@@ -158,21 +168,21 @@ def test_logs_that_are_read_together_are_read_as_alone(
 
 def together_read(paths: list[Path]) -> list[LogTables]:
     """The tables of each, none of which fails."""
-    logs = read_logs([(path, ()) for path in paths], Spool())
-    return Group.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
+    logs = read_log_files([(path, ()) for path in paths], Spool())
+    return LogGroup.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
 
 
 def test_neighbours_wait_together_as_long_as_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 100
-    monkeypatch.setattr(table_batches, "PIECE_ROWS", rows)
+    monkeypatch.setattr(table_batches, "CHUNK_ROWS", rows)
     found = together_read(SAMPLES)
     expect_alike(found, SAMPLES)
     steps = [tables["steps"] for tables in found]
-    pieces = [table.piece for table in steps if isinstance(table, Cut)]
+    pieces = [table.piece for table in steps if isinstance(table, SlicedRows)]
     assert len({id(piece) for piece in pieces}) < len(pieces)  # some share one
     assert len(pieces) < len(steps)  # and some are of one log alone
-    assert all(isinstance(piece, Piece) and piece.height <= rows for piece in pieces)
-    assert all(isinstance(table, Cut) == (table.height <= rows) for table in steps)
+    assert all(isinstance(piece, SpooledFrame) and piece.height <= rows for piece in pieces)
+    assert all(isinstance(table, SlicedRows) == (table.height <= rows) for table in steps)
 
 
 def titan(step: int) -> bytes:
@@ -188,7 +198,9 @@ def titan(step: int) -> bytes:
 def test_a_packed_log_without_a_name_for_it_is_read_alone(tmp_path: Path) -> None:
     """It may be long: this one has a line that is cut between two blocks, and kinds behind it."""
     sample = b"".join(titan(step) + b"\n" for step in range(1, 80))
-    noise = b"some noise of a kind\n" * ((line_reader.BLOCK_BYTES - len(sample) - 300_000) // 21)
+    noise = b"some noise of a kind\n" * (
+        (line_reader.READ_BLOCK_BYTES - len(sample) - 300_000) // 21
+    )
     news = b"".join(b"news of kind %c\n" % kind for kind in b"abcdefgh")
     packed, beside = tmp_path / "packed.log", tmp_path / "beside.log"
     packed.write_bytes(gzip.compress(sample + noise + b"z" * 700_000 + b"\n" + sample + news))
@@ -205,12 +217,15 @@ def test_a_line_is_too_long_with_its_return_or_without(
     tmp_path: Path, end: bytes, over: int
 ) -> None:
     lines = [titan(step) for step in range(1, 80)]
-    lines.insert(40, b"z" * (line_reader.LONGEST_LINE_BYTES + over))
+    lines.insert(40, b"z" * (line_reader.MAX_LINE_BYTES + over))
     log = tmp_path / "long.log"
     log.write_bytes(b"".join(line + end for line in lines))
-    expected = read_source(log, fast=False)
-    (alone,) = Group.of([read_log(log, Spool())]).logs(Spool())
-    for found in (read_source(log), {name: whole(table) for name, table in alone.items()}):
+    expected = read_log_tables(log, use_fast_path=False)
+    (alone,) = LogGroup.of([read_log(log, Spool())]).logs(Spool())
+    for found in (
+        read_log_tables(log),
+        {name: collect_rows(table) for name, table in alone.items()},
+    ):
         for name, table in expected.items():
             assert found[name].equals(table), name
     assert expected["unread"].height == (over + len(end) > 1)
@@ -231,9 +246,9 @@ def test_what_is_learned_of_one_log_holds_for_others(tmp_path: Path) -> None:
     paths[1].write_text(lines(2, 2, 30))
     found = together_read(paths)
     for path, tables in zip(paths, found, strict=True):
-        for name, table in read_source(path, fast=False).items():
-            assert whole(tables[name]).equals(table), (path.name, name)
-    assert whole(found[1]["runs"]).height == 2
+        for name, table in read_log_tables(path, use_fast_path=False).items():
+            assert collect_rows(tables[name]).equals(table), (path.name, name)
+    assert collect_rows(found[1]["runs"]).height == 2
 
 
 def test_half_a_character_in_a_config_is_kept_as_it_is_spelled(tmp_path: Path) -> None:
@@ -243,7 +258,7 @@ def test_half_a_character_in_a_config_is_kept_as_it_is_spelled(tmp_path: Path) -
     paths[0].write_bytes(re.sub(rb'"attn_type": "[a-z]+"', rb'"attn_type": "\\ud800"', good))
     paths[1].write_bytes(good)
     expect_alike(together_read(paths), paths)
-    assert r"\ud800" in read_source(paths[0])["facts"]["value"].to_list()
+    assert r"\ud800" in read_log_tables(paths[0])["facts"]["value"].to_list()
 
 
 @pytest.mark.parametrize("place", [-9, -8, -1, 0, 1])
@@ -257,9 +272,9 @@ def test_what_is_said_behind_the_end_of_a_long_line_is_not_said(tmp_path: Path, 
         "  Num examples = 640",
         "  Total optimization steps = 40",
     ]
-    long = "x" * (line_reader.LONGEST_LINE_BYTES + place) + "{'loss': "
+    long = "x" * (line_reader.MAX_LINE_BYTES + place) + "{'loss': "
     log = tmp_path / "trainer.log"
     log.write_text("\n".join([*head, *bars, long, *bars, ""]))
-    expected, found = (read_source(log, fast=fast) for fast in (False, True))
+    expected, found = (read_log_tables(log, use_fast_path=fast) for fast in (False, True))
     for name, table in expected.items():
         assert found[name].equals(table), name

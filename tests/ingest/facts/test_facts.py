@@ -14,18 +14,23 @@ from click.testing import CliRunner, Result
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import FactError, UnknownFormatError
 from fairmfu.ingest.core.schema import FACT_NAMES, frame_schema
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import (
-    from_companions,
-    from_flags,
-    from_sidecars,
-    from_toml,
-    inferred,
+    facts_from_companions,
+    facts_from_flags,
+    facts_from_sidecars,
+    facts_from_toml,
+    infer_facts,
 )
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.parse.parser import ParsedSource
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.resolved_facts import PRECEDENCE, disagreements, holding, typed
+from fairmfu.metrics.throughput.resolved_facts import (
+    ORIGIN_PRECEDENCE,
+    conflicting_facts,
+    resolve_facts,
+    typed_facts,
+)
 
 FROM_EACH_ORIGIN = [
     ("flag", "flag"),
@@ -53,18 +58,18 @@ def given(found: list[dict]) -> dict[str, str]:
 
 
 def test_ingest_and_metrics_mean_the_same_order() -> None:
-    assert tuple(kind for kind, _ in FROM_EACH_ORIGIN) == PRECEDENCE
+    assert tuple(kind for kind, _ in FROM_EACH_ORIGIN) == ORIGIN_PRECEDENCE
 
 
-@pytest.mark.parametrize("best", range(len(PRECEDENCE)))
+@pytest.mark.parametrize("best", range(len(ORIGIN_PRECEDENCE)))
 @pytest.mark.parametrize("turn", [1, -1], ids=["in-order", "reversed"])
 def test_the_better_origin_holds_whatever_comes_first(best: int, turn: int) -> None:
     rows = [("gpus", kind, origin) for kind, origin in FROM_EACH_ORIGIN[best:]]
-    assert holding(facts(*rows[::turn]))["value"].to_list() == [PRECEDENCE[best]]
+    assert resolve_facts(facts(*rows[::turn]))["value"].to_list() == [ORIGIN_PRECEDENCE[best]]
 
 
 def test_of_two_facts_of_one_kind_the_later_holds() -> None:
-    held = holding(facts(("gpus", "8", "log:3"), ("gpus", "16", "log:1")))
+    held = resolve_facts(facts(("gpus", "8", "log:3"), ("gpus", "16", "log:1")))
     assert held["value"].to_list() == ["16"]
 
 
@@ -84,8 +89,8 @@ def test_all_origins_of_a_real_ingest_are_put_in_order(
     )
     (logs / "facts.toml").write_text("seq_len = 512\ntotal_steps = 61\ngpus = 5\n")
     (logs / "run.log.facts.toml").write_text("seq_len = 513\ngpus = 6\n")
-    tables = read_source(log, extra=from_flags(["gpus=7"]))
-    held = holding(tables["facts"])
+    tables = read_log_tables(log, flag_facts=facts_from_flags(["gpus=7"]))
+    held = resolve_facts(tables["facts"])
     kinds = pl.col("origin").str.extract(r"^(\w+)")
     assert {
         name: (value, kind) for name, value, kind in held.select("name", "value", kinds).rows()
@@ -113,24 +118,26 @@ def test_a_log_of_several_models_is_not_ranked() -> None:
     again = student | {"use_cache": False}
     for models, several in (((student, teacher), True), ((student, again), False)):
         rows = [("model_config", json.dumps(one), f"log:{i}") for i, one in enumerate(models)]
-        warnings = disagreements(facts(*rows))["warning"].to_list()
+        warnings = conflicting_facts(facts(*rows))["warning"].to_list()
         assert bool(warnings) is several
         assert all(warning.endswith("not ranked") for warning in warnings)
     given = ("model_config", json.dumps(teacher), "flag")
     rows = [("model_config", json.dumps(student), "log:1"), given]
-    assert not disagreements(facts(*rows)).height
+    assert not conflicting_facts(facts(*rows)).height
 
 
 def test_two_that_disagree_are_both_shown() -> None:
     said = facts(("gpus", "8", "log:3"), ("gpus", "16", "flag"), ("seq_len", "64", "log:4"))
-    assert disagreements(said)["warning"].to_list() == ["gpus: 8 (log:3) against 16 (flag)"]
+    assert conflicting_facts(said)["warning"].to_list() == ["gpus: 8 (log:3) against 16 (flag)"]
 
 
 # -- what is given by hand -----------------------------------------------------------------
 
 
 def test_flags_are_facts() -> None:
-    found = from_flags(["gpus=8", " model = org/llama=3 ", "packed=true", "peak_flops=989.4e12"])
+    found = facts_from_flags(
+        ["gpus=8", " model = org/llama=3 ", "packed=true", "peak_flops=989.4e12"]
+    )
     assert given(found) == {
         "gpus": "8",
         "model": "org/llama=3",
@@ -163,37 +170,39 @@ def test_flags_are_facts() -> None:
 )
 def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> None:
     with pytest.raises(FactError, match=says):
-        from_flags([assignment])
+        facts_from_flags([assignment])
 
 
 def test_a_fact_without_a_value_takes_back_where_it_may() -> None:
-    assert given(from_flags(["gpus=", "model= "], may_take_back=True)) == {
+    assert given(facts_from_flags(["gpus=", "model= "], allow_removal=True)) == {
         "gpus": None,
         "model": None,
     }
     with pytest.raises(FactError, match="Did you mean gpus"):
-        from_flags(["gpu="], may_take_back=True)
+        facts_from_flags(["gpu="], allow_removal=True)
 
 
 def test_a_file_named_by_hand_gives_facts_by_hand(logs: Path) -> None:
     (logs / "my.toml").write_text("gpus = 4")
-    assert [fact["origin"] for fact in from_toml(logs / "my.toml", "flag")] == ["flag:my.toml"]
+    assert [fact["origin"] for fact in facts_from_toml(logs / "my.toml", "flag")] == [
+        "flag:my.toml"
+    ]
 
 
 @pytest.mark.parametrize("text", ["8", "8.0", "8e0", "+8", "0_8", "\u0668"])
 def test_a_number_that_is_accepted_is_read_by_metrics(text: str) -> None:
-    (fact,) = from_flags([f"gpus={text}"])
-    assert typed(facts(("gpus", fact["value"], "flag")))["gpus"].to_list() == [8]
+    (fact,) = facts_from_flags([f"gpus={text}"])
+    assert typed_facts(facts(("gpus", fact["value"], "flag")))["gpus"].to_list() == [8]
 
 
 def test_stage_zero_is_a_stage() -> None:
-    assert given(from_flags(["zero_stage=0"])) == {"zero_stage": "0"}
+    assert given(facts_from_flags(["zero_stage=0"])) == {"zero_stage": "0"}
 
 
 def test_a_model_config_is_read_from_beside_the_sidecar(logs: Path) -> None:
     (logs / "config.json").write_text('{"model_type": "llama"}')
     (logs / "facts.toml").write_text('model_config = "config.json"')
-    (fact,) = from_toml(logs / "facts.toml")
+    (fact,) = facts_from_toml(logs / "facts.toml")
     assert json.loads(fact["value"]) == {"model_type": "llama"}
 
 
@@ -202,7 +211,7 @@ def test_toml_values_become_text_of_their_kind(logs: Path) -> None:
         'gpus = 8\nseq_len = 8_192\npacked = true\nlora_targets = ["q_proj", "v_proj"]\n'
         "peak_flops = 9.894e14\n[model_config]\nhidden_size = 64\n"
     )
-    assert given(from_toml(logs / "facts.toml")) == {
+    assert given(facts_from_toml(logs / "facts.toml")) == {
         "gpus": "8",
         "seq_len": "8192",
         "packed": "true",
@@ -219,13 +228,13 @@ def test_a_wrong_sidecar_is_refused_by_name(text: str, logs: Path) -> None:
     path = logs / "run.log.facts.toml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(FactError, match=r"run\.log\.facts\.toml: "):
-        from_sidecars(logs / "run.log")
+        facts_from_sidecars(logs / "run.log")
 
 
 def test_the_sidecar_of_the_log_comes_behind_that_of_its_folder(logs: Path) -> None:
     (logs / "facts.toml").write_text("gpus = 4")
     (logs / "run.log.facts.toml").write_text("gpus = 8")
-    found = from_sidecars(logs / "run.log")
+    found = facts_from_sidecars(logs / "run.log")
     assert [(f["value"], f["origin"]) for f in found] == [
         ("4", "sidecar:facts.toml"),
         ("8", "sidecar:run.log.facts.toml"),
@@ -241,7 +250,7 @@ def test_companions_state_what_is_a_number(logs: Path) -> None:
     config |= {"sequence_parallel_size": 2, "tensor_parallel": {"autotp_size": 4}}
     (logs / "ds_config.json").write_text(json.dumps(config))
     (logs / "config.yaml").write_text("seq_len: {value: 512}\nlr: {value: 0.1}\n")
-    assert given(from_companions(logs / "run.log")) == {
+    assert given(facts_from_companions(logs / "run.log")) == {
         "global_batch_size": "64",
         "precision": "bf16",
         "zero_stage": "3",
@@ -264,7 +273,9 @@ def test_ranks_that_share_a_micro_batch_are_not_counted_each(logs: Path) -> None
     log = logs / "run.log"
     log.write_text("\n".join([text, *config[1:], *steps, ""]))
     flags = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "gradient_accumulation=1"]
-    metrics = analyse(read_source(log, extra=from_flags([*flags, "packed=true"]))).metrics
+    metrics = analyse(
+        read_log_tables(log, flag_facts=facts_from_flags([*flags, "packed=true"]))
+    ).metrics
     assert metrics["tokens_per_gpu_step"].to_list() == [2048 / 4]
 
 
@@ -311,7 +322,7 @@ def test_a_job_config_of_torchtitan_states_the_same_wherever_it_is_kept(
     path.parent.mkdir(parents=True, exist_ok=True)
     logged = {key: {"value": value} for key, value in JOB.items()} | {"_wandb": {"value": {}}}
     path.write_text(json.dumps(JOB if name == "config.json" else logged))
-    found = from_companions(logs / "run.log")
+    found = facts_from_companions(logs / "run.log")
     assert given(found) == JOB_FACTS
     assert {fact["origin"] for fact in found} == {f"companion:{name}"}
 
@@ -323,7 +334,7 @@ def test_the_toml_of_a_torchtitan_job_states_what_it_sets(logs: Path) -> None:
         '[activation_checkpoint]\nmode = "selective"\n'
     )
     # Degrees are not set, so a flag may have set them: the local batch is not one GPU's.
-    assert given(from_companions(logs / "run.log")) == {
+    assert given(facts_from_companions(logs / "run.log")) == {
         "seq_len": "256",
         "total_steps": "30",
         "recompute": "selective",
@@ -333,7 +344,7 @@ def test_the_toml_of_a_torchtitan_job_states_what_it_sets(logs: Path) -> None:
 def test_a_job_config_with_micro_steps_does_not_state_their_batch(logs: Path) -> None:
     training = {**JOB["training"], "global_batch_size": 64}
     (logs / "config.json").write_text(json.dumps({**JOB, "training": training}))
-    facts = given(from_companions(logs / "run.log"))
+    facts = given(facts_from_companions(logs / "run.log"))
     assert facts["global_batch_size"] == "64"
     assert "micro_batch_size" not in facts
 
@@ -343,13 +354,13 @@ def test_of_two_runs_beside_a_log_neither_speaks_for_it(logs: Path) -> None:
         path = logs / "wandb" / run / "files" / "config.yaml"
         path.parent.mkdir(parents=True)
         path.write_text("seq_len: {value: 512}\n")
-    assert from_companions(logs / "run.log") == []
+    assert facts_from_companions(logs / "run.log") == []
 
 
 def test_the_last_values_of_wandb_are_no_facts(logs: Path) -> None:
     last = {"_step": 60, "_runtime": 43.1, "throughput(tps)": 1267.0, "n_tokens_seen": 61440}
     (logs / "wandb-summary.json").write_text(json.dumps(last))
-    assert from_companions(logs / "output.log") == []
+    assert facts_from_companions(logs / "output.log") == []
 
 
 @pytest.mark.parametrize(
@@ -379,7 +390,7 @@ def test_a_companion_that_says_nothing_useful_harms_nothing(
 ) -> None:
     (logs / name).parent.mkdir(exist_ok=True)
     (logs / name).write_bytes(text)
-    assert from_companions(logs / "run.log") == []
+    assert facts_from_companions(logs / "run.log") == []
 
 
 MMENGINE_CONFIG = """\
@@ -401,7 +412,7 @@ def test_xtuners_dump_of_its_config_is_a_companion(log: str, dump: str, logs: Pa
     for name, text in ((log, MMENGINE_STEPS), (dump, MMENGINE_CONFIG)):
         (logs / name).parent.mkdir(exist_ok=True)
         (logs / name).write_text(text)
-    tables = read_source(logs / log)
+    tables = read_log_tables(logs / log)
     assert given(tables["facts"].to_dicts()) == {
         "seq_len": "256",
         "packed": "True",
@@ -417,13 +428,13 @@ def test_xtuners_dump_of_its_config_is_a_companion(log: str, dump: str, logs: Pa
 
 def test_a_config_of_another_folder_is_no_companion(logs: Path) -> None:
     (logs / "config.py").write_text(MMENGINE_CONFIG)
-    assert from_companions(logs / "scalars.json") == []
+    assert facts_from_companions(logs / "scalars.json") == []
 
 
 def test_a_config_that_is_given_as_a_log_says_where_it_is_read(logs: Path) -> None:
     (logs / "config.py").write_text(MMENGINE_CONFIG)
     with pytest.raises(UnknownFormatError, match="dump of a config is read as a companion"):
-        read_source(logs / "config.py")
+        read_log_tables(logs / "config.py")
 
 
 # -- what follows --------------------------------------------------------------------------
@@ -450,12 +461,12 @@ MEGATRON = (
 def test_gpus_follow_from_rates_that_agree(
     lines: list[tuple[float | str, float]],
     gpus: str | None,
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
     by_name: dict[str, LogFormat],
 ) -> None:
     text = [MEGATRON.format(step=n, samples=s, tgs=t) for n, (s, t) in enumerate(lines, 1)]
     (launch,) = parse("megatron-deepspeed", text).launches
-    assert given(inferred(by_name["megatron-deepspeed"], [launch])[0]).get("gpus") == gpus
+    assert given(infer_facts(by_name["megatron-deepspeed"], [launch])[0]).get("gpus") == gpus
 
 
 @pytest.mark.parametrize(
@@ -465,7 +476,7 @@ def test_gpus_follow_from_rates_that_agree(
 def test_the_sequence_length_follows_from_lines_that_all_print_it(
     lengths: list[int],
     seq_len: str | None,
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
     by_name: dict[str, LogFormat],
 ) -> None:
     printed = [f"actual seqlen: {length} | " for length in lengths] or [""] * 3
@@ -474,7 +485,7 @@ def test_the_sequence_length_follows_from_lines_that_all_print_it(
         for n, said in enumerate(printed, 1)
     ]
     (launch,) = parse("megatron-deepspeed", text).launches
-    assert given(inferred(by_name["megatron-deepspeed"], [launch])[0]).get("seq_len") == seq_len
+    assert given(infer_facts(by_name["megatron-deepspeed"], [launch])[0]).get("seq_len") == seq_len
 
 
 @pytest.mark.parametrize(
@@ -483,23 +494,23 @@ def test_the_sequence_length_follows_from_lines_that_all_print_it(
 def test_gpus_follow_from_the_ranks_of_xtuner_v1(
     ranks: tuple[int, ...],
     gpus: str | None,
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
     by_name: dict[str, LogFormat],
 ) -> None:
     example = by_name["xtuner-v1"].steps[0].example
     lines = [example.replace("[RANK 0]", f"[RANK {rank}]") for rank in ranks]
     (launch,) = parse("xtuner-v1", lines).launches
-    assert given(inferred(by_name["xtuner-v1"], [launch])[0]).get("gpus") == gpus
+    assert given(infer_facts(by_name["xtuner-v1"], [launch])[0]).get("gpus") == gpus
 
 
 def test_ranks_of_nodes_do_not_count_the_gpus_of_xtuner_v1(
-    parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+    parse: Callable[..., ParsedSource], by_name: dict[str, LogFormat]
 ) -> None:
     example = by_name["xtuner-v1"].steps[0].example.replace("[RANK 0]", "")
     lines = [f"{node}: [rank{rank}]:{example}" for node in (0, 1) for rank in (0, 1)]
     (launch,) = parse("xtuner-v1", lines).launches
     assert {row["rank"] for row in launch.rows} == {"0:0", "0:1", "1:0", "1:1"}
-    assert "gpus" not in given(inferred(by_name["xtuner-v1"], [launch])[0])
+    assert "gpus" not in given(infer_facts(by_name["xtuner-v1"], [launch])[0])
 
 
 @pytest.mark.parametrize(
@@ -521,7 +532,7 @@ def test_stamps_without_a_year_take_it_from_the_name_of_the_experiment(
     ]
     named = f"{stamps[0]} 09:00:00 - mmengine - INFO - Exp name: {exp_name}\n"
     (logs / "run.log").write_text(named + "".join(steps))
-    tables = read_source(logs / "run.log")
+    tables = read_log_tables(logs / "run.log")
     found = tables["steps"]["logged_at"].dt.strftime("%Y-%m-%d").to_list()
     assert found == dates
     started = tables["runs"]["started_at"].dt.strftime("%Y-%m-%d").to_list()
@@ -529,11 +540,11 @@ def test_stamps_without_a_year_take_it_from_the_name_of_the_experiment(
 
 
 def test_every_inferred_fact_says_from_what(
-    parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+    parse: Callable[..., ParsedSource], by_name: dict[str, LogFormat]
 ) -> None:
     for name, log_format in by_name.items():
         (launch,) = parse(name, [log_format.steps[0].example]).launches
-        for fact in inferred(log_format, [launch])[0]:
+        for fact in infer_facts(log_format, [launch])[0]:
             assert fact["name"] in FACT_NAMES
             assert len(fact["origin"]) > len("inferred: ")
             assert fact["origin"].startswith("inferred: ")
@@ -573,15 +584,15 @@ def test_a_config_of_aliases_within_aliases_is_not_read(tmp_path: Path) -> None:
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 8)]
     lines += ["training: {value: {x: *a7}}", "optimizer: {value: {}}", "seq_len: {value: 4096}"]
     (tmp_path / "config.yaml").write_text("\n".join(lines))
-    assert from_companions(tmp_path / "run.log") == []
+    assert facts_from_companions(tmp_path / "run.log") == []
     (tmp_path / "config.yaml").write_text("\n".join(lines[-2:]))
-    assert [fact["value"] for fact in from_companions(tmp_path / "run.log")] == ["4096"]
+    assert [fact["value"] for fact in facts_from_companions(tmp_path / "run.log")] == ["4096"]
 
 
 def test_a_number_that_cannot_be_printed_ends_no_reading(tmp_path: Path) -> None:
     (tmp_path / "vis_data").mkdir()
     (tmp_path / "vis_data" / "config.py").write_text(f"batch_size = 0x{'f' * 5000}\n")
-    assert from_companions(tmp_path / "run.log") == []
+    assert facts_from_companions(tmp_path / "run.log") == []
 
 
 @pytest.mark.parametrize(
@@ -627,7 +638,7 @@ def test_two_names_of_one_device_are_no_disagreement() -> None:
             {"run_id": "a", "name": "accelerator", "value": v, "origin": o, "sequence": n}
             for n, (v, o) in enumerate(zip(values, ("log", "flag"), strict=True))
         ]
-        return disagreements(pl.DataFrame(rows))["warning"].to_list()
+        return conflicting_facts(pl.DataFrame(rows))["warning"].to_list()
 
     assert said("NVIDIA H100 80GB HBM3", "h100") == []
     assert said("ACME X1", "acme x1") == []
@@ -663,6 +674,6 @@ def test_the_length_of_samples_follows_from_tokens_and_samples(
         tokens += int(64 * length)
         lines.append(BIGSCIENCE.format(step, 64 * step, tokens))
     (tmp_path / "run.log").write_text("\n".join([*lines, ""]))
-    facts = read_source(tmp_path / "run.log")["facts"].filter(name="seq_len")
+    facts = read_log_tables(tmp_path / "run.log")["facts"].filter(name="seq_len")
     assert facts["value"].to_list() == ([] if known is None else [known])
     assert all(origin.startswith("inferred: ") for origin in facts["origin"])

@@ -14,13 +14,20 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest.core.errors import ConfigError
 from fairmfu.ingest.facts import project_config as config_module
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.facts.project_config import VARIABLE, Config, FactsByPath, Series, find, load
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.facts.project_config import (
+    CONFIG_VARIABLE,
+    PathFacts,
+    ProjectConfig,
+    SeriesConfig,
+    find_config,
+    load_config,
+)
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.compare.cost import price
 from fairmfu.metrics.core.run_table import METRICS
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 from tests.support.folders import ROOT
 
 EXAMPLE = ROOT / "docs" / "fairmfu.toml"
@@ -40,7 +47,7 @@ def write(tmp_path: Path) -> Write:
 def wrong(path: Path, columns: tuple[str, ...] = ()) -> list[str]:
     """What is said of a configuration, line by line."""
     with pytest.raises(ConfigError) as caught:
-        load(path, columns)
+        load_config(path, columns)
     first, *rest = str(caught.value).splitlines()
     prefix = f"{path}: "
     assert first.startswith(prefix)
@@ -56,7 +63,7 @@ def wrong(path: Path, columns: tuple[str, ...] = ()) -> list[str]:
 def test_the_example_of_the_docs_is_read(write: Write, tmp_path: Path) -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
     (tmp_path / "own-devices.toml").write_text("")
-    config = load(write(text), tuple(METRICS))
+    config = load_config(write(text), tuple(METRICS))
     assert config.store == tmp_path / "perf-store"
     assert config.sources == (Path("/data/logs"), tmp_path / "runs/*/train.log")
     assert config.out == tmp_path / "nightly"
@@ -73,17 +80,19 @@ def test_the_example_of_the_docs_is_read(write: Write, tmp_path: Path) -> None:
 
 def test_the_example_shows_every_key() -> None:
     text = EXAMPLE.read_text(encoding="utf-8")
-    keys = {field.name for kind in (Config, Series) for field in fields(kind)} - {"path"}
+    keys = {field.name for kind in (ProjectConfig, SeriesConfig) for field in fields(kind)} - {
+        "path"
+    }
     shown = set(re.findall(r"^\[*(\w+)", text, re.MULTILINE))
     assert keys <= shown
 
 
 def test_an_empty_file_is_the_defaults(write: Write, tmp_path: Path) -> None:
-    config = load(write(""))
-    assert config == Config(
+    config = load_config(write(""))
+    assert config == ProjectConfig(
         path=config.path, store=tmp_path / "fairmfu-store", out=tmp_path / "nightly"
     )
-    assert (config.keep, config.price, config.series) == (None, None, Series())
+    assert (config.keep, config.price, config.series) == (None, None, SeriesConfig())
 
 
 def test_paths_are_relative_to_the_files_folder(
@@ -93,7 +102,7 @@ def test_paths_are_relative_to_the_files_folder(
     monkeypatch.setenv("HOME", "/home/x")
     monkeypatch.chdir(tmp_path)
     for given_as in (path, Path("fairmfu.toml")):
-        config = load(given_as)
+        config = load_config(given_as)
         assert config.store == tmp_path / "s"
         assert config.sources == (tmp_path / "a.log", Path("/b"), Path("/home/x/c"))
 
@@ -103,14 +112,14 @@ def test_paths_are_relative_to_the_files_folder(
     [("0.03", 0.03), ("0", 0.0), ('"3 %"', 0.03), ('"2.5%"', 0.025), ('" .5 % "', 0.005)],
 )
 def test_a_threshold_is_a_fraction_or_percent(said: str, fraction: float, write: Write) -> None:
-    assert load(write(f"[series]\nthreshold = {said}\n")).series.threshold == pytest.approx(
+    assert load_config(write(f"[series]\nthreshold = {said}\n")).series.threshold == pytest.approx(
         fraction
     )
 
 
 @pytest.mark.parametrize("said", ["2.5", '"2.5"', '"2.50 EUR"', '"$2.50"'])
 def test_a_price_is_kept_as_it_was_written(said: str, write: Write) -> None:
-    assert price(load(write(f"price = {said}\n")).price or "").amount == 2.5
+    assert price(load_config(write(f"price = {said}\n")).price or "").amount == 2.5
 
 
 # -- where it is -----------------------------------------------------------------------------
@@ -118,24 +127,24 @@ def test_a_price_is_kept_as_it_was_written(said: str, write: Write) -> None:
 
 def test_it_is_found(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert find() is None
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    assert find_config() is None
     path = write("")
-    assert find() == Path("fairmfu.toml")
+    assert find_config() == Path("fairmfu.toml")
     other = path.rename(tmp_path / "other.toml")
-    assert find() is None
-    monkeypatch.setenv(VARIABLE, str(other))
-    assert find() == other
+    assert find_config() is None
+    monkeypatch.setenv(CONFIG_VARIABLE, str(other))
+    assert find_config() == other
     write("")
-    monkeypatch.setenv(VARIABLE, "")
-    assert find() is None
+    monkeypatch.setenv(CONFIG_VARIABLE, "")
+    assert find_config() is None
 
 
 def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, "/nowhere/fairmfu.toml")
+    monkeypatch.setenv(CONFIG_VARIABLE, "/nowhere/fairmfu.toml")
     message = "FAIRMFU_CONFIG=/nowhere/fairmfu.toml: no such file. Make it, or unset the variable."
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
-        find()
+        find_config()
 
 
 # -- what is wrong ---------------------------------------------------------------------------
@@ -214,7 +223,7 @@ def test_what_is_wrong_is_said(text: str, said: list[str], write: Write) -> None
 def test_a_price_that_is_none_is_said_with_the_rest(write: Write) -> None:
     path = write('price = "2 for 3"\nkeep = 0\n')
     with pytest.raises(ConfigError) as caught:
-        load(path, priced=price)
+        load_config(path, parse_price=price)
     assert str(caught.value).splitlines() == [
         f"{path}: 2 things are wrong.",
         "  price: '2 for 3' is no price per GPU-hour; write 2.50 or '2.50 EUR'.",
@@ -261,7 +270,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from([field.name for field in fields(Config)]),
+        st.sampled_from([field.name for field in fields(ProjectConfig)]),
         st.one_of(
             st.integers(-5, 5), st.booleans(), st.floats(), st.text(max_size=3),
             st.lists(st.one_of(st.integers(), st.text(max_size=2)), max_size=2),
@@ -272,9 +281,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_any_values_give_a_configuration_or_a_clear_error(values: dict[str, object]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config_module, "read", lambda *_: values)
+        patch.setattr(config_module, "read_toml", lambda *_: values)
         try:
-            config = load(Path("fairmfu.toml"), ("model",))
+            config = load_config(Path("fairmfu.toml"), ("model",))
         except ConfigError as error:
             assert str(error).startswith("fairmfu.toml: ")  # noqa: PT017 - either may come
         else:
@@ -302,11 +311,11 @@ def test_any_values_give_a_configuration_or_a_clear_error(values: dict[str, obje
     ],
 )
 def test_a_pattern_fits_the_whole_path_or_its_end(pattern: str, fits: bool) -> None:  # noqa: FBT001
-    table = FactsByPath(patterns=("no/such", pattern), facts=())
-    assert table.fits("/data/h100/a.log") is fits
+    table = PathFacts(patterns=("no/such", pattern), facts=())
+    assert table.matches("/data/h100/a.log") is fits
 
 
-def values(config: Config, path: str) -> dict[str, str]:
+def values(config: ProjectConfig, path: str) -> dict[str, str]:
     facts = config.facts_of(path)
     assert {fact["origin"] for fact in facts} <= {"sidecar:fairmfu.toml"}
     return {fact["name"]: fact["value"] for fact in facts}
@@ -325,7 +334,7 @@ compile = true
 
 
 def test_of_several_tables_the_later_holds(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = load(write(FACTS))
+    config = load_config(write(FACTS))
     assert values(config, "/a/h100/x.log") == {"precision": "bf16", "gpus": "16", "compile": "true"}
     assert values(config, "/a/x.log") == {"precision": "bf16", "gpus": "8"}
     assert values(config, "/a/x.txt") == {}
@@ -335,7 +344,7 @@ def test_of_several_tables_the_later_holds(write: Write, monkeypatch: pytest.Mon
 
 def test_a_pattern_that_fits_no_source_is_said(write: Write) -> None:
     path = write(FACTS)
-    config = load(path)
+    config = load_config(path)
     assert config.unmatched([Path("/a/h200/x.log")]) == []
     assert config.unmatched([Path("/a/x.log")]) == [
         f"{path}: [[facts]] 2, paths: no source fits h100/* or h200/*."
@@ -347,11 +356,11 @@ def test_an_edit_of_the_file_reaches_logs_that_did_not_change(
     write: Write, logs: Path, titan: Callable[..., str], store: Store, ingest: Callable[..., list]
 ) -> None:
     def nightly(text: str) -> list[Outcome]:
-        config = load(write(text))
-        return ingest(*config.sources, by_path=config.facts_of)
+        config = load_config(write(text))
+        return ingest(*config.sources, path_facts=config.facts_of)
 
     def held() -> dict[str, str]:
-        facts = holding(store.table("facts")).filter(name="gpus")
+        facts = resolve_facts(store.table("facts")).filter(name="gpus")
         named = facts.join(store.table("runs"), on="run_id")
         return dict(named.select("name_right", "value").iter_rows())
 
@@ -369,5 +378,7 @@ def test_an_edit_of_the_file_reaches_logs_that_did_not_change(
     assert held() == {"h100": "32", "a100": "8"}
     assert [o.status for o in nightly(sources)] == ["known", "known"]
     assert held() == {}
-    ingest(logs, extra=from_flags(["gpus=4"]), by_path=load(write(FACTS)).facts_of)
+    ingest(
+        logs, flag_facts=facts_from_flags(["gpus=4"]), path_facts=load_config(write(FACTS)).facts_of
+    )
     assert held() == {"h100": "4", "a100": "4"}

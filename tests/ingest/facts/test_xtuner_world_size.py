@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmfu.ingest.facts.facts import inferred
+from fairmfu.ingest.facts.facts import infer_facts
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.parse.parser import ParsedSource
 
 Facts = Callable[[Iterable[str]], dict[str, str]]
 
@@ -25,10 +25,10 @@ def line(step: int, counts: str, *, tokens: float = 8000, rank: int | None = 0) 
 
 
 @pytest.fixture
-def facts(parse: Callable[..., Parsed], by_name: dict[str, LogFormat]) -> Facts:
+def facts(parse: Callable[..., ParsedSource], by_name: dict[str, LogFormat]) -> Facts:
     def read(lines: Iterable[str]) -> dict[str, str]:
         (launch,) = parse("xtuner-v1", list(lines)).launches
-        found = inferred(by_name["xtuner-v1"], [launch])[0]
+        found = infer_facts(by_name["xtuner-v1"], [launch])[0]
         return {fact["name"]: fact["value"] for fact in found}
 
     return read
@@ -52,7 +52,7 @@ def test_any_world_size_comes_out_of_the_approximate_total_also_when_resumed(
     tokens: list[int],
     world: int,
     before: int,
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
     by_name: dict[str, LogFormat],
 ) -> None:
     total, lines = before, []
@@ -60,7 +60,7 @@ def test_any_world_size_comes_out_of_the_approximate_total_also_when_resumed(
         total += world * mine
         lines.append(approximate(step, mine, total))
     (launch,) = parse("xtuner-v1", lines).launches
-    found = {f["name"]: f["value"] for f in inferred(by_name["xtuner-v1"], [launch])[0]}
+    found = {f["name"]: f["value"] for f in infer_facts(by_name["xtuner-v1"], [launch])[0]}
     assert found["gpus"] == str(world)
 
 
@@ -112,7 +112,7 @@ TOTAL = "approximate_total_consumed_tokens"
 def test_the_total_of_a_tracker_is_found_by_its_whole_name(
     names: tuple[str, ...],
     gpus: str | None,
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
     by_name: dict[str, LogFormat],
 ) -> None:
     lines, total = [], 0
@@ -123,7 +123,7 @@ def test_the_total_of_a_tracker_is_found_by_its_whole_name(
         lines.append(tracked(step, 100 + step, ", ".join(counts)))
     lines.insert(4, tracked(99, 100, '"runtime_info/tgs": 5.0'))  # not every row has it
     (launch,) = parse("xtuner-v1-tracker", lines).launches
-    found = {f["name"]: f["value"] for f in inferred(by_name["xtuner-v1-tracker"], [launch])[0]}
+    found = {f["name"]: f["value"] for f in infer_facts(by_name["xtuner-v1-tracker"], [launch])[0]}
     assert found.get("gpus") == gpus
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from fairmfu.ingest.core.errors import UnknownFormatError
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.discovery import Walk
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.discovery import FileWalk
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.deepspeed.monitor import _gaps
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.parse.parser import ParsedSource
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
 
-Parse = Callable[..., Parsed]
+Parse = Callable[..., ParsedSource]
 
 
 def of_csv(parse: Parse, samples: list[int], tag: str = "lr") -> list[tuple[int, int | None]]:
@@ -54,7 +54,7 @@ def test_rows_are_put_to_their_steps(parse: Parse) -> None:
 def test_a_csv_file_has_crlf_and_a_heading_for_each_launch(tmp_path: Path) -> None:
     path = tmp_path / "Train_Samples_train_loss.csv"
     path.write_bytes(b"step,train_loss\r\n0,7.5\r\n4,7.25\r\nstep,train_loss\r\n4,7.0\r\n8,6.5\r\n")
-    tables = read_source(path)
+    tables = read_log_tables(path)
     assert tables["sources"].select("log_format", "step_lines", "known_lines").row(0) == (
         "deepspeed-csv",
         4,
@@ -74,9 +74,9 @@ def test_a_value_that_is_no_number_is_unread(parse: Parse) -> None:
 def test_a_folder_s_walk_takes_the_losses_only(tmp_path: Path) -> None:
     for tag in ("train_loss", "lr", "elapsed_time_ms_step"):
         (tmp_path / f"Train_Samples_{tag}.csv").write_text(f"step,{tag}\n8,1\n16,1\n")
-    found = [Path(one.path).name for one in Walk(FORMATS, ()).of(tmp_path)]
+    found = [Path(one.path).name for one in FileWalk(BUILT_IN_FORMATS, ()).of(tmp_path)]
     assert found == ["Train_Samples_train_loss.csv"]
-    assert read_source(tmp_path / "Train_Samples_lr.csv")["steps"].height == 2
+    assert read_log_tables(tmp_path / "Train_Samples_lr.csv")["steps"].height == 2
 
 
 def event(tag: str, samples: int, at: float, value: float) -> str:
@@ -101,7 +101,7 @@ def test_the_rate_of_an_event_file_is_that_of_its_stamps(tmp_path: Path, store: 
     path.write_text("\n".join([*events_of(20, batch=16, seconds=2.0), ""]))
     facts = {"gpus": "8", "seq_len": "1024", "packed": "true"}
     extra = [{"name": k, "value": v, "origin": "flag", "line": None} for k, v in facts.items()]
-    store.add([read_source(path, extra=extra)])
+    store.add([read_log_tables(path, flag_facts=extra)])
     tables = {name: store.table(name) for name in ("runs", "facts", "steps", "events", "sources")}
     row = analyse(tables | {"unread": store.table("unread")}, ()).metrics.row(0, named=True)
     assert row["tgs"] == pytest.approx(16 * 1024 / 8 / 2.0)
@@ -144,5 +144,5 @@ def test_what_holds_no_step_is_named(text: str, says: str, tmp_path: Path) -> No
     path = tmp_path / "metrics.json"
     path.write_text(text)
     with pytest.raises(UnknownFormatError, match=says) as error:
-        read_source(path)
+        read_log_tables(path)
     assert not error.value.recognised

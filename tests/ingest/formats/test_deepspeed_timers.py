@@ -40,7 +40,7 @@ def trained(wait_s: float, *, stamped: bool = True, paused_s: float = 0) -> str:
 def measured(ingest, store, logs):
     def of(text: str):
         (logs / "run.log").write_text(text)
-        ingest(logs / "run.log", extra=given.from_flags(FACTS))
+        ingest(logs / "run.log", flag_facts=given.facts_from_flags(FACTS))
         return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
 
     return of

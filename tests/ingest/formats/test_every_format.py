@@ -9,26 +9,33 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from fairmfu.ingest.core.schema import FACT_NAMES, STEPS
+from fairmfu.ingest.core.schema import FACT_NAMES, STEP_COLUMNS
 from fairmfu.ingest.decode.line_reader import Chunk, NumberedLine
 from fairmfu.ingest.detect.detection import (
-    FIRST_BYTES,
-    FORMATS,
-    GROWS,
-    SNIFFED_LINES,
+    FIRST_LOOK_BYTES,
+    LOOK_GROWTH_FACTOR,
+    MAX_SNIFFED_LINES,
     _Search,
-    detect,
-    detect_each,
+    detect_format,
+    detect_formats,
 )
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED
-from fairmfu.ingest.formats.spec import ENGINE, Block, EventLine, FactLine, LogFormat, StepLine
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.formats.spec import (
+    ENGINE_PRECEDENCE,
+    EventLine,
+    FactBlock,
+    FactLine,
+    LogFormat,
+    StepLine,
+)
+from fairmfu.ingest.parse.parser import ParsedSource
 
 
 def cases(attribute: str) -> list[ParameterSet]:
     return [
         pytest.param(f, line, id=f"{f.name}-{attribute}{number}")
-        for f in FORMATS
+        for f in BUILT_IN_FORMATS
         for number, line in enumerate(getattr(f, attribute))
     ]
 
@@ -44,12 +51,12 @@ def is_record(case: ParameterSet) -> bool:
 STEP_LINES, FACT_LINES = cases("steps"), cases("facts")
 EVENT_LINES, BLOCKS = cases("events"), cases("blocks")
 ALL_LINES = [*STEP_LINES, *FACT_LINES, *EVENT_LINES]
-each_format = pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: f.name)
+each_format = pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: f.name)
 
 
 @pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
 def test_a_step_example_is_read_with_every_printed_column(
-    log_format: LogFormat, line: StepLine, parse: Callable[..., Parsed]
+    log_format: LogFormat, line: StepLine, parse: Callable[..., ParsedSource]
 ) -> None:
     parsed = parse(log_format.name, [line.example])
     (row,) = parsed.launches[0].rows
@@ -76,7 +83,7 @@ def test_a_step_example_prints_a_number_behind_every_named_group(
 @pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
 def test_every_step_target_is_a_column(log_format: LogFormat, line: StepLine) -> None:
     targets = {*line.fills}
-    assert targets <= set(STEPS), log_format.name
+    assert targets <= set(STEP_COLUMNS), log_format.name
 
 
 @pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
@@ -86,7 +93,7 @@ def test_every_step_example_looks_like_a_step(log_format: LogFormat, line: StepL
 
 @pytest.mark.parametrize(("log_format", "line"), FACT_LINES)
 def test_a_fact_example_states_known_facts(
-    log_format: LogFormat, line: FactLine, parse: Callable[..., Parsed]
+    log_format: LogFormat, line: FactLine, parse: Callable[..., ParsedSource]
 ) -> None:
     groups = re.search(line.regex, line.example).groupdict()
     said = line.read({k: v for k, v in groups.items() if v}) if line.read else groups
@@ -97,7 +104,7 @@ def test_a_fact_example_states_known_facts(
 
 @pytest.mark.parametrize(("log_format", "line"), EVENT_LINES)
 def test_an_event_example_is_that_event(
-    log_format: LogFormat, line: EventLine, parse: Callable[..., Parsed]
+    log_format: LogFormat, line: EventLine, parse: Callable[..., ParsedSource]
 ) -> None:
     (event,) = parse(log_format.name, [line.example]).launches[0].events
     groups = re.search(line.regex, line.example).groupdict()
@@ -109,7 +116,7 @@ def test_an_event_example_is_that_event(
 
 @pytest.mark.parametrize(("log_format", "block"), BLOCKS)
 def test_a_block_example_is_read_whole_and_states_known_facts(
-    log_format: LogFormat, block: Block, parse: Callable[..., Parsed]
+    log_format: LogFormat, block: FactBlock, parse: Callable[..., ParsedSource]
 ) -> None:
     parsed = parse(log_format.name, [*block.example, "behind it"])
     stated = {fact["name"] for fact in parsed.launches[0].facts}
@@ -129,11 +136,11 @@ def test_a_block_example_is_read_whole_and_states_known_facts(
 )
 def test_blanks_behind_lines_are_nothing(
     log_format: LogFormat,
-    line: StepLine | FactLine | EventLine | Block,
-    parse: Callable[..., Parsed],
+    line: StepLine | FactLine | EventLine | FactBlock,
+    parse: Callable[..., ParsedSource],
 ) -> None:
     """As a terminal is copied with them."""
-    lines = list(line.example) if isinstance(line, Block) else [line.example]
+    lines = list(line.example) if isinstance(line, FactBlock) else [line.example]
     plain, blanks = (
         parse(log_format.name, [text + behind for text in (*lines, "behind it")])
         for behind in ("", "  ")
@@ -145,10 +152,10 @@ def test_blanks_behind_lines_are_nothing(
 
 @pytest.mark.parametrize("before", ["", "    ", "[rank0]:", "0: "], ids=repr)
 @pytest.mark.parametrize(
-    ("log_format", "block"), [(f, b) for f in FORMATS for b in f.blocks if b.braces]
+    ("log_format", "block"), [(f, b) for f in BUILT_IN_FORMATS for b in f.blocks if b.braces]
 )
 def test_json_ends_where_its_braces_close(
-    log_format: LogFormat, block: Block, before: str, parse: Callable[..., Parsed]
+    log_format: LogFormat, block: FactBlock, before: str, parse: Callable[..., ParsedSource]
 ) -> None:
     """With a launcher's tags and without, in a paste that is indented or has lost its indents."""
     told = parse(log_format.name, block.example).launches[0].facts
@@ -169,7 +176,7 @@ def test_an_anchor_stands_in_its_example(
 
 @pytest.mark.parametrize(("log_format", "line"), [*ALL_LINES, *BLOCKS])
 def test_every_line_names_the_statement_that_prints_it(
-    log_format: LogFormat, line: StepLine | FactLine | EventLine | Block
+    log_format: LogFormat, line: StepLine | FactLine | EventLine | FactBlock
 ) -> None:
     assert re.match(r"[\w.-]+/[\w.-]+/[\w./-]+\.py(@[\w.]+)?\b", line.printed_by), log_format.name
 
@@ -177,7 +184,7 @@ def test_every_line_names_the_statement_that_prints_it(
 @each_format
 def test_a_signature_matches_its_own_steps_and_no_other_formats(log_format: LogFormat) -> None:
     signature = re.compile(log_format.signature)
-    taken = {f.name for f in FORMATS if any(signature.search(s.example) for s in f.steps)}
+    taken = {f.name for f in BUILT_IN_FORMATS if any(signature.search(s.example) for s in f.steps)}
     assert taken == {log_format.name}
 
 
@@ -187,17 +194,17 @@ ANYBODYS = '"tag": "train/learning_rate"'
 
 @pytest.mark.parametrize(
     ("log_format", "line"),
-    [(f, line) for f in FORMATS for line in f.steps if line.anchor != ANYBODYS],
+    [(f, line) for f in BUILT_IN_FORMATS for line in f.steps if line.anchor != ANYBODYS],
 )
 def test_detect_tells_the_format_from_one_step(log_format: LogFormat, line: StepLine) -> None:
     chunk = Chunk(1, line.example.encode() + b"\n")
-    assert detect(Path("run.log"), [chunk]) == (log_format, ())
+    assert detect_format(Path("run.log"), [chunk]) == (log_format, ())
 
 
 @pytest.mark.parametrize("split", ["", "\x1b[33m", "[0m"], ids=["plain", "coloured", "bare"])
 @pytest.mark.parametrize(
     "log_format",
-    [f for f in FORMATS if f.precedence > ENGINE and not f.alone],
+    [f for f in BUILT_IN_FORMATS if f.precedence > ENGINE_PRECEDENCE and not f.alone],
     ids=lambda f: f.name,
 )
 def test_a_trainer_is_found_far_behind_the_engine(log_format: LogFormat, split: str) -> None:
@@ -206,7 +213,7 @@ def test_a_trainer_is_found_far_behind_the_engine(log_format: LogFormat, split: 
     trainer = split.join(re.findall(r"\S+|\s+", log_format.steps[0].example))
     chunks = [Chunk(at, 3_000 * engine) for at in (1, 3_001)]
     last = Chunk(6_001, 5_000 * engine + f"{trainer}\n".encode() + engine)
-    assert detect(Path("run.log"), [*chunks, last]) == (log_format, (DEEPSPEED,))
+    assert detect_format(Path("run.log"), [*chunks, last]) == (log_format, (DEEPSPEED,))
 
 
 @pytest.mark.parametrize("width", [1, 300], ids=["in a small piece", "in a large one"])
@@ -214,11 +221,11 @@ def test_a_trainer_is_found_far_behind_the_engine(log_format: LogFormat, split: 
 def test_a_companion_is_found_up_to_the_last_line_that_is_looked_at(
     width: int, beyond: int
 ) -> None:
-    trainer = next(f for f in FORMATS if f.name == "megatron-deepspeed").steps[0].example
-    lines = [trainer, *["x" * width] * (SNIFFED_LINES - 1 + beyond), DEEPSPEED.steps[0].example]
+    trainer = next(f for f in BUILT_IN_FORMATS if f.name == "megatron-deepspeed").steps[0].example
+    lines = [trainer, *["x" * width] * (MAX_SNIFFED_LINES - 1 + beyond), DEEPSPEED.steps[0].example]
     chunk = Chunk(1, "".join(f"{line}\n" for line in [*lines, *lines[1:-1]]).encode())
-    assert (len(chunk.data) > 2 * GROWS * FIRST_BYTES) == (width > 1)
-    _, companions = detect(Path("run.log"), [chunk])
+    assert (len(chunk.data) > 2 * LOOK_GROWTH_FACTOR * FIRST_LOOK_BYTES) == (width > 1)
+    _, companions = detect_format(Path("run.log"), [chunk])
     assert companions == (() if beyond else (DEEPSPEED,))
 
 
@@ -233,7 +240,7 @@ def test_evidence_names_what_metrics_can_use(log_format: LogFormat) -> None:
 
 
 def test_names_are_unique() -> None:
-    assert len({f.name for f in FORMATS}) == len(FORMATS)
+    assert len({f.name for f in BUILT_IN_FORMATS}) == len(BUILT_IN_FORMATS)
 
 
 @each_format
@@ -242,10 +249,10 @@ def test_a_format_is_a_companion_of_those_of_higher_precedence(
 ) -> None:
     """A single line of one under a format that stands alone is none of its steps either."""
     path = tmp_path / "run.log"
-    for companion in (f for f in FORMATS if f.precedence < log_format.precedence):
+    for companion in (f for f in BUILT_IN_FORMATS if f.precedence < log_format.precedence):
         texts = [companion.steps[0].example, log_format.steps[0].example]
         path.write_text("".join(f"{text}\n" for text in texts))
-        primary, companions = detect(path, [Chunk(1, path.read_bytes())])
+        primary, companions = detect_format(path, [Chunk(1, path.read_bytes())])
         assert primary == log_format
         assert companion in companions
 
@@ -258,7 +265,7 @@ WITHOUT_A_HEADER = {"deepspeed", "deepspeed-timers"}
 
 @pytest.mark.parametrize(
     "log_format",
-    [f for f in FORMATS if f.name not in TOLD_BY_WHAT_IS_NOT_THERE | WITHOUT_A_HEADER],
+    [f for f in BUILT_IN_FORMATS if f.name not in TOLD_BY_WHAT_IS_NOT_THERE | WITHOUT_A_HEADER],
     ids=lambda f: f.name,
 )
 def test_few_lines_are_looked_at_one_by_one_however_many_steps_a_log_has(
@@ -275,6 +282,6 @@ def test_few_lines_are_looked_at_one_by_one_however_many_steps_a_log_has(
     lines = "".join(f"{line.example}\n" for line in log_format.steps) * (
         1_000 // len(log_format.steps)
     )
-    (found,) = detect_each([(tmp_path / "a.log", [Chunk(1, lines.encode())])])
+    (found,) = detect_formats([(tmp_path / "a.log", [Chunk(1, lines.encode())])])
     if not isinstance(found, Exception):
         assert len(looked_at) <= 10, looked_at[-1]

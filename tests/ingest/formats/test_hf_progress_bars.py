@@ -133,7 +133,7 @@ def test_bars_of_fast_steps_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = [(n, float(n)) for n in TENS]
     assert read(lines(1)) == slow
     assert read(lines(1, 0.05, 0.05)) == read(lines(0.05)) == read(lines(1, 0.05)) == [None] * 7
-    monkeypatch.setattr(progress_bars, "DICTS", 6)
+    monkeypatch.setattr(progress_bars, "MAX_SCANNED_DICTS", 6)
     assert read(lines(1, 0.05)) == [*slow[:-1], None]
 
 
@@ -185,12 +185,12 @@ def test_a_cut_off_dict_does_not_take_the_bar_of_the_one_before() -> None:
 
 def test_a_file_is_looked_at_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [line for n in TENS for line in (bar(n, 10 * n), shown(f"{n / 100}"))]
-    monkeypatch.setattr(progress_bars, "DICTS", 2)
+    monkeypatch.setattr(progress_bars, "MAX_SCANNED_DICTS", 2)
     assert read(lines) == times(TENS)
-    monkeypatch.setattr(progress_bars, "DICTS", 1)
+    monkeypatch.setattr(progress_bars, "MAX_SCANNED_DICTS", 1)
     assert read(lines) == [None] * len(TENS)
-    monkeypatch.setattr(progress_bars, "DICTS", 200)
-    monkeypatch.setattr(progress_bars, "CHARACTERS", 80)
+    monkeypatch.setattr(progress_bars, "MAX_SCANNED_DICTS", 200)
+    monkeypatch.setattr(progress_bars, "MAX_SCANNED_CHARS", 80)
     assert read(lines) == [None] * len(TENS)
 
 

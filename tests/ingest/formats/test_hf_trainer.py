@@ -9,20 +9,28 @@ from typing import Any, Final
 
 import pytest
 
-from fairmfu.ingest.detect.format_catalog import known
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.formats.hugging_face.trainer import GENERATED, OBJECTIVES, UNTOLD
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.detect.format_catalog import load_format_catalog
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.formats.hugging_face.trainer import (
+    GENERATED_TOKENS_NOTE,
+    OBJECTIVE_KEYS,
+    UNKNOWN_TOKENS_NOTE,
+)
+from fairmfu.ingest.parse.parser import ParsedSource
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.throughput import (
-    TIME_OF_ALL,
-    TIMES_ELSEWHERE,
-    TIMES_OF_ENGINE,
-    why_no_rate,
+    NO_TIMES_BY_FORMAT,
+    ONLY_ENGINE_TIMES,
+    ONLY_TOTAL_TIME,
+    explain_missing_rate,
 )
-from fairmfu.metrics.throughput.token_counts import SHARED, SUMMED, TOO_COARSE
+from fairmfu.metrics.throughput.token_counts import (
+    COUNTER_TOO_COARSE,
+    PROCESS_SUM_UNKNOWN,
+    RANK_SUM_UNKNOWN,
+)
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
 HEADER = (
@@ -39,12 +47,12 @@ def bar(step: int, seconds: int, total: int = 40) -> str:
     return f" {100 * step // total:2}%|##   | {step}/{total} [{clock}<00:10,  1.00s/it]"
 
 
-def rows(parsed: Parsed) -> list[tuple[int, float | None]]:
+def rows(parsed: ParsedSource) -> list[tuple[int, float | None]]:
     return [(row["step"], row.get("since_start_s")) for one in parsed.launches for row in one.rows]
 
 
 def test_the_bar_that_is_redrawn_behind_a_dict_has_its_step(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     lines = [
         f"\r{bar(3, 29)}\r       \r{DICT.format(2.5)}",  # the bar before is an older one
@@ -54,21 +62,27 @@ def test_the_bar_that_is_redrawn_behind_a_dict_has_its_step(
     assert rows(parse("hf-trainer", lines)) == [(5, 31.0), (10, 62.0)]
 
 
-def test_tqdm_draws_no_bar_where_the_terminal_has_no_width(parse: Callable[..., Parsed]) -> None:
+def test_tqdm_draws_no_bar_where_the_terminal_has_no_width(
+    parse: Callable[..., ParsedSource],
+) -> None:
     lines = [DICT.format(2.5), bar(5, 31).replace("|##   |", "")]
     parsed = parse("hf-trainer", lines)
     assert rows(parsed) == [(5, 31.0)]
     assert parsed.lines == len(lines) == parsed.step_lines + parsed.known_lines
 
 
-def test_a_viewer_may_have_made_lines_of_carriage_returns(parse: Callable[..., Parsed]) -> None:
+def test_a_viewer_may_have_made_lines_of_carriage_returns(
+    parse: Callable[..., ParsedSource],
+) -> None:
     lines = [bar(5, 31), "      ", DICT.format(2.5), "", bar(5, 31), bar(6, 37), DICT.format(2.4)]
     parsed = parse("hf-trainer", lines)
     assert rows(parsed) == [(5, 31.0), (6, None)]
     assert parsed.lines == len(lines) == parsed.step_lines + parsed.known_lines
 
 
-def test_a_bar_in_front_of_another_message_may_have_gone_on(parse: Callable[..., Parsed]) -> None:
+def test_a_bar_in_front_of_another_message_may_have_gone_on(
+    parse: Callable[..., ParsedSource],
+) -> None:
     """On a terminal's screen it is the last state; in a file a \\r stands before each."""
     warning = "[WARNING] [stage3.py:2114:step] 2 pytorch allocator cache flushes since last step"
     screen = [DICT.format(2.5), f"{bar(9, 58)}{warning}", DICT.format(2.4), bar(10, 62)]
@@ -82,7 +96,7 @@ def test_a_bar_in_front_of_another_message_may_have_gone_on(parse: Callable[...,
     ["[INFO|2025-04-30 22:57:10] llamafactory.train.callbacks:143 >> ", "llmtuner.callbacks - "],
 )
 def test_llamafactory_logs_each_dict_before_the_trainer_prints_it(
-    logged: str, parse: Callable[..., Parsed]
+    logged: str, parse: Callable[..., ParsedSource]
 ) -> None:
     again = logged + "{'loss': 2.5, 'learning_rate': 4.9978e-05, 'epoch': 0.17}"
     first, second = f"\r{bar(5, 31)}", f"\r{bar(10, 62)}"
@@ -93,7 +107,7 @@ def test_llamafactory_logs_each_dict_before_the_trainer_prints_it(
 
 
 def test_ms_swift_of_2024_prints_the_global_step_and_a_mean_speed(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     """They say the time; it was said that the log has none."""
     speeds = {1: 0.155, 5: 0.21, 10: 0.0}
@@ -106,7 +120,7 @@ def test_ms_swift_of_2024_prints_the_global_step_and_a_mean_speed(
 
 
 def test_dicts_without_a_bar_are_counted_by_the_trainers_own_interval(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     engine = (
         "[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   steps_per_print .............. 7"
@@ -119,18 +133,18 @@ def test_dicts_without_a_bar_are_counted_by_the_trainers_own_interval(
     assert rows(told) == [(10, None), (20, None)]
 
 
-def test_bars_are_steps_where_no_dict_stands(parse: Callable[..., Parsed]) -> None:
+def test_bars_are_steps_where_no_dict_stands(parse: Callable[..., ParsedSource]) -> None:
     states = "\r".join([bar(1, 3), bar(2, 6), bar(2, 6), bar(7, 1, total=13), bar(3, 9)])
     parsed = parse("hf-trainer", [*HEADER, f"\r{states}", "done"])
     assert rows(parsed) == [(1, 3.0), (2, 6.0), (3, 9.0)]  # 13 are batches of an evaluation
     assert (parsed.lines, parsed.step_lines) == (7, 1)
 
 
-def test_bars_without_the_header_are_of_anything(parse: Callable[..., Parsed]) -> None:
+def test_bars_without_the_header_are_of_anything(parse: Callable[..., ParsedSource]) -> None:
     assert rows(parse("hf-trainer", [bar(1, 3), bar(2, 6)])) == []
 
 
-def test_a_clock_that_goes_back_is_another_process(parse: Callable[..., Parsed]) -> None:
+def test_a_clock_that_goes_back_is_another_process(parse: Callable[..., ParsedSource]) -> None:
     lines = []
     for step, seconds in ((10, 31), (20, 60), (20, 60), (30, 35)):
         lines += [DICT.format(2.5), bar(step, seconds)]
@@ -140,7 +154,7 @@ def test_a_clock_that_goes_back_is_another_process(parse: Callable[..., Parsed])
 
 @pytest.mark.parametrize("interval", ["0.1", "0", "None"])
 def test_an_interval_that_is_no_number_of_steps_is_none(
-    interval: str, parse: Callable[..., Parsed]
+    interval: str, parse: Callable[..., ParsedSource]
 ) -> None:
     line = f"TrainingArguments(output_dir=out, logging_steps={interval}, bf16=False)"
     names = {fact["name"] for fact in parse("hf-trainer", [line]).launches[0].facts}
@@ -152,7 +166,7 @@ def test_the_framework_is_the_engine_that_prints_beside_the_trainer(tmp_path: Pa
     for name, lines in {"transformers": (), "deepspeed": (quiet,)}.items():
         log = tmp_path / f"{name}.log"
         log.write_text("\n".join([*lines, *HEADER, DICT.format(2.5), bar(5, 31)]) + "\n")
-        tables = read_source(log)
+        tables = read_log_tables(log)
         assert tables["runs"]["framework"].to_list() == [name]
         assert tables["sources"]["companions"].to_list() == [["deepspeed"] if lines else []]
 
@@ -175,11 +189,13 @@ def test_dicts_without_times_say_that_the_engine_between_them_has_some(
     log = tmp_path / "run.log"
     each = [[engine(10 * n, 20 * n)[k] for k in lines] + [DICT.format(3 - n / 9)] for n in range(9)]
     log.write_text("".join(f"{line}\n" for few in each[1:] for line in few))
-    (row,) = analyse(read_source(log)).metrics.rows(named=True)
-    assert why_no_rate(row) == (TIMES_OF_ENGINE, [])
-    assert "--log-format deepspeed" in TIMES_OF_ENGINE
-    given = from_flags(["seq_len=2048", "gpus=8", "global_batch_size=64", "packed=true"])
-    by_engine = read_source(log, extra=given, tried=known().tried(["deepspeed"]))
+    (row,) = analyse(read_log_tables(log)).metrics.rows(named=True)
+    assert explain_missing_rate(row) == (ONLY_ENGINE_TIMES, [])
+    assert "--log-format deepspeed" in ONLY_ENGINE_TIMES
+    given = facts_from_flags(["seq_len=2048", "gpus=8", "global_batch_size=64", "packed=true"])
+    by_engine = read_log_tables(
+        log, flag_facts=given, format_choice=load_format_catalog().tried(["deepspeed"])
+    )
     (row,) = analyse(by_engine).metrics.rows(named=True)
     assert row["tgs"] == pytest.approx(8192.0)
 
@@ -206,7 +222,9 @@ def beside_engine(tmp_path: Path, every: int, *, late: int = 0, bars: bool = Fal
     )
     log = tmp_path / "run.log"
     log.write_text("".join(f"{line}\n" for line in lines))
-    (row,) = analyse(read_source(log, extra=from_flags(BETWEEN))).metrics.rows(named=True)
+    (row,) = analyse(read_log_tables(log, flag_facts=facts_from_flags(BETWEEN))).metrics.rows(
+        named=True
+    )
     return row
 
 
@@ -225,7 +243,7 @@ def test_dicts_without_times_are_timed_by_the_engines_lines_of_the_same_steps(
 def test_lines_of_the_engine_that_count_otherwise_time_no_dict(late: int, tmp_path: Path) -> None:
     """Its step of the same number does not stand between the two dicts that it should."""
     row = beside_engine(tmp_path, 5, late=late)
-    assert why_no_rate(row) == (TIMES_OF_ENGINE, [])
+    assert explain_missing_rate(row) == (ONLY_ENGINE_TIMES, [])
 
 
 def test_the_trainers_own_clock_goes_before_the_engines_lines(tmp_path: Path) -> None:
@@ -246,8 +264,8 @@ def test_the_trainers_own_clock_goes_before_the_engines_lines(tmp_path: Path) ->
 def test_steps_without_times_say_where_these_are(name: str, line: str, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text(f"{line}\n" * 9)
-    (row,) = analyse(read_source(log)).metrics.rows(named=True)
-    assert why_no_rate(row) == (TIMES_ELSEWHERE[name], [])
+    (row,) = analyse(read_log_tables(log)).metrics.rows(named=True)
+    assert explain_missing_rate(row) == (NO_TIMES_BY_FORMAT[name], [])
 
 
 def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None:
@@ -259,21 +277,21 @@ def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None
     bar = "100%|##########| 40/40 [01:22<00:00,  2.06s/it]"
     dicts = [DICT.format(2.5).replace("0.1}", f"{step / 40}}}") for step in range(1, 41)]
     log.write_text("".join(f"{line}\n" for line in (*dicts, end, bar)))
-    facts = from_flags(["gpus=1", "seq_len=2048", "global_batch_size=2", "packed=true"])
-    (row,) = analyse(read_source(log, extra=facts)).metrics.rows(named=True)
-    assert why_no_rate(row) == (TIME_OF_ALL, [])
+    facts = facts_from_flags(["gpus=1", "seq_len=2048", "global_batch_size=2", "packed=true"])
+    (row,) = analyse(read_log_tables(log, flag_facts=facts)).metrics.rows(named=True)
+    assert explain_missing_rate(row) == (ONLY_TOTAL_TIME, [])
     assert row["end_to_end_basis"] == "runtime"
     assert row["tgs_end_to_end"] == pytest.approx(40 * 2 * 2048 / 82.4)
 
 
-def test_a_state_file_that_breaks_off_is_seen(parse: Callable[..., Parsed]) -> None:
+def test_a_state_file_that_breaks_off_is_seen(parse: Callable[..., ParsedSource]) -> None:
     lines = ["{", '  "log_history": [', "    {", '      "loss": 2.5,', '      "step": 10']
     parsed = parse("hf-trainer-state", lines)
     assert (parsed.step_lines, parsed.unread_lines, parsed.lines) == (0, 3, 5)
 
 
 def test_steps_trained_again_with_the_same_loss_are_of_another_process(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     """Training may be deterministic: then only the time since its start tells a resume."""
     printed = [(10, 600), (20, 1200), (30, 1800), (20, 540), (30, 1140)]
@@ -288,17 +306,21 @@ FINAL = (
 )
 
 
-def counted(parse: Callable[..., Parsed], first: float, dicts: int, *more: str) -> list[int]:
+def counted(parse: Callable[..., ParsedSource], first: float, dicts: int, *more: str) -> list[int]:
     lines = [EPOCHS.format(7 - i / 10, first + i * 0.0293) for i in range(dicts)]
     return [step for step, _ in rows(parse("hf-trainer", [*lines, *more]))]
 
 
-def test_the_end_tells_how_many_steps_lie_between_two_dicts(parse: Callable[..., Parsed]) -> None:
+def test_the_end_tells_how_many_steps_lie_between_two_dicts(
+    parse: Callable[..., ParsedSource],
+) -> None:
     """10.67 s x 3.749 steps/s = 40.0 steps, of which eight were printed."""
     assert counted(parse, 0.0293, 8, FINAL) == [5, 10, 15, 20, 25, 30, 35, 40]
 
 
-def test_the_epochs_tell_how_many_steps_lie_between_two_dicts(parse: Callable[..., Parsed]) -> None:
+def test_the_epochs_tell_how_many_steps_lie_between_two_dicts(
+    parse: Callable[..., ParsedSource],
+) -> None:
     """2,730 samples in batches of 16 are some 170.6 steps, and 0.0293 of them 5."""
     header = [HEADER[0], "  Num examples = 2,730", *HEADER[1:]]
     lines = [EPOCHS.format(7 - n / 10, n * 0.0293) for n in range(1, 9)]
@@ -313,7 +335,7 @@ def test_the_epochs_tell_how_many_steps_lie_between_two_dicts(parse: Callable[..
     assert steps(*lines[3:]) == [1, 2, 3, 4, 5]  # resumed: not from the start
 
 
-def test_steps_stay_a_count_where_the_end_does_not_tell(parse: Callable[..., Parsed]) -> None:
+def test_steps_stay_a_count_where_the_end_does_not_tell(parse: Callable[..., ParsedSource]) -> None:
     long = FINAL.replace("10.67", "7767").replace("3.749", "1.288")
     assert counted(parse, 0.0293, 8) == list(range(1, 9))
     assert counted(parse, 0.0293, 8, long) == list(range(1, 9))  # 10,004 steps, give or take 5
@@ -321,7 +343,9 @@ def test_steps_stay_a_count_where_the_end_does_not_tell(parse: Callable[..., Par
     assert counted(parse, 0.0293, 3, FINAL) == [1, 2, 3]  # 40 // 11, 40 // 12 and 40 // 13 are 3
 
 
-def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Callable[..., Parsed]) -> None:
+def test_ms_swift_prints_the_step_and_the_time_in_the_dict(
+    parse: Callable[..., ParsedSource],
+) -> None:
     """In its own words, its bar has a name, and the line may stand behind it."""
     lines = [
         "Train:   2%|\u258f         | 1/60 [00:42<41:47, 42.51s/it]{'loss': '0.37', 'grad_norm': "
@@ -343,7 +367,7 @@ def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Callable[..., 
     assert {row["peak_memory_bytes"] for row in rows} == {14.5 * 2**30}
 
 
-def test_ms_swift_had_another_key_in_the_middle_of_2024(parse: Callable[..., Parsed]) -> None:
+def test_ms_swift_had_another_key_in_the_middle_of_2024(parse: Callable[..., ParsedSource]) -> None:
     lines = [
         f'{{"loss": 1.85694408, "acc": 0.59182997, "epoch": 0.5, "steps[global_step/max_steps]": '
         f'"{step}/61", "percentage": "50%", "elapsed_time": "{step // 15}m {step % 15 * 4}s"}}'
@@ -366,7 +390,7 @@ def test_ms_swift_had_another_key_in_the_middle_of_2024(parse: Callable[..., Par
     ],
 )
 def test_the_mean_speed_of_ms_swift_is_finer_than_its_clock(
-    place: str, said: str, seconds: float, parse: Callable[..., Parsed]
+    place: str, said: str, seconds: float, parse: Callable[..., ParsedSource]
 ) -> None:
     """Windows of 10 s by clocks of whole seconds made TGS 2.6 % too low."""
     line = f"{{'loss': 0.3, 'grad_norm': 0.6, 'global_step/max_steps': '{place}', {said}}}"
@@ -385,7 +409,9 @@ def test_a_mean_speed_is_weighed_in_lines_that_are_read_by_their_shape(tmp_path:
     lines = (line.format(step, 10 + step % 40, step / s) for step, s in enumerate(seconds, 1))
     path = tmp_path / "logging.jsonl"
     path.write_text("".join(lines))
-    by_shape, by_line = (read_source(path, fast=fast)["steps"] for fast in (True, False))
+    by_shape, by_line = (
+        read_log_tables(path, use_fast_path=fast)["steps"] for fast in (True, False)
+    )
     assert by_shape.equals(by_line)
     clocks = [s - 7 if step < 1000 else s for step, s in enumerate(seconds, 1)]
     assert by_shape["since_start_s"].to_list() == pytest.approx(clocks, abs=0.01)
@@ -397,7 +423,7 @@ LLAMAFACTORY = (
 
 
 def test_the_throughput_of_llamafactory_is_finer_than_its_clock(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     counted = ', "throughput": 4096.0, "total_tokens": 47104'  # in 11.5 s
     since = []
@@ -458,7 +484,7 @@ def test_only_what_the_lines_do_not_print_is_asked_for(
     said = "{{'loss': 2.5, 'epoch': 0.{n}, {more}, 'train_runtime': {n}0.5}}\n"
     log.write_text("".join(said.format(n=n, more=printed.format(8192 * n)) for n in range(1, 5)))
     row = analyse(read_logs(log)).metrics.row(0, named=True)
-    assert why_no_rate(row)[1] == missing
+    assert explain_missing_rate(row)[1] == missing
     assert any("padded" in said for said in row["warnings"]) == ("packed" in missing)
 
 
@@ -484,9 +510,9 @@ def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
     assert rates("'num_input_tokens_seen': {}, ")[:2] == (8192.0, 8192.0)
 
 
-@pytest.mark.parametrize(("key", "told"), OBJECTIVES.items())
+@pytest.mark.parametrize(("key", "told"), OBJECTIVE_KEYS.items())
 def test_keys_of_trl_tell_what_the_loss_is_of(
-    key: str, told: tuple[str, str], parse: Callable[..., Parsed]
+    key: str, told: tuple[str, str], parse: Callable[..., ParsedSource]
 ) -> None:
     """On the console, in trainer_state.json and in event files."""
     name, value = told
@@ -620,7 +646,7 @@ def test_a_count_that_is_too_coarse_gives_no_figure_and_says_so(tmp_path: Path) 
     shown = [(n, 2 * n, f"'{1234000 + 330 * n:.4g}'") for n in range(1, 21)]
     (row,) = metrics_of(tmp_path / "run.log", trained(*shown))
     assert row["tgs"] is None
-    assert TOO_COARSE in row["warnings"]
+    assert COUNTER_TOO_COARSE in row["warnings"]
 
 
 def test_runs_with_the_count_and_without_stand_in_one_store(tmp_path: Path) -> None:
@@ -638,10 +664,13 @@ def test_runs_with_the_count_and_without_stand_in_one_store(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ("'completions/mean_length': 211.5, 'reward': 0.2, 'mean_token_accuracy': 0.5", GENERATED),
-        ("'completion_length': 211.5, 'rewards/margins': 0.2", GENERATED),
-        ("'reward': 0.2", UNTOLD),
-        ("'aux_loss': 0.1", UNTOLD),
+        (
+            "'completions/mean_length': 211.5, 'reward': 0.2, 'mean_token_accuracy': 0.5",
+            GENERATED_TOKENS_NOTE,
+        ),
+        ("'completion_length': 211.5, 'rewards/margins': 0.2", GENERATED_TOKENS_NOTE),
+        ("'reward': 0.2", UNKNOWN_TOKENS_NOTE),
+        ("'aux_loss': 0.1", UNKNOWN_TOKENS_NOTE),
     ],
 )
 def test_a_count_of_another_trainer_is_no_count_of_the_training(
@@ -651,7 +680,10 @@ def test_a_count_of_another_trainer_is_no_count_of_the_training(
     seen = "{}, 'num_input_tokens_seen': {}"  # of GRPO the same; else the Trainer's own
     shown = [(5 * n, 100 * n, seen.format(8000.0 * n, 10000 * n)) for n in range(1, 9)]
     (row,) = metrics_of(tmp_path / "run.log", trained(*shown, line=line))
-    assert (row["tgs"], row["token_basis"]) == (None if why == GENERATED else 50, "slots")
+    assert (row["tgs"], row["token_basis"]) == (
+        None if why == GENERATED_TOKENS_NOTE else 50,
+        "slots",
+    )
     assert why in row["warnings"]
 
 
@@ -664,7 +696,7 @@ def test_ranks_that_share_tokens_may_have_counted_them_twice(
     shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]
     (row,) = metrics_of(tmp_path / "run.log", trained(*shown), **sharing)
     assert row["tgs"] is None
-    assert SHARED in row["warnings"]
+    assert RANK_SUM_UNKNOWN in row["warnings"]
 
 
 @pytest.mark.parametrize(
@@ -699,7 +731,7 @@ def test_the_trainer_sums_the_tokens_of_each_process(
     line = SFT.replace("'num_tokens'", "'num_input_tokens_seen'")
     shown = [(5 * n, 100 * n, f"{8000 * n}") for n in range(1, 9)]
     (row,) = metrics_of(tmp_path / "run.log", trained(*shown, line=line), **sharing)
-    assert (row["tgs"], SUMMED in row["warnings"]) == (tgs, tgs is None)
+    assert (row["tgs"], PROCESS_SUM_UNKNOWN in row["warnings"]) == (tgs, tgs is None)
 
 
 def test_it_does_with_deepspeed_below_it_too(tmp_path: Path) -> None:
@@ -711,7 +743,7 @@ def test_it_does_with_deepspeed_below_it_too(tmp_path: Path) -> None:
         tmp_path / "run.log", [engine, *trained(*shown, line=line)], tensor_parallel=2
     )
     assert row["framework"] == "deepspeed"
-    assert (row["tgs"], SUMMED in row["warnings"]) == (None, True)
+    assert (row["tgs"], PROCESS_SUM_UNKNOWN in row["warnings"]) == (None, True)
 
 
 def test_a_step_that_evaluates_may_lack_the_count(tmp_path: Path) -> None:

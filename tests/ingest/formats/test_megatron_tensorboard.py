@@ -14,12 +14,12 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from fairmfu.ingest.parse.parser import Parsed
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
 
-Parse = Callable[..., Parsed]
+Parse = Callable[..., ParsedSource]
 Value = tuple[str, int, float, object]
 """Tag, x, wall time, and a number or a text."""
 
@@ -162,7 +162,7 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
     for place in {path.parent for path in folder.rglob("*") if path.is_file()}:
         (place / "facts.toml").write_text("packed = true\n")
     store = Store(folder / "store")
-    outcomes = ingest([folder], store)
+    outcomes = ingest_paths([folder], store)
     assert {o.status for o in outcomes} == {"read"}
     return list(analyse(store.tables()).metrics.iter_rows(named=True))
 
@@ -268,7 +268,7 @@ def test_of_neox_the_rate_is_that_of_the_log_lines(tmp_path: Path, *, beside: bo
         (tmp_path / "run.log").write_text(neox_console())
         (tmp_path / "facts.toml").write_text(facts)
     store = Store(tmp_path / "store")
-    assert {o.status for o in ingest([tmp_path], store)} == {"read"}
+    assert {o.status for o in ingest_paths([tmp_path], store)} == {"read"}
     (row,) = analyse(store.tables()).metrics.iter_rows(named=True)
     assert row["tgs"] == pytest.approx(steady_rate(), rel=1e-4)
     assert (row["framework"], row["steps"], len(row["sources"])) == ("deepspeed", 6, 1 + beside)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
-from fairmfu.ingest.formats.torchtitan.console import job_config
+from fairmfu.ingest.formats.torchtitan.console import job_config_facts
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 
@@ -25,7 +25,7 @@ def rates(ingest: Any, store: Any, logs: Any) -> Any:
 
     def read(lines: list[str], *flags: str) -> dict[str, Any]:
         (logs / "run.log").write_text("".join(f"{line}\n" for line in lines))
-        ingest(logs / "run.log", extra=given.from_flags(list(flags)))
+        ingest(logs / "run.log", flag_facts=given.facts_from_flags(list(flags)))
         return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
 
     return read
@@ -117,7 +117,7 @@ def test_a_last_line_that_breaks_off_in_its_rate_is_not_read(titan: Any, tmp_pat
     whole = titan(steps=3, tps=12345)
     log = tmp_path / "run.log"
     log.write_text(whole[: whole.rindex("tps: ") + len("tps: 12")])
-    source = read_source(log)["sources"].row(0, named=True)
+    source = read_log_tables(log)["sources"].row(0, named=True)
     assert (source["step_lines"], source["unread_lines"]) == (2, 1)
 
 
@@ -250,7 +250,7 @@ def test_a_mesh_of_one_device_begins_a_launch_behind_one_that_has_its_own(
     ]
     lines = [meshes[0], *titan(steps=5).splitlines(), meshes[1], *titan(steps=5).splitlines()]
     launches = parse("torchtitan", lines).launches
-    assert [one.last_said("gpus") for one in launches] == ["8", "1"]
+    assert [one.last_value("gpus") for one in launches] == ["8", "1"]
 
 
 CONFIG = (
@@ -535,7 +535,7 @@ def test_the_job_config_says_how_many_steps_are_profiled(
     config: dict[str, Any], steps: str | None
 ) -> None:
     for section in ("profiling", "profiler"):  # the older name first
-        assert job_config({section: config}).get("profiled_steps") == steps
+        assert job_config_facts({section: config}).get("profiled_steps") == steps
 
 
 def test_the_first_steps_own_time_is_of_the_wall_time_where_tokens_are_by_rate_and_stamps(

@@ -20,8 +20,8 @@ from tensorboard.util.tensor_util import make_tensor_proto
 from fairmfu.ingest.core.errors import UnknownFormatError
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.decode.line_reader import Source
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.folders import TESTS
@@ -33,7 +33,7 @@ CONSOLE, EVENTS, SPANS = (
 
 
 def steps_of(path: Path) -> pl.DataFrame:
-    return read_source(path)["steps"]
+    return read_log_tables(path)["steps"]
 
 
 # -- three outputs of one run --------------------------------------------------------------
@@ -60,7 +60,7 @@ def metrics_of(folder: Path, *outputs: Path) -> dict[str, Any]:
         shutil.copy(path, folder / path.name)
     (folder / "facts.toml").write_text("gpus = 2\nseq_len = 256\nglobal_batch_size = 4\n")
     store = Store(folder / "store")
-    assert {o.status for o in ingest([folder], store)} == {"read"}
+    assert {o.status for o in ingest_paths([folder], store)} == {"read"}
     (row,) = analyse({name: store.table(name) for name in TABLES}).metrics.iter_rows(named=True)
     return row
 
@@ -95,7 +95,7 @@ def test_a_folder_is_walked_for_all_three(tmp_path: Path) -> None:
     shutil.copy(SPANS, folder / "training.global_rank_0.20261120-155346-8I13AL.jsonl")
     (folder / "other.jsonl").write_text("{}\n")
     write_events(tmp_path / "tb" / "rank_3", [("throughput(tps)", 1, 415.0)])
-    outcomes: list[Outcome] = ingest([tmp_path], Store(tmp_path / "store"))
+    outcomes: list[Outcome] = ingest_paths([tmp_path], Store(tmp_path / "store"))
     read = sorted(outcome.log_format for outcome in outcomes if outcome.status == "read")
     assert read == ["torchtitan-spans", "torchtitan-tensorboard"]
 
@@ -136,7 +136,7 @@ def test_an_event_file_is_read_like_its_lines(tmp_path: Path) -> None:
     )
     assert '"kind": "text", "text": "llama3"' in lines[0]
     assert '"kind": "array", "shape": [30, 3]' in lines[3]
-    tables = read_source(path)
+    tables = read_log_tables(path)
     source, steps = tables["sources"].row(0, named=True), tables["steps"]
     assert (source["lines"], source["step_lines"], source["known_lines"]) == (6, 4, 2)
     assert source["bytes"] == path.stat().st_size
@@ -159,12 +159,12 @@ def test_an_event_file_without_values_says_so(tmp_path: Path) -> None:
     (length,) = struct.unpack("<Q", path.read_bytes()[:8])
     assert path.stat().st_size >= length  # the record of its version is there
     with pytest.raises(UnknownFormatError, match="without values"):
-        read_source(path)
+        read_log_tables(path)
 
 
 def test_values_of_no_framework_are_no_log(tmp_path: Path) -> None:
     path = write_events(tmp_path, [("eval/accuracy", 1, 0.5)])
-    (outcome,) = ingest([path.parent], Store(tmp_path / "store"))
+    (outcome,) = ingest_paths([path.parent], Store(tmp_path / "store"))
     assert outcome.status == "passed"
 
 
@@ -181,7 +181,7 @@ def test_a_forks_evaluation_is_no_training(tmp_path: Path) -> None:
             ("titan/val/throughput(tps)", 24576.0),
         )
     ]
-    steps = read_source(write_events(tmp_path, said))["steps"]
+    steps = read_log_tables(write_events(tmp_path, said))["steps"]
     assert steps["logged_tgs"].unique().to_list() == [8192.0]
     assert steps["loss"].null_count() == steps.height
 
@@ -195,6 +195,6 @@ def test_a_span_record_that_breaks_off_is_unread(tmp_path: Path) -> None:
     begun, _, _ = second.partition(' "caller"')
     log = tmp_path / "spans.jsonl"
     log.write_text(f"{first}\n{begun}", encoding="utf-8")
-    tables = read_source(log)
+    tables = read_log_tables(log)
     assert tables["steps"]["step"].to_list() == [1]
     assert tables["unread"]["line"].to_list() == [2]

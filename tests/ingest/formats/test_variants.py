@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 from tests.support.folders import TESTS
 
 VARIANTS = TESTS / "variants"
@@ -35,12 +35,12 @@ def reading(log: Path, folder: Path) -> dict[str, Any]:
     assert head.startswith(ORIGINS), f"{log}: say where its lines are from"
     copy = folder / "run.log"
     copy.write_bytes(body.encode())
-    tables = read_source(copy)
+    tables = read_log_tables(copy)
     source = tables["sources"].row(0, named=True)
     runs = []
     for run in tables["runs"].iter_rows(named=True):
         mine = {name: tables[name].filter(run_id=run["run_id"]) for name in ("steps", "events")}
-        facts = holding(tables["facts"].filter(run_id=run["run_id"]))
+        facts = resolve_facts(tables["facts"].filter(run_id=run["run_id"]))
         runs.append(
             {
                 "outcome": run["outcome"],
@@ -76,4 +76,4 @@ def test_a_variant_says_what_its_golden_says(
 
 def test_every_golden_has_its_lines_and_every_folder_its_format() -> None:
     assert {p.with_suffix(".txt") for p in VARIANTS.glob("*/*.json")} == set(LOGS)
-    assert {p.parent.name for p in LOGS} <= {f.name for f in FORMATS}
+    assert {p.parent.name for p in LOGS} <= {f.name for f in BUILT_IN_FORMATS}

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
-from fairmfu.ingest.formats.xtuner.v1 import BLOCKS, CONFIG_EXAMPLE
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.formats.xtuner.v1 import CONFIG_EXAMPLE, FACT_BLOCKS
+from fairmfu.ingest.parse.parser import ParsedSource
 from fairmfu.metrics.core.run_table import NOT_RANKED
-from fairmfu.metrics.formula.model_shapes import from_hugging_face, known
+from fairmfu.metrics.formula.model_shapes import find_model, from_hugging_face
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.folders import TESTS
 
-Parse = Callable[..., Parsed]
+Parse = Callable[..., ParsedSource]
 Row = dict[str, Any]
 VARIANTS = TESTS / "variants"
 
@@ -86,7 +86,7 @@ def test_the_rank_of_a_tracker_is_in_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "exp_tracking" / "rank12"
     folder.mkdir(parents=True)
     (folder / "tracker.jsonl").write_text("\n".join(body("xtuner-v1-tracker/Q.txt")) + "\n")
-    tables = read_source(folder / "tracker.jsonl")
+    tables = read_log_tables(folder / "tracker.jsonl")
     assert set(tables["steps"]["rank"]) == {"12"}
 
 
@@ -104,7 +104,7 @@ def test_single_scalars_in_a_tracker_are_no_steps(parse: Parse) -> None:
 def test_a_tracker_cut_off_in_its_last_line_is_read_to_the_line_before(tmp_path: Path) -> None:
     log = tmp_path / "tracker.jsonl"
     log.write_text("\n".join(body("xtuner-v1-tracker/Q.txt"))[:-40])
-    tables = read_source(log)
+    tables = read_log_tables(log)
     assert tables["steps"].height == 3
     assert tables["sources"]["unread_lines"][0] + tables["sources"]["other_lines"][0] == 1
 
@@ -118,7 +118,7 @@ def test_the_rank_of_a_file_of_one_rank_is_in_its_name(name: str, tmp_path: Path
 
     lines = ("\n".join(body("xtuner-v1/P.txt")) + "\n").encode()
     (tmp_path / name).write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
-    assert set(read_source(tmp_path / name)["steps"]["rank"]) == {"3"}
+    assert set(read_log_tables(tmp_path / name)["steps"]["rank"]) == {"3"}
 
 
 @pytest.mark.parametrize("tag", ["[default0]:", "[rank0]:", "0: "])
@@ -152,7 +152,10 @@ def facts(parse: Parse, *changes: tuple[str, str], lines: tuple[str, ...] = CONF
 
 def test_the_config_of_a_known_model_gives_its_shape(parse: Parse) -> None:
     found = facts(parse, lines=tuple(body("xtuner-v1/Q-training-config.txt")))
-    shape, published = from_hugging_face(json.loads(found["model_config"])), known("qwen3-30b-a3b")
+    shape, published = (
+        from_hugging_face(json.loads(found["model_config"])),
+        find_model("qwen3-30b-a3b"),
+    )
     assert shape.params_total == published.params_total
     assert shape.params_active == published.params_active
 
@@ -196,7 +199,7 @@ def test_modules_of_multi_token_prediction_are_counted_beside_the_model(parse: P
 def test_a_loss_of_multi_token_prediction_says_that_it_is_trained(
     log_format: str, loss: str, parse: Parse
 ) -> None:
-    example = next(f for f in FORMATS if f.name == log_format).steps[0].example + "\n"
+    example = next(f for f in BUILT_IN_FORMATS if f.name == log_format).steps[0].example + "\n"
     assert loss in example
     stated = parse(log_format, example).launches[0].facts
     assert "mtp_trained" not in {fact["name"] for fact in stated}
@@ -249,7 +252,7 @@ def test_a_damaged_config_states_nothing(parse: Parse) -> None:
 
 def test_a_record_of_another_rank_within_the_config_is_none_of_its_lines(parse: Any) -> None:
     """Its open brace would take all lines up to the first step."""
-    block = next(b for b in BLOCKS if "Training config" in b.start)
+    block = next(b for b in FACT_BLOCKS if "Training config" in b.start)
     other = "[XTuner][2026-11-20 15:49:29][RANK 1][INFO] model cfg {"
     whole = parse("xtuner-v1", block.example).launches[0].facts
     for at in range(2, len(block.example)):
@@ -259,7 +262,7 @@ def test_a_record_of_another_rank_within_the_config_is_none_of_its_lines(parse: 
 
 
 def test_a_config_that_broke_off_ends_where_the_next_begins(parse: Any) -> None:
-    block = next(b for b in BLOCKS if "Training config" in b.start)
+    block = next(b for b in FACT_BLOCKS if "Training config" in b.start)
     whole = parse("xtuner-v1", block.example).launches[0].facts
     facts = parse("xtuner-v1", [*block.example[:-4], *block.example]).launches[0].facts
     assert {f["name"] for f in whole} <= {f["name"] for f in facts}
@@ -273,7 +276,7 @@ def test_a_resumed_launch_says_the_step_that_it_goes_on_from(tmp_path: Path) -> 
         (step,) = [line for line in body("xtuner-v1/Q.txt") if " Step 1/" in line][:1]
         resumed = f"{at.format(0)}Resume from checkpoint: work/20261120112900/checkpoints/{name}"
         log.write_text(f"{resumed}\n{step.replace(' Step 1/', ' Step 51/')}\n")
-        (said,) = read_source(log)["events"].filter(kind="load").iter_rows(named=True)
+        (said,) = read_log_tables(log)["events"].filter(kind="load").iter_rows(named=True)
         assert said["step"] == (None if name == "my-model" else 50)
 
 
@@ -291,7 +294,7 @@ def test_a_tracker_of_a_resumed_process_begins_where_its_clock_does(tmp_path: Pa
         path = tmp_path / f"{begins}" / "rank0" / "tracker.jsonl"
         path.parent.mkdir(parents=True)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        (row,) = analyse(read_source(path)).metrics.iter_rows(named=True)
+        (row,) = analyse(read_log_tables(path)).metrics.iter_rows(named=True)
         assert row["end_to_end_basis"] == basis
         steps = 100 - 40 if begins == 41 else 100 - 51
         assert row["tgs_end_to_end"] == pytest.approx(steps * 1000 / seconds)
@@ -339,7 +342,7 @@ def metrics(ingest: Any, store: Any, logs: Any) -> Any:
 
     def read(lines: list[str], *flags: str) -> Row:
         (logs / "run.log").write_text("".join(f"{line}\n" for line in lines))
-        ingest(logs / "run.log", extra=given.from_flags(list(flags)))
+        ingest(logs / "run.log", flag_facts=given.facts_from_flags(list(flags)))
         return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
 
     return read

@@ -10,22 +10,33 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import damaged_lines
 import numpy as np
 import polars as pl
 import pytest
-from damaged_lines import next_step
-from test_gate import BY_LINE, differences, reading
 
 from fairmfu.ingest.core import spill
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.formats.megatron.console import MEGATRON_DEEPSPEED
 from fairmfu.ingest.formats.spec import LAUNCH_STEPS, LogFormat
-from fairmfu.ingest.launches.duplicate_steps import Earlier
-from fairmfu.ingest.launches.launch import NO_STAMP, Launch, OfForm, of_one_process, starts_again
-from fairmfu.ingest.launches.row_chunks import Row, framed
-from fairmfu.ingest.launches.step_rows import AGAIN, FORM, KEPT, Rows
+from fairmfu.ingest.launches.duplicate_steps import EarlierRows
+from fairmfu.ingest.launches.launch import (
+    NO_STAMP,
+    FormRows,
+    Launch,
+    begins_new_launch,
+    count_same_process_rows,
+)
+from fairmfu.ingest.launches.row_chunks import Row, frame_of_rows
+from fairmfu.ingest.launches.step_rows import (
+    FORM_COLUMN,
+    PARSED_STEP_SCHEMA,
+    REPEAT_COLUMN,
+    StepRows,
+)
 from fairmfu.ingest.vector import block_parser, block_plan
+from tests.ingest.vector.test_gate import BY_LINE, differences, reading
+from tests.support import damaged_lines
+from tests.support.damaged_lines import next_step
 from tests.support.effort import THOROUGH
 
 Lines = list[bytes]
@@ -40,8 +51,8 @@ LOGS: Final = 100 if THOROUGH else 4
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done with many lines is done with few."""
-    monkeypatch.setattr(block_plan, "WORTH_LEARNING", 0)
-    monkeypatch.setattr(block_parser, "FEW", 1)
+    monkeypatch.setattr(block_plan, "MIN_BYTES_TO_LEARN", 0)
+    monkeypatch.setattr(block_parser, "MAX_SINGLY_READ_LINES", 1)
 
 
 # -- logs that hold copies of themselves ---------------------------------------------------
@@ -118,9 +129,11 @@ def test_a_log_with_copies_of_its_steps_is_read_alike(
             lines.insert(draw.randrange(len(lines)), draw.choice(between))
         log.write_bytes(b"\n".join(lines) + b"\n")
         size = len(b"".join(lines))
-        monkeypatch.setattr(line_reader, "BLOCK_BYTES", draw.choice((997, size // 3, 2 * size)))
-        monkeypatch.setattr(spill, "PIECE_ROWS", draw.choice((5, 40, 100_000)))
-        monkeypatch.setattr(spill, "HELD_BYTES", draw.choice((0, 100_000)))
+        monkeypatch.setattr(
+            line_reader, "READ_BLOCK_BYTES", draw.choice((997, size // 3, 2 * size))
+        )
+        monkeypatch.setattr(spill, "CHUNK_ROWS", draw.choice((5, 40, 100_000)))
+        monkeypatch.setattr(spill, "MAX_HELD_BYTES", draw.choice((0, 100_000)))
         wrong = list(differences(reading(log, fast=True), reading(log, fast=False)))
         assert wrong == [], (seed, [copy.__name__ for copy in copies])
 
@@ -128,16 +141,16 @@ def test_a_log_with_copies_of_its_steps_is_read_alike(
 def test_copies_are_read_many_at_once_and_looked_for_in_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spill, "PIECE_ROWS", 30)
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 9_000)
-    found, of_steps = list[tuple[int, int]](), Rows.of_steps
+    monkeypatch.setattr(spill, "CHUNK_ROWS", 30)
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", 9_000)
+    found, of_steps = list[tuple[int, int]](), StepRows.rows_of_steps
 
-    def counted(rows: Rows, steps: Any) -> pl.DataFrame:
+    def counted(rows: StepRows, steps: Any) -> pl.DataFrame:
         frame = of_steps(rows, steps)
         found.append((frame.height, len(steps)))
         return frame
 
-    monkeypatch.setattr(Rows, "of_steps", counted)
+    monkeypatch.setattr(StepRows, "rows_of_steps", counted)
     monkeypatch.setattr(damaged_lines, "OTHER_FACTS", 0.0)
     log, draw, form = tmp_path / "run.log", Random(1), MEGATRON_DEEPSPEED  # noqa: S311
     once = [next_step(form, form.steps[0], draw, step, NO_TIME) for step in range(1, 301)]
@@ -153,19 +166,19 @@ def test_where_runs_begin_again_at_each_row_few_look_ups_are_in_vain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many rows are left to the parser behind them, whatever stands between the rows."""
-    of_steps, log, draw = Rows.of_steps, tmp_path / "run.log", Random(1)  # noqa: S311
+    of_steps, log, draw = StepRows.rows_of_steps, tmp_path / "run.log", Random(1)  # noqa: S311
     lines = [next_step(MEGATRON_DEEPSPEED, LINE, draw, 5, NO_TIME) for _ in range(600)]
     for others in (0, 9):
         found = list[int]()
 
-        def counted(rows: Rows, steps: Any, found: list[int] = found) -> pl.DataFrame:
+        def counted(rows: StepRows, steps: Any, found: list[int] = found) -> pl.DataFrame:
             found.append(len(steps))
             return of_steps(rows, steps)
 
-        monkeypatch.setattr(Rows, "of_steps", counted)
+        monkeypatch.setattr(StepRows, "rows_of_steps", counted)
         log.write_text("".join(line + "\n" + "another line\n" * others for line in lines))
         assert reading(log, fast=True).tables["runs"].height == 600
-        assert len(found) < 2 * 600 / block_parser.MOST_LEFT
+        assert len(found) < 2 * 600 / block_parser.MAX_PARSER_ROWS
 
 
 # -- the rule of one row, and of many ------------------------------------------------------
@@ -179,7 +192,7 @@ LOSSES: Final = (None, 2.0, 2.0, 2.0, 2.0005, 2.1, 0.0, -0.0, -1.0, nan, -nan, i
 def drawn_row(draw: Random, line: int, losses: Sequence[float | None], *, clocks: bool) -> Row:
     row = {
         "line": line,
-        FORM: draw.choice(FORMS),
+        FORM_COLUMN: draw.choice(FORMS),
         "rank": draw.choice((None, None, None, "0", "1")),
         "step": draw.randrange(6),
         "logged_at": None,
@@ -199,14 +212,16 @@ def advanced(launch: Launch, row: Row) -> None:
         progress.top_step, progress.top_clock = row["step"], row.get("since_start_s")
 
 
-def sure_at_once(launch: Launch, rows: Sequence[Row], earlier: Earlier) -> int:
+def sure_at_once(launch: Launch, rows: Sequence[Row], earlier: EarlierRows) -> int:
     """How many of the rows are of the launch by the rule of many; of each form of one epoch."""
     sure = len(rows)
     for form in FORMS:
-        mine = [at for at, row in enumerate(rows) if row[FORM] is form and at < first_other(rows)]
+        mine = [
+            at for at, row in enumerate(rows) if row[FORM_COLUMN] is form and at < first_other(rows)
+        ]
         if mine:
             clocks = [rows[at].get("since_start_s") for at in mine]
-            given = OfForm(
+            given = FormRows(
                 np.array([rows[at]["step"] for at in mine]),
                 np.full(len(mine), NO_STAMP),
                 np.array([nan if clock is None else clock for clock in clocks]),
@@ -214,7 +229,7 @@ def sure_at_once(launch: Launch, rows: Sequence[Row], earlier: Earlier) -> int:
                 lambda count, mine=mine: earlier.of(np.array(mine[:count])),  # type: ignore[misc]
             )
             progress = launch.known_progress(form, rows[mine[0]].get("epoch"))
-            sure = min(sure, [*mine, sure][of_one_process(launch, progress, given)])
+            sure = min(sure, [*mine, sure][count_same_process_rows(launch, progress, given)])
     return min(sure, first_other(rows))
 
 
@@ -222,17 +237,17 @@ def first_other(rows: Sequence[Row]) -> int:
     """The first row that is of another epoch than the first of its form."""
     epochs = dict[int, int | None]()
     for at, row in enumerate(rows):
-        epoch = row.get("epoch") if row[FORM].counts else None
-        if epochs.setdefault(id(row[FORM]), epoch) != epoch:
+        epoch = row.get("epoch") if row[FORM_COLUMN].counts else None
+        if epochs.setdefault(id(row[FORM_COLUMN]), epoch) != epoch:
             return at
     return len(rows)
 
 
 def sure_one_by_one(launch: Launch, rows: Sequence[Row], *, one_writer: bool) -> int:
     """The same by the rule of one, which takes these rows into the launch."""
-    known = [launch.known_progress(row[FORM], row.get("epoch")) is not None for row in rows]
+    known = [launch.known_progress(row[FORM_COLUMN], row.get("epoch")) is not None for row in rows]
     for at, row in enumerate(rows[: first_other(rows)]):
-        if not known[at] or starts_again(launch, row, one_writer=one_writer):
+        if not known[at] or begins_new_launch(launch, row, single_writer=one_writer):
             return at
         launch.rows.append(dict(row))
         advanced(launch, row)
@@ -247,24 +262,27 @@ def test_the_rule_of_many_rows_is_that_of_one(
     taken = 0
     for seed in range(4 * LOGS):
         draw = Random(seed)  # noqa: S311 - rows to try
-        monkeypatch.setattr(spill, "PIECE_ROWS", draw.choice((4, 20, 1000)))
+        monkeypatch.setattr(spill, "CHUNK_ROWS", draw.choice((4, 20, 1000)))
         losses, clocks = draw.choice(((2.0,), LOSSES)), draw.random() < 0.5
         every = [drawn_row(draw, line, losses, clocks=clocks) for line in range(1, 80)]
-        plain, fast = (Launch(1, rows=Rows(None, FORMS)) for _ in range(2))
+        plain, fast = (Launch(1, rows=StepRows(None, FORMS)) for _ in range(2))
         while every:
             rows = every[: draw.randrange(1, 30)]
-            placed = [row | {FORM: FORMS.index(row[FORM])} for row in rows]
-            frame = framed(placed, KEPT, said_only=True)
-            earlier = Earlier(fast.rows, frame, 0, one_writer=one_writer)
+            placed = [row | {FORM_COLUMN: FORMS.index(row[FORM_COLUMN])} for row in rows]
+            frame = frame_of_rows(placed, PARSED_STEP_SCHEMA, filled_only=True)
+            earlier = EarlierRows(fast.rows, frame, 0, single_writer=one_writer)
             sure = sure_at_once(fast, rows, earlier)
             assert sure == sure_one_by_one(plain, rows, one_writer=one_writer), seed
             if sure:
-                fast.rows.extend(earlier.marked(sure))
+                fast.rows.extend(earlier.with_repeats(sure))
             for row in rows[:sure]:
                 advanced(fast, row)
             taken, every = taken + sure, every[sure:]
             if sure < len(rows):
-                again = [starts_again(x, rows[sure], one_writer=one_writer) for x in (fast, plain)]
+                again = [
+                    begins_new_launch(x, rows[sure], single_writer=one_writer)
+                    for x in (fast, plain)
+                ]
                 assert again[0] == again[1], seed
                 for launch in () if again[0] else (fast, plain):
                     launch.rows.append(dict(rows[sure]))
@@ -273,30 +291,36 @@ def test_the_rule_of_many_rows_is_that_of_one(
     assert taken > 20 * LOGS
 
 
-def known_of(rows: Rows, *behind: Row) -> Earlier:
-    placed = [row | {FORM: FORMS.index(row[FORM])} for row in behind]
-    return Earlier(rows, framed(placed, KEPT, said_only=True), 0, one_writer=False)
+def known_of(rows: StepRows, *behind: Row) -> EarlierRows:
+    placed = [row | {FORM_COLUMN: FORMS.index(row[FORM_COLUMN])} for row in behind]
+    return EarlierRows(
+        rows, frame_of_rows(placed, PARSED_STEP_SCHEMA, filled_only=True), 0, single_writer=False
+    )
 
 
 def test_a_row_that_is_the_first_to_say_something_is_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Such as the loss of a step that another line of its kind has printed without one."""
-    monkeypatch.setattr(spill, "PIECE_ROWS", 1)
-    rows = Rows(None, FORMS)
-    rows.append({"line": 1, FORM: FORMS[0], "rank": None, "step": 1})
-    second = known_of(rows, {"line": 2, FORM: FORMS[0], "rank": None, "step": 1, "loss": 2.0})
-    assert second.of(np.array([0])).itself.tolist() == [True]
-    rows.extend(second.marked(1))
-    third = known_of(rows, {"line": 3, FORM: FORMS[2], "rank": None, "step": 1, "loss": 3.0})
+    monkeypatch.setattr(spill, "CHUNK_ROWS", 1)
+    rows = StepRows(None, FORMS)
+    rows.append({"line": 1, FORM_COLUMN: FORMS[0], "rank": None, "step": 1})
+    second = known_of(
+        rows, {"line": 2, FORM_COLUMN: FORMS[0], "rank": None, "step": 1, "loss": 2.0}
+    )
+    assert second.of(np.array([0])).has_earlier_row.tolist() == [True]
+    rows.extend(second.with_repeats(1))
+    third = known_of(rows, {"line": 3, FORM_COLUMN: FORMS[2], "rank": None, "step": 1, "loss": 3.0})
     assert third.of(np.array([0])).first_loss.tolist() == [2.0]
 
 
 def test_rows_whose_steps_are_to_be_counted_are_no_copies_of_each_other() -> None:
-    said = {FORM: FORMS[0], "rank": None, "loss": 2.0}
-    stepless = known_of(Rows(None, FORMS), *({"line": n, "step": None} | said for n in range(3)))
+    said = {FORM_COLUMN: FORMS[0], "rank": None, "loss": 2.0}
+    stepless = known_of(
+        StepRows(None, FORMS), *({"line": n, "step": None} | said for n in range(3))
+    )
     stepless.of(np.arange(3))
-    assert AGAIN not in stepless.marked(3).columns
-    same = known_of(Rows(None, FORMS), *({"line": n, "step": 1} | said for n in range(3)))
+    assert REPEAT_COLUMN not in stepless.with_repeats(3).columns
+    same = known_of(StepRows(None, FORMS), *({"line": n, "step": 1} | said for n in range(3)))
     same.of(np.arange(3))
-    assert same.marked(3)[AGAIN].to_list() == [False, True, True]
+    assert same.with_repeats(3)[REPEAT_COLUMN].to_list() == [False, True, True]

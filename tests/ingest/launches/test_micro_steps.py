@@ -127,7 +127,7 @@ def waiting(lines: Iterator[str], share: float) -> str:
 def measured(ingest, store, logs):
     def of(text: str, *facts: str):
         (logs / "run.log").write_text(text)
-        ingest(logs / "run.log", extra=given.from_flags([*FACTS, *facts]))
+        ingest(logs / "run.log", flag_facts=given.facts_from_flags([*FACTS, *facts]))
         return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
 
     return of

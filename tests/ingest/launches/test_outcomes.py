@@ -12,24 +12,28 @@ import pytest
 from fairmfu.ingest.core import spill
 from fairmfu.ingest.core.schema import EVENT_KINDS, OUTCOMES
 from fairmfu.ingest.formats.spec import EventLine
-from fairmfu.ingest.launches.event_rows import Events
-from fairmfu.ingest.launches.outcomes import ENDINGS, outcome
-from fairmfu.ingest.launches.row_chunks import MAPPING
-from fairmfu.ingest.launches.step_rows import Rows
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.launches.event_rows import EventRows
+from fairmfu.ingest.launches.outcomes import ENDING_EVENT_LINES, launch_outcome
+from fairmfu.ingest.launches.row_chunks import MAPPING_ROW_WEIGHT
+from fairmfu.ingest.launches.step_rows import StepRows
+from fairmfu.ingest.parse.parser import ParsedSource
 
 
-@pytest.mark.parametrize("line", ENDINGS, ids=lambda line: line.anchor.strip())
+@pytest.mark.parametrize("line", ENDING_EVENT_LINES, ids=lambda line: line.anchor.strip())
 def test_an_example_is_its_own_kind_first(line: EventLine) -> None:
-    hits = (e for e in ENDINGS if e.anchor in line.example and re.search(e.regex, line.example))
+    hits = (
+        e
+        for e in ENDING_EVENT_LINES
+        if e.anchor in line.example and re.search(e.regex, line.example)
+    )
     assert next(hits).kind == line.kind
     assert line.kind in EVENT_KINDS
     assert re.match(r"[\w.-]+/[\w.-]+/[\w./-]+\.(py|c|cpp)(@[\w.]+)?$", line.printed_by)
 
 
-def ended(parse: Callable[..., Parsed], *lines: str, planned: int | None = None) -> str:
+def ended(parse: Callable[..., ParsedSource], *lines: str, planned: int | None = None) -> str:
     (launch,) = parse("torchtitan", lines).launches
-    name, _, _ = outcome(launch.rows, launch.events, planned)
+    name, _, _ = launch_outcome(launch.rows, launch.events, planned)
     assert name in OUTCOMES
     return name
 
@@ -73,21 +77,21 @@ NOT_FINITE = (
     ],
 )
 def test_what_stands_behind_the_last_step_decides(
-    lines: list[str], planned: int | None, name: str, parse: Callable[..., Parsed]
+    lines: list[str], planned: int | None, name: str, parse: Callable[..., ParsedSource]
 ) -> None:
     assert ended(parse, *lines, planned=planned) == name
 
 
 @pytest.mark.parametrize(("saved", "name"), [(22, "completed"), (20, "incomplete")])
 def test_a_last_step_without_a_line_has_a_checkpoint(
-    saved: int, name: str, parse: Callable[..., Parsed]
+    saved: int, name: str, parse: Callable[..., ParsedSource]
 ) -> None:
     lines = [
         "Iter(train) [20/22]  time: 0.5  loss: 1.5",
         f"Saving checkpoint at {saved} iterations",
     ]
     (launch,) = parse("xtuner", lines).launches
-    assert outcome(launch.rows, launch.events, 22)[0] == name
+    assert launch_outcome(launch.rows, launch.events, 22)[0] == name
 
 
 @pytest.mark.parametrize(
@@ -102,7 +106,7 @@ def test_a_last_step_without_a_line_has_a_checkpoint(
     ],
 )
 def test_a_line_that_only_speaks_of_errors_ends_nothing(
-    line: str, parse: Callable[..., Parsed]
+    line: str, parse: Callable[..., ParsedSource]
 ) -> None:
     assert ended(parse, step(1), line) == "incomplete"
 
@@ -111,7 +115,7 @@ def test_a_line_that_only_speaks_of_errors_ends_nothing(
 def test_a_long_line_is_read_in_no_time(unit: str) -> None:
     """Were a pattern tried anew from each character of a word, this would take minutes."""
     began = time.monotonic()
-    for line in ENDINGS:
+    for line in ENDING_EVENT_LINES:
         re.search(line.regex, unit * (60_000 // len(unit)) + line.anchor + unit * 9 + "!")
     assert time.monotonic() - began < 20
 
@@ -127,7 +131,7 @@ def test_a_long_line_is_read_in_no_time(unit: str) -> None:
 )
 @pytest.mark.parametrize("indent", ["  ", " " * 6, " " * 8])
 def test_an_error_in_an_indented_paste_is_named(
-    indent: str, line: str, name: str, parse: Callable[..., Parsed]
+    indent: str, line: str, name: str, parse: Callable[..., ParsedSource]
 ) -> None:
     """As a page's list or code block has it, steps and all."""
     lines = [step(1), "Traceback (most recent call last):", '  File "train.py", line 9', line]
@@ -135,7 +139,7 @@ def test_an_error_in_an_indented_paste_is_named(
 
 
 def test_the_cause_of_a_crash_is_the_ranks_error_and_not_that_it_failed(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     """Its traceback came before the last step line, through another pipe."""
     failed = "E1120 10:00:00.0 23 api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 24) of x"
@@ -144,7 +148,7 @@ def test_the_cause_of_a_crash_is_the_ranks_error_and_not_that_it_failed(
 
     def said(*lines: str) -> tuple[str, int | None, str | None]:
         (launch,) = parse("torchtitan", lines).launches
-        return outcome(launch.rows, launch.events, None)
+        return launch_outcome(launch.rows, launch.events, None)
 
     assert said(*lines) == ("crashed", 4, failed)
     again = ["  traceback : Traceback (most recent call last):", "  RuntimeError: boom"]
@@ -170,12 +174,12 @@ def test_the_last_loss_that_was_printed_tells_of_all_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Pieces of few rows, as long logs have them: where the trouble begins, and where all ends."""
-    monkeypatch.setattr(spill, "PIECE_ROWS", rows * MAPPING)
-    kept = Rows(None, [None])
+    monkeypatch.setattr(spill, "CHUNK_ROWS", rows * MAPPING_ROW_WEIGHT)
+    kept = StepRows(None, [None])
     for number, loss in enumerate(losses, 1):
         value = None if loss is None else float(loss)
         kept.append({"line": number + 1, "step": number, "loss": value, "form": None})
-    assert outcome(kept, Events(), None) == said
+    assert launch_outcome(kept, EventRows(), None) == said
     assert (kept.last_line, kept.top_step) == (5, 4)
-    kept.alter(lambda frame: frame.with_columns(pl.col("^step$") * 10))
+    kept.transform(lambda frame: frame.with_columns(pl.col("^step$") * 10))
     assert (kept.last_line, kept.top_step) == (5, 40)

@@ -13,16 +13,16 @@ import pytest
 
 from fairmfu.ingest.core import spill
 from fairmfu.ingest.extract import log_tables
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.spec import MICRO_STEPS
 from fairmfu.ingest.launches import step_alignment
 from fairmfu.ingest.launches.launch import Launch
-from fairmfu.ingest.launches.step_alignment import Aligned
-from fairmfu.ingest.launches.step_rows import Rows
-from fairmfu.ingest.parse.parser import Parsed, Parser
+from fairmfu.ingest.launches.step_alignment import AlignedRows
+from fairmfu.ingest.launches.step_rows import StepRows
+from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from tests.support import plain_alignment
 
-Parse = Callable[..., Parsed]
+Parse = Callable[..., ParsedSource]
 
 
 def log(*lines: str) -> list[str]:
@@ -45,7 +45,7 @@ def accumulates(count: int) -> str:
     return f"[INFO] [config.py:9:print]   gradient_accumulation_steps .. {count}"
 
 
-def only(parsed: Parsed) -> Launch:
+def only(parsed: ParsedSource) -> Launch:
     (launch,) = parsed.launches
     assert parsed.step_lines == len(launch.rows)
     assert parsed.lines == parsed.step_lines + parsed.known_lines
@@ -105,7 +105,7 @@ def test_two_forms_of_one_counter_count_together(
     rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The timers of DeepSpeed 0.6 and 0.7 in one launch: half of their lines had no step."""
-    monkeypatch.setattr(spill, "PIECE_ROWS", rows)
+    monkeypatch.setattr(spill, "CHUNK_ROWS", rows)
     timers = (
         "SamplesPerSec=48.73, MemAllocated=7.22GB, MaxMemAllocated=2.61GB",
         "RunningAvgSamplesPerSec=3.6, CurrSamplesPerSec=1.1, MemAllocated=9.48GB, "
@@ -118,7 +118,7 @@ def test_two_forms_of_one_counter_count_together(
     path = tmp_path / "train.log"
     path.write_text("\n".join([*lines, ""]))
     for fast in (True, False):
-        found = read_source(path, fast=fast)
+        found = read_log_tables(path, use_fast_path=fast)
         assert found["steps"]["step"].unique_counts().to_list() == [2] * 8
         assert found["events"].is_empty()
 
@@ -140,16 +140,16 @@ def test_texts_of_counts_are_kept_where_they_are_asked_for(
         lines += log(f"S{step}", timed)
     path = tmp_path / "train.log"
     path.write_text("\n".join([*lines, ""]))
-    expected = read_source(path, fast=False)
+    expected = read_log_tables(path, use_fast_path=False)
     asked: list[bool] = []
 
     class Asked(Parser):
-        def __init__(self, *args: Any, quoting: bool, **others: Any) -> None:
-            asked.append(quoting)
-            super().__init__(*args, quoting=quoting, **others)
+        def __init__(self, *args: Any, keep_texts: bool, **others: Any) -> None:
+            asked.append(keep_texts)
+            super().__init__(*args, keep_texts=keep_texts, **others)
 
     monkeypatch.setattr(log_tables, "Parser", Asked)
-    found = read_source(path)
+    found = read_log_tables(path)
     assert all(found[name].equals(table) for name, table in expected.items())
     timers = found["events"]["text"].to_list()
     assert timers == (lines[1::2] if True in quoting else [])
@@ -184,18 +184,18 @@ def drawn(rng: Random) -> Iterator[dict[str, Any]]:
             micro = str(row["step"] + rng.choice((0, 0, 1)))
             said = rng.choice(({}, {"q": 'a"\\b'}, {"q": '"micro_step": "7"'}))
             row["extra"] = rng.choice((None, json.dumps({"micro_step": micro} | said)))
-            row[step_alignment.RATE] = rng.choice((4.0, 8.5, None))
+            row[step_alignment.RATE_COLUMN] = rng.choice((4.0, 8.5, None))
         yield row
 
 
-def of(rows: Sequence[dict[str, Any]]) -> Rows:
-    out = Rows(None, FORMS)
+def of(rows: Sequence[dict[str, Any]]) -> StepRows:
+    out = StepRows(None, FORMS)
     for row in rows:
         out.append(dict(row))
     return out
 
 
-def told(aligned: Aligned) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
+def told(aligned: AlignedRows) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
     said = [
         [{n: v for n, v in row.items() if v is not None} for row in rows]
         for rows in (aligned.rows, aligned.unplaced)
@@ -206,7 +206,7 @@ def told(aligned: Aligned) -> tuple[list[dict[str, Any]], list[dict[str, Any]], 
 @pytest.mark.parametrize("seed", range(300))
 def test_columns_are_aligned_as_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(seed)  # noqa: S311 - rows to try
-    monkeypatch.setattr(spill, "PIECE_ROWS", rng.choice((3, 7, 1000)))
+    monkeypatch.setattr(spill, "CHUNK_ROWS", rng.choice((3, 7, 1000)))
     rows, accumulation = list(drawn(rng)), rng.choice((0, 0, 1, 2, 4))
     plain = plain_alignment.align(of(rows), accumulation)
-    assert told(step_alignment.align(of(rows), accumulation)) == told(plain)
+    assert told(step_alignment.align_steps(of(rows), accumulation)) == told(plain)

@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import old_store
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from corpus import CORPUS, GENERATED
 from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
@@ -22,19 +20,21 @@ from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.decode.line_reader import Source
 from fairmfu.ingest.decode.text_cleaning import Cleaner
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.parse.block_provenance import MOST_LINES, stated_at
-from fairmfu.ingest.parse.line_matcher import QUOTED_CHARACTERS
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.parse.block_provenance import MAX_SEARCHED_LINES, locate_facts
+from fairmfu.ingest.parse.line_matcher import MAX_QUOTED_CHARS
+from fairmfu.ingest.parse.parser import ParsedSource
 from fairmfu.ingest.pipeline import ingest_run
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
+from tests.support import old_store
 from tests.support.folders import ROOT
+from tests.tools.corpus import CORPUS, GENERATED
 
 SAMPLES: Final = ROOT / "sample_logs"
-FORMAT: Final = {f.name: f for f in FORMATS}
+FORMAT: Final = {f.name: f for f in BUILT_IN_FORMATS}
 
 FOLLOWS: Final = frozenset({"gpus", "data_parallel", "tensor_parallel", "pipeline_parallel"})
 """Numbers that may follow from what a line lists, and stand nowhere as such."""
@@ -54,7 +54,7 @@ def logs_of(folder: Path) -> list[object]:
 def test_a_quoted_line_is_the_logs(path: Path) -> None:
     """Each fact that names a line has its beginning, and a number that it states stands there."""
     try:
-        tables = read_source(path)
+        tables = read_log_tables(path)
     except FairmfuError:  # no log
         return
     facts = tables["facts"]
@@ -72,7 +72,7 @@ def test_a_quoted_line_is_the_logs(path: Path) -> None:
     for fact in facts.filter(pl.col("line").is_not_null()).iter_rows(named=True):
         line, text = lines[fact["line"]], fact["text"]
         assert fact["origin"] == f"log:{fact['line']}" or f"(log:{fact['line']})" in fact["origin"]
-        assert text == line[:QUOTED_CHARACTERS] or text.startswith(f"{line.rstrip()} ")
+        assert text == line[:MAX_QUOTED_CHARS] or text.startswith(f"{line.rstrip()} ")
         numeric = FACT_NAMES[fact["name"]].kind == "int" and fact["origin"].startswith("log:")
         if numeric and fact["name"] not in FOLLOWS:
             assert fact["value"] in line.replace(",", ""), fact
@@ -103,7 +103,7 @@ def test_the_line_that_says_a_fact_is_found_among_lines_of_its_value() -> None:
         "  length .......... 4096",
         "  layers .......... 4",
     ]
-    found = stated_at(dump, read_pairs, read_pairs(dump))
+    found = locate_facts(dump, read_pairs, read_pairs(dump))
     assert found == {"tensor": 2, "pipeline": 4, "precision": 5, "length": 6}  # `both` is of two
 
 
@@ -120,23 +120,24 @@ def read_json(lines: Sequence[str]) -> dict[str, str]:
 def test_a_reader_that_refuses_other_values_is_asked_for_halves() -> None:
     """Of JSON, where a wrong word would spoil all, and of a value that has few choices."""
     dump = ["{", '"first": 1,', '"stage": 1,', '"whole": true,', '"packed": true,', '"n": 1', "}"]
-    assert stated_at(dump, read_json, read_json(dump)) == {"stage": 2, "packed": 4}
+    assert locate_facts(dump, read_json, read_json(dump)) == {"stage": 2, "packed": 4}
 
 
 def test_a_fact_of_no_line_has_none() -> None:
-    assert stated_at(["wrapped"], lambda _: {"recompute": "full"}, {"recompute": "full"}) == {}
+    assert locate_facts(["wrapped"], lambda _: {"recompute": "full"}, {"recompute": "full"}) == {}
     assert (
-        stated_at(["recompute full"], lambda _: {"recompute": "full"}, {"recompute": "full"}) == {}
+        locate_facts(["recompute full"], lambda _: {"recompute": "full"}, {"recompute": "full"})
+        == {}
     )
 
 
 def test_a_block_without_end_is_not_read_again_and_again() -> None:
-    dump = ["  tensor .......... 2"] + ["  x ............... 2"] * MOST_LINES
+    dump = ["  tensor .......... 2"] + ["  x ............... 2"] * MAX_SEARCHED_LINES
 
     def never(_: Sequence[str]) -> dict[str, str]:
         raise AssertionError
 
-    assert stated_at(dump, never, {"tensor": "2"}) == {}
+    assert locate_facts(dump, never, {"tensor": "2"}) == {}
 
 
 NAMES: Final = st.sampled_from(["tensor", "pipeline", "length", "decoy", "other"])
@@ -149,15 +150,15 @@ def test_what_is_found_holds_the_value_and_counts(pairs: list[tuple[str, str]]) 
     dump = [f"  {name} ..... {value}" for name, value in pairs]
     said = {n: v for n, v in read_pairs(dump).items() if n != "both"}
     last = {name: i for i, (name, _) in enumerate(pairs)}
-    assert stated_at(dump, read_pairs, said) == {name: last[name] for name in said}
+    assert locate_facts(dump, read_pairs, said) == {name: last[name] for name in said}
 
 
-def quoted(parsed: Parsed) -> dict[str, tuple[int, str]]:
+def quoted(parsed: ParsedSource) -> dict[str, tuple[int, str]]:
     (launch,) = parsed.launches
     return {fact["name"]: (fact["line"], fact["text"]) for fact in launch.stated}
 
 
-def test_facts_of_a_block_quote_their_own_lines(parse: Callable[..., Parsed]) -> None:
+def test_facts_of_a_block_quote_their_own_lines(parse: Callable[..., ParsedSource]) -> None:
     text = """
 2026/11/20 15:28:42 - mmengine - INFO - Config:
 max_length = 256
@@ -174,7 +175,7 @@ accumulative_counts = 4
 
 
 def test_a_launch_begins_with_the_block_whose_later_lines_are_quoted(
-    parse: Callable[..., Parsed],
+    parse: Callable[..., ParsedSource],
 ) -> None:
     step = (
         "2026/11/20 15:{}:43 - mmengine - INFO - Iter(train) [{}/20]  lr: 1.0e-04  "
@@ -193,7 +194,9 @@ def test_a_launch_begins_with_the_block_whose_later_lines_are_quoted(
     assert {fact["name"]: fact["line"] for fact in second.stated}["seq_len"] == 3
 
 
-def test_a_quote_is_without_colour_and_of_500_characters(parse: Callable[..., Parsed]) -> None:
+def test_a_quote_is_without_colour_and_of_500_characters(
+    parse: Callable[..., ParsedSource],
+) -> None:
     line = (
         "[titan] 2026-01-02 03:04:01,000 - root - INFO - torchtitan version: \x1b[31m0.2.0\x1b[39m "
     )
@@ -202,7 +205,7 @@ def test_a_quote_is_without_colour_and_of_500_characters(parse: Callable[..., Pa
     assert number == 1
     assert text.startswith("[titan]")
     assert "version: 0.2.0 xxx" in text
-    assert len(text) == QUOTED_CHARACTERS
+    assert len(text) == MAX_QUOTED_CHARS
 
 
 # -- stores of before ------------------------------------------------------------------------
@@ -219,8 +222,8 @@ def by_nothing(_: Store) -> None:
 
 def by_a_write(store: Store) -> None:
     run = store.table("runs")["run_id"][0]
-    store.give({run: from_flags(["torch=2.0"])})
-    store.give({run: from_flags(["torch="], may_take_back=True)})
+    store.give_facts({run: facts_from_flags(["torch=2.0"])})
+    store.give_facts({run: facts_from_flags(["torch="], allow_removal=True)})
 
 
 def by_a_rebuild(store: Store) -> None:
@@ -247,7 +250,7 @@ def test_a_store_that_quoted_no_line_says_what_it_said(
         assert old_store.as_told(found.select(list(rows[0]) if rows else [])) == rows
     assert old.table("facts")["text"].null_count() == old.table("facts").height > 0
     assert old.query("select count(text) as quoted from facts")["quoted"].to_list() == [0]
-    assert [finding for finding in examine(old) if finding.harm] == []
+    assert [finding for finding in examine_store(old) if finding.is_harmful] == []
 
 
 @pytest.mark.parametrize("after", AFTER)
@@ -259,7 +262,7 @@ def test_new_logs_in_it_quote_their_lines(
     path.write_text(
         f"[titan] 2026-01-02 03:04:00,000 - root - INFO - torchtitan version: 1.0\n{titan()}"
     )
-    ingest_run.ingest([path], old, extra=from_flags(["gpus=8"]))
+    ingest_run.ingest_paths([path], old, flag_facts=facts_from_flags(["gpus=8"]))
     before = old.table("facts")
     after(old)
     facts = old.table("facts")
@@ -272,7 +275,7 @@ def test_new_logs_in_it_quote_their_lines(
         facts.filter(pl.col("run_id") != new)["text"].null_count()
         == facts.height - facts.filter(run_id=new).height
     )
-    assert [finding for finding in examine(old) if finding.harm] == []
+    assert [finding for finding in examine_store(old) if finding.is_harmful] == []
 
 
 def test_it_is_explained_without_quotes(old: Store) -> None:
@@ -289,7 +292,7 @@ def test_explain_quotes_in_json_and_not_in_its_table(
     path = logs / "new.log"
     first = "[titan] 2026-01-02 03:04:00,000 - root - INFO - torchtitan version: 1.0"
     path.write_text(f"{first}\n{titan()}")
-    ingest_run.ingest([path], store)
+    ingest_run.ingest_paths([path], store)
     said = CliRunner().invoke(
         main, ["explain", "new", "--format", "json", "--store", str(store.path)]
     )

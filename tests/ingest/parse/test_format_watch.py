@@ -17,35 +17,36 @@ from types import SimpleNamespace
 from typing import Final
 
 import pytest
-from damaged_lines import DAMAGES, damaged_log, varied
 from hypothesis import given
 from hypothesis import strategies as st
-from log_lines import BY_NAME, Style, noise, write_log
-from test_gate import BY_LINE, LINES, Reading, differences, reading
-from test_plans_of_others import Other
 
 from fairmfu.ingest.core.errors import UnknownFormatError
-from fairmfu.ingest.core.spill import Spool, whole
+from fairmfu.ingest.core.spill import Spool, collect_rows
 from fairmfu.ingest.decode import line_reader
-from fairmfu.ingest.decode.line_reader import LONGEST_LINE_BYTES, STDIN, Chunk, Source
-from fairmfu.ingest.decode.text_cleaning import ANSI, Cleaner
+from fairmfu.ingest.decode.line_reader import MAX_LINE_BYTES, STDIN_PATH, Chunk, Source
+from fairmfu.ingest.decode.text_cleaning import ANSI_ESCAPE, Cleaner
 from fairmfu.ingest.detect import detection
-from fairmfu.ingest.detect.detection import FORMATS, Tried, detect, detect_at_first
+from fairmfu.ingest.detect.detection import FormatChoice, detect_format, detect_from_beginning
 from fairmfu.ingest.extract import log_tables
-from fairmfu.ingest.extract.log_tables import read_log, read_logs, read_source
+from fairmfu.ingest.extract.log_tables import read_log, read_log_files, read_log_tables
 from fairmfu.ingest.formats.deepspeed.chat import DEEPSPEED_CHAT
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED
 from fairmfu.ingest.formats.megatron.console import MEGATRON_DEEPSPEED
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
-from fairmfu.ingest.parse.format_watch import Watch, alike
+from fairmfu.ingest.parse.format_watch import FormatWatch, fold_digits_and_blanks
 from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts
-from fairmfu.ingest.vector.block_plan import Plan
+from fairmfu.ingest.vector.block_plan import BlockPlan
+from tests.ingest.vector.test_block_plan import Other
+from tests.ingest.vector.test_gate import BY_LINE, LINES, Reading, differences, reading
+from tests.support.damaged_lines import DAMAGES, damaged_log, varied
+from tests.support.log_lines import BY_NAME, Style, noise, write_log
 
 BEGINNING: Final = 4_000
 """Bytes of a log that are looked at before it is read."""
-WATCHED: Final = [f for f in BY_LINE if f.precedence < detection.TRAINER]
+WATCHED: Final = [f for f in BY_LINE if f.precedence < detection.TRAINER_PRECEDENCE]
 TRAINER: Final = MEGATRON_DEEPSPEED.steps[0].example
 HEADER: Final = (
     "[2026-11-20 15:01:22,507] [INFO] [config.py:678:print] DeepSpeedEngine configuration:"
@@ -55,13 +56,13 @@ HEADER: Final = (
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done with large logs, by large blocks, is done with small ones."""
-    monkeypatch.setattr(detection, "BEGINNING_BYTES", BEGINNING)
-    monkeypatch.setattr(detection, "FIRST_BYTES", BEGINNING)
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 9_001)
-    monkeypatch.setattr(block_plan, "WORTH_LEARNING", 0)
-    monkeypatch.setattr(block_parser, "FEW", 1)
-    monkeypatch.setattr(fixed_layouts, "MANY_ALIKE", 20)
-    monkeypatch.setattr(fixed_layouts, "ONE_OF", 10**9)
+    monkeypatch.setattr(detection, "MIN_BEGINNING_BYTES", BEGINNING)
+    monkeypatch.setattr(detection, "FIRST_LOOK_BYTES", BEGINNING)
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", 9_001)
+    monkeypatch.setattr(block_plan, "MIN_BYTES_TO_LEARN", 0)
+    monkeypatch.setattr(block_parser, "MAX_SINGLY_READ_LINES", 1)
+    monkeypatch.setattr(fixed_layouts, "MIN_LAYOUT_LINES", 20)
+    monkeypatch.setattr(fixed_layouts, "LAYOUT_LINE_DIVISOR", 10**9)
 
 
 def of_an_engine(folder: Path) -> list[bytes]:
@@ -98,7 +99,7 @@ def written(path: Path, lines: Iterable[bytes], end: bytes = b"\n") -> Path:
 
 def watched(path: Path) -> bool:
     with Source(path) as source:
-        return detect_at_first(path, source.peek()).watch is not None
+        return detect_from_beginning(path, source.peek()).watch is not None
 
 
 def format_of(read: Reading) -> str:
@@ -119,11 +120,11 @@ def test_a_log_that_shows_nothing_else_is_looked_at_once(
     path = written(tmp_path / "run.log", made(tmp_path))
     assert watched(path)
     same(path)
-    monkeypatch.setattr(log_tables, "detect", None)
-    read_source(path)
+    monkeypatch.setattr(log_tables, "detect_format", None)
+    read_log_tables(path)
 
 
-@pytest.mark.parametrize("shown", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("shown", BUILT_IN_FORMATS, ids=lambda form: form.name)
 @each_log
 def test_a_line_of_any_format_counts_wherever_it_stands(
     made: Lines, shown: LogFormat, tmp_path: Path
@@ -137,7 +138,7 @@ def test_a_line_of_any_format_counts_wherever_it_stands(
         path = written(tmp_path / "run.log", lines, end)
         assert watched(path)
         found = same(path)
-        if not found.refused and shown.precedence == detection.TRAINER:
+        if not found.refused and shown.precedence == detection.TRAINER_PRECEDENCE:
             assert format_of(found) == shown.name
 
 
@@ -167,7 +168,7 @@ def split_by(what: str) -> Callable[[str], bytes]:
 
 
 def in_a_long_line(text: str) -> bytes:
-    return text.encode() + b" x" * LONGEST_LINE_BYTES
+    return text.encode() + b" x" * MAX_LINE_BYTES
 
 
 def behind_a_bar(text: str) -> bytes:
@@ -284,12 +285,12 @@ def all_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Reads a log: the files of which all was looked at for their formats meanwhile."""
     asked: list[Path] = []
 
-    def detected(path: Path, *given: object) -> detection.Detected:
+    def detected(path: Path, *given: object) -> detection.DetectedFormats:
         asked.append(path)
-        return detect(path, *given)  # type: ignore[arg-type]
+        return detect_format(path, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(log_tables, "detect", detected)
-    read_source(path)
+    monkeypatch.setattr(log_tables, "detect_format", detected)
+    read_log_tables(path)
     return asked
 
 
@@ -319,16 +320,16 @@ def test_without_dicts_the_bars_of_all_lines_are_steps(tmp_path: Path) -> None:
 def test_a_format_that_is_named_is_watched_for_others_as_well(tmp_path: Path) -> None:
     path = written(tmp_path / "run.log", [*of_an_engine(tmp_path), TRAINER.encode()])
     for name, refused in ((DEEPSPEED.name, True), (MEGATRON_DEEPSPEED.name, False)):
-        tried = Tried(wanted=frozenset({name}))
+        tried = FormatChoice(wanted=frozenset({name}))
         if refused:
             with pytest.raises(UnknownFormatError) as slow:
-                read_source(path, tried=tried, fast=False)
+                read_log_tables(path, format_choice=tried, use_fast_path=False)
             with pytest.raises(UnknownFormatError) as fast:
-                read_source(path, tried=tried)
+                read_log_tables(path, format_choice=tried)
             assert str(fast.value) == str(slow.value)
         else:
-            tables = Reading(read_source(path, tried=tried))
-            slow_tables = Reading(read_source(path, tried=tried, fast=False))
+            tables = Reading(read_log_tables(path, format_choice=tried))
+            slow_tables = Reading(read_log_tables(path, format_choice=tried, use_fast_path=False))
             assert list(differences(tables, slow_tables)) == []
 
 
@@ -337,10 +338,10 @@ def test_damaged_logs_with_lines_of_others_are_read_alike(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw, form = Random(seed), WATCHED[seed % len(WATCHED)]  # noqa: S311 - no secret
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", draw.choice((997, 3_001, 9_001)))
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", draw.choice((997, 3_001, 9_001)))
     lines = damaged_log(form, seed, draw.choice((100, 300, 600))).split(b"\n")
     for _ in range(draw.choice((0, 1, 1, 2, 5))):
-        line = draw.choice(draw.choice([f for f in FORMATS if f is not form]).steps)
+        line = draw.choice(draw.choice([f for f in BUILT_IN_FORMATS if f is not form]).steps)
         other = varied(line.example, line.regex, draw) if draw.random() < 0.7 else line.example
         shown = other.encode()
         for _ in range(draw.choice((0, 0, 1, 2))):
@@ -367,13 +368,13 @@ def test_packed_and_piped_and_beside_others(
     assert watched(packed)
     assert format_of(same(packed)) == MEGATRON_DEEPSPEED.name
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(path.read_bytes())))
-    piped = read_source(STDIN)
+    piped = read_log_tables(STDIN_PATH)
     assert piped["steps"].drop("run_id").equals(expected.tables["steps"].drop("run_id"))
     plain = written(tmp_path / "plain.log", lines[:-1])
-    for most in (0, log_tables.SMALL_BYTES):  # read one by one, and together
-        monkeypatch.setattr(log_tables, "SMALL_BYTES", most)
+    for most in (0, log_tables.MAX_SMALL_BYTES):  # read one by one, and together
+        monkeypatch.setattr(log_tables, "MAX_SMALL_BYTES", most)
         spool = Spool()
-        logs = read_logs([(path, []), (plain, []), (packed, [])], spool)
+        logs = read_log_files([(path, []), (plain, []), (packed, [])], spool)
         found = [
             log.rows["sources"][0]["log_format"] for log in logs if not isinstance(log, Exception)
         ]
@@ -385,7 +386,9 @@ def test_packed_and_piped_and_beside_others(
 def test_plans_of_others_are_watched(made: Lines, theirs: str, tmp_path: Path) -> None:
     lines, other, draw = made(tmp_path), Other(), Random(1)  # noqa: S311 - no secret
 
-    def planned(parser: Parser, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Plan | None]]:
+    def planned(
+        parser: Parser, chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         for chunk in chunks:
             mine = chunk.cut or not chunk.ended or (theirs == "some" and draw.random() < 0.5)
             yield chunk, None if mine else other.plan(parser, chunk)
@@ -394,8 +397,8 @@ def test_plans_of_others_are_watched(made: Lines, theirs: str, tmp_path: Path) -
         path = written(tmp_path / "run.log", [*lines, *more])
         assert watched(path)
         spool = Spool()
-        tables = read_log(path, spool, planned=planned).tables(spool)
-        fast = Reading({name: whole(table) for name, table in tables.items()})
+        tables = read_log(path, spool, plan_chunks=planned).tables(spool)
+        fast = Reading({name: collect_rows(table) for name, table in tables.items()})
         assert list(differences(fast, same(path))) == []
 
 
@@ -405,7 +408,7 @@ def test_plans_of_others_are_watched(made: Lines, theirs: str, tmp_path: Path) -
 def test_nothing_of_this_holds_if_nobody_watches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Watch, "may_show", lambda *_: False)
+    monkeypatch.setattr(FormatWatch, "may_hold_mark", lambda *_: False)
     for made in (of_an_engine, of_dicts):
         path = written(tmp_path / "run.log", [*made(tmp_path), TRAINER.encode()])
         assert list(differences(reading(path, fast=True), reading(path, fast=False)))
@@ -413,11 +416,13 @@ def test_nothing_of_this_holds_if_nobody_watches(
 
 @given(st.text("12  ,:ab"), st.text("12  ,:ab", max_size=4))
 def test_a_text_holds_another_one_in_whatever_is_alike(text: str, part: str) -> None:
-    assert alike(part) in alike(f"{text}{part}{text}")
-    assert alike(text) == alike(re.sub(r"\d+", "123", re.sub(" +", "   ", text)))
+    assert fold_digits_and_blanks(part) in fold_digits_and_blanks(f"{text}{part}{text}")
+    assert fold_digits_and_blanks(text) == fold_digits_and_blanks(
+        re.sub(r"\d+", "123", re.sub(" +", "   ", text))
+    )
 
 
-ALL_NOISE: Final = detection._noise(FORMATS)
+ALL_NOISE: Final = detection._noise(BUILT_IN_FORMATS)
 
 
 @given(st.text("12;; [[m\x1bKx"), st.data())
@@ -426,7 +431,9 @@ def test_what_is_noise_is_so_with_other_digits_and_blanks(text: str, data: st.Da
     other = re.sub(r"\d+", lambda _: data.draw(st.from_regex(r"[0-9]{1,6}", fullmatch=True)), text)
     other = re.sub(" +", lambda _: data.draw(st.from_regex(" {1,4}", fullmatch=True)), other)
     assert cleaner.runs_alike
-    assert alike(cleaner.strip(alike(text))) == alike(cleaner.strip(other))
+    assert fold_digits_and_blanks(
+        cleaner.strip(fold_digits_and_blanks(text))
+    ) == fold_digits_and_blanks(cleaner.strip(other))
 
 
 @pytest.mark.parametrize(
@@ -445,22 +452,24 @@ def test_what_is_noise_is_so_with_other_digits_and_blanks(text: str, data: st.Da
 )
 def test_noise_that_counts_digits_or_blanks_is_known(noise: str) -> None:
     assert not Cleaner(noise).runs_alike
-    assert Watch.of(noise, ["a mark"]) is None
+    assert FormatWatch.of(noise, ["a mark"]) is None
 
 
-@pytest.mark.parametrize("noise", [None, ANSI, r"\d*:", r"\d+:", r"(?:\d+;)*\d*m", r"<[a-z0-9]*>"])
+@pytest.mark.parametrize(
+    "noise", [None, ANSI_ESCAPE, r"\d*:", r"\d+:", r"(?:\d+;)*\d*m", r"<[a-z0-9]*>"]
+)
 def test_noise_of_any_length_is_known(noise: str | None) -> None:
     assert Cleaner(noise).runs_alike
 
 
 def test_a_mark_without_literals_cannot_be_watched_for() -> None:
-    assert Watch.of(ANSI, ["a mark", r"\d+"]) is None
-    assert Watch.of(ANSI, ["a mark"]) is not None
+    assert FormatWatch.of(ANSI_ESCAPE, ["a mark", r"\d+"]) is None
+    assert FormatWatch.of(ANSI_ESCAPE, ["a mark"]) is not None
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", BUILT_IN_FORMATS, ids=lambda form: form.name)
 def test_a_line_that_shows_a_format_may_show_it(form: LogFormat) -> None:
-    watch = Watch.of(ALL_NOISE, [form.signature])
+    watch = FormatWatch.of(ALL_NOISE, [form.signature])
     assert watch is not None
     for step in form.steps:
-        assert watch.may_show(step.example) >= bool(re.search(form.signature, step.example))
+        assert watch.may_hold_mark(step.example) >= bool(re.search(form.signature, step.example))

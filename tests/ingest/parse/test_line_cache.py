@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.ingest.decode.text_cleaning import Cleaner
-from fairmfu.ingest.detect.detection import FORMATS
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse import line_cache
-from fairmfu.ingest.parse.line_cache import BLANK, MAY_MATCH, Familiar
-from fairmfu.ingest.parse.unmatched_lines import kind_of
+from fairmfu.ingest.parse.line_cache import BLANK_LINE, MAY_MATCH, LineCache
+from fairmfu.ingest.parse.unmatched_lines import line_kind
 
 PATTERNS = [("", r"exit code 137"), ("loss: ", r"loss: \d+"), ("", r"rank[0-9]+ died|step=0,")]
 PIECES = [
@@ -27,17 +27,19 @@ TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), min
 pytestmark = pytest.mark.usefixtures("however_few")
 
 
-def found(learned: Familiar, lines: list[bytes]) -> list[str | int]:
+def found(learned: LineCache, lines: list[bytes]) -> list[str | int]:
     """What each line is: BLANK, MAY_MATCH, or its kind."""
     numbers = learned.of(pa.array([line + b"\n" for line in lines], pa.large_binary())).tolist()
     return [number if number < 0 else learned.kinds[number].as_py() for number in numbers]
 
 
-@pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), "7|ä"])
+@pytest.mark.parametrize(
+    "noise", [None, *sorted({f.noise for f in BUILT_IN_FORMATS if f.noise}), "7|ä"]
+)
 @given(blocks=st.lists(TEXTS, min_size=1, max_size=4))
 def test_what_is_remembered_is_so_of_each_line(noise: str | None, blocks: list[list[str]]) -> None:
     cleaner = Cleaner(noise)
-    learned = Familiar(cleaner, PATTERNS)
+    learned = LineCache(cleaner, PATTERNS)
     for texts in blocks:
         lines = [text.encode() for text in texts]
         for line, what in zip(lines, found(learned, lines), strict=True):
@@ -45,11 +47,11 @@ def test_what_is_remembered_is_so_of_each_line(noise: str | None, blocks: list[l
             if any(re.search(pattern, text) for _, pattern in PATTERNS):
                 assert what == MAY_MATCH, line
             elif what != MAY_MATCH:  # a line that holds a literal may still match none
-                assert what == (kind_of(text) if text.strip() else BLANK), line
+                assert what == (line_kind(text) if text.strip() else BLANK_LINE), line
 
 
 def test_other_digits_of_a_literal_are_not_taken_for_it() -> None:
-    learned = Familiar(Cleaner(None), PATTERNS)
+    learned = LineCache(Cleaner(None), PATTERNS)
     assert found(learned, [b"exit code 999", b"exit code 13"]) == [MAY_MATCH, "exit code #"]
     assert found(learned, [b"exit code 137"]) == [MAY_MATCH]
 
@@ -66,8 +68,8 @@ def test_digits_are_alike_to_noise_that_names_none(noise: str | None, alike: boo
 
 
 def test_a_log_that_never_repeats_itself_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_cache, "MOST_LINES", 100)
-    learned = Familiar(Cleaner(None), PATTERNS)
+    monkeypatch.setattr(line_cache, "MAX_CACHED_LINES", 100)
+    learned = LineCache(Cleaner(None), PATTERNS)
     rng = np.random.default_rng(5)
     for _ in range(30):
         words = ["".join(map(chr, rng.integers(97, 123, 12))) for _ in range(60)]

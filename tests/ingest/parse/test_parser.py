@@ -16,23 +16,24 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest.core.spill import Spool
 from fairmfu.ingest.decode.line_reader import NumberedLine, Source
-from fairmfu.ingest.detect.detection import BUILT_IN, FORMATS
+from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE
 from fairmfu.ingest.extract import log_tables
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
 from fairmfu.ingest.parse.line_prefix import parse_stamp
-from fairmfu.ingest.parse.parser import Parsed, Parser
+from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from fairmfu.ingest.parse.step_fields import _cut_pairs
 
-Parse = Callable[..., Parsed]
+Parse = Callable[..., ParsedSource]
 
 
-def rows_of(parsed: Parsed) -> list[dict]:
+def rows_of(parsed: ParsedSource) -> list[dict]:
     (launch,) = parsed.launches
     return launch.rows
 
 
-def facts_of(parsed: Parsed) -> dict[str, str]:
+def facts_of(parsed: ParsedSource) -> dict[str, str]:
     (launch,) = parsed.launches
     return {fact["name"]: fact["value"] for fact in launch.stated}
 
@@ -620,7 +621,9 @@ def test_a_config_is_never_executed(parse: Parse) -> None:
     assert facts_of(parse("xtuner", config + END_OF_CONFIG))["seq_len"] == "2048"
 
 
-@pytest.mark.parametrize("log_format", [f for f in FORMATS if f.blocks], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "log_format", [f for f in BUILT_IN_FORMATS if f.blocks], ids=lambda f: f.name
+)
 def test_a_block_that_never_ends_swallows_no_step(log_format: LogFormat, parse: Parse) -> None:
     for block in log_format.blocks:
         lines = [*block.example[:-1], log_format.steps[0].example]
@@ -700,8 +703,8 @@ def test_other_lines_are_counted_by_kind_with_an_example(parse: Parse) -> None:
     ]
 
 
-EXAMPLES = [line.example for f in FORMATS for line in (*f.steps, *f.facts, *f.events)]
-EXAMPLES += [text for f in FORMATS for block in f.blocks for text in block.example]
+EXAMPLES = [line.example for f in BUILT_IN_FORMATS for line in (*f.steps, *f.facts, *f.events)]
+EXAMPLES += [text for f in BUILT_IN_FORMATS for block in f.blocks for text in block.example]
 
 
 def _replaced(text: str, which: int, what: str) -> str:
@@ -741,13 +744,13 @@ any_line = st.one_of(
 any_lines = st.lists(st.tuples(any_line, st.integers(0, 19).map(lambda n: n == 0)), max_size=15)
 
 
-@pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("log_format", BUILT_IN_FORMATS, ids=lambda f: f.name)
 @given(lines=any_lines)
 def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     log_format: LogFormat, lines: Sequence[tuple[str, bool]]
 ) -> None:
     numbered = [NumberedLine(n, text, cut) for n, (text, cut) in enumerate(lines, 1)]
-    companions = [f for f in FORMATS if f.precedence < log_format.precedence]
+    companions = [f for f in BUILT_IN_FORMATS if f.precedence < log_format.precedence]
     parsed = Parser(log_format, companions).parse(numbered)
     counts = (
         parsed.step_lines,
@@ -763,7 +766,7 @@ def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     else:  # one of several lines
         assert rows <= parsed.step_lines
         assert len(parsed.unread) <= parsed.unread_lines
-    text = log_tables._Text(Source(Path("run.log")), parsed, [], BUILT_IN)
+    text = log_tables._Text(Source(Path("run.log")), parsed, [], BUILT_IN_CHOICE)
     (log,) = log_tables._logs(log_format, companions, [text])
     assert log.tables(Spool())["steps"].height == rows
 

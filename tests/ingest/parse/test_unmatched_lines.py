@@ -18,13 +18,13 @@ from fairmfu.ingest.core.arrays import Ints
 from fairmfu.ingest.decode.text_cleaning import Cleaner
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
 from fairmfu.ingest.parse.unmatched_lines import (
-    BEGINNING,
-    LENGTH,
-    MOST_KINDS,
-    REMEMBERED,
-    Kinds,
-    kind_of,
-    kinds_of,
+    MAX_COUNTED_KINDS,
+    MAX_KIND_CHARS,
+    MAX_KIND_SOURCE_CHARS,
+    MAX_REPORTED_KINDS,
+    UnmatchedKinds,
+    line_kind,
+    line_kinds,
 )
 
 NOISES = [None, TORCHTITAN.noise, r"<[^>]*>", r"\bnoise\s*", r"(?i)tag\d"]
@@ -51,9 +51,16 @@ def test_lines_are_cleaned_together_as_one_by_one(noise: str | None, lines: list
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))))
-@example(["x" * (LENGTH - 1) + "12:34" + "y" * BEGINNING, "1" * 300, "٣٤ ३.४", "a" * 159 + "12"])
+@example(
+    [
+        "x" * (MAX_KIND_CHARS - 1) + "12:34" + "y" * MAX_KIND_SOURCE_CHARS,
+        "1" * 300,
+        "٣٤ ३.४",
+        "a" * 159 + "12",
+    ]
+)
 def test_kinds_are_the_same_together_as_one_by_one(texts: list[str]) -> None:
-    assert kinds_of(pl.Series(texts, dtype=pl.String)).to_list() == [kind_of(x) for x in texts]
+    assert line_kinds(pl.Series(texts, dtype=pl.String)).to_list() == [line_kind(x) for x in texts]
 
 
 def test_polars_and_python_know_the_same_digits() -> None:
@@ -64,11 +71,11 @@ def test_polars_and_python_know_the_same_digits() -> None:
 
 
 def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
-    kinds = Kinds(bytes.decode)
-    for number in range(REMEMBERED + 5):
+    kinds = UnmatchedKinds(bytes.decode)
+    for number in range(MAX_COUNTED_KINDS + 5):
         kinds.add(f"kind {number}", 1, number, "an example")
     kinds.add_many(
-        pa.array(["kind 7", f"kind {REMEMBERED}"]),
+        pa.array(["kind 7", f"kind {MAX_COUNTED_KINDS}"]),
         np.array([3, 9]),
         np.array([90_000, 90_001]),
         lambda lines: pytest.fail(f"{lines} are known or beyond what is remembered"),
@@ -76,12 +83,12 @@ def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
     first, second, *rest = kinds.commonest()
     assert first == {"count": 4, "line": 7, "example": "an example"}
     assert second == {"count": 1, "line": 0, "example": "an example"}
-    assert len(rest) == MOST_KINDS - 2
+    assert len(rest) == MAX_REPORTED_KINDS - 2
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9), min_size=1)))
 def test_kinds_are_counted_together_as_one_by_one(batches: list[dict[str, int]]) -> None:
-    together, alone = Kinds(bytes.decode), Kinds(bytes.decode)
+    together, alone = UnmatchedKinds(bytes.decode), UnmatchedKinds(bytes.decode)
     for number, batch in enumerate(batches):
         lines = 10 * number + np.arange(len(batch))[::-1]
         counts = np.array(list(batch.values()))
@@ -101,7 +108,7 @@ def test_kinds_of_a_block_are_counted_in_several_goes_as_one_by_one(
     goes: list[tuple[bool, dict[int, int]]],
 ) -> None:
     """Each go is of the block of the one before, or of another one; most kinds have no line."""
-    together, alone = Kinds(bytes.decode), Kinds(bytes.decode)
+    together, alone = UnmatchedKinds(bytes.decode), UnmatchedKinds(bytes.decode)
     kinds, texts = pa.array("abcdefgh"), of_block("")
     for number, (another, said) in enumerate(goes):
         kinds, texts = (pa.array("abcdefgh"), of_block(number)) if another else (kinds, texts)
@@ -121,7 +128,7 @@ def of_block(name: object) -> Callable[[Ints], list[bytes]]:
 def test_blocks_that_share_kinds_have_their_own_lines() -> None:
     """As those of one log have that are planned together, with a line between them that was cut."""
     kinds, counts = pa.array(["noise", "news"]), np.array([1, 0])
-    told = Kinds(bytes.decode)
+    told = UnmatchedKinds(bytes.decode)
     told.add_many(kinds, counts, np.array([3, 0]), of_block("the first"))
     told.add_many(kinds, 1 - counts, np.array([0, 9]), of_block("the second"))
     examples = [kind["example"] for kind in told.commonest()]

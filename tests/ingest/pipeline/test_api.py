@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from fairmfu.ingest import Store, ingest_logs, read_logs
 from fairmfu.ingest.core.errors import UnreadableSourceError
 from fairmfu.ingest.extract import log_tables
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.parse.parser import Parser
 from fairmfu.metrics import analyse
 from fairmfu.reports import compare, draw, per_step, report
@@ -22,7 +22,7 @@ from tests.support.log_lines import BY_NAME, write_log
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
 GIVEN = {"torch": "2.9.0", "compile": True, "expert_parallel": 1}
-WORDS = from_flags(["torch=2.9.0", "compile=true", "expert_parallel=1"])
+WORDS = facts_from_flags(["torch=2.9.0", "compile=true", "expert_parallel=1"])
 
 
 def test_tables_in_memory_are_those_of_a_store_and_leave_nothing_behind(
@@ -55,12 +55,12 @@ def test_a_log_of_which_a_line_got_lost_is_none(
 ) -> None:
     """By a fault of ours: a store that lacks a line would look as any other."""
     if size == "large":
-        monkeypatch.setattr(log_tables, "SMALL_BYTES", 0)
+        monkeypatch.setattr(log_tables, "MAX_SMALL_BYTES", 0)
     log = tmp_path / "run.log"
     write_log(log, BY_NAME["torchtitan"], 100_000)
     lines = log.read_bytes().count(b"\n")
-    add = Parser.add_idle
-    monkeypatch.setattr(Parser, "add_idle", lambda self, count: add(self, max(count - 1, 0)))
+    add = Parser.add_known_lines
+    monkeypatch.setattr(Parser, "add_known_lines", lambda self, count: add(self, max(count - 1, 0)))
     with pytest.raises(UnreadableSourceError) as caught:
         read_logs(log)
     assert re.search(

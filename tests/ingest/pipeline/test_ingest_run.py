@@ -17,15 +17,16 @@ from click.testing import CliRunner
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import UnreadableSourceError
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.detect.detection import FORMATS, Tried
-from fairmfu.ingest.extract.discovery import Walk
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.detect.detection import FormatChoice
+from fairmfu.ingest.extract.discovery import FileWalk
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 
 Ingest = Callable[..., list[Outcome]]
 Titan = Callable[..., str]
@@ -52,7 +53,7 @@ def said(outcomes: list[Outcome]) -> list[tuple[str, str]]:
 
 def held(store: Store, name: str) -> list[str | None]:
     """What holds of the fact of that name, run by run."""
-    facts = holding(store.table("facts")).filter(name=name)
+    facts = resolve_facts(store.table("facts")).filter(name=name)
     runs = store.table("runs").select("run_id").join(facts, on="run_id", how="left")
     return runs["value"].to_list()
 
@@ -238,7 +239,7 @@ def test_an_empty_file_of_a_folder_is_told_once_unless_it_was_a_log(
     assert opened() == []
     write(empty, titan(7, loss=9.0))
     write(log, "")
-    lost = ("failed", f"{log}: {ingest_run.EMPTIED}")
+    lost = ("failed", f"{log}: {ingest_run.EMPTIED_LOG_NOTE}")
     assert said(ingest(log.parent)) == [lost, *READ]
     assert said(ingest(log.parent)) == [lost, *UNCHANGED]
     assert store.table("runs").height == 2
@@ -250,7 +251,7 @@ def test_a_log_that_something_else_was_written_over_is_told_each_time(
 ) -> None:
     ingest(log)
     write(log, now)
-    lost = ("failed", f"{log}: {ingest_run.OVERWRITTEN}")
+    lost = ("failed", f"{log}: {ingest_run.OVERWRITTEN_LOG_NOTE}")
     assert said(ingest(log.parent)) == [lost]
     assert said(ingest(log.parent)) == [lost]
     assert store.table("runs").height == 1
@@ -274,17 +275,17 @@ def test_a_broken_companion_is_told_once_a_folder(
     write(log.with_name("b.log"), titan(7, loss=9.0))
     write(log.with_name(name), text)
     told: list[ingest_run.Outcome] = []
-    ingest_run.ingest([log.parent], store, report=told.append)
+    ingest_run.ingest_paths([log.parent], store, report=told.append)
     (broken,) = (one for one in told if one.status == "passed")
-    assert broken.passing.startswith(f"{log.with_name(name)}: passed over, {why}")
-    assert broken.passing.endswith("The logs beside it have no facts of it")
+    assert broken.skipped_message.startswith(f"{log.with_name(name)}: passed over, {why}")
+    assert broken.skipped_message.endswith("The logs beside it have no facts of it")
     assert sum(one.status == "read" for one in told) == 2
     told.clear()
-    ingest_run.ingest([log.parent], store, report=told.append)
+    ingest_run.ingest_paths([log.parent], store, report=told.append)
     assert {one.status for one in told} == {"unchanged"}
     write(log.with_name(name), "{}" if name.endswith("json") else "", seconds=1800.0)
     told.clear()
-    ingest_run.ingest([log.parent], store, report=told.append)
+    ingest_run.ingest_paths([log.parent], store, report=told.append)
     assert [one.status for one in told] == ["known", "known"]
 
 
@@ -337,7 +338,11 @@ def test_a_new_format_or_program_reads_it_again(
     if new == "program":
         monkeypatch.setattr(ingest_run, "version", lambda _: "99.0")
     else:
-        options = {"tried": Tried((*FORMATS, replace(FORMATS[0], name="own", signature="own")))}
+        options = {
+            "tried": FormatChoice(
+                (*BUILT_IN_FORMATS, replace(BUILT_IN_FORMATS[0], name="own", signature="own"))
+            )
+        }
     again = [ingest(log.parent, **options)[1].message for _ in range(2)]
     assert [bool(message) for message in again] == [True, False]
 
@@ -366,7 +371,7 @@ def test_a_link_to_a_log_that_is_not_found_otherwise_is_read(
     target = write(paths.get(where, log.parent / where / "x.log"), titan(5, loss=7.0))
     link = log.with_name("z.log")
     link.symlink_to(target)
-    found = ingest(log.parent, leave_out=[log.parent / "left out"])
+    found = ingest(log.parent, excluded_folders=[log.parent / "left out"])
     assert [(outcome.path, outcome.status) for outcome in found] == [(log, "read"), (link, "read")]
 
 
@@ -443,7 +448,7 @@ def test_facts_by_hand_reach_a_file_that_did_not_change(
     write(log.with_name("facts.toml"), "seq_len = 64\n")
     ingest(log)
     opened()
-    assert said(ingest(log, extra=from_flags(["gpus=8"]))) == KNOWN
+    assert said(ingest(log, flag_facts=facts_from_flags(["gpus=8"]))) == KNOWN
     assert (held(store, "gpus"), held(store, "seq_len")) == (["8"], ["64"])
     assert log.name not in opened()
     assert said(ingest(log)) == UNCHANGED
@@ -453,17 +458,17 @@ def test_facts_by_path_stand_behind_those_beside_the_log(
     store: Store, log: Path, titan: Titan, ingest: Ingest
 ) -> None:
     def by_path(gpus: str, *more: str) -> Callable[[str], list[dict[str, object]]]:
-        facts = from_flags([f"gpus={gpus}", *more])
+        facts = facts_from_flags([f"gpus={gpus}", *more])
         return lambda path: [f | {"origin": "sidecar:x"} for f in facts if path.endswith("/a.log")]
 
     write(log.with_name("b.log"), titan(loss=7.0))
-    ingest(log.parent, by_path=by_path("4"))
+    ingest(log.parent, path_facts=by_path("4"))
     assert held(store, "gpus") == ["4", None]
-    assert said(ingest(log.parent, by_path=by_path("4"))) == UNCHANGED * 2
-    assert said(ingest(log.parent, by_path=by_path("6", "seq_len=64"))) == KNOWN + UNCHANGED
+    assert said(ingest(log.parent, path_facts=by_path("4"))) == UNCHANGED * 2
+    assert said(ingest(log.parent, path_facts=by_path("6", "seq_len=64"))) == KNOWN + UNCHANGED
     assert (held(store, "gpus"), held(store, "seq_len")) == (["6", None], ["64", None])
     write(log.with_name("a.log.facts.toml"), "gpus = 2\n")
-    ingest(log.parent, by_path=by_path("6"))
+    ingest(log.parent, path_facts=by_path("6"))
     assert (held(store, "gpus"), held(store, "seq_len")) == (["2", None], [None, None])
     assert said(ingest(log.parent)) == KNOWN + UNCHANGED
 
@@ -562,7 +567,7 @@ def test_what_was_given_to_a_run_stays_with_a_copy_that_did_not_change(
     shutil.copy2(log, log.with_name("c.log"))
     ingest(log.parent)
     first = store.table("runs").filter(name="a")["run_id"][0]
-    store.give({first: from_flags(["recompute=none"])})
+    store.give_facts({first: facts_from_flags(["recompute=none"])})
     log.write_text(longer.read_text())
     age(log)
     *_, copy = ingest(log.parent)
@@ -624,7 +629,10 @@ def test_a_log_that_was_rotated_is_told_once(
     older = log.rename(log.with_name("run.log.1"))
     write(log, now)
     first, second = ingest(log.parent)
-    assert (first.status, first.message) == ("passed", f"{log}: {ingest_run.ROTATED}{older}.")
+    assert (first.status, first.message) == (
+        "passed",
+        f"{log}: {ingest_run.ROTATED_LOG_PREFIX}{older}.",
+    )
     assert second.status == ("read" if grown else "known")
     assert said(ingest(log.parent)) == [("passed", ""), *UNCHANGED]
     assert len(analyse(store.tables()).metrics) == 1
@@ -632,7 +640,10 @@ def test_a_log_that_was_rotated_is_told_once(
     assert [one.status for one in ingest(log.parent)] == ["read", "unchanged"]
     assert len(analyse(store.tables()).metrics) == 2
     write(log, "")
-    assert said(ingest(log.parent)) == [("failed", f"{log}: {ingest_run.EMPTIED}"), *UNCHANGED]
+    assert said(ingest(log.parent)) == [
+        ("failed", f"{log}: {ingest_run.EMPTIED_LOG_NOTE}"),
+        *UNCHANGED,
+    ]
 
 
 def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
@@ -640,7 +651,7 @@ def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
 ) -> None:
     ingest(log)
     write(log, "")
-    assert said(ingest(log)) == [("failed", f"{log}: {ingest_run.EMPTIED}")]
+    assert said(ingest(log)) == [("failed", f"{log}: {ingest_run.EMPTIED_LOG_NOTE}")]
     assert store.table("runs").height == 1
     write(log, "\0" * 64 + titan(5, loss=7.0))  # its writer went on where it had been
     assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]
@@ -686,7 +697,7 @@ def test_a_log_that_is_another_when_it_is_told_again_keeps_its_earlier_run(
         if outcome.path == again and again.read_text() == titan(4):
             write(again, titan(5, loss=7.0))
 
-    ingest_run.ingest([again.parent, again], store, report=told)
+    ingest_run.ingest_paths([again.parent, again], store, report=told)
     counts = sorted(store.table("steps").group_by("run_id").len()["len"])
     assert counts == ([3, 4, 5] if beside else [4, 5])
 
@@ -701,7 +712,7 @@ def batches(store: Store) -> int:
 @pytest.fixture
 def by_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two logs are stored together at most."""
-    monkeypatch.setattr(ingest_run, "MOST_LOGS", 2)
+    monkeypatch.setattr(ingest_run, "MAX_BATCH_LOGS", 2)
 
 
 @pytest.fixture
@@ -715,12 +726,12 @@ def five(logs: Path, titan: Titan) -> list[Path]:
 def test_logs_of_several_batches_are_stored_as_of_one(
     store: Store, tmp_path: Path, five: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = ingest_run.ingest([five[0].parent], store)
+    told = ingest_run.ingest_paths([five[0].parent], store)
     assert [one.status for one in told] == ["read"] * 4 + ["known"]
     assert batches(store) == 2
     monkeypatch.undo()
     other = Store(tmp_path / "at_once")
-    assert ingest_run.ingest([five[0].parent], other) == told
+    assert ingest_run.ingest_paths([five[0].parent], other) == told
     assert batches(other) == 1
     for name in ("runs", "facts", "steps", "events", "unread"):
         assert store.table(name).equals(other.table(name)), name
@@ -738,13 +749,13 @@ def test_a_killed_ingest_leaves_whole_logs_and_the_next_one_reads_the_rest(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ingest_run.ingest(five, store, report=killed)
+        ingest_run.ingest_paths(five, store, report=killed)
     steps = store.table("steps").join(store.table("runs"), on="run_id").group_by("name").len()
     assert sorted(steps.iter_rows()) == [("0", 3), ("1", 4)]
-    told = ingest_run.ingest(five, store)
+    told = ingest_run.ingest_paths(five, store)
     assert [one.status for one in told] == ["known", "known", "read", "read", "known"]
     assert store.table("steps").height == 3 + 4 + 5 + 6
-    assert [one.status for one in ingest_run.ingest(five, store)] == ["unchanged"] * 5
+    assert [one.status for one in ingest_run.ingest_paths(five, store)] == ["unchanged"] * 5
 
 
 @pytest.mark.usefixtures("by_two")
@@ -754,7 +765,7 @@ def test_a_folder_is_remembered_that_came_in_several_batches(
     folder = five[0].parent
     five[4].unlink()
     age(folder)
-    ingest_run.ingest([folder], store)
+    ingest_run.ingest_paths([folder], store)
     assert list(store.folders().listed) == [str(folder)]
 
 
@@ -767,9 +778,9 @@ def test_a_folder_is_not_remembered_where_another_wrote_between_its_batches(
 
     def meanwhile(outcome: Outcome) -> None:
         if outcome.path == five[2]:
-            ingest_run.ingest([other], Store(store.path))
+            ingest_run.ingest_paths([other], Store(store.path))
 
-    ingest_run.ingest([folder], store, report=meanwhile)
+    ingest_run.ingest_paths([folder], store, report=meanwhile)
     assert store.folders().listed == {}
     assert store.table("runs").height == 5
 
@@ -793,14 +804,14 @@ def test_files_are_found_in_the_order_of_their_paths(logs: Path) -> None:
     names = ["a/b.log", "a/c/d.log", "a.log", "a-b/x.log", "B.log", "a/B/z.log", "run", "x.1"]
     for name in (*names, ".git/x.log", "a/.hidden.log", "a/config.json", "train.py"):
         write(logs / name, "x")
-    found = [one.path for one in Walk().of(logs)]
+    found = [one.path for one in FileWalk().of(logs)]
     assert found == [str(path) for path in sorted(logs / name for name in names)]
 
 
 def test_what_patterns_and_folders_share_is_found_once(logs: Path) -> None:
     for name in ("a/b.log", "a/c/d.log", "e.log"):
         write(logs / name, "x")
-    walk = Walk()
+    walk = FileWalk()
     paths = (logs / "**", logs / "a" / "*.log", logs / "a")
     found = [one.path for path in paths for one in walk.of(path)]
     assert sorted(found) == [str(logs / name) for name in ("a/b.log", "a/c/d.log", "e.log")]
@@ -813,13 +824,13 @@ def test_a_pattern_that_matches_nothing_is_told(logs: Path, ingest: Ingest) -> N
 
 def test_a_name_that_looks_like_a_pattern_is_a_name(logs: Path, titan: Titan) -> None:
     log = write(logs / "run[1].log", titan())
-    assert [one.path for one in Walk().of(log)] == [str(log)]
+    assert [one.path for one in FileWalk().of(log)] == [str(log)]
 
 
 def test_folders_that_are_left_out_are_not_entered(logs: Path, ingest: Ingest) -> None:
     write(logs / "a" / "nightly" / "nightly.log", OTHER)
     write(logs / "a" / "x.log", OTHER)
-    found = ingest(logs, leave_out=[logs / "a" / ".." / "a" / "nightly", logs / "gone"])
+    found = ingest(logs, excluded_folders=[logs / "a" / ".." / "a" / "nightly", logs / "gone"])
     assert [outcome.path for outcome in found] == [logs / "a" / "x.log"]
 
 
@@ -844,7 +855,7 @@ def test_a_file_that_went_since_its_folder_was_listed_is_not_there(logs: Path) -
     for name in ("a.log", "b.log", "c.log"):
         write(logs / name, "x")
     found = []
-    for one in Walk().of(logs):
+    for one in FileWalk().of(logs):
         found.append(Path(one.path).name)
         (logs / "b.log").unlink(missing_ok=True)
     assert found == ["a.log", "c.log"]
@@ -852,7 +863,7 @@ def test_a_file_that_went_since_its_folder_was_listed_is_not_there(logs: Path) -
 
 def test_an_empty_folder_is_told(logs: Path) -> None:
     with pytest.raises(UnreadableSourceError, match="the folder holds no log file"):
-        list(Walk().of(logs))
+        list(FileWalk().of(logs))
 
 
 def test_facts_beside_a_moved_log_are_told_of_and_those_of_before_stay(
@@ -892,7 +903,7 @@ def test_a_log_that_grew_into_another_format_stays_one_run(
     timers = with_timers(log)
     ingest(log)
     (run,) = store.table("runs")["run_id"]
-    store.give({run: from_flags(["gpus=8"])})
+    store.give_facts({run: facts_from_flags(["gpus=8"])})
     whole = [*timers, *(line.example for line in DEEPSPEED.steps[:1]), *timers]
     log.write_text("\n".join(whole) + "\n")
     assert said(ingest(log)) == READ

@@ -12,16 +12,16 @@ from click.testing import CliRunner, Result
 from fairmfu.cli import main
 from fairmfu.ingest.core import schema as contract
 from fairmfu.ingest.core.errors import UnknownFormatError
-from fairmfu.ingest.core.schema import READINGS, Reading
-from fairmfu.ingest.detect.format_catalog import known
+from fairmfu.ingest.core.schema import READING_CHANGES, ReadingChange
+from fairmfu.ingest.detect.format_catalog import load_format_catalog
 from fairmfu.ingest.extract import log_tables
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store import catalogue
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.compare import comparability
-from fairmfu.metrics.core.run_table import READ_BEFORE
+from fairmfu.metrics.core.run_table import OUTDATED_READING
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.store.metrics_store import current_metrics, rescore_all
 from tests.ingest.detect.test_user_formats import ALONE
@@ -43,7 +43,7 @@ def log(logs: Path, titan: Callable[..., str]) -> Path:
 def before(log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The log as a fairmfu that knew no readings read it."""
     with monkeypatch.context() as earlier:
-        earlier.setattr(log_tables, "READINGS", ())
+        earlier.setattr(log_tables, "READING_CHANGES", ())
         assert said(ingest(log.parent)) == READ
         ingest(log.parent)  # so that the folder is remembered
     return log
@@ -62,10 +62,10 @@ def test_it_is_read_anew_once_and_keeps_what_was_given(
     by: str, before: Path, store: Store, ingest: Ingest
 ) -> None:
     (run,) = store.table("runs")["run_id"]
-    store.give({run: from_flags(["gpus=8"])})
+    store.give_facts({run: facts_from_flags(["gpus=8"])})
     first = store.table("sources")["read_at"].to_list()
     path = before.parent if by == "folder" else before
-    assert (said(ingest(path)), readings(store)) == (READ, [len(READINGS)])
+    assert (said(ingest(path)), readings(store)) == (READ, [len(READING_CHANGES)])
     assert (said(ingest(path)), said(ingest(path))) == (UNCHANGED, UNCHANGED)
     assert store.table("runs")["run_id"].to_list() == [run]
     assert store.table("steps").height == 3
@@ -73,7 +73,7 @@ def test_it_is_read_anew_once_and_keeps_what_was_given(
     assert store.table("sources")["read_at"].to_list() == first
     tables = store.tables()
     for _ in range(2):
-        assert not [one for one in examine(store) if one.harm]
+        assert not [one for one in examine_store(store) if one.is_harmful]
         store.compact()
         store.rebuild()
         assert all(store.tables()[name].equals(frame) for name, frame in tables.items())
@@ -82,7 +82,7 @@ def test_it_is_read_anew_once_and_keeps_what_was_given(
 def test_facts_beside_it_are_read_anew_too(before: Path, store: Store, ingest: Ingest) -> None:
     write(before.parent / "facts.toml", "gpus = 4\n")
     ingest(before)
-    assert (held(store, "gpus"), readings(store)) == (["4"], [len(READINGS)])
+    assert (held(store, "gpus"), readings(store)) == (["4"], [len(READING_CHANGES)])
     (before.parent / "facts.toml").unlink()
     ingest(before)
     assert held(store, "gpus") == [None]
@@ -96,7 +96,7 @@ def test_where_launches_are_told_apart_otherwise_what_was_given_goes_along(
 ) -> None:
     """And no fact of a run stays that there is no more."""
     (run,) = store.table("runs")["run_id"]
-    store.give({run: from_flags(["gpus=8"])})
+    store.give_facts({run: facts_from_flags(["gpus=8"])})
     monkeypatch.setattr(
         "fairmfu.ingest.launches.launch.Launch.run_id", property(lambda _: "0123456789ab")
     )
@@ -114,15 +114,15 @@ def test_a_copy_takes_its_place_where_the_file_is_gone(
     assert readings(store) == [0]
     before.unlink()
     assert said(ingest(copy)) == READ
-    assert readings(store) == [len(READINGS)]
+    assert readings(store) == [len(READING_CHANGES)]
     assert store.table("sources")["path"].to_list() == [str(copy)]
 
 
 def test_one_that_cannot_be_read_any_more_stays_as_it_was(
     before: Path, store: Store, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairmfu.ingest.detect.detection.detect_at_first", _knows_none)
-    monkeypatch.setattr("fairmfu.ingest.extract.log_tables.detect_at_first", _knows_none)
+    monkeypatch.setattr("fairmfu.ingest.detect.detection.detect_from_beginning", _knows_none)
+    monkeypatch.setattr("fairmfu.ingest.extract.log_tables.detect_from_beginning", _knows_none)
     assert [one.status for one in ingest(before.parent)] == ["failed"]
     assert store.table("steps").height == 3
     assert readings(store) == [0]
@@ -136,20 +136,20 @@ def test_a_reading_is_of_some_formats(
     before: Path, store: Store, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest(before)
-    more = Reading("dicts have steps", ("hf-trainer",))
+    more = ReadingChange("dicts have steps", ("hf-trainer",))
     for module in (contract, catalogue, log_tables):
-        monkeypatch.setattr(module, "READINGS", (*READINGS, more))
-    assert store.read_before() == {}
+        monkeypatch.setattr(module, "READINGS", (*READING_CHANGES, more))
+    assert store.outdated_sources() == {}
     assert said(ingest(before)) == UNCHANGED
-    other = Reading("lines are read to their ends", ("torchtitan",))
+    other = ReadingChange("lines are read to their ends", ("torchtitan",))
     for module in (contract, catalogue, log_tables):
-        monkeypatch.setattr(module, "READINGS", (*READINGS, more, other))
+        monkeypatch.setattr(module, "READINGS", (*READING_CHANGES, more, other))
     (row,) = analyse(store.tables()).metrics["warnings"].to_list()
-    (words,) = (one for one in row if one.startswith(READ_BEFORE))
+    (words,) = (one for one in row if one.startswith(OUTDATED_READING))
     assert "lines are read to their ends" in words
     assert "dicts" not in words
     assert said(ingest(before)) == READ
-    assert readings(store) == [len(READINGS) + 2]
+    assert readings(store) == [len(READING_CHANGES) + 2]
 
 
 def test_a_log_that_was_forced_is_read_anew_as_it_was(
@@ -161,16 +161,16 @@ def test_a_log_that_was_forced_is_read_anew_as_it_was(
 ) -> None:
     """As what its own lines do not tell that it is; by a folder too, beside one that was not."""
     log, other = (write(logs / f"{steps}.log", titan(steps) + XTUNER) for steps in (3, 4))
-    forced = known().tried(["xtuner-v1"])
+    forced = load_format_catalog().tried(["xtuner-v1"])
     with monkeypatch.context() as earlier:
-        earlier.setattr(log_tables, "READINGS", ())
-        assert said(ingest(log, tried=forced)) == READ
+        earlier.setattr(log_tables, "READING_CHANGES", ())
+        assert said(ingest(log, format_choice=forced)) == READ
         assert said(ingest(other)) == READ
     was = store.table("sources").select("path", "log_format", "forced").sort("path")
     assert was["log_format"].to_list() == ["xtuner-v1", "torchtitan"]
     assert was["forced"].to_list() == [["xtuner-v1"], None]
     assert said(ingest(logs)) == 2 * READ
-    assert readings(store) == 2 * [len(READINGS)]
+    assert readings(store) == 2 * [len(READING_CHANGES)]
     now = store.table("sources").select("path", "log_format", "forced").sort("path")
     assert now.equals(was)
     assert said(ingest(logs)) == 2 * UNCHANGED
@@ -183,13 +183,13 @@ def test_a_format_of_ones_own_that_is_not_known_now_leaves_a_forced_log_as_it_is
     mine = write(tmp_path / "mine.toml", ALONE)
     ingest = ("ingest", "--store", store.path)
     with monkeypatch.context() as earlier:
-        earlier.setattr(log_tables, "READINGS", ())
+        earlier.setattr(log_tables, "READING_CHANGES", ())
         assert fairmfu(*ingest, log, "--log-format", mine).exit_code == 0
     left = fairmfu(*ingest, "--again")
     assert "mine is no format that is known here: give it by --log-format" in left.stderr
     assert readings(store) == [0]
     assert fairmfu(*ingest, "--again", "--log-format", mine).exit_code == 0
-    assert readings(store) == [len(READINGS)]
+    assert readings(store) == [len(READING_CHANGES)]
     assert store.table("sources")["forced"].to_list() == [["mine"]]
 
 
@@ -218,12 +218,12 @@ def test_they_stand_in_no_ranking(before: Path, store: Store, ingest: Ingest) ->
     other = before.with_name("b.log")
     write(other, before.read_text().replace("2026", "2025"))
     assert said(ingest(other)) == READ
-    store.give({run: from_flags(facts) for run in store.table("runs")["run_id"]})
-    groups = comparability.compare(current_metrics(store))
+    store.give_facts({run: facts_from_flags(facts) for run in store.table("runs")["run_id"]})
+    groups = comparability.rank_runs(current_metrics(store))
     why = dict(groups.select("name", "not_ranked").iter_rows())
     assert "read by an earlier fairmfu" in str(why["a"])
     ingest(before)
-    groups = comparability.compare(current_metrics(store))
+    groups = comparability.rank_runs(current_metrics(store))
     assert "earlier fairmfu" not in str(groups["not_ranked"].to_list())
 
 
@@ -232,7 +232,7 @@ def test_metrics_that_are_kept_say_it_too(before: Path, store: Store) -> None:
     assert before.exists()
     rescore_all(store, ())
     (warnings,) = current_metrics(store)["warnings"].to_list()
-    assert sum(one.startswith(READ_BEFORE) for one in warnings) == 1
+    assert sum(one.startswith(OUTDATED_READING) for one in warnings) == 1
 
 
 def test_a_log_that_is_gone_stays_and_is_named(before: Path, store: Store) -> None:
@@ -259,11 +259,11 @@ def test_a_night_reads_its_own_logs_anew_and_names_what_stays(
 def test_a_store_that_an_earlier_version_wrote_says_so(tmp_path: Path) -> None:
     """Before a writer of today brought its catalogue up, and behind that."""
     store = Store(genuine(tmp_path / "old", 3))
-    assert len(store.read_before()) == store.table("sources").height == 2
+    assert len(store.outdated_sources()) == store.table("sources").height == 2
     assert readings(store) == [None, None]
-    store.give({store.table("runs")["run_id"][0]: from_flags(["seq_len=4096"])})
-    assert len(store.read_before()) == 2
-    assert not [one for one in examine(store) if one.harm]
+    store.give_facts({store.table("runs")["run_id"][0]: facts_from_flags(["seq_len=4096"])})
+    assert len(store.outdated_sources()) == 2
+    assert not [one for one in examine_store(store) if one.is_harmful]
 
 
 @pytest.mark.parametrize("by", ["folder", "file"])
@@ -272,7 +272,7 @@ def test_a_log_that_was_forced_and_grew_is_read_as_it_was(
 ) -> None:
     """What its own lines tell is another format, of which it would have been a second run."""
     log, more = write(logs / "a.log", titan() + XTUNER), XTUNER.replace("Step 1", "Step 2")
-    assert said(ingest(log, tried=known().tried(["xtuner-v1"]))) == READ
+    assert said(ingest(log, format_choice=load_format_catalog().tried(["xtuner-v1"]))) == READ
     write(log, log.read_text() + more)
     assert said(ingest(logs if by == "folder" else log)) == READ
     (source,) = store.table("sources").to_dicts()

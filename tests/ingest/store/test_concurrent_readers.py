@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
-from fairmfu.ingest.store.doctor import examine
+from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from tests.support.folders import ROOT
 
@@ -64,7 +64,7 @@ def looks(path: Path, until: Path, begun: Path) -> Iterator[str]:
             ).rows()
             assert steps == STEPS * runs
         if count % 5 == 0:
-            assert not [one.what for one in examine(store) if one.harm]
+            assert not [one.what for one in examine_store(store) if one.is_harmful]
 
 
 def read_on(path: Path, until: Path, folder: Path, name: str) -> None:
@@ -118,12 +118,12 @@ def steps_of_a_writer(store: Store, logs: Path, titan: Callable[..., str]) -> It
     for number in range(4):
         log = logs / f"{number}.log"
         log.write_text(titan(STEPS, loss=5.0 + number))
-        (outcome,) = ingest_run.ingest([log], store)
+        (outcome,) = ingest_run.ingest_paths([log], store)
         assert outcome.status == "read"
         yield True
         runs = store.table("runs")["run_id"]
         if number == 1:
-            assert store.give({runs[0]: from_flags([f"lora_rank={number}"])})
+            assert store.give_facts({runs[0]: facts_from_flags([f"lora_rank={number}"])})
             yield True
         elif number == 2:
             store.compact()
@@ -156,4 +156,4 @@ def test_readers_see_each_step_of_a_writer_whole(
     assert len(seen) == PROCESSES * THREADS
     assert all(places == sorted(places) for places in seen)
     assert sum(map(len, seen)) > len(seen), "none saw more than one state"
-    assert not [one.what for one in examine(store) if one.harm]
+    assert not [one.what for one in examine_store(store) if one.is_harmful]

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import FairmfuError, StoreError
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store import doctor, parquet_parts, transactions
 from fairmfu.ingest.store import store as stores
 from fairmfu.ingest.store.store import Store
@@ -50,7 +50,7 @@ def test_a_store_at_an_address_is_as_one_in_a_folder(
 ) -> None:
     here, there = Store(tmp_path / "here"), Store(bucket.at("perf/store"))
     for some in (SAMPLES[:HALF], SAMPLES):
-        told = [ingest(some, store) for store in (here, there)]
+        told = [ingest_paths(some, store) for store in (here, there)]
         assert told[0] == told[1]
     expect_alike(here, there)
     run = here.table("runs")["run_id"][0]
@@ -58,7 +58,7 @@ def test_a_store_at_an_address_is_as_one_in_a_folder(
     sql = "select count(*) n, sum(loss) loss from steps"
     assert there.query(sql).equals(here.query(sql))
     assert all(key.startswith("perf/store/parts/") for key in bucket.held())
-    monkeypatch.setattr(transactions, "GRACE", transactions.GRACE * 0)
+    monkeypatch.setattr(transactions, "MERGED_PART_GRACE", transactions.MERGED_PART_GRACE * 0)
     there.compact()
     there.compact()  # which deletes what the first one made needless
     there.rebuild()
@@ -69,10 +69,10 @@ def test_another_machine_sees_what_was_stored(
     bucket: Bucket, machine: Callable[[str], None], tmp_path: Path
 ) -> None:
     here = Store(tmp_path / "here")
-    ingest(SAMPLES, here)
-    ingest(SAMPLES[:HALF], Store(bucket.at("store")))
+    ingest_paths(SAMPLES, here)
+    ingest_paths(SAMPLES[:HALF], Store(bucket.at("store")))
     machine("two")
-    ingest(SAMPLES[HALF:], Store(bucket.at("store")))
+    ingest_paths(SAMPLES[HALF:], Store(bucket.at("store")))
     expect_tables(here, Store(bucket.at("store")))
     machine("one")
     expect_tables(here, Store(bucket.at("store")))
@@ -81,7 +81,7 @@ def test_another_machine_sees_what_was_stored(
     expect_tables(here, Store(bucket.at("store")))
     machine("three")
     expect_tables(here, Store(bucket.at("store")))
-    assert not any(one.harm for one in doctor.examine(Store(bucket.at("store"))))
+    assert not any(one.is_harmful for one in doctor.examine_store(Store(bucket.at("store"))))
 
 
 def expect_tables(here: Store, there: Store) -> None:
@@ -103,15 +103,15 @@ def test_who_is_overtaken_plans_anew(
         if not done:
             done.append(given)
             machine("two")
-            ingest(SAMPLES[HALF - 1 :], Store(bucket.at("store")))
+            ingest_paths(SAMPLES[HALF - 1 :], Store(bucket.at("store")))
             machine("one")
         write(*given)
 
     monkeypatch.setattr(parquet_parts, "write_record", overtaken)
-    outcomes = ingest(SAMPLES[:HALF], Store(bucket.at("store")))
+    outcomes = ingest_paths(SAMPLES[:HALF], Store(bucket.at("store")))
     assert [one.status for one in outcomes] == [*["read"] * (HALF - 1), "known"]
     here = Store(tmp_path / "here")
-    ingest(SAMPLES, here)
+    ingest_paths(SAMPLES, here)
     expect_tables(here, Store(bucket.at("store")))
     assert len(done) == 1
 
@@ -120,12 +120,12 @@ def test_one_that_is_overtaken_again_and_again_says_so(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def always(*_: Any, **__: Any) -> None:
-        raise stores.OvertakenError
+        raise stores.BatchConflictError
 
     monkeypatch.setattr(parquet_parts, "write_record", always)
     monkeypatch.setattr(stores.random, "uniform", lambda *_: 0)
     with pytest.raises(StoreError, match="other machines wrote there 8 times"):
-        ingest(SAMPLES[:1], Store(bucket.at("store")))
+        ingest_paths(SAMPLES[:1], Store(bucket.at("store")))
     assert bucket.held("store/parts/batch") == []
 
 
@@ -147,10 +147,10 @@ def test_a_put_whose_answer_is_lost_is_ours(bucket: Bucket, tmp_path: Path) -> N
         return ""
 
     bucket.between.verdict = verdict
-    ingest(SAMPLES[:3], Store(bucket.at("store")))
+    ingest_paths(SAMPLES[:3], Store(bucket.at("store")))
     assert lost
     here = Store(tmp_path / "here")
-    ingest(SAMPLES[:3], here)
+    ingest_paths(SAMPLES[:3], here)
     expect_alike(here, Store(bucket.at("store")))
 
 
@@ -160,20 +160,20 @@ def test_a_put_that_fails_leaves_nothing_half(
     bucket: Bucket, tmp_path: Path, where: str, verdict: str
 ) -> None:
     here, store = Store(tmp_path / "here"), Store(bucket.at("store"))
-    ingest(SAMPLES[:1], here)
-    ingest(SAMPLES[:1], store)
+    ingest_paths(SAMPLES[:1], here)
+    ingest_paths(SAMPLES[:1], store)
     bucket.between.verdict = lambda m, path: verdict if m == "PUT" and where in path else ""
     if verdict == "cut":  # it was done, and the answer says little
         bucket.between.verdict = lambda m, path: "lost" if m == "PUT" and where in path else ""
     with pytest.raises(FairmfuError, match="s3://"):
-        ingest(SAMPLES[1:2], Store(bucket.at("store")))
+        ingest_paths(SAMPLES[1:2], Store(bucket.at("store")))
     bucket.between.verdict = lambda *_: ""
     after = Store(bucket.at("store"))
     if verdict == "cut" and "batch" in where:  # the record is there: the batch is
-        ingest(SAMPLES[1:2], here)
+        ingest_paths(SAMPLES[1:2], here)
     expect_tables(here, after)
-    ingest(SAMPLES[1:2], here)
-    ingest(SAMPLES[1:2], after)
+    ingest_paths(SAMPLES[1:2], here)
+    ingest_paths(SAMPLES[1:2], after)
     expect_tables(here, Store(bucket.at("store")))
 
 
@@ -181,38 +181,38 @@ def test_what_killed_writers_left_goes_a_day_later(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(bucket.at("store"))
-    ingest(SAMPLES[:1], store)
+    ingest_paths(SAMPLES[:1], store)
     left = "store/parts/steps/00000002-0a1b2c3d.parquet"
     bucket.put(left, b"PAR1")
-    assert [one.harm for one in doctor.examine(store)] == [False]
+    assert [one.is_harmful for one in doctor.examine_store(store)] == [False]
     store.compact()
     assert left in bucket.held()
-    monkeypatch.setattr("fairmfu.ingest.store.staged_parts.YOUNG_S", -1)
+    monkeypatch.setattr("fairmfu.ingest.store.staged_parts.STAGED_PART_LIFETIME_S", -1)
     store.compact()
     assert left not in bucket.held()
 
 
 def test_a_bucket_that_was_emptied_is_a_new_store(bucket: Bucket) -> None:
-    ingest(SAMPLES[:2], Store(bucket.at("store")))
+    ingest_paths(SAMPLES[:2], Store(bucket.at("store")))
     for key in bucket.held():
         bucket.delete(key)
     with pytest.raises(StoreError, match="no store here"):
         Store(bucket.at("store")).table("runs")
-    outcomes = ingest(SAMPLES[2:3], Store(bucket.at("store")))
+    outcomes = ingest_paths(SAMPLES[2:3], Store(bucket.at("store")))
     assert [one.status for one in outcomes] == ["read"]
     assert Store(bucket.at("store")).table("sources").height == 1
 
 
 def test_a_damaged_part_is_told(bucket: Bucket) -> None:
-    ingest(SAMPLES[:2], Store(bucket.at("store")))
+    ingest_paths(SAMPLES[:2], Store(bucket.at("store")))
     (key,) = bucket.held("store/parts/steps/")
     bucket.put(key, b"PAR1 and no more")
-    harm = [one.what for one in doctor.examine(Store(bucket.at("store"))) if one.harm]
+    harm = [one.what for one in doctor.examine_store(Store(bucket.at("store"))) if one.is_harmful]
     assert f"s3://{bucket.name}/{key}: the part is not what was written" in harm[0]
 
 
 def test_a_query_reads_nothing_but_the_store(bucket: Bucket) -> None:
-    ingest(SAMPLES[:2], Store(bucket.at("store")))
+    ingest_paths(SAMPLES[:2], Store(bucket.at("store")))
     rows = pl.DataFrame({"secret": [1]})
     sql = f"select * from read_parquet('{bucket.put('other/a.parquet', b'')}')"  # noqa: S608
     with pytest.raises(StoreError, match="and no other file or address"):

@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core.errors import StoreError
-from fairmfu.ingest.core.spill import LogTables, Spool, whole
-from fairmfu.ingest.extract.log_tables import read_logs
-from fairmfu.ingest.extract.table_batches import Group, Log
+from fairmfu.ingest.core.spill import LogTables, Spool, collect_rows
+from fairmfu.ingest.extract.log_tables import read_log_files
+from fairmfu.ingest.extract.table_batches import LogGroup, LogRows
 from fairmfu.ingest.store import doctor, parquet_parts, staged_parts
 from fairmfu.ingest.store.changeset import LOG_TABLES
-from fairmfu.ingest.store.local_backend import Shelf
-from fairmfu.ingest.store.parquet_parts import UNBATCHED
-from fairmfu.ingest.store.staged_parts import Unbatched
+from fairmfu.ingest.store.local_backend import StoreBackend
+from fairmfu.ingest.store.parquet_parts import STAGED_TIER
+from fairmfu.ingest.store.staged_parts import StagedPart
 from fairmfu.ingest.store.store import Store
 from tests.support import alike
 from tests.support.alike import expect_alike
@@ -29,34 +29,34 @@ FEW = SAMPLES[:4]
 JOB = "0123abcd"
 
 
-def logs(paths: list[Path]) -> list[Log]:
-    found = read_logs([(path, ()) for path in paths], Spool())
+def logs(paths: list[Path]) -> list[LogRows]:
+    found = read_log_files([(path, ()) for path in paths], Spool())
     assert not any(isinstance(one, Exception) for one in found)
-    return [one for one in found if isinstance(one, Log)]
+    return [one for one in found if isinstance(one, LogRows)]
 
 
 def written(paths: list[Path], store: Path) -> list[LogTables]:
-    return Group.written(logs(paths), Shelf(store), JOB).logs(Spool())
+    return LogGroup.written(logs(paths), StoreBackend(store), JOB).logs(Spool())
 
 
 def in_memory(paths: list[Path]) -> list[LogTables]:
-    return Group.of(logs(paths)).logs(Spool())
+    return LogGroup.of(logs(paths)).logs(Spool())
 
 
-def steps_of(store: Path) -> list[parquet_parts.Part]:
+def steps_of(store: Path) -> list[parquet_parts.ParquetPart]:
     return [part for part in Store(store).held().live if part.table_name == "steps"]
 
 
-@pytest.mark.parametrize("rows", [7, staged_parts.MOST_ROWS])
+@pytest.mark.parametrize("rows", [7, staged_parts.MAX_STAGED_ROWS])
 @pytest.mark.parametrize("paths", [SAMPLES, SAMPLES[:1]], ids=["several", "one"])
 def test_each_log_gets_its_own_rows(
     paths: list[Path], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_parts, "MOST_ROWS", rows)
+    monkeypatch.setattr(staged_parts, "MAX_STAGED_ROWS", rows)
     for found, expected in zip(written(paths, tmp_path), in_memory(paths), strict=True):
         for name in LOG_TABLES:
-            assert whole(found[name]).equals(whole(expected[name])), name
-            assert whole(found[name]).schema == whole(expected[name]).schema
+            assert collect_rows(found[name]).equals(collect_rows(expected[name])), name
+            assert collect_rows(found[name]).schema == collect_rows(expected[name]).schema
 
 
 def test_parts_of_which_all_rows_are_stored_are_taken_as_they_are(tmp_path: Path) -> None:
@@ -65,15 +65,17 @@ def test_parts_of_which_all_rows_are_stored_are_taken_as_they_are(tmp_path: Path
     Store(tmp_path / "a").add(tables)
     Store(tmp_path / "b").add(in_memory(SAMPLES))
     assert {Path(part.path).name for part in steps_of(tmp_path / "a")} == before
-    assert [(part.tier, part.first_batch) for part in steps_of(tmp_path / "a")] == [(UNBATCHED, 1)]
+    assert [(part.tier, part.first_batch) for part in steps_of(tmp_path / "a")] == [
+        (STAGED_TIER, 1)
+    ]
     expect_alike(Store(tmp_path / "a"), Store(tmp_path / "b"))
 
 
-@pytest.mark.parametrize("rows", [7, staged_parts.MOST_ROWS])
+@pytest.mark.parametrize("rows", [7, staged_parts.MAX_STAGED_ROWS])
 def test_of_others_the_rows_that_are_stored_are_written_again(
     rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_parts, "MOST_ROWS", rows)
+    monkeypatch.setattr(staged_parts, "MAX_STAGED_ROWS", rows)
     some = [place for place in range(len(SAMPLES)) if place % 3]
     tables, expected = written(SAMPLES, tmp_path / "a"), in_memory(SAMPLES)
     Store(tmp_path / "a").add([tables[place] for place in some])
@@ -128,11 +130,12 @@ def test_a_log_that_grew_hides_what_a_worker_wrote_of_it(tmp_path: Path) -> None
 
 def test_a_task_that_is_done_again_writes_the_same_file(tmp_path: Path) -> None:
     once, again = (
-        Group.written(logs(SAMPLES), Shelf(tmp_path), JOB).tables["steps"] for _ in range(2)
+        LogGroup.written(logs(SAMPLES), StoreBackend(tmp_path), JOB).tables["steps"]
+        for _ in range(2)
     )
     (first,), (second,) = once, again
-    assert isinstance(first, Unbatched)
-    assert isinstance(second, Unbatched)
+    assert isinstance(first, StagedPart)
+    assert isinstance(second, StagedPart)
     assert first.part == second.part
     assert [path.name for path in (tmp_path / "parts/steps").iterdir()] == [
         Path(first.part.path).name
@@ -143,16 +146,16 @@ def test_what_no_driver_took_is_deleted_a_day_later(tmp_path: Path) -> None:
     store = Store(tmp_path / "a")
     store.add(in_memory(SAMPLES[:1]))
     (table,) = written(SAMPLES[1:2], store.path)
-    (left,) = (path for path in store.strays() if path.startswith("parts/steps/"))
+    (left,) = (path for path in store.stray_files() if path.startswith("parts/steps/"))
     store.compact()
     assert store.shelf.size(left)  # its driver may be about to
     store.add([table])
-    assert left not in store.strays()
+    assert left not in store.stray_files()
     written(SAMPLES[2:3], store.path)
-    (left,) = store.strays()
-    os.utime(store.path / left, times=(time.time() - staged_parts.YOUNG_S - 10,) * 2)
-    (finding,) = doctor.examine(store)
-    assert not finding.harm
+    (left,) = store.stray_files()
+    os.utime(store.path / left, times=(time.time() - staged_parts.STAGED_PART_LIFETIME_S - 10,) * 2)
+    (finding,) = doctor.examine_store(store)
+    assert not finding.is_harmful
     store.compact()
     assert store.shelf.size(left) is None
 
@@ -162,7 +165,7 @@ def test_a_part_that_is_gone_is_told_and_the_store_stays_as_it_was(tmp_path: Pat
     store.add(in_memory(SAMPLES[:1]))
     before = store.table("steps")
     tables = written(SAMPLES[1:3], store.path)
-    for path in store.strays():
+    for path in store.stray_files():
         store.shelf.delete(path)
     with pytest.raises(StoreError, match="gone"):
         store.add(tables)

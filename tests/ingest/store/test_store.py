@@ -17,20 +17,20 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store import catalogue, changeset, lock, parquet_parts
 from fairmfu.ingest.store import store as store_module
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 
 
 def state(store: Store) -> dict[str, pl.DataFrame]:
     """All tables; the order of facts within a run counts, their numbers do not."""
     with store._reading() as con:
         tables = {
-            name: con.sql(f"from {name} order by {store_module.ORDER[name]}").pl()
+            name: con.sql(f"from {name} order by {store_module.TABLE_ORDER[name]}").pl()
             for name in TABLES
         }
     tables["facts"] = tables["facts"].drop("sequence")
@@ -44,7 +44,7 @@ def assert_same(store: Store, before: dict[str, pl.DataFrame]) -> None:
 
 def held(store: Store) -> dict[str, dict[str, str]]:
     """By name of the run, the facts that hold and that its log does not state."""
-    facts = holding(store.table("facts")).join(store.table("runs"), on="run_id")
+    facts = resolve_facts(store.table("facts")).join(store.table("runs"), on="run_id")
     outside = facts.filter(pl.col("origin").str.contains("^(flag|sidecar|companion)"))
     found: dict[str, dict[str, str]] = {name: {} for name in store.table("runs")["name"]}
     for run, name, value in outside.select("name_right", "name", "value").iter_rows():
@@ -131,8 +131,8 @@ def test_files_of_other_paths_stay(
 
 def test_facts_given_later_hold_and_survive_a_rebuild(full: Store) -> None:
     (run,) = full.table("runs")["run_id"]
-    assert full.give({run: from_flags(["gpus=8"])}) == 1
-    assert full.give({run: from_flags(["gpus=16", "seq_len=4096"])}) == 2
+    assert full.give_facts({run: facts_from_flags(["gpus=8"])}) == 1
+    assert full.give_facts({run: facts_from_flags(["gpus=16", "seq_len=4096"])}) == 2
     before = state(full)
     assert held(full) == {"a": {"gpus": "16", "seq_len": "4096"}}
     full.rebuild()
@@ -142,31 +142,31 @@ def test_facts_given_later_hold_and_survive_a_rebuild(full: Store) -> None:
 def test_a_fact_given_back_to_its_first_value_holds(full: Store) -> None:
     (run,) = full.table("runs")["run_id"]
     for value in (8, 16, 8):
-        full.give({run: from_flags([f"gpus={value}"])})
+        full.give_facts({run: facts_from_flags([f"gpus={value}"])})
     assert held(full) == {"a": {"gpus": "8"}}
 
 
 def test_a_fact_given_twice_is_stored_once(full: Store) -> None:
     (run,) = full.table("runs")["run_id"]
-    assert [full.give({run: from_flags(["gpus=8"])}) for _ in range(2)] == [1, 0]
+    assert [full.give_facts({run: facts_from_flags(["gpus=8"])}) for _ in range(2)] == [1, 0]
 
 
 def test_facts_given_with_a_known_log_are_added(
     full: Store, log: Path, ingest: Callable[..., object]
 ) -> None:
-    ingest(log, extra=from_flags(["gpus=8"]))
-    assert holding(full.table("facts")).filter(name="gpus", origin="flag").height == 1
+    ingest(log, flag_facts=facts_from_flags(["gpus=8"]))
+    assert resolve_facts(full.table("facts")).filter(name="gpus", origin="flag").height == 1
 
 
 def test_given_facts_stay_when_the_file_grows(
     full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
 ) -> None:
     (run,) = full.table("runs")["run_id"]
-    full.give({run: from_flags(["gpus=8"])})
+    full.give_facts({run: facts_from_flags(["gpus=8"])})
     log.write_text(log.read_text() + titan(5))
     ingest(log)
     assert full.table("runs")["run_id"].to_list() == [run]
-    assert holding(full.table("facts")).filter(name="gpus")["value"].to_list() == ["8"]
+    assert resolve_facts(full.table("facts")).filter(name="gpus")["value"].to_list() == ["8"]
     before = state(full)
     full.rebuild()
     assert_same(full, before)
@@ -175,7 +175,7 @@ def test_given_facts_stay_when_the_file_grows(
 def test_facts_of_ingest_stay_when_the_file_grows(
     store: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
 ) -> None:
-    ingest(log, extra=from_flags(["recompute=none"]))
+    ingest(log, flag_facts=facts_from_flags(["recompute=none"]))
     log.write_text(log.read_text() + titan(5))
     ingest(log)
     assert held(store) == {"a": {"recompute": "none"}}
@@ -192,7 +192,7 @@ def test_facts_stay_with_a_launch_that_got_its_first_step(
     log.write_text(starting + titan() + starting)
     ingest(log)
     *_, second = store.table("runs")["run_id"]
-    store.give({second: from_flags(["recompute=none"])})
+    store.give_facts({second: facts_from_flags(["recompute=none"])})
     log.write_text(log.read_text() + titan(4, loss=9.0))
     ingest(log)
     assert store.table("sources").height == 1
@@ -204,20 +204,20 @@ def test_facts_stay_with_a_launch_that_got_its_first_step(
 def test_a_fact_given_by_hand_is_taken_back(full: Store) -> None:
     (run,) = full.table("runs")["run_id"]
     before = state(full)
-    full.give({run: from_flags(["gpus=8", "seq_len=64"])})
-    assert full.give({run: from_flags(["gpus="], may_take_back=True)}) == 1
+    full.give_facts({run: facts_from_flags(["gpus=8", "seq_len=64"])})
+    assert full.give_facts({run: facts_from_flags(["gpus="], allow_removal=True)}) == 1
     assert held(full) == {"a": {"seq_len": "64"}}
     full.rebuild()
     assert held(full) == {"a": {"seq_len": "64"}}
-    back = from_flags(["gpus=", "seq_len="], may_take_back=True)
-    assert [full.give({run: back}) for _ in range(2)] == [1, 0]
+    back = facts_from_flags(["gpus=", "seq_len="], allow_removal=True)
+    assert [full.give_facts({run: back}) for _ in range(2)] == [1, 0]
     assert_same(full, before)
 
 
 def test_a_fact_given_anew_does_not_disagree_with_itself(full: Store) -> None:
     (run,) = full.table("runs")["run_id"]
     for value in (8, 16):
-        full.give({run: from_flags([f"gpus={value}"])})
+        full.give_facts({run: facts_from_flags([f"gpus={value}"])})
     assert full.table("facts").filter(name="gpus", origin="flag")["value"].to_list() == ["16"]
 
 
@@ -240,7 +240,7 @@ def test_what_stands_beside_the_log_is_taken_as_a_whole(
     sidecar = log.with_name("facts.toml")
     sidecar.write_text("seq_len = 64\ngpus = 4\n")
     (log.with_name("ds_config.json")).write_text('{"train_batch_size": 36}')
-    ingest(log, extra=from_flags(["recompute=none"]))
+    ingest(log, flag_facts=facts_from_flags(["recompute=none"]))
     sidecar.write_text(text) if text else sidecar.unlink()
     (log.with_name("ds_config.json")).unlink()
     for _ in range(2):
@@ -262,7 +262,7 @@ def test_only_what_stands_beside_the_stored_path_counts(
     folder.mkdir()
     (folder / "facts.toml").write_text("gpus = 9\nseq_len = 64\n")
     copy = Path(shutil.copy(log, folder / "b.log"))
-    (outcome,) = ingest(copy, extra=from_flags(["recompute=none"]))
+    (outcome,) = ingest(copy, flag_facts=facts_from_flags(["recompute=none"]))
     assert outcome.message == f"known already: same content as {log}; its facts are used"
     assert held(store) == {"a": {"gpus": "4", "recompute": "none"}}
     assert [outcome.message for outcome in ingest(log)] == ["known already"]
@@ -274,7 +274,7 @@ def test_only_what_stands_beside_the_stored_path_counts(
 def test_a_path_that_holds_another_run_keeps_the_earlier_one(
     full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., list]
 ) -> None:
-    full.give({run: from_flags(["gpus=8"]) for run in full.table("runs")["run_id"]})
+    full.give_facts({run: facts_from_flags(["gpus=8"]) for run in full.table("runs")["run_id"]})
     messages = []
     for steps in (3, 5):  # Tuesday's, and then more of it
         log.write_text(titan(steps, loss=9.0))
@@ -314,7 +314,7 @@ def alike(logs: Path, titan: Callable[..., str]) -> tuple[Path, Path]:
 def test_writers_of_logs_that_begin_alike_do_not_meet(
     alike: tuple[Path, Path], store: Store
 ) -> None:
-    both = [read_source(path) for path in alike]  # each read while the store was empty
+    both = [read_log_tables(path) for path in alike]  # each read while the store was empty
     for tables in both:
         store.add([tables])
     assert store.table("runs")["run_id"].n_unique() == 2
@@ -333,7 +333,7 @@ def test_ids_that_cannot_be_told_apart_name_both_files(
     third = alike[0].with_name("c.log")
     third.write_text(titan(7))
     with pytest.raises(StoreError, match=rf"{third} and {alike[0]}: a run of both has the id"):
-        ingest_run.ingest([*alike, third], store)
+        ingest_run.ingest_paths([*alike, third], store)
 
 
 def test_a_second_copy_that_grows_keeps_its_id_and_what_was_given(
@@ -341,7 +341,7 @@ def test_a_second_copy_that_grows_keeps_its_id_and_what_was_given(
 ) -> None:
     ingest(*alike)
     ids = store.table("runs")["run_id"].to_list()
-    store.give({ids[1]: from_flags(["gpus=8"])})
+    store.give_facts({ids[1]: facts_from_flags(["gpus=8"])})
     for path, steps in zip(alike, (7, 9), strict=True):
         path.write_text(titan(steps))
         ingest(path)
@@ -355,7 +355,7 @@ def test_a_file_that_grew_into_a_known_one_is_dropped_for_it(
     a, b = alike
     ingest(*alike)
     first, _ = store.table("runs")["run_id"]
-    store.give({first: from_flags(["gpus=8"])})
+    store.give_facts({first: facts_from_flags(["gpus=8"])})
     a.write_text(b.read_text())
     (outcome,) = ingest(a)
     assert outcome.message == f"known already: same content as {b}; its facts are used"
@@ -411,7 +411,7 @@ def test_a_rebuild_gives_equal_tables(
     log.write_text(titan(6))
     ingest(log)
     before = state(full)
-    (full.path / store_module.CATALOGUE).unlink()
+    (full.path / store_module.CATALOGUE_NAME).unlink()
     full.rebuild()
     assert_same(full, before)
 
@@ -420,7 +420,7 @@ def test_a_lost_catalogue_says_how_to_make_it_anew(
     full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
 ) -> None:
     before = state(full)
-    (full.path / store_module.CATALOGUE).unlink()
+    (full.path / store_module.CATALOGUE_NAME).unlink()
     log.write_text(titan(6))
     for use in (lambda: full.table("runs"), lambda: full.query("select 1"), lambda: ingest(log)):
         with pytest.raises(StoreError, match="fairmfu rebuild"):
@@ -431,7 +431,7 @@ def test_a_lost_catalogue_says_how_to_make_it_anew(
 
 def test_a_damaged_catalogue_says_how_to_make_it_anew(full: Store) -> None:
     before = state(full)
-    (full.path / store_module.CATALOGUE).write_bytes(b"no database" * 999)
+    (full.path / store_module.CATALOGUE_NAME).write_bytes(b"no database" * 999)
     with pytest.raises(StoreError, match="fairmfu rebuild"):
         full.table("runs")
     full.rebuild()
@@ -457,7 +457,7 @@ def queried(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("queried")
     (folder / "a.log").write_text("step:  1  loss:  5.0  memory:  1.5GiB(3.00%)  tps: 100\n")
     store = Store(folder / "store")
-    ingest_run.ingest([folder / "a.log"], store)
+    ingest_run.ingest_paths([folder / "a.log"], store)
     return store
 
 
@@ -510,7 +510,7 @@ def test_a_query_only_reads_the_store(sql: str, said: str, queried: Store) -> No
 def test_a_second_writer_waits_and_then_names_the_holder(
     full: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(lock, "DEFAULT_PATIENCE_S", 0.2)
     with full._writing():
         began = time.monotonic()
         with pytest.raises(StoreError, match=rf"process {os.getpid()} \(.*\) is writing"):
@@ -521,7 +521,7 @@ def test_a_second_writer_waits_and_then_names_the_holder(
 
 
 def _write(path: Path, log: Path) -> None:
-    ingest_run.ingest([log], Store(path))
+    ingest_run.ingest_paths([log], Store(path))
 
 
 def test_writers_of_several_processes_lose_nothing(
@@ -575,7 +575,7 @@ def lost(
         ingest(log)
     path = log.with_name("lost.log")
     path.write_text(log.read_text().replace("loss:  4", "loss:  3"))
-    break_off(path, catalogue, "apply")
+    break_off(path, catalogue, "apply_batch")
     return path
 
 
@@ -643,7 +643,7 @@ def test_a_store_may_have_an_odd_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store(Path("it's a 100% ü") / "store")
-    ingest_run.ingest([log], store)
+    ingest_run.ingest_paths([log], store)
     store.rebuild()
     assert store.table("steps").height == 3
 
@@ -660,7 +660,7 @@ def test_a_catalogue_that_found_no_room_takes_no_ones_place(
     """The system itself refuses to write more of any file, also what DuckDB writes at the end."""
     (logs / "a.log").write_text(titan(3))
     (logs / "b.log").write_text(titan(3, loss=7.0))
-    ingest_run.ingest([logs / "a.log"], store)
+    ingest_run.ingest_paths([logs / "a.log"], store)
     before, size = store.tables(), (store.path / "catalogue.duckdb").stat().st_size
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
@@ -672,5 +672,5 @@ def test_a_catalogue_that_found_no_room_takes_no_ones_place(
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         for name, frame in store.tables().items():
             assert_frame_equal(frame, before[name])
-    ingest_run.ingest([logs / "b.log"], store)
+    ingest_run.ingest_paths([logs / "b.log"], store)
     assert store.table("runs").height == 2

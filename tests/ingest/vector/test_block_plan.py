@@ -11,20 +11,20 @@ from random import Random
 from typing import Final
 
 import pytest
-from damaged_lines import damaged_log
-from test_gate import BY_LINE, Reading, differences, reading
 
-from fairmfu.ingest.core.spill import Spool, whole
+from fairmfu.ingest.core.spill import Spool, collect_rows
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.decode.line_reader import Chunk
-from fairmfu.ingest.detect.detection import BUILT_IN
-from fairmfu.ingest.extract.engine_api import Names, names_of, parser_of
-from fairmfu.ingest.extract.log_tables import read_log, read_source
+from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE
+from fairmfu.ingest.extract.engine_api import ParserKey, make_parser, parser_key
+from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.parse.line_matcher import patterns_of
+from fairmfu.ingest.parse.line_matcher import line_matcher
 from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts
-from fairmfu.ingest.vector.block_plan import Plan, plan_by
+from fairmfu.ingest.vector.block_plan import BlockPlan, plan_chunk
+from tests.ingest.vector.test_gate import BY_LINE, Reading, differences, reading
+from tests.support.damaged_lines import damaged_log
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 
@@ -39,25 +39,25 @@ APART: Final = 1 if THOROUGH else 3
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done with many lines is done with few."""
-    monkeypatch.setattr(block_plan, "WORTH_LEARNING", 0)
-    monkeypatch.setattr(block_parser, "FEW", 1)
-    monkeypatch.setattr(fixed_layouts, "MANY_ALIKE", 2)
-    monkeypatch.setattr(fixed_layouts, "ONE_OF", 10**9)
+    monkeypatch.setattr(block_plan, "MIN_BYTES_TO_LEARN", 0)
+    monkeypatch.setattr(block_parser, "MAX_SINGLY_READ_LINES", 1)
+    monkeypatch.setattr(fixed_layouts, "MIN_LAYOUT_LINES", 2)
+    monkeypatch.setattr(fixed_layouts, "LAYOUT_LINE_DIVISOR", 10**9)
 
 
 class Other:
     """Who plans blocks, and has learned nothing by what is read here."""
 
     def __init__(self) -> None:
-        self._parsers: dict[Names, Parser] = {}
+        self._parsers: dict[ParserKey, Parser] = {}
 
-    def plan(self, parser: Parser, chunk: Chunk) -> Plan:
-        names = names_of(parser)
+    def plan(self, parser: Parser, chunk: Chunk) -> BlockPlan:
+        names = parser_key(parser)
         if names not in self._parsers:
-            patterns_of.cache_clear()
-            self._parsers[names] = parser_of(names, BUILT_IN)
-            patterns_of.cache_clear()
-        plan: Plan = pickle.loads(pickle.dumps(plan_by(self._parsers[names], chunk)))  # noqa: S301
+            line_matcher.cache_clear()
+            self._parsers[names] = make_parser(names, BUILT_IN_CHOICE)
+            line_matcher.cache_clear()
+        plan: BlockPlan = pickle.loads(pickle.dumps(plan_chunk(self._parsers[names], chunk)))  # noqa: S301
         return plan
 
 
@@ -69,7 +69,9 @@ def read(
 ) -> Reading:
     """A log, each chunk cut into blocks; is_theirs: of the number of a block's first line."""
 
-    def planned(parser: Parser, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Plan | None]]:
+    def planned(
+        parser: Parser, chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         for chunk in chunks:
             if chunk.cut or not chunk.ended:
                 yield chunk, None
@@ -78,8 +80,8 @@ def read(
                 yield block, other.plan(parser, block) if is_theirs(block.number) else None
 
     spool = Spool()
-    tables = read_log(path, spool, planned=planned).tables(spool)
-    return Reading({name: whole(table) for name, table in tables.items()})
+    tables = read_log(path, spool, plan_chunks=planned).tables(spool)
+    return Reading({name: collect_rows(table) for name, table in tables.items()})
 
 
 def blocks(chunk: Chunk, begins: Sequence[int]) -> Iterator[Chunk]:
@@ -93,7 +95,7 @@ def blocks(chunk: Chunk, begins: Sequence[int]) -> Iterator[Chunk]:
 def that_begins_again(path: Path) -> bytes:
     """The head of a log; damaged lines, the same steps without a header, then all of it again."""
     lines = path.read_bytes().split(b"\n")
-    steps = read_source(path)["steps"]["line"].to_list()[:FEW_STEPS]
+    steps = read_log_tables(path)["steps"]["line"].to_list()[:FEW_STEPS]
     head, again = lines[: steps[-1]], lines[steps[0] - 1 : steps[-1]]
     step = lines[steps[1] - 1]
     damaged = [step[: len(step) // 2], b"\xff" + step, step + step, b"", step.replace(b"1", b"x")]
@@ -105,7 +107,7 @@ def that_begins_again(path: Path) -> bytes:
 def test_a_block_may_begin_with_any_line(folder: Path, tmp_path: Path) -> None:
     path, other = tmp_path / "run.log", Other()
     path.write_bytes(that_begins_again(min(folder.rglob("*.log"))))
-    expected = Reading(read_source(path, fast=False))
+    expected = Reading(read_log_tables(path, use_fast_path=False))
     assert expected.tables["runs"].height > 1
     for tried, seam in enumerate(range(2, expected.source["lines"] + 1, APART)):
         theirs = ({1}, {seam}, {1, seam})[tried % 3]
@@ -118,7 +120,7 @@ def test_a_block_may_begin_with_any_line(folder: Path, tmp_path: Path) -> None:
 def test_blocks_may_have_few_lines(folder: Path, most: int, tmp_path: Path) -> None:
     path, other, draw = tmp_path / "run.log", Other(), Random(most)  # noqa: S311
     path.write_bytes(that_begins_again(min(folder.rglob("*.log"))))
-    expected = Reading(read_source(path, fast=False))
+    expected = Reading(read_log_tables(path, use_fast_path=False))
     begins = range(1, expected.source["lines"] + 1, most)
     found = read(path, other, lambda _: draw.random() < 0.5, partial(blocks, begins=begins))
     assert list(differences(found, expected)) == []
@@ -132,7 +134,7 @@ def test_damaged_logs_are_read_alike_by_plans_of_others(
     while compared < LOGS:
         path, draw = tmp_path / f"{seed}.log", Random(seed)  # noqa: S311
         path.write_bytes(damaged_log(form, seed, 300))
-        monkeypatch.setattr(line_reader, "BLOCK_BYTES", draw.choice((997, 3_001, 9_001)))
+        monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", draw.choice((997, 3_001, 9_001)))
         slow = reading(path, fast=False)
         if not slow.refused:  # a line that is damaged may look like one of another format
             found = read(path, Other(), lambda _, draw=draw: draw.random() < 0.5)

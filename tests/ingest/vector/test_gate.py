@@ -20,23 +20,23 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 import pytest
-from corpus import CORPUS, GENERATED
-from damaged_events import TAGS, damaged_events
-from damaged_lines import damaged_log
-from log_lines import KINDS, Kind, Style, noise, write_log
 
 from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.decode import line_reader, tfevents
 from fairmfu.ingest.detect import detection
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.launches import event_rows
-from fairmfu.ingest.parse.line_matcher import patterns_of
+from fairmfu.ingest.parse.line_matcher import line_matcher
 from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.store.store import Tables
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts, tfevents_columns
+from tests.support.damaged_events import TAGS, damaged_events
+from tests.support.damaged_lines import damaged_log
 from tests.support.folders import ROOT
+from tests.support.log_lines import KINDS, Kind, Style, noise, write_log
+from tests.tools.corpus import CORPUS, GENERATED
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
@@ -48,7 +48,7 @@ OF_A_LOG: Final = 8_000 if LINES else 600
 LARGE: Final = 20_000
 """Bytes: larger public logs are read by `make gate` alone."""
 
-BY_LINE: Final = [f for f in FORMATS if f.join is None or f.addition is not None]
+BY_LINE: Final = [f for f in BUILT_IN_FORMATS if f.join is None or f.addition is not None]
 SAMPLES: Final = ROOT / "sample_logs"
 COUNTS: Final = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
 TRIES: Final = 400
@@ -74,7 +74,7 @@ class Reading:
 def reading(path: Path, *, fast: bool) -> Reading:
     try:
         with counted_lines() as count:
-            tables = read_source(path, fast=fast)
+            tables = read_log_tables(path, use_fast_path=fast)
     except FairmfuError as error:
         return Reading(refused=str(error))
     return Reading(tables, by_line=count[0])
@@ -208,8 +208,8 @@ def test_first_lines_of_all_kinds_are_read_alike(
     said = [line.example for line in (*form.steps, *form.facts, *form.events)]
     path = tmp_path / "run.log"
     path.write_text("\n".join([said[0], *draw.choices(said, k=300), "noise\n"]), encoding="utf-8")
-    monkeypatch.setattr(block_plan, "MANY_BYTES", 0)
-    patterns_of.cache_clear()
+    monkeypatch.setattr(block_plan, "MIN_LARGE_BLOCK_BYTES", 0)
+    line_matcher.cache_clear()
     assert faults(path) == []
 
 
@@ -232,16 +232,16 @@ def test_damaged_logs_are_read_alike(
         path.write_bytes(text)
         # blocks end anywhere in a line, of logs that are smaller than one
         size = Random(seed).choice((30_011, 262_144, 2 * 1024 * 1024))  # noqa: S311
-        monkeypatch.setattr(line_reader, "BLOCK_BYTES", size)
-        monkeypatch.setattr(block_plan, "WORTH_LEARNING", 0)
-        monkeypatch.setattr(block_parser, "FEW", 1)
-        monkeypatch.setattr(fixed_layouts, "MANY_ALIKE", Random(seed).choice((2, 20)))  # noqa: S311
-        monkeypatch.setattr(fixed_layouts, "ONE_OF", 10**9)
-        monkeypatch.setattr(event_rows, "FEW", Random(seed).choice((1, 5, 64)))  # noqa: S311
+        monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", size)
+        monkeypatch.setattr(block_plan, "MIN_BYTES_TO_LEARN", 0)
+        monkeypatch.setattr(block_parser, "MAX_SINGLY_READ_LINES", 1)
+        monkeypatch.setattr(fixed_layouts, "MIN_LAYOUT_LINES", Random(seed).choice((2, 20)))  # noqa: S311
+        monkeypatch.setattr(fixed_layouts, "LAYOUT_LINE_DIVISOR", 10**9)
+        monkeypatch.setattr(event_rows, "MIN_FRAME_EVENTS", Random(seed).choice((1, 5, 64)))  # noqa: S311
         # looked at whole, or by their beginning and watched
-        first = Random(seed).choice((5_000, 20_000, detection.FIRST_BYTES))  # noqa: S311
-        monkeypatch.setattr(detection, "FIRST_BYTES", first)
-        monkeypatch.setattr(detection, "BEGINNING_BYTES", first)
+        first = Random(seed).choice((5_000, 20_000, detection.FIRST_LOOK_BYTES))  # noqa: S311
+        monkeypatch.setattr(detection, "FIRST_LOOK_BYTES", first)
+        monkeypatch.setattr(detection, "MIN_BEGINNING_BYTES", first)
         if faults(path):
             pytest.fail(told(path, f"{form.name}, seed {seed}, blocks of {size} bytes"))
         read = reading(path, fast=True)
@@ -274,10 +274,10 @@ def test_damaged_event_files_are_read_alike(
         draw = Random(seed)  # noqa: S311 - no secret
         damaged_events(path, log_format, seed, 800 if LINES else 120)
         # windows end anywhere in a step; runs that are few are learned too, and held ones let go
-        monkeypatch.setattr(tfevents, "WINDOW", draw.choice((1_000, 9_973, 1 << 20)))
-        monkeypatch.setattr(tfevents_columns, "WORTH_LEARNING", draw.choice((2, 20)))
-        monkeypatch.setattr(tfevents_columns, "MOST_HELD", draw.choice((15, 100_000)))
-        monkeypatch.setattr(tfevents_columns, "MOST_KINDS", 10)
+        monkeypatch.setattr(tfevents, "READ_WINDOW_BYTES", draw.choice((1_000, 9_973, 1 << 20)))
+        monkeypatch.setattr(tfevents_columns, "MIN_RUNS_TO_LEARN", draw.choice((2, 20)))
+        monkeypatch.setattr(tfevents_columns, "MAX_HELD_VALUES", draw.choice((15, 100_000)))
+        monkeypatch.setattr(tfevents_columns, "MAX_RUN_KINDS", 10)
         fast, slow = reading(path, fast=True), reading(path, fast=False)
         seed += 1
         refused += bool(slow.refused)
@@ -289,7 +289,7 @@ def test_damaged_event_files_are_read_alike(
             rows += fast.tables["steps"].height
     assert refused < 0.8 * (seed - FIRST)
     assert rows > values / 30
-    if tfevents_columns.in_columns(next(f for f in FORMATS if f.name == log_format)):
+    if tfevents_columns.reads_by_columns(next(f for f in BUILT_IN_FORMATS if f.name == log_format)):
         assert by_line < 2 / 3 * values  # a dozen files: some draws damage most of them
 
 
@@ -298,7 +298,7 @@ def test_a_stamp_at_the_end_of_time_does_not_stop_a_log(stamp: str, tmp_path: Pa
     path = tmp_path / "run.log"
     line = f"{stamp} - root - INFO - step: {{}}  loss:  8.1  memory:  1.50GiB(3.00%)  tps: 1,000\n"
     path.write_text(line.format(2) + line.format(1))
-    assert read_source(path, fast=False)["steps"].height == 2
+    assert read_log_tables(path, use_fast_path=False)["steps"].height == 2
 
 
 # -- whole logs -----------------------------------------------------------------------------
@@ -400,8 +400,8 @@ def test_what_is_0_is_read_as_line_by_line(
     line: str, naught: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens that are 0.0 are not counted; the engine's step 0 is its start."""
-    monkeypatch.setattr(block_plan, "WORTH_LEARNING", 0)
-    monkeypatch.setattr(block_parser, "FEW", 1)
+    monkeypatch.setattr(block_plan, "MIN_BYTES_TO_LEARN", 0)
+    monkeypatch.setattr(block_parser, "MAX_SINGLY_READ_LINES", 1)
     draw = Random(seed)  # noqa: S311 - lines to try
     steps = (f"{n}.5" if naught == "0.0" else f"{n}" for n in range(1, 400))
     said = [naught if n % 9 == 0 and n > 200 else step for n, step in enumerate(steps)]

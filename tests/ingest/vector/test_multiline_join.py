@@ -14,7 +14,7 @@ from fairmfu.ingest.formats.hugging_face import progress_bars
 from fairmfu.ingest.formats.hugging_face.trainer import HF_CONSOLE
 from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.vector import multiline_join
-from fairmfu.ingest.vector.multiline_join import rejoined
+from fairmfu.ingest.vector.multiline_join import join_chunks
 
 ADDITION = HF_CONSOLE.addition
 BAR = b"  12%|#   | 5/40 [00:01<00:08,  4.1it/s]"
@@ -71,7 +71,7 @@ def by_line(path: Path) -> Records:
 
 def by_block(path: Path) -> Iterator[tuple[int, str, bool, bool]]:
     assert ADDITION is not None
-    found, chunks = rejoined(ADDITION, Source(path).chunks())
+    found, chunks = join_chunks(ADDITION, Source(path).chunks())
     for chunk in chunks if found else ():
         assert isinstance(chunk, Chunk)
         yield from chunk.lines()
@@ -82,14 +82,14 @@ def test_each_line_has_what_its_join_adds(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = Random(seed)  # noqa: S311 - no secret
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", draw.choice((1, 7, 100, 1000)))
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", draw.choice((1, 7, 100, 1000)))
     longest, long = draw.choice(((180, 90), (100_000, 1000)))
     monkeypatch.setattr(
-        line_reader, "PEEKED_BYTES", draw.choice((0, 1_000_000))
+        line_reader, "MAX_PEEK_BYTES", draw.choice((0, 1_000_000))
     )  # where it is read to
-    monkeypatch.setattr(line_reader, "LONGEST_LINE_BYTES", longest)
-    monkeypatch.setattr(multiline_join, "LONG", long)
-    monkeypatch.setattr(progress_bars, "CHARACTERS", draw.choice((50, 400, 4_000)))
+    monkeypatch.setattr(line_reader, "MAX_LINE_BYTES", longest)
+    monkeypatch.setattr(multiline_join, "MAX_JOINED_LINE_BYTES", long)
+    monkeypatch.setattr(progress_bars, "MAX_SCANNED_CHARS", draw.choice((50, 400, 4_000)))
     path = tmp_path / "run.log"
     path.write_bytes(text_of_a_log(draw))
     if b"{'loss': " not in b"".join(line[1].encode() for line in by_line(path)):
@@ -102,5 +102,5 @@ def test_lines_of_several_writers_are_left_to_the_join_of_each_line() -> None:
     assert ADDITION is not None
     data = b"x\n0: " + BAR + b"\n0: {'loss': 2.5}\n1: {'loss': 2.5}\n0: " + BAR + b"\n"
     chunks = [Chunk(1, data), Chunk(6, BAR + b"\n")]
-    restored, left = rejoined(ADDITION, chunks)
+    restored, left = join_chunks(ADDITION, chunks)
     assert (restored, list(left)) == (False, chunks)

@@ -18,22 +18,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmfu.ingest.detect.detection import FORMATS
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.parse.line_matcher import patterns_of
+from fairmfu.ingest.parse.line_matcher import line_matcher
 from fairmfu.ingest.parse.line_prefix import parse_stamp
 from fairmfu.ingest.parse.parser import Parser
-from fairmfu.ingest.parse.readings import Read, Reading, Step
+from fairmfu.ingest.parse.readings import LineReading, ReadLine, StepReading
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts, shape_cache
-from fairmfu.ingest.vector.fixed_layouts import Layouts, narrowed
-from fairmfu.ingest.vector.line_block import MARGIN, SEEN, Block
-from fairmfu.ingest.vector.number_decoding import decode
-from fairmfu.ingest.vector.shape_cache import Shapes
-from fairmfu.ingest.vector.shape_learning import _Change, _Learner, learn
-from fairmfu.ingest.vector.shape_matching import Fit, Joint, Walked, _width, fit
-from fairmfu.ingest.vector.shape_validation import Digits, is_exponent, line_of, read_alike, same
-from fairmfu.ingest.vector.shapes import Number, Piece, Shape
+from fairmfu.ingest.vector.fixed_layouts import LayoutCache, narrow_to_line
+from fairmfu.ingest.vector.line_block import BLOCK_MARGIN_BYTES, DIGIT_WINDOW_BYTES, LineBlock
+from fairmfu.ingest.vector.number_decoding import decode_rows
+from fairmfu.ingest.vector.shape_cache import ShapeCache
+from fairmfu.ingest.vector.shape_learning import _Change, _Learner, learn_shape
+from fairmfu.ingest.vector.shape_matching import (
+    JoinedMatch,
+    ShapeMatch,
+    WalkedMatch,
+    _width,
+    match_shape,
+)
+from fairmfu.ingest.vector.shape_validation import (
+    ChooseDigits,
+    is_exponent,
+    is_identical,
+    is_same_reading,
+    make_line,
+)
+from fairmfu.ingest.vector.shapes import LineShape, ShapeNumber, ShapePiece
 from tests.support.effort import THOROUGH
 from tests.support.log_lines import BY_NAME, write_log
 
@@ -45,7 +57,7 @@ FORM = "a form"
 EXAMPLE = b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%"
 
 
-def read(raw: bytes) -> Reading:
+def read(raw: bytes) -> LineReading:
     """As a format's regex would: a whole number, a float, one with commas, and a text."""
     match = LINE.fullmatch(raw)
     if match is None:
@@ -63,22 +75,22 @@ def read(raw: bytes) -> Reading:
         }
     except ValueError:
         return None
-    return Step(FORM, frozenset({"step", "loss"}), row)
+    return StepReading(FORM, frozenset({"step", "loss"}), row)
 
 
-def shape_of(raw: bytes, reader: Read = read) -> Shape | None:
-    return learn(raw, reader, random.Random(3))  # noqa: S311 - lines to try
+def shape_of(raw: bytes, reader: ReadLine = read) -> LineShape | None:
+    return learn_shape(raw, reader, random.Random(3))  # noqa: S311 - lines to try
 
 
-def taken(shape: Shape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def taken(shape: LineShape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The lines that a shape takes, with the row of each."""
-    block = Block(1, b"".join(line + b"\n" for line in lines))
-    yield from said(fit(block, shape, np.ones(len(block), bool)), lines)
+    block = LineBlock(1, b"".join(line + b"\n" for line in lines))
+    yield from said(match_shape(block, shape, np.ones(len(block), bool)), lines)
 
 
-def said(found: Fit, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def said(found: ShapeMatch, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The lines that were found, with the row of each."""
-    rows, shape = decode(found), found.shape
+    rows, shape = decode_rows(found), found.shape
     for index, line in enumerate(rows.lines):
         mine = {name: column[index] for name, column in rows.columns.items()}
         values = {n: v.item() if isinstance(v, np.generic) else v for n, v in mine.items()}
@@ -129,9 +141,9 @@ def test_negative_numbers_are_learned_and_keep_their_sign(learned: str, *, fixed
     long = line.replace(".", ".3219876543210987").encode()
     lines = [line.encode(), *others, long]
     if fixed:
-        block = Block(1, line.encode() + b"\n")
-        found = fit(block, shape, np.arange(len(block)) < 1)
-        shape = narrowed(found, 0) if isinstance(found, Walked) else shape
+        block = LineBlock(1, line.encode() + b"\n")
+        found = match_shape(block, shape, np.arange(len(block)) < 1)
+        shape = narrow_to_line(found, 0) if isinstance(found, WalkedMatch) else shape
     rows = list(taken(shape, lines))
     assert {raw for raw, _ in rows} >= {line.encode(), *others}
     for raw, row in rows:
@@ -153,20 +165,20 @@ def test_numbers_of_all_widths_are_read_exactly_where_lines_are_laid_out_alike(
         lines = [f"run 3.14: loss {number}{behind} of 2".encode() for number in numbers]
         shape = shape_of(lines[0], read_it)
         assert shape is not None
-        found = fit(Block(1, lines[0] + b"\n"), shape, np.ones(1, bool))
-        fixed = narrowed(found, 0) if isinstance(found, Walked) else shape
+        found = match_shape(LineBlock(1, lines[0] + b"\n"), shape, np.ones(1, bool))
+        fixed = narrow_to_line(found, 0) if isinstance(found, WalkedMatch) else shape
         rows = list(taken(fixed, lines))
         assert [raw for raw, _ in rows] == lines
         for raw, row in rows:
             assert repr(row["loss"]) == repr(float(raw.split()[3]))
 
 
-def read_loss(pattern: re.Pattern[bytes], raw: bytes) -> Reading:
+def read_loss(pattern: re.Pattern[bytes], raw: bytes) -> LineReading:
     match = pattern.fullmatch(raw)
     if match is None:
         return None
     row = {"logged_at": None, "step": 1, "loss": float(match[1]), "says": {}}
-    return Step(FORM, frozenset({"loss"}), row)
+    return StepReading(FORM, frozenset({"loss"}), row)
 
 
 @settings(max_examples=400 if THOROUGH else 40)
@@ -178,12 +190,12 @@ def test_lines_laid_out_alike_are_read_as_by_their_shape(
     if shape is None or shape.is_fixed:
         return
     lines = [learned, *lines, *(re.sub(rb"(?<=[ .])[1-8]", b"9", line) for line in lines)]
-    block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.ones(len(block), bool))
-    assert isinstance(found, Walked)
+    block = LineBlock(1, b"".join(line + b"\n" for line in lines))
+    found = match_shape(block, shape, np.ones(len(block), bool))
+    assert isinstance(found, WalkedMatch)
     by_shape = dict(taken(shape, lines))
     for place, line in enumerate(found.lines.tolist()):
-        fixed = narrowed(found, place)
+        fixed = narrow_to_line(found, place)
         assert fixed.is_fixed
         by_layout = dict(taken(fixed, lines))
         assert lines[line] in by_layout or lines[line] not in by_shape
@@ -197,12 +209,12 @@ def test_a_layout_takes_other_digits_and_no_other_byte() -> None:
     line = b"loss 123.45 of v2"
     shape = shape_of(line, read_it)
     assert shape is not None
-    walked = fit(Block(1, line + b"\n"), shape, np.ones(1, bool))
-    layout = narrowed(walked, 0) if isinstance(walked, Walked) else shape
+    walked = match_shape(LineBlock(1, line + b"\n"), shape, np.ones(1, bool))
+    layout = narrow_to_line(walked, 0) if isinstance(walked, WalkedMatch) else shape
     places = product(range(len(line)), set(range(256)) - set(b"\r\n"))
     changed = [line[:at] + bytes([byte]) + line[at + 1 :] for at, byte in places]
-    block = Block(1, b"".join(one + b"\n" for one in (*changed, *[line] * 10_000)))
-    taken_lines = set(fit(block, layout, np.ones(len(block), bool)).lines.tolist())
+    block = LineBlock(1, b"".join(one + b"\n" for one in (*changed, *[line] * 10_000)))
+    taken_lines = set(match_shape(block, layout, np.ones(len(block), bool)).lines.tolist())
     read_lines = {at for at, one in enumerate(changed) if read_it(one) is not None}
     assert taken_lines == read_lines | set(range(len(changed), len(block)))
     assert len(read_lines) == 5 * 10 + (len(line) - 5)
@@ -254,7 +266,7 @@ def long_number(form: str, draw: random.Random) -> str:
 def test_a_format_may_refuse_zeros_before_a_number() -> None:
     """JSON knows no 007."""
 
-    def strict(raw: bytes) -> Reading:
+    def strict(raw: bytes) -> LineReading:
         return None if re.search(rb"run 0\d| of 0\d", raw) else read(raw)
 
     shape = shape_of(EXAMPLE, strict)
@@ -264,11 +276,11 @@ def test_a_format_may_refuse_zeros_before_a_number() -> None:
 
 
 def test_a_format_may_refuse_the_number_0() -> None:
-    def strict(raw: bytes) -> Reading:
+    def strict(raw: bytes) -> LineReading:
         return None if re.search(rb"run 0", raw) else read(raw)
 
     for seed in range(30):  # random lines find it, mostly
-        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is not None
         lines = [EXAMPLE.replace(b"run 7", b"run %d" % number) for number in (0, 7, 10)]
         assert [raw for raw, _ in taken(shape, lines)] == lines[1:]
@@ -278,52 +290,54 @@ def test_a_format_may_refuse_the_number_0() -> None:
 def test_a_number_may_mean_something_else_where_it_is_0(column: str) -> None:
     """A count of 0.0 tokens is none, step 0 another event: that is not left to random lines."""
 
-    def strict(raw: bytes) -> Reading:
+    def strict(raw: bytes) -> LineReading:
         found = read(raw)
-        if not isinstance(found, Step) or found.row[column] != 0:
+        if not isinstance(found, StepReading) or found.row[column] != 0:
             return found
-        return Step(FORM, found.printed, {**found.row, column: None})
+        return StepReading(FORM, found.printed, {**found.row, column: None})
 
     start, *others = re.split(rb"(?<= run )7 of 12.5 at 1234(?=  says)", EXAMPLE)
     said = (b"7 of 12.5 at 1234", b"0 of 12.5 at 1234", b"7 of 0.0 at 1234", b"7 of 12.5 at 0")
     lines = [start + one + b"".join(others) for one in (*said, b"10 of 10.0 at 10")]
     away = lines[1 + ["step", "loss", "rate"].index(column)]
     for seed in range(30):
-        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is not None
         assert [raw for raw, _ in taken(shape, lines)] == [raw for raw in lines if raw != away]
-    block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.ones(len(block), bool))
-    assert isinstance(found, Walked)
+    block = LineBlock(1, b"".join(line + b"\n" for line in lines))
+    found = match_shape(block, shape, np.ones(len(block), bool))
+    assert isinstance(found, WalkedMatch)
     for place, line in enumerate(found.lines.tolist()):
-        assert bool(list(taken(narrowed(found, place), [lines[line]]))) == (lines[line] != away)
+        assert bool(list(taken(narrow_to_line(found, place), [lines[line]]))) == (
+            lines[line] != away
+        )
 
 
 def test_a_number_may_mean_something_else_where_it_alone_is_0() -> None:
-    def strict(raw: bytes) -> Reading:
+    def strict(raw: bytes) -> LineReading:
         found = read(raw)
-        if not isinstance(found, Step) or found.row["step"] != 0 or found.row["loss"] == 0:
+        if not isinstance(found, StepReading) or found.row["step"] != 0 or found.row["loss"] == 0:
             return found
-        return Step(FORM, found.printed, {**found.row, "step": None})
+        return StepReading(FORM, found.printed, {**found.row, "step": None})
 
     for seed in range(30):
-        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is None or list(taken(shape, [EXAMPLE.replace(b"run 7", b"run 0")])) == []
 
 
 def test_two_numbers_may_mean_something_else_where_they_are_one() -> None:
     """A tag of torchrun that comes twice is one; two tags are the ranks of two launchers."""
 
-    def tagged(raw: bytes) -> Reading:
+    def tagged(raw: bytes) -> LineReading:
         found = re.fullmatch(rb"\[rank(\d{1,9})\]:\[rank(\d{1,9})\]: step (\d+)", raw)
         if found is None:
             return None
         rank = ":".join(dict.fromkeys(number.decode() for number in found.groups()[:2]))
         row = {"rank": rank, "logged_at": None, "step": int(found[3]), "says": {}}
-        return Step(FORM, frozenset(), row)
+        return StepReading(FORM, frozenset(), row)
 
     for seed in range(30):
-        shape = learn(b"[rank3]:[rank1]: step 7", tagged, random.Random(seed))  # noqa: S311
+        shape = learn_shape(b"[rank3]:[rank1]: step 7", tagged, random.Random(seed))  # noqa: S311
         assert shape is None or list(taken(shape, [b"[rank1]:[rank1]: step 8"])) == []
 
 
@@ -365,14 +379,14 @@ def test_lines_with_the_head_of_primus_are_read_many_at_once(
     lines = [_of_primus(text, head) for text in path.read_text().splitlines()]
     lines[7::90] = [text.replace("[2026", "[20260231", 1) for text in lines[7::90]]
     path.write_text("".join(f"{text}\n" for text in lines))
-    expected = read_source(path, fast=False)
+    expected = read_log_tables(path, use_fast_path=False)
 
     def counted(*given: Any, **named: Any) -> None:
         alone[0] += 1
         line(*given, **named)
 
     monkeypatch.setattr(Parser, "_line", counted)
-    found = read_source(path)
+    found = read_log_tables(path)
     assert all(found[table].equals(expected[table]) for table in expected)
     assert alone[0] < len(lines) / 5
     steps = found["steps"]
@@ -414,11 +428,11 @@ def test_a_lone_0_in_a_text_may_have_other_digits_behind_it() -> None:
 def test_numbers_may_mean_something_else_where_all_are_0(columns: tuple[str, ...]) -> None:
     """As in `step=0, skipped=0`, with which a run begins; each of them may be 0 elsewhere."""
 
-    def strict(raw: bytes) -> Reading:
+    def strict(raw: bytes) -> LineReading:
         found = read(raw)
-        if not isinstance(found, Step) or any(found.row[column] for column in columns):
+        if not isinstance(found, StepReading) or any(found.row[column] for column in columns):
             return found
-        return Step(FORM, found.printed, {**found.row, "step": None})
+        return StepReading(FORM, found.printed, {**found.row, "step": None})
 
     line = "2026-11-20 15:34:16,731 run {step} of {loss} at {rate}  says 3.10%"
     tried = [
@@ -426,7 +440,7 @@ def test_numbers_may_mean_something_else_where_all_are_0(columns: tuple[str, ...
         for step, loss, rate in product((7, 0), (12.5, 0.0), (1234, 0))
     ]
     for seed in range(30):
-        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is not None
         rows = dict(taken(shape, tried))
         assert {tried[0], tried[1], tried[2], tried[3]} <= rows.keys()  # the step is not 0
@@ -446,18 +460,18 @@ def test_numbers_may_mean_something_else_where_all_are_0(columns: tuple[str, ...
 def test_numbers_that_a_pattern_spells_out_are_tried(spelled: bytes, away: bytes) -> None:
     """With all others as they are: that is not left to random lines."""
 
-    def strict(raw: bytes) -> Reading:
+    def strict(raw: bytes) -> LineReading:
         found = read(raw)
-        if not isinstance(found, Step) or spelled not in raw:
+        if not isinstance(found, StepReading) or spelled not in raw:
             return found
-        return Step(FORM, found.printed, {**found.row, "step": None})
+        return StepReading(FORM, found.printed, {**found.row, "step": None})
 
     line = EXAMPLE.replace(b"run 7 of 12.5 ", away)
     refused = 0
     for seed in range(30):
         draw = random.Random(seed)  # noqa: S311 - lines to try
-        assert learn(EXAMPLE, read, draw, [spelled, b"step 5"]) is not None
-        shape = learn(EXAMPLE, strict, draw, [spelled])
+        assert learn_shape(EXAMPLE, read, draw, [spelled, b"step 5"]) is not None
+        shape = learn_shape(EXAMPLE, strict, draw, [spelled])
         assert shape is None or list(taken(shape, [line])) == []
         refused += shape is None
     assert refused > 20 or b"0" in spelled  # of what may be 0 only that is left to the regex
@@ -468,12 +482,12 @@ def test_numbers_that_a_pattern_spells_out_are_tried(spelled: bytes, away: bytes
 def test_a_number_may_mean_something_else_where_it_is_so_wide(part: str, wide: int) -> None:
     """XTuner v1's attention ratio is one where a count has eight decimals alone."""
 
-    def strict(raw: bytes) -> Reading:
+    def strict(raw: bytes) -> LineReading:
         found = read(raw)
         said = re.search(rb"run (?P<step>\d+) of \d+\.(?P<decimals>\d+) ", raw)
-        if not isinstance(found, Step) or said is None or len(said[part]) != wide:
+        if not isinstance(found, StepReading) or said is None or len(said[part]) != wide:
             return found
-        return Step(FORM, found.printed, {**found.row, "rate": None})
+        return StepReading(FORM, found.printed, {**found.row, "rate": None})
 
     def line(step: int, decimals: int) -> bytes:
         return b"run %s of 12.%s at 1234  says 3.10%%" % (b"7" * step, b"3" * decimals)
@@ -488,7 +502,7 @@ def test_a_number_may_mean_something_else_where_it_is_so_wide(part: str, wide: i
         assert_same(row, strict(raw), raw)
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", BUILT_IN_FORMATS, ids=lambda form: form.name)
 def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: LogFormat) -> None:
     """Whatever the others are: of each example, and where all of its numbers are others."""
     parser, draw = Parser(form), random.Random(3)  # noqa: S311 - lines to try
@@ -500,21 +514,21 @@ def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: Log
                 continue
             runs = [piece.before for piece in shape.pieces if piece.before is not None]
             lines = [
-                line_of(shape, draw, zeros_at({one, other}, draw))
+                make_line(shape, draw, zeros_at({one, other}, draw))
                 for at, one in enumerate(runs)
                 for other in runs[at:]
             ]
-            block = Block(1, b"".join(line + b"\n" for line in lines))
-            rows = decode(fit(block, shape, np.ones(len(block), bool)))
+            block = LineBlock(1, b"".join(line + b"\n" for line in lines))
+            rows = decode_rows(match_shape(block, shape, np.ones(len(block), bool)))
             for index, place in enumerate(rows.lines.tolist()):
                 now = parser.patterns.sure(lines[place])
-                assert read_alike(shape, rows, index, now), (learned_from, lines[place])
+                assert is_same_reading(shape, rows, index, now), (learned_from, lines[place])
 
 
-def zeros_at(runs: Collection[int | None], draw: random.Random) -> Digits:
+def zeros_at(runs: Collection[int | None], draw: random.Random) -> ChooseDigits:
     """Zeros for these runs of digits; others begin with none."""
 
-    def digits(piece: Piece, least: int, most: int) -> str:
+    def digits(piece: ShapePiece, least: int, most: int) -> str:
         width = min(most, max(least, 2))
         zero = piece.before in runs
         return "0" * least if zero else str(draw.randrange(10 ** (width - 1), 10**width))
@@ -522,7 +536,7 @@ def zeros_at(runs: Collection[int | None], draw: random.Random) -> Digits:
     return digits
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", BUILT_IN_FORMATS, ids=lambda form: form.name)
 def test_numbers_are_tried_together_as_each_by_itself(
     form: LogFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,61 +545,63 @@ def test_numbers_are_tried_together_as_each_by_itself(
     lines = [line.encode() for example in examples for line in example.splitlines()]
     parser = Parser(form)
     together = [shape_of(line, parser.patterns.sure) for line in lines]
-    holding: Callable[[_Learner, Sequence[_Change]], set[Number]] = _Learner._holding
+    holding: Callable[[_Learner, Sequence[_Change]], set[ShapeNumber]] = _Learner._holding
 
-    def each(self: _Learner, changes: Sequence[_Change]) -> set[Number]:
-        return set[Number]().union(*(holding(self, [change]) for change in changes))
+    def each(self: _Learner, changes: Sequence[_Change]) -> set[ShapeNumber]:
+        return set[ShapeNumber]().union(*(holding(self, [change]) for change in changes))
 
     monkeypatch.setattr(_Learner, "_holding", each)
     for line, shape in zip(lines, together, strict=True):
         assert told(shape_of(line, parser.patterns.sure)) == told(shape), line
 
 
-def told(shape: Shape | None) -> Any:
+def told(shape: LineShape | None) -> Any:
     """All that a shape is, to be compared."""
     return shape and {field.name: getattr(shape, field.name) for field in fields(shape)}
 
 
 @pytest.mark.parametrize(("kept", "fitting"), [(rb" +(\d+)", 3), (rb"( +\d+)", 1)])
 def test_blanks_before_a_number_vary_where_no_text_keeps_them(kept: bytes, fitting: int) -> None:
-    def read_it(raw: bytes) -> Reading:
+    def read_it(raw: bytes) -> LineReading:
         found = re.fullmatch(rb"step (\d+) took" + kept, raw)
         if found is None:
             return None
         row = {"logged_at": None, "step": int(found[1]), "extra": found[2].decode(), "says": {}}
-        return Step(FORM, frozenset(), row)
+        return StepReading(FORM, frozenset(), row)
 
     lines = [b"step 8 took%s3" % (b" " * blanks) for blanks in (1, 2, 5)]
     shape = shape_of(lines[0], read_it)
     assert shape is not None
     rows = list(taken(shape, lines))
     assert [raw for raw, _ in rows] == lines[:fitting]
-    assert [read_it(raw) for raw, _ in rows] == [Step(FORM, frozenset(), row) for _, row in rows]
+    assert [read_it(raw) for raw, _ in rows] == [
+        StepReading(FORM, frozenset(), row) for _, row in rows
+    ]
 
 
 def test_numbers_that_bound_each_other_are_not_read_otherwise() -> None:
     """A line where the last step is at most twice the step: of both, changed at once, it is."""
 
-    def bounded(raw: bytes) -> Reading:
+    def bounded(raw: bytes) -> LineReading:
         found = re.fullmatch(rb"step (\d+) of (\d+)", raw)
         if found is None or int(found[2]) > 2 * int(found[1]):
             return None
         row = {"logged_at": None, "step": int(found[1]), "epoch": int(found[2]), "says": {}}
-        return Step(FORM, frozenset(), row)
+        return StepReading(FORM, frozenset(), row)
 
     lines = [b"step %d of %d" % (of, many) for of in (1, 7, 70, 700) for many in (5, 99, 1111)]
     for seed in range(30):
-        shape = learn(b"step 70 of 80", bounded, random.Random(seed))  # noqa: S311
+        shape = learn_shape(b"step 70 of 80", bounded, random.Random(seed))  # noqa: S311
         read_of = [] if shape is None else list(taken(shape, lines))
-        assert all(isinstance(bounded(raw), Step) for raw, _ in read_of)
+        assert all(isinstance(bounded(raw), StepReading) for raw, _ in read_of)
 
 
 def test_a_number_whose_value_tells_more_is_constant() -> None:
     """A format may leave out a loss that cannot be: then digits do not tell what a row says."""
 
-    def wary(raw: bytes) -> Reading:
+    def wary(raw: bytes) -> LineReading:
         found = read(raw)
-        if isinstance(found, Step) and found.row["loss"] > 15:
+        if isinstance(found, StepReading) and found.row["loss"] > 15:
             return found._replace(row=found.row | {"loss": None})
         return found
 
@@ -597,12 +613,12 @@ def test_a_number_whose_value_tells_more_is_constant() -> None:
 def test_digits_that_make_no_stamp_may_be_one_in_the_next_line() -> None:
     """A thirteenth month gives no stamp; with a month of the year the same line has one."""
 
-    def within(raw: bytes) -> Reading:
+    def within(raw: bytes) -> LineReading:
         found = re.search(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) step (\d+)", raw)
         if found is None:
             return None
         row = {"logged_at": parse_stamp(found[1].decode()), "step": int(found[2]), "says": {}}
-        return Step(FORM, frozenset(), row)
+        return StepReading(FORM, frozenset(), row)
 
     shape = shape_of(b"2026-13-20 15:34:16 step 7", within)
     rows = [] if shape is None else list(taken(shape, [b"2026-12-20 15:34:16 step 8"]))
@@ -612,16 +628,16 @@ def test_digits_that_make_no_stamp_may_be_one_in_the_next_line() -> None:
 def test_a_number_that_is_none_when_it_is_too_long_is_not_read_so() -> None:
     """A rank has at most nine digits; a longer one is no rank, but the line is still a step."""
 
-    def ranked(raw: bytes) -> Reading:
+    def ranked(raw: bytes) -> LineReading:
         found = re.fullmatch(rb"(?:\[rank(\d{1,9})\])?.*: step (\d+)", raw)
         if found is None:
             return None
         rank = None if found[1] is None else found[1].decode()
         row = {"rank": rank, "logged_at": None, "step": int(found[2]), "says": {}}
-        return Step(FORM, frozenset(), row)
+        return StepReading(FORM, frozenset(), row)
 
     for seed in range(30):  # random lines find it, mostly
-        shape = learn(b"[rank3]: step 7", ranked, random.Random(seed))  # noqa: S311
+        shape = learn_shape(b"[rank3]: step 7", ranked, random.Random(seed))  # noqa: S311
         assert shape is not None
         assert list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 12)])) == []
         assert len(list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 9)]))) == 1
@@ -638,30 +654,32 @@ def test_of_each_place_it_is_known_how_many_digits_stand_there(
     """Of few lines as of many: up to SEEN - 1 exactly, of more that they are as many at least."""
     digits = [b"".join(b"%d" % byte for byte in part) for part in data]
     text = b"\n".join(draw.choice([*data, *digits, b"x"]) for _ in range(60)) + b"\n"
-    block = Block(1, text)
-    every = np.arange(MARGIN, MARGIN + len(text))
+    block = LineBlock(1, text)
+    every = np.arange(BLOCK_MARGIN_BYTES, BLOCK_MARGIN_BYTES + len(text))
     for places in (every, every[:1], np.array(draw.sample(every.tolist(), 2))):
         found = _width(block, places).tolist()
         assert len(found) == len(places)
-        for at, width in zip((places - MARGIN).tolist(), found, strict=True):
+        for at, width in zip((places - BLOCK_MARGIN_BYTES).tolist(), found, strict=True):
             true = len(re.compile(rb"[0-9]*").match(text, at)[0])  # type: ignore[index]
-            assert width == true or (width >= SEEN <= true)
+            assert width == true or (width >= DIGIT_WINDOW_BYTES <= true)
 
 
-@pytest.mark.parametrize(("most", "kept"), [(fixed_layouts.MOST_LAYOUTS, False), (1_000, True)])
+@pytest.mark.parametrize(
+    ("most", "kept"), [(fixed_layouts.MAX_SAMPLE_LAYOUTS, False), (1_000, True)]
+)
 def test_lines_of_many_layouts_get_no_shape_of_fixed_widths(
     most: int, monkeypatch: pytest.MonkeyPatch, *, kept: bool
 ) -> None:
     """As repr() prints floats, each of them would take few lines."""
-    monkeypatch.setattr(fixed_layouts, "MOST_LAYOUTS", most)
+    monkeypatch.setattr(fixed_layouts, "MAX_SAMPLE_LAYOUTS", most)
     draw = random.Random(5)  # noqa: S311 - numbers to read
     widths = [16] * 30 + list(range(1, 18))
     drawn = [f"{draw.random():.{draw.choice(widths)}f}" for _ in range(24_000)]
     texts = (f"run {10 ** draw.randint(0, 8)} of {number} at 12" for number in drawn)
     lines = [f"{text}  says 3.10%".encode() for text in texts]
-    known, shape = Layouts(), shape_of(lines[0])
+    known, shape = LayoutCache(), shape_of(lines[0])
     assert shape is not None
-    assert isinstance(fitted(known, shape, lines), Joint if kept else Walked)
+    assert isinstance(fitted(known, shape, lines), JoinedMatch if kept else WalkedMatch)
     assert bool(known._known[shape]) == kept
 
 
@@ -673,13 +691,13 @@ def test_lines_are_read_alike_however_they_were_found() -> None:
         f"at {draw.choice((1234, f'{draw.randrange(10**7):7}'))}  says {draw.randrange(1000) / 10}%"
         for _ in range(9_000)
     ]
-    every, known, shape = [line.encode() for line in lines], Layouts(), shape_of(EXAMPLE)
+    every, known, shape = [line.encode() for line in lines], LayoutCache(), shape_of(EXAMPLE)
     assert shape is not None
     expected = {raw: repr(row) for raw, row in taken(shape, every)}
     assert len(every) // 2 < len(expected) < len(every)
     for some in (every, every, every[::-1], [*every[:1_000], EXAMPLE]):
         found = fitted(known, shape, some)
-        assert isinstance(found, Joint)
+        assert isinstance(found, JoinedMatch)
         assert len(found.parts) > 2
         rows = list(said(found, some))
         assert len(rows) == sum(raw in expected or raw == EXAMPLE for raw in some)
@@ -691,14 +709,14 @@ def test_a_number_may_be_wider_in_lines_that_were_found_in_another_way(
     behind: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of eight digits at most are one word, which may be the first of a line, others two."""
-    monkeypatch.setattr(fixed_layouts, "MANY_ALIKE", 20)
+    monkeypatch.setattr(fixed_layouts, "MIN_LAYOUT_LINES", 20)
 
-    def counted(raw: bytes) -> Reading:
+    def counted(raw: bytes) -> LineReading:
         found = re.fullmatch(rb"(\d+) of (\d+(?:\.\d+)?)", raw)
         if found is None:
             return None
         row = {"logged_at": None, "step": int(found[1]), "loss": float(found[2]), "says": {}}
-        return Step(FORM, frozenset(), row)
+        return StepReading(FORM, frozenset(), row)
 
     shape = shape_of(b"7 of 7" + behind, counted)
     assert shape is not None
@@ -707,20 +725,20 @@ def test_a_number_may_be_wider_in_lines_that_were_found_in_another_way(
         widths = [*[laid] * 100, *[walked] * 3]
         numbers = [draw.randrange(10 ** (width - 1), 10**width) for width in widths]
         lines = [b"%d of %d%s" % (number, number, behind) for number in numbers]
-        found = fitted(Layouts(), shape, lines)
-        assert isinstance(found, Joint) == (laid != walked)
+        found = fitted(LayoutCache(), shape, lines)
+        assert isinstance(found, JoinedMatch) == (laid != walked)
         rows = list(said(found, lines))
         assert len(rows) == len(lines) or b"." in behind  # too long to be exact
         for raw, row in rows:
             assert_same(row, counted(raw), raw)
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", BUILT_IN_FORMATS, ids=lambda form: form.name)
 def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
     form: LogFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most are laid out alike; of some others the numbers are wider or narrower."""
-    monkeypatch.setattr(fixed_layouts, "MANY_ALIKE", 20)
+    monkeypatch.setattr(fixed_layouts, "MIN_LAYOUT_LINES", 20)
     draw, parser = random.Random(form.name), Parser(form)  # noqa: S311 - lines to read
     examples = [line.example for line in (*form.steps, *form.events)]
     lines = [line.encode() for example in examples for line in example.splitlines()]
@@ -734,12 +752,12 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
         other = {run: draw.choice((width, draw.randint(1, 18))) for run, width in usual.items()}
         kinds = [usual] * 30 + [other] * draw.choice((1, 3, 25))
         each = (of_widths(widths, draw) for widths in draw.sample(kinds, len(kinds)))
-        lines = [line_of(shape, draw, digits, pads=(0,)) for digits in each]
-        rows = decode(fitted(Layouts(), shape, lines))
+        lines = [make_line(shape, draw, digits, pads=(0,)) for digits in each]
+        rows = decode_rows(fitted(LayoutCache(), shape, lines))
         taken_lines += len(rows.lines)
         for index, line in enumerate(rows.lines):
             found = parser.patterns.sure(lines[line])
-            assert read_alike(shape, rows, index, found), lines[line]
+            assert is_same_reading(shape, rows, index, found), lines[line]
     assert taken_lines > few * 25
 
 
@@ -749,8 +767,8 @@ def test_digits_before_a_month_are_none_of_the_year(
 ) -> None:
     """Of `2026/811/20` the regex reads the last two digits: a stamp without year."""
     if not tried:
-        monkeypatch.setattr("fairmfu.ingest.vector.shape_learning.believed", lambda *_: True)
-    xtuner = next(form for form in FORMATS if form.name == "xtuner")
+        monkeypatch.setattr("fairmfu.ingest.vector.shape_learning.is_trustworthy", lambda *_: True)
+    xtuner = next(form for form in BUILT_IN_FORMATS if form.name == "xtuner")
     parser, example = Parser(xtuner), xtuner.steps[0].example
     lines = [example.replace("/11/", f"/{digit}11/").encode() for digit in range(10)]
     shape = shape_of(lines[0], parser.patterns.sure)
@@ -761,10 +779,10 @@ def test_digits_before_a_month_are_none_of_the_year(
         assert_same(row, parser.patterns.sure(raw), raw)
 
 
-def of_widths(widths: dict[int, int], draw: random.Random) -> Digits:
+def of_widths(widths: dict[int, int], draw: random.Random) -> ChooseDigits:
     """Numbers that are as wide, if they may be."""
 
-    def digits(piece: Piece, least: int, most: int) -> str:
+    def digits(piece: ShapePiece, least: int, most: int) -> str:
         assert piece.before is not None
         if is_exponent(piece):
             return str(draw.randrange(20)).zfill(least)
@@ -780,48 +798,49 @@ def number(draw: random.Random) -> str:
     return text + draw.choice(("", "", "", "e-05", "0" * draw.randrange(20)))
 
 
-def assert_same(row: dict[str, Any], found: Reading, raw: bytes) -> None:
+def assert_same(row: dict[str, Any], found: LineReading, raw: bytes) -> None:
     """The row of a line is that of its reading, to the bit."""
-    assert isinstance(found, Step), raw
+    assert isinstance(found, StepReading), raw
     assert row.keys() == found.row.keys(), raw
-    assert all(same(row[name], found.row[name]) for name in row), raw
+    assert all(is_identical(row[name], found.row[name]) for name in row), raw
 
 
-def fitted(known: Layouts, shape: Shape, lines: list[bytes]) -> Fit:
-    block = Block(1, b"".join(line + b"\n" for line in lines))
+def fitted(known: LayoutCache, shape: LineShape, lines: list[bytes]) -> ShapeMatch:
+    block = LineBlock(1, b"".join(line + b"\n" for line in lines))
     return known.fit(block, shape, np.ones(len(block), bool))
 
 
 def test_lines_are_learned_once_for_all_files() -> None:
-    shapes = Shapes()
+    shapes = ShapeCache()
     learned = [shapes.see(EXAMPLE, read) for _ in range(100)]
     assert sum(shape is not None for shape in learned) >= 1
     assert len(shapes.known) < 30
 
 
 @pytest.mark.parametrize(
-    ("often", "become"), [(shape_cache.EVENTS_BEFORE - 1, False), (shape_cache.EVENTS_BEFORE, True)]
+    ("often", "become"),
+    [(shape_cache.MIN_EVENT_REPEATS - 1, False), (shape_cache.MIN_EVENT_REPEATS, True)],
 )
 def test_events_become_a_shape_where_a_block_has_many(often: int, *, become: bool) -> None:
-    shapes = Shapes()
+    shapes = ShapeCache()
     for _ in range(3):
-        shapes.for_a_block()
+        shapes.begin_block()
         for _ in range(often):
-            shapes.see(EXAMPLE, read, event=True)
+            shapes.see(EXAMPLE, read, is_event=True)
     assert bool(shapes.known) == become
 
 
 def test_events_that_become_no_shape_are_not_tried_in_each_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shapes, tried = Shapes(), []
-    monkeypatch.setattr(shape_cache, "learn", lambda *_: tried.append(1))
-    monkeypatch.setattr(shape_cache, "FREE", 1_000)
+    shapes, tried = ShapeCache(), []
+    monkeypatch.setattr(shape_cache, "learn_shape", lambda *_: tried.append(1))
+    monkeypatch.setattr(shape_cache, "FREE_LEARNING_ATTEMPTS", 1_000)
     for _ in range(20):
-        shapes.for_a_block()
-        for _ in range(shape_cache.EVENTS_BEFORE + 1):
-            shapes.see(EXAMPLE, read, event=True)
-    assert len(tried) == shape_cache.IN_VAIN + 1
+        shapes.begin_block()
+        for _ in range(shape_cache.MIN_EVENT_REPEATS + 1):
+            shapes.see(EXAMPLE, read, is_event=True)
+    assert len(tried) == shape_cache.MAX_ATTEMPTS_PER_SKELETON + 1
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -831,10 +850,10 @@ def test_first_lines_are_read_before_others_as_line_by_line(
     """As in a large file, of which no shape is known yet."""
     path = tmp_path / "run.log"
     write_log(path, BY_NAME[name], 300_000)
-    expected = read_source(path, fast=False)
-    monkeypatch.setattr(block_plan, "MANY_BYTES", 0)
-    patterns_of.cache_clear()
-    found = read_source(path)
+    expected = read_log_tables(path, use_fast_path=False)
+    monkeypatch.setattr(block_plan, "MIN_LARGE_BLOCK_BYTES", 0)
+    line_matcher.cache_clear()
+    found = read_log_tables(path)
     assert all(found[table].equals(expected[table]) for table in expected)
 
 
@@ -855,6 +874,6 @@ def test_most_lines_of_a_log_are_read_many_at_once(
         line(parser, one)
 
     monkeypatch.setattr(Parser, "read", counted)
-    lines = read_source(path)["sources"]["lines"][0]
+    lines = read_log_tables(path)["sources"]["lines"][0]
     assert alone[0] <= (1 - share) * lines
-    assert block_parser.FEW > 1
+    assert block_parser.MAX_SINGLY_READ_LINES > 1

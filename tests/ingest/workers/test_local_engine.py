@@ -20,22 +20,23 @@ from typing import Final
 import pytest
 
 from fairmfu.ingest.core.errors import StoreError, UnknownFormatError
-from fairmfu.ingest.core.spill import Packed, Piece, Spool, whole
+from fairmfu.ingest.core.spill import PackedFrame, Spool, SpooledFrame, collect_rows
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.decode.line_reader import Chunk
 from fairmfu.ingest.detect import detection
-from fairmfu.ingest.detect.detection import BUILT_IN, FORMATS, Tried
-from fairmfu.ingest.detect.user_formats import load
+from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE, FormatChoice
+from fairmfu.ingest.detect.user_formats import load_user_format
 from fairmfu.ingest.extract import engine_api
-from fairmfu.ingest.extract.discovery import Found, Walk
-from fairmfu.ingest.extract.engine_api import Coming
+from fairmfu.ingest.extract.discovery import FileWalk, LogFile
+from fairmfu.ingest.extract.engine_api import PendingPlan
 from fairmfu.ingest.formats.megatron.console import MEGATRON_DEEPSPEED
-from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
+from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
 from fairmfu.ingest.store.store import Store
-from fairmfu.ingest.vector.block_plan import Plan
+from fairmfu.ingest.vector.block_plan import BlockPlan
 from fairmfu.ingest.workers import local_engine
-from fairmfu.ingest.workers.local_engine import Ahead, Processes
-from fairmfu.ingest.workers.shared_memory import Handover
+from fairmfu.ingest.workers.local_engine import LocalEngine, LocalSession
+from fairmfu.ingest.workers.shared_memory import SharedSlots
 from tests.support.alike import put_logs
 from tests.support.folders import ROOT
 from tests.support.log_lines import BY_NAME, KINDS, Kind, write_log
@@ -52,13 +53,13 @@ def logs(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are started for the first file, and get few at a time."""
-    monkeypatch.setattr(local_engine, "PAYS_BYTES", 0)
-    monkeypatch.setattr(local_engine, "TASK_FILES", 3)
-    monkeypatch.setattr(local_engine, "AHEAD_BYTES", 100_000)
+    monkeypatch.setattr(local_engine, "MIN_BYTES_FOR_PROCESSES", 0)
+    monkeypatch.setattr(local_engine, "MAX_LOCAL_TASK_FILES", 3)
+    monkeypatch.setattr(local_engine, "AHEAD_BYTES_PER_PROCESS", 100_000)
 
 
 def read(paths: list[Path], store: Path, processes: int) -> tuple[list[Outcome], Store]:
-    return ingest(paths, Store(store), engine=Processes(processes)), Store(store)
+    return ingest_paths(paths, Store(store), engine=LocalEngine(processes)), Store(store)
 
 
 def test_a_store_is_the_same_whoever_has_read_its_logs(logs: Path, tmp_path: Path) -> None:
@@ -74,25 +75,28 @@ def test_a_store_is_the_same_whoever_has_read_its_logs(logs: Path, tmp_path: Pat
 
 
 def test_what_other_processes_get_comes_whole() -> None:
-    own = [load(path).log_format for path in (ROOT / "tests" / "own_formats").glob("*.toml")]
-    tried = Tried((*FORMATS, *own))
-    again: Tried = pickle.loads(pickle.dumps(tried))  # noqa: S301 - ours
+    own = [
+        load_user_format(path).log_format
+        for path in (ROOT / "tests" / "own_formats").glob("*.toml")
+    ]
+    tried = FormatChoice((*BUILT_IN_FORMATS, *own))
+    again: FormatChoice = pickle.loads(pickle.dumps(tried))  # noqa: S301 - ours
     assert [f.name for f in again.formats] == [f.name for f in tried.formats]
     error = pickle.loads(pickle.dumps(UnknownFormatError("why", recognised=True)))  # noqa: S301
     assert (str(error), error.recognised) == ("why", True)
 
 
-def found(paths: list[Path]) -> list[Found]:
-    walk = Walk(BUILT_IN.formats, ())
+def found(paths: list[Path]) -> list[LogFile]:
+    walk = FileWalk(BUILT_IN_CHOICE.formats, ())
     return [one for path in paths for one in walk.of(path)]
 
 
-def offered(pool: Ahead, paths: list[Path]) -> Iterator[Found]:
+def offered(pool: LocalSession, paths: list[Path]) -> Iterator[LogFile]:
     return pool.before(found(paths), lambda one: (Path(one.path), ()))
 
 
 def test_a_process_that_dies_leaves_its_files_to_who_asks() -> None:
-    with Ahead(2, ((), BUILT_IN)) as pool:
+    with LocalSession(2, ((), BUILT_IN_CHOICE)) as pool:
         first, *rest = offered(pool, SAMPLES[:4])
         assert pool.take(first, ()) is not None
         for pid in list(pool._pool._processes):  # type: ignore[union-attr]
@@ -109,8 +113,8 @@ def test_what_was_handed_over_and_is_not_whole_is_read_by_who_asks(
     def lost(*_: object) -> bytes:
         raise OSError("0 of 1 bytes")
 
-    monkeypatch.setattr(Handover, "get", lost)
-    with Ahead(2, ((), BUILT_IN)) as pool:
+    monkeypatch.setattr(SharedSlots, "get", lost)
+    with LocalSession(2, ((), BUILT_IN_CHOICE)) as pool:
         files = list(offered(pool, SAMPLES[:4]))
         taken = [pool.take(one, ()) for one in files]
         given = list(pool._owed)
@@ -124,21 +128,23 @@ def test_a_disk_that_was_full_for_a_moment_costs_no_other_file(
     """What one task has read is not taken for that of another that has its place by then."""
     take, tries = Spool.take, iter([True])
 
-    def full(spool: Spool, packed: Packed) -> Piece:
+    def full(spool: Spool, packed: PackedFrame) -> SpooledFrame:
         if next(tries, False):
             raise StoreError("no room")
         return take(spool, packed)
 
     monkeypatch.setattr(Spool, "take", full)
     told: list[str] = []
-    with Ahead(2, ((), BUILT_IN)) as pool:
+    with LocalSession(2, ((), BUILT_IN_CHOICE)) as pool:
         for one in offered(pool, SAMPLES[:12]):
             try:
                 tables = pool.take(one, ())
             except StoreError:
                 told.append("full")
             else:
-                assert tables is None or whole(tables["sources"])["path"].to_list() == [one.path]
+                assert tables is None or collect_rows(tables["sources"])["path"].to_list() == [
+                    one.path
+                ]
                 told.append("left" if tables is None else "read")
             pool.forget(one)
     assert told.count("full") == 1
@@ -147,7 +153,7 @@ def test_a_disk_that_was_full_for_a_moment_costs_no_other_file(
 
 def test_places_of_what_nobody_asked_for_are_free_again() -> None:
     """Of copies only the first one is read."""
-    with Ahead(2, ((), BUILT_IN)) as pool:
+    with LocalSession(2, ((), BUILT_IN_CHOICE)) as pool:
         for one in offered(pool, SAMPLES[:12]):
             pool.forget(one)
         assert pool._owed
@@ -160,7 +166,7 @@ def test_places_of_what_nobody_asked_for_are_free_again() -> None:
 
 def test_what_was_read_with_other_facts_is_not_taken() -> None:
     fact = {"name": "gpus", "value": "8", "origin": "config", "line": None, "text": None}
-    with Ahead(2, ((), BUILT_IN)) as pool:
+    with LocalSession(2, ((), BUILT_IN_CHOICE)) as pool:
         (one,) = offered(pool, SAMPLES[:1])
         assert pool.take(one, [fact]) is None
         assert pool.take(one, ()) is not None
@@ -172,12 +178,12 @@ SLEEPER = """
 import sys, time
 from pathlib import Path
 from typing import Final
-from ingest import ahead
-from ingest.detect.detection import BUILT_IN
-from ingest.extract.discovery import Walk
-ahead.PAYS_BYTES = 0
-pool = ahead.Ahead(2, ((), BUILT_IN))
-found = Walk(BUILT_IN.formats, ()).of(Path(sys.argv[1]))
+from fairmfu.ingest.workers import local_engine
+from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE
+from fairmfu.ingest.extract.discovery import FileWalk
+local_engine.MIN_BYTES_FOR_PROCESSES = 0
+pool = local_engine.LocalSession(2, ((), BUILT_IN_CHOICE))
+found = FileWalk(BUILT_IN_CHOICE.formats, ()).of(Path(sys.argv[1]))
 files = list(pool.before(found, lambda one: (Path(one.path), ())))
 assert pool.take(files[0], ()) is not None
 print(*pool._pool._processes, flush=True)
@@ -207,25 +213,25 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
+def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[BlockPlan | None]:
     """Each file counts as a large one; the plans that came of its blocks."""
-    plans: list[Plan | None] = []
-    start, planned = Ahead._start, engine_api._planned
+    plans: list[BlockPlan | None] = []
+    start, planned = LocalSession._start, engine_api._planned
 
-    def started(pool: Ahead) -> None:
+    def started(pool: LocalSession) -> None:
         start(pool)
         pool._ready.result()  # small files would be read before
 
-    def kept(chunk: Chunk, plan: Coming | Plan | None) -> tuple[Chunk, Plan | None]:
+    def kept(chunk: Chunk, plan: PendingPlan | BlockPlan | None) -> tuple[Chunk, BlockPlan | None]:
         plans.append(planned(chunk, plan)[1])
         return chunk, plans[-1]
 
-    monkeypatch.setattr(local_engine, "LARGEST_BYTES", -1)
-    monkeypatch.setattr(local_engine, "ONE_PAYS_BYTES", 0)
+    monkeypatch.setattr(local_engine, "MAX_FILE_BYTES", -1)
+    monkeypatch.setattr(local_engine, "MIN_FILE_BYTES_TO_PLAN", 0)
     monkeypatch.setattr(local_engine, "_cores", lambda: 8)
-    monkeypatch.setattr(line_reader, "BLOCK_BYTES", 3_001)
-    monkeypatch.setattr(detection, "BEGINNING_BYTES", 3_000)
-    monkeypatch.setattr(Ahead, "_start", started)
+    monkeypatch.setattr(line_reader, "READ_BLOCK_BYTES", 3_001)
+    monkeypatch.setattr(detection, "MIN_BEGINNING_BYTES", 3_000)
+    monkeypatch.setattr(LocalSession, "_start", started)
     monkeypatch.setattr(engine_api, "_planned", kept)
     return plans
 
@@ -254,7 +260,7 @@ def test_blocks_that_others_have_planned_come_to_the_same(
     some: Path,
     alone: tuple[list[Outcome], Store],
     tmp_path: Path,
-    by_blocks: list[Plan | None],
+    by_blocks: list[BlockPlan | None],
 ) -> None:
     told, store = alone
     assert not any(by_blocks)
@@ -268,7 +274,7 @@ def test_of_two_cores_none_is_left_for_the_blocks_of_others(
     some: Path,
     alone: tuple[list[Outcome], Store],
     tmp_path: Path,
-    by_blocks: list[Plan | None],
+    by_blocks: list[BlockPlan | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(local_engine, "_cores", lambda: 2)
@@ -280,7 +286,7 @@ def test_of_two_cores_none_is_left_for_the_blocks_of_others(
 
 
 def test_a_log_that_turns_out_to_be_a_trainers_is_begun_again(
-    tmp_path: Path, by_blocks: list[Plan | None]
+    tmp_path: Path, by_blocks: list[BlockPlan | None]
 ) -> None:
     kind, log = BY_NAME["deepspeed"], tmp_path / "run.log"
     write_log(log, kind, 60_000, at_once=100)
@@ -296,14 +302,16 @@ def test_a_log_that_turns_out_to_be_a_trainers_is_begun_again(
 
 
 def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
-    tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, by_blocks: list[BlockPlan | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = max(SAMPLES, key=lambda path: path.stat().st_size)
     _, store = read([log], tmp_path / "one", 1)
     by_blocks.clear()
     kept = engine_api._planned
 
-    def killing(chunk: Chunk, plan: Coming | Plan | None) -> tuple[Chunk, Plan | None]:
+    def killing(
+        chunk: Chunk, plan: PendingPlan | BlockPlan | None
+    ) -> tuple[Chunk, BlockPlan | None]:
         found = kept(chunk, plan)
         if len(by_blocks) == 1:
             for child in multiprocessing.active_children():
@@ -322,13 +330,13 @@ def test_blocks_and_plans_that_have_no_room_come_to_the_same(
     some: Path,
     alone: tuple[list[Outcome], Store],
     tmp_path: Path,
-    by_blocks: list[Plan | None],
+    by_blocks: list[BlockPlan | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told, store = alone
     for room in (0, 3_100):  # of no block; of blocks, but of few plans
         by_blocks.clear()
-        monkeypatch.setattr(local_engine, "Handover", partial(Handover, room))
+        monkeypatch.setattr(local_engine, "SharedSlots", partial(SharedSlots, room))
         same, other = read([some], tmp_path / f"of{room}", 2)
         assert same == told
         assert same_tables(store, other)
@@ -339,7 +347,7 @@ def test_blocks_and_plans_that_have_no_room_come_to_the_same(
 def test_what_is_handed_over_is_whole(*, in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not in_memory:
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    handover = Handover(1_000)
+    handover = SharedSlots(1_000)
     assert [handover.put(place, bytes([place]) * 1_000) for place in range(4)] == [True] * 4
     assert handover.put(1, b"less")
     assert not handover.put(2, bytes(1_001))
@@ -350,7 +358,7 @@ def test_what_is_handed_over_is_whole(*, in_memory: bool, monkeypatch: pytest.Mo
 
 
 def test_a_file_that_breaks_off_leaves_room_for_the_next(
-    tmp_path: Path, by_blocks: list[Plan | None]
+    tmp_path: Path, by_blocks: list[BlockPlan | None]
 ) -> None:
     whole = max(SAMPLES, key=lambda path: path.stat().st_size)
     packed = gzip.compress(whole.read_bytes())
@@ -369,15 +377,15 @@ def test_a_file_that_breaks_off_leaves_room_for_the_next(
 SENT: Final = """
 import sys
 from multiprocessing.reduction import ForkingPickler
-from ingest.vector.block_plan import plan_of
-from ingest.parse.parser import Parser
-from ingest.detect.detection import BUILT_IN
-from ingest.vector.line_block import Block
-parser = Parser(next(one for one in BUILT_IN.formats if one.name == sys.argv[1]))
+from fairmfu.ingest.vector.block_plan import plan_block
+from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE
+from fairmfu.ingest.vector.line_block import LineBlock
+parser = Parser(next(one for one in BUILT_IN_CHOICE.formats if one.name == sys.argv[1]))
 rows = 0
 with open(sys.argv[2], "rb") as log:
     while lines := b"".join(log.readlines(1_000_000)):
-        plan = plan_of(Block(1, lines), parser)
+        plan = plan_block(LineBlock(1, lines), parser)
         rows += plan.frame.height
         ForkingPickler.dumps(plan)
 print(rows)

@@ -20,20 +20,20 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.errors import ClusterError, StoreError, UnreadableSourceError
 from fairmfu.ingest.core.spill import Spool
-from fairmfu.ingest.detect.detection import BUILT_IN
-from fairmfu.ingest.extract.engine_api import Engine, Read
-from fairmfu.ingest.extract.table_batches import Group
-from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest
-from fairmfu.ingest.store.local_backend import Shelf
-from fairmfu.ingest.store.parquet_parts import UNBATCHED, Part
-from fairmfu.ingest.store.staged_parts import Unbatched
+from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE
+from fairmfu.ingest.extract.engine_api import ReadEngine, TaskResult
+from fairmfu.ingest.extract.table_batches import LogGroup
+from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
+from fairmfu.ingest.store.local_backend import StoreBackend
+from fairmfu.ingest.store.parquet_parts import STAGED_TIER, ParquetPart
+from fairmfu.ingest.store.staged_parts import StagedPart
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.workers import ray_engine
-from fairmfu.ingest.workers.local_engine import Processes
+from fairmfu.ingest.workers.local_engine import LocalEngine
 from fairmfu.metrics.pipeline import partitions
 from fairmfu.reports.nightly.night_report import Night
-from fairmfu.reports.nightly.nightly import Order, nightly
-from fairmfu.reports.store.metrics_store import METRICS
+from fairmfu.reports.nightly.nightly import NightlyOrder, nightly
+from fairmfu.reports.store.metrics_store import METRICS_TABLE
 from tests.support.alike import expect_alike, put_logs
 from tests.support.folders import ROOT
 from tests.support.log_lines import KINDS, write_log
@@ -41,7 +41,7 @@ from tests.support.object_server import served
 from tests.support.ray_nodes import Nodes, nodes
 
 SAMPLES: Final = sorted((ROOT / "sample_logs").rglob("*.log"))
-STATE: Final = ((), BUILT_IN)
+STATE: Final = ((), BUILT_IN_CHOICE)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def two_nodes() -> Iterator[Nodes]:
 
 
 @pytest.fixture(scope="module")
-def engine(two_nodes: Nodes) -> Iterator[ray_engine.Cluster]:
-    with ray_engine.Cluster(two_nodes.address) as opened:
+def engine(two_nodes: Nodes) -> Iterator[ray_engine.RayEngine]:
+    with ray_engine.RayEngine(two_nodes.address) as opened:
         yield opened
 
 
@@ -73,18 +73,18 @@ def many(tmp_path: Path) -> Path:
     return folder
 
 
-def read(paths: list[Path], store: Path, engine: Engine) -> tuple[list[Outcome], Store]:
-    return ingest(paths, Store(store), engine=engine), Store(store)
+def read(paths: list[Path], store: Path, engine: ReadEngine) -> tuple[list[Outcome], Store]:
+    return ingest_paths(paths, Store(store), engine=engine), Store(store)
 
 
 @pytest.mark.usefixtures("logs")
 def test_a_store_is_the_same_whoever_has_read_its_logs(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "TASK_FILES", 3)
+    monkeypatch.setattr(ray_engine, "MAX_RAY_TASK_FILES", 3)
     monkeypatch.chdir(tmp_path)  # paths are relative to the driver's folder
     paths = [Path("logs"), Path("missing"), *SAMPLES[:2], Path("logs/cc_none.log")]
-    told, store = read(paths, tmp_path / "one", Processes())
+    told, store = read(paths, tmp_path / "one", LocalEngine())
     same, other = read(paths, tmp_path / "two", engine)
     assert same == told
     assert {one.status for one in told} == {"read", "known", "passed", "failed"}
@@ -95,16 +95,16 @@ def test_a_store_is_the_same_whoever_has_read_its_logs(
 
 
 def test_workers_write_the_parts(
-    many: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    many: Path, tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "TASK_BYTES", 1_000_000)
-    _, store = read([many], tmp_path / "one", Processes(2))
+    monkeypatch.setattr(ray_engine, "MAX_RAY_TASK_BYTES", 1_000_000)
+    _, store = read([many], tmp_path / "one", LocalEngine(2))
     _, other = read([many], tmp_path / "two", engine)
     expect_alike(store, other)
     steps = [part for part in other.held().live if part.table_name == "steps"]
     assert len(steps) > 3
-    assert {part.tier for part in steps} == {UNBATCHED}
-    assert other.strays() == []
+    assert {part.tier for part in steps} == {STAGED_TIER}
+    assert other.stray_files() == []
     other.compact()
     expect_alike(store, other)
 
@@ -142,9 +142,9 @@ def beside(act: Callable[[], bool]) -> Iterator[list[bool]]:
 
 
 def test_workers_that_are_killed_lose_nothing(
-    many: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    many: Path, tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "TASK_BYTES", 1_000_000)
+    monkeypatch.setattr(ray_engine, "MAX_RAY_TASK_BYTES", 1_000_000)
     left = 4
 
     def kill() -> bool:
@@ -157,7 +157,7 @@ def test_workers_that_are_killed_lose_nothing(
                 left -= 1
         return bool(pids)
 
-    _, store = read([many], tmp_path / "one", Processes(2))
+    _, store = read([many], tmp_path / "one", LocalEngine(2))
     with beside(kill):
         outcomes, other = read([many], tmp_path / "two", engine)
     assert left < 4
@@ -167,10 +167,10 @@ def test_workers_that_are_killed_lose_nothing(
 
 SMALL_TASKS: Final = """
 from fairmfu.cli import main
-from ingest import cluster
-from metrics import partitions
-cluster.TASK_BYTES = 1_000_000
-partitions.MOST_RUNS = 3
+from fairmfu.ingest.workers import ray_engine
+from fairmfu.metrics.pipeline import partitions
+ray_engine.MAX_RAY_TASK_BYTES = 1_000_000
+partitions.MAX_PARTITION_RUNS = 3
 main()
 """
 
@@ -180,7 +180,7 @@ def fairmfu(*words: str | Path) -> list[str]:
 
 
 def test_a_node_that_is_lost_loses_nothing(many: Path, tmp_path: Path) -> None:
-    _, store = read([many], tmp_path / "one", Processes(2))
+    _, store = read([many], tmp_path / "one", LocalEngine(2))
     with nodes(2) as made:
         lost = False
 
@@ -201,7 +201,7 @@ def test_a_node_that_is_lost_loses_nothing(many: Path, tmp_path: Path) -> None:
     expect_alike(store, Store(tmp_path / "two"))
 
 
-def deadly(order: ray_engine.Order, files: list[Any]) -> Any:
+def deadly(order: ray_engine.RayJob, files: list[Any]) -> Any:
     """As ray_engine._read, but for a file that kills its worker."""
     import os  # noqa: PLC0415 - it is sent without what stands around it
 
@@ -211,11 +211,11 @@ def deadly(order: ray_engine.Order, files: list[Any]) -> Any:
 
 
 def test_a_file_that_kills_workers_is_told_and_the_others_are_read(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadly.__module__ = "__main__"  # so that it is sent, and not looked for there
     monkeypatch.setattr(ray_engine, "_read", deadly)
-    monkeypatch.setattr(ray_engine, "RETRIES", 1)
+    monkeypatch.setattr(ray_engine, "MAX_TASK_RETRIES", 1)
     for number, sample in enumerate(SAMPLES[:3]):
         shutil.copy(sample, tmp_path / f"{number}.log")
     shutil.copy(SAMPLES[3], tmp_path / "deadly.log")
@@ -230,7 +230,7 @@ def test_a_file_that_kills_workers_is_told_and_the_others_are_read(
 def test_two_drivers_at_once_store_each_log_once(
     many: Path, tmp_path: Path, two_nodes: Nodes
 ) -> None:
-    _, store = read([many], tmp_path / "one", Processes(2))
+    _, store = read([many], tmp_path / "one", LocalEngine(2))
     logs = sorted(many.iterdir())
     where = ("--store", tmp_path / "two", "--engine", "ray", "--ray-address", two_nodes.address)
     commands = [fairmfu("ingest", *some, *where) for some in (logs[:14], logs[6:])]
@@ -243,8 +243,10 @@ def test_two_drivers_at_once_store_each_log_once(
 # -- what is wrong with a cluster -------------------------------------------------------------
 
 
-def order(store: Path, **changes: Any) -> ray_engine.Order:
-    return ray_engine.Order(STATE, Shelf(store), ray_engine.Driver(ROOT, **changes), "0123abcd")
+def order(store: Path, **changes: Any) -> ray_engine.RayJob:
+    return ray_engine.RayJob(
+        STATE, StoreBackend(store), ray_engine.Driver(ROOT, **changes), "0123abcd"
+    )
 
 
 def test_another_version_on_a_node_ends_the_command(tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ def test_another_version_on_a_node_ends_the_command(tmp_path: Path) -> None:
 def test_a_log_that_a_node_does_not_see_is_told(tmp_path: Path) -> None:
     files = [(SAMPLES[0], ()), (tmp_path / "here_only.log", ())]
     found = ray_engine._read(order(tmp_path), files)
-    assert isinstance(found, Read)
+    assert isinstance(found, TaskResult)
     _, error = found.each(Spool())
     assert isinstance(error, UnreadableSourceError)
     assert "a file system that all nodes share" in str(error)
@@ -265,9 +267,11 @@ def test_a_log_that_a_node_does_not_see_is_told(tmp_path: Path) -> None:
 def test_a_store_that_is_not_shared_ends_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "SEEN_WITHIN_S", 0)
-    part = Part("steps", "parts/steps/0-0.parquet", 0, 0, UNBATCHED, 1, 1, "")
-    read = Read(Group({"steps": [Unbatched(Shelf(tmp_path), part)]}, [{"steps": 1}]), {})
+    monkeypatch.setattr(ray_engine, "FILE_SYNC_TIMEOUT_S", 0)
+    part = ParquetPart("steps", "parts/steps/0-0.parquet", 0, 0, STAGED_TIER, 1, 1, "")
+    read = TaskResult(
+        LogGroup({"steps": [StagedPart(StoreBackend(tmp_path), part)]}, [{"steps": 1}]), {}
+    )
     with pytest.raises(ClusterError, match="a file system that all nodes of the cluster share"):
         ray_engine._look_for(read)
 
@@ -280,7 +284,7 @@ def test_a_store_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 
 
 def test_what_ends_the_command_is_no_fault_of_a_file(tmp_path: Path) -> None:
-    class Broken(Processes):
+    class Broken(LocalEngine):
         def reading(self, *given: Any) -> Any:
             reading = super().reading(*given)
             reading.take = self.take
@@ -296,11 +300,11 @@ def test_what_ends_the_command_is_no_fault_of_a_file(tmp_path: Path) -> None:
 # -- metrics ----------------------------------------------------------------------------------
 
 
-def night(logs: Path, folder: Path, engine: Engine) -> tuple[Night, pl.DataFrame]:
+def night(logs: Path, folder: Path, engine: ReadEngine) -> tuple[Night, pl.DataFrame]:
     """A first night of these logs, and what is kept of their metrics."""
     store = Store(folder / "store")
-    told, _ = nightly(Order(sources=[logs], store=store, out=folder / "out", engine=engine))
-    kept = store.kept(METRICS, by=("run_id",)).drop("as_of").sort("run_id")
+    told, _ = nightly(NightlyOrder(sources=[logs], store=store, out=folder / "out", engine=engine))
+    kept = store.kept(METRICS_TABLE, latest_by=("run_id",)).drop("as_of").sort("run_id")
     return told, kept.select(sorted(kept.columns))
 
 
@@ -312,19 +316,19 @@ def expect_same_night(one: tuple[Night, pl.DataFrame], other: tuple[Night, pl.Da
 
 
 def test_metrics_are_the_same_whoever_computes_them(
-    logs: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    logs: Path, tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs of one launch come into two partitions, and are one all the same."""
     twin = logs / "zzz_twin" / "again.log"
     twin.parent.mkdir()
     twin.write_text(f"a line before\n{SAMPLES[0].read_text()}")
-    alone = night(logs, tmp_path / "one", Processes())
-    monkeypatch.setattr(partitions, "MOST_RUNS", 2)
+    alone = night(logs, tmp_path / "one", LocalEngine())
+    monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", 2)
     tasks: list[tuple[str, int]] = []
 
     def each(work: Any, pieces: Any) -> Any:
         tasks.append((work.func.__name__, len(pieces)))
-        return ray_engine.Cluster.each(engine, work, pieces)  # type: ignore[arg-type]
+        return ray_engine.RayEngine.each(engine, work, pieces)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine, "each", each)
     apart = night(logs, tmp_path / "two", engine)
@@ -336,10 +340,10 @@ def test_metrics_are_the_same_whoever_computes_them(
 
 
 def test_workers_that_are_killed_lose_no_metrics(
-    logs: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    logs: Path, tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = night(logs, tmp_path / "one", Processes())
-    monkeypatch.setattr(partitions, "MOST_RUNS", 2)
+    alone = night(logs, tmp_path / "one", LocalEngine())
+    monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", 2)
     left = 2
 
     def kill() -> bool:
@@ -367,7 +371,7 @@ def test_a_night_of_logs_and_a_store_at_addresses(
     with served(tmp_path / "none") as buckets:  # the nodes see the environment of then
         bucket = buckets()
         bucket.put_all(logs, "logs")
-        _, kept = night(bucket.at("logs"), tmp_path / "one", Processes())
+        _, kept = night(bucket.at("logs"), tmp_path / "one", LocalEngine())
         with nodes(2) as made:
             where = ("--engine", "ray", "--ray-address", made.address)
             stored = ("--store", f"{bucket.url}/store", "--out", tmp_path / "out")
@@ -379,12 +383,14 @@ def test_a_night_of_logs_and_a_store_at_addresses(
         here = Store(tmp_path / "one" / "store")
         for table in ("steps", "events", "runs"):
             assert store.table(table).equals(here.table(table)), table
-        there = store.kept(METRICS, by=("run_id",)).sort("run_id").select(kept.columns)
+        there = store.kept(METRICS_TABLE, latest_by=("run_id",)).sort("run_id").select(kept.columns)
         assert_frame_equal(kept, there, check_exact=True)
 
 
-def test_work_that_cannot_be_done_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_engine, "RETRIES", 0)
+def test_work_that_cannot_be_done_is_told(
+    engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_engine, "MAX_TASK_RETRIES", 0)
 
     def work(number: int) -> int:
         if number == 2:
@@ -400,7 +406,7 @@ def test_work_that_cannot_be_done_is_told(engine: Engine, monkeypatch: pytest.Mo
         list(engine.each(work, [1, 3]))
 
 
-def test_an_error_is_told_whatever_other_pieces_do_meanwhile(engine: Engine) -> None:
+def test_an_error_is_told_whatever_other_pieces_do_meanwhile(engine: ReadEngine) -> None:
     """Ray ended this process where a piece was cancelled at the moment of its answer."""
 
     def work(number: int) -> int:
@@ -420,7 +426,7 @@ def test_an_error_is_told_whatever_other_pieces_do_meanwhile(engine: Engine) -> 
 def test_blocks_of_a_large_file_are_planned_by_idle_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_engine, "ONE_PAYS_BYTES", 0)
+    monkeypatch.setattr(ray_engine, "MIN_RAY_BYTES_TO_PLAN", 0)
     log = tmp_path / "run.log"
     write_log(log, KINDS[0], 12_000_000)
     plans, result = [], ray_engine._Planned.result
@@ -433,7 +439,7 @@ def test_blocks_of_a_large_file_are_planned_by_idle_workers(
     (tables,) = ray_engine._read(order(tmp_path / "two"), [(log, ())]).each(Spool())  # type: ignore[union-attr]
     assert not isinstance(tables, Exception)
     assert any(plan is not None for plan in plans)
-    _, store = read([log], tmp_path / "one", Processes())
+    _, store = read([log], tmp_path / "one", LocalEngine())
     other = Store(tmp_path / "two")
     other.add([tables])
     expect_alike(store, other)

@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
-import audit as report
 import polars as pl
 import pytest
-from audit import Row
 from click.testing import CliRunner
-from corpus import CORPUS, GENERATED
 
 from fairmfu.cli import main
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.effort import every_log
 from tests.support.folders import ROOT
+from tests.tools import audit as report
+from tests.tools.audit import Row
+from tests.tools.corpus import CORPUS, GENERATED
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
 LLAMA = SYNTHETIC / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
@@ -177,7 +177,7 @@ def test_every_generated_torchtitan_figure_is_reproduced(rows: list[Row]) -> Non
 
 def audited(log: Path, launch: int, facts: Sequence[str], printed: Sequence[pl.Expr] = ()) -> Audit:
     """The audit of one launch with facts by hand, and other figures in its lines."""
-    tables = dict(read_source(log, extra=from_flags(facts)))
+    tables = dict(read_log_tables(log, flag_facts=facts_from_flags(facts)))
     tables["steps"] = tables["steps"].with_columns(*printed)
     run = tables["runs"].filter(launch=launch)["run_id"][0]
     return analyse(tables).audits[run]
@@ -238,7 +238,7 @@ WRONG = [
 def test_the_right_facts_reproduce_every_line(bare: Path) -> None:
     right = rightly(bare, 1)
     assert right.reproduced
-    assert right.by_column == {"logged_tflops": (21, 21), "logged_mfu": (21, 21)}
+    assert right.lines_by_column == {"logged_tflops": (21, 21), "logged_mfu": (21, 21)}
     assert set(right.proven) >= {"seq_len", "model", "logged_peak_flops"}
 
 
@@ -305,7 +305,7 @@ def test_a_wrong_fact_of_a_public_log_is_named_first(
         assert "accelerator" in fact  # the log prints the peak, which goes before a table's
         return
     if run == PUBLIC[0] and suspect == "model":  # the log counts its parameters
-        assert wrong.why == "logged_tflops and logged_mfu not compared: model"
+        assert wrong.not_compared_reason == "logged_tflops and logged_mfu not compared: model"
         return
     assert wrong.reproduced is False
     assert wrong.suspect == suspect

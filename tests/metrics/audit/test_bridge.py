@@ -15,21 +15,21 @@ from fairmfu.cli import main
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.audit.audit import Audit
-from fairmfu.metrics.audit.bridge import _counts, bridges
-from fairmfu.metrics.audit.fact_suggestions import proposals
-from fairmfu.metrics.audit.formula_checks import ERAS, Known, flops_of
-from fairmfu.metrics.audit.formula_era import CAUSES, Era
+from fairmfu.metrics.audit.bridge import _counts, build_bridges
+from fairmfu.metrics.audit.fact_suggestions import propose_facts
+from fairmfu.metrics.audit.formula_checks import ALL_ERAS, FormulaFacts, era_flops
+from fairmfu.metrics.audit.formula_era import GAP_CAUSES, Era
 from fairmfu.metrics.formula.flops import Trainable, flops_per_token, operators
-from fairmfu.metrics.formula.model_shapes import ModelShape, ShapeError, known, known_models
-from fairmfu.metrics.formula.simplified_model import Seen
+from fairmfu.metrics.formula.model_shapes import ModelShape, ShapeError, find_model, known_models
+from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.utilization.formula_inputs import Inputs
+from fairmfu.metrics.utilization.formula_inputs import FormulaInputs
 from tests.support.folders import ROOT
 
 SHAPES = [shape for shape in known_models() if not shape.has_linear_attention]
-COUNTING = [era for era in ERAS if era.stages]
+COUNTING = [era for era in ALL_ERAS if era.stages]
 
-NOTHING_KNOWN = Known(
+NOTHING_KNOWN = FormulaFacts(
     log_format="torchtitan",
     shape=None,
     T=None,
@@ -46,16 +46,18 @@ NOTHING_KNOWN = Known(
 )
 
 
-def of(model: str, T: int, **more: object) -> Known:  # noqa: N803
-    return NOTHING_KNOWN._replace(shape=known(model), T=T, **more)  # type: ignore[arg-type]
+def of(model: str, T: int, **more: object) -> FormulaFacts:  # noqa: N803
+    return NOTHING_KNOWN._replace(shape=find_model(model), T=T, **more)  # type: ignore[arg-type]
 
 
 def era(name: str) -> Era:
-    return next(era for era in ERAS if era.name == name)
+    return next(era for era in ALL_ERAS if era.name == name)
 
 
 def counted(model: str, T: int, name: str, trainable: Trainable | None = None) -> dict[str, float]:  # noqa: N803
-    run = Inputs(known(model), T, trainable or Trainable(), None, lengths_unknown=None)
+    run = FormulaInputs(
+        find_model(model), T, trainable or Trainable(), None, lengths_unknown_reason=None
+    )
     found = _counts(run, of(model, T, recompute="full"), era(name))
     return {factor.cause: factor.factor for factor in found}
 
@@ -76,30 +78,32 @@ def test_the_factors_lead_from_their_count_to_ours(
     recompute: str,
 ) -> None:
     known_of_it = of(shape.name, length, recompute=recompute)
-    theirs = flops_of(own, known_of_it.seen())
-    run = Inputs(shape, length, Trainable(), None, lengths_unknown=None)
+    theirs = era_flops(own, known_of_it.simplified_model())
+    run = FormulaInputs(shape, length, Trainable(), None, lengths_unknown_reason=None)
     factors = _counts(run, known_of_it, own)
     if theirs is None:
         assert factors == ()
         return
     ours = flops_per_token(run.operators())
     assert theirs * prod(f.factor for f in factors) == pytest.approx(ours, rel=1e-7)
-    assert {f.cause for f in factors} <= set(CAUSES)
+    assert {f.cause for f in factors} <= set(GAP_CAUSES)
     assert all(f.factor > 0 for f in factors)
 
 
 @pytest.mark.parametrize("own", COUNTING, ids=lambda own: own.name)
 def test_every_stage_counts_something_of_a_usual_model(own: Era) -> None:
-    seen = Seen(shape=known("llama3-8b"), T=4096, recompute="full", intermediate_size=None)
+    seen = SimplifiedModel(
+        shape=find_model("llama3-8b"), T=4096, recompute="full", intermediate_size=None
+    )
     assert all(stage.flops(seen) > 0 for stage in own.stages)
-    assert {stage.cause for stage in own.stages} <= set(CAUSES)
+    assert {stage.cause for stage in own.stages} <= set(GAP_CAUSES)
 
 
 # --- single causes by hand ------------------------------------------------------------------
 
 
 def test_the_embedding_is_one_factor() -> None:
-    shape = known("llama3-8b")
+    shape = find_model("llama3-8b")
     factors = counted("llama3-8b", 8192, "torchtitan-2024-03")
     table = 6 * shape.vocab_size * shape.hidden_size
     assert 1 / factors["embedding"] == pytest.approx(1 + table / 57_914_449_920)
@@ -107,7 +111,7 @@ def test_the_embedding_is_one_factor() -> None:
 
 
 def test_full_attention_is_one_factor() -> None:
-    shape = known("llama3-8b")
+    shape = find_model("llama3-8b")
     exact = flops_per_token(operators(shape, 8192))
     full = flops_per_token(operators(shape, 8192, attention="full"))
     factors = counted("llama3-8b", 8192, "torchtitan-2024-05")
@@ -122,9 +126,9 @@ def test_mla_heads_are_taken_for_d_by_h() -> None:
 
 
 def test_a_tied_lm_head_that_was_lost() -> None:
-    shape = known("qwen3-0.6b")
+    shape = find_model("qwen3-0.6b")
     factors = counted("qwen3-0.6b", 4096, "torchtitan-2026-01")
-    whole = era("torchtitan-2025-10").flops(of("qwen3-0.6b", 4096).seen())  # type: ignore[arg-type]
+    whole = era("torchtitan-2025-10").flops(of("qwen3-0.6b", 4096).simplified_model())  # type: ignore[arg-type]
     lost = 6 * shape.vocab_size * shape.hidden_size
     assert factors["lm_head"] == pytest.approx(whole / (whole - lost))
     assert "lm_head" not in counted("qwen3-0.6b", 4096, "torchtitan-2026-05")
@@ -155,12 +159,12 @@ def test_closed_forms_that_torchtitan_printed() -> None:
         ("deepseek-v2-lite", 4096, "torchtitan-2024-05", 17_426_519_040),
         ("deepseek-v2-lite", 4096, "torchtitan-2025-10", 18_105_996_288),
     ):
-        assert era(name).flops(of(model, T).seen()) == flops, (model, name)  # type: ignore[arg-type]
+        assert era(name).flops(of(model, T).simplified_model()) == flops, (model, name)  # type: ignore[arg-type]
 
 
 def test_linear_attention_that_an_era_lacks_is_no_factor() -> None:
     with pytest.raises(ShapeError):
-        era("torchtitan-2024-05").flops(of("qwen3-next-80b-a3b", 4096).seen())  # type: ignore[arg-type]
+        era("torchtitan-2024-05").flops(of("qwen3-next-80b-a3b", 4096).simplified_model())  # type: ignore[arg-type]
 
 
 # --- whole runs -----------------------------------------------------------------------------
@@ -191,7 +195,7 @@ def test_the_bridge_of_a_sample_closes(store: Path) -> None:
         assert bridge["low"] <= 1 <= bridge["high"]
         assert bridge["high"] - bridge["low"] < 1e-3
     causes = [factor["cause"] for factor in found["logged_mfu"]["factors"]]
-    assert causes == [cause for cause in CAUSES if cause in causes]
+    assert causes == [cause for cause in GAP_CAUSES if cause in causes]
     assert {"attention", "peak", "window"} <= set(causes)
     run = whole["run"]
     assert run["logged_reproduced"] is True  # type: ignore[index]
@@ -227,8 +231,8 @@ def test_propose_finds_the_model_without_being_told(store: Path) -> None:
     opened = Store(store)
     analysis = analyse({name: opened.table(name) for name in TABLES})
     run = analysis.metrics.filter(name="llama3-8b-8xh100-torchtitan")["run_id"].item()
-    blind = analysis.known[run]._replace(shape=None, T=None)
-    first = proposals(analysis.printed[run], blind)[0]
+    blind = analysis.formula_facts[run]._replace(shape=None, T=None)
+    first = propose_facts(analysis.logged_lines[run], blind)[0]
     assert (first.model, first.seq_len) == ("llama-3-8b", 8192)
     result = CliRunner().invoke(main, ["explain", run, "--propose", "--store", str(store)])
     assert "Proposals: none needed" in result.output
@@ -236,13 +240,13 @@ def test_propose_finds_the_model_without_being_told(store: Path) -> None:
 
 def test_no_figure_no_bridge() -> None:
     row = dict.fromkeys(("tgs", "logged_tgs", "logged_tflops", "logged_mfu"))
-    assert bridges(row, {}, NOTHING_KNOWN, Audit(), 1.0) == []
+    assert build_bridges(row, {}, NOTHING_KNOWN, Audit(), 1.0) == []
 
 
 def test_the_eras_are_a_table() -> None:
     result = CliRunner().invoke(main, ["formats", "--eras", "--format", "json"])
     rows = json.loads(result.stdout)
-    assert [row["own formula"] for row in rows] == [own.name for own in ERAS]
+    assert [row["own formula"] for row in rows] == [own.name for own in ALL_ERAS]
     assert all(row["FLOPs per token"] and row["source"] for row in rows)
 
 

@@ -13,20 +13,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from corpus import CORPUS, GENERATED
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.eras.deepspeed import ERAS
-from fairmfu.metrics.audit.flops_profiler import FLOPS, SAMPLES
-from fairmfu.metrics.audit.formula_checks import known_of
-from fairmfu.metrics.audit.formula_era import CAUSES
+from fairmfu.metrics.audit.flops_profiler import FLOPS_FIGURE, SAMPLES_FIGURE
+from fairmfu.metrics.audit.formula_checks import formula_facts_of
+from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.formula.flops import flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import ModelShape, ShapeError, from_megatron
-from fairmfu.metrics.formula.simplified_model import Seen
+from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from tests.support.folders import TESTS
+from tests.tools.corpus import CORPUS, GENERATED
 
 BY_NAME = {era.name: era for era in ERAS}
 VARIANTS = TESTS / "variants"
@@ -53,13 +53,13 @@ def megatron(**more: object) -> ModelShape:
     return from_megatron({key: str(value) for key, value in arguments.items()}, V)
 
 
-def seen(recompute: str | None = "none", **more: object) -> Seen:
+def seen(recompute: str | None = "none", **more: object) -> SimplifiedModel:
     shape = more.pop("shape", None) or megatron()
     rest = {"T": T, "intermediate_size": None, "padded_vocab": padded} | more
-    return Seen(shape=shape, recompute=recompute, **rest)  # type: ignore[arg-type]
+    return SimplifiedModel(shape=shape, recompute=recompute, **rest)  # type: ignore[arg-type]
 
 
-def closed(name: str, case: Seen, column: str = "logged_tflops") -> float:
+def closed(name: str, case: SimplifiedModel, column: str = "logged_tflops") -> float:
     return BY_NAME[name].flops(case, column)
 
 
@@ -203,7 +203,7 @@ def test_the_trainer_counts_six_for_every_parameter_but_the_embedding() -> None:
 PATHS = [
     (era.name, column)
     for era in ERAS
-    for column in ("logged_tflops", "logged_mfu", *era.claims)
+    for column in ("logged_tflops", "logged_mfu", *era.figure_stages)
     if era.stages_of(column)
 ]
 CASES = {
@@ -217,17 +217,17 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize(("name", "column"), dict.fromkeys(PATHS))
 def test_every_stage_is_a_count_and_the_last_is_the_closed_form(
-    name: str, column: str, case: Seen
+    name: str, column: str, case: SimplifiedModel
 ) -> None:
     era = BY_NAME[name]
     stages = era.stages_of(column)
-    assert {stage.cause for stage in stages} <= set(CAUSES)
+    assert {stage.cause for stage in stages} <= set(GAP_CAUSES)
     counts = [stage.flops(case) for stage in stages]
     assert all(count > 0 for count in counts)
     assert counts[-1] == era.flops(case, column)
 
 
-def changes(name: str, case: Seen, column: str = "logged_tflops") -> dict[str, float]:
+def changes(name: str, case: SimplifiedModel, column: str = "logged_tflops") -> dict[str, float]:
     """Cause to factor, of those that change anything."""
     before = flops_per_token(operators(case.shape, case.T))
     found: dict[str, float] = {}
@@ -273,14 +273,14 @@ def test_eras_have_names_of_their_own_and_follow_each_other() -> None:
             assert until is not None
             assert since is not None
             assert until <= since
-    assert BY_NAME["megatron-deepspeed-2022-12"].spans(date(2024, 3, 5))
+    assert BY_NAME["megatron-deepspeed-2022-12"].covers(date(2024, 3, 5))
 
 
 # --- what the lines say, with no log of the public at hand ------------------------------------
 
 
 def analysed(path: Path, *flags: str) -> Analysis:
-    return analyse(read_source(path, extra=from_flags(flags)))
+    return analyse(read_log_tables(path, flag_facts=facts_from_flags(flags)))
 
 
 def audits(path: Path, *flags: str) -> list[Audit]:
@@ -307,10 +307,10 @@ def test_the_padded_vocabulary_follows_from_its_multiple() -> None:
         ((damaged, "tensor_parallel=4"), None),
         ((given, "tensor_parallel=4", "padded_vocab_size=33000"), 33_000),
     ):
-        tables = read_source(path, extra=from_flags(flags))
+        tables = read_log_tables(path, flag_facts=facts_from_flags(flags))
         run = tables["runs"].row(0, named=True)
         facts = {f["name"]: f for f in tables["facts"].iter_rows(named=True)}
-        assert known_of(run, facts).padded_vocab == rows
+        assert formula_facts_of(run, facts).padded_vocab == rows
 
 
 STAMP = (
@@ -370,7 +370,7 @@ def test_a_curriculums_steps_were_counted_as_long_as_configured(tmp_path: Path) 
         audit = composed(tmp_path, day, lines)
         assert audit.reproduced
         assert audit.era is BY_NAME[f"megatron-deepspeed-{month}"]
-        assert audit.by_column["logged_tflops"] == (3, 3)
+        assert audit.lines_by_column["logged_tflops"] == (3, 3)
 
 
 def bigscience(iteration: int, ms: float, samples: float, tflops: float) -> str:
@@ -403,7 +403,11 @@ def test_argonnes_second_spelling(era: str, tmp_path: Path) -> None:
     ]
     audit = composed(tmp_path, "2024-11-20", lines)
     assert audit.reproduced
-    assert audit.by_column["logged_lm_tflops"] == audit.by_column["logged_tflops"] == (2, 2)
+    assert (
+        audit.lines_by_column["logged_lm_tflops"]
+        == audit.lines_by_column["logged_tflops"]
+        == (2, 2)
+    )
     assert audit.era is BY_NAME[era]
 
 
@@ -442,11 +446,14 @@ def test_gpt_neox_prints_mfu_without_recomputation_and_hfu_with_it(tmp_path: Pat
     audit = composed(tmp_path, "2025-02-01", lines, "logged_peak_flops=312e12")
     assert audit.reproduced
     assert audit.era is BY_NAME["gpt-neox-2023-12"]
-    assert audit.by_column == dict.fromkeys(
+    assert audit.lines_by_column == dict.fromkeys(
         ("logged_tflops", "logged_mfu", "logged_samples_per_second", "logged_hfu"), (2, 2)
     )
     wrong = composed(tmp_path, "2025-02-01", lines, "logged_peak_flops=989e12")
-    assert (wrong.by_column["logged_mfu"], wrong.by_column["logged_tflops"]) == ((2, 0), (2, 2))
+    assert (wrong.lines_by_column["logged_mfu"], wrong.lines_by_column["logged_tflops"]) == (
+        (2, 0),
+        (2, 2),
+    )
 
 
 PROFILE = """\
@@ -475,11 +482,11 @@ def test_the_flops_profilers_figures_follow_from_its_own(tmp_path: Path) -> None
     path = tmp_path / "run.log"
     path.write_text(PROFILE)
     audit = audits(path)[0]
-    assert audit.by_column == {FLOPS: (4, 4), SAMPLES: (1, 1)}
+    assert audit.lines_by_column == {FLOPS_FIGURE: (4, 4), SAMPLES_FIGURE: (1, 1)}
     path.write_text(PROFILE.replace("50.25 GFLOPS", "50.55 GFLOPS").replace("93.49", "46.75"))
-    assert audits(path)[0].by_column == {FLOPS: (4, 3), SAMPLES: (1, 0)}
+    assert audits(path)[0].lines_by_column == {FLOPS_FIGURE: (4, 3), SAMPLES_FIGURE: (1, 0)}
     path.write_text(PROFILE.replace("64.16 ms", "-64.16 ms"))  # timers of some accelerators fail
-    assert audits(path)[0].by_column[FLOPS] == (2, 2)
+    assert audits(path)[0].lines_by_column[FLOPS_FIGURE] == (2, 2)
 
 
 # --- every public line ------------------------------------------------------------------------
@@ -579,22 +586,26 @@ EVERY = [
 def test_every_line_is_reproduced(
     name: str, flags: tuple[str, ...], launches: list[tuple[str, int]]
 ) -> None:
-    found = [audit for audit in audits(LOGS / name, *flags) if "logged_tflops" in audit.by_column]
-    assert [(a.era and a.era.name, a.by_column["logged_tflops"]) for a in found] == [
+    found = [
+        audit for audit in audits(LOGS / name, *flags) if "logged_tflops" in audit.lines_by_column
+    ]
+    assert [(a.era and a.era.name, a.lines_by_column["logged_tflops"]) for a in found] == [
         (era, (lines, lines)) for era, lines in launches
     ]
     for audit in found:
         assert audit.reproduced
-        assert all(ok == lines for lines, ok in audit.by_column.values())
-        assert audit.low is not None
-        assert audit.high is not None
-        assert audit.low <= (audit.flops_per_token or 0) <= audit.high  # of all lines together
+        assert all(ok == lines for lines, ok in audit.lines_by_column.values())
+        assert audit.flops_low is not None
+        assert audit.flops_high is not None
+        assert (
+            audit.flops_low <= (audit.flops_per_token or 0) <= audit.flops_high
+        )  # of all lines together
 
 
 @public
 def test_argonnes_line_has_both_of_its_numbers() -> None:
     audit = audits(LOGS / "alcf__deprecated.md", *ARGONNE)[0]
-    assert audit.by_column["logged_lm_tflops"] == (1, 1)
+    assert audit.lines_by_column["logged_lm_tflops"] == (1, 1)
 
 
 @public
@@ -642,11 +653,11 @@ def test_llemma_is_warned_of_and_pythia_is_not() -> None:
 @public
 def test_the_pipeline_engine_and_the_timer() -> None:
     pipeline = audits(LOGS / "seekpoint__pipeline_alexnet.log")[0]
-    assert pipeline.by_column == {"logged_samples_per_second": (20, 20)}
+    assert pipeline.lines_by_column == {"logged_samples_per_second": (20, 20)}
     timer = audits(LOGS / "dschat__step1_supervised_finetuning__opt-1.3b-globalBatchSize128.log")[0]
-    assert timer.by_column == {}
+    assert timer.lines_by_column == {}
     assert timer.reproduced is None
-    assert "does not print the time that it divides by" in timer.why
+    assert "does not print the time that it divides by" in timer.not_compared_reason
 
 
 WRONG = [
@@ -716,7 +727,7 @@ def test_total_flos_is_compared_where_the_tokens_are_printed(tmp_path: Path) -> 
     config = f"model_config={json.dumps(TINY)}"
     path.write_text(json.dumps({"log_history": history, "max_steps": 40}, indent=2))
     audit = audits(path, config)[0]
-    assert audit.by_column == {"logged_total_flops": (1, 1)}
+    assert audit.lines_by_column == {"logged_total_flops": (1, 1)}
     assert audit.reproduced
     history[-1]["total_flos"] *= 4 / 3
     path.write_text(json.dumps({"log_history": history, "max_steps": 40}, indent=2))
@@ -724,7 +735,9 @@ def test_total_flos_is_compared_where_the_tokens_are_printed(tmp_path: Path) -> 
     for entry in history:
         entry.pop("num_input_tokens_seen", None)
     path.write_text(json.dumps({"log_history": history, "max_steps": 40}, indent=2))
-    assert audits(path, config)[0].why.endswith("not compared: tokens since the start")
+    assert audits(path, config)[0].not_compared_reason.endswith(
+        "not compared: tokens since the start"
+    )
 
 
 @pytest.mark.skipif(not GENERATED.is_dir(), reason=f"NO GENERATED LOGS at {GENERATED}")
@@ -732,5 +745,5 @@ def test_under_zero_3_the_trainer_counts_what_is_not_partitioned() -> None:
     """lm_head has 131,072 elements, above ZeRO-3's threshold of 100,000: there it has none."""
     path = GENERATED / "deepspeed/hf_np1_s3_recompute_tokens/hf_out/trainer_state.json"
     audit = audits(path, f"model_config={json.dumps(TINY)}")[0]
-    assert audit.by_column == {"logged_total_flops": (1, 0)}
+    assert audit.lines_by_column == {"logged_total_flops": (1, 0)}
     assert audit.unexplained == pytest.approx((918_656 - 131_072) / 918_656, rel=1e-9)

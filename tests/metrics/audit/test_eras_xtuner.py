@@ -13,26 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import CORPUS, GENERATED
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.xtuner.mmengine import config_facts
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.eras import xtuner
-from fairmfu.metrics.audit.formula_checks import BY_NAME
-from fairmfu.metrics.audit.formula_era import CAUSES
+from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
+from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.formula.flops import flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
     FeedForward,
     LayerGroup,
     ModelShape,
-    known,
+    find_model,
     known_models,
 )
-from fairmfu.metrics.formula.simplified_model import Seen
+from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.tools.corpus import CORPUS, GENERATED
 
 corpus = pytest.mark.skipif(
     not CORPUS.is_dir(), reason=f"NO REAL LOGS at {CORPUS}: set FAIRMFU_CORPUS to their folder"
@@ -47,7 +47,7 @@ CLOSED = [era for era in HOOKS if not era.fork]
 
 def audit_of(path: Path, *flags: str) -> tuple[dict[str, Any], Audit]:
     """The row of metrics and the audit of a log of one launch."""
-    analysis = analyse(read_source(path, extra=from_flags(list(flags))))
+    analysis = analyse(read_log_tables(path, flag_facts=facts_from_flags(list(flags))))
     row = analysis.metrics.row(0, named=True)
     return row, analysis.audits[row["run_id"]]
 
@@ -70,8 +70,8 @@ SMALL = ModelShape(
 """d 64, L 3, H 4, G 2, f 160, V 1000."""
 
 
-def seen(shape: ModelShape, length: int, recompute: Any = "none", **more: Any) -> Seen:
-    return Seen(
+def seen(shape: ModelShape, length: int, recompute: Any = "none", **more: Any) -> SimplifiedModel:
+    return SimplifiedModel(
         shape=shape,
         T=length,
         recompute=recompute,
@@ -138,10 +138,10 @@ def test_a_path_ends_in_the_closed_form_and_only_recomputation_is_last(
     *before, last = [stage.flops(case) for stage in era.stages]
     assert last == pytest.approx(era.flops(case), rel=1e-12)
     assert before[-1] == pytest.approx(era.flops(case._replace(recompute="none")), rel=1e-12)
-    assert all(stage.cause in CAUSES for stage in era.stages)
+    assert all(stage.cause in GAP_CAUSES for stage in era.stages)
 
 
-def factors(era: Any, case: Seen) -> dict[str, float]:
+def factors(era: Any, case: SimplifiedModel) -> dict[str, float]:
     """Cause to the factor that it brings to ours, those that bring none left out."""
     ours = flops_per_token(operators(case.shape, case.T))
     found = {}
@@ -156,7 +156,7 @@ def factors(era: Any, case: Seen) -> dict[str, float]:
 @pytest.mark.parametrize("era", CLOSED, ids=lambda era: era.name)
 def test_what_the_hook_takes_otherwise_has_the_name_of_its_cause(era: Any) -> None:
     def causes(name: str) -> set[str]:
-        return set(factors(era, seen(known(name), 2048, "full")))
+        return set(factors(era, seen(find_model(name), 2048, "full")))
 
     always = {"attention", "recompute"}
     assert causes("llama2-7b") == always
@@ -168,10 +168,10 @@ def test_what_the_hook_takes_otherwise_has_the_name_of_its_cause(era: Any) -> No
 
 def test_half_of_the_pairs_is_all_that_a_causal_attention_lacks() -> None:
     """One in T: ours is (T + 1) / 2, the hook's T / 2."""
-    case = seen(known("llama2-7b"), 2048)
+    case = seen(find_model("llama2-7b"), 2048)
     ours = flops_per_token(operators(case.shape, case.T))
     core = 12 * 32 * 4096 * (2049 / 2)
-    found = factors(BY_NAME["xtuner-0.1.16"], case)
+    found = factors(ERAS_BY_NAME["xtuner-0.1.16"], case)
     assert found == {"attention": pytest.approx(1 - core / 2049 / ours, rel=1e-12)}
 
 
@@ -275,7 +275,10 @@ SCCHY_FACTS = (INTERNLM_7B, "seq_len=8192", "recompute=full", "logged_formula=xt
 def test_every_line_is_reproduced(log: str, facts: Sequence[str], lines: int) -> None:
     row, audit = audit_of(CORPUS / log, *facts)
     assert row["logged_formula"] == "xtuner-0.1.16"
-    assert (audit.reproduced, dict(audit.by_column)) == (True, {"logged_tflops": (lines, lines)})
+    assert (audit.reproduced, dict(audit.lines_by_column)) == (
+        True,
+        {"logged_tflops": (lines, lines)},
+    )
     assert {"recompute", "logged_formula"} <= set(audit.proven)
     # a Mixtral is a Mistral to the hook, which counts one block of intermediate_size
     assert ("model" in audit.proven) == (log != MIXTRAL)
@@ -285,7 +288,7 @@ def test_every_line_is_reproduced(log: str, facts: Sequence[str], lines: int) ->
 def test_a_rate_follows_from_the_time_where_that_is_its_own_steps() -> None:
     """tokens_per_sec = 32768 / 2 / time; the length is proven, too, by the count of tokens."""
     _, audit = audit_of(CORPUS / DEEPSEEK, *DEEPSEEK_FACTS, *DEEPSEEK_STEP)
-    assert dict(audit.by_column) == {"logged_tflops": (10, 10), "logged_tgs": (10, 10)}
+    assert dict(audit.lines_by_column) == {"logged_tflops": (10, 10), "logged_tgs": (10, 10)}
     assert "seq_len" in audit.proven
     # of sequences per device only their quotient is in the print: two ranks of 2 print the same
     assert not {"micro_batch_size", "context_parallel"} & set(audit.proven)
@@ -294,7 +297,7 @@ def test_a_rate_follows_from_the_time_where_that_is_its_own_steps() -> None:
 @corpus
 def test_a_rate_does_not_follow_from_a_mean_of_times() -> None:
     _, audit = audit_of(CORPUS / CSG2008, *CSG2008_FACTS, "micro_batch_size=1")
-    assert set(audit.by_column) == {"logged_tflops"}
+    assert set(audit.lines_by_column) == {"logged_tflops"}
 
 
 SPEAKS = "framework_version=0.1.18"
@@ -359,7 +362,7 @@ def test_half_the_length_by_the_older_formula_is_settled_by_no_undated_log() -> 
     row, audit = audit_of(CORPUS / CSG2008, *facts, "seq_len=2048")
     assert audit.reproduced is None
     assert row["logged_lines_reproduced"] == 0
-    assert "either seq_len=4,096, or the formula of xtuner-0.1.1" in audit.why
+    assert "either seq_len=4,096, or the formula of xtuner-0.1.1" in audit.not_compared_reason
 
 
 # --- lengths of single lines ----------------------------------------------------------------
@@ -368,7 +371,7 @@ def test_half_the_length_by_the_older_formula_is_settled_by_no_undated_log() -> 
 @corpus
 def test_lengths_of_lines_that_are_not_packed_follow_from_their_figures() -> None:
     row, audit = audit_of(CORPUS / LLAVA, *LLAVA_FACTS, "logged_formula=xtuner-0.1.14")
-    assert (audit.reproduced, dict(audit.by_column)) == (True, {"logged_tflops": (3, 3)})
+    assert (audit.reproduced, dict(audit.lines_by_column)) == (True, {"logged_tflops": (3, 3)})
     assert row["logged_lengths"] == [48, 54, 46]
     assert {"model", "recompute"} <= set(audit.proven)
     assert "seq_len" not in audit.proven
@@ -399,8 +402,8 @@ def test_eras_that_tell_other_lengths_settle_none() -> None:
     """Half of the pairs of twice the length: the JSON has neither a date nor a release."""
     row, audit = audit_of(CORPUS / LLAVA, *LLAVA_FACTS)
     assert (audit.reproduced, row["logged_lengths"], row["logged_lines"]) == (None, [], 0)
-    assert "48, 54, 46 by xtuner-0.1.1" in audit.why
-    assert "96, 108, 92 by xtuner-0.1.16" in audit.why
+    assert "48, 54, 46 by xtuner-0.1.1" in audit.not_compared_reason
+    assert "96, 108, 92 by xtuner-0.1.16" in audit.not_compared_reason
 
 
 def tiny(tmp_path: Path, lines: Sequence[tuple[float, float]]) -> Path:
@@ -467,7 +470,7 @@ def test_lengths_are_not_solved_where_they_are_not_told(
 ) -> None:
     row, audit = audit_of(tiny(tmp_path, lines), *SMALL_FACTS, "seq_len=1024")
     assert (audit.reproduced, row["logged_lengths"]) == (None, [])
-    assert audit.why == (
+    assert audit.not_compared_reason == (
         "logged_tflops not compared: the length of each line (samples are not packed)"
     )
 
@@ -488,8 +491,8 @@ def test_a_mean_of_rates_beside_the_last_one_is_never_reproduced_and_is_named() 
 @corpus
 def test_a_mean_of_rates_is_not_compared_where_the_config_says_so() -> None:
     _, audit = audit_of(CORPUS / SCCHY, *SCCHY_FACTS, "averaged_rates=logged_tflops")
-    assert (audit.reproduced, dict(audit.by_column)) == (None, {})
-    assert audit.why == (
+    assert (audit.reproduced, dict(audit.lines_by_column)) == (None, {})
+    assert audit.not_compared_reason == (
         "logged_tflops not compared: of two rates one is a mean over several steps, the other the "
         "last one's"
     )
@@ -536,9 +539,9 @@ def test_a_mean_of_rates_follows_from_no_single_time(tmp_path: Path) -> None:
     facts = [*SMALL_FACTS[:2], "packed=true", "seq_len=128", "micro_batch_size=2"]
     both = "averaged_rates=logged_tflops,logged_tgs"
     _, audit = audit_of(tiny(tmp_path, lines), *facts, "average_window=1", both)
-    assert dict(audit.by_column) == {"logged_tflops": (3, 3)}
+    assert dict(audit.lines_by_column) == {"logged_tflops": (3, 3)}
     _, audit = audit_of(tiny(tmp_path, lines), *facts, "average_window=1")
-    assert dict(audit.by_column) == {"logged_tflops": (3, 3), "logged_tgs": (3, 0)}
+    assert dict(audit.lines_by_column) == {"logged_tflops": (3, 3), "logged_tgs": (3, 0)}
 
 
 # --- DeepLink's hook ------------------------------------------------------------------------
@@ -562,7 +565,7 @@ def test_a_hook_without_tokens_per_sec_is_compared_where_the_time_is_the_lines_o
     facts = (SMALL_FACTS[0], "recompute=full", "packed=true", "seq_len=128")
     step = ("micro_batch_size=4096", "context_parallel=2")
     _, audit = audit_of(log, *facts, *step, "average_window=1")
-    assert (audit.reproduced, dict(audit.by_column)) == (True, {"logged_tflops": (3, 3)})
+    assert (audit.reproduced, dict(audit.lines_by_column)) == (True, {"logged_tflops": (3, 3)})
     _, audit = audit_of(log, *facts, *step)
     assert audit.reproduced is None
 
@@ -583,7 +586,7 @@ V1 = {
 @pytest.mark.parametrize(("name", "lines"), V1.items())
 def test_tgs_of_v1_is_the_ranks_tokens_over_its_steps_time(name: str, lines: int) -> None:
     _, audit = audit_of(CORPUS / "xtuner" / name)
-    assert (audit.reproduced, dict(audit.by_column)) == (True, {"logged_tgs": (lines, lines)})
+    assert (audit.reproduced, dict(audit.lines_by_column)) == (True, {"logged_tgs": (lines, lines)})
 
 
 def v1_line(step: int, tokens: int, seconds: float, rate: float) -> str:
@@ -600,10 +603,10 @@ def test_a_wrong_tgs_of_v1_fails_and_a_rank_of_padding_tells_nothing(tmp_path: P
     good = [v1_line(1, 1000, 0.5, 2000.0), v1_line(2, 0, 0.4, 0.0), v1_line(3, 900, 0.25, 3600.0)]
     log = tmp_path / "rank0.log"
     log.write_text("".join(good))
-    assert audit_of(log)[1].by_column == {"logged_tgs": (2, 2)}
+    assert audit_of(log)[1].lines_by_column == {"logged_tgs": (2, 2)}
     log.write_text("".join([*good, v1_line(4, 1000, 0.5, 1000.0)]))
     _, audit = audit_of(log)
-    assert (audit.reproduced, audit.by_column) == (False, {"logged_tgs": (3, 2)})
+    assert (audit.reproduced, audit.lines_by_column) == (False, {"logged_tgs": (3, 2)})
 
 
 # --- generated logs -------------------------------------------------------------------------
@@ -647,9 +650,9 @@ def test_generated_logs_are_reproduced_in_text_and_in_full(
     (log,) = folder.glob(pattern)
     _, facts = run_facts(folder)
     row, audit = audit_of(log, *facts)
-    assert (audit.reproduced, audit.by_column["logged_tflops"]) == (True, (lines, lines))
+    assert (audit.reproduced, audit.lines_by_column["logged_tflops"]) == (True, (lines, lines))
     own_time = name == "llama_np1_recompute_log1"
-    assert ("logged_tgs" in audit.by_column) == own_time
+    assert ("logged_tgs" in audit.lines_by_column) == own_time
     assert row["logged_formula"] == "xtuner-0.1.16"
 
 
@@ -674,8 +677,8 @@ def test_text_is_too_coarse_for_lengths_of_its_lines() -> None:
     (log,) = folder.glob("work/2*/2*.log")
     _, facts = run_facts(folder)
     _, audit = audit_of(log, *facts)
-    assert (audit.reproduced, audit.solved) == (None, ())
-    assert "samples are not packed" in audit.why
+    assert (audit.reproduced, audit.solved_lengths) == (None, ())
+    assert "samples are not packed" in audit.not_compared_reason
 
 
 @generated
@@ -692,7 +695,7 @@ def test_text_is_too_coarse_for_lengths_of_its_lines() -> None:
 def test_generated_logs_of_v1_are_reproduced(pattern: str, lines: int) -> None:
     (log,) = (GENERATED / "xtuner_v1").glob(pattern)
     _, audit = audit_of(log)
-    assert (audit.reproduced, dict(audit.by_column)) == (True, {"logged_tgs": (lines, lines)})
+    assert (audit.reproduced, dict(audit.lines_by_column)) == (True, {"logged_tgs": (lines, lines)})
 
 
 # --- the official table ---------------------------------------------------------------------
@@ -723,7 +726,7 @@ def test_the_official_table_is_reproduced_but_for_two_rows() -> None:
     """
     off, near = [], 0
     for name, thousands, rate, tflops in BENCHMARK:
-        flops = xtuner.halved(seen(known(name), 1024 * thousands, "full"))
+        flops = xtuner.halved(seen(find_model(name), 1024 * thousands, "full"))
         near += abs(flops * rate / 1e12 - tflops) <= 0.2
         low, high = (flops * (rate + half) / 1e12 for half in (-0.05, 0.05))
         if not low - 0.05 <= tflops <= high + 0.05:

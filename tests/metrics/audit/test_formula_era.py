@@ -15,21 +15,23 @@ import pytest
 from click.testing import CliRunner
 
 from fairmfu.cli import main
-from fairmfu.metrics.audit.formula_checks import BY_NAME
-from fairmfu.metrics.formula.model_shapes import known
-from fairmfu.metrics.formula.simplified_model import Seen
+from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
+from fairmfu.metrics.formula.model_shapes import find_model
+from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from tests.support.folders import ROOT
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
 SAMPLE = SYNTHETIC / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
 XTUNER = SYNTHETIC / "xtuner" / "llama3-8b-8xh100-xtuner.log"
-SEEN = Seen(shape=known("llama3-8b"), T=8192, recompute="full", intermediate_size=None)
+SEEN = SimplifiedModel(
+    shape=find_model("llama3-8b"), T=8192, recompute="full", intermediate_size=None
+)
 FIGURES = re.compile(r"loss: +(\S+)(.*)tps: ([\d,]+)  tflops: \S+  mfu: \S+%")
 
 
 def as_printed(era: str, day: str, speed: float) -> str:
     """The sample as `era` would print it on a day, at `speed` times its tokens/s."""
-    flops = BY_NAME[era].flops(SEEN)
+    flops = ERAS_BY_NAME[era].flops(SEEN)
 
     def figures(line: re.Match[str]) -> str:
         tps = round(int(line[3].replace(",", "")) * speed)
@@ -162,8 +164,10 @@ def test_tokens_that_are_counted_twice_are_left_unexplained_and_cost_the_rank(
 
 def test_a_length_that_the_log_states_is_not_overruled_by_its_date(tmp_path: Path) -> None:
     """An old release prints a new date; half of the pairs at 16,384 are all of them at 8,192."""
-    seen = Seen(shape=known("llama3-8b"), T=8192, recompute="full", intermediate_size=None)
-    flops = BY_NAME["xtuner-0.1.14"].flops(seen)
+    seen = SimplifiedModel(
+        shape=find_model("llama3-8b"), T=8192, recompute="full", intermediate_size=None
+    )
+    flops = ERAS_BY_NAME["xtuner-0.1.14"].flops(seen)
 
     def figures(line: re.Match[str]) -> str:
         return f"tflops: {flops * float(line[1]) / 1e12:.4f}  tokens_per_sec: {line[1]}"
@@ -178,8 +182,8 @@ def test_a_length_that_the_log_states_is_not_overruled_by_its_date(tmp_path: Pat
 
 def test_two_facts_that_are_wrong_together_are_not_proven(tmp_path: Path) -> None:
     """Some other model of some other length counts as many FLOPs within what is printed."""
-    flops = BY_NAME["torchtitan-2024-05"].flops(
-        SEEN._replace(shape=known("gpt-oss-120b"), T=12_288)
+    flops = ERAS_BY_NAME["torchtitan-2024-05"].flops(
+        SEEN._replace(shape=find_model("gpt-oss-120b"), T=12_288)
     )
 
     def figures(line: re.Match[str]) -> str:

@@ -19,22 +19,22 @@ import pytest
 
 from fairmfu.metrics.audit import other_tools
 from fairmfu.metrics.audit.eras import deepspeed
-from fairmfu.metrics.audit.other_tools import OTHERS, against_others
+from fairmfu.metrics.audit.other_tools import OTHER_FORMULAS, compare_other_formulas
 from fairmfu.metrics.formula.flops import flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
     LayerGroup,
     LinearAttention,
     ModelShape,
-    known,
+    find_model,
     known_models,
 )
-from fairmfu.metrics.formula.simplified_model import Seen
+from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from tests.support.folders import TESTS
 
 GOLDEN = TESTS / "golden" / "framework_ratio.tsv"
 HALF_A_DIGIT = 0.0005
-BY_NAME = {other.name: other for other in OTHERS}
+BY_NAME = {other.name: other for other in OTHER_FORMULAS}
 
 Recompute = Literal["none", "full"]
 Cell = tuple[str, Recompute, str, int, float]
@@ -70,18 +70,18 @@ def with_window(group: LayerGroup, window: int | None) -> LayerGroup:
 
 
 def shape_of_the_table(model: str) -> ModelShape:
-    shape = known(model)
+    shape = find_model(model)
     return with_windows(shape, 4096) if model == "gemma-3-27b" else shape
 
 
-def repaired_accelerate(seen: Seen) -> float:
+def repaired_accelerate(seen: SimplifiedModel) -> float:
     """With the factor d, and the model's own head width."""
     width = seen.attention[0][1].qk_head_dim
     heads = 12 * seen.d * width * (seen.H + seen.G)
     return seen.L * (18 * seen.d * seen.f + heads + 12 * seen.H * width * seen.T)
 
 
-def flops_of_the_table(name: str, seen: Seen) -> float:
+def flops_of_the_table(name: str, seen: SimplifiedModel) -> float:
     if name == "accelerate nd_parallel example":
         return repaired_accelerate(seen)
     if name == "verl flops_counter" and seen.shape.name == "gemma-3-27b":
@@ -89,9 +89,9 @@ def flops_of_the_table(name: str, seen: Seen) -> float:
     return BY_NAME[name].flops(seen)
 
 
-def seen(model: str, seq_len: int, recompute: Recompute = "none") -> Seen:
+def seen(model: str, seq_len: int, recompute: Recompute = "none") -> SimplifiedModel:
     shape = shape_of_the_table(model)
-    return Seen(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)
+    return SimplifiedModel(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)
 
 
 def label(cell: Cell) -> str:
@@ -121,7 +121,7 @@ def test_theirs(cell: Cell) -> None:
 
 
 def test_gemma_has_its_own_window_outside_the_table() -> None:
-    ours = flops_per_token(operators(known("gemma-3-27b"), 8192))
+    ours = flops_per_token(operators(find_model("gemma-3-27b"), 8192))
     assert ours / 1e9 == pytest.approx(166.515, abs=HALF_A_DIGIT)
 
 
@@ -165,7 +165,7 @@ def test_accelerate_as_its_code_has_it() -> None:
 
 
 def test_verl_counts_half_of_a_window() -> None:
-    shape, T = known("gemma-3-27b"), 8192  # noqa: N806
+    shape, T = find_model("gemma-3-27b"), 8192  # noqa: N806
     windowed = seen("gemma-3-27b", T)._replace(shape=shape)
     without = windowed._replace(shape=with_windows(shape, None))
     local = sum(count for count, attention in windowed.attention if attention.window)
@@ -175,7 +175,7 @@ def test_verl_counts_half_of_a_window() -> None:
 
 
 def test_megatron_counts_multi_token_prediction_with_its_norms() -> None:
-    shape = replace(known("deepseek-v3"), mtp_modules=1)
+    shape = replace(find_model("deepseek-v3"), mtp_modules=1)
     ops = operators(shape, 4096, attention="full")
     products = sum(
         op.training / (2 if op.name.endswith("core attention") else 1)
@@ -204,10 +204,10 @@ def test_positions_are_embeddings_to_some_and_parameters_to_others() -> None:
 
 
 def test_against_others_is_a_row_per_formula_with_its_ratio() -> None:
-    shape = known("llama-3.1-8b")
+    shape = find_model("llama-3.1-8b")
     ours = flops_per_token(operators(shape, 8192))
-    found = against_others(shape, 8192, recompute="none")
-    assert [row.name for row in found] == [other.name for other in OTHERS]
+    found = compare_other_formulas(shape, 8192, recompute="none")
+    assert [row.name for row in found] == [other.name for other in OTHER_FORMULAS]
     for row in found:
         assert row.flops_per_token is not None
         assert row.ratio_to_ours == pytest.approx(row.flops_per_token / ours)
@@ -215,11 +215,13 @@ def test_against_others_is_a_row_per_formula_with_its_ratio() -> None:
 
 
 def test_recomputation_changes_those_that_count_it_and_no_other() -> None:
-    shape = known("llama-3.1-8b")
-    none, full = (against_others(shape, 8192, recompute=policy) for policy in ("none", "full"))
+    shape = find_model("llama-3.1-8b")
+    none, full = (
+        compare_other_formulas(shape, 8192, recompute=policy) for policy in ("none", "full")
+    )
     changed = {a.name for a, b in zip(none, full, strict=True) if a != b}
-    assert changed == {other.name for other in OTHERS if other.counts_recompute}
-    assert len(OTHERS) + len(changed) == 23
+    assert changed == {other.name for other in OTHER_FORMULAS if other.counts_recompute}
+    assert len(OTHER_FORMULAS) + len(changed) == 23
 
 
 SOFTMAX = [
@@ -231,13 +233,13 @@ SOFTMAX = [
 
 @pytest.mark.parametrize("shape", SOFTMAX, ids=lambda shape: shape.name)
 def test_every_known_softmax_model_has_every_row(shape: ModelShape) -> None:
-    found = against_others(shape, 4096, recompute="full")
+    found = compare_other_formulas(shape, 4096, recompute="full")
     assert all(row.flops_per_token and row.flops_per_token > 0 for row in found)
 
 
 def test_a_sparse_model_of_no_known_name_needs_its_config() -> None:
-    shape = replace(known("qwen3-30b-a3b"), name="qwen3_moe")
-    found = {row.name: row for row in against_others(shape, 4096, recompute="none")}
+    shape = replace(find_model("qwen3-30b-a3b"), name="qwen3_moe")
+    found = {row.name: row for row in compare_other_formulas(shape, 4096, recompute="none")}
     missing = {name for name, row in found.items() if row.flops_per_token is None}
     assert missing == {
         "xtuner 0.1/0.2 ThroughputHook",
@@ -247,18 +249,18 @@ def test_a_sparse_model_of_no_known_name_needs_its_config() -> None:
         "accelerate nd_parallel example",
     }
     assert all("intermediate_size" in found[name].why for name in missing)
-    given = Seen(shape=shape, T=4096, recompute="none", intermediate_size=6144)
-    for row in against_others(known("qwen3-30b-a3b"), 4096, recompute="none"):
+    given = SimplifiedModel(shape=shape, T=4096, recompute="none", intermediate_size=6144)
+    for row in compare_other_formulas(find_model("qwen3-30b-a3b"), 4096, recompute="none"):
         assert BY_NAME[row.name].flops(given) == row.flops_per_token
 
 
 def test_linear_attention_is_missing_where_a_tool_has_it_not() -> None:
-    llama = known("llama-3.1-8b")
+    llama = find_model("llama-3.1-8b")
     linear = LinearAttention(
         key_heads=16, value_heads=32, key_head_dim=128, value_head_dim=128, conv_kernel=4
     )
     layers = (replace(llama.layers[0], count=24, attention=linear), *llama.layers)
-    found = against_others(replace(llama, layers=layers), 8192, recompute="none")
+    found = compare_other_formulas(replace(llama, layers=layers), 8192, recompute="none")
     missing = [row for row in found if row.flops_per_token is None]
     assert 0 < len(missing) < len(found)
     assert all("linear attention" in row.why for row in missing)
@@ -266,9 +268,9 @@ def test_linear_attention_is_missing_where_a_tool_has_it_not() -> None:
 
 def test_another_policy_is_an_error() -> None:
     with pytest.raises(ValueError, match="none or full, not 'selective'"):
-        against_others(known("llama-3.1-8b"), 8192, recompute="selective")  # type: ignore[arg-type]
+        compare_other_formulas(find_model("llama-3.1-8b"), 8192, recompute="selective")  # type: ignore[arg-type]
 
 
 def test_code_is_named_to_the_commit() -> None:
-    for other in OTHERS:
+    for other in OTHER_FORMULAS:
         assert bool(other.repo) == bool(other.path) == bool(other.commit)

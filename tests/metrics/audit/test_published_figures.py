@@ -14,13 +14,13 @@ from typing import Literal
 import pytest
 
 from fairmfu.metrics.audit import other_tools
-from fairmfu.metrics.formula.flops import Convention, Operator, flops_per_token, operators
+from fairmfu.metrics.formula.flops import AttentionConvention, Operator, flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
     FeedForward,
     LayerGroup,
     ModelShape,
-    known,
+    find_model,
 )
 from tests.support.folders import TESTS
 
@@ -67,7 +67,7 @@ def label(row: Row) -> str:
 def shape_of(row: Row) -> ModelShape:
     dimensions = row.dimensions
     if "layers" not in dimensions:
-        shape = known(row.model.split()[0])
+        shape = find_model(row.model.split()[0])
         return replace(shape, mtp_modules=int(dimensions.get("mtp", "0")))
     return written_out(row.model.split()[0], dimensions)
 
@@ -108,7 +108,7 @@ def core(row: Row) -> float:
     return sum(op.training for op in ours(row, "full") if is_core(op))
 
 
-def ours(row: Row, attention: Convention) -> tuple[Operator, ...]:
+def ours(row: Row, attention: AttentionConvention) -> tuple[Operator, ...]:
     return operators(shape_of(row), int(row.seq_len), attention=attention)
 
 
@@ -134,12 +134,14 @@ def layers_once_more(row: Row) -> float:
 
 
 def other(
-    formula: Callable[[other_tools.Seen], float],
+    formula: Callable[[other_tools.SimplifiedModel], float],
     row: Row,
     recompute: Literal["none", "full"] = "none",
 ) -> float:
     shape, T = shape_of(row), int(row.seq_len)  # noqa: N806
-    return formula(other_tools.Seen(shape=shape, T=T, recompute=recompute, intermediate_size=None))
+    return formula(
+        other_tools.SimplifiedModel(shape=shape, T=T, recompute=recompute, intermediate_size=None)
+    )
 
 
 CONVENTIONS: dict[str, Callable[[Row], float]] = {

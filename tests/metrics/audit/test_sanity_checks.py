@@ -11,15 +11,15 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from test_throughput import frame, steps
 
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.sanity_checks import found
+from fairmfu.metrics.audit.sanity_checks import sanity_warnings
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports import current_metrics
+from tests.metrics.throughput.test_throughput import frame, steps
 from tests.support.folders import ROOT
 
 LOG = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
@@ -48,7 +48,7 @@ def analysed(
         count += is_step
     (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
     store = Store(tmp_path / "store")
-    ingest([tmp_path / "run.log"], store, extra=from_flags(facts))
+    ingest_paths([tmp_path / "run.log"], store, flag_facts=facts_from_flags(facts))
     return analyse(store.tables()).metrics.sort("launch").to_dicts()
 
 
@@ -192,11 +192,13 @@ def test_rounding_gives_a_token_no_other_flops(
         for n, (rate, claim) in enumerate(zip(rates, claims, strict=True), 1)
     ]
     of_titan = frame("runs", {"run_id": "r", "launch": 1, "log_format": "torchtitan"})
-    warnings = found(steps(*rows), of_titan).get("r", [])
+    warnings = sanity_warnings(steps(*rows), of_titan).get("r", [])
     where = [re.search(r"\(line (\d)", one) for one in warnings if "other FLOPs" in one]
     assert [int(one[1]) for one in where if one is not None] == odd
     of_batches = of_titan.with_columns(log_format=pl.lit("xtuner"))  # whose lengths may differ
-    assert not [one for one in found(steps(*rows), of_batches).get("r", []) if "FLOPs" in one]
+    assert not [
+        one for one in sanity_warnings(steps(*rows), of_batches).get("r", []) if "FLOPs" in one
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,7 @@ def test_a_step_behind_a_later_one_is_late_or_of_another_run(late: dict, *, told
     at_ten = {"logged_at": datetime(2026, 1, 1, 10)} if "logged_at" in late else {}
     rows = [{"step": 20, "logged_tgs": 5.0} | at_ten, {"step": 10} | late]
     about = frame("runs", {"run_id": "r", "launch": 1})
-    assert bool(found(steps(*rows), about)) is told
+    assert bool(sanity_warnings(steps(*rows), about)) is told
 
 
 def test_copies_of_other_ranks_stand_behind_later_steps(tmp_path: Path) -> None:
@@ -287,7 +289,7 @@ def test_an_odd_log_costs_no_other_its_figures(what: str, tmp_path: Path) -> Non
     name, text = ODD[what]
     (tmp_path / name).write_text(text)
     store = Store(tmp_path / "store")
-    ingest([tmp_path / name, LOG], store, extra=from_flags(["gpus=8"]))
+    ingest_paths([tmp_path / name, LOG], store, flag_facts=facts_from_flags(["gpus=8"]))
     rows = analyse(store.tables()).metrics
     assert rows.height == 2
     assert rows.filter(pl.col("log_format") == "torchtitan")["tgs"].max() == pytest.approx(
@@ -301,7 +303,7 @@ def of_one_run(*lines: tuple[int, int, int | None], rank: str | None = None) -> 
         {"step": step, "consumed_samples": samples, "samples": batch, "rank": rank}
         for step, samples, batch in lines
     ]
-    return found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+    return sanity_warnings(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ def at_levels(*levels: tuple[int, float, float], every: str = "logged_tgs") -> l
             pace = {"logged_tgs": speed * wobble, "elapsed_s": 1 / (speed * wobble)}[every]
             about = {"peak_memory_bytes": (memory + n % 2 / 100) * 1e9, every: pace}
             rows.append({"step": 10 * len(rows) + 10, "loss": 5.0} | about)
-    return found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+    return sanity_warnings(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
 
 
 @pytest.mark.parametrize("every", ["logged_tgs", "elapsed_s"])
@@ -388,7 +390,7 @@ def told_twice(figures: list[tuple[int, int, int]], log_format: str = "hf-traine
         for n, (loss, rate, epoch) in enumerate(figures, 1)
     ]
     runs = frame("runs", {"run_id": "r", "launch": 1, "log_format": log_format})
-    return [NOT_RANKED in one for one in found(steps(*rows), runs).get("r", [])]
+    return [NOT_RANKED in one for one in sanity_warnings(steps(*rows), runs).get("r", [])]
 
 
 TWICE = [(n // 2, n // 2, n // 2) for n in range(40)]
@@ -421,7 +423,7 @@ def test_figures_beside_a_printed_step_are_its_own(log_format: str) -> None:
 def of_writers(*lines: dict, log_format: str = "torchtitan") -> list[str]:
     """Warnings of lines of one launch that no run can have, and that cost the rank."""
     runs = frame("runs", {"run_id": "r", "launch": 1, "log_format": log_format})
-    told = found(steps(*lines), runs).get("r", [])
+    told = sanity_warnings(steps(*lines), runs).get("r", [])
     return [one for one in told if one.endswith(NOT_RANKED)]
 
 
@@ -571,7 +573,7 @@ def of_launches(*launches: list[tuple[int, float | None]]) -> list[bool]:
             stamp = None if at is None else datetime(2026, 3, 6) + timedelta(seconds=at)
             row = {"run_id": f"{number}", "line": line, "step": step, "logged_at": stamp}
             rows.append(row | {"elapsed_s": 5.0})
-    warnings = found(steps(*rows), frame("runs", *runs))
+    warnings = sanity_warnings(steps(*rows), frame("runs", *runs))
     return [
         any("several runs wrote" in one and one.endswith(NOT_RANKED) for one in said)
         for said in (warnings.get(run["run_id"], []) for run in runs)
@@ -634,7 +636,7 @@ def test_launches_whose_steps_are_counted_take_turns_by_their_tokens(
         for n, tokens in ((1, ahead), (2, ahead + 5)):
             row = {"run_id": f"{number}", "line": 2 * number + n - 2, "step": n, "loss": 3.0}
             rows.append(row | {"consumed_tokens": 4096.0 * tokens, "since_start_s": 9.0 * tokens})
-    warnings = found(steps(*rows), frame("runs", *runs))
+    warnings = sanity_warnings(steps(*rows), frame("runs", *runs))
     said = [
         any("several runs wrote" in one for one in warnings.get(f"{n}", [])) for n in range(1, 6)
     ]
@@ -646,7 +648,9 @@ def test_a_bar_that_comes_late_is_of_the_same_run(own: dict[str, float], *, is_t
     """With an earlier clock; a line that times its step comes in its turn."""
     clocks = [(1, 3.0), (3, 9.0), (2, 6.0), (4, 12.0)]
     rows = [{"step": step, "since_start_s": since} | own for step, since in clocks]
-    warnings = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+    warnings = sanity_warnings(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get(
+        "r", []
+    )
     assert [NOT_RANKED in one for one in warnings] == [True] * is_told
 
 
@@ -654,7 +658,7 @@ def test_a_later_clock_at_an_earlier_step_is_another_run() -> None:
     """Of LLaMA-Factory's or ms-swift's lines, which tell no time of a step."""
     clocks = [(1, 3.0), (3, 9.0), (2, 9.5)]
     rows = [{"step": step, "since_start_s": since} for step, since in clocks]
-    (said,) = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1}))["r"]
+    (said,) = sanity_warnings(steps(*rows), frame("runs", {"run_id": "r", "launch": 1}))["r"]
     assert said.startswith("a step is printed behind a later one (line 3, step 2)")
 
 
@@ -665,9 +669,9 @@ def test_a_fact_of_one_of_them_leaves_the_others_in_its_file(tmp_path: Path) -> 
     jobs += [(1.7 * n, line.format(n, 1700.0, 8 - n / 9)) for n in range(1, 20)]
     (tmp_path / "run.log").write_text("".join(text for _, text in sorted(jobs)))
     store = Store(tmp_path / "store")
-    ingest([tmp_path / "run.log"], store)
+    ingest_paths([tmp_path / "run.log"], store)
     some = current_metrics(store).filter(pl.col("launch") == 5)["run_id"][0]
-    store.give({some: [{"name": "gpus", "value": "8", "origin": "flag", "line": None}]})
+    store.give_facts({some: [{"name": "gpus", "value": "8", "origin": "flag", "line": None}]})
     kept, whole = current_metrics(store), analyse(store.tables()).metrics
     assert_frame_equal(kept.sort("run_id"), whole.sort("run_id"))
     assert all(any("several runs wrote" in one for one in said) for said in kept["warnings"])

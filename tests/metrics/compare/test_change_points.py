@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fairmfu.metrics.compare.change_points import FEWEST, LEAST_SPREAD, course
+from fairmfu.metrics.compare.change_points import MIN_POINTS, MIN_RELATIVE_SPREAD, find_levels
 from tests.support.series import Array, Nights
 
 WOBBLE = np.array([0.0, 4.0, -3.0, 1.0, -5.0, 2.0, 5.0, -2.0, -1.0, 3.0]) / 1000
@@ -21,22 +21,24 @@ def nights(*sizes: float) -> Array:
 
 
 def firsts(values: Array) -> list[int]:
-    return [change.first for change in course(values).changes]
+    return [change.first for change in find_levels(values).changes]
 
 
 @pytest.mark.parametrize("size", [-0.10, -0.05, 0.05, 0.10])
 def test_two_points_that_agree_are_a_change_and_one_is_an_outlier(size: float) -> None:
-    alone = course(nights(size))
+    alone = find_levels(nights(size))
     assert alone.changes == ()
     assert np.flatnonzero(alone.outliers()).tolist() == [20]
-    found = course(nights(size, size + 0.003))
-    assert [(c.first, c.found, c.earliest, c.latest) for c in found.changes] == [(20, 21, 20, 20)]
+    found = find_levels(nights(size, size + 0.003))
+    assert [(c.first, c.confirmed_at, c.earliest, c.latest) for c in found.changes] == [
+        (20, 21, 20, 20)
+    ]
     assert not found.outliers().any()
     assert found.ratio(0).value == pytest.approx(np.exp(size + 0.0015 - WOBBLE.mean()))
 
 
 def test_two_bad_nodes_that_have_nothing_in_common_are_no_change() -> None:
-    found = course(nights(-0.08, -0.25, *WOBBLE))
+    found = find_levels(nights(-0.08, -0.25, *WOBBLE))
     assert found.changes == ()
     assert np.flatnonzero(found.outliers()).tolist() == [20, 21]
 
@@ -46,16 +48,16 @@ def test_bad_nodes_apart_are_no_change_though_they_agree() -> None:
 
 
 def test_a_bad_node_on_a_new_level_delays_nothing_and_has_no_say() -> None:
-    found = course(nights(-0.05, -0.35, -0.05))
-    assert [(c.first, c.found) for c in found.changes] == [(20, 22)]
+    found = find_levels(nights(-0.05, -0.35, -0.05))
+    assert [(c.first, c.confirmed_at) for c in found.changes] == [(20, 22)]
     assert found.level(slice(20, 23)) == pytest.approx(-0.05)
 
 
 def test_a_level_that_scatters_more_than_before_is_found_all_the_same() -> None:
     later = Nights(nights=30, spread=0.05, bad_nodes=0).draw(np.random.default_rng(1)) - 0.1
-    changes = course(np.concatenate([WOBBLE, WOBBLE, later])).changes
+    changes = find_levels(np.concatenate([WOBBLE, WOBBLE, later])).changes
     assert changes[0].first <= 22
-    assert changes[0].found <= 27
+    assert changes[0].confirmed_at <= 27
 
 
 def test_there_and_back_are_two_changes() -> None:
@@ -63,32 +65,34 @@ def test_there_and_back_are_two_changes() -> None:
 
 
 def test_equal_rates_never_alarm_over_their_last_digit() -> None:
-    digit = LEAST_SPREAD / 4
+    digit = MIN_RELATIVE_SPREAD / 4
     assert firsts(np.array([0.0] * 30 + [digit] * 30 + [0.0] * 30)) == []
-    assert course(np.zeros(30)).spread == LEAST_SPREAD
+    assert find_levels(np.zeros(30)).spread == MIN_RELATIVE_SPREAD
 
 
 def test_few_points_tell_nothing() -> None:
-    found = course(np.array([0.0] * 4 + [0.5] * (FEWEST - 5)))
+    found = find_levels(np.array([0.0] * 4 + [0.5] * (MIN_POINTS - 5)))
     assert (found.changes, found.spread, found.rate(slice(0, 9))) == ((), None, None)
     assert not found.outliers().any()
-    assert course(np.empty(0)).changes == ()
+    assert find_levels(np.empty(0)).changes == ()
 
 
 def test_a_small_change_may_begin_near_by() -> None:
-    (change,) = course(nights(*WOBBLE, *(WOBBLE - 0.012), *(WOBBLE - 0.012))).changes
+    (change,) = find_levels(nights(*WOBBLE, *(WOBBLE - 0.012), *(WOBBLE - 0.012))).changes
     assert change.earliest <= 30 <= change.latest
     assert change.latest - change.earliest < 10
 
 
 def test_a_level_is_off_its_baseline_from_the_point_that_made_it_sure() -> None:
-    found = course(nights(-0.05, -0.05, -0.05))
-    off = found.off(0.0, since=5)
+    found = find_levels(nights(-0.05, -0.05, -0.05))
+    off = found.shift_from_baseline(0.0, since=5)
     assert off is not None
-    assert (off.first, off.found) == (20, 21)
-    assert found.off(0.0, since=5, threshold=0.06) is None
-    assert found.off(-0.05, since=5) is None  # pinned as it is now
-    assert course(nights(-0.05, -0.05, *([0.0] * 5))).off(0.0, since=5) is None  # back again
+    assert (off.first, off.confirmed_at) == (20, 21)
+    assert found.shift_from_baseline(0.0, since=5, threshold=0.06) is None
+    assert found.shift_from_baseline(-0.05, since=5) is None  # pinned as it is now
+    assert (
+        find_levels(nights(-0.05, -0.05, *([0.0] * 5))).shift_from_baseline(0.0, since=5) is None
+    )  # back again
 
 
 def test_a_baseline_holds_behind_a_change_that_is_confirmed() -> None:
@@ -97,28 +101,28 @@ def test_a_baseline_holds_behind_a_change_that_is_confirmed() -> None:
     for seed in range(20):
         noise = 0.0066 * np.random.default_rng(seed).standard_normal(16)
         values = noise + np.array([0.0] * 13 + [-0.07] * 3)
-        if not (now := course(values)).changes:
+        if not (now := find_levels(values)).changes:
             continue
         found += 1
-        off = now.off(float(values[12]), since=13)
+        off = now.shift_from_baseline(float(values[12]), since=13)
         assert off is not None, seed
         assert off.first == 13
-        assert now.off(float(values[14]), since=15) is None  # pinned behind it
+        assert now.shift_from_baseline(float(values[14]), since=15) is None  # pinned behind it
     assert found >= 12
 
 
 def test_a_drift_below_the_baseline_is_told_once_it_is_sure() -> None:
     law = Nights(drift=-0.05, nights=200)
     values = law.draw(np.random.default_rng(2))
-    found = course(values)
-    off = found.off(0.0, since=0)
+    found = find_levels(values)
+    off = found.shift_from_baseline(0.0, since=0)
     assert off is not None
-    assert 20 < off.found < 200
-    before = course(values[: off.found])
-    assert before.off(0.0, since=0) is None
-    at_once = course(values[: off.found + 1]).off(0.0, since=0)
+    assert 20 < off.confirmed_at < 200
+    before = find_levels(values[: off.confirmed_at])
+    assert before.shift_from_baseline(0.0, since=0) is None
+    at_once = find_levels(values[: off.confirmed_at + 1]).shift_from_baseline(0.0, since=0)
     assert at_once is not None
-    assert at_once.found == off.found
+    assert at_once.confirmed_at == off.confirmed_at
 
 
 # --- laws ---------------------------------------------------------------------------------
@@ -141,13 +145,13 @@ SERIES = st.builds(
 @given(SERIES, st.floats(-20, 20))
 @settings(max_examples=50)
 def test_the_unit_does_not_matter(values: Array, by: float) -> None:
-    assert course(values + by).changes == course(values).changes
+    assert find_levels(values + by).changes == find_levels(values).changes
 
 
 @given(SERIES)
 @settings(max_examples=50)
 def test_the_mirrored_series_changes_where_the_series_does(values: Array) -> None:
-    one, other = course(values), course(-values)
+    one, other = find_levels(values), find_levels(-values)
     assert one.changes == other.changes
     for i in range(len(one.changes)):
         assert one.ratio(i).value == pytest.approx(1 / other.ratio(i).value)
@@ -156,25 +160,25 @@ def test_the_mirrored_series_changes_where_the_series_does(values: Array) -> Non
 @given(SERIES, st.integers(0, 72))
 @settings(max_examples=50)
 def test_later_points_take_nothing_back(values: Array, until: int) -> None:
-    then = course(values[:until])
-    known = [change for change in course(values).changes if change.found < until]
+    then = find_levels(values[:until])
+    known = [change for change in find_levels(values).changes if change.confirmed_at < until]
     assert list(then.changes) == known
-    whole = course(values)
+    whole = find_levels(values)
     if then.spread is not None:
         n = len(then.values)
         assert then.means == pytest.approx(whole.means[:n])
         level = then.level(then.segments()[-1])
-        if (~then.alone[then.segments()[-1]]).any():
+        if (~then.lone_points[then.segments()[-1]]).any():
             assert then.means[-1] == pytest.approx(level, abs=1e-12)
 
 
 @given(arrays(np.float64, st.integers(0, 60), elements=st.floats(-30, 30)))
 def test_any_series_has_levels(values: Array) -> None:
-    found = course(values)
+    found = find_levels(values)
     assert [part.start for part in found.segments()] == [0, *(c.first for c in found.changes)]
     for change in found.changes:
-        assert 2 <= change.first < change.found
-        assert change.earliest <= change.first <= change.latest < change.found
+        assert 2 <= change.first < change.confirmed_at
+        assert change.earliest <= change.first <= change.latest < change.confirmed_at
 
 
 # --- what is promised: at a spread of 0.5 %, with 1 % of runs on bad nodes ---------------------
@@ -183,7 +187,7 @@ def test_any_series_has_levels(values: Array) -> None:
 @pytest.mark.parametrize(("per_night", "years"), [(1, 200), (4, 40)])
 def test_at_most_one_false_alarm_in_ten_years_of_a_series(per_night: int, years: int) -> None:
     law = Nights(per_night=per_night)
-    alarms = sum(len(course(values).changes) for values in law.series(years, seed=20))
+    alarms = sum(len(find_levels(values).changes) for values in law.series(years, seed=20))
     assert alarms <= years / 10
 
 
@@ -199,7 +203,9 @@ def test_changes_are_found_in_time(
     law = Nights(nights=40 + within, per_night=per_night, planted={40: sign * size})
     begins = 40 * per_night
     drawn = list(law.series(60, seed=21))
-    found = [[c for c in course(values).changes if c.found >= begins] for values in drawn]
+    found = [
+        [c for c in find_levels(values).changes if c.confirmed_at >= begins] for values in drawn
+    ]
     assert np.mean([len(changes) > 0 for changes in found]) >= share
     apart = [abs(changes[0].first - begins) for changes in found if changes]
     assert np.mean(np.array(apart) <= (1 if size >= 0.02 else 12)) >= 0.9
@@ -209,7 +215,7 @@ def test_intervals_of_a_ratio_hold_it() -> None:
     """95 % are claimed; a change that is only just found seems larger than it is."""
     held = []
     for values in Nights(nights=120, planted={60: -0.03}).series(300, seed=22):
-        found = course(values)
+        found = find_levels(values)
         if len(found.changes) == 1:
             ratio = found.ratio(0)
             held.append(ratio.low <= 0.97 <= ratio.high)
@@ -221,6 +227,6 @@ def test_a_steady_level_is_hardly_ever_off_a_baseline_that_is_one_of_its_runs() 
     """A chance of 1 in 1,000 each night, of which the nights of one series have one draw."""
     off = 0
     for i, values in enumerate(Nights(nights=150, bad_nodes=0).series(300, seed=23)):
-        found = course(values)
-        off += found.off(float(values[i % 50]), since=i % 50 + 1) is not None
+        found = find_levels(values)
+        off += found.shift_from_baseline(float(values[i % 50]), since=i % 50 + 1) is not None
     assert off <= 2

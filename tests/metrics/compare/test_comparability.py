@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from fairmfu.metrics.compare import cost
-from fairmfu.metrics.compare.comparability import COMPARISON, compare
-from fairmfu.metrics.compare.repeated_runs import chains, gap, sides
+from fairmfu.metrics.compare.comparability import COMPARISON, rank_runs
+from fairmfu.metrics.compare.repeated_runs import comparison_sides, first_launches, speed_ratio
 from fairmfu.metrics.core.run_table import METRICS
 
 RUN: dict[str, Any] = {
@@ -44,7 +44,7 @@ def metrics(*changes: dict[str, Any]) -> pl.DataFrame:
 
 
 def test_like_runs_are_ranked_by_tgs() -> None:
-    found = compare(metrics({"tgs": 5000.0, "tgs_high": 5100.0}, {}))
+    found = rank_runs(metrics({"tgs": 5000.0, "tgs_high": 5100.0}, {}))
     assert found["name"].to_list() == ["r1", "r0"]
     assert found["relative_tgs"].to_list() == [1.0, pytest.approx(5 / 6)]
     assert found["tied_with_best"].to_list() == [True, False]
@@ -65,14 +65,14 @@ def test_like_runs_are_ranked_by_tgs() -> None:
     ],
 )
 def test_other_work_or_another_device_is_another_group(name: str, other: object) -> None:
-    found = compare(metrics({}, {name: other}))
+    found = rank_runs(metrics({}, {name: other}))
     assert found["group"].n_unique() == 2
     assert found["rank"].to_list() == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["precision", "device", "seq_len", "token_basis", "trained"])
 def test_two_unknowns_are_not_the_same(name: str) -> None:
-    found = compare(metrics({name: None}, {name: None}))
+    found = rank_runs(metrics({name: None}, {name: None}))
     assert found["group"].null_count() == 2
     assert "unknown" in found["not_ranked"][0][0]
 
@@ -81,7 +81,7 @@ def test_two_unknowns_are_not_the_same(name: str) -> None:
     ("name", "other"), [("gpus", 64), ("recompute", "none"), ("framework", "xtuner")]
 )
 def test_what_one_compares_is_named_and_keeps_the_group(name: str, other: object) -> None:
-    found = compare(metrics({}, {name: other}))
+    found = rank_runs(metrics({}, {name: other}))
     assert found["group"].n_unique() == 1
     assert any(str(other) in text for text in found["differs"][0])
 
@@ -89,22 +89,22 @@ def test_what_one_compares_is_named_and_keeps_the_group(name: str, other: object
 def test_values_that_differ_behind_what_is_shown_are_told_apart() -> None:
     said = 'float8_cfg {"scaling_granularity_gemm": "tilewise", "grouped_gemm": "'
     values = (f"{said}{last}" for last in ("tilewise", "tensorwise"))
-    found = compare(metrics(*({"quantization": value} for value in values)))
+    found = rank_runs(metrics(*({"quantization": value} for value in values)))
     assert found["differs"][0].to_list() == ["quantization: …ensorwise / …ilewise"]
 
 
 def test_a_padded_vocabulary_keeps_the_group_and_is_named() -> None:
-    found = compare(metrics({}, {"flops_per_token": 5.11e10}))
+    found = rank_runs(metrics({}, {"flops_per_token": 5.11e10}))
     assert found["group"].n_unique() == 1
     assert any("FLOPs per token" in text for text in found["differs"][0])
 
 
 def test_packed_tokens_and_counted_tokens_are_one_basis() -> None:
-    assert compare(metrics({}, {"token_basis": "non_padding"}))["group"].n_unique() == 1
+    assert rank_runs(metrics({}, {"token_basis": "non_padding"}))["group"].n_unique() == 1
 
 
 def test_one_device_has_one_name_however_it_is_printed() -> None:
-    found = compare(metrics({}, {"accelerator": "NVIDIA H100"}))
+    found = rank_runs(metrics({}, {"accelerator": "NVIDIA H100"}))
     assert found["group"].n_unique() == 1
 
 
@@ -117,7 +117,7 @@ def test_one_device_has_one_name_however_it_is_printed() -> None:
     ],
 )
 def test_a_doubtful_run_is_shown_apart_with_why(change: dict[str, Any]) -> None:
-    found = compare(metrics({}, change))
+    found = rank_runs(metrics({}, change))
     apart = found.filter(pl.col("name") == "r1")
     assert apart["rank"][0] is None
     assert apart["not_ranked"][0].to_list()
@@ -132,7 +132,7 @@ def by_name(found: pl.DataFrame) -> dict[str, dict[str, Any]]:
 
 def test_overlapping_intervals_may_well_be_told_apart() -> None:
     """6,000 +- 100 against 5,860 +- 90: the intervals overlap, that of the ratio leaves 1 out."""
-    rows = by_name(compare(metrics({}, {"tgs": 5860.0, "tgs_low": 5770.0, "tgs_high": 5950.0})))
+    rows = by_name(rank_runs(metrics({}, {"tgs": 5860.0, "tgs_low": 5770.0, "tgs_high": 5950.0})))
     assert rows["r1"]["tied_with_best"] is False
     # on the log scale: sqrt(ln(6100 / 6000)^2 + ln(5860 / 5770)^2) = 0.0226 above 5860 / 6000
     assert rows["r1"]["relative_high"] == pytest.approx(0.97667 * 1.02268, rel=1e-3)
@@ -140,7 +140,7 @@ def test_overlapping_intervals_may_well_be_told_apart() -> None:
 
 
 def test_a_difference_inside_the_noise_is_a_tie() -> None:
-    rows = by_name(compare(metrics({}, {"tgs": 5950.0, "tgs_low": 5850.0, "tgs_high": 6050.0})))
+    rows = by_name(rank_runs(metrics({}, {"tgs": 5950.0, "tgs_low": 5850.0, "tgs_high": 6050.0})))
     assert rows["r1"]["tied_with_best"] is True
     assert rows["r1"]["relative_low"] < 1 < rows["r1"]["relative_high"]
 
@@ -149,7 +149,7 @@ def test_a_difference_inside_the_noise_is_a_tie() -> None:
 def test_without_an_interval_nobody_is_tied_and_nobody_wins(silent: int) -> None:
     changes: list[dict[str, Any]] = [{}, {"tgs": 3000.0, "tgs_low": 2990.0, "tgs_high": 3010.0}]
     changes[silent] |= {"tgs_low": None, "tgs_high": None}
-    rows = by_name(compare(metrics(*changes)))
+    rows = by_name(rank_runs(metrics(*changes)))
     assert rows["r1"]["tied_with_best"] is None
     assert rows["r1"]["relative_low"] is None
 
@@ -162,23 +162,23 @@ def repeated(*rates: float, **changes: object) -> list[dict[str, Any]]:
 def test_three_repeats_have_the_interval_between_runs() -> None:
     """Single runs differ by 2 %, their own intervals by 0.2 %: the setups are not told apart."""
     runs = [*repeated(6000.0, 6120.0, 5880.0), *repeated(5950.0, 6070.0, 5830.0, recompute="none")]
-    found = compare(metrics(*runs))
+    found = rank_runs(metrics(*runs))
     assert found["setup"].to_list() == ["A"] * 3 + ["B"] * 3
     assert set(found["repeats"]) == {3}
     assert found["tied_with_best"].to_list() == [True] * 6
-    two = compare(metrics(runs[1], runs[3]))
+    two = rank_runs(metrics(runs[1], runs[3]))
     assert two["tied_with_best"].to_list() == [True, False]
 
 
 def test_the_fastest_run_of_a_slower_setup_does_not_come_first() -> None:
     runs = [*repeated(6000.0, 6010.0, 5990.0), *repeated(6020.0, 5000.0, 4000.0, recompute="none")]
-    found = compare(metrics(*runs))
+    found = rank_runs(metrics(*runs))
     assert found["rank"].to_list() == [1, 2, 3, 4, 5, 6]
     assert found["tgs"].to_list()[:3] == [6010.0, 6000.0, 5990.0]
 
 
 def test_two_repeats_stand_for_themselves() -> None:
-    found = compare(metrics(*repeated(6000.0, 6120.0)))
+    found = rank_runs(metrics(*repeated(6000.0, 6120.0)))
     assert found["setup"].to_list() == ["A", "A"]
     assert found["tied_with_best"].to_list() == [True, False]
 
@@ -186,7 +186,7 @@ def test_two_repeats_stand_for_themselves() -> None:
 @pytest.mark.parametrize("unknown", ["gpus", "recompute", "framework_version"])
 def test_runs_that_do_not_say_their_setup_are_no_repeats(unknown: str) -> None:
     """Three experiments would pass for one that was repeated, and their interval for noise."""
-    found = compare(metrics(*repeated(6000.0, 6120.0, 5880.0, **{unknown: None})))
+    found = rank_runs(metrics(*repeated(6000.0, 6120.0, 5880.0, **{unknown: None})))
     assert found["setup"].to_list() == ["A", "B", "C"]
     assert set(found["repeats"]) == {1}
 
@@ -194,27 +194,27 @@ def test_runs_that_do_not_say_their_setup_are_no_repeats(unknown: str) -> None:
 def test_launches_that_continue_one_another_are_one_start() -> None:
     runs = repeated(6000.0, 6120.0, 5880.0)
     runs[1]["continues"], runs[2]["continues"] = "r0", "r1"
-    found = compare(metrics(*runs))
+    found = rank_runs(metrics(*runs))
     assert set(found["repeats"]) == {1}
     assert set(found["chain"]) == {"r0"}
-    assert chains([{"run_id": "a", "continues": "b"}, {"run_id": "b", "continues": "a"}])
+    assert first_launches([{"run_id": "a", "continues": "b"}, {"run_id": "b", "continues": "a"}])
 
 
 def test_a_gap_says_why_it_has_no_interval() -> None:
-    rows = compare(metrics({"tgs_low": None, "no_interval": "3 windows"}, {})).to_dicts()
+    rows = rank_runs(metrics({"tgs_low": None, "no_interval": "3 windows"}, {})).to_dicts()
     for row in rows:
         if row["name"] == "r0":
             row["no_interval"] = "3 windows"
-    one, other = sides(rows)
-    assert gap(one, other).why == "3 windows"
-    assert gap(other, one).why == "3 windows"
+    one, other = comparison_sides(rows)
+    assert speed_ratio(one, other).no_interval_reason == "3 windows"
+    assert speed_ratio(other, one).no_interval_reason == "3 windows"
 
 
 # --- the logs' own order ----------------------------------------------------------------------
 
 
 def test_the_rank_that_the_logs_give() -> None:
-    found = compare(
+    found = rank_runs(
         metrics(
             {"tgs": 6300.0, "logged_tflops": 300.0, "logged_mfu": 0.5},
             {"tgs": 6000.0, "logged_tflops": 412.0, "logged_mfu": 0.3},
@@ -227,13 +227,13 @@ def test_the_rank_that_the_logs_give() -> None:
 
 def test_what_most_logs_print_gives_the_order() -> None:
     runs = [{"logged_tgs": 6000.0 + i} for i in range(3)]
-    found = by_name(compare(metrics(*runs, {"logged_tflops": 300.0})))
+    found = by_name(rank_runs(metrics(*runs, {"logged_tflops": 300.0})))
     assert found["r2"]["logged_by"] == "logged_tgs"
     assert [found[f"r{i}"]["logged_rank"] for i in range(4)] == [3, 2, 1, None]
 
 
 def test_one_figure_alone_gives_no_order() -> None:
-    found = compare(metrics({"logged_tflops": 300.0}, {}))
+    found = rank_runs(metrics({"logged_tflops": 300.0}, {}))
     assert found["logged_rank"].null_count() == 2
 
 
@@ -242,7 +242,7 @@ def test_one_figure_alone_gives_no_order() -> None:
 
 def test_tgs_at_equal_flops_is_mfu_times_peak_over_flops() -> None:
     long = {"seq_len": 32_768, "flops_per_token": 7.1e10, "tgs": 4000.0}
-    found = by_name(compare(metrics({}, long)))
+    found = by_name(rank_runs(metrics({}, long)))
     assert found["r0"]["tgs_at_equal_flops"] == 6000.0
     mfu = 4000.0 * 7.1e10 / 989.4e12
     assert found["r1"]["tgs_at_equal_flops"] == pytest.approx(mfu * 989.4e12 / 5.1e10)
@@ -264,7 +264,7 @@ def test_tgs_at_equal_flops_is_mfu_times_peak_over_flops() -> None:
     ],
 )
 def test_no_tgs_at_equal_flops_where_more_than_the_flops_differs(change: dict[str, Any]) -> None:
-    found = compare(metrics({}, {"seq_len": 4096, "flops_per_token": 4.8e10} | change))
+    found = rank_runs(metrics({}, {"seq_len": 4096, "flops_per_token": 4.8e10} | change))
     assert found["tgs_at_equal_flops"].null_count() == 2
 
 
@@ -273,7 +273,7 @@ def test_no_tgs_at_equal_flops_where_more_than_the_flops_differs(change: dict[st
 
 def test_gpu_hours_and_money() -> None:
     euros = cost.price("2.50 EUR")
-    found = compare(
+    found = rank_runs(
         metrics({"tgs": 1e9 / 3600 / 40, "tgs_end_to_end": 1e9 / 3600 / 50}), None, euros
     )
     row = found.row(0, named=True)
@@ -299,14 +299,14 @@ def test_what_is_no_price(text: str) -> None:
 
 
 def test_no_price_no_money() -> None:
-    found = compare(metrics({}))
+    found = rank_runs(metrics({}))
     assert found["cost_per_billion_tokens"].null_count() == 1
     assert found["gpu_hours_per_billion_tokens"][0] == pytest.approx(1e9 / 6000 / 3600)
 
 
 def test_the_columns_are_those_of_the_schema() -> None:
-    assert compare(metrics({}, {})).schema == COMPARISON
+    assert rank_runs(metrics({}, {})).schema == COMPARISON
 
 
 def test_no_run_at_all_is_an_empty_table() -> None:
-    assert compare(metrics()).height == 0
+    assert rank_runs(metrics()).height == 0

@@ -12,8 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fairmfu.metrics.compare.history import CHANGES, POINTS, SERIES, UNPLACED, History, history
-from fairmfu.metrics.core.run_table import READ_BEFORE
+from fairmfu.metrics.compare.history import (
+    CHANGE_SCHEMA,
+    POINT_SCHEMA,
+    SERIES_SCHEMA,
+    UNPLACED_SCHEMA,
+    History,
+    history,
+)
+from fairmfu.metrics.core.run_table import OUTDATED_READING
 from tests.support.series import START, Nights, metrics, runs
 
 WOBBLE = [1.0, 1.004, 0.997, 1.001, 0.995, 1.002, 1.005, 0.998, 0.999, 1.003]
@@ -50,7 +57,7 @@ def test_nothing_gives_empty_tables() -> None:
     found = history(metrics([]))
     for frame, schema in zip(
         (found.points, found.changes, found.series, found.unplaced),
-        (POINTS, CHANGES, SERIES, UNPLACED),
+        (POINT_SCHEMA, CHANGE_SCHEMA, SERIES_SCHEMA, UNPLACED_SCHEMA),
         strict=True,
     ):
         assert frame.schema == schema
@@ -100,7 +107,7 @@ def test_a_steady_series_by_hand() -> None:
     assert series["last_ratio"] == pytest.approx(LEVEL[-1] / series["level"])
     assert (series["last_run"], series["suspect"], series["mfu"]) == ("r019", False, 0.4)
     assert (series["framework"], series["model"], series["gpus"]) == ("torchtitan", "llama3-8b", 8)
-    assert found.points.schema == POINTS
+    assert found.points.schema == POINT_SCHEMA
     assert found.points["segment"].unique().to_list() == [0]
     assert found.changes.height == 0
 
@@ -195,7 +202,7 @@ def test_a_change_where_logs_are_read_otherwise_is_told_as_such() -> None:
     """Runs whose logs were gone when fairmfu came to read such logs otherwise."""
     rows = runs(LEVEL[:10] + DOWN)
     for one in rows[:10]:
-        one["warnings"] = [f"{READ_BEFORE}pairs count as two, so figures may be wrong"]
+        one["warnings"] = [f"{OUTDATED_READING}pairs count as two, so figures may be wrong"]
     change = row(history(metrics(rows)).changes)
     assert change["causes"] == ["read by an earlier fairmfu -> this fairmfu"]
 

@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.compare.comparability import compare, pair
+from fairmfu.metrics.compare.comparability import compare_pair, rank_runs
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Run:
         log.write_text("\n".join(WRITERS[log_format](STEPS)) + "\n", encoding="utf-8")
         toml = "".join(f"{k} = {_toml(v)}\n" for k, v in facts.items() if v is not None)
         log.with_name("facts.toml").write_text(toml, encoding="utf-8")
-        row = analyse(read_source(log)).metrics.row(0, named=True)
+        row = analyse(read_log_tables(log)).metrics.row(0, named=True)
         return row | {"name": log_format}
 
     return metrics
@@ -158,12 +158,12 @@ SAME_WORK: list[tuple[str, Facts, Facts, str, list[str]]] = [
 def test_what_has_to_be_the_same(
     run: Run, one: Facts, other: Facts, verdict: str, listed: list[str]
 ) -> None:
-    found = pair(run(one), run(other))
-    assert (found.verdict, list(found.listed)) == (verdict, listed)
-    assert found.why == ()
-    backwards = pair(run(other), run(one))
+    found = compare_pair(run(one), run(other))
+    assert (found.verdict, list(found.differences)) == (verdict, listed)
+    assert found.obstacles == ()
+    backwards = compare_pair(run(other), run(one))
     assert backwards.verdict == verdict
-    assert backwards.different == found.different
+    assert backwards.differing_columns == found.differing_columns
 
 
 @pytest.mark.parametrize(
@@ -180,16 +180,16 @@ def test_what_has_to_be_the_same(
 def test_what_one_compares_is_no_obstacle_and_is_named(
     run: Run, other: Facts, context: str
 ) -> None:
-    found = pair(run({"recompute": "full"}), run(other))
+    found = compare_pair(run({"recompute": "full"}), run(other))
     assert found.verdict == LIKE
     assert context in found.context
 
 
 def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
-    found = pair(run(), run() | {"global_batch_size": 64, "gpus": 64})
+    found = compare_pair(run(), run() | {"global_batch_size": 64, "gpus": 64})
     assert found.verdict == LIKE
     assert found.context[:2] == ("GPUs: 64 / 8", "global batch: 64 / 8")
-    found = pair(run(), run() | {"gradient_accumulation": 4, "tensor_parallel": 2})
+    found = compare_pair(run(), run() | {"gradient_accumulation": 4, "tensor_parallel": 2})
     assert found.verdict == LIKE
     assert found.context == ("accumulation: 1 / 4", "said by some only: tensor parallel")
 
@@ -197,13 +197,13 @@ def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
 @pytest.mark.parametrize("wrong", [{"gradient_accumulation": 4}, {"tensor_parallel": 2}])
 def test_batch_sizes_that_the_lines_deny_are_no_ground_to_compare(run: Run, wrong: Facts) -> None:
     """The log's batch is 8 samples of 8 GPUs: 4 micro-steps, or shared samples, would be others."""
-    found = pair(run(), run(wrong))
+    found = compare_pair(run(), run(wrong))
     assert found.verdict == "not comparable"
-    assert any("not ranked" in why for why in found.why)
+    assert any("not ranked" in why for why in found.obstacles)
 
 
 def test_two_torch_versions_are_named(run: Run) -> None:
-    found = pair(run({"torch": "2.8.0"}), run({"torch": "2.9.0"}))
+    found = compare_pair(run({"torch": "2.8.0"}), run({"torch": "2.9.0"}))
     assert found.verdict == LIKE
     assert found.context == ("PyTorch: 2.8.0 / 2.9.0",)
 
@@ -212,7 +212,7 @@ def test_two_torch_versions_are_named(run: Run) -> None:
 def test_another_framework_is_like_for_like(run: Run, log_format: str) -> None:
     device = {"accelerator": "NVIDIA H100 80GB HBM3"}
     v1 = {k: v for k, v in KNOWN.items() if k != "packed"} | {"gpus": 8, "document_mask": False}
-    found = pair(run(), run(v1 if log_format == "xtuner-v1" else device, log_format))
+    found = compare_pair(run(), run(v1 if log_format == "xtuner-v1" else device, log_format))
     assert found.verdict == LIKE
     assert any(words.startswith("framework: ") for words in found.context) != (
         log_format == "megatron-deepspeed"
@@ -233,41 +233,43 @@ def test_another_framework_is_like_for_like(run: Run, log_format: str) -> None:
 def test_what_is_unknown_is_never_the_same(run: Run, changes: Facts, why: str) -> None:
     """Not even of two runs that both do not say it."""
     for other in (run(), run(changes)):
-        found = pair(run(changes), other)
+        found = compare_pair(run(changes), other)
         assert found.verdict == "not comparable"
-        assert any(reason.startswith(f"deepspeed: {why}") for reason in found.why), found.why
-        assert found.words.startswith("not comparable: deepspeed: ")
+        assert any(reason.startswith(f"deepspeed: {why}") for reason in found.obstacles), (
+            found.obstacles
+        )
+        assert found.sentence.startswith("not comparable: deepspeed: ")
 
 
 def test_another_model_is_not_comparable(run: Run) -> None:
-    found = pair(run(), run({"model": "llama2-7b"}))
+    found = compare_pair(run(), run({"model": "llama2-7b"}))
     assert found.verdict == "not comparable"
-    assert found.words == "not comparable: different models (llama-3-8b / llama-2-7b)"
+    assert found.sentence == "not comparable: different models (llama-3-8b / llama-2-7b)"
 
 
 def test_a_device_that_no_table_knows_is_the_same_only_as_itself(run: Run) -> None:
     unknown = {"accelerator": "Acme X1"}
-    assert pair(run(unknown), run(unknown)).verdict == LIKE
-    found = pair(run(unknown), run())
-    assert found.words == ("same model, different accelerator (Acme X1 / NVIDIA H100 SXM)")
+    assert compare_pair(run(unknown), run(unknown)).verdict == LIKE
+    found = compare_pair(run(unknown), run())
+    assert found.sentence == ("same model, different accelerator (Acme X1 / NVIDIA H100 SXM)")
 
 
 def test_a_composed_log_is_not_compared_with_a_real_one(run: Run) -> None:
-    found = pair(run(), run() | {"synthetic": True})
+    found = compare_pair(run(), run() | {"synthetic": True})
     assert found.verdict == "not comparable"
-    assert found.why == ("one of the two is synthetic",)
+    assert found.obstacles == ("one of the two is synthetic",)
 
 
 def test_groups_are_the_pairs_that_are_like_for_like(run: Run) -> None:
     """One mechanism: two runs stand in one group exactly where their pair says so."""
     cases = [facts for case in SAME_WORK for facts in case[1:3]]
     rows = [run(facts) | {"run_id": f"r{i}"} for i, facts in enumerate(cases)]
-    found = compare(pl.DataFrame(rows, schema=METRICS, strict=False))
+    found = rank_runs(pl.DataFrame(rows, schema=METRICS, strict=False))
     group = dict(found.select("run_id", "group").iter_rows())
     for one in rows:
         for other in rows:
             together = group[one["run_id"]] == group[other["run_id"]]
-            assert together == (pair(one, other).verdict == LIKE)
+            assert together == (compare_pair(one, other).verdict == LIKE)
 
 
 # --- real logs ----------------------------------------------------------------------------
@@ -285,7 +287,9 @@ def real(tmp_path: Path, *logs: tuple[str, Facts]) -> list[dict[str, Any]]:
     for place, (pattern, facts) in enumerate(logs):
         (path,) = CORPUS.glob(pattern)
         store = Store(tmp_path / f"store-{place}")
-        ingest([path], store, extra=from_flags([f"{k}={v}" for k, v in facts.items()]))
+        ingest_paths(
+            [path], store, flag_facts=facts_from_flags([f"{k}={v}" for k, v in facts.items()])
+        )
         launches = analyse({name: store.table(name) for name in TABLES}).metrics
         rows.append(launches.sort("tgs").row(-1, named=True))
     return rows
@@ -297,8 +301,8 @@ def test_two_public_logs_of_one_model_are_like_for_like(tmp_path: Path) -> None:
         ("deepspeed/bigscience__meg_ds_3d_gpt2_perf_n16.out", V100),
         ("deepspeed/bigscience__meg_ds_zero_gpt2_perf_n16_nbs48_ms48.out", V100),
     )
-    found = pair(one, other)
-    assert found.verdict == LIKE, found.words
+    found = compare_pair(one, other)
+    assert found.verdict == LIKE, found.sentence
     assert "ZeRO stage: 0 / 3" in found.context
 
 
@@ -308,10 +312,10 @@ def test_two_public_logs_of_other_lengths(tmp_path: Path) -> None:
         ("torchtitan/pt_b200_qwen3-14b_run54*", BF16),
         ("torchtitan/pt_b200_qwen3-14b_run113*", BF16),
     )
-    found = pair(one, other)
-    assert found.verdict == "same model", found.words
-    assert found.different == ("seq_len", "flops_per_token")
-    assert found.listed[0] == "sequence length (4,096 / 128)"
+    found = compare_pair(one, other)
+    assert found.verdict == "same model", found.sentence
+    assert found.differing_columns == ("seq_len", "flops_per_token")
+    assert found.differences[0] == "sequence length (4,096 / 128)"
 
 
 def test_two_public_logs_of_other_number_formats(tmp_path: Path) -> None:
@@ -320,16 +324,16 @@ def test_two_public_logs_of_other_number_formats(tmp_path: Path) -> None:
         ("torchtitan/pt_b200_qwen3-14b_run54*", BF16),
         ("torchtitan/pt_b200_qwen3-14b_run33*", {"precision": "fp8"}),
     )
-    found = pair(one, other)
-    assert found.verdict == "same model", found.words
-    assert found.different == ("precision",)
+    found = compare_pair(one, other)
+    assert found.verdict == "same model", found.sentence
+    assert found.differing_columns == ("precision",)
 
 
 def test_two_public_logs_that_do_not_say_their_device(tmp_path: Path) -> None:
     logs = [("deepspeed/bigscience__meg_ds_3d_gpt2_perf_n16.out", {})] * 2
-    found = pair(*real(tmp_path, *logs))
+    found = compare_pair(*real(tmp_path, *logs))
     assert found.verdict == "not comparable"
-    assert all(reason.endswith("unknown: accelerator") for reason in found.why)
+    assert all(reason.endswith("unknown: accelerator") for reason in found.obstacles)
 
 
 def test_two_public_logs_of_other_models(tmp_path: Path) -> None:
@@ -338,6 +342,6 @@ def test_two_public_logs_of_other_models(tmp_path: Path) -> None:
         ("deepspeed/summit__gpt3-megatron.3328593*", V100),
         ("deepspeed/summit__gpt3-megatron.3329260*", V100),
     )
-    found = pair(one, other)
+    found = compare_pair(one, other)
     assert found.verdict == "not comparable"
-    assert found.why[-1] == "different models (megatron-24x2064 / megatron-12x2048)"
+    assert found.obstacles[-1] == "different models (megatron-24x2064 / megatron-12x2048)"

@@ -14,20 +14,20 @@ import pytest
 
 from fairmfu.metrics.core.intervals import (
     Estimate,
-    Rate,
-    over_runs,
-    rate,
-    ratio,
+    RateInterval,
+    estimate_ratio,
+    mean_over_runs,
+    rate_interval,
     smallest_difference,
 )
-from fairmfu.metrics.throughput.warmup import warm_up
+from fairmfu.metrics.throughput.warmup import warm_up_length
 from tests.support.effort import THOROUGH
 from tests.support.simulated import INTERVAL, SETUP_S, Simulation, restarted
 
 RUNS = 1000
 
 
-def known(found: Sequence[Rate]) -> list[Estimate]:
+def known(found: Sequence[RateInterval]) -> list[Estimate]:
     return [rate.estimate for rate in found if rate.estimate is not None]
 
 
@@ -108,7 +108,11 @@ def test_few_independent_windows_make_an_interval_wide_and_not_wrong() -> None:
     """As good as one or two: Student's t of two degrees of freedom pays for it."""
     law = Simulation(windows=10, autocorrelation=0.6)
     found = [rate for rate in law.estimates(4 * RUNS, seed=7) if rate.estimate is not None]
-    few = [rate for rate in found if rate.effective is not None and rate.effective < 1.5]
+    few = [
+        rate
+        for rate in found
+        if rate.effective_windows is not None and rate.effective_windows < 1.5
+    ]
     assert len(few) > 0.1 * len(found)
     assert covered(known(few), law.tgs) >= 0.97
     wide, all_ = (np.median([e.high / e.low - 1 for e in known(of)]) for of in (few, found))
@@ -118,9 +122,9 @@ def test_few_independent_windows_make_an_interval_wide_and_not_wrong() -> None:
 def test_too_few_windows_and_a_drift_have_no_interval_and_say_why() -> None:
     (few,) = Simulation(windows=9).estimates(1, seed=8)
     assert few.estimate is None
-    assert few.why_not == "8 windows: an interval needs 9"
+    assert few.no_interval_reason == "8 windows: an interval needs 9"
     drifts = Simulation(autocorrelation=0.99, noise=0.05).estimates(100, seed=8)
-    silent = [rate.why_not for rate in drifts if rate.estimate is None]
+    silent = [rate.no_interval_reason for rate in drifts if rate.estimate is None]
     assert len(silent) > 80
     assert all(why is not None and "drift" in why for why in silent)
 
@@ -129,8 +133,8 @@ def test_too_few_windows_and_a_drift_have_no_interval_and_say_why() -> None:
 def test_windows_that_all_print_one_rate_do_not_drift(printed: int) -> None:
     """Floats leave 1e-16 of a difference, the same in each window or nearly."""
     tokens = np.full(99, 2000.0)
-    found = rate(tokens, tokens / printed, np.zeros(99), 0.5 / printed)
-    assert found.why_not is None
+    found = rate_interval(tokens, tokens / printed, np.zeros(99), 0.5 / printed)
+    assert found.no_interval_reason is None
     assert found.estimate is not None
     assert found.estimate.low == pytest.approx(printed - 0.5, abs=1e-3)
     assert found.estimate.high == pytest.approx(printed + 0.5, abs=1e-3)
@@ -144,7 +148,7 @@ def test_the_end_of_the_warm_up_is_found(
 ) -> None:
     law = Simulation(autocorrelation=autocorrelation, stalls=stalls, warm_up=planted)
     paces = law.paces(RUNS, np.random.default_rng(9))
-    found = np.array([warm_up(pace[1:]) for pace in paces])
+    found = np.array([warm_up_length(pace[1:]) for pace in paces])
     assert np.mean(np.abs(found - planted) <= 1) >= 0.95
 
 
@@ -154,7 +158,7 @@ def test_a_ratio_covers_the_truth_and_one_percent_is_found_where_it_can_be() -> 
     for step_s, truth in ((1.0, 1.0), (1.01, 1.01)):
         slower = Simulation(autocorrelation=0.3, step_s=step_s)
         other = known(slower.estimates(RUNS, seed=11))
-        ratios = [ratio(a, b) for a, b in zip(one, other, strict=True)]
+        ratios = [estimate_ratio(a, b) for a, b in zip(one, other, strict=True)]
         assert 0.93 <= covered(ratios, truth) <= 0.98  # t quantiles in quadrature are a bit wide
         apart = np.array([not r.low <= 1 <= r.high for r in ratios])
         if truth == 1:
@@ -174,7 +178,7 @@ def test_what_is_smaller_than_the_smallest_difference_is_mostly_not_found() -> N
         step_s = 1 + times * least
         slower = Simulation(windows=60, autocorrelation=0.6, noise=0.05, step_s=step_s)
         other = known(slower.estimates(RUNS, seed=13))
-        apart = [not r.low <= 1 <= r.high for r in map(ratio, one, other)]
+        apart = [not r.low <= 1 <= r.high for r in map(estimate_ratio, one, other)]
         assert low <= np.mean(apart) <= high
 
 
@@ -183,17 +187,17 @@ def test_an_interval_over_runs_holds_what_differs_between_them(repeats: int) -> 
     """Nodes that differ by 2 %: the interval of one run is blind to it, that of repeats is not."""
     random = np.random.default_rng(14)
     rates = 6000 * np.exp(0.02 * random.standard_normal((RUNS, repeats)))
-    found = [over_runs(list(row)) for row in rates]
+    found = [mean_over_runs(list(row)) for row in rates]
     assert 0.93 <= covered([e for e in found if e is not None], 6000) <= 0.97
-    assert over_runs([6000.0, 6100.0]) is None
+    assert mean_over_runs([6000.0, 6100.0]) is None
 
 
 def test_repeats_that_agree_are_no_surer_than_their_own_intervals_make_them() -> None:
     """Half a percent each: their mean is sure to that over the root of three."""
-    alike = over_runs([7000.0] * 3, [Estimate(7000.0, 6965.0, 7035.0)] * 3)
+    alike = mean_over_runs([7000.0] * 3, [Estimate(7000.0, 6965.0, 7035.0)] * 3)
     assert alike is not None
     assert alike.high / alike.value - 1 == pytest.approx(0.005 / 3**0.5, rel=0.01)
-    other = over_runs([7010.0] * 3, [Estimate(7010.0, 6975.0, 7045.0)] * 3)
+    other = mean_over_runs([7010.0] * 3, [Estimate(7010.0, 6975.0, 7045.0)] * 3)
     assert other is not None
-    between = ratio(other, alike)
+    between = estimate_ratio(other, alike)
     assert between.low < 1 < between.high

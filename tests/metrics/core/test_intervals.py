@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairmfu.metrics.core.arrays import Array
-from fairmfu.metrics.core.intervals import FEWEST_WINDOWS, robust
+from fairmfu.metrics.core.arrays import FloatArray
+from fairmfu.metrics.core.intervals import MIN_QUANTILE_WINDOWS, robust_summary
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 windows_of_runs = st.lists(
-    st.tuples(st.floats(1.0, 1e6), st.floats(1e-3, 1e3)), min_size=FEWEST_WINDOWS, max_size=60
+    st.tuples(st.floats(1.0, 1e6), st.floats(1e-3, 1e3)), min_size=MIN_QUANTILE_WINDOWS, max_size=60
 )
 
 
 @given(windows_of_runs)
 def test_it_is_what_numpy_says(rows: list[tuple[float, float]]) -> None:
     tokens, seconds = (np.array(column) for column in zip(*rows, strict=True))
-    found = robust(tokens, seconds)
+    found = robust_summary(tokens, seconds)
     of = tokens / seconds
     p5, median, p95 = np.quantile(of, [0.05, 0.5, 0.95])
     assert found is not None
@@ -30,33 +30,33 @@ def test_it_is_what_numpy_says(rows: list[tuple[float, float]]) -> None:
     assert of.min() * (1 - 1e-12) <= found.trimmed <= of.max() * (1 + 1e-12)
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=FEWEST_WINDOWS, max_size=60))
+@given(st.lists(st.floats(-1e6, 1e6), min_size=MIN_QUANTILE_WINDOWS, max_size=60))
 def test_quantiles_are_in_order_whatever_the_sign(tokens: list[float]) -> None:
     """Bits of floats without a sign stand in their order, those with one the other way around."""
     of = np.array(tokens)
-    found = robust(of, np.ones(len(tokens)))
+    found = robust_summary(of, np.ones(len(tokens)))
     assert found is not None
     told = (found.p5, found.median, found.p95)
     assert told == pytest.approx(np.quantile(of, [0.05, 0.5, 0.95]), rel=1e-12, abs=1e-9)
 
 
-def even(count: int) -> tuple[Array, Array]:
+def even(count: int) -> tuple[FloatArray, FloatArray]:
     return np.full(count, 100.0), np.ones(count)
 
 
 def test_outliers_move_nothing_but_the_plain_rate() -> None:
     tokens, seconds = even(100)
     seconds[[3, 50]] = 1000.0
-    found = robust(tokens, seconds)
+    found = robust_summary(tokens, seconds)
     assert found is not None
     assert (found.median, found.p5, found.p95, found.mad, found.trimmed) == (100, 100, 100, 0, 100)
 
 
 def test_too_few_windows_or_one_without_time_have_none() -> None:
-    assert robust(*even(FEWEST_WINDOWS - 1)) is None
+    assert robust_summary(*even(MIN_QUANTILE_WINDOWS - 1)) is None
     tokens, seconds = even(20)
     seconds[7] = 0.0
-    assert robust(tokens, seconds) is None
+    assert robust_summary(tokens, seconds) is None
 
 
 def test_a_run_has_the_spread_of_its_steady_windows() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fairmfu.metrics.core.run_arrays import Columns, total
-from fairmfu.metrics.throughput.windows import clean, windows
+from fairmfu.metrics.core.run_arrays import RunArrays, total
+from fairmfu.metrics.throughput.windows import build_windows, steady_window_rows
 from tests.metrics.throughput.test_throughput import at, facts, frame, rates, run, steps
 
 
@@ -22,33 +22,36 @@ def spans() -> pl.DataFrame:
     few, many = of("a", about, steps(*rows[:3]), given), of("b", about, steps(*rows), given)
     about, logged, given = (pl.concat(both) for both in zip(few, many, strict=True))
     happened = frame("events", {"run_id": "b", "line": 3, "kind": "checkpoint"})
-    return windows(logged, about, given, happened)
+    return build_windows(logged, about, given, happened)
 
 
 def test_each_run_has_its_rows_alone() -> None:
-    cut = Columns(spans()).by_run()
+    cut = RunArrays(spans()).by_run()
     assert list(cut) == ["a", "b"]
     assert cut["a"]["step"].tolist() == [1, 2, 3]
     assert cut["b"]["step"].tolist() == [1, 2, 3, 4]
     assert cut["a"].events() == []
     assert cut["b"].events() == [(2, ["checkpoint"])]
-    assert cut["b"].holds(["checkpoint", "profiler"]).tolist() == [False, False, True, False]
+    assert cut["b"].has_events(["checkpoint", "profiler"]).tolist() == [False, False, True, False]
     assert cut["b"].value("step", -1) == 4
     assert cut["a"].flags("first").tolist() == [True, False, False]
 
 
 def test_what_is_null_is_no_number_and_times_are_microseconds() -> None:
-    first = Columns(spans()).by_run()["b"]
+    first = RunArrays(spans()).by_run()["b"]
     assert np.isnan(first["data_s"]).all()
-    assert not first.known("data_s")
-    assert first.complete("elapsed_s")
+    assert not first.has_any("data_s")
+    assert first.has_all("elapsed_s")
     assert np.diff(first["logged_at"]).tolist() == [1e6, 1e6, 1e6]
 
 
 def test_clean_windows_of_several_runs_at_once_are_those_of_each() -> None:
     both = spans()
-    apart = [clean(one, "elapsed") for one in both.partition_by("run_id", maintain_order=True)]
-    assert clean(both, "elapsed").equals(pl.concat(apart))
+    apart = [
+        steady_window_rows(one, "elapsed")
+        for one in both.partition_by("run_id", maintain_order=True)
+    ]
+    assert steady_window_rows(both, "elapsed").equals(pl.concat(apart))
 
 
 # --- 32 bits --------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from fairmfu.metrics.formula.accelerators import (
     Accelerator,
     OverlayError,
     UnknownAcceleratorError,
-    find,
+    all_accelerators,
+    find_accelerator,
     load_overlay,
-    normalised,
+    normalise_name,
     peak_source,
-    table,
 )
 
 # As the frameworks print them, and the dense 16-bit peak in TFLOP/s. Each of these names gets a
@@ -79,7 +79,7 @@ PRINTED = [
 
 @pytest.mark.parametrize(("name", "teraflops"), PRINTED)
 def test_dense_peak_of_a_printed_name(name: str, teraflops: float) -> None:
-    assert find(name).peaks["fp16"] == teraflops * 1e12
+    assert find_accelerator(name).peaks["fp16"] == teraflops * 1e12
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_dense_peak_of_a_printed_name(name: str, teraflops: float) -> None:
     ],
 )
 def test_a_name_that_a_person_types(typed: str, name: str) -> None:
-    assert find(typed).name == name
+    assert find_accelerator(typed).name == name
 
 
 @pytest.mark.parametrize(
@@ -133,33 +133,35 @@ def test_a_name_that_a_person_types(typed: str, name: str) -> None:
 )
 def test_a_name_that_is_not_known_is_never_another_device(name: str) -> None:
     with pytest.raises(UnknownAcceleratorError, match=r"peak_flops=…") as error:
-        find(name)
+        find_accelerator(name)
     assert error.value.name == name
 
 
 def test_the_error_names_what_is_near() -> None:
     with pytest.raises(UnknownAcceleratorError) as error:
-        find("NVIDIA H20Z")
+        find_accelerator("NVIDIA H20Z")
     assert error.value.nearest[0] == "NVIDIA H20"
     assert "Nearest known: NVIDIA H20" in str(error.value)
 
 
 def test_no_name_means_two_devices() -> None:
     names = Counter(
-        name for row in table() for name in {normalised(n) for n in (row.name, *row.names)}
+        name
+        for row in all_accelerators()
+        for name in {normalise_name(n) for n in (row.name, *row.names)}
     )
     assert [name for name, rows in names.items() if rows > 1] == []
-    assert len({row.name for row in table()}) == len(table())
+    assert len({row.name for row in all_accelerators()}) == len(all_accelerators())
 
 
 def test_old_hardware_has_no_bf16() -> None:
     for name in ("V100", "Tesla T4", "Ascend910A"):
-        assert "bf16" not in find(name).peaks
+        assert "bf16" not in find_accelerator(name).peaks
 
 
-@pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", all_accelerators(), ids=lambda row: row.name)
 def test_rows_are_plausible(row: Accelerator) -> None:
-    assert find(row.name) is row
+    assert find_accelerator(row.name) is row
     assert row.source
     assert all(1e12 < peak < 2e16 for peak in row.peaks.values())
     order = [row.peaks[d] for d in ("fp32", "tf32", "bf16", "fp8", "fp4") if d in row.peaks]
@@ -189,7 +191,9 @@ def test_a_peak_is_units_times_clock(
     name: str, units: int, flop_per_clock: int, hertz: float
 ) -> None:
     """Of tensor cores or compute units, as white papers give their rates with FP32 accumulation."""
-    assert find(name).peaks["bf16"] == pytest.approx(units * flop_per_clock * hertz, rel=1e-3)
+    assert find_accelerator(name).peaks["bf16"] == pytest.approx(
+        units * flop_per_clock * hertz, rel=1e-3
+    )
 
 
 def test_eight_bits_are_twice_as_fast_as_sixteen() -> None:
@@ -202,16 +206,24 @@ def test_eight_bits_are_twice_as_fast_as_sixteen() -> None:
         *("Intel Gaudi 3", "Google TPU v6e", "Huawei Ascend 950DT", "AWS "),
         *("NVIDIA L40S", "AMD MI355X"),
     )
-    for row in table():
+    for row in all_accelerators():
         if "fp8" in row.peaks and not row.name.startswith(others):
             assert row.peaks["fp8"] == pytest.approx(2 * row.peaks["bf16"], rel=0.0015), row.name
 
 
 def test_devices_are_what_a_framework_sees() -> None:
-    assert find("AMD Instinct MI250X").unit == "GCD"
-    assert 2 * find("MI250X").peaks["bf16"] == find("MI250X OAM").peaks["bf16"]
-    assert 2 * find("TPU v3").peaks["bf16"] == find("TPU v3 chip").peaks["bf16"]
-    assert 4 * find("Trainium2 logical core").peaks["bf16"] == find("Trainium2 chip").peaks["bf16"]
+    assert find_accelerator("AMD Instinct MI250X").unit == "GCD"
+    assert (
+        2 * find_accelerator("MI250X").peaks["bf16"] == find_accelerator("MI250X OAM").peaks["bf16"]
+    )
+    assert (
+        2 * find_accelerator("TPU v3").peaks["bf16"]
+        == find_accelerator("TPU v3 chip").peaks["bf16"]
+    )
+    assert (
+        4 * find_accelerator("Trainium2 logical core").peaks["bf16"]
+        == find_accelerator("Trainium2 chip").peaks["bf16"]
+    )
 
 
 # --- a user's own rows ----------------------------------------------------------------------
@@ -237,24 +249,24 @@ bf16 = 140e12
 
 def test_an_overlay_adds_devices() -> None:
     overlay = load_overlay(OWN)
-    own = find("x1-80gb", overlay)
+    own = find_accelerator("x1-80gb", overlay)
     assert own == overlay[0]
     assert own.peaks == {"fp32": 60e12, "bf16": 800e12, "fp8": 1600e12}
     assert list(own.peaks) == ["fp32", "bf16", "fp8"]
     assert (own.confidence, own.note) == ("medium", "")
     with pytest.raises(UnknownAcceleratorError):
-        find("ACME X1")
+        find_accelerator("ACME X1")
 
 
 def test_an_overlay_goes_before_the_table() -> None:
     overlay = load_overlay(OWN)
-    assert find("NVIDIA H20", overlay).peaks == {"bf16": 140e12}
-    assert find("NVIDIA H100 80GB HBM3", overlay) is find("h100")
+    assert find_accelerator("NVIDIA H20", overlay).peaks == {"bf16": 140e12}
+    assert find_accelerator("NVIDIA H100 80GB HBM3", overlay) is find_accelerator("h100")
 
 
 def test_the_error_names_what_is_near_in_an_overlay() -> None:
     with pytest.raises(UnknownAcceleratorError) as error:
-        find("ACME X2", load_overlay(OWN))
+        find_accelerator("ACME X2", load_overlay(OWN))
     assert error.value.nearest[0] == "ACME X1"
 
 
@@ -294,7 +306,7 @@ def test_an_overlay_without_devices() -> None:
 
 
 def test_each_peak_of_the_table_has_a_source_that_is_spelt_out() -> None:
-    for row in table():
+    for row in all_accelerators():
         for dtype, peak in row.peaks.items():
             said = peak_source(row, [dtype])
             assert said is not None
@@ -303,7 +315,7 @@ def test_each_peak_of_the_table_has_a_source_that_is_spelt_out() -> None:
 
 
 def test_a_format_without_a_peak_has_no_source() -> None:
-    assert peak_source(find("NVIDIA A100"), ["fp8", "bf16"]) is None
+    assert peak_source(find_accelerator("NVIDIA A100"), ["fp8", "bf16"]) is None
 
 
 def test_a_users_own_source_stays_as_it_is_written() -> None:

@@ -17,7 +17,12 @@ from fairmfu.metrics.formula.flops import (
     hardware_flops_bounds,
     operators,
 )
-from fairmfu.metrics.formula.model_shapes import ModelShape, from_hugging_face, hugging_face, known
+from fairmfu.metrics.formula.model_shapes import (
+    ModelShape,
+    find_model,
+    from_hugging_face,
+    hugging_face,
+)
 from tests.support.folders import TESTS
 
 GOLDEN = TESTS / "golden" / "flop_counter"
@@ -46,7 +51,7 @@ def label(case: dict[str, Any]) -> str:
 
 def shapes(model: str) -> list[ModelShape]:
     """The same model by its config and by its name."""
-    return [from_hugging_face(CONFIGS[model]), known(model)]
+    return [from_hugging_face(CONFIGS[model]), find_model(model)]
 
 
 def test_every_model_was_counted_at_three_shapes() -> None:
@@ -80,7 +85,7 @@ def test_parameters(case: dict[str, Any]) -> None:
 
 def counted(model: str, trainable: Trainable) -> tuple[float, float]:
     """Forward and backward FLOPs of the 2 x 512 tokens."""
-    ops = operators(known(model), 512, attention="full", trainable=trainable)
+    ops = operators(find_model(model), 512, attention="full", trainable=trainable)
     forward = forward_flops_per_token(ops)
     return forward * TOKENS, (flops_per_token(ops) - forward) * TOKENS
 
@@ -98,7 +103,7 @@ def test_backward(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", RECOMPUTED, ids=label)
 def test_checkpointed_layers_lie_within_the_bounds_of_hfu(case: dict[str, Any]) -> None:
-    shape, executed = known(case["model"]), case["forward"] + case["backward"]
+    shape, executed = find_model(case["model"]), case["forward"] + case["backward"]
     full_minus_exact = (
         flops_per_token(operators(shape, 512, attention="full"))
         - flops_per_token(operators(shape, 512))
@@ -131,7 +136,7 @@ def without_input_gradients(case: dict[str, Any], shape: ModelShape) -> int:
 @pytest.mark.parametrize("case", LORA, ids=label)
 def test_lora(case: dict[str, Any]) -> None:
     trainable = Trainable(kind="lora", lora_rank=case["rank"], lora_targets=tuple(case["targets"]))
-    shape = known(case["model"])
+    shape = find_model(case["model"])
     forward, backward = counted(case["model"], trainable)
     if not case["input_gradients"]:
         backward -= without_input_gradients(case, shape)

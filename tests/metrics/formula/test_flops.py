@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.formula.flops import (
     Dtype,
+    InferencePhase,
     Operator,
     Pass,
-    Phase,
     Trainable,
     attended_pairs,
     flops_per_token,
     forward_flops_per_token,
     hardware_flops_bounds,
     hardware_operators,
-    hardware_unknown,
+    hfu_unknown_reason,
     ideal_seconds_per_token,
     inference_operators,
     operators,
@@ -33,26 +33,26 @@ from fairmfu.metrics.formula.model_shapes import (
     MixtureOfExperts,
     ModelShape,
     ShapeError,
-    known,
+    find_model,
     known_models,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LLAMA = known("llama-3-8b")
+LLAMA = find_model("llama-3-8b")
 PEAKS: dict[Dtype, float] = {"bf16": 989.4e12, "fp8": 1978.9e12}
 
 
 def training(name: str, seq_len: int, **options: object) -> float:
-    return flops_per_token(operators(known(name), seq_len, **options))  # type: ignore[arg-type]
+    return flops_per_token(operators(find_model(name), seq_len, **options))  # type: ignore[arg-type]
 
 
 def by_name(shape: ModelShape, seq_len: int, **options: object) -> dict[str, Operator]:
     return {op.name: op for op in operators(shape, seq_len, **options)}  # type: ignore[arg-type]
 
 
-def inferred(shape: ModelShape, context: int, phase: Phase) -> float:
+def inferred(shape: ModelShape, context: int, phase: InferencePhase) -> float:
     return forward_flops_per_token(inference_operators(shape, context, phase))
 
 
@@ -84,14 +84,14 @@ def test_multi_head_latent_attention_by_hand() -> None:
     d, heads, nope, rope, v, c, r = 7168, 128, 128, 64, 128, 512, 1536
     query = 2 * d * r + 2 * r * heads * (nope + rope)
     key_value = 2 * d * (c + rope) + 2 * c * heads * (nope + v)
-    ops = by_name(known("deepseek-v3"), 4096)
+    ops = by_name(find_model("deepseek-v3"), 4096)
     projections = ops["query/key/value/output projections"].forward
     assert projections == 61 * (query + key_value + 2 * heads * v * d)
     assert ops["core attention"].forward == 61 * 2 * heads * (nope + rope + v) * 4097 / 2
 
 
 def test_mixture_of_experts_by_hand() -> None:
-    ops = by_name(known("qwen1.5-moe-a2.7b"), 4096)
+    ops = by_name(find_model("qwen1.5-moe-a2.7b"), 4096)
     assert ops["router"].forward == 24 * 2 * 2048 * 60
     assert ops["routed experts"].forward == 24 * 4 * 6 * 2048 * 1408
     assert ops["shared experts"].forward == 24 * 6 * 2048 * 5632
@@ -100,19 +100,19 @@ def test_mixture_of_experts_by_hand() -> None:
 
 
 def test_first_dense_layers_have_their_own_operator() -> None:
-    ops = by_name(known("deepseek-v3"), 4096)
+    ops = by_name(find_model("deepseek-v3"), 4096)
     assert (ops["ffn"].layers, ops["routed experts"].layers) == (3, 58)
     assert ops["ffn"].forward == 3 * 6 * 7168 * 18432
 
 
 def test_a_table_narrower_than_the_model_costs_two_projections() -> None:
-    ops = by_name(known("opt-350m"), 2048)
+    ops = by_name(find_model("opt-350m"), 2048)
     assert ops["embedding projections"].forward == 2 * 2 * 512 * 1024
     assert ops["lm_head"].forward == 2 * 512 * 50272
 
 
 def test_plain_feed_forward_is_two_thirds_of_a_gated_one() -> None:
-    assert by_name(known("gpt2"), 1024)["ffn"].forward == 12 * 4 * 768 * 3072
+    assert by_name(find_model("gpt2"), 1024)["ffn"].forward == 12 * 4 * 768 * 3072
 
 
 DELTA = LinearAttention(
@@ -253,7 +253,7 @@ def test_impossible_lengths_are_errors(seq_len: int, options: dict[str, int], sa
 
 
 def test_known_documents_replace_full_causal_layers_only() -> None:
-    gemma = known("gemma-2-9b")  # 21 layers with a window of 4096, 21 without
+    gemma = find_model("gemma-2-9b")  # 21 layers with a window of 4096, 21 without
     attended = attended_pairs(8192, documents=[6000, 2192])
     per_pair = 21 * 2 * 16 * (256 + 256)
     windowed = attended_pairs(8192, window=4096)
@@ -267,7 +267,7 @@ def test_known_documents_replace_full_causal_layers_only() -> None:
 
 
 def test_windows_count_in_the_exact_convention_only() -> None:
-    gemma = known("gemma-3-27b")  # 52 of its 62 layers see 1024 keys
+    gemma = find_model("gemma-3-27b")  # 52 of its 62 layers see 1024 keys
     windows = attended_pairs(8192, window=1024)
     core = by_name(gemma, 8192)["core attention"].forward
     assert core == pytest.approx(2 * 32 * 256 * (10 * 4096.5 + 52 * windows))
@@ -286,7 +286,7 @@ def test_attended_pairs_outside_the_sequence_are_an_error(attended: float) -> No
 
 
 def test_prefill_is_a_forward() -> None:
-    for shape in (LLAMA, known("gemma-3-27b"), known("deepseek-v3")):
+    for shape in (LLAMA, find_model("gemma-3-27b"), find_model("deepseek-v3")):
         expected = forward_flops_per_token(operators(shape, 4096))
         assert inferred(shape, 4096, "prefill") == expected
     assert {op.backward for op in inference_operators(LLAMA, 4096, "prefill")} == {0}
@@ -298,7 +298,7 @@ def test_decode_by_hand() -> None:
 
 
 def test_decode_sees_the_window_or_its_chunk() -> None:
-    gemma = known("gemma-2-9b")
+    gemma = find_model("gemma-2-9b")
     core = {op.name: op for op in inference_operators(gemma, 6000, "decode")}["core attention"]
     assert core.forward == 21 * 2 * 16 * 512 * (6000 + 4096)
     group = LLAMA.layers[0]
@@ -312,7 +312,7 @@ def test_decode_sees_the_window_or_its_chunk() -> None:
 
 
 def test_inference_leaves_multi_token_prediction_out() -> None:
-    deepseek = known("deepseek-v3")
+    deepseek = find_model("deepseek-v3")
     with_mtp = replace(deepseek, mtp_modules=1)
     for phase in ("prefill", "decode"):
         assert inference_operators(with_mtp, 512, phase) == inference_operators(
@@ -515,7 +515,7 @@ def test_lora_lies_between_frozen_and_full(shape: ModelShape) -> None:
 
 def adapters(name: str, *targets: str) -> float:
     trainable = Trainable(kind="lora", lora_rank=1, lora_targets=targets)
-    return operators(known(name), 512, trainable=trainable)[-1].forward
+    return operators(find_model(name), 512, trainable=trainable)[-1].forward
 
 
 def test_lora_targets_by_the_names_of_each_code_base() -> None:
@@ -575,16 +575,16 @@ def test_selective_recomputation_is_core_attention_once_more() -> None:
 @pytest.mark.parametrize(("policy", "why"), [(None, "not known what"), ("op", "closed form")])
 def test_an_unknown_policy_gives_no_hfu_but_a_reason(policy: str | None, why: str) -> None:
     assert hardware_flops_bounds(LLAMA, 8192, policy) == (None, None)
-    assert why in str(hardware_unknown(policy))
-    assert hardware_unknown("full") is None
+    assert why in str(hfu_unknown_reason(policy))
+    assert hfu_unknown_reason("full") is None
 
 
 def test_linear_attention_has_no_hfu_but_a_reason() -> None:
     shape = with_linear_attention(DELTA)
     for policy in ("none", "full", "selective", None):
         assert hardware_flops_bounds(shape, 8192, policy) == (None, None)
-        assert "linear attention, whose kernel decides" in str(hardware_unknown(policy, shape))
-    assert hardware_unknown("full", LLAMA) is None
+        assert "linear attention, whose kernel decides" in str(hfu_unknown_reason(policy, shape))
+    assert hfu_unknown_reason("full", LLAMA) is None
     with pytest.raises(ValueError, match=r"No HFU: .*linear attention"):
         hardware_operators(shape, 8192, "none")
 
@@ -641,8 +641,8 @@ def test_recomputed_work_runs_in_the_format_of_the_forward() -> None:
 
 def test_frozen_weights_have_no_weight_gradient() -> None:
     frozen = by_name(LLAMA, 8192, trainable=Trainable(kind="frozen"))
-    assert frozen["ffn"].of("weight_gradient") == 0
-    assert frozen["ffn"].of("input_gradient") == frozen["ffn"].forward
+    assert frozen["ffn"].flops_of("weight_gradient") == 0
+    assert frozen["ffn"].flops_of("input_gradient") == frozen["ffn"].forward
 
 
 def test_an_operator_without_format_or_a_format_without_peak_is_an_error() -> None:
@@ -684,7 +684,7 @@ def test_both_conventions(
 
 def half_attention_without_router(name: str, seq_len: int, mtp_modules: int = 0) -> float:
     """Megatron's convention: A = T/2, the router not counted."""
-    shape = replace(known(name), mtp_modules=mtp_modules)
+    shape = replace(find_model(name), mtp_modules=mtp_modules)
     ops = operators(shape, seq_len, attended=seq_len / 2)
     return sum(op.training for op in ops if not op.name.endswith("router")) / 1e9
 
@@ -713,7 +713,7 @@ def test_deepseek_v3_of_isca_2025() -> None:
     tokens_per_second = 272.80e9 / 86400 / 2048
     full = sum(
         op.training
-        for op in operators(known("deepseek-v3"), 4096, attention="full")
+        for op in operators(find_model("deepseek-v3"), 4096, attention="full")
         if op.name != "router"
     )
     half = half_attention_without_router("deepseek-v3", 4096)
@@ -742,7 +742,7 @@ def test_korthikanti_table_5(  # noqa: PLR0913, PLR0917
     half_digit: float,
     mfu: float,
 ) -> None:
-    gpt = known("gpt3-175b")
+    gpt = find_model("gpt3-175b")
     width = hidden // heads
     attention = replace(
         gpt.layers[0].attention, heads=heads, kv_heads=heads, qk_head_dim=width, v_head_dim=width

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from fairmfu.ingest.parse.parser import Parsed
+from fairmfu.ingest.parse.parser import ParsedSource
 from fairmfu.metrics.formula.model_shapes import ShapeError, from_megatron
 
-Parse = Callable[..., Parsed]
+Parse = Callable[..., ParsedSource]
 
 PYTHIA = {
     "attention_config": "['flash', 'flash']",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.formula.flops import operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
@@ -18,10 +18,10 @@ from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
     ShapeError,
     UnknownModelError,
+    find_model,
     from_hugging_face,
     from_megatron,
     from_torchtitan,
-    known,
     known_models,
     names,
     with_params_total,
@@ -139,12 +139,12 @@ def test_every_known_model_has_its_count_here() -> None:
 
 @pytest.mark.parametrize(("name", "parameters"), PARAMETERS.items())
 def test_parameters_are_exact(name: str, parameters: int) -> None:
-    assert known(name).params_total == parameters
+    assert find_model(name).params_total == parameters
 
 
 @pytest.mark.parametrize(("name", "billions"), BILLIONS.items())
 def test_parameters_by_the_published_billions(name: str, billions: float) -> None:
-    assert known(name).params_total / 1e9 == pytest.approx(billions, rel=2e-3)
+    assert find_model(name).params_total / 1e9 == pytest.approx(billions, rel=2e-3)
 
 
 # Printed by torchtitan (`Total parameter count: … active N`), and as the papers name them.
@@ -160,11 +160,11 @@ def test_parameters_by_the_published_billions(name: str, billions: float) -> Non
     ],
 )
 def test_active_parameters(name: str, active: float, tolerance: float) -> None:
-    assert known(name).params_active == pytest.approx(active, rel=tolerance, abs=0)
+    assert find_model(name).params_active == pytest.approx(active, rel=tolerance, abs=0)
 
 
 def test_tables_and_products_of_llama_3_8b() -> None:
-    shape = known("llama-3-8b")
+    shape = find_model("llama-3-8b")
     assert shape.params_embedding == 128256 * 4096
     norms = (2 * 32 + 1) * 4096
     assert shape.params_matmul == shape.params_total - shape.params_embedding - norms
@@ -215,7 +215,7 @@ def test_tables_and_products_of_llama_3_8b() -> None:
     ],
 )
 def test_names(said: str, name: str) -> None:
-    assert known(said).name == name
+    assert find_model(said).name == name
 
 
 @pytest.mark.parametrize(
@@ -224,13 +224,13 @@ def test_names(said: str, name: str) -> None:
 )
 def test_a_name_is_never_guessed(said: str) -> None:
     with pytest.raises(UnknownModelError, match=r"model_config=PATH/config\.json") as error:
-        known(said)
+        find_model(said)
     assert error.value.name == said
 
 
 def test_the_error_names_what_is_near() -> None:
     with pytest.raises(UnknownModelError) as error:
-        known("Llama-3-9B")
+        find_model("Llama-3-9B")
     assert "llama-3-8b" in error.value.nearest
     assert "Nearest known: llama-3" in str(error.value)
 
@@ -281,27 +281,27 @@ LLAMA_SIZES: Final = {
 
 
 def test_windows_are_per_layer() -> None:
-    assert windows(known("gemma-3-27b")) == {1024: 52, None: 10}
-    assert windows(known("gemma-2-9b")) == {4096: 21, None: 21}
-    assert windows(known("gpt-oss-20b")) == {128: 12, None: 12}
-    assert windows(known("mistral-7b")) == {4096: 32}
-    assert windows(known("mistral-7b-v0.3")) == {None: 32}
-    assert windows(known("qwen2.5-7b")) == {None: 28}
+    assert windows(find_model("gemma-3-27b")) == {1024: 52, None: 10}
+    assert windows(find_model("gemma-2-9b")) == {4096: 21, None: 21}
+    assert windows(find_model("gpt-oss-20b")) == {128: 12, None: 12}
+    assert windows(find_model("mistral-7b")) == {4096: 32}
+    assert windows(find_model("mistral-7b-v0.3")) == {None: 32}
+    assert windows(find_model("qwen2.5-7b")) == {None: 28}
 
 
 def test_chunks_are_per_layer() -> None:
     chunks: Counter[int | None] = Counter()
-    for group in known("llama-4-maverick").layers:
+    for group in find_model("llama-4-maverick").layers:
         chunks[group.attention.chunk] += group.count
     assert chunks == {8192: 36, None: 12}
 
 
 def test_linear_attention_is_per_layer() -> None:
-    shape = known("qwen3-next-80b-a3b")
+    shape = find_model("qwen3-next-80b-a3b")
     kinds = {type(group.attention).__name__: group.count for group in shape.layers}
     assert kinds == {"LinearAttention": 36, "Attention": 12}
     assert shape.has_linear_attention
-    assert not known("qwen3-30b-a3b").has_linear_attention
+    assert not find_model("qwen3-30b-a3b").has_linear_attention
     assert shape.params_active == pytest.approx(3e9, rel=0.3)
 
 
@@ -310,14 +310,14 @@ def sparse_layers(shape: ModelShape) -> dict[bool, int]:
 
 
 def test_experts_are_per_layer() -> None:
-    assert sparse_layers(known("deepseek-v3")) == {False: 3, True: 58}
-    assert sparse_layers(known("glm-4.5-air")) == {False: 1, True: 45}
-    assert sparse_layers(known("mixtral-8x7b")) == {True: 32}
+    assert sparse_layers(find_model("deepseek-v3")) == {False: 3, True: 58}
+    assert sparse_layers(find_model("glm-4.5-air")) == {False: 1, True: 45}
+    assert sparse_layers(find_model("mixtral-8x7b")) == {True: 32}
 
 
 def test_a_layer_needs_a_feed_forward_block() -> None:
     with pytest.raises(ShapeError, match="ffn, moe or both"):
-        LayerGroup(count=1, attention=known("gpt2").layers[0].attention)
+        LayerGroup(count=1, attention=find_model("gpt2").layers[0].attention)
 
 
 # --- Hugging Face ---------------------------------------------------------------------------
@@ -454,7 +454,7 @@ def test_what_kimi_k3_has_beyond_kimi_linear_is_refused() -> None:
 
 
 def test_llama4_with_experts_in_every_second_layer() -> None:
-    shape = known("llama-4-maverick")
+    shape = find_model("llama-4-maverick")
     assert sparse_layers_counted(shape) == {False: 24, True: 24}
 
 
@@ -592,7 +592,7 @@ def test_the_text_model_of_a_multimodal_config() -> None:
     config = {"model_type": "gemma3", "_name_or_path": "google/gemma-3-4b-it", "text_config": text}
     shape = from_hugging_face(config)
     assert shape.name == "google/gemma-3-4b-it"
-    assert shape.layers == known("gemma-3-4b").layers
+    assert shape.layers == find_model("gemma-3-4b").layers
     assert shape.vocab_size == 262208  # as gemma3_text has it where the config is silent
 
 
@@ -667,12 +667,12 @@ QWEN_7B = {
 
 def test_a_gpt_of_megatron_is_gpt2() -> None:
     shape = from_megatron(GPT, vocab_size=50257)
-    assert shape.params_total == known("gpt2-medium").params_total
-    assert shape.layers == known("gpt2-medium").layers
+    assert shape.params_total == find_model("gpt2-medium").params_total
+    assert shape.layers == find_model("gpt2-medium").layers
 
 
 def test_a_qwen_of_megatron_lacks_the_biases_only() -> None:
-    qwen = known("qwen2.5-7b")
+    qwen = find_model("qwen2.5-7b")
     shape = from_megatron(QWEN_7B, vocab_size=152064)
     biases = 28 * (28 + 4 + 4) * 128
     assert shape.params_total == qwen.params_total - biases
@@ -815,7 +815,7 @@ DEEPSEEK_16B = {
 def test_printed_arguments_of_llama() -> None:
     shape = from_torchtitan("llama3 8B", LLAMA_8B)
     assert shape.params_total == 8_030_261_248
-    assert shape.layers == known("llama-3-8b").layers
+    assert shape.layers == find_model("llama-3-8b").layers
 
 
 @pytest.mark.parametrize(
@@ -865,13 +865,13 @@ def test_sizes_of_llama(change: dict[str, str], size: int) -> None:
 def test_printed_arguments_of_deepseek() -> None:
     shape = from_torchtitan("deepseek_v3 16B", DEEPSEEK_16B)
     assert shape.params_total == 15_706_484_224
-    assert shape.layers == known("deepseek_v3 16B").layers
+    assert shape.layers == find_model("deepseek_v3 16B").layers
 
 
 def test_printed_arguments_of_experts_as_json() -> None:
     """Torchtitan 0.2.1 and 0.2.2 print them within the others', and by them its own figures."""
     log = TESTS / "variants" / "torchtitan" / "model_json_experts.txt"
-    row = analyse(read_source(log)).metrics.row(0, named=True)
+    row = analyse(read_log_tables(log)).metrics.row(0, named=True)
     norms = 212_633_088 - row["flops_per_token_full_attention"]
     assert norms == 6 * 6 * (2 * 256 + 512) + 6 * 256
     assert row["logged_reproduced"] is True
@@ -897,7 +897,7 @@ def test_printed_arguments_of_gpt_oss() -> None:
     whole = {**debug, "dim": "2880", "n_layers": "24", "num_experts": "32"}
     shape = from_torchtitan("gpt_oss 20b", whole)
     assert shape.params_total == 20_914_757_184
-    assert shape.layers == known("gpt-oss-20b").layers
+    assert shape.layers == find_model("gpt-oss-20b").layers
 
 
 def test_printed_arguments_of_deepseek_before_moe_args() -> None:
@@ -963,8 +963,8 @@ LLAMA4_128E = {
 )
 def test_torchtitans_arguments_of_llama4_are_maverick(experts: dict[str, str]) -> None:
     shape = from_torchtitan("llama4 17bx128e_irope", LLAMA4_128E | experts)
-    maverick = known("llama-4-maverick")
-    assert known("llama4 17bx128e") == maverick
+    maverick = find_model("llama-4-maverick")
+    assert find_model("llama4 17bx128e") == maverick
     assert shape.params_total == maverick.params_total
     assert shape.params_active == maverick.params_active
     for seq_len in (8192, 32_768):  # one block, and four of which a quarter of the layers sees all
@@ -991,9 +991,9 @@ def test_arguments_of_another_model_are_an_error() -> None:
 
 def test_a_printed_size_tells_the_vocabulary() -> None:
     """The debug model of 2025-06 had the vocabulary of its tokenizer."""
-    shape = with_params_total(known("llama3 debugmodel"), 6_270_208)
+    shape = with_params_total(find_model("llama3 debugmodel"), 6_270_208)
     assert shape.vocab_size == 2256
     assert shape.params_total == 6_270_208
-    assert with_params_total(known("llama-3-8b"), 8_030_261_248) == known("llama-3-8b")
+    assert with_params_total(find_model("llama-3-8b"), 8_030_261_248) == find_model("llama-3-8b")
     with pytest.raises(ShapeError, match="not the model of this run"):
-        with_params_total(known("llama-3-8b"), 8_030_261_249)
+        with_params_total(find_model("llama-3-8b"), 8_030_261_249)

@@ -9,12 +9,12 @@ import pytest
 from fairmfu.metrics.formula.flops import operators
 from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
+    find_model,
     from_hugging_face,
-    known,
     known_models,
 )
 from fairmfu.metrics.formula.parameter_counts import (
-    GROWTH,
+    PARAMETER_GROWTH,
     Module,
     kv_cache_bytes_per_token,
     modules,
@@ -54,7 +54,7 @@ SHAPES = (
     *known_models(),
     DELTA,
     BIASED,
-    replace(known("deepseek-v3"), name="deepseek-v3 with mtp", mtp_modules=1),
+    replace(find_model("deepseek-v3"), name="deepseek-v3 with mtp", mtp_modules=1),
     replace(DELTA, name="qwen3_next with mtp", mtp_modules=2),
 )
 
@@ -83,7 +83,7 @@ def test_every_operator_with_weights_is_a_module(shape: ModelShape) -> None:
 
 
 def test_modules_of_llama_by_hand() -> None:
-    rows = by_name(known("llama-3-8b"))
+    rows = by_name(find_model("llama-3-8b"))
     assert rows["embedding"].params_embedding == 128256 * 4096
     assert rows["ffn"].params_total == 32 * 3 * 4096 * 14336
     assert rows["layer norms"].params_total == 32 * 2 * 4096
@@ -92,26 +92,26 @@ def test_modules_of_llama_by_hand() -> None:
 
 
 def test_biases_by_hand() -> None:
-    rows = by_name(known("qwen2.5-7b"))
+    rows = by_name(find_model("qwen2.5-7b"))
     assert rows["query/key/value/output projections"].biases == 28 * (28 + 4 + 4) * 128
     assert by_name(BIASED)["lm_head"].biases == 100
-    experts = by_name(known("gpt-oss-20b"))["routed experts"]
+    experts = by_name(find_model("gpt-oss-20b"))["routed experts"]
     assert experts.biases == 24 * 32 * (2 * 2880 + 2880)
     assert experts.params_active * 8 == experts.params_total  # 4 of 32
 
 
 def test_a_tied_head_is_used_but_owned_by_the_embedding() -> None:
-    head = by_name(known("qwen3-0.6b"))["lm_head"]
+    head = by_name(find_model("qwen3-0.6b"))["lm_head"]
     assert (head.params_total, head.params_matmul) == (0, 151936 * 1024)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_every_module_has_its_order_of_growth(shape: ModelShape) -> None:
-    assert all(module.growth in GROWTH.values() for module in modules(shape))
+    assert all(module.growth in PARAMETER_GROWTH.values() for module in modules(shape))
 
 
 def test_windows_grow_with_the_window() -> None:
-    rows = by_name(known("gemma-2-9b"))
+    rows = by_name(find_model("gemma-2-9b"))
     assert rows["core attention"].growth == "O(T·d)"
     assert rows["core attention in windows"].growth == "O(W·d)"
     assert rows["core attention"].layers == rows["core attention in windows"].layers == 21
@@ -125,7 +125,7 @@ def estimates(shape: ModelShape, seq_len: int) -> dict[str, float]:
 
 
 def test_uncounted_work_of_llama_by_hand() -> None:
-    parts = estimates(known("llama-3-8b"), 8192)
+    parts = estimates(find_model("llama-3-8b"), 8192)
     assert parts["attention softmax"] == 5 * 32 * 32 * 4096.5
     assert parts["router and loss softmax"] == 5 * 128256
     assert parts["norms"] == 4 * 4096 * (2 * 32 + 1)
@@ -136,7 +136,10 @@ def test_uncounted_work_of_llama_by_hand() -> None:
 
 
 def test_uncounted_work_of_other_kinds() -> None:
-    gpt2, deepseek = estimates(known("gpt2"), 1024), estimates(known("deepseek-v2-lite"), 4096)
+    gpt2, deepseek = (
+        estimates(find_model("gpt2"), 1024),
+        estimates(find_model("deepseek-v2-lite"), 4096),
+    )
     assert gpt2["rotary"] == 0
     assert gpt2["embedding look-up"] == 768
     assert gpt2["norms"] == 7 * 768 * (2 * 12 + 1)
@@ -170,7 +173,7 @@ def test_what_is_not_counted_is_small(shape: ModelShape) -> None:
     ],
 )
 def test_cache_of_a_token(name: str, values: int) -> None:
-    assert kv_cache_bytes_per_token(known(name), bytes_per_value=2) == 2 * values
+    assert kv_cache_bytes_per_token(find_model(name), bytes_per_value=2) == 2 * values
 
 
 def test_the_state_of_linear_attention_does_not_grow() -> None:

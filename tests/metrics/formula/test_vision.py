@@ -45,7 +45,7 @@ def forward(tower: VisionTower, grids: Any) -> float:
 
 
 def backward(tower: VisionTower, grids: Any, parts: TrainedParts | None = None) -> float:
-    ops = tower_operators(tower, grids, trained=parts)
+    ops = tower_operators(tower, grids, trained_parts=parts)
     return flops_per_token(ops) - forward_flops_per_token(ops)
 
 
@@ -166,7 +166,7 @@ def images(tower: VisionTower, count: int) -> tuple[Any, ...]:
 
 
 def by_name(tower: VisionTower, grids: Any, parts: TrainedParts | None = None) -> dict[str, Any]:
-    return {op.name: op for op in tower_operators(tower, grids, trained=parts)}
+    return {op.name: op for op in tower_operators(tower, grids, trained_parts=parts)}
 
 
 def test_llava_by_hand() -> None:
@@ -266,7 +266,7 @@ def test_parts_in_llavas_first_stage() -> None:
     tower = towers(LLAVA)
     for name, op in by_name(tower, images(tower, 1), ONLY_PROJECTOR).items():
         assert op.training == (3 if name == "vision projector" else 1) * op.forward
-    assert ONLY_PROJECTOR.of("language model").kind == "frozen"
+    assert ONLY_PROJECTOR.trainable_of("language model").kind == "frozen"
 
 
 def test_parts_in_llavas_second_stage() -> None:
@@ -276,14 +276,14 @@ def test_parts_in_llavas_second_stage() -> None:
     ops = by_name(tower, images(tower, 1), parts)
     assert ops["vision core attention"].backward == 0
     assert ops["vision projector"].backward == 2 * ops["vision projector"].forward
-    assert parts.of("language model").kind == "full"
+    assert parts.trainable_of("language model").kind == "full"
 
 
 def test_a_language_model_alone_leaves_what_is_before_it_at_its_forward() -> None:
     parts = TrainedParts(tower=FROZEN, projector=FROZEN)
     tower = towers(QWEN25)
     assert backward(tower, [(1, 4, 4)], parts) == 0
-    assert flops_per_token(tower_operators(tower, [(1, 4, 4)], trained=parts)) > 0
+    assert flops_per_token(tower_operators(tower, [(1, 4, 4)], trained_parts=parts)) > 0
 
 
 def test_lora_on_a_tower() -> None:

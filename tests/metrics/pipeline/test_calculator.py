@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from fairmfu.cli import main
-from fairmfu.metrics.formula.model_shapes import known
-from fairmfu.metrics.pipeline.calculator import Question, amount, answer
+from fairmfu.metrics.formula.model_shapes import find_model
+from fairmfu.metrics.pipeline.calculator import Question, answer, parse_amount
 from tests.support.folders import ROOT
 
 F = 51_471_187_968
@@ -16,7 +16,7 @@ CONFIG = ROOT / "sample_logs/genuine/xtuner-0.2.0/llama-1rank-fp32/config.json"
 
 
 def asked(**more: object) -> dict:
-    return answer(Question(shape=known("llama3-8b"), seq_len=8192, **more))
+    return answer(Question(shape=find_model("llama3-8b"), seq_len=8192, **more))
 
 
 def command(*arguments: object) -> str:
@@ -152,7 +152,7 @@ def test_other_formulas_stand_beside_ours() -> None:
     ("text", "number"), [("1T", 1e12), ("300B", 3e11), ("15e12", 15e12), ("2.5 M", 2.5e6)]
 )
 def test_amounts_read_as_people_write_them(text: str, number: float) -> None:
-    assert amount(text) == number
+    assert parse_amount(text) == number
 
 
 @pytest.mark.parametrize(

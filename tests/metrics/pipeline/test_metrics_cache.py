@@ -13,17 +13,15 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-import old_store
 import polars as pl
 import pytest
-from corpus import CORPUS, GENERATED
 from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.errors import FairmfuError
-from fairmfu.ingest.core.schema import READINGS, TABLES, frame_schema
-from fairmfu.ingest.extract.log_tables import read_source
+from fairmfu.ingest.core.schema import READING_CHANGES, TABLES, frame_schema
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.pipeline.api import ingest_logs
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store import lock
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import METRICS
@@ -31,20 +29,22 @@ from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.pipeline import metrics_cache as keeping
 from fairmfu.metrics.pipeline import partitions
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.pipeline.incremental import Rescored, rescore
+from fairmfu.metrics.pipeline.incremental import RescoredRuns, rescore
 from fairmfu.metrics.pipeline.metrics_cache import (
-    KEPT,
-    columns_id,
-    finished,
-    outdated,
-    peaks_id,
-    program,
+    KEPT_SCHEMA,
+    columns_hash,
+    finish_metrics,
+    outdated_rows,
+    peaks_hash,
+    program_version,
 )
 from fairmfu.metrics.pipeline.partitions import rescore_by_partition
 from fairmfu.reports.store import metrics_store
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
+from tests.support import old_store
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
+from tests.tools.corpus import CORPUS, GENERATED
 
 SAMPLES = ROOT / "sample_logs"
 START = datetime(2026, 11, 20, 10)
@@ -69,7 +69,7 @@ class World:
     """A store in memory, and what is kept beside it."""
 
     sources: dict[str, Source] = field(default_factory=dict)
-    kept: pl.DataFrame = field(default_factory=KEPT.to_frame)
+    kept: pl.DataFrame = field(default_factory=KEPT_SCHEMA.to_frame)
     asked: list[str] = field(default_factory=list)
 
     def tables(self, of: Iterable[str] | None = None) -> dict[str, pl.DataFrame]:
@@ -95,15 +95,15 @@ class World:
         runs = self.tables()["runs"]
         found = rescore(runs, self.kept, set(changed), self.load)
         assert len(self.asked) == len(set(self.asked))
-        self.kept = found.onto(self.kept)
+        self.kept = found.replace_in(self.kept)
         assert found.analysis is not None
         return found.analysis
 
-    def night_by_partition(self, changed: Iterable[str]) -> Rescored:
+    def night_by_partition(self, changed: Iterable[str]) -> RescoredRuns:
         """The same, each partition by itself."""
         runs = self.tables()["runs"]
         found = rescore_by_partition(runs, self.kept, set(changed), self.load)
-        self.kept = found.onto(self.kept)
+        self.kept = found.replace_in(self.kept)
         return found
 
     def put(self, *sources: Source) -> list[str]:
@@ -114,7 +114,7 @@ class World:
     def holds(self) -> None:
         """THE LAW."""
         together = analyse(self.tables()).metrics
-        assert_frame_equal(finished(self.kept), together, check_exact=True)
+        assert_frame_equal(finish_metrics(self.kept), together, check_exact=True)
 
 
 # -- generated stores ----------------------------------------------------------------------
@@ -188,7 +188,7 @@ def source(random: np.random.Generator, name: str, kind: str, rows: Rows, **run:
         **run,
     }
     path = {"sha256": run["sha256"], "path": f"logs/{name}", "unread_lines": 0}
-    path["reading"] = len(READINGS)
+    path["reading"] = len(READING_CHANGES)
     said = {"gpus": "2", "global_batch_size": "8", "seq_len": "128", "packed": "true"}
     said |= {"model": str(random.choice(["llama3-8b", "llama3-8b", "qwen2-7b"]))}
     facts = [
@@ -308,8 +308,8 @@ def test_what_is_kept_is_what_all_runs_at_once_give(seed: int) -> None:
 def test_partitions_give_what_all_runs_at_once_give(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitions, "MOST_RUNS", (2, 1, 4)[seed % 3])
-    monkeypatch.setattr(partitions, "LATER_AT_ONCE", 3)
+    monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", (2, 1, 4)[seed % 3])
+    monkeypatch.setattr(partitions, "MAX_LATER_LAUNCHES", 3)
     world = World()
     apart = 0
     for changed in nights(100 + seed, world, 14, chains=(0.4, 0.8)[seed % 2]):
@@ -328,7 +328,7 @@ def logs(folder: Path, largest: int) -> list[Source]:
         if not path.is_file() or path.stat().st_size > largest:
             continue
         try:
-            source = {name: frame.to_dicts() for name, frame in read_source(path).items()}
+            source = {name: frame.to_dicts() for name, frame in read_log_tables(path).items()}
         except FairmfuError:
             continue
         if seen.isdisjoint(ids(source)):
@@ -351,7 +351,7 @@ def test_logs_in_any_order_are_kept_as_all_at_once(folder: Path, largest: int) -
     for batch in np.array_split(np.arange(len(coming)), 5):
         world.night(world.put(*(coming[i] for i in batch)))
     world.holds()
-    assert finished(world.kept).height >= 10
+    assert finish_metrics(world.kept).height >= 10
     if folder == GENERATED:
         united = world.kept.filter(pl.col("run_id") != pl.col("lead"))
         assert united.height > 20
@@ -417,7 +417,7 @@ def test_of_a_long_history_only_the_days_beside_a_new_run_are_read() -> None:
     broken_off = world.put(*day(81, 5, 4))
     world.night(broken_off)
     assert sorted(world.asked) == [*new, *broken_off]  # of the day before, not of those before it
-    assert finished(world.kept).height == 410
+    assert finish_metrics(world.kept).height == 410
 
 
 def undated(made: Source) -> Source:
@@ -437,7 +437,7 @@ def test_of_undated_runs_those_are_read_that_may_be_the_same_launch() -> None:
     twin["sources"] = [{**twin["sources"][0], "sha256": "other"}]
     world.night(world.put(twin))
     assert set(world.asked) == {"twin", "old7"}
-    assert finished(world.kept).height == 30
+    assert finish_metrics(world.kept).height == 30
     world.holds()
 
 
@@ -447,14 +447,14 @@ def test_a_chain_that_grows_by_a_launch_a_night() -> None:
         start = START + timedelta(days=night)
         world.night(world.put(launch(f"n{night}", 40 * night + 1, 40 * night + 50, start)))
         world.holds()
-    rows = {row["run_id"]: row for row in finished(world.kept).iter_rows(named=True)}
+    rows = {row["run_id"]: row for row in finish_metrics(world.kept).iter_rows(named=True)}
     assert rows["n8"]["goodput_launches"] == 9
     assert rows["n8"]["continues"] == "n7"
     assert rows["n7"]["repeated_steps"] == 10
     del world.sources["hash of n2"]
     world.night([])
     world.holds()
-    rows = {row["run_id"]: row for row in finished(world.kept).iter_rows(named=True)}
+    rows = {row["run_id"]: row for row in finish_metrics(world.kept).iter_rows(named=True)}
     assert rows["n8"]["goodput_launches"] == 6
     assert rows["n1"]["repeated_steps"] == 0
 
@@ -467,7 +467,7 @@ def test_many_that_go_on_from_one_checkpoint_do_not_load_each_other() -> None:
         world.night(world.put(launch(f"n{night}", 43 if night == 2 else 44, 60, start)))
         assert {"base"} < set(world.asked) <= {"base", "n2", f"n{night}"}
     world.holds()
-    (base,) = finished(world.kept).filter(run_id="base").iter_rows(named=True)
+    (base,) = finish_metrics(world.kept).filter(run_id="base").iter_rows(named=True)
     assert base["repeated_steps"] == 8
 
 
@@ -477,7 +477,7 @@ def test_a_restart_reads_the_launches_that_ended_last() -> None:
     world.night(world.put(*(launch(f"old{i:02}", 1, 50, at) for i, at in enumerate(starts))))
     world.night(world.put(launch("again", 41, 90, START + timedelta(days=70))))
     assert set(world.asked) == {"again", "old19", "old18", "old17", "old16"}
-    (row,) = finished(world.kept).filter(run_id="again").iter_rows(named=True)
+    (row,) = finish_metrics(world.kept).filter(run_id="again").iter_rows(named=True)
     assert row["continues"] == "old19"
     world.holds()
 
@@ -492,7 +492,7 @@ def test_a_restart_looks_further_back_where_losses_are_off() -> None:
         off.append(made)
     world.night(world.put(*off))
     world.night(world.put(launch("again", 41, 90, START + timedelta(days=70))))
-    (row,) = finished(world.kept).filter(run_id="again").iter_rows(named=True)
+    (row,) = finish_metrics(world.kept).filter(run_id="again").iter_rows(named=True)
     assert row["continues"] == "old03"
     world.holds()
 
@@ -510,10 +510,10 @@ def test_a_warning_beside_an_earlier_run_comes_and_goes_with_it(tmp_path: Path) 
             tflops.sub(lambda m: f"{m[1]}{times * float(m[2].replace(',', '')):.2f}", text),
             encoding="utf-8",
         )
-        return {table: frame.to_dicts() for table, frame in read_source(path).items()}
+        return {table: frame.to_dicts() for table, frame in read_log_tables(path).items()}
 
     def told() -> list[bool]:
-        warnings = finished(world.kept).sort("started_at")["warnings"]
+        warnings = finish_metrics(world.kept).sort("started_at")["warnings"]
         return [any("own formula changed" in text for text in each) for each in warnings]
 
     world = World()
@@ -546,7 +546,7 @@ def test_rows_that_another_layout_kept_are_computed_anew() -> None:
     world.kept = world.kept.drop("ends", "course", "mfu")
     world.night([])
     assert sorted(world.asked) == names
-    assert world.kept.schema == KEPT
+    assert world.kept.schema == KEPT_SCHEMA
     world.holds()
 
 
@@ -555,40 +555,40 @@ def test_an_old_row_is_named_and_stays_until_it_is_asked_for(
 ) -> None:
     world = World()
     world.night(world.put(launch("a", 1, 20, START), launch("b", 1, 20, START)))
-    assert outdated(world.kept).height == 0
+    assert outdated_rows(world.kept).height == 0
     other = Accelerator(
         name="X1", unit="GPU", peaks={"bf16": 1e15}, source="a sheet", confidence="high"
     )
-    assert peaks_id([other]) != peaks_id()
-    assert re.fullmatch("[0-9a-f]{8}", peaks_id())
-    (one, _) = outdated(world.kept, [other]).iter_rows(named=True)
+    assert peaks_hash([other]) != peaks_hash()
+    assert re.fullmatch("[0-9a-f]{8}", peaks_hash())
+    (one, _) = outdated_rows(world.kept, [other]).iter_rows(named=True)
     assert one["run_id"] == "a"
-    assert one["why"] == f"peaks {peaks_id()}, now {peaks_id([other])}"
-    monkeypatch.setattr(keeping, "program", lambda: "9.9.9")
-    why = outdated(world.kept)["why"].to_list()
-    assert why == [f"program {program()}, now 9.9.9"] * 2
+    assert one["why"] == f"peaks {peaks_hash()}, now {peaks_hash([other])}"
+    monkeypatch.setattr(keeping, "program_version", lambda: "9.9.9")
+    why = outdated_rows(world.kept)["why"].to_list()
+    assert why == [f"program {program_version()}, now 9.9.9"] * 2
     world.night(world.put(launch("c", 1, 20, START)))
-    assert outdated(world.kept)["run_id"].to_list() == ["a", "b"]
-    world.night(outdated(world.kept)["run_id"])
-    assert outdated(world.kept).height == 0
+    assert outdated_rows(world.kept)["run_id"].to_list() == ["a", "b"]
+    world.night(outdated_rows(world.kept)["run_id"])
+    assert outdated_rows(world.kept).height == 0
 
 
 def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: Path) -> None:
     """A genuine store: a program of the same version kept it, which knew fewer columns."""
     store = Store(old_store.genuine(tmp_path / "old", schema=3))
-    kept = metrics_store.brought_up(store).kept
+    kept = metrics_store.update_metrics(store).kept
     titan = kept.filter(pl.col("mfu") > 0).row(0, named=True)
     assert titan["mfu_bf16"] is titan["peak_source"] is None
-    assert titan["program"] == program()
-    peaks = f"peaks {titan['peaks']}, now {peaks_id()}"
-    why = f"{peaks}; columns unknown, now {columns_id()}"
-    assert dict(outdated(kept).select("run_id", "why").iter_rows()) == {titan["run_id"]: why}
+    assert titan["program"] == program_version()
+    peaks = f"peaks {titan['peaks']}, now {peaks_hash()}"
+    why = f"{peaks}; columns unknown, now {columns_hash()}"
+    assert dict(outdated_rows(kept).select("run_id", "why").iter_rows()) == {titan["run_id"]: why}
     shown = metrics_store.current_metrics(store).filter(run_id=titan["run_id"]).row(0, named=True)
     assert shown["mfu_bf16"] == shown["mfu"] == pytest.approx(titan["mfu"])
     assert shown["peak_source"].startswith("NVIDIA H100 SXM: dense bf16 989.4 TFLOP/s")
     assert metrics_store.rescore_all(store, ()) == 2  # facts of the other one are newer
-    kept = metrics_store.brought_up(store).kept
-    assert outdated(kept).is_empty()
+    kept = metrics_store.update_metrics(store).kept
+    assert outdated_rows(kept).is_empty()
     assert kept.filter(run_id=titan["run_id"])["mfu_bf16"].item() == pytest.approx(titan["mfu"])
 
 
@@ -607,12 +607,12 @@ def test_steps_of_before_a_column_came_say_nothing_of_it(tmp_path: Path) -> None
 def test_a_program_with_other_columns_has_another_id(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.night(world.put(launch("a", 1, 20, START)))
-    before = columns_id()
+    before = columns_hash()
     assert re.fullmatch("[0-9a-f]{8}", before)
-    columns_id.cache_clear()
+    columns_hash.cache_clear()
     monkeypatch.setattr(keeping, "METRICS", pl.Schema({**METRICS, "new": pl.Float64()}))
-    assert outdated(world.kept)["why"].to_list() == [f"columns {before}, now {columns_id()}"]
-    columns_id.cache_clear()
+    assert outdated_rows(world.kept)["why"].to_list() == [f"columns {before}, now {columns_hash()}"]
+    columns_hash.cache_clear()
 
 
 def test_a_united_run_is_kept_as_a_stub() -> None:
@@ -627,11 +627,11 @@ def test_a_united_run_is_kept_as_a_stub() -> None:
     stub = {name for name, value in rows["two"].items() if value is not None}
     assert stub == {"run_id", "lead", "ends"}
     assert rows["two"]["lead"] == "one"
-    assert finished(world.kept).columns == METRICS.names()
-    assert finished(world.kept).height == 1
+    assert finish_metrics(world.kept).columns == METRICS.names()
+    assert finish_metrics(world.kept).height == 1
     del world.sources["hash of one"]
     world.night([])
-    assert finished(world.kept)["run_id"].to_list() == ["two"]
+    assert finish_metrics(world.kept)["run_id"].to_list() == ["two"]
     world.holds()
 
 
@@ -643,7 +643,7 @@ LOG = SAMPLES / "synthetic" / "torchtitan"
 @pytest.fixture
 def just_read(tmp_path: Path) -> Store:
     store = Store(tmp_path / "store")
-    assert [one.status for one in ingest([LOG], store)] == ["read"]
+    assert [one.status for one in ingest_paths([LOG], store)] == ["read"]
     return store
 
 
@@ -652,10 +652,10 @@ def contents(store: Store) -> dict[str, bytes]:
 
 
 def test_runs_that_were_looked_at_are_computed_once(just_read: Store) -> None:
-    assert just_read.outdated()[0] != []
+    assert just_read.outdated_runs()[0] != []
     shown = metrics_store.current_metrics(just_read)
-    assert just_read.outdated()[0] == []
-    assert metrics_store.brought_up(just_read).done is None
+    assert just_read.outdated_runs()[0] == []
+    assert metrics_store.update_metrics(just_read).rescored is None
     before = contents(just_read)
     assert_frame_equal(metrics_store.current_metrics(just_read), shown, check_exact=True)
     assert_frame_equal(shown, analyse(just_read.tables()).metrics, check_exact=True)
@@ -664,15 +664,15 @@ def test_runs_that_were_looked_at_are_computed_once(just_read: Store) -> None:
 
 def test_who_looks_does_not_wait_for_a_writer(just_read: Store) -> None:
     says: list[str] = []
-    store = Store(just_read.path, patience_s=60, says=says.append)
-    with lock.held(store.path):
+    store = Store(just_read.path, patience_s=60, notify=says.append)
+    with lock.hold_lock(store.path):
         before = contents(store)
         began = time.monotonic()
         shown = metrics_store.current_metrics(store)
         assert time.monotonic() - began < 30
         assert contents(store) == before
     assert says == []
-    assert store.outdated()[0] == shown["run_id"].to_list()
+    assert store.outdated_runs()[0] == shown["run_id"].to_list()
 
 
 def test_a_store_that_cannot_be_written_to_is_looked_at(
@@ -690,7 +690,7 @@ def test_a_store_that_cannot_be_written_to_is_looked_at(
 def test_looking_does_not_mix_what_is_kept_by_other_peaks(just_read: Store) -> None:
     """A night tells of kept rows as they are: its own are not to be by another's peaks."""
     metrics_store.current_metrics(just_read)
-    assert ingest([SAMPLES / "synthetic" / "xtuner"], just_read) != []
+    assert ingest_paths([SAMPLES / "synthetic" / "xtuner"], just_read) != []
     before = contents(just_read)
     other = Accelerator(
         name="X1", unit="GPU", peaks={"bf16": 1e15}, source="a sheet", confidence="high"
@@ -698,5 +698,5 @@ def test_looking_does_not_mix_what_is_kept_by_other_peaks(just_read: Store) -> N
     assert metrics_store.current_metrics(just_read, [other]).height == 2
     assert contents(just_read) == before
     assert metrics_store.current_metrics(just_read).height == 2
-    assert just_read.outdated()[0] == []
-    assert set(metrics_store.brought_up(just_read).kept["peaks"]) == {peaks_id()}
+    assert just_read.outdated_runs()[0] == []
+    assert set(metrics_store.update_metrics(just_read).kept["peaks"]) == {peaks_hash()}

@@ -12,19 +12,19 @@ from typing import Any
 
 import polars as pl
 import pytest
-from corpus import CORPUS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.runs.resume_chains import chain
+from fairmfu.metrics.runs.resume_chains import launch_chain
 from fairmfu.metrics.throughput import resolved_facts, windows
-from fairmfu.metrics.throughput.end_to_end import clock
+from fairmfu.metrics.throughput.end_to_end import launch_clocks
 from tests.support.effort import THOROUGH, every_log
+from tests.tools.corpus import CORPUS
 
 BEGIN = datetime(2026, 3, 1, 8, 0, 0, 250_000)  # not of whole seconds, which are coarse
 TOKENS = 2 * 1024  # of one step on one GPU: two sequences of 1024
@@ -93,7 +93,7 @@ Rates = Callable[..., list[dict[str, Any]]]
 
 
 def tables_of(*paths: Path) -> dict[str, pl.DataFrame]:
-    read = [read_source(path) for path in paths]
+    read = [read_log_tables(path) for path in paths]
     return {name: pl.concat([tables[name] for tables in read]) for name in TABLES}
 
 
@@ -229,7 +229,9 @@ def of_trainer(tmp_path: Path, lines: Sequence[str]) -> dict[str, Any]:
 
 def told(path: Path, *flags: str) -> dict[str, Any]:
     """The row of METRICS of a log of one launch, with facts that it lacks."""
-    return analyse(read_source(path, extra=from_flags(flags))).metrics.row(0, named=True)
+    return analyse(read_log_tables(path, flag_facts=facts_from_flags(flags))).metrics.row(
+        0, named=True
+    )
 
 
 def test_a_clock_that_training_started_holds_the_start(tmp_path: Path) -> None:
@@ -309,9 +311,9 @@ def test_the_clock_tells_start_up_and_what_came_behind(tmp_path: Path) -> None:
     lines, _ = Made().launch(0, 1, 100, done=True)
     (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
     tables = tables_of(tmp_path / "run.log")
-    typed = resolved_facts.typed(resolved_facts.holding(tables["facts"]))
-    spans = windows.windows(tables["steps"], tables["runs"], typed, tables["events"])
-    row = clock(tables["runs"], spans, typed, tables["events"]).row(0, named=True)
+    typed = resolved_facts.typed_facts(resolved_facts.resolve_facts(tables["facts"]))
+    spans = windows.build_windows(tables["steps"], tables["runs"], typed, tables["events"])
+    row = launch_clocks(tables["runs"], spans, typed, tables["events"]).row(0, named=True)
     seconds = {
         name: (row[name] - BEGIN).total_seconds()
         for name in ("launched_at", "trained_at", "first_step_at", "last_step_at", "ended_at")
@@ -441,10 +443,10 @@ def test_lines_of_another_clock_around_the_steps_are_no_start() -> None:
     about = {"run_id": "r", "evidence": ["stamp"], "utc": False, "outcome": "incomplete"}
     late = pl.DataFrame([about | {"first_line": 1, "started_at": BEGIN + timedelta(hours=1)}])
     facts = pl.DataFrame({"run_id": ["r"], "total_steps": [None]})
-    row = clock(late, spans, facts, EVENTS).row(0, named=True)
+    row = launch_clocks(late, spans, facts, EVENTS).row(0, named=True)
     assert row["launched_at"] is None
     early = late.with_columns(started_at=pl.lit(BEGIN - timedelta(seconds=7)))
-    row = clock(early, spans, facts, EVENTS).row(0, named=True)
+    row = launch_clocks(early, spans, facts, EVENTS).row(0, named=True)
     assert row["wall_s"] == 16
 
 
@@ -470,7 +472,7 @@ def test_the_first_step_of_an_event_file_is_not_when_the_launch_began(
     members = [about | {"started_at": None}, events | {"started_at": began}]
     facts = pl.DataFrame({"run_id": ["r"], "total_steps": [None]})
     runs = pl.DataFrame([members[0]])
-    row = clock(runs, spans, facts, EVENTS, {"r": members}).row(0, named=True)
+    row = launch_clocks(runs, spans, facts, EVENTS, {"r": members}).row(0, named=True)
     assert row["launched_at"] == (began if seen else BEGIN)
 
 
@@ -483,9 +485,9 @@ EVENTS = pl.DataFrame(
 
 
 def test_a_chain_ends_where_a_launch_is_unknown_or_comes_round() -> None:
-    assert chain("c", {"c": "b", "b": "a", "a": None}) == ["a", "b", "c"]
-    assert chain("c", {"c": "b"}) == ["b", "c"]
-    assert chain("b", {"a": "b", "b": "a"}) == ["a", "b"]
+    assert launch_chain("c", {"c": "b", "b": "a", "a": None}) == ["a", "b", "c"]
+    assert launch_chain("c", {"c": "b"}) == ["b", "c"]
+    assert launch_chain("b", {"a": "b", "b": "a"}) == ["a", "b"]
 
 
 # -- laws ----------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ import pytest
 
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.facts import facts as given
-from fairmfu.ingest.formats.torchtitan.console import job_config
-from fairmfu.metrics.compare.comparability import compare
+from fairmfu.ingest.formats.torchtitan.console import job_config_facts
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 
 STEPS = 100
@@ -91,7 +91,7 @@ def read(ingest: Any, store: Any, logs: Any) -> Read:
     def analysed(*texts: Sequence[str], flags: Sequence[str] = ()) -> Analysis:
         for number, lines in enumerate(texts):
             (logs / f"job_{number}.log").write_text("".join(f"{line}\n" for line in lines))
-        ingest(logs, extra=given.from_flags(list(flags)))
+        ingest(logs, flag_facts=given.facts_from_flags(list(flags)))
         return analyse({name: store.table(name) for name in TABLES})
 
     return analysed
@@ -99,7 +99,7 @@ def read(ingest: Any, store: Any, logs: Any) -> Read:
 
 def reasons(found: Analysis) -> list[str | None]:
     """Why each run is not ranked."""
-    return compare(found.metrics)["not_ranked"].to_list()
+    return rank_runs(found.metrics)["not_ranked"].to_list()
 
 
 def test_groups_are_one_run_of_all_their_gpus(read: Read) -> None:
@@ -132,7 +132,7 @@ def test_groups_are_no_repeat_of_one_job_of_as_many_replicas(read: Read) -> None
     found = read(log(0), log(1), hsdp(), flags=known)
     assert found.metrics.sort("replica_groups")["replica_groups"].to_list() == [None, 2]
     assert found.metrics.select("gpus", "replicas", "global_batch_size").unique().height == 1
-    ranked = compare(found.metrics)
+    ranked = rank_runs(found.metrics)
     assert ranked["group"].n_unique() == 1
     assert sorted(ranked["setup"]) == ["A", "B"]
 
@@ -237,4 +237,4 @@ def test_gpus_given_by_hand_are_those_of_the_run(read: Read) -> None:
     ],
 )
 def test_the_job_config_says_the_group(config: dict[str, Any], facts: dict[str, str]) -> None:
-    assert job_config({"fault_tolerance": config}) == facts
+    assert job_config_facts({"fault_tolerance": config}) == facts

@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from fairmfu.ingest.core.schema import READINGS, TABLES, frame_schema
+from fairmfu.ingest.core.schema import READING_CHANGES, TABLES, frame_schema
 from fairmfu.metrics.core.print_precision import Digits, digits_of
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.runs.run_identity import unite
+from fairmfu.metrics.runs.run_identity import merge_launches
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]
-READ = {"unread_lines": 0, "reading": len(READINGS)}
+READ = {"unread_lines": 0, "reading": len(READING_CHANGES)}
 
 
 def table(name: str, rows: Rows) -> pl.DataFrame:
@@ -79,14 +79,14 @@ def without(rows: Rows, *names: str) -> Rows:
 
 
 def groups(*sources: dict[str, Rows]) -> list[list[str]]:
-    members = unite(tables(*sources)).members
+    members = merge_launches(tables(*sources)).members
     return sorted(sorted(row["run_id"] for row in rows) for rows in members.values())
 
 
 def test_a_launch_told_twice_is_one_run() -> None:
     console = source("console", measured(1, digits=4), facts=3)
     scalars = source("scalars", without(measured(1), "logged_at"), log_format="xtuner-scalars")
-    united = unite(tables(console, scalars))
+    united = merge_launches(tables(console, scalars))
     assert [row["name"] for row in united.members["console"]] == ["console", "scalars"]
     assert united.tables["runs"].height == 1
     assert united.tables["steps"].height == 20
@@ -96,7 +96,7 @@ def test_a_lead_that_says_no_rank_has_each_step_once() -> None:
     ranked = [row | {"rank": "0"} for row in without(measured(1), "elapsed_s")]
     console = source("console", ranked[:15], evidence=["stamp"])
     scalars = source("scalars", measured(1), facts=3, log_format="xtuner-scalars")
-    united = unite(tables(console, scalars))
+    united = merge_launches(tables(console, scalars))
     assert list(united.members) == ["scalars"]
     assert united.tables["steps"]["step"].to_list() == [*range(1, 21)]
 
@@ -285,7 +285,7 @@ def test_the_finest_print_of_each_column_is_taken_and_every_source_is_named() ->
     console = source("console", measured(1, digits=4), facts=3)
     scalars = source("scalars", without(measured(1), "logged_at"), log_format="xtuner-scalars")
     both = tables(console, scalars)
-    steps = unite(both).tables["steps"]
+    steps = merge_launches(both).tables["steps"]
     assert steps["loss"].to_list() == [row["loss"] for row in measured(1)]
     assert steps["elapsed_s"].to_list() == [row["elapsed_s"] for row in measured(1)]
     assert steps["logged_at"].null_count() == 0
@@ -372,7 +372,7 @@ def test_each_node_prints_its_ranks_and_the_launch_has_the_gpus_of_all(
     first = stderr("node0", (0, 1))
     fact = {"run_id": "node0", "name": "gpus", "value": "2", "sequence": 0}
     first["facts"] += [fact | {"origin": "inferred: 2 ranks print step lines"}]
-    united = unite(tables(first, stderr("node1", second)))
+    united = merge_launches(tables(first, stderr("node1", second)))
     assert united.tables["runs"].height == 1
     facts = united.tables["facts"].filter(name="gpus")
     assert facts["value"].to_list() == gpus
@@ -459,7 +459,7 @@ def tracked(folder: str, number: int, seed: int) -> dict[str, Rows]:
 
 def test_ranks_without_stamps_are_one_launch_where_their_folders_stand_side_by_side() -> None:
     sources = [tracked(folder, n, seed) for seed, folder in enumerate("ab") for n in range(12)]
-    united = unite(tables(*sources))
+    united = merge_launches(tables(*sources))
     assert [{row["name"][0] for row in rows} for rows in united.members.values()] == [{"a"}, {"b"}]
     assert united.doubts == {}
 
@@ -467,13 +467,13 @@ def test_ranks_without_stamps_are_one_launch_where_their_folders_stand_side_by_s
 def test_ranks_without_stamps_elsewhere_stay_apart_and_are_said() -> None:
     assert groups(tracked("a", 0, 1), tracked("b", 1, 1)) == [["a-0"], ["b-1"]]
     assert groups(tracked("a", 0, 1), tracked("b", 0, 2)) == [["a-0"], ["b-0"]]
-    united = unite(tables(tracked("a", 0, 1), tracked("b", 1, 1), tracked("c", 1, 2)))
+    united = merge_launches(tables(tracked("a", 0, 1), tracked("b", 1, 1), tracked("c", 1, 2)))
     assert len(united.members) == 3
     assert [len(said) for said in united.doubts.values()] == [2, 1, 1]
     slow = tracked("a", 1, 1)
     for row in slow["steps"]:
         row["elapsed_s"] *= 1.5  # no rank that the other waits for at each step
-    united = unite(tables(tracked("a", 0, 1), slow))
+    united = merge_launches(tables(tracked("a", 0, 1), slow))
     assert (len(united.members), united.doubts) == (2, {})
 
 
@@ -489,7 +489,7 @@ def test_losses_alone_decide_where_one_source_prints_no_time_and_only_one_fits()
 
 def test_two_that_fit_by_their_losses_alone_are_left_apart_and_said() -> None:
     sources = [source("one", measured(1)), source("two", measured(2)), state("s", measured(1))]
-    united = unite(tables(*sources))
+    united = merge_launches(tables(*sources))
     assert len(united.members) == 3
     assert "may tell of the same launch as" in united.doubts["s"][0]
 
@@ -515,7 +515,7 @@ SAVED = "out/checkpoint-{}/trainer_state.json"
 def test_what_a_training_saves_with_its_checkpoints_is_one_run() -> None:
     first, second = (state(SAVED.format(n), measured(1, n)) for n in (1, 12))
     end, console = state("out/trainer_state.json", measured(1)), source("console", measured(1))
-    united = unite(tables(first, second, end, console))
+    united = merge_launches(tables(first, second, end, console))
     assert [len(rows) for rows in united.members.values()] == [4]
     assert united.tables["steps"].height == 20
     assert united.doubts == {}
@@ -541,10 +541,12 @@ def test_of_several_that_fit_by_their_losses_alone_those_of_one_folder_are_one()
     one, two = state("one/state.json", measured(1)), state("two/state.json", measured(1))
     apart = [one, events("one/runs/a", 2), two, events("two/runs/a", 3)]
     assert groups(*apart) == [["one/runs/a", "one/state.json"], ["two/runs/a", "two/state.json"]]
-    assert unite(tables(*apart)).doubts == {}
-    other = unite(tables(*apart, events("runs/a", 4)))  # which is of none of them
+    assert merge_launches(tables(*apart)).doubts == {}
+    other = merge_launches(tables(*apart, events("runs/a", 4)))  # which is of none of them
     assert sorted(map(len, other.members.values())) == [1, 2, 2]
-    again = unite(tables(*apart, events("one/runs/b", 4)))  # either may be of the state beside them
+    again = merge_launches(
+        tables(*apart, events("one/runs/b", 4))
+    )  # either may be of the state beside them
     assert len(again.members) == 4
     assert len(again.doubts["one/state.json"]) == 2
 
@@ -577,7 +579,7 @@ def test_the_dicts_of_a_jobs_output_and_the_bars_of_its_errors_are_one_run(
     out: str, err: str
 ) -> None:
     """The one had no times, the other no losses."""
-    united = unite(tables(*streams(out, err)))
+    united = merge_launches(tables(*streams(out, err)))
     assert {row["name"] for row in united.members.popitem()[1]} == {out, err}
     steps = united.tables["steps"].sort("step")
     assert steps["since_start_s"].to_list() == [90.0 * n for n in range(1, 41)]
@@ -604,7 +606,7 @@ def test_streams_that_end_otherwise_or_say_no_end_or_of_other_names_stay_apart(
     "doubted", [streams("a.out", "b.err"), streams("a.out", "a.err", runtime=None)]
 )
 def test_streams_that_may_be_of_one_job_say_so(doubted: list[dict[str, Rows]]) -> None:
-    doubts = unite(tables(*doubted)).doubts
+    doubts = merge_launches(tables(*doubted)).doubts
     assert [name for name in doubts if "may tell of the same launch" in doubts[name][0]] == [
         row["name"] for one in doubted for row in one["runs"]
     ]
@@ -614,7 +616,7 @@ def test_a_stream_with_two_launches_that_end_alike_is_left_apart_and_said() -> N
     first, second = streams("a.out", "a.err"), streams("b.out", "b.err", runtime=3600.9)
     for one, path in zip((*first, *second), ("j.out", "j.err") * 2, strict=True):
         one["sources"] = [{**one["sources"][0], "path": f"logs/{path}"}]
-    united = unite(tables(*first, *second))
+    united = merge_launches(tables(*first, *second))
     assert len(united.members) == 4
     assert all("others fit as well" in said for whole in united.doubts.values() for said in whole)
     assert set(united.doubts) == set(united.members)
@@ -631,7 +633,7 @@ def test_of_two_clocks_of_a_launch_the_finer_is_taken() -> None:
     one, other = streams("a.out", "a.err")
     for row in one["steps"]:
         row["since_start_s"] = row["step"] * 90.01
-    steps = unite(tables(one, other)).tables["steps"].sort("step")
+    steps = merge_launches(tables(one, other)).tables["steps"].sort("step")
     assert steps.drop_nulls("since_start_s")["since_start_s"].to_list() == [
         pytest.approx(n * 90.01) for n in range(2, 41, 2)
     ]
@@ -693,7 +695,7 @@ def test_a_step_time_without_data_loading_stays_behind_the_stamps() -> None:
 def test_the_outcome_is_that_of_the_source_that_says_it() -> None:
     console = source("console", measured(1), facts=2)
     twin = source("twin", measured(1), outcome="crashed", outcome_text="RuntimeError")
-    (run,) = unite(tables(console, twin)).tables["runs"].iter_rows(named=True)
+    (run,) = merge_launches(tables(console, twin)).tables["runs"].iter_rows(named=True)
     assert (run["name"], run["outcome"]) == ("console", "crashed")
 
 
@@ -706,7 +708,7 @@ def test_facts_are_pooled_and_the_leads_hold() -> None:
     console["facts"] += said("console", "8")
     twin = source("twin", measured(1))
     twin["facts"] += said("twin", "4")
-    united = unite(tables(console, twin))
+    united = merge_launches(tables(console, twin))
     gpus = united.tables["facts"].filter(name="gpus").sort("sequence")
     assert gpus["value"].to_list() == ["4", "8"]
     assert gpus["origin"].to_list() == ["log:7 of twin", "log:7"]
@@ -725,7 +727,7 @@ def test_facts_are_pooled_and_the_leads_hold() -> None:
 def test_the_unit_of_a_value_is_its_last_printed_place(
     values: Sequence[float], units: Sequence[float]
 ) -> None:
-    found = digits_of(np.array(values)).units(np.array(values))
+    found = digits_of(np.array(values)).last_places(np.array(values))
     assert found.tolist() == pytest.approx(units)
 
 
@@ -764,8 +766,8 @@ def test_launches_united_together_are_as_each_united_alone() -> None:
             source(f"events{number}", without(rows, "loss"), **events),
         ]
 
-    together = unite(tables(*(one for number in range(9) for one in told(number))))
-    alone = [unite(tables(*told(number))) for number in range(9)]
+    together = merge_launches(tables(*(one for number in range(9) for one in told(number))))
+    alone = [merge_launches(tables(*told(number))) for number in range(9)]
     assert together.members == {k: v for one in alone for k, v in one.members.items()}
     assert {len(rows) for rows in together.members.values()} == {3}
     for name, keys in (("runs", ["run_id"]), ("steps", ["run_id", "step"])):
@@ -888,7 +890,7 @@ def test_what_may_be_two_nodes_of_one_job_says_so(
     names: Sequence[str], seconds: Sequence[float], *, doubted: bool
 ) -> None:
     """They were two runs of one setup, without a word."""
-    united = unite(tables(*consoles(*names, seconds=seconds)))
+    united = merge_launches(tables(*consoles(*names, seconds=seconds)))
     assert len(united.members) == 2
     assert set(united.doubts) == (set(names) if doubted else set())
     assert all("nodes of one job" in said for whole in united.doubts.values() for said in whole)

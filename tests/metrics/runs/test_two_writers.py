@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.pipeline.ingest_run import ingest
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
@@ -39,7 +39,7 @@ def rows(name: str, twin: Callable[[str], str], folder: Path) -> pl.DataFrame:
     (folder / "run.log").write_text("\n".join(lines) + "\n")
     store = Store(folder / "store")
     given = ["gpus=8", "accelerator=NVIDIA H100 80GB HBM3", "seq_len=8192"]
-    ingest([folder / "run.log"], store, extra=from_flags(given))
+    ingest_paths([folder / "run.log"], store, flag_facts=facts_from_flags(given))
     return analyse(store.tables()).metrics
 
 

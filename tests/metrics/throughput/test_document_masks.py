@@ -9,13 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
-from fairmfu.ingest.parse.parser import Parsed
-from fairmfu.metrics.formula.model_shapes.printed import MEGATRON_WITHOUT
-from fairmfu.metrics.throughput.resolved_facts import holding
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.metrics.formula.model_shapes.printed import MEGATRON_SUPPORTED_VALUES
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 
-Parse = Callable[..., Parsed]
+Parse = Callable[..., ParsedSource]
 
 TITAN = "[rank0]:[titan] 2026-11-20 15:14:04,329 - root - INFO - "
 STEP = (
@@ -59,7 +59,7 @@ OLD = {
 }
 
 
-def facts(parsed: Parsed, launch: int = 0) -> dict[str, tuple[str, str]]:
+def facts(parsed: ParsedSource, launch: int = 0) -> dict[str, tuple[str, str]]:
     """Value and kind of origin of every fact; of one name a stated one, then the later."""
     found: dict[str, tuple[str, str]] = {}
     for fact in parsed.launches[launch].stated:
@@ -75,7 +75,7 @@ def dump(config: object) -> list[str]:
 
 
 def held(path: Path, *flags: str) -> dict[str, str]:
-    table = holding(read_source(path, extra=from_flags(flags))["facts"])
+    table = resolve_facts(read_log_tables(path, flag_facts=facts_from_flags(flags))["facts"])
     return dict(table.select(pl.col("name"), pl.col("value")).iter_rows())
 
 
@@ -329,7 +329,7 @@ def arguments(**values: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("key", sorted(MEGATRON_WITHOUT))
+@pytest.mark.parametrize("key", sorted(MEGATRON_SUPPORTED_VALUES))
 def test_arguments_of_another_kind_of_model_are_kept(parse: Parse, key: str) -> None:
     other = {"tokenizer_type": "BertWordPieceCase", "kd": "True", "retro_add_retriever": "True"}
     value = other.get(key, "8")

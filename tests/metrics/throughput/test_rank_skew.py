@@ -10,24 +10,24 @@ from typing import Any
 
 import polars as pl
 import pytest
-from corpus import CORPUS, GENERATED
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.ingest.core.schema import frame_schema
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.rank_skew import (
-    DATA_BOUND,
-    OF_RANKS,
-    RANKS,
-    bound,
+    MIN_DATA_BOUND_SHARE,
+    RANK_SKEW_SCHEMA,
+    RANK_TIME_SCHEMA,
+    bottleneck,
     compare_ranks,
-    of_ranks,
+    measure_ranks,
 )
-from fairmfu.metrics.throughput.resolved_facts import holding, typed
-from fairmfu.metrics.throughput.windows import SPOILERS, windows
+from fairmfu.metrics.throughput.resolved_facts import resolve_facts, typed_facts
+from fairmfu.metrics.throughput.windows import DISTURBING_EVENTS, build_windows
+from tests.tools.corpus import CORPUS, GENERATED
 
 Row = dict[str, Any]
 
@@ -50,15 +50,17 @@ def compared(rows: Sequence[Row], *events: Row, **about: object) -> pl.DataFrame
     runs = frame("runs", run | about)
     numbered = ({"run_id": "r", "line": i, "rank_tokens": 8.0} | row for i, row in enumerate(rows))
     steps = frame("steps", *numbered)
-    facts = typed(holding(frame("facts")))
-    spans = windows(steps, runs, facts, frame("events", *({"run_id": "r"} | e for e in events)))
-    return compare_ranks(steps, of_ranks(steps, spans))
+    facts = typed_facts(resolve_facts(frame("facts")))
+    spans = build_windows(
+        steps, runs, facts, frame("events", *({"run_id": "r"} | e for e in events))
+    )
+    return compare_ranks(steps, measure_ranks(steps, spans))
 
 
 def steady(rows: Sequence[Row]) -> Row:
     """The same where every step after the first is steady, without working that out."""
     steps, spans = all_steady(rows)
-    return compare_ranks(steps, of_ranks(steps, spans)).row(0, named=True)
+    return compare_ranks(steps, measure_ranks(steps, spans)).row(0, named=True)
 
 
 def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -76,8 +78,8 @@ def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
             tokens_per_gpu=8.0,
             elapsed_excludes_data=False,
             rate_covers=pl.lit("step"),
-            **{f"{evidence}_span": 1 for evidence in SPOILERS},
-            **{f"{evidence}_time": 1.0 for evidence in SPOILERS},
+            **{f"{evidence}_span": 1 for evidence in DISTURBING_EVENTS},
+            **{f"{evidence}_time": 1.0 for evidence in DISTURBING_EVENTS},
         )
     )
     return steps, spans
@@ -131,8 +133,8 @@ def test_each_rank_has_its_median_and_its_share_of_the_slow_steps(matrix: list[l
     rows = [
         {"rank": rank, "step": step, "elapsed_s": s} for rank, step, s in lines(ranks_of(matrix))
     ]
-    found = of_ranks(*all_steady(rows))
-    assert found.schema == OF_RANKS
+    found = measure_ranks(*all_steady(rows))
+    assert found.schema == RANK_TIME_SCHEMA
     ties = [[(x == max(row)) / row.count(max(row)) for x in row] for row in matrix]
     assert found.rows() == [
         (
@@ -153,7 +155,7 @@ def test_a_rate_without_its_tokens_gives_relative_times(tokens: float | None, ti
         {"rank": rank, "step": step, "rank_tokens": tokens, "logged_tgs": 8.0 / seconds}
         for rank, step, seconds in lines({"0": [0.2, 0.2], "1": [0.1, 0.1]})
     ]
-    found = of_ranks(*all_steady(rows)).row(0, named=True)
+    found = measure_ranks(*all_steady(rows)).row(0, named=True)
     assert found["time"] == pytest.approx(time)
     assert found["in_seconds"] is (tokens is not None)
 
@@ -161,7 +163,7 @@ def test_a_rate_without_its_tokens_gives_relative_times(tokens: float | None, ti
 @pytest.mark.parametrize("ranks", [["0"], [None, None]])
 def test_a_run_whose_ranks_do_not_compare_has_no_rows(ranks: list[str | None]) -> None:
     rows = [{"rank": r, "step": step, "elapsed_s": 1.0} for r in ranks for step in range(5)]
-    assert of_ranks(*all_steady(rows)).rows() == []
+    assert measure_ranks(*all_steady(rows)).rows() == []
 
 
 @given(MATRIX, st.randoms(use_true_random=False))
@@ -236,9 +238,9 @@ def test_an_analysis_has_the_ranks_that_its_metrics_are_of(
     both = zip(titan(9, tps=1000).splitlines(), titan(9, tps=800).splitlines(), strict=True)
     log = logs / "run.log"
     log.write_text("".join(f"[rank0]:{fast}\n[rank1]:{slow}\n" for fast, slow in both))
-    found = analyse(read_source(log))
+    found = analyse(read_log_tables(log))
     row = found.metrics.row(0, named=True)
-    assert found.ranks.rows() == [
+    assert found.rank_times.rows() == [
         (row["run_id"], "0", pytest.approx(1 / 1000), False, 0.0, 8),
         (row["run_id"], "1", pytest.approx(1 / 800), False, 1.0, 8),
     ]
@@ -270,7 +272,7 @@ def test_a_rank_with_more_tokens_at_a_higher_rate_is_no_faster() -> None:
 @pytest.mark.parametrize("rank", [None, "0"])
 def test_one_rank_is_compared_with_none(rank: str | None) -> None:
     found = compared([{"step": s, "rank": rank, "elapsed_s": 1.0} for s in (1, 2, 3)])
-    assert found.schema == RANKS
+    assert found.schema == RANK_SKEW_SCHEMA
     assert found.rows() == ([] if rank is None else [("r", 1, None, None, None, None)])
 
 
@@ -278,8 +280,8 @@ def test_one_rank_is_compared_with_none(rank: str | None) -> None:
 
 
 def test_a_run_is_data_bound_above_a_tenth() -> None:
-    shares = (None, 0.0, DATA_BOUND, 0.11, 1.0)
-    assert [bound(share) for share in shares] == [None, "compute", "compute", "data", "data"]
+    shares = (None, 0.0, MIN_DATA_BOUND_SHARE, 0.11, 1.0)
+    assert [bottleneck(share) for share in shares] == [None, "compute", "compute", "data", "data"]
 
 
 # -- real and generated logs, by hand ------------------------------------------------------
@@ -300,7 +302,7 @@ def test_eight_ranks_of_which_three_print_the_second_step() -> None:
     time + data_time: 0.8883 + 0.0516 = 0.9399, 0.8948 + 0.0442 = 0.9390, 0.8899 + 0.0438 = 0.9337.
     Waiting: the longest is 0.0516 of 0.9399, 5.5 %.
     """
-    row = analyse(read_source(CORPUS / "xtuner/xtuner_v1_docs_sft_8rank_20250829.log")).metrics
+    row = analyse(read_log_tables(CORPUS / "xtuner/xtuner_v1_docs_sft_8rank_20250829.log")).metrics
     spread = (0.9399 - 0.9337) / 0.9390
     expected = [8, 1, pytest.approx(spread), "2", 1.0, "compute"]
     assert [row[name][0] for name in FIGURES] == expected
@@ -313,7 +315,7 @@ def test_two_ranks_of_torchtitan_that_print_their_rates() -> None:
 
     Rank 0 prints the lower rate in all but the steps 5 and 6: in 7 of 9.
     """
-    row = analyse(read_source(CORPUS / "torchtitan/msg_2024-04-02_25ee32fd9c.txt")).metrics
+    row = analyse(read_log_tables(CORPUS / "torchtitan/msg_2024-04-02_25ee32fd9c.txt")).metrics
     spread = (1 / 209_542 - 1 / 209_649) / ((1 / 209_542 + 1 / 209_649) / 2)
     expected = [2, 9, pytest.approx(spread, rel=1e-5), "0", pytest.approx(7 / 9), None]
     assert [row[name][0] for name in FIGURES] == expected
@@ -325,7 +327,7 @@ def test_ranks_that_print_the_same_rates_are_not_told_apart() -> None:
 
     Rank 2 lacks step 40, which is left out for all.
     """
-    row = analyse(read_source(CORPUS / "torchtitan/msg_2025-10-16_54310d57e5.txt")).metrics
+    row = analyse(read_log_tables(CORPUS / "torchtitan/msg_2025-10-16_54310d57e5.txt")).metrics
     assert [row[name][0] for name in FIGURES] == [4, 2, 0.0, None, None, None]
 
 
@@ -337,9 +339,9 @@ def test_a_run_that_waits_for_data_nearly_half_of_its_time() -> None:
     each. The first two lines tell of steps 6 to 10: 10 x 0.7299 - 5 x 0.5359 = 4.6195 s and
     10 x 0.2425 - 5 x 0.0408 = 2.221 s. (217.223 + 2.221) / (458.647 + 4.6195) = 0.47369.
     """
-    flags = from_flags(["seq_len=2048", "micro_batch_size=1", "packed=true", "gpus=1"])
+    flags = facts_from_flags(["seq_len=2048", "micro_batch_size=1", "packed=true", "gpus=1"])
     log = CORPUS / "xtuner/csg2008_llama3_8b_llava_qlora_20240504.log"
-    row = analyse(read_source(log, extra=flags)).metrics.row(0, named=True)
+    row = analyse(read_log_tables(log, flag_facts=flags)).metrics.row(0, named=True)
     assert row["data_share"] == pytest.approx(0.47369, abs=1e-5)
     assert row["bound"] == "data"
 
@@ -350,6 +352,6 @@ def test_two_ranks_of_xtuner_v1_over_nineteen_steps() -> None:
 
     Rank 1 is the slower one in 12 of 19 steps: of two ranks no sign of a bad one.
     """
-    row = analyse(read_source(GENERATED / "xtuner_v1/np2_gbs8_tb/stderr.log")).metrics
+    row = analyse(read_log_tables(GENERATED / "xtuner_v1/np2_gbs8_tb/stderr.log")).metrics
     expected = [2, 19, pytest.approx(0.0039 / 0.84325), "1", pytest.approx(12 / 19), "compute"]
     assert [row[name][0] for name in FIGURES] == expected

@@ -75,7 +75,10 @@ def trained(started: datetime = STARTED) -> str:
 def all_measured(ingest, store, logs):
     def of(text: str, *facts: str):
         (logs / "run.log").write_text(text)
-        ingest(logs / "run.log", extra=given.from_flags(["seq_len=512", "packed=true", *facts]))
+        ingest(
+            logs / "run.log",
+            flag_facts=given.facts_from_flags(["seq_len=512", "packed=true", *facts]),
+        )
         return analyse({name: store.table(name) for name in TABLES}).metrics.to_dicts()
 
     return of

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import polars as pl
 import pytest
-from test_throughput import START, facts, frame, rates, run, steps
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.ingest.facts.facts import from_flags
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.windows import windows
-from fairmfu.reports.charts.run_series import COUNTED, per_step
+from fairmfu.metrics.throughput.windows import build_windows
+from fairmfu.reports.charts.run_series import WINDOW_COUNTED, per_step
+from tests.metrics.throughput.test_throughput import START, facts, frame, rates, run, steps
 
 LENGTH: Final = 2048
 FLAGS: Final = ("gpus=1", f"seq_len={LENGTH}", "micro_batch_size=1", "packed=true")
@@ -51,7 +51,7 @@ def read(tmp_path: Path) -> Read:
             lines.insert((step - first) // every, line)
         log = tmp_path / "run.log"
         log.write_text("\n".join(one for one in lines if f"[{without}/" not in one))
-        return analyse(read_source(log, extra=from_flags(FLAGS)))
+        return analyse(read_log_tables(log, flag_facts=facts_from_flags(FLAGS)))
 
     return analysed
 
@@ -137,7 +137,7 @@ def test_means_that_leave_steps_out_are_no_time_of_all_steps(read: Read) -> None
 def test_lines_within_a_window_that_counts_are_not_left_out(read: Read) -> None:
     analysis = read(list(STEADY[:51]), first=12)
     window = per_step(analysis)["window"].to_list()
-    assert window == ["start-up", *["other"] * 9, *[COUNTED] * 30]
+    assert window == ["start-up", *["other"] * 9, *[WINDOW_COUNTED] * 30]
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
@@ -200,7 +200,7 @@ def test_a_window_has_the_tokens_of_its_steps() -> None:
     each = [row | {"samples": 1} for row in rows]
     row = rates(steps(*each), about, given)
     assert (row["tgs"], row["windows"]) == (200.0, 2)
-    every = windows(steps(*each), about, given, frame("events"))
+    every = build_windows(steps(*each), about, given, frame("events"))
     assert every["elapsed_span"].drop_nulls().to_list() == [1, 9, 10, 10]
     assert every["elapsed_time"].drop_nulls().to_list() == pytest.approx([1, 9, 10, 10])
 

@@ -8,11 +8,20 @@ import pytest
 
 from fairmfu.ingest.core.schema import frame_schema
 from fairmfu.metrics.core.run_table import NOT_RANKED
-from fairmfu.metrics.throughput.end_to_end import clock
-from fairmfu.metrics.throughput.resolved_facts import OTHER_WORK, holding, typed
-from fairmfu.metrics.throughput.throughput import NO_TOKENS, NO_UPDATE, summarise, why_no_rate
-from fairmfu.metrics.throughput.warmup import mark
-from fairmfu.metrics.throughput.windows import clean, fold_ranks, windows
+from fairmfu.metrics.throughput.end_to_end import launch_clocks
+from fairmfu.metrics.throughput.resolved_facts import (
+    NONSTANDARD_OBJECTIVES,
+    resolve_facts,
+    typed_facts,
+)
+from fairmfu.metrics.throughput.throughput import (
+    NO_OPTIMIZER_STEP,
+    NO_TOKENS,
+    explain_missing_rate,
+    summarise,
+)
+from fairmfu.metrics.throughput.warmup import mark_warm_up_and_stalls
+from fairmfu.metrics.throughput.windows import build_windows, fold_ranks, steady_window_rows
 
 START = datetime(2026, 1, 1)
 
@@ -33,7 +42,7 @@ def facts(**values: object) -> pl.DataFrame:
         {"run_id": "r", "name": name, "value": str(value), "origin": "flag", "sequence": i}
         for i, (name, value) in enumerate(values.items())
     ]
-    return typed(holding(frame("facts", *rows)))
+    return typed_facts(resolve_facts(frame("facts", *rows)))
 
 
 def steps(*rows: dict) -> pl.DataFrame:
@@ -42,8 +51,8 @@ def steps(*rows: dict) -> pl.DataFrame:
 
 def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *events: dict) -> dict:
     happened = frame("events", *({"run_id": "r"} | event for event in events))
-    marked = mark(windows(all_steps, about, given, happened), about)
-    clocks = clock(about, marked, given, happened)
+    marked = mark_warm_up_and_stalls(build_windows(all_steps, about, given, happened), about)
+    clocks = launch_clocks(about, marked, given, happened)
     return summarise(marked, about.join(clocks, on="run_id"), given).row(0, named=True)
 
 
@@ -71,7 +80,7 @@ def test_a_torchtitan_window_at_step_10_holds_nine_steps() -> None:
         {"step": 20, "logged_tgs": 50.0},
     )
     about = run(evidence=["rate"], rate_covers="interval")
-    spans = windows(logged, about, facts(gpus=1), frame("events"))
+    spans = build_windows(logged, about, facts(gpus=1), frame("events"))
     assert spans["rate_span"].to_list() == [1, 9, 10]
 
 
@@ -79,7 +88,7 @@ def test_a_mean_over_ten_of_a_gap_of_fifty_speaks_of_ten_steps() -> None:
     logged = steps({"step": 50, "elapsed_s": 1.0}, {"step": 100, "elapsed_s": 2.0})
     about = run(elapsed_covers="last_10", step_unit="micro_step")
     given = facts(micro_batch_size=1, seq_len=10, packed="true")
-    spans = windows(logged, about, given, frame("events"))
+    spans = build_windows(logged, about, given, frame("events"))
     assert spans["elapsed_span"].to_list() == [10, 10]
     assert rates(logged, about, given)["tgs"] == pytest.approx(5.0)
 
@@ -100,12 +109,12 @@ def test_samples_of_another_objective_are_no_sequences(objective: str) -> None:
     about = run(elapsed_covers="step")
     row = rates(logged, about, facts(**given, objective=objective))
     assert (row["tgs"], row["throughput_missing"]) == (None, [])
-    assert row["throughput_warnings"] == [OTHER_WORK[objective]]
+    assert row["throughput_warnings"] == [NONSTANDARD_OBJECTIVES[objective]]
     assert rates(logged, about, facts(**given, objective="language_modeling"))["tgs"] == 400
     counted = logged.with_columns(rank_tokens=pl.lit(300.0))
     row = rates(counted, about, facts(**given, objective=objective))
     assert row["tgs"] == 300
-    assert row["throughput_warnings"] == [f"{OTHER_WORK[objective]}{NOT_RANKED}"]
+    assert row["throughput_warnings"] == [f"{NONSTANDARD_OBJECTIVES[objective]}{NOT_RANKED}"]
 
 
 def test_seconds_since_the_start_are_of_the_rank_that_tells_most() -> None:
@@ -157,7 +166,7 @@ def test_a_window_has_the_most_memory_that_a_rank_prints() -> None:
         {"step": 3, "rank": "0", "elapsed_s": 1.0},
     )
     about = run(elapsed_covers="step")
-    marked = mark(windows(logged, about, facts(), frame("events")), about)
+    marked = mark_warm_up_and_stalls(build_windows(logged, about, facts(), frame("events")), about)
     assert marked["peak_memory_bytes"].to_list() == [9e9, 7e9, None]
 
 
@@ -394,7 +403,7 @@ def test_one_line_is_no_rate() -> None:
 def test_the_line_of_step_1_makes_no_interval_a_step_shorter() -> None:
     rows = [{"step": step, "logged_tgs": 5.0} for step in (1, 100, 200, 296)]
     about = run(evidence=["rate"], rate_covers="interval")
-    spans = windows(steps(*rows), about, facts(), frame("events"))
+    spans = build_windows(steps(*rows), about, facts(), frame("events"))
     assert spans["rate_span"].to_list() == [1, 99, 100, 96]
 
 
@@ -402,8 +411,8 @@ def test_the_line_of_step_1_makes_no_interval_a_step_shorter() -> None:
 def test_impossible_times_are_no_windows(bad: float) -> None:
     rows = [{"step": s, "elapsed_s": bad if s == 3 else 1.0} for s in (1, 2, 3, 4)]
     given = facts(gpus=1, global_batch_size=1, seq_len=10)
-    spans = windows(steps(*rows), run(elapsed_covers="interval"), given, frame("events"))
-    assert clean(spans, "elapsed")["step"].to_list() == [2, 4]
+    spans = build_windows(steps(*rows), run(elapsed_covers="interval"), given, frame("events"))
+    assert steady_window_rows(spans, "elapsed")["step"].to_list() == [2, 4]
 
 
 def test_a_clock_since_the_start_gives_windows_by_its_differences() -> None:
@@ -559,8 +568,11 @@ def micro_steps(count: int, every: int, interval: int = 1, update_s: float = 5.0
 
 def test_micro_steps_without_an_optimizer_step_give_no_rate() -> None:
     row = micro_steps(60, 64, interval=10)
-    assert (row["tgs"], row["throughput_warnings"]) == (None, [NO_UPDATE])
-    assert why_no_rate(row | {"warnings": [NO_UPDATE], "missing": []}) == (NO_UPDATE, [])
+    assert (row["tgs"], row["throughput_warnings"]) == (None, [NO_OPTIMIZER_STEP])
+    assert explain_missing_rate(row | {"warnings": [NO_OPTIMIZER_STEP], "missing": []}) == (
+        NO_OPTIMIZER_STEP,
+        [],
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,19 @@ hand, on logs of known truth, and on every public and generated log against the 
 
 import json
 
-import evidence as report
 import polars as pl
 import pytest
-from corpus import CORPUS, GENERATED
-from test_throughput import at, facts, frame, run, steps
 
-from fairmfu.ingest.extract.log_tables import read_source
-from fairmfu.metrics.core.run_arrays import Columns
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import time_evidence, token_counts
-from fairmfu.metrics.throughput.time_evidence import Comparison
-from fairmfu.metrics.throughput.windows import windows
+from fairmfu.metrics.throughput.time_evidence import EvidenceComparison
+from fairmfu.metrics.throughput.windows import build_windows
+from tests.metrics.throughput.test_throughput import at, facts, frame, run, steps
 from tests.support.effort import every_log
+from tests.tools import evidence as report
+from tests.tools.corpus import CORPUS, GENERATED
 
 ABSENT = f"NO LOGS in {CORPUS} or {GENERATED}: set FAIRMFU_CORPUS and FAIRMFU_GENERATED"
 absent = pytest.mark.skipif(not (CORPUS.is_dir() and GENERATED.is_dir()), reason=ABSENT)
@@ -24,17 +24,19 @@ absent = pytest.mark.skipif(not (CORPUS.is_dir() and GENERATED.is_dir()), reason
 
 def compared(
     logged: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *events: dict
-) -> dict[tuple[str, str], Comparison]:
+) -> dict[tuple[str, str], EvidenceComparison]:
     happened = frame("events", *({"run_id": "r"} | event for event in events))
-    every = Columns(windows(logged, about, given, happened))
-    return {one.kinds: one for one in time_evidence.comparisons(every, about.row(0, named=True))}
+    every = RunArrays(build_windows(logged, about, given, happened))
+    return {
+        one.kinds: one for one in time_evidence.compare_evidence(every, about.row(0, named=True))
+    }
 
 
 def counted(
     logged: pl.DataFrame, about: pl.DataFrame, **given: object
-) -> list[token_counts.Counted]:
-    every = Columns(windows(logged, about, facts(**given), frame("events")))
-    return token_counts.compared(every, facts(**given).row(0, named=True))
+) -> list[token_counts.CountComparison]:
+    every = RunArrays(build_windows(logged, about, facts(**given), frame("events")))
+    return token_counts.compare_counts(every, facts(**given).row(0, named=True))
 
 
 # --- time -----------------------------------------------------------------------------------
@@ -63,7 +65,7 @@ def test_a_rate_of_single_steps_is_a_sample_and_its_scatter_is_allowed() -> None
     one = compared(steps(*rows), about, given)["stamp", "rate"]
     assert one.sampled
     assert one.tolerance > 0.05
-    assert not one.apart
+    assert not one.disagrees
     rows = [row | {"logged_tgs": row["logged_tgs"] * 1.5} for row in rows]
     one = compared(steps(*rows), about, given)["stamp", "rate"]
     assert one.contradicts
@@ -107,7 +109,7 @@ def test_an_interval_that_meets_the_optimizer_too_often_is_a_cause(off: float) -
     given = facts(gpus=1, micro_batch_size=1, seq_len=100, packed=True, gradient_accumulation=4)
     one = compared(steps(*rows), about, given)["elapsed", "rate"]
     assert one.sampled
-    assert one.apart
+    assert one.disagrees
     said = "10 of the 19 micro-steps that are printed hold the optimizer's step, of all 1 of 4"
     assert one.cause == (said if off == 1 else None)
 
@@ -127,7 +129,7 @@ def test_a_clock_that_was_set_once_does_not_allow_itself(set_by: int) -> None:
     one = compared(steps(*rows), about, facts(gpus=1, global_batch_size=1, seq_len=100))
     assert one["stamp", "rate"].sampled
     assert one["stamp", "rate"].tolerance < 0.02
-    assert one["stamp", "rate"].apart
+    assert one["stamp", "rate"].disagrees
     # A rate that leaves data loading out could be apart for that, where the others did not agree.
     without_data = about.with_columns(rate_excludes_data=True)
     one = compared(steps(*rows), without_data, facts(gpus=1, global_batch_size=1, seq_len=100))
@@ -154,7 +156,7 @@ def test_a_spike_without_a_line_is_named_with_its_time_and_its_period() -> None:
         rows.append({"step": step, "elapsed_s": 1.0, "logged_at": at(clock)})
     about = run(evidence=["elapsed", "stamp"], elapsed_covers="step")
     (one,) = compared(steps(*rows), about, facts(gpus=1)).values()
-    assert one.apart
+    assert one.disagrees
     assert not one.contradicts
     assert one.cause is not None
     assert one.cause.startswith("3 of 79 windows every 20 steps hold 90.0 s more by time stamps")
@@ -165,7 +167,7 @@ def test_a_gap_in_every_window_has_no_cause() -> None:
     about = run(evidence=["elapsed", "stamp"], elapsed_covers="step")
     (one,) = compared(steps(*rows), about, facts(gpus=1)).values()
     assert one.cause is None
-    assert str(time_evidence.warning(one)).endswith("without a known cause: not ranked")
+    assert str(time_evidence.evidence_warning(one)).endswith("without a known cause: not ranked")
 
 
 def test_tokens_that_are_too_many_cost_the_rank_though_the_factor_is_named() -> None:
@@ -183,9 +185,9 @@ def test_unknown_tokens_are_fitted_and_the_window_that_does_not_fit_is_seen() ->
     rows[20:] = [row | {"logged_at": at(4 * row["step"] + 60)} for row in rows[20:]]
     about = run(evidence=["rate", "stamp"], rate_covers="interval")
     one = compared(steps(*rows), about, facts(gpus=1))["rate", "stamp"]
-    assert one.fitted == pytest.approx(2048.0)
+    assert one.fitted_tokens == pytest.approx(2048.0)
     assert "1 of 28 windows hold 60.0 s more by time stamps" in str(one.cause)
-    found = time_evidence.check([one], "rate")
+    found = time_evidence.select_check([one], "rate")
     assert found is None  # what is fitted to the stamps is no evidence for them
 
 
@@ -219,7 +221,7 @@ def test_data_loading_excuses_no_gap_that_a_wrong_batch_would_make(
     about = run(evidence=["stamp", "rate"], rate_covers="step", rate_excludes_data=True)
     given = facts(gpus=1, global_batch_size=batch, seq_len=100)
     one = compared(steps(*rows), about, given)["stamp", "rate"]
-    assert one.apart
+    assert one.disagrees
     assert one.contradicts is not known
 
 
@@ -234,7 +236,7 @@ def test_the_run_time_of_the_end_is_held_against_the_clock() -> None:
     assert late["clock", "runtime"].contradicts
 
 
-def megatron(calls_per_step: int, seen: int) -> dict[tuple[str, str], Comparison]:
+def megatron(calls_per_step: int, seen: int) -> dict[tuple[str, str], EvidenceComparison]:
     """Steps of 8 s in 4 micro-batches of 2 s, and the engine's lines before each."""
     rows, events = [], []
     for step in range(1, 20):
@@ -252,7 +254,7 @@ def megatron(calls_per_step: int, seen: int) -> dict[tuple[str, str], Comparison
 
 def test_the_engines_lines_stamp_the_steps_of_another_format() -> None:
     one = megatron(calls_per_step=1, seen=2)["elapsed", "engine"]
-    assert (one.ratio, one.windows, one.apart) == (pytest.approx(1.0), 18, False)
+    assert (one.ratio, one.windows, one.disagrees) == (pytest.approx(1.0), 18, False)
 
 
 def test_a_timer_that_is_read_once_a_step_times_one_micro_batch() -> None:
@@ -260,7 +262,7 @@ def test_a_timer_that_is_read_once_a_step_times_one_micro_batch() -> None:
     assert one.ratio == pytest.approx(4.0)
     assert "the last of the 4 micro-batches" in str(one.cause)
     good = megatron(calls_per_step=4, seen=8)["elapsed", "timer"]
-    assert not good.apart
+    assert not good.disagrees
 
 
 # --- tokens ---------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ def test_counts_that_agree_are_listed_and_have_no_gap() -> None:
         gradient_accumulation=4,
         tensor_parallel=2,
     )
-    assert [one.count.name for one in found] == [
+    assert [one.other.name for one in found] == [
         "samples of the step",
         "global batch",
         "micro-batches",
@@ -304,7 +306,7 @@ def test_a_rate_that_counts_other_tokens_is_not_ranked() -> None:
     (one,) = counted(steps(*rows), about, **given)
     assert one.gap == pytest.approx(-0.5)
     assert one.contradicts
-    assert str(token_counts.warning(one)).endswith("not ranked")
+    assert str(token_counts.count_mismatch_warning(one)).endswith("not ranked")
 
 
 def test_padding_is_a_cause_where_slots_are_more_and_never_where_they_are_fewer() -> None:
@@ -331,7 +333,7 @@ def test_a_world_size_that_the_ranks_deny_on_one_line_is_told() -> None:
     rows[4] |= {"step_tokens": 16_000.0}
     alike, one = counted(steps(*rows), run(), gpus=8)
     assert alike.gap == pytest.approx(0)
-    assert (one.used.name, one.count.name, one.steps) == ("ranks", "sum over all ranks", 1)
+    assert (one.used.name, one.other.name, one.steps) == ("ranks", "sum over all ranks", 1)
     assert one.contradicts
 
 
@@ -389,7 +391,7 @@ def test_samples_that_grow_to_the_full_length_are_a_cause(
     ]
     given = {"gpus": 1, "seq_len": full, "global_batch_size": 8, "log_interval": 10}
     about = run(elapsed_covers="interval")
-    found = {one.count.name: one for one in counted(steps(*rows), about, **given)}
+    found = {one.other.name: one for one in counted(steps(*rows), about, **given)}
     cause = f"samples grow from 20 to {60 if within else 80} of {full} tokens"
     assert found["global batch"].cause == (cause if told else None)
     last = "samples grow from 10 to 60 tokens, and a line prints that of its last step"
@@ -402,7 +404,7 @@ def test_a_line_speaks_of_no_more_steps_than_its_interval() -> None:
     """An excerpt that leaves lines out: the mean over 10 steps is not that of 990."""
     rows = [{"step": n, "elapsed_s": 1.0} for n in (10, 20, 30, 1020, 1030)]
     rows[3] = rows[3] | {"elapsed_s": 9.0}
-    every = windows(
+    every = build_windows(
         steps(*rows), run(elapsed_covers="interval"), facts(log_interval=10), frame("events")
     )
     assert every["elapsed_span"].to_list() == [10, 10, 10, 10, 10]
@@ -460,7 +462,7 @@ TIMED_ONE_MICRO_BATCH = {
 def test_deepspeeds_timer_under_megatron_is_never_used(name: str) -> None:
     """The wrong figure is what its SamplesPerSec would give, the right one what stamps confirm."""
     times, tgs = TIMED_ONE_MICRO_BATCH[name]
-    (row,) = analyse(read_source(CORPUS / "deepspeed" / name)).metrics.iter_rows(named=True)
+    (row,) = analyse(read_log_tables(CORPUS / "deepspeed" / name)).metrics.iter_rows(named=True)
     assert row["time_basis"] == "elapsed"
     assert row["tgs"] == pytest.approx(tgs, rel=0.01)
     assert row["evidence_gap"] == pytest.approx(0, abs=5e-4)  # by the engine's own stamps

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_throughput import at, facts, rates, run, steps
 
 from fairmfu.metrics.core.run_table import NOT_RANKED
+from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 TOKENS = 8192
 """Of a step, on one GPU."""

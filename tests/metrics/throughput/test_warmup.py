@@ -10,74 +10,76 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairmfu.metrics.core.arrays import Array
-from fairmfu.metrics.core.intervals import rate
-from fairmfu.metrics.throughput.warmup import stalls, warm_up
+from fairmfu.metrics.core.arrays import FloatArray
+from fairmfu.metrics.core.intervals import rate_interval
+from fairmfu.metrics.throughput.warmup import stall_excess, warm_up_length
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 FACTS = facts(gpus=1, global_batch_size=1, seq_len=100)
 """100 tokens a step on the one GPU."""
 
 
-def counted(*seconds: float) -> tuple[Array, Array]:
+def counted(*seconds: float) -> tuple[FloatArray, FloatArray]:
     return np.array(seconds), np.full(len(seconds), 100.0)
 
 
 def test_warm_up_ends_where_the_pace_falls() -> None:
     wobble = [1.0, 1.01, 0.99, 1.005, 0.995] * 4
-    assert warm_up(np.array([1.5, 1.3, 1.2, *wobble])) == 3
-    assert warm_up(np.array(wobble)) == 0
+    assert warm_up_length(np.array([1.5, 1.3, 1.2, *wobble])) == 3
+    assert warm_up_length(np.array(wobble)) == 0
 
 
 def test_a_stall_is_no_warm_up_and_a_slow_half_is_speed() -> None:
     wobble = [1.0, 1.01, 0.99, 1.005, 0.995] * 6
     lone = [*wobble[:4], 3.0, *wobble[5:]]
-    assert warm_up(np.array(lone)) == 0
+    assert warm_up_length(np.array(lone)) == 0
     halves = np.array([1.2 * w for w in wobble] + wobble)
-    assert warm_up(halves) <= len(halves) / 3
+    assert warm_up_length(halves) <= len(halves) / 3
 
 
 def test_a_run_of_a_few_windows_has_no_warm_up_that_one_could_tell() -> None:
-    assert warm_up(np.array([2.0, 1.0, 1.0, 1.0])) == 0
+    assert warm_up_length(np.array([2.0, 1.0, 1.0, 1.0])) == 0
 
 
 @given(st.lists(st.floats(0.1, 100.0), max_size=80))
 def test_warm_up_is_at_most_a_third_and_knows_no_unit(pace: list[float]) -> None:
-    found = warm_up(np.array(pace))
+    found = warm_up_length(np.array(pace))
     assert 0 <= found <= len(pace) / 3
-    assert warm_up(np.array(pace) * 2.0**10) == found
+    assert warm_up_length(np.array(pace) * 2.0**10) == found
 
 
 def test_a_stall_is_what_stands_above_its_surroundings() -> None:
     steady = [1.0, 1.01, 0.99] * 10
-    excess = stalls(*counted(*steady, 4.0, *steady))
+    excess = stall_excess(*counted(*steady, 4.0, *steady))
     assert np.flatnonzero(excess).tolist() == [30]
     assert excess[30] == pytest.approx(3.0)
     # A change of level is none: its surroundings change with it.
-    assert not stalls(*counted(*steady, *(2 * s for s in steady))).any()
+    assert not stall_excess(*counted(*steady, *(2 * s for s in steady))).any()
 
 
 def test_clocks_of_whole_seconds_make_no_stalls() -> None:
     """Steps of 0.7 s: differences of 0 and 1 s."""
     seconds = np.diff(np.floor(np.arange(61) * 0.7))
-    assert not stalls(*counted(*seconds), 1.0).any()
+    assert not stall_excess(*counted(*seconds), 1.0).any()
 
 
 def test_the_interval_holds_the_rate_and_a_rounded_print_widens_it() -> None:
     tokens = np.full(40, 100.0)
-    exact = rate(tokens, np.full(40, 1.5), np.zeros(40)).estimate
+    exact = rate_interval(tokens, np.full(40, 1.5), np.zeros(40)).estimate
     assert exact is not None
     assert exact.low == exact.value == exact.high == pytest.approx(100 / 1.5)
-    rounded = rate(tokens, np.full(40, 1.5), np.zeros(40), 0.05 / 1.5).estimate  # 1.45 to 1.55
+    rounded = rate_interval(
+        tokens, np.full(40, 1.5), np.zeros(40), 0.05 / 1.5
+    ).estimate  # 1.45 to 1.55
     assert rounded is not None
     assert (rounded.low, rounded.high) == pytest.approx((100 / 1.55, 100 / 1.45))
 
 
 def test_an_interval_over_windows_of_no_time_is_finite_or_none() -> None:
-    found = rate(np.full(40, 10.0), np.array([0.0] * 39 + [5.0]), np.zeros(40))
+    found = rate_interval(np.full(40, 10.0), np.array([0.0] * 39 + [5.0]), np.zeros(40))
     assert found.estimate is None or 0 < found.estimate.low <= found.estimate.high < np.inf
-    nothing = rate(np.full(40, 10.0), np.zeros(40), np.zeros(40))
-    assert nothing.why_not == "no time between the windows"
+    nothing = rate_interval(np.full(40, 10.0), np.zeros(40), np.zeros(40))
+    assert nothing.no_interval_reason == "no time between the windows"
 
 
 def timeline(*seconds: float) -> pl.DataFrame:
@@ -181,16 +183,16 @@ WOBBLE = [1.0, 1.01, 0.99, 1.005, 0.995]
 
 def test_a_slower_start_longer_than_a_third_is_left_whole() -> None:
     """Half of it cut away would leave a rate that is neither that of the start nor of the end."""
-    assert warm_up(np.array([1.2 * w for w in WOBBLE * 24] + WOBBLE * 24)) == 0
-    assert warm_up(np.array(WOBBLE * 48) * np.linspace(1.05, 1.0, 240)) == 0  # a trend
+    assert warm_up_length(np.array([1.2 * w for w in WOBBLE * 24] + WOBBLE * 24)) == 0
+    assert warm_up_length(np.array(WOBBLE * 48) * np.linspace(1.05, 1.0, 240)) == 0  # a trend
 
 
 def test_stalls_that_follow_each_other_are_no_warm_up() -> None:
     pace = np.array(WOBBLE * 40)
     pace[[12, 13, 30, 31]] = 1.5
-    assert warm_up(pace) == 0
+    assert warm_up_length(pace) == 0
     pace[:3] = 1.3
-    assert warm_up(pace) == 3
+    assert warm_up_length(pace) == 3
 
 
 def test_times_of_single_steps_among_ten_are_no_wall_time() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairmfu.metrics.utilization.utilization import score
+from fairmfu.metrics.utilization.utilization import score_utilization
 
 LLAMA = {
     "model": "llama3-8b",
@@ -34,7 +34,7 @@ def rate(tgs: float | None = 6400.0) -> dict[str, Any]:
 
 
 def test_mfu_is_tgs_times_flops_over_peak() -> None:
-    out = score(held(), rate())
+    out = score_utilization(held(), rate())
     assert out.missing == []
     assert out.values["mfu"] == pytest.approx(6400 * F / 989.4e12)
     assert out.values["peak_flops"] == pytest.approx(989.4e12)
@@ -44,13 +44,13 @@ def test_mfu_is_tgs_times_flops_over_peak() -> None:
 
 @pytest.mark.parametrize("name", ["model", "seq_len", "trainable", "precision", "accelerator"])
 def test_each_missing_fact_is_named_and_leaves_no_figure(name: str) -> None:
-    out = score(held(**{name: None}), rate())
+    out = score_utilization(held(**{name: None}), rate())
     assert name in out.missing
     assert "mfu" not in out.values
 
 
 def test_an_unknown_device_gives_no_mfu_and_says_what_to_set() -> None:
-    out = score(held(accelerator="NVIDIA H20Z"), rate())
+    out = score_utilization(held(accelerator="NVIDIA H20Z"), rate())
     assert out.missing == ["peak_flops"]
     assert "peak_flops=" in out.warnings[0]
     assert out.values["flops_per_token"] == F
@@ -58,26 +58,29 @@ def test_an_unknown_device_gives_no_mfu_and_says_what_to_set() -> None:
 
 
 def test_a_peak_given_by_hand_serves_an_unknown_device() -> None:
-    out = score(held(accelerator="NVIDIA H20Z", peak_flops="500e12"), rate())
+    out = score_utilization(held(accelerator="NVIDIA H20Z", peak_flops="500e12"), rate())
     assert out.values["mfu"] == pytest.approx(6400 * F / 500e12)
 
 
 def test_an_unknown_model_gives_no_flops_and_names_the_nearest() -> None:
-    out = score(held(model="llama-9-8b"), rate())
+    out = score_utilization(held(model="llama-9-8b"), rate())
     assert "flops_per_token" not in out.values
     assert "model_config" in out.missing
     assert "Nearest known" in out.warnings[0]
 
 
 def test_another_objective_has_no_flops_by_the_formula() -> None:
-    out = score(held(objective="preference"), rate())
+    out = score_utilization(held(objective="preference"), rate())
     assert (out.missing, out.warnings[0][:20]) == ([], "objective=preference")
     assert not {"flops_per_token", "mfu"} & set(out.values)
-    assert score(held(objective="language_modeling"), rate()).values["flops_per_token"] == F
+    assert (
+        score_utilization(held(objective="language_modeling"), rate()).values["flops_per_token"]
+        == F
+    )
 
 
 def test_modules_of_multi_token_prediction_are_work() -> None:
-    alone, ahead = (score(held(mtp_modules=n), rate()).values for n in ("0", "2"))
+    alone, ahead = (score_utilization(held(mtp_modules=n), rate()).values for n in ("0", "2"))
     d, vocabulary, layer = 4096, 128_256, (F - 6 * 4096 * 128_256) / 32
     assert alone["flops_per_token"] == F
     assert ahead["flops_per_token"] == F + 2 * (12 * d * d + layer + 6 * d * vocabulary)
@@ -87,30 +90,30 @@ def test_modules_of_multi_token_prediction_are_work() -> None:
 
 
 def test_a_loss_of_unknown_modules_of_multi_token_prediction_leaves_no_flops() -> None:
-    out = score(held(mtp_trained="true"), rate())
+    out = score_utilization(held(mtp_trained="true"), rate())
     assert out.missing == ["mtp_modules"]
     assert "--set mtp_modules=" in out.warnings[0]
     assert not {"flops_per_token", "mfu"} & set(out.values)
-    assert score(held(mtp_trained="true", mtp_modules="1"), rate()).missing == []
+    assert score_utilization(held(mtp_trained="true", mtp_modules="1"), rate()).missing == []
 
 
 def test_parameters_that_a_log_counts_hold_those_of_multi_token_prediction() -> None:
     d, layer = 4096, 218_112_000
     counted = str(8_030_261_248 + 2 * d * d + 3 * d + layer)
-    assert score(held(params_total=counted, mtp_modules="1"), rate()).missing == []
-    assert score(held(params_total=counted), rate()).missing == ["model_config"]
+    assert score_utilization(held(params_total=counted, mtp_modules="1"), rate()).missing == []
+    assert score_utilization(held(params_total=counted), rate()).missing == ["model_config"]
 
 
 def test_more_than_training_is_known_to_reach_is_doubted() -> None:
     for tgs, doubted in ((16_500.0, True), (15_000.0, False)):
-        out = score(held(), rate(tgs))
+        out = score_utilization(held(), rate(tgs))
         assert out.values["mfu"] == pytest.approx(tgs * F / 989.4e12)
         told = [words for words in out.warnings if "a wrong accelerator, model or seq_len" in words]
         assert bool(told) is doubted
 
 
 def test_above_100_percent_is_implied_and_never_published() -> None:
-    out = score(held(), rate(20_000.0))
+    out = score_utilization(held(), rate(20_000.0))
     assert "mfu" not in out.values
     assert out.values["implied"] == pytest.approx(20_000 * F / 989.4e12)
     assert "impossible" in out.warnings[0]
@@ -126,13 +129,13 @@ def test_above_100_percent_is_implied_and_never_published() -> None:
     ],
 )
 def test_the_likely_unit_error_is_named(tgs: float, facts: dict[str, str], cause: str) -> None:
-    (warning,) = score(held(**facts), rate(tgs)).warnings
+    (warning,) = score_utilization(held(**facts), rate(tgs)).warnings
     assert "likely" in warning
     assert cause in warning
 
 
 def test_fp8_has_three_figures_and_the_weighted_one_lies_between() -> None:
-    values = score(held(precision="fp8"), rate(9000.0)).values
+    values = score_utilization(held(precision="fp8"), rate(9000.0)).values
     assert values["mfu_conservative"] < values["mfu"] < values["mfu_bf16"]
     assert values["mfu_bf16"] == pytest.approx(9000 * F / 989.4e12)
     # Core attention and lm_head stay in bf16.
@@ -140,7 +143,7 @@ def test_fp8_has_three_figures_and_the_weighted_one_lies_between() -> None:
     ideal = (F - attention - head) / 1978.9e12 + (attention + head) / 989.4e12
     assert values["mfu"] == pytest.approx(9000 * ideal, rel=1e-4)
     # Torchtitan's Float8 converts it too.
-    values = score(held(precision="fp8+lm_head"), rate(9000.0)).values
+    values = score_utilization(held(precision="fp8+lm_head"), rate(9000.0)).values
     ideal += head / 1978.9e12 - head / 989.4e12
     assert values["mfu"] == pytest.approx(9000 * ideal, rel=1e-4)
 
@@ -152,7 +155,7 @@ PRECISIONS = ["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8"]
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt-oss-20b"])
 def test_the_bf16_peak_is_one_yardstick_for_all_precisions(precision: str, model: str) -> None:
     """Both attentions are held against it, whatever the run's own number format."""
-    values = score(held(precision=precision, model=model), rate(400.0)).values
+    values = score_utilization(held(precision=precision, model=model), rate(400.0)).values
     exact, full = values["flops_per_token"], values["flops_per_token_full_attention"]
     assert values["mfu_bf16"] == pytest.approx(400 * exact / 989.4e12)
     ratio = values["mfu_bf16_full_attention"] / values["mfu_bf16"]
@@ -170,7 +173,7 @@ def test_the_bf16_peak_is_one_yardstick_for_all_precisions(precision: str, model
     ],
 )
 def test_a_device_without_a_bf16_peak_has_none(facts: dict[str, str]) -> None:
-    values = score(held(**facts), rate(400.0)).values
+    values = score_utilization(held(**facts), rate(400.0)).values
     assert values["mfu"] > 0
     assert not {"mfu_bf16", "mfu_bf16_full_attention"} & values.keys()
 
@@ -191,7 +194,7 @@ FACTS = st.fixed_dictionaries(
 
 @given(tgs=st.floats(1, 1e5), facts=FACTS)
 def test_nothing_above_100_percent_is_published(tgs: float, facts: dict[str, str | None]) -> None:
-    out = score(held(**facts), rate(tgs))
+    out = score_utilization(held(**facts), rate(tgs))
     published = {name: out.values[name] for name in SHARES if name in out.values}
     assert all(0 < value <= 1 for value in published.values())
     if "mfu" in published and "peak_flops" not in out.missing and "mfu_bf16" not in published:
@@ -202,7 +205,7 @@ def test_nothing_above_100_percent_is_published(tgs: float, facts: dict[str, str
 
 def test_fp8_beyond_the_bf16_peak_is_said_and_not_shown() -> None:
     """Of FP8 the MFU is possible where that by the BF16 peak is not."""
-    out = score(held(precision="fp8"), rate(21_000.0))
+    out = score_utilization(held(precision="fp8"), rate(21_000.0))
     assert 0.5 < out.values["mfu"] < 1
     assert not {"mfu_bf16", "mfu_bf16_full_attention"} & out.values.keys()
     (warning,) = (w for w in out.warnings if "BF16 peak" in w)
@@ -213,14 +216,14 @@ def test_fp8_beyond_the_bf16_peak_is_said_and_not_shown() -> None:
 
 
 def test_full_attention_alone_may_be_beyond_the_bf16_peak() -> None:
-    out = score(held(precision="fp8"), rate(18_000.0))
+    out = score_utilization(held(precision="fp8"), rate(18_000.0))
     assert out.values["mfu_bf16"] < 1
     assert "mfu_bf16_full_attention" not in out.values
     assert [w for w in out.warnings if w.startswith("MFU (full attention, BF16 peak)")]
 
 
 def test_masked_documents_of_unknown_length_leave_full_attention_on_both_peaks() -> None:
-    values = score(held(document_mask="true", precision="fp8"), rate()).values
+    values = score_utilization(held(document_mask="true", precision="fp8"), rate()).values
     assert not {"mfu", "mfu_bf16", "mfu_conservative"} & values.keys()
     assert 0 < values["mfu_full_attention"] < values["mfu_bf16_full_attention"] < 1
 
@@ -229,7 +232,7 @@ def test_masked_documents_of_unknown_length_leave_full_attention_on_both_peaks()
     ("precision", "peaks"), [("bf16", "bf16 989.4"), ("fp8", "fp8 1,978.9 and bf16 989.4")]
 )
 def test_the_peak_says_where_it_is_from(precision: str, peaks: str) -> None:
-    source = score(held(precision=precision), rate()).values["peak_source"]
+    source = score_utilization(held(precision=precision), rate()).values["peak_source"]
     assert source == (
         f"NVIDIA H100 SXM: dense {peaks} TFLOP/s per GPU; confidence high; source: stas "
         "(github.com/stas00/ml-engineering@744d01e1 compute/accelerator/README.md, TFLOPS): "
@@ -238,7 +241,7 @@ def test_the_peak_says_where_it_is_from(precision: str, peaks: str) -> None:
 
 
 def test_a_peak_given_by_hand_says_so() -> None:
-    values = score(held(peak_flops="500e12"), rate()).values
+    values = score_utilization(held(peak_flops="500e12"), rate()).values
     assert values["peak_source"] == "given: peak_flops, dense bf16 500 TFLOP/s (flag)"
 
 
@@ -246,13 +249,13 @@ def test_a_peak_given_by_hand_says_so() -> None:
     "facts", [{"precision": None}, {"accelerator": None}, {"accelerator": "NVIDIA V100"}]
 )
 def test_an_unknown_peak_has_no_source(facts: dict[str, str | None]) -> None:
-    assert score(held(**facts), rate()).values.get("peak_source") is None
+    assert score_utilization(held(**facts), rate()).values.get("peak_source") is None
 
 
 def test_a_quantised_log_with_an_inferred_precision_is_asked_about() -> None:
     facts = held(quantization="Swapped to Float8Linear layers")
     facts["precision"]["origin"] = "inferred: default"
-    out = score(facts, rate())
+    out = score_utilization(facts, rate())
     assert out.missing == ["precision"]
     assert "mfu" not in out.values
 
@@ -260,52 +263,61 @@ def test_a_quantised_log_with_an_inferred_precision_is_asked_about() -> None:
 def test_fp32_from_a_log_asks_whether_tf32_was_on() -> None:
     facts = held(precision="fp32")
     facts["precision"]["origin"] = "log:7"
-    assert score(facts, rate()).missing == ["precision"]
-    assert score(held(precision="fp32"), rate(100.0)).values["mfu"] > 0
+    assert score_utilization(facts, rate()).missing == ["precision"]
+    assert score_utilization(held(precision="fp32"), rate(100.0)).values["mfu"] > 0
 
 
 def test_hfu_counts_recomputation_as_an_interval() -> None:
-    full, none = score(held(), rate()).values, score(held(recompute="none"), rate()).values
+    full, none = (
+        score_utilization(held(), rate()).values,
+        score_utilization(held(recompute="none"), rate()).values,
+    )
     assert full["mfu"] < full["hfu_low"] < full["hfu_high"] < full["mfu"] * 4 / 3
     assert none["hfu_low"] == none["hfu_high"] == pytest.approx(none["mfu"])
-    assert "hfu_low" not in score(held(recompute="selective"), rate()).values
+    assert "hfu_low" not in score_utilization(held(recompute="selective"), rate()).values
 
 
 def test_masked_documents_of_unknown_length_bound_the_figure() -> None:
-    out = score(held(document_mask="true"), rate())
+    out = score_utilization(held(document_mask="true"), rate())
     assert "mfu" not in out.values
     assert out.values["mfu_full_attention"] > 0
     assert "at most" in out.warnings[0]
-    assert score(held(document_mask="true", attended_pairs="500"), rate()).values["mfu"] > 0
+    assert (
+        score_utilization(held(document_mask="true", attended_pairs="500"), rate()).values["mfu"]
+        > 0
+    )
 
 
 def test_padded_samples_of_unknown_length_bound_the_figure() -> None:
     facts = held(packed="false", gpus="8", global_batch_size="16")
-    mean = score(held(seq_len="600"), rate()).values["mfu"]
-    most = score(held(), rate()).values["mfu"]
+    mean = score_utilization(held(seq_len="600"), rate()).values["mfu"]
+    most = score_utilization(held(), rate()).values["mfu"]
     of_600 = rate() | {"tokens_per_gpu_step": 600 * 16 / 8}
-    out = score(facts, of_600)
+    out = score_utilization(facts, of_600)
     assert out.missing == ["attended_pairs"]
     assert not {"mfu", "mfu_full_attention", "hfu_low"} & out.values.keys()
     assert f"{mean:.1%} (all as long as the mean) to {most:.1%}" in out.warnings[0]
     filled = rate() | {"tokens_per_gpu_step": 8192 * 16 / 8}
-    for said in (score(facts, filled), score(facts | held(packed="true"), of_600)):
+    for said in (
+        score_utilization(facts, filled),
+        score_utilization(facts | held(packed="true"), of_600),
+    ):
         assert said.values["mfu"] == most
-    uncounted = score(held(packed="false"), rate())
+    uncounted = score_utilization(held(packed="false"), rate())
     assert f"at most {most:.1%}" in uncounted.warnings[0]
-    printed = score(facts, of_600 | {"sequence_length": 600.0}).values["mfu"]
+    printed = score_utilization(facts, of_600 | {"sequence_length": 600.0}).values["mfu"]
     assert printed == pytest.approx(mean)
 
 
 def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
-    whole = score(held(document_mask="true"), rate() | {"attention_ratio": 1.0}).values
-    halves = score(held(document_mask="true"), rate() | {"attention_ratio": 0.5}).values
+    whole = score_utilization(held(document_mask="true"), rate() | {"attention_ratio": 1.0}).values
+    halves = score_utilization(held(document_mask="true"), rate() | {"attention_ratio": 0.5}).values
     assert whole["flops_per_token"] == F
     # Two documents of 4,096 in each pack: (4096 + 1) / 2 pairs instead of (8192 + 1) / 2.
     assert F - halves["flops_per_token"] == pytest.approx(3 * 32 * 4 * 4096 * 2048)
     # Half of each pack is padding, the other half one document: again (4096 + 1) / 2 pairs.
     padded = rate() | {"attention_ratio": 0.25, "tgs_slots": 2 * 6400.0}
-    values = score(held(document_mask="true"), padded).values
+    values = score_utilization(held(document_mask="true"), padded).values
     assert values["flops_per_token"] == pytest.approx(halves["flops_per_token"])
 
 
@@ -323,7 +335,7 @@ def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
 def test_pairs_that_no_pack_has_give_no_flops(
     facts: dict[str, str], ratio: float | None, missing: list[str]
 ) -> None:
-    out = score(held(**facts), rate() | {"attention_ratio": ratio})
+    out = score_utilization(held(**facts), rate() | {"attention_ratio": ratio})
     assert out.missing == missing
     assert ("flops_per_token" in out.values) is not missing
 
@@ -340,9 +352,9 @@ def test_pairs_that_no_pack_has_give_no_flops(
 def test_a_flavour_that_masks_documents_leaves_their_lengths_open(
     flavour: str, *, masked: bool
 ) -> None:
-    out = score(held(model=flavour), rate())
+    out = score_utilization(held(model=flavour), rate())
     assert any("at most" in warning for warning in out.warnings) is masked
-    said = score(held(model=flavour, document_mask="false"), rate())
+    said = score_utilization(held(model=flavour, document_mask="false"), rate())
     assert not any("at most" in warning for warning in said.warnings)
 
 
@@ -351,39 +363,46 @@ def test_a_model_that_hears_has_no_flops_of_its_text() -> None:
     text = {"model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "vocab_size": 9999}
     text |= {"num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864}
     for one, known in ((text, True), (text | config | {"model_type": "qwen2"}, False)):
-        out = score(held(model=None, model_config=json.dumps(one)), rate())
+        out = score_utilization(held(model=None, model_config=json.dumps(one)), rate())
         assert ("flops_per_token" in out.values) is known
 
 
 def test_the_mean_length_of_steps_is_enough_for_flops() -> None:
     printed = rate() | {"sequence_length": 4096.2}
-    known, unsaid = (score(held(seq_len=length), printed) for length in ("4096", None))
+    known, unsaid = (score_utilization(held(seq_len=length), printed) for length in ("4096", None))
     assert not unsaid.missing
     assert unsaid.values["flops_per_token"] == known.values["flops_per_token"]
 
 
 def test_steps_without_length_give_no_flops() -> None:
-    out = score(held(), rate() | {"sequence_length": 0.0})
+    out = score_utilization(held(), rate() | {"sequence_length": 0.0})
     assert out.missing == ["seq_len"]
     assert "flops_per_token" not in out.values
 
 
 def test_targets_that_the_model_has_not_are_missing_and_named() -> None:
-    out = score(held(trainable="lora", lora_rank="16", lora_targets="q_proj, c_attn_9"), rate())
+    out = score_utilization(
+        held(trainable="lora", lora_rank="16", lora_targets="q_proj, c_attn_9"), rate()
+    )
     assert out.missing == ["lora_targets"]
     assert "no projection 'c_attn_9'" in out.warnings[0]
     assert "mfu" not in out.values
 
 
 def test_lora_needs_its_rank_and_costs_less_than_full_training() -> None:
-    assert score(held(trainable="lora"), rate()).missing == ["lora_rank", "lora_targets"]
-    lora = score(held(trainable="lora", lora_rank="16", lora_targets="q_proj, v_proj"), rate())
+    assert score_utilization(held(trainable="lora"), rate()).missing == [
+        "lora_rank",
+        "lora_targets",
+    ]
+    lora = score_utilization(
+        held(trainable="lora", lora_rank="16", lora_targets="q_proj, v_proj"), rate()
+    )
     assert lora.values["flops_per_token"] / F == pytest.approx(0.70, abs=0.03)
 
 
 def test_the_logged_parameter_count_checks_the_model() -> None:
-    assert score(held(params_total="8030261248"), rate()).warnings == []
-    wrong = score(held(params_total="7000000000"), rate())
+    assert score_utilization(held(params_total="8030261248"), rate()).warnings == []
+    wrong = score_utilization(held(params_total="7000000000"), rate())
     assert "mfu" not in wrong.values
     assert wrong.missing == ["model_config"]
 
@@ -391,7 +410,7 @@ def test_the_logged_parameter_count_checks_the_model() -> None:
 def test_the_best_origin_decides_between_two_descriptions_of_the_model() -> None:
     facts = held(model_config='{"model_type": "llama"}')
     facts["model_config"]["origin"] = "companion:config.json"
-    assert score(facts, rate()).values["flops_per_token"] == F
+    assert score_utilization(facts, rate()).values["flops_per_token"] == F
 
 
 OF_8B = {
@@ -409,20 +428,20 @@ def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() 
     """XTuner and the Trainer print the path that a model was loaded from."""
     facts = held(model="../assets/my-llama", model_config=json.dumps(OF_8B))
     facts["model"]["origin"], facts["model_config"]["origin"] = "log:61", "companion:config.json"
-    out = score(facts, rate())
+    out = score_utilization(facts, rate())
     assert out.values["flops_per_token"] == F
     assert out.warnings == [
         "the log calls its model '../assets/my-llama', which is no known one: its shape is that "
         "of config.json beside it"
     ]
     facts["model"]["origin"] = "flag"  # a typo of the user's is none of the log's business
-    out = score(facts, rate())
+    out = score_utilization(facts, rate())
     assert out.missing == ["model_config"]
     assert "No known model is called '../assets/my-llama'" in out.warnings[0]
     broken = held(model="../assets/my-llama", model_config='{"model_type": "llama"}')
     broken["model"]["origin"] = "log:61"
     broken["model_config"]["origin"] = "companion:config.json"
-    assert "the llama config has no" in score(broken, rate()).warnings[-1]
+    assert "the llama config has no" in score_utilization(broken, rate()).warnings[-1]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +463,7 @@ def test_a_config_of_another_size_than_the_name_says_is_another_models(
     config = OF_8B | {"_name_or_path": "meta-llama/Meta-Llama-3-8B"}
     facts = held(model=name, model_config=json.dumps(config))
     facts["model"]["origin"], facts["model_config"]["origin"] = "log:61", "companion:config.json"
-    out = score(facts, rate())
+    out = score_utilization(facts, rate())
     assert out.warnings[0].endswith("beside it, which calls it 'meta-llama/Meta-Llama-3-8B'")
     assert out.missing == (["model_config"] if is_other else [])
     assert ("seems to be another model's" in out.warnings[-1]) is is_other

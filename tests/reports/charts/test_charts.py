@@ -16,12 +16,12 @@ import polars as pl
 import pytest
 import vl_convert
 
-from fairmfu.metrics.compare.comparability import compare
+from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.charts import charts, comparison_charts, run_charts, run_series, theme
-from fairmfu.reports.charts.figure import DIGITS, drawable, plain
-from fairmfu.reports.text.runs_table import names
-from fairmfu.reports.text.verdict import groups, joined
+from fairmfu.reports.charts.figure import DIGITS, chart_number, drawable
+from fairmfu.reports.text.runs_table import unique_names
+from fairmfu.reports.text.verdict import join_comparison, ranked_groups
 from tests.reports.page.test_html_report import BRIDGES, EQUAL, FACTS, a_bridge, a_run, a_store
 
 GIB = 2**30
@@ -37,7 +37,7 @@ def told(*runs):
         analysis=found,
         windows=found.windows,
         metrics=found.metrics,
-        rows=joined(found.metrics, compare(found.metrics), bridges),
+        rows=join_comparison(found.metrics, rank_runs(found.metrics), bridges),
     )
 
 
@@ -63,8 +63,10 @@ def three():
 
 def of(given, row):
     """Series and signs of one run."""
-    series = charts.binned(given.windows, given.metrics).filter(run_id=row["run_id"])
-    return series, charts.marks(given.tables["events"], given.windows).filter(run_id=row["run_id"])
+    series = charts.bin_windows(given.windows, given.metrics).filter(run_id=row["run_id"])
+    return series, charts.event_marks(given.tables["events"], given.windows).filter(
+        run_id=row["run_id"]
+    )
 
 
 RANKS = [{"rank": str(n), "time": 2.0 + 0.01 * (n % 5), "share": 0.1} for n in range(10)]
@@ -90,14 +92,14 @@ def every(given):
     bare = [each | silent for each in series.to_dicts()]
     others = next(iter(given.analysis.others().values()))
     found = {
-        "comparison": charts.comparison(groups(rows)[0]),
+        "comparison": charts.comparison(ranked_groups(rows)[0]),
         "comparison in MFU": charts.comparison([r | {"logged_mfu": 0.4} for r in rows]),
         "mfu_by_run": charts.mfu_by_run(rows),
         **{
             name: getattr(charts, name)(varied(rows))
             for name in ("scaling", "mfu_by_length", "mfu_by_precision", "mfu_by_recompute")
         },
-        "others": charts.others(others, "a model"),
+        "others": charts.other_tools_chart(others, "a model"),
         "course": charts.course(series, signs, row),
         "course without MFU": charts.course(
             series, signs, row | {"mfu": None, "mfu_full_attention": None, "mfu_bf16": None}
@@ -243,7 +245,7 @@ def test_a_notebook_has_it_as_altair_does(name):
 
 def test_whole_carries_title_theme_and_params(figure):
     whole = figure.whole()
-    assert whole["config"] == theme.fairmfu()["config"]
+    assert whole["config"] == theme.chart_theme()["config"]
     assert whole["title"]["text"] == figure.title
     said = " ".join(whole["title"]["subtitle"])
     assert said == " ".join(figure.notes)
@@ -282,7 +284,7 @@ def test_another_choice_is_another_figure():
 def test_the_legend_names_the_frameworks_that_are_drawn():
     words = texts(all_of_three()["mfu_by_run"])
     assert all(name in words for name in theme.FRAMEWORK_COLOURS)
-    pair = charts.comparison(groups(three().rows)[0][:2])
+    pair = charts.comparison(ranked_groups(three().rows)[0][:2])
     legends = re.findall(r'"values": \[([^\]]*)\], "title": null', json.dumps(pair.whole()))
     assert legends
     assert {legend.count(",") for legend in legends} == {1}
@@ -312,7 +314,7 @@ def test_the_attention_convention_is_at_a_choice(name):
 
 
 def test_the_peak_is_at_a_choice():
-    rows = [row | {"precision": "fp8", "mfu_bf16": 0.61} for row in groups(three().rows)[0]]
+    rows = [row | {"precision": "fp8", "mfu_bf16": 0.61} for row in ranked_groups(three().rows)[0]]
     figure = charts.comparison(rows)
     assert "61.0%" not in texts(figure)
     assert "61.0%" in texts(figure.with_(peak="bf16"))
@@ -336,23 +338,23 @@ def test_a_selected_run_stands_out():
 
 def test_a_card_has_all_four_conventions():
     (row, *_) = three().rows
-    (card,) = charts.cards([row])
+    (card,) = charts.run_cards([row])
     assert card["mfu_exact_own"] == card["mfu_exact_bf16"] == row["mfu"]
     assert card["mfu_full_own"] == row["mfu_full_attention"]
     assert card["peak_bf16"] == pytest.approx(card["peak_own"])
     assert card["tflops_full"] == row["tgs"] * row["flops_per_token_full_attention"] / 1e12
     fp8 = row | {"precision": "fp8", "mfu_bf16": 2 * row["mfu"], "mfu_bf16_full_attention": 0.9}
-    (card,) = charts.cards([fp8])
+    (card,) = charts.run_cards([fp8])
     assert (card["mfu_exact_bf16"], card["mfu_full_bf16"]) == (2 * row["mfu"], 0.9)
     assert card["peak_bf16"] == pytest.approx(card["peak_own"] / 2)
     unknown = fp8 | {"mfu_bf16": None, "mfu_bf16_full_attention": None}
-    assert charts.cards([unknown])[0]["mfu_exact_bf16"] is None
+    assert charts.run_cards([unknown])[0]["mfu_exact_bf16"] is None
 
 
 def test_a_card_of_a_run_without_figures_is_null():
     run = a_run("xtuner", 5_000.0, steps=1)
     (row,) = told(run | {"facts": []}).rows
-    (card,) = charts.cards([row])
+    (card,) = charts.run_cards([row])
     assert card["tgs"] is card["mfu_exact_own"] is card["tflops_full"] is card["basis"] is None
     json.dumps(charts.comparison([row]).whole(), allow_nan=False)
 
@@ -390,8 +392,8 @@ def test_a_chart_rounds_no_figure_twice():
     chance = Random(0)  # noqa: S311 - numbers, no secrets
     values = [50_721.466_662_6, *(chance.uniform(1e-4, 1e6) for _ in range(20_000))]
     drawn = drawable(pl.DataFrame({"value": values}))["value"]
-    assert plain(values[0]) == drawn[0] == 50_721.466_662_6
-    for given, kept in zip(values * 2, [*drawn, *map(plain, values)], strict=True):
+    assert chart_number(values[0]) == drawn[0] == 50_721.466_662_6
+    for given, kept in zip(values * 2, [*drawn, *map(chart_number, values)], strict=True):
         assert all(f"{given:.{n}g}" == f"{kept:.{n}g}" for n in range(1, DIGITS))
 
 
@@ -415,7 +417,7 @@ def test_a_long_run_is_drawn_in_few_rows():
 
 def test_a_bin_is_a_ratio_of_sums():
     given = told(a_run("xtuner", 5_000.0))
-    whole = charts.binned(given.windows, given.metrics, bins=1).filter(window="counted")
+    whole = charts.bin_windows(given.windows, given.metrics, bins=1).filter(window="counted")
     assert whole["tgs"].to_list() == pytest.approx([given.metrics["tgs"][0]])
 
 
@@ -423,15 +425,15 @@ def test_bins_of_several_runs_are_their_own():
     given = three()
     for row in given.metrics.iter_rows(named=True):
         mine = given.windows.filter(run_id=row["run_id"])
-        alone = charts.binned(mine, given.metrics.filter(run_id=row["run_id"]), 10)
-        together = charts.binned(given.windows, given.metrics, 10).filter(run_id=row["run_id"])
+        alone = charts.bin_windows(mine, given.metrics.filter(run_id=row["run_id"]), 10)
+        together = charts.bin_windows(given.windows, given.metrics, 10).filter(run_id=row["run_id"])
         assert alone.equals(together)
         assert 10 <= alone.height <= 20
 
 
 def test_an_event_stands_at_its_step_or_the_next_line():
     given = told(full_run())
-    signs = charts.marks(given.tables["events"], given.windows)
+    signs = charts.event_marks(given.tables["events"], given.windows)
     found = {row["kind"]: row["step"] for row in signs.iter_rows(named=True)}
     assert found == {"checkpoint": 20, "evaluation": 28, "end": 40}
 
@@ -443,7 +445,7 @@ def test_many_events_of_a_kind_become_few_that_say_so():
     given = told(run)
     (row,) = given.rows
     series, signs = of(given, row)
-    assert signs.height <= run_series.MOST_MARKS
+    assert signs.height <= run_series.MAX_MARK_BINS
     assert signs["events"].sum() == 997
     course = charts.course(series, signs, row)
     assert any("several events" in note for note in course.notes)
@@ -451,7 +453,7 @@ def test_many_events_of_a_kind_become_few_that_say_so():
 
 
 def test_every_event_that_is_shown_has_a_sign_of_its_own():
-    assert set(run_series.SHOWN) <= set(run_charts.SIGNS)
+    assert set(run_series.SHOWN_EVENT_KINDS) <= set(run_charts.SIGNS)
     words = [run_charts._word(kind) for kind in run_charts.SIGNS]
     assert len(set(words)) == len(words)
 
@@ -511,13 +513,13 @@ def test_many_runs_are_drawn_as_few_dots():
     rows = varied(three().rows, 2_000)
     for name in ("scaling", "mfu_by_length", "mfu_by_precision", "mfu_by_recompute"):
         figure = getattr(charts, name)(rows)
-        assert len(figure.datasets["runs"]) <= comparison_charts.MOST_DOTS
+        assert len(figure.datasets["runs"]) <= comparison_charts.MAX_DOTS
         assert sum(dot["runs"] for dot in figure.datasets["runs"]) == 2_000
         assert "2,000 runs: a dot is the median" in figure.notes[-1]
     comparison = charts.comparison(rows)
-    assert len(comparison.datasets["runs"]) == comparison_charts.MOST_RUNS
+    assert len(comparison.datasets["runs"]) == comparison_charts.MAX_CHART_RUNS
     assert "The 20 best of 2,000 runs; 1,980 more are not drawn." in comparison.notes
-    assert len(charts.mfu_by_run(rows).datasets["runs"]) == comparison_charts.MOST_RUNS
+    assert len(charts.mfu_by_run(rows).datasets["runs"]) == comparison_charts.MAX_CHART_RUNS
 
 
 def test_a_caption_speaks_of_lines_where_there_are_some_and_of_each_logarithmic_axis():
@@ -544,7 +546,7 @@ def test_nothing_to_draw_is_no_chart():
     assert charts.ranks(RANKS[:1], row) is None
     assert charts.time_lost(row | {"time_lost": []}) is None
     assert charts.operators([]) is None
-    assert charts.others([]) is None
+    assert charts.other_tools_chart([]) is None
     assert charts.mfu_by_run([row | {"mfu": None, "mfu_full_attention": None}]) is None
 
 
@@ -553,7 +555,7 @@ def test_specs_are_made_once():
     given = three()
     (row, *_) = given.rows
     series, signs = of(given, row)
-    group = groups(given.rows)[0]
+    group = ranked_groups(given.rows)[0]
     for cached, draw in (
         (run_charts._course, lambda: charts.course(series, signs, row)),
         (comparison_charts._comparison, lambda: charts.comparison(group)),
@@ -577,7 +579,7 @@ def test_logs_that_print_no_mfu_are_compared_in_tflops():
 
 
 def test_a_comparison_shows_both_figures_of_each_run():
-    group = groups(three().rows)[0]
+    group = ranked_groups(three().rows)[0]
     words = texts(charts.comparison(group))
     for row in group:
         assert f"{row['logged_tflops']:.1f}" in words
@@ -586,19 +588,19 @@ def test_a_comparison_shows_both_figures_of_each_run():
 
 
 def test_axes_hold_all_that_they_show():
-    figure = charts.comparison(groups(three().rows)[0])
+    figure = charts.comparison(ranked_groups(three().rows)[0])
     low, high = figure.params["reach_tgs"]
     for card in figure.datasets["runs"]:
         assert low <= card["tgs_low"] <= card["tgs_high"] <= high
         low_mfu, high_mfu = figure.params["reach_mfu"]["full_own"]
         assert low_mfu <= card["mfu_full_own"] <= high_mfu
-    assert high - low >= comparison_charts.NARROW * 5_838 * 0.99
+    assert high - low >= comparison_charts.MIN_AXIS_SPAN * 5_838 * 0.99
 
 
 def test_runs_of_one_name_are_two_rows():
     runs = [a_run("xtuner", tgs, name="same", run_id=i) for i, tgs in (("a1", 5e3), ("b2", 6e3))]
     given = told(*runs)
-    assert names(given.metrics) == {"a1": "same [a1]", "b2": "same [b2]"}
+    assert unique_names(given.metrics) == {"a1": "same [a1]", "b2": "same [b2]"}
     shown = [card["run"] for card in charts.comparison(given.rows).datasets["runs"]]
     assert shown == ["same [b2] (synthetic)", "same [a1] (synthetic)"]
 

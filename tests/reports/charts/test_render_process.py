@@ -32,9 +32,9 @@ print(render_process._elsewhere[0]._process.pid, flush=True)
 
 @pytest.fixture(autouse=True)
 def _alone() -> Iterator[None]:
-    render_process.end()
+    render_process.stop_drawing()
     yield
-    render_process.end()
+    render_process.stop_drawing()
 
 
 def process() -> subprocess.Popen[bytes]:
@@ -44,32 +44,37 @@ def process() -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("ending", [".svg", "PNG", "html"])
 def test_what_was_begun_elsewhere_is_what_is_made_here(ending: str) -> None:
-    here = render_process.make("svg", SPEC)
+    here = render_process.draw_product("svg", SPEC)
     text = here.decode()
-    expected = [here, render_process.make("png", text), render_process.make("scripts"), here]
+    expected = [
+        here,
+        render_process.draw_product("png", text),
+        render_process.draw_product("scripts"),
+        here,
+    ]
     assert render_process._elsewhere == []
-    render_process.begin(ending)
-    render_process.begin("html")  # what is awaited is not asked for again
+    render_process.start_drawing(ending)
+    render_process.start_drawing("html")  # what is awaited is not asked for again
     asked = [("svg", SPEC), ("png", text), ("scripts", None), ("svg", SPEC)]
-    assert [render_process.make(*one) for one in asked] == expected
+    assert [render_process.draw_product(*one) for one in asked] == expected
     assert process().poll() is None
 
 
 def test_the_scripts_that_were_begun_are_those_that_are_made() -> None:
-    render_process.begin("html")
-    begun = render_process.make("scripts")
+    render_process.start_drawing("html")
+    begun = render_process.draw_product("scripts")
     assert len(begun) > 500_000
-    assert begun == render.make("scripts")
+    assert begun == render.make_product("scripts")
 
 
 def test_a_spec_that_cannot_be_drawn_is_told_as_it_is_here() -> None:
     with pytest.raises(ValueError, match=r"\w") as here:
-        render_process.make("svg", WRONG)
-    render_process.begin("svg")
+        render_process.draw_product("svg", WRONG)
+    render_process.start_drawing("svg")
     with pytest.raises(ValueError, match=r"\w") as elsewhere:
-        render_process.make("svg", WRONG)
+        render_process.draw_product("svg", WRONG)
     assert str(elsewhere.value) == str(here.value)
-    assert render_process.make("svg", SPEC) == render.make("svg", SPEC)
+    assert render_process.draw_product("svg", SPEC) == render.make_product("svg", SPEC)
 
 
 def test_numbers_reach_it_as_they_are() -> None:
@@ -77,9 +82,9 @@ def test_numbers_reach_it_as_they_are() -> None:
     domain = [0.0, 0.40494600000000003]
     x = {"field": "x", "type": "quantitative", "scale": {"domain": domain, "nice": False}}
     spec = {"data": {"values": [{"x": 0.33285}]}, "mark": "tick", "encoding": {"x": x}}
-    here = render_process.make("svg", spec)
-    render_process.begin("svg")
-    assert render_process.make("svg", spec) == here
+    here = render_process.draw_product("svg", spec)
+    render_process.start_drawing("svg")
+    assert render_process.draw_product("svg", spec) == here
 
 
 IMPORTED = """
@@ -105,26 +110,26 @@ def test_it_waits_for_no_import_but_the_library() -> None:
 
 @pytest.mark.parametrize("awaited", [True, False])
 def test_a_process_that_ends_is_told_and_another_draws(*, awaited: bool) -> None:
-    render_process.begin("svg")
+    render_process.start_drawing("svg")
     if not awaited:
-        render_process.make("svg", SPEC)
+        render_process.draw_product("svg", SPEC)
     process().kill()
     process().wait()
     with pytest.raises(render_process.DrawingEndedError, match="ended with status -9"):
-        render_process.make("svg", SPEC)
-    assert render_process.make("svg", SPEC) == render.make("svg", SPEC)
+        render_process.draw_product("svg", SPEC)
+    assert render_process.draw_product("svg", SPEC) == render.make_product("svg", SPEC)
 
 
 @pytest.mark.parametrize("ending", ["json", ".xlsx", "", "htm"])
 def test_for_what_is_not_drawn_nothing_is_begun(ending: str) -> None:
-    render_process.begin(ending)
+    render_process.start_drawing(ending)
     assert render_process._elsewhere == []
 
 
 def test_where_no_process_starts_it_is_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    render_process.begin("svg")
-    assert render_process.make("svg", SPEC) == render.make("svg", SPEC)
+    render_process.start_drawing("svg")
+    assert render_process.draw_product("svg", SPEC) == render.make_product("svg", SPEC)
 
 
 def test_it_ends_with_who_began_it(tmp_path: Path) -> None:

@@ -17,22 +17,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fairmfu.metrics.compare.history import CHANGES, history
+from fairmfu.metrics.compare.history import CHANGE_SCHEMA, history
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.nightly import history_charts
 from fairmfu.reports.nightly import night_html as page_of_nights
-from fairmfu.reports.nightly.night_html import AGE, pages, status_js
+from fairmfu.reports.nightly.night_html import AGE_SCRIPT, pages, status_js
 from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_name, svgs
 from fairmfu.reports.nightly.night_report import (
     Night,
-    apart,
-    day,
+    build_digest,
+    difference_text,
     exit_code,
-    few,
-    labels,
-    says,
-    signed,
-    told,
+    format_day,
+    headline,
+    join_some,
+    series_labels,
+    signed_percent,
 )
 from fairmfu.reports.page import html_document
 from fairmfu.reports.text.tabular import markdown_text
@@ -127,7 +127,7 @@ def quiet(**more):
 
 
 def first(night):
-    return says(told(night)).says
+    return headline(build_digest(night)).says
 
 
 def test_a_new_regression_is_the_first_sentence_with_size_sureness_date_and_cause():
@@ -135,7 +135,7 @@ def test_a_new_regression_is_the_first_sentence_with_size_sureness_date_and_caus
 
 
 def test_what_must_be_known_beside_it_stands_beneath():
-    assert says(told(a_bad_night())).notes == (
+    assert headline(build_digest(a_bad_night())).notes == (
         "21 runs, 20 series: 18 within their noise, 1 changed, 1 suspect.",
         "1 series is still slower, since an earlier night: deepspeed, qwen3-32b, 8 x H100 SXM.",
         "Suspect until a second run: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % below "
@@ -147,16 +147,16 @@ def test_what_must_be_known_beside_it_stands_beneath():
 
 def test_runs_that_nothing_watches_are_told_but_not_the_crashed_ones_twice():
     lost = [{**crashed(name=name), "outcome": "completed"} for name in ("a", "b")]
-    said = says(told(a_night(*many(nights=30), runs=[*lost, crashed()])))
+    said = headline(build_digest(a_night(*many(nights=30), runs=[*lost, crashed()])))
     assert said.notes[-1] == (
         "2 runs of tonight are in no series, so nothing watches them: a and b."
     )
-    assert "in no series" not in says(told(a_bad_night())).notes[-1]
+    assert "in no series" not in headline(build_digest(a_bad_night())).notes[-1]
 
 
 def test_a_quiet_night_is_one_sentence():
-    assert says(told(quiet())) == says(told(quiet()))
-    said = says(told(quiet()))
+    assert headline(build_digest(quiet())) == headline(build_digest(quiet()))
+    said = headline(build_digest(quiet()))
     assert said.says == "No change tonight. 20 runs, 20 series, all within their noise."
     assert said.notes == ()
 
@@ -180,7 +180,7 @@ def test_of_several_regressions_the_largest_is_told():
 
 def test_a_baseline_regression_that_holds_is_told_before_an_improvement():
     faster = a_series("xtuner", nights=60, steps=((1, 1.1),))
-    said = says(told(a_night(HELD, faster)))
+    said = headline(build_digest(a_night(HELD, faster)))
     assert said.says == (
         "No new regression, but 1 series is still below its baseline: torchtitan, llama3-8b is "
         "10.0 % below its baseline (9.6 to 10.4) since 2 February."
@@ -199,7 +199,7 @@ def test_a_change_below_the_threshold_is_told_and_does_not_fail():
     night = a_night(
         a_series(nights=60, steps=((1, 0.98),), counts=False), a_series("xtuner"), threshold=0.03
     )
-    said = says(told(night))
+    said = headline(build_digest(night))
     assert said.says.startswith("No change above the threshold of 3.0 % tonight.")
     assert "Also 1 change below the threshold of 3.0 %." in said.notes
     assert exit_code(night) == 0
@@ -210,7 +210,7 @@ def test_a_change_below_the_threshold_is_told_and_does_not_fail():
 def test_a_baseline_that_is_gone_is_told_first():
     pin = {"run_id": "gone", "name": "best-of-march", "at": NOW, "tgs": 5_000.0}
     pins = pl.DataFrame([pin]).with_columns(pl.col("at").dt.replace_time_zone(None))
-    said = says(told(through_history(runs("xtuner"), baselines=pins)))
+    said = headline(build_digest(through_history(runs("xtuner"), baselines=pins)))
     assert said.notes[0].startswith("1 baseline holds no more, of a run that is in no series: best")
 
 
@@ -228,7 +228,7 @@ def test_a_series_that_no_longer_runs_is_missed():
         row["first_at"] -= timedelta(days=9)
     night = a_night(gone, a_series(nights=30))
     note = "1 series without a run for longer than usual: xtuner, llama3-8b (9 days)."
-    assert note in says(told(night)).notes
+    assert note in headline(build_digest(night)).notes
     assert {row["days_without_a_run"] for row in summary(night)["series"]} == {9, None}
 
 
@@ -252,13 +252,13 @@ def test_an_empty_store_is_told_in_every_form():
 
 
 def test_a_drop_that_was_mended_no_longer_stands():
-    found = told(a_night(BACK, a_series("xtuner")))
+    found = build_digest(a_night(BACK, a_series("xtuner")))
     stands = {change["kind"]: change["stands"] for change in found.changes}
     assert stands == {"regression": False, "improvement": True}
 
 
 def test_a_drop_of_which_little_was_made_good_stands():
-    found = told(a_night(a_series(nights=90, steps=((60, 0.9), (20, 1.02)))))
+    found = build_digest(a_night(a_series(nights=90, steps=((60, 0.9), (20, 1.02)))))
     assert all(change["stands"] for change in found.changes)
 
 
@@ -266,12 +266,12 @@ def test_a_drop_before_the_run_that_was_pinned_later_is_taken_for_granted():
     series = a_series(nights=90, steps=((60, 0.9),))
     (row,) = series["series"]
     row |= {"baseline_run": series["points"][50]["run_id"], "baseline_tgs": row["level"]}
-    (change,) = told(a_night(series)).changes
+    (change,) = build_digest(a_night(series)).changes
     assert not change["stands"]
 
 
 def test_tonight_comes_before_what_stands_and_that_before_what_is_past():
-    found = told(regression())
+    found = build_digest(regression())
     order = [(change["new"], change["stands"]) for change in found.changes]
     assert order == sorted(order, reverse=True)
     assert found.changes[0]["series"] == DROP["series"][0]["series"]
@@ -395,30 +395,30 @@ def test_a_baseline_through_the_real_history_holds_the_alarm():
     ],
 )
 def test_a_ratio_as_a_share_with_its_interval(ratio, low, high, told_as):
-    assert apart(ratio, low, high) == told_as
+    assert difference_text(ratio, low, high) == told_as
 
 
 def test_signs_lists_and_days():
-    assert [signed(x) for x in (0.949, 1.02, 0.99999, None)] == [
+    assert [signed_percent(x) for x in (0.949, 1.02, 0.99999, None)] == [
         "\N{MINUS SIGN}5.1 %",
         "+2.0 %",
         "0.0 %",
         "\N{EN DASH}",
     ]
-    assert few(["a", "b", "c"]) == "a, b and c"
-    assert few(["a", "b", "c", "d"]) == "a, b and 2 more"
-    assert day(NOW, NOW) == "14 March"
-    assert day(NOW - timedelta(days=80), NOW) == "24 December 2025"
+    assert join_some(["a", "b", "c"]) == "a, b and c"
+    assert join_some(["a", "b", "c", "d"]) == "a, b and 2 more"
+    assert format_day(NOW, NOW) == "14 March"
+    assert format_day(NOW - timedelta(days=80), NOW) == "24 December 2025"
 
 
 def test_labels_leave_out_what_all_share_and_never_make_two_series_one():
     one, two = "t, m, 8,192 tokens, 8 x NVIDIA H100 SXM", "t, m, 8,192 tokens, 64 x NVIDIA H100 SXM"
-    assert labels([one, two]) == (
+    assert series_labels([one, two]) == (
         {one: "t, m, 8 x H100 SXM", two: "t, m, 64 x H100 SXM"},
         "8,192 tokens",
     )
     alike = ["t, m, NVIDIA A 80GB", "t, m, NVIDIA A 40GB"]
-    assert list(labels(alike)[0].values()) == alike
+    assert list(series_labels(alike)[0].values()) == alike
 
 
 @pytest.mark.parametrize("names", [["xtuner"], ["xtuner", "torchtitan"]])
@@ -430,10 +430,10 @@ def test_a_synthetic_series_says_so_once_wherever_it_is_named(names):
     for point in (point for one in series for point in one["points"]):
         point["synthetic"] = True
     night = a_night(*series)
-    (first, *_) = labels_of = [row["label"] for row in told(night).series]
+    (first, *_) = labels_of = [row["label"] for row in build_digest(night).series]
     assert all(label.count("synthetic") == 1 for label in labels_of)
     assert f"**{first}** is **10.0 % slower**" in markdown(night)
-    assert f"{first} is 10.0 % slower" in says(told(night)).says
+    assert f"{first} is 10.0 % slower" in headline(build_digest(night)).says
     page = Page(night_page(night))
     assert "synthetic synthetic" not in page.text
     assert first in page.text
@@ -441,7 +441,7 @@ def test_a_synthetic_series_says_so_once_wherever_it_is_named(names):
 
 @given(st.lists(st.text("ab, 8GNVIDA"), unique=True, max_size=5))
 def test_every_series_has_a_label_of_its_own(series):
-    short, _ = labels(series)
+    short, _ = series_labels(series)
     assert list(short) == series
     assert len(set(short.values())) == len(series)
 
@@ -455,7 +455,7 @@ def plain(html_text):
 
 def test_page_markdown_json_and_junit_say_the_same():
     night = a_bad_night()
-    said = says(told(night))
+    said = headline(build_digest(night))
     shown = plain(Page(night_page(night)).text)
     text = markdown(night).replace("**", "").replace("\\", "")
     data = summary(night)
@@ -516,7 +516,7 @@ def test_points_of_two_formulas_are_warned_of_with_their_dates():
     assert words in plain(Page(night_page(night)).text)
     assert summary(night)["series"][0]["warnings"] == [words]
     note = "MFU by more than one formula in 1 series: torchtitan, llama3-8b."
-    assert note in says(told(night)).notes
+    assert note in headline(build_digest(night)).notes
 
 
 def test_a_series_of_several_jobs_asks_to_be_split():
@@ -537,7 +537,7 @@ def test_only_our_scripts_and_the_status_beside_it_may_run():
     read = Page(unpacked(night_page(quiet())))
     assert read.addresses.count("status.js") == 1
     assert [a for a in read.addresses if not a.startswith("#")] == ["status.js"]
-    ours = [AGE, html_document.bundle(), html_document.packaged("page.js")]
+    ours = [AGE_SCRIPT, html_document.bundle(), html_document.packaged("page.js")]
     assert sorted(filter(None, read.run)) == sorted(ours)
     assert re.findall(r"'sha256-[^']+'", read.policy) == [*map(html_document.script_hash, ours)]
     assert "default-src 'none'" in read.policy
@@ -558,7 +558,7 @@ def some_nights():
 def test_an_archived_page_asks_for_no_status_and_no_age():
     read = Page(pages(quiet())[1])
     assert "status.js" not in read.addresses
-    assert AGE not in read.run
+    assert AGE_SCRIPT not in read.run
     assert "nonce" not in read.policy
     assert "kept from that night" in read.text
 
@@ -630,7 +630,7 @@ def test_an_escaped_backslash_does_not_free_what_follows():
 
 def test_markdown_says_which_runs_stand_on_both_sides_and_how_to_compare_them():
     night = regression()
-    (change,) = [row for row in told(night).changes if row["new"]]
+    (change,) = [row for row in build_digest(night).changes if row["new"]]
     text = markdown(night)
     assert f"`fairmfu compare {change['last_before']} {change['run_id']}`" in text
     assert f"first seen in {change['run']}, last before it {change['before_run']}" in text
@@ -686,7 +686,7 @@ def test_summary_holds_the_changes_as_they_were_found():
     against = {c["against"] for c in data["regressions"]}
     assert against == {"history", "baseline"}
     assert data["series"][0]["baseline"]["ratio"] == 0.949
-    assert CHANGES.keys() - {"causes"} <= change.keys() | {"causes"}
+    assert CHANGE_SCHEMA.keys() - {"causes"} <= change.keys() | {"causes"}
 
 
 def test_junit_has_a_case_for_each_series_and_each_log_that_failed():
@@ -724,7 +724,7 @@ def test_junit_is_xml_whatever_a_log_holds(text):
 @pytest.mark.parametrize("night", [a_bad_night, hostile, mixed])
 def test_charts_are_valid_vega_lite_without_warnings(night):
     made = night()
-    found = told(made)
+    found = build_digest(made)
     specs = [history_charts.overview(found.series, made.points)]
     for row in found.series[:5]:
         own = made.points.filter(series=row["series"])
@@ -734,7 +734,7 @@ def test_charts_are_valid_vega_lite_without_warnings(night):
 
 
 def test_a_history_draws_levels_changes_baseline_marks_and_both_panels():
-    row = told(a_night(DROP)).series[0]
+    row = build_digest(a_night(DROP)).series[0]
     made = history_charts.history(row, a_night(DROP).points)
     text = json.dumps(made.spec)
     for words in (
@@ -789,7 +789,7 @@ def test_thinning_keeps_every_run_within_its_level_and_formula(nights, most, ste
     inside = sorted((ago for ago in steps if ago < nights - 1), reverse=True)
     names = tuple(f"f{n}" for n in range(formulas))
     points = frame_of(a_series(nights=nights, steps=[(a, 0.9) for a in inside], formulas=names))
-    data = history_charts.thinned(points, most, last=5)
+    data = history_charts.thin_points(points, most, single_runs=5)
     assert data["runs"].sum() == points.height  # fewer than MOST_OUTLIERS strays
     early = data.height - 5 - data["outlier"].sum()
     assert early <= most + len(inside) + formulas
@@ -810,8 +810,8 @@ def frame_of(series):
 
 
 def test_one_point_per_run_is_said_where_nothing_was_thinned():
-    data = history_charts.thinned(frame_of(a_series(nights=100)))
-    assert history_charts.how_thinned(data) == "One point per run."
+    data = history_charts.thin_points(frame_of(a_series(nights=100)))
+    assert history_charts.thinning_sentence(data) == "One point per run."
     assert data.height == 100
     assert data["formula"].unique().to_list() == [FORMULA]
 

@@ -132,8 +132,8 @@ class TestWhatSurroundsIt:
             write_nights(logs, range(night, night + 1), plan, only=(0, 7, 12, 18))
             nightly()
         store = Store(tmp_path / "store")
-        found = module.brought_up(store)
-        assert found.done is None
+        found = module.update_metrics(store)
+        assert found.rescored is None
         assert_frame_equal(found.metrics, analyse(store.tables()).metrics)
 
     def test_facts_given_by_day_are_in_the_next_report(
@@ -239,7 +239,7 @@ class TestWhatSurroundsIt:
         write_nights(logs, range(1, 2), Plan(seed=1))
         nightly()
         (tmp_path / "store").chmod(0o500)
-        (tmp_path / "store" / lock.LOCK).chmod(0o400)
+        (tmp_path / "store" / lock.LOCK_NAME).chmod(0o400)
         write_nights(logs, range(2, 3), Plan(seed=1))
         try:
             found = nightly()
@@ -562,8 +562,8 @@ def test_two_nightlies_at_once_lose_nothing(tmp_path: Path, logs: Path) -> None:
     assert [code for _, code in ended] == [0, 0], ended
     store = Store(tmp_path / "store")
     assert store.table("runs").height == 2
-    assert module.brought_up(store).metrics.height == 2
-    assert set(METRICS.names()) == set(module.brought_up(store).metrics.columns)
+    assert module.update_metrics(store).metrics.height == 2
+    assert set(METRICS.names()) == set(module.update_metrics(store).metrics.columns)
     assert list((tmp_path / "out").rglob("*.writing")) == []
 
 

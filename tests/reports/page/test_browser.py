@@ -20,7 +20,7 @@ from fairmfu.reports.charts import charts
 from fairmfu.reports.nightly import night_html
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page.html_document import Sheet
-from fairmfu.reports.page.report_data import Content, content
+from fairmfu.reports.page.report_data import ReportContent, build_content
 from tests.support.nights import plan_of, write_night
 from tests.support.told_nights import regression
 
@@ -61,15 +61,15 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Content:
+def told(tmp_path_factory: pytest.TempPathFactory) -> ReportContent:
     """Of sample_logs and some simulated nights; texts of two runs are hostile."""
     folder = tmp_path_factory.mktemp("hostile")
     write_night(folder / "nights", 1, plan_of(seed=3), only=SERIES)
     store = Store(folder / "store")
-    ingest_run.ingest([*(SAMPLES / name for name in SAMPLES_TOLD), folder / "nights"], store)
+    ingest_run.ingest_paths([*(SAMPLES / name for name in SAMPLES_TOLD), folder / "nights"], store)
     tables = hostile(store.tables())
     analysis = analyse(tables)
-    return content(analysis, analysis.metrics, tables, "All runs", None, "1.2.3")
+    return build_content(analysis, analysis.metrics, tables, "All runs", None, "1.2.3")
 
 
 def hostile(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
@@ -95,16 +95,16 @@ def hostile(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
 
 
 @pytest.fixture(scope="session")
-def report(told: Content, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(told: ReportContent, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html_report.render(told), encoding="utf-8")
+    path.write_text(html_report.render_page(told), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="session")
 def nightly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nightly")
-    (folder / night_html.STATUS).write_text(night_html.status_js(), encoding="utf-8")
+    (folder / night_html.STATUS_FILE).write_text(night_html.status_js(), encoding="utf-8")
     path = folder / "index.html"
     night = regression()  # type: ignore[no-untyped-call]
     path.write_text(night_html.pages(night)[0], encoding="utf-8")
@@ -240,7 +240,7 @@ def test_only_what_is_near_is_drawn_at_first(reading: Reading, report: Path) -> 
         assert 0 < tab.page.locator("figure svg").count() < 10
 
 
-def test_every_figure_is_drawn_once_a_reader_comes_by(explored: Tab, told: Content) -> None:
+def test_every_figure_is_drawn_once_a_reader_comes_by(explored: Tab, told: ReportContent) -> None:
     found = figures(explored)
     assert [kind for kind, marks in found if not marks] == []
     courses = [kind for kind, _ in found if kind.startswith("course")]
@@ -248,7 +248,7 @@ def test_every_figure_is_drawn_once_a_reader_comes_by(explored: Tab, told: Conte
 
 
 def test_the_comparison_has_a_mark_for_each_known_figure(
-    reading: Reading, report: Path, told: Content
+    reading: Reading, report: Path, told: ReportContent
 ) -> None:
     """A dot for each TGS and MFU, a diamond for each that the log printed."""
     with reading(report) as tab:
@@ -267,7 +267,7 @@ TIP: Final = """() => Object.fromEntries(
 
 
 def test_a_mark_says_of_its_run_what_is_known_and_no_more(
-    reading: Reading, told: Content, tmp_path: Path
+    reading: Reading, told: ReportContent, tmp_path: Path
 ) -> None:
     first = told.groups[0][0]
     row = first | {"label": "known", "synthetic": False}
@@ -304,7 +304,7 @@ CHANGED: Final = {
 
 
 @pytest.mark.parametrize("name", ["attention", "peak"])
-def test_a_toggle_changes_every_mfu_and_back(explored: Tab, told: Content, name: str) -> None:
+def test_a_toggle_changes_every_mfu_and_back(explored: Tab, told: ReportContent, name: str) -> None:
     runs = told.data["runs"]
     before, drawn = explored.ask(SEEN), figures(explored)
     choose(explored, name, OTHER[name])
@@ -327,7 +327,7 @@ def test_a_toggle_changes_every_mfu_and_back(explored: Tab, told: Content, name:
     assert differ >= CHANGED[name]
 
 
-def test_filters_hide_the_other_runs_everywhere(explored: Tab, told: Content) -> None:
+def test_filters_hide_the_other_runs_everywhere(explored: Tab, told: ReportContent) -> None:
     models = {run_id: run["model"] for run_id, run in told.data["runs"].items()}
     some = next(model for model in models.values() if model and "llama" in model)
     assert set(explored.ask(RUNS)) == set(models)
@@ -345,7 +345,7 @@ SELECTED: Final = """() => [...new Set([...document.querySelectorAll(".selected[
   (part) => part.dataset.run))]"""
 
 
-def test_a_click_on_a_mark_selects_its_run_everywhere(explored: Tab, told: Content) -> None:
+def test_a_click_on_a_mark_selects_its_run_everywhere(explored: Tab, told: ReportContent) -> None:
     before = figures(explored)
     figure = explored.page.locator('figure[data-kind^="comparison"]').first
     figure.locator("svg .mark-symbol.role-mark > path").first.click(force=True)
@@ -361,7 +361,9 @@ def test_a_click_on_a_mark_selects_its_run_everywhere(explored: Tab, told: Conte
     assert redrawn(explored, faint) == before
 
 
-def test_a_run_is_selected_by_keyboard_alone(reading: Reading, report: Path, told: Content) -> None:
+def test_a_run_is_selected_by_keyboard_alone(
+    reading: Reading, report: Path, told: ReportContent
+) -> None:
     with reading(report) as tab:
         for _ in range(60):
             tab.page.keyboard.press("Tab")
@@ -377,7 +379,7 @@ def test_a_run_is_selected_by_keyboard_alone(reading: Reading, report: Path, tol
         assert tab.ask(SELECTED) == []
 
 
-def test_a_link_keeps_what_was_chosen(reading: Reading, report: Path, told: Content) -> None:
+def test_a_link_keeps_what_was_chosen(reading: Reading, report: Path, told: ReportContent) -> None:
     run_id = told.data["groups"][0]["runs"][0]
     with reading(report) as tab:
         choose(tab, "attention", "full")
@@ -389,7 +391,7 @@ def test_a_link_keeps_what_was_chosen(reading: Reading, report: Path, told: Cont
         assert tab.page.locator('input[value="full"]').is_checked()
 
 
-def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: Content) -> None:
+def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: ReportContent) -> None:
     run_id = list(told.data["runs"])[-1]
     with reading(report, fragment=f"run-{run_id}") as tab:
         tab.until("(id) => document.getElementById(id)?.open", f"run-{run_id}")
@@ -490,7 +492,7 @@ def _light(colour: str) -> float:
 
 
 def test_without_scripts_the_tables_hold_the_figures(
-    browser: Browser, report: Path, told: Content
+    browser: Browser, report: Path, told: ReportContent
 ) -> None:
     with opened(browser, report, script=False) as tab:
         assert tab.page.locator("noscript").count()

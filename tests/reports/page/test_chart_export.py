@@ -21,7 +21,7 @@ from fairmfu.ingest.store.store import Store, Tables
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.page import chart_export, markdown_report
 from fairmfu.reports.page import report_data as told_content
-from fairmfu.reports.page.report_data import Content, as_json, content
+from fairmfu.reports.page.report_data import ReportContent, build_content, report_json
 from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 
@@ -51,16 +51,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(store: Path) -> Content:
+def told(store: Path) -> ReportContent:
     tables = Store(store).tables()
     analysis = analyse(tables)
-    return content(analysis, analysis.metrics, tables, "Samples", None, version("fairmfu"))
+    return build_content(analysis, analysis.metrics, tables, "Samples", None, version("fairmfu"))
 
 
 @pytest.fixture(scope="module")
-def written(told: Content) -> str:
+def written(told: ReportContent) -> str:
     """The report as Markdown; its pictures are in `r_files`."""
-    return markdown_report.report(told, "r_files").text
+    return markdown_report.markdown_report(told, "r_files").text
 
 
 @pytest.fixture
@@ -69,14 +69,14 @@ def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(told_content, "report", told_once)
 
 
-def told_once(tables: Tables, *names: str, **_: object) -> Content:
+def told_once(tables: Tables, *names: str, **_: object) -> ReportContent:
     asked = (*tables["runs"]["run_id"], *names)
     if asked not in TOLD:
         TOLD[asked] = REPORT(tables, *names, title="")
     return TOLD[asked]
 
 
-TOLD: dict[tuple[str, ...], Content] = {}
+TOLD: dict[tuple[str, ...], ReportContent] = {}
 REPORT = told_content.report
 
 
@@ -132,7 +132,7 @@ def test_each_chart_of_the_list_is_written_in_each_format(
         assert not list(tmp_path.iterdir())
         return
     place = [one.name for one in chart_export.CHARTS].index(name)
-    kinds = {*chart_export.KINDS} - ({("png", "pdf")[place % 2]} if not THOROUGH else set())
+    kinds = {*chart_export.CHART_FORMATS} - ({("png", "pdf")[place % 2]} if not THOROUGH else set())
     for kind in kinds:
         out = tmp_path / f"{name}.{kind}"
         result = chart(name, store, out)
@@ -142,7 +142,7 @@ def test_each_chart_of_the_list_is_written_in_each_format(
     assert {path.suffix[1:] for path in tmp_path.iterdir()} == kinds
 
 
-def test_no_tooltip_is_called_what_no_object_of_vega_may_have(told: Content) -> None:
+def test_no_tooltip_is_called_what_no_object_of_vega_may_have(told: ReportContent) -> None:
     """Its interpreter, which notebooks use, refuses them: such a chart stays empty there."""
     specs = {figure.kind: figure.spec for figure in told.figures.values()}
     assert len(specs) > len(chart_export.CHARTS) - len(ABSENT)
@@ -293,10 +293,12 @@ def test_a_new_report_takes_away_only_the_pictures_of_the_old(store: Path, tmp_p
     assert gone
     assert not any(name in out.read_text(encoding="utf-8") for name in gone)
     left = after - {"mine.svg", "comparison-mine-abcdef.svg", "notes.txt"}
-    assert left == set(markdown_report.links(out.read_text(encoding="utf-8"), "r_files"))
+    assert left == set(markdown_report.picture_names(out.read_text(encoding="utf-8"), "r_files"))
 
 
-def test_markdown_says_the_verdict_and_the_numbers_of_the_json(told: Content, written: str) -> None:
+def test_markdown_says_the_verdict_and_the_numbers_of_the_json(
+    told: ReportContent, written: str
+) -> None:
     assert "are **equally fast**, within 0.1 %" in written
     assert "| 33.3 % | 37.5 % |" in written
     ours = next(run for run in told.data["runs"].values() if run["name"] == XTUNER)
@@ -330,7 +332,7 @@ def test_text_of_a_log_stays_text_in_markdown(tmp_path: Path) -> None:
     for active in ("<script", r"(?<!\\)\]\((x\.svg|http)", "http://", "@all", r"a\|b"):
         assert not re.search(active, out)
     folder = tmp_path / "r_files"
-    assert {p.name for p in folder.iterdir()} == set(markdown_report.links(out, "r_files"))
+    assert {p.name for p in folder.iterdir()} == set(markdown_report.picture_names(out, "r_files"))
 
 
 # --- the report of some runs, and as JSON -----------------------------------------------------
@@ -343,10 +345,10 @@ def as_data(store: Path, out: Path, *more: object) -> Any:
 
 
 def test_json_is_the_content_and_follows_its_schema(
-    store: Path, told: Content, tmp_path: Path
+    store: Path, told: ReportContent, tmp_path: Path
 ) -> None:
     data = as_data(store, tmp_path / "r.json", "--title", "Samples")
-    assert data == json.loads(json.dumps(as_json(told), allow_nan=False))
+    assert data == json.loads(json.dumps(report_json(told), allow_nan=False))
     if SCHEMA.is_file():
         jsonschema = pytest.importorskip("jsonschema")
         schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
@@ -404,6 +406,6 @@ def test_the_docs_name_each_command_format_and_suffix() -> None:
         "--format md",
         "--format json",
         "chart --list",
-        *(f".{k}" for k in chart_export.KINDS),
+        *(f".{k}" for k in chart_export.CHART_FORMATS),
     ):
         assert word in DOCS

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.reports.charts.figure import Figure
-from fairmfu.reports.charts.theme import FRAMEWORK_COLOURS, fairmfu
+from fairmfu.reports.charts.theme import FRAMEWORK_COLOURS, chart_theme
 from fairmfu.reports.page.html_document import (
     CONVENTIONS,
-    MOST_FOLDS,
+    MAX_FOLDS_PER_PACK,
     Column,
     Sheet,
     bundle,
@@ -25,9 +25,9 @@ from fairmfu.reports.page.html_document import (
     legend,
     number,
     packaged,
-    pick,
     run_attributes,
     script_hash,
+    select_button,
     table,
 )
 from tests.support.packs import Read, blocks, unpacked
@@ -71,37 +71,37 @@ def test_a_number_has_its_unit_and_an_unknown_one_a_dash() -> None:
 
 def test_a_cell_names_its_field_and_a_row_its_place() -> None:
     columns = (
-        Column("Run", lambda row: esc(row["name"]), of="name"),
-        Column("TGS", lambda row: number(row["tgs"]), "number", of="tgs"),
+        Column("Run", lambda row: esc(row["name"]), field="name"),
+        Column("TGS", lambda row: number(row["tgs"]), "number", field="tgs"),
         Column("Note", lambda _: "as logged"),
     )
     first = {"run_id": "a1", "name": "one", "tgs": 5.0, "model": "x", "accelerator": None}
     rows: list[dict[str, Any]] = [first, {**dict.fromkeys(first), "run_id": "b2", "name": ""}]
-    by_index = table("Runs", columns, rows, at="runs.list")
+    by_index = table("Runs", columns, rows, json_path="runs.list")
     assert re.findall('data-at="([^"]*)"', by_index) == ["runs.list.0", "runs.list.1"]
     assert '<th scope="row" data-of="name">one</th>' in by_index
     assert '<td class="number" data-of="tgs">5</td><td>as logged</td>' in by_index
     assert "data-run" not in by_index
-    by_id = table("Runs", columns, rows, at="runs", key="run_id")
+    by_id = table("Runs", columns, rows, json_path="runs", key="run_id")
     assert re.findall('data-at="([^"]*)"', by_id) == ["runs.a1", "runs.b2"]
     assert 'data-run="a1" data-model="x" data-accelerator=""' in by_id
     assert "data-at" not in table("Runs", columns, rows)
 
 
 def test_a_figure_under_each_convention_names_each_field() -> None:
-    shown = by_convention({name: name for name in CONVENTIONS}, of="mfu")
+    shown = by_convention({name: name for name in CONVENTIONS}, field="mfu")
     assert re.findall('data-of="([^"]*)"', shown) == [f"mfu_{name}" for name in CONVENTIONS]
     assert '<span class="c full bf16" data-of="mfu_full_bf16">full_bf16</span>' in shown
     assert "data-of" not in by_convention({name: name for name in CONVENTIONS})
 
 
 def test_what_conventions_agree_on_stands_there_once() -> None:
-    by_attention = by_convention({name: name[:4] for name in CONVENTIONS}, of="mfu")
+    by_attention = by_convention({name: name[:4] for name in CONVENTIONS}, field="mfu")
     assert by_attention == (
         '<span class="c exact" data-of="mfu_exact_own">exac</span>'
         '<span class="c full" data-of="mfu_full_own">full</span>'
     )
-    agreed = by_convention(dict.fromkeys(CONVENTIONS, "1"), of="mfu")
+    agreed = by_convention(dict.fromkeys(CONVENTIONS, "1"), field="mfu")
     assert agreed == '<span data-of="mfu_exact_own">1</span>'
 
 
@@ -155,7 +155,7 @@ def test_a_spec_stands_once_however_many_figures_are_of_its_kind() -> None:
     assert held == [
         {"datasets": {"runs": {"run_id": ["a1"], "tgs": [5.5]}}, "params": {}},
         {"datasets": {"runs": []}, "params": {"attention": "full"}},
-        fairmfu()["config"],
+        chart_theme()["config"],
         FIGURE.spec,
     ]
     assert read.text.count("TGS of each run") == 2
@@ -221,9 +221,9 @@ def test_packs_hold_some_folds_each_and_none_without_need() -> None:
     sheet = Sheet()
     folds = [sheet.fold(str(n), f"<p>{n}</p>{HEAVY}") for n in range(1_000)]
     held = blocks(sheet.html("t", folds))
-    assert [len(block) for block in held[:-1]] == [MOST_FOLDS] * (len(held) - 1)
+    assert [len(block) for block in held[:-1]] == [MAX_FOLDS_PER_PACK] * (len(held) - 1)
     assert sum(map(len, held)) == 1_000
-    assert 30 <= MOST_FOLDS <= 60
+    assert 30 <= MAX_FOLDS_PER_PACK <= 60
     assert not blocks(sheet.html("t", folds[:10]))
 
 
@@ -231,11 +231,13 @@ def test_two_thousand_folds_are_a_light_page() -> None:
     sheet = Sheet()
     rows = [{"name": f"step_{n}", "tgs": 5_000 + n / 7} for n in range(40)]
     columns = (
-        Column("Name", lambda row: esc(row["name"]), of="name"),
-        Column("TGS", lambda row: number(row["tgs"], 3), "number", of="tgs"),
+        Column("Name", lambda row: esc(row["name"]), field="name"),
+        Column("TGS", lambda row: number(row["tgs"], 3), "number", field="tgs"),
     )
     folds = [
-        sheet.fold(f"run {n}", sheet.figure(FIGURE) + table("Facts", columns, rows, at="facts"))
+        sheet.fold(
+            f"run {n}", sheet.figure(FIGURE) + table("Facts", columns, rows, json_path="facts")
+        )
         for n in range(2_000)
     ]
     shown = sheet.html("t", folds)
@@ -277,10 +279,12 @@ def page_of(tree: Any, packed: bool, say: Any = str) -> str:  # noqa: FBT001 - o
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_still_text(text: str) -> None:
     sheet = Sheet(packed_above=0)
-    column = Column("Text", lambda row: esc(row["text"]), of="text")
+    column = Column("Text", lambda row: esc(row["text"]), field="text")
     rows = [{"text": text, "run_id": text, "model": text, "accelerator": text}]
-    body = table(esc(text), [column], rows, at="runs", key="run_id") + HEAVY
-    head = controls([text, "b"], [text, "b"], {(text, "b"): 1}) + pick(text, esc(text), text)
+    body = table(esc(text), [column], rows, json_path="runs", key="run_id") + HEAVY
+    head = controls([text, "b"], [text, "b"], {(text, "b"): 1}) + select_button(
+        text, esc(text), text
+    )
     page = sheet.html(text, [head, sheet.fold(esc(text), body)])
     read = Read(unpacked(page))
     assert set(read.run) == {packaged("page.js")}
@@ -325,7 +329,7 @@ def test_a_page_without_anything_to_do_runs_nothing() -> None:
 
 def test_a_file_beside_the_page_may_run_by_a_nonce_that_hangs_on_the_body() -> None:
     def nonce(words: str) -> str:
-        page = Sheet().html("t", [f"<p>{words}</p>"], script="age()", beside="status.js")
+        page = Sheet().html("t", [f"<p>{words}</p>"], script="age()", script_file="status.js")
         (found,) = set(re.findall(r"nonce-([^']+)'", Read(page).policy))
         assert f'<script nonce="{found}" src="status.js"></script>' in page
         assert script_hash("age()") in Read(page).policy

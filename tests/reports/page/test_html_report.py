@@ -12,15 +12,15 @@ from math import prod, sin
 import polars as pl
 import pytest
 
-from fairmfu.ingest.core.schema import READINGS, frame_schema
+from fairmfu.ingest.core.schema import READING_CHANGES, frame_schema
 from fairmfu.metrics.audit.bridge import Bridge, Factor
-from fairmfu.metrics.audit.formula_checks import BY_NAME, flops_of
-from fairmfu.metrics.audit.formula_era import CAUSES
-from fairmfu.metrics.audit.logged_figures import FIGURES
+from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, era_flops
+from fairmfu.metrics.audit.formula_era import GAP_CAUSES
+from fairmfu.metrics.audit.logged_figures import LOGGED_FIGURES
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.page import html_document, html_report
-from fairmfu.reports.page.report_data import content
-from fairmfu.reports.text.bridge_text import COLUMNS, steps
+from fairmfu.reports.page.report_data import build_content
+from fairmfu.reports.text.bridge_text import COLUMN_LABELS, bridge_frame
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}
@@ -53,7 +53,7 @@ def a_run(framework, tgs, *, name="", run_id="", steps=40, facts=FACTS, logged="
                 "sha256": run_id,
                 "path": f"logs/{name}.log",
                 "log_format": framework,
-                "reading": len(READINGS),
+                "reading": len(READING_CHANGES),
                 "lines": steps + 4,
                 "step_lines": steps,
                 "known_lines": 2,
@@ -122,7 +122,7 @@ def equal_page():
 
 
 def rendered(given, title="Nightly"):
-    return html_report.render(content(**given, title=title, price=None, version="1.2.3"))
+    return html_report.render_page(build_content(**given, title=title, price=None, version="1.2.3"))
 
 
 class Page(HTMLParser):
@@ -323,7 +323,7 @@ CAUSED = {
 
 
 def a_bridge(figure="logged_tflops", logged=181.3, caused=CAUSED, unexplained=1.0, rounding=1e-4):
-    factors = tuple(Factor(cause, CAUSES[cause], factor) for cause, factor in caused.items())
+    factors = tuple(Factor(cause, GAP_CAUSES[cause], factor) for cause, factor in caused.items())
     return Bridge(
         figure=figure,
         logged=logged,
@@ -347,7 +347,7 @@ BRIDGES = {
 
 @pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES)
 def test_the_steps_of_a_bridge_multiply_to_the_whole(bridge):
-    rows = steps(bridge)
+    rows = bridge_frame(bridge)
     kinds = ["logged", *["named"] * len(bridge.factors), "unexplained", "ours"]
     assert rows["kind"].to_list() == kinds
     whole = prod(rows["factor"].drop_nulls())
@@ -364,9 +364,9 @@ def test_the_steps_of_a_bridge_multiply_to_the_whole(bridge):
 def claiming(*, own_length=8192, times=1, name="torchtitan-8b", facts=FACTS):
     """A run whose log prints what Torchtitan's own formula gives for a length, or times that."""
     run = a_run("torchtitan", 5_800.0, name=name, facts=facts)
-    era = BY_NAME["torchtitan-2024-05"]
-    known = analyse(a_store(a_run("torchtitan", 5_800.0))).known["id-torchtitan"]
-    flops = flops_of(era, known.seen(own_length))
+    era = ERAS_BY_NAME["torchtitan-2024-05"]
+    known = analyse(a_store(a_run("torchtitan", 5_800.0))).formula_facts["id-torchtitan"]
+    flops = era_flops(era, known.simplified_model(own_length))
     for step in run["steps"]:
         step["logged_tgs"] = round(16_384 / step["elapsed_s"])
         step["logged_tflops"] = round(times * flops * step["logged_tgs"] / 1e12, 2)
@@ -428,7 +428,7 @@ def test_a_run_that_is_not_compared_says_why():
 
 
 def test_every_figure_has_a_name_for_people():
-    assert set(COLUMNS) == set(FIGURES)
+    assert set(COLUMN_LABELS) == set(LOGGED_FIGURES)
 
 
 def test_a_silent_log_is_not_audited():

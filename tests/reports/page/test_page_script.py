@@ -20,8 +20,8 @@ from fairmfu.reports.page.html_document import (
     controls,
     esc,
     legend,
-    pick,
     run_attributes,
+    select_button,
     table,
 )
 from tests.support.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
@@ -103,7 +103,7 @@ def a_page(sheet: Sheet, folds: int = len(RUNS)) -> str:
             "<header><h1>A small page</h1><p>of all elements</p></header>",
             legend(FRAMEWORKS),
             sheet.figure(dots(RUNS)),
-            table("Runs", columns, RUNS, "All of them.", at="runs", key="run_id"),
+            table("Runs", columns, RUNS, "All of them.", json_path="runs", key="run_id"),
             *(a_fold(sheet, n) for n in range(folds)),
             '<p><a href="#run-0004">To run 4</a></p>',
         ],
@@ -123,11 +123,11 @@ def a_fold(sheet: Sheet, n: int) -> str:
 
 
 def named(row: Any) -> str:
-    return pick(row["run_id"], f'<span class="name">{esc(row["run"])}</span>', row["run"])
+    return select_button(row["run_id"], f'<span class="name">{esc(row["run"])}</span>', row["run"])
 
 
 def utilised(row: Any) -> str:
-    return by_convention({name: f"{row[f'mfu_{name}']:.1%}" for name in CONVENTIONS}, of="mfu")
+    return by_convention({name: f"{row[f'mfu_{name}']:.1%}" for name in CONVENTIONS}, field="mfu")
 
 
 @pytest.fixture(scope="module")

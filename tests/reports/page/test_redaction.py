@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import FACT_NAMES, TABLES
-from fairmfu.ingest.detect.detection import FORMATS
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.page.redaction import REDACTED, Redaction
 from tests.support.folders import ROOT
@@ -66,7 +66,7 @@ HARMLESS = [
 def test_what_is_not_for_others_is_replaced(name: str, text: str) -> None:
     said = {"runs": {"a": [text, 1.5, None]}, "elsewhere": f"by <{name}>, and ({name})"}
     told = Redaction(said)
-    hidden = told.hidden(said)
+    hidden = told.redact(said)
     assert name not in str(hidden)
     assert hidden["runs"]["a"][1:] == [1.5, None]
     (word,) = set(re.findall(r"<(\S+)>", hidden["elsewhere"]))
@@ -77,19 +77,19 @@ def test_what_is_not_for_others_is_replaced(name: str, text: str) -> None:
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_names_nobody_stays(text: str) -> None:
     told = Redaction([text])
-    assert told.hidden(text) == text
+    assert told.redact(text) == text
     assert str(told) == "hidden: nothing was found"
 
 
 def test_our_own_words_stay() -> None:
-    words = [*(form.name for form in FORMATS), *FACT_NAMES, *METRICS, *TABLES]
+    words = [*(form.name for form in BUILT_IN_FORMATS), *FACT_NAMES, *METRICS, *TABLES]
     assert str(Redaction(words)) == "hidden: nothing was found"
 
 
 @pytest.mark.parametrize("name", ["runs", "steps", "facts", "bf16", "model", "llama3", "h100"])
 def test_a_user_who_is_called_like_a_word_of_ours_is_hidden_in_paths_alone(name: str) -> None:
     said = {name: {f"repeated_{name}": [f"/home/{name}/a.log", name, f"a {name} of 8"]}}
-    hidden = Redaction(said).hidden(said)
+    hidden = Redaction(said).redact(said)
     assert hidden == {name: {f"repeated_{name}": ["/home/user-1/a.log", name, f"a {name} of 8"]}}
 
 
@@ -103,7 +103,7 @@ def test_two_names_stay_two_and_are_counted() -> None:
         "grace-run",
     ]
     told = Redaction(said)
-    assert told.hidden(said) == [
+    assert told.redact(said) == [
         *("/home/user-1/a.log", "/home/user-2/b.log", "/home/user-1/c.log"),
         *("ada1", "canada", "user-2-run"),
     ]
@@ -113,7 +113,7 @@ def test_two_names_stay_two_and_are_counted() -> None:
 def test_a_host_is_one_with_its_domain_and_without() -> None:
     said = ["  host      : gpu07.rack2.example.org", "gpu07: out of memory", "gpu08, gpu07x"]
     told = Redaction(said)
-    assert told.hidden(said) == ["  host      : host-1", "host-1: out of memory", "gpu08, gpu07x"]
+    assert told.redact(said) == ["  host      : host-1", "host-1: out of memory", "gpu08, gpu07x"]
     assert str(told) == "hidden: 1 host"
 
 
@@ -124,15 +124,15 @@ def test_each_node_of_a_list_is_hidden_where_it_stands_alone() -> None:
         "gnode007: 9",
         "login1",
     ]
-    hidden = Redaction(said).hidden(said)
+    hidden = Redaction(said).redact(said)
     assert not re.search("gnode|login", " ".join(hidden))
     assert len({re.search(r"host-\d+", text)[0] for text in hidden}) == 4  # type: ignore[index]
-    assert Redaction("gnode004").hidden("gnode004") == "gnode004"
+    assert Redaction("gnode004").redact("gnode004") == "gnode004"
 
 
 def test_a_short_name_is_no_word_of_other_texts() -> None:
     said = ["/home/sd/a.log", "sd is a model"]
-    assert Redaction(said).hidden(said) == ["/home/user-1/a.log", "sd is a model"]
+    assert Redaction(said).redact(said) == ["/home/user-1/a.log", "sd is a model"]
 
 
 def test_frames_are_told_like_other_texts_and_keep_their_types() -> None:
@@ -143,7 +143,7 @@ def test_frames_are_told_like_other_texts_and_keep_their_types() -> None:
         "tgs": [1.5, None, 2.5, 3.5],
     }
     frame = pl.DataFrame(rows)
-    hidden = Redaction(frame).hidden(frame)
+    hidden = Redaction(frame).redact(frame)
     assert hidden.schema == frame.schema
     assert hidden["path"].to_list() == ["/home/user-1/a", None, "/home/user-2/b", "/home/user-1/a"]
     # a name of three letters is replaced where its form is, and nowhere else
@@ -154,8 +154,8 @@ def test_frames_are_told_like_other_texts_and_keep_their_types() -> None:
 
 def test_a_name_found_later_is_another_word_and_those_before_stay() -> None:
     told = Redaction("/home/grace/a.log")
-    told.look("/home/alan/b.log")
-    assert told.hidden("grace, alan") == "user-1, user-2"
+    told.scan("/home/alan/b.log")
+    assert told.redact("grace, alan") == "user-1, user-2"
     assert str(told) == "hidden: 2 users"
 
 
@@ -164,7 +164,7 @@ TEXTS = st.text() | st.sampled_from([text for _, text in (*SECRETS, *NAMES)])
 
 @given(st.recursive(TEXTS | st.integers(), lambda it: st.lists(it) | st.dictionaries(TEXTS, it)))
 def test_what_was_hidden_holds_nothing_more_to_hide(said: object) -> None:
-    hidden = Redaction(said).hidden(said)
+    hidden = Redaction(said).redact(said)
     assert not Redaction(hidden).counts
 
 

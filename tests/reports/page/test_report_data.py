@@ -13,10 +13,10 @@ import pytest
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.throughput import SINGLE_STEP, why_no_rate
+from fairmfu.metrics.throughput.throughput import SINGLE_LOGGED_STEP, explain_missing_rate
 from fairmfu.reports.page import html_cells, html_report, html_run
 from fairmfu.reports.page import report_data as told_content
-from fairmfu.reports.page.report_data import as_json, bins_of, content, lacks
+from fairmfu.reports.page.report_data import bins_per_run, build_content, missing_facts, report_json
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
 from tests.support.packs import rows, unpacked
@@ -161,7 +161,7 @@ def walk(html, told):
 def told_of(*runs, title="Runs"):
     tables = a_store(*runs)
     analysis = analyse(tables)
-    return content(analysis, analysis.metrics, tables, title, None, "1.2.3")
+    return build_content(analysis, analysis.metrics, tables, title, None, "1.2.3")
 
 
 @cache
@@ -176,7 +176,7 @@ def three():
 
 def test_every_number_of_the_page_is_in_the_json():
     told = three()
-    wrong, seen = walk(html_report.render(told), as_json(told))
+    wrong, seen = walk(html_report.render_page(told), report_json(told))
     assert wrong == []
     assert len(seen.shown) > 300
     assert len(seen.figures) > 10
@@ -221,7 +221,7 @@ def test_json_is_as_its_schema_says():
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     assert schema["$defs"]["run"]["properties"].keys() >= {*METRICS, *COMPARISON}
     for told in (three(), told_of(), told_of(a_run("xtuner", 5e3))):
-        jsonschema.validate(as_json(told), schema)
+        jsonschema.validate(report_json(told), schema)
 
 
 def test_json_is_json_and_the_same_each_time():
@@ -229,8 +229,8 @@ def test_json_is_json_and_the_same_each_time():
 
     def written():
         analysis = analyse(tables)
-        told = content(analysis, analysis.metrics, tables, "Runs", None, "1.2.3")
-        return json.dumps(as_json(told), allow_nan=False), html_report.render(told)
+        told = build_content(analysis, analysis.metrics, tables, "Runs", None, "1.2.3")
+        return json.dumps(report_json(told), allow_nan=False), html_report.render_page(told)
 
     assert written() == written()
 
@@ -262,31 +262,31 @@ def test_a_command_names_a_run_as_people_do_where_that_is_clear(name, label, cal
 
 def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
     row = dict.fromkeys(METRICS.names()) | {"missing": ["gpus", "model"], "warnings": []}
-    assert "model" in lacks(row | {"steps": 3, "tgs": 1.0})
-    assert "gpus" in lacks(row | {"steps": 3})
-    assert lacks(row | {"steps": 0}) == []
-    assert lacks(row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}) == []
-    without = row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}
-    assert why_no_rate(without) == (SINGLE_STEP, [])
-    assert why_no_rate(row | {"steps": 3}) == ("missing gpus", ["gpus"])
+    assert "model" in missing_facts(row | {"steps": 3, "tgs": 1.0})
+    assert "gpus" in missing_facts(row | {"steps": 3})
+    assert missing_facts(row | {"steps": 0}) == []
+    assert missing_facts(row | {"steps": 1, "warnings": ["a doubt", SINGLE_LOGGED_STEP]}) == []
+    without = row | {"steps": 1, "warnings": ["a doubt", SINGLE_LOGGED_STEP]}
+    assert explain_missing_rate(without) == (SINGLE_LOGGED_STEP, [])
+    assert explain_missing_rate(row | {"steps": 3}) == ("missing gpus", ["gpus"])
 
 
 def test_many_runs_are_drawn_with_fewer_points():
-    counts = [bins_of(n) for n in (1, 20, 21, 100, 2_000)]
+    counts = [bins_per_run(n) for n in (1, 20, 21, 100, 2_000)]
     assert counts == sorted(counts, reverse=True)
     assert counts[-1] == 20
 
 
 def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
-    monkeypatch.setattr(told_content, "MOST_IN_FULL", 5)
-    monkeypatch.setattr(html_cells, "FEW_ROWS", 3)
-    monkeypatch.setattr(html_run, "TOGETHER", 4)
+    monkeypatch.setattr(told_content, "MAX_RUNS_IN_FULL", 5)
+    monkeypatch.setattr(html_cells, "MAX_OPEN_ROWS_OF_MANY", 3)
+    monkeypatch.setattr(html_run, "MAX_RUNS_PER_FOLD", 4)
     runs = [
         a_run("xtuner", 5_800.0 + n, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(9)
     ]
     told = told_of(*runs)
-    html = html_report.render(told)
-    wrong, seen = walk(html, as_json(told))
+    html = html_report.render_page(told)
+    wrong, seen = walk(html, report_json(told))
     assert wrong == []
     assert {place.split(":")[0] for place, *_ in seen.figures} >= {"charts.course"}
     assert not any("step_times" in place for place, *_ in seen.figures)
@@ -297,9 +297,9 @@ def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
 
 
 def test_folds_of_many_logs_say_what_they_hold(monkeypatch):
-    monkeypatch.setattr(html_report, "MANY", 2)
+    monkeypatch.setattr(html_report, "MAX_FOLDS_PER_LEVEL", 2)
     runs = [a_run("xtuner", 5e3, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(3)]
-    html = html_report.render(told_of(*runs))
+    html = html_report.render_page(told_of(*runs))
     folds = re.findall(r"What was not read of logs \d to \d of \d", html)
     assert folds == [f"What was not read of logs {of} of 3" for of in ("1 to 2", "3 to 3")]
 
@@ -307,6 +307,6 @@ def test_folds_of_many_logs_say_what_they_hold(monkeypatch):
 def test_text_of_logs_stays_text():
     run = a_run("xtuner", 5e3, name=EVIL, facts=FACTS | {"optimizer": EVIL})
     told = told_of(run, a_run("deepspeed", 5e3), title=EVIL)
-    html = html_report.render(told)
+    html = html_report.render_page(told)
     assert EVIL not in html
-    assert walk(html, as_json(told))[0] == []
+    assert walk(html, report_json(told))[0] == []

@@ -8,11 +8,11 @@ import pytest
 
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.text.run_narrative import (
+    confidence_text,
     end_to_end_words,
     goodput_words,
-    how_it_went,
+    outcome_sentence,
     seconds_text,
-    sureness,
     time_rows,
 )
 
@@ -22,7 +22,7 @@ def row(**values: object) -> dict[str, Any]:
 
 
 def test_ranks_and_data_are_told() -> None:
-    told = how_it_went(
+    told = outcome_sentence(
         row(
             ranks=8,
             rank_spread=0.061,
@@ -41,14 +41,14 @@ def test_ranks_and_data_are_told() -> None:
 
 def test_few_steps_say_nothing_of_a_rank() -> None:
     few = row(ranks=2, rank_spread=0.02, slowest_rank="1", slowest_share=1.0, rank_steps=3)
-    assert how_it_went(few) == "Outcome: completed; 2 ranks print, 2.0 % apart in step time."
+    assert outcome_sentence(few) == "Outcome: completed; 2 ranks print, 2.0 % apart in step time."
 
 
 def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
-    assert sureness(row(windows=49, effective_windows=34.2)) == (
+    assert confidence_text(row(windows=49, effective_windows=34.2)) == (
         "of 49 windows, as good as 34 independent"
     )
-    assert sureness(row(windows=3, no_interval="3 windows: an interval needs 9")) == (
+    assert confidence_text(row(windows=3, no_interval="3 windows: an interval needs 9")) == (
         "no interval: 3 windows: an interval needs 9"
     )
 

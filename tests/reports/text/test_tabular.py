@@ -13,14 +13,14 @@ import pytest
 from fairmfu.cli import main
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.reports.text import tabular
-from fairmfu.reports.text.runs_table import LEAST_OF_RUN, RUN_COLUMNS, doubts
+from fairmfu.reports.text.runs_table import DROPPABLE_RUN_COLUMNS, RUN_COLUMNS, run_doubts
 from fairmfu.reports.text.summary import (
     ACCELERATOR_COLUMNS,
     MODEL_COLUMNS,
     accelerator_table,
     model_table,
 )
-from fairmfu.reports.text.tabular import percent, render, wrapped
+from fairmfu.reports.text.tabular import percent, render_frame, wrapped
 
 RUN = {
     "name": "llama3-8b-8xh100-megatron-deepspeed",
@@ -48,7 +48,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> st
     size = os.terminal_size((request.param, 24))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: size)
-    return render(RUNS, "table", RUN_COLUMNS, least=LEAST_OF_RUN)
+    return render_frame(RUNS, "table", RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS)
 
 
 @pytest.mark.parametrize("shown", [*range(72, 161, 4)], indirect=True)
@@ -93,23 +93,25 @@ def test_lists_fit_a_terminal_of_eighty_columns(
 
 
 def test_figures_of_lists_have_units_and_separators() -> None:
-    models = render(model_table(), "table", MODEL_COLUMNS)
+    models = render_frame(model_table(), "table", MODEL_COLUMNS)
     assert "8,030,261,248" in next(x for x in models.splitlines() if " llama-3-8b " in x)
-    peaks = render(accelerator_table(), "table", ACCELERATOR_COLUMNS)
+    peaks = render_frame(accelerator_table(), "table", ACCELERATOR_COLUMNS)
     assert peaks[: peaks.index("───")].count("TFLOP/s") == 6
-    as_csv = render(accelerator_table(), "csv", ACCELERATOR_COLUMNS).partition("\n")[0]
+    as_csv = render_frame(accelerator_table(), "csv", ACCELERATOR_COLUMNS).partition("\n")[0]
     assert as_csv.startswith("accelerator,unit,fp32,")
 
 
 def test_what_goes_to_a_file_leaves_nothing_out() -> None:
     for output in ("table", "markdown", "csv"):
-        assert "Left out" not in render(RUNS, output, RUN_COLUMNS, least=LEAST_OF_RUN)
+        assert "Left out" not in render_frame(
+            RUNS, output, RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS
+        )
 
 
 def test_names_are_whole_in_a_file_however_long() -> None:
     name = "-".join(["llama3-8b-8xh100"] * 20)
     frame = pl.DataFrame({"name": [name], "why": ["a sentence that goes on " * 20], "n": [1]})
-    lines = render(frame, "table").splitlines()
+    lines = render_frame(frame, "table").splitlines()
     assert lines[2].split()[0] == name
     assert max(map(len, lines)) < len(name) + 120
 
@@ -161,26 +163,26 @@ def doubtful(*warnings: str, missing: tuple[str, ...] = ()) -> list[dict[str, ob
 def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> None:
     back = "steps go back to 1 at line {}, where the log prints no start of a run"
     few = [back.format(n) for n in (14, 1_875, 28)]
-    assert doubts(doubtful(*few)) == [f"run-{n}: {words}" for n, words in enumerate(few)]
-    (told,) = doubts(doubtful(*few, back.format(39)))
+    assert run_doubts(doubtful(*few)) == [f"run-{n}: {words}" for n, words in enumerate(few)]
+    (told,) = run_doubts(doubtful(*few, back.format(39)))
     every = back.format("14 to 1875")
     assert told.startswith(f"run-0, run-1, 2 more runs: {every} (figures from the least to ")
     assert told.endswith("fairmfu explain RUN)")
     gaps = [f"TGS is {gap}% off. 4 of 4,096 by 0.2.3, in 7." for gap in ("+2", "0.5", "-12.5", "9")]
-    (told,) = doubts(doubtful(*gaps))
+    (told,) = run_doubts(doubtful(*gaps))
     assert "TGS is -12.5 to 9% off. 4 of 4,096 by 0.2.3, in 7. (" in told
     names = [f"No known model is called 'llama{n}-{n}.5b'" for n in range(4)]
-    assert len(doubts(doubtful(*names))) == 4
-    assert doubts(doubtful(*["the same"] * 4)) == ["run-0, run-1, 2 more runs: the same"]
+    assert len(run_doubts(doubtful(*names))) == 4
+    assert run_doubts(doubtful(*["the same"] * 4)) == ["run-0, run-1, 2 more runs: the same"]
 
 
 def test_doubts_say_how_to_give_what_is_missing() -> None:
     rows = doubtful("the same", missing=("gpus", "seq_len"))
-    assert doubts(rows) == [
+    assert run_doubts(rows) == [
         "run-0: missing gpus, seq_len",
         "run-0: the same",
         "What is missing is given by: fairmfu set RUN NAME=VALUE",
     ]
-    assert doubts(rows, missing=False)[1:] == [
+    assert run_doubts(rows, missing=False)[1:] == [
         "What runs lack, by the names that fairmfu set takes: fairmfu runs"
     ]

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from fairmfu.cli import main
-from fairmfu.metrics.compare.repeated_runs import Gap
+from fairmfu.metrics.compare.repeated_runs import SpeedRatio
 from fairmfu.reports.text.verdict import _digits
 from sample_logs.make_synthetic import SIDECARS, WRITERS, ImaginaryRun
 from tests.support.folders import ROOT
@@ -355,4 +355,4 @@ def test_logs_that_say_what_we_say_mislead_nobody(shelf: Shelf) -> None:
 def test_an_interval_does_not_read_as_a_point_or_as_reaching_one(
     low: float, ratio: float, high: float, digits: int
 ) -> None:
-    assert _digits(Gap(ratio, low, high)) == digits
+    assert _digits(SpeedRatio(ratio, low, high)) == digits

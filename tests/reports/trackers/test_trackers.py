@@ -26,17 +26,17 @@ from tensorboard.util import tensor_util
 
 from fairmfu import reports
 from fairmfu.cli import main
-from fairmfu.ingest.core.schema import OUTCOMES, STEPS
+from fairmfu.ingest.core.schema import OUTCOMES, STEP_COLUMNS
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.trackers import mlflow_files, trackers
 from fairmfu.reports.trackers.tracker_record import (
-    PRINTED,
-    RECOMPUTED,
-    Tracked,
+    LOGGED_COLUMNS,
+    OUR_SERIES,
+    TrackerRecord,
     _extra,
     file_name,
-    tracked,
+    tracker_records,
 )
 from tests.support.folders import ROOT
 
@@ -62,14 +62,14 @@ def analysis(samples: Path) -> Analysis:
 
 
 @pytest.fixture(scope="module")
-def told(samples: Path, analysis: Analysis) -> dict[str, Tracked]:
+def told(samples: Path, analysis: Analysis) -> dict[str, TrackerRecord]:
     return {one.name: one for one in of(samples, analysis)}
 
 
-def of(store: Path, analysis: Analysis | None = None) -> list[Tracked]:
+def of(store: Path, analysis: Analysis | None = None) -> list[TrackerRecord]:
     tables = Store(store).tables()
     found = analysis or analyse(tables)
-    return tracked(found, found.metrics, tables["steps"], tables["runs"])
+    return tracker_records(found, found.metrics, tables["steps"], tables["runs"])
 
 
 def values(points: pl.DataFrame) -> list[tuple[int, float]]:
@@ -80,7 +80,7 @@ def values(points: pl.DataFrame) -> list[tuple[int, float]]:
 
 
 def test_windows_that_count_give_the_figure_of_the_run(
-    told: dict[str, Tracked], analysis: Analysis
+    told: dict[str, TrackerRecord], analysis: Analysis
 ) -> None:
     for row in analysis.metrics.iter_rows(named=True):
         one = told[row["name"]]
@@ -98,12 +98,14 @@ def test_windows_that_count_give_the_figure_of_the_run(
         )
 
 
-def test_every_number_of_the_step_lines_is_there(told: dict[str, Tracked], samples: Path) -> None:
+def test_every_number_of_the_step_lines_is_there(
+    told: dict[str, TrackerRecord], samples: Path
+) -> None:
     steps = Store(samples).table("steps")
     for one in told.values():
         mine = steps.filter(run_id=one.run_id)
         assert set(mine["step"]) == set(one.series["step"])
-        for name in PRINTED:
+        for name in LOGGED_COLUMNS:
             if mine[name].null_count() < mine.height:
                 assert f"log/{name.removeprefix('logged_')}" in one.tags
         if "log/loss" not in one.tags:
@@ -112,7 +114,7 @@ def test_every_number_of_the_step_lines_is_there(told: dict[str, Tracked], sampl
         assert one.series["log/loss"].to_list() == losses.to_list()
 
 
-def test_numbers_without_a_column_are_series_of_their_own(told: dict[str, Tracked]) -> None:
+def test_numbers_without_a_column_are_series_of_their_own(told: dict[str, TrackerRecord]) -> None:
     series = told[f"{RUN}-v1"].points("log/extra/e2e_tgs")
     assert values(series)[0] == (1, 853.3)
 
@@ -126,7 +128,7 @@ def test_fields_that_differ_in_signs_alone_stay_apart() -> None:
     }
 
 
-def test_facts_have_their_origins(told: dict[str, Tracked]) -> None:
+def test_facts_have_their_origins(told: dict[str, TrackerRecord]) -> None:
     one = told[RUN]
     assert one.facts["gpus"] == "8"
     assert set(one.origins) == set(one.facts)
@@ -134,7 +136,7 @@ def test_facts_have_their_origins(told: dict[str, Tracked]) -> None:
     assert one.texts["formula"] == "fairmfu-1"
 
 
-def test_times_are_those_of_the_log(told: dict[str, Tracked]) -> None:
+def test_times_are_those_of_the_log(told: dict[str, TrackerRecord]) -> None:
     one = told[RUN]
     assert one.started_at == 1793610000  # 2026-11-02 09:00:00
     assert one.series["at"].is_sorted()
@@ -146,7 +148,7 @@ UNDATED = "step: {step:2}  loss: {loss}  grad_norm: {norm}  memory: 1.50GiB(3.00
 
 
 @pytest.fixture
-def odd(store: Store, logs: Path, ingest: Callable[..., Any]) -> Tracked:
+def odd(store: Store, logs: Path, ingest: Callable[..., Any]) -> TrackerRecord:
     """Without any date, with losses that are no numbers and a step that says less."""
     rows = [(1, "5.0", "1.0"), (2, "nan", "inf"), (3, "4.0", "-inf"), (4, "3.5", "1.0")]
     text = "".join(
@@ -159,13 +161,13 @@ def odd(store: Store, logs: Path, ingest: Callable[..., Any]) -> Tracked:
     return one
 
 
-def test_values_that_are_no_numbers_stay(odd: Tracked) -> None:
+def test_values_that_are_no_numbers_stay(odd: TrackerRecord) -> None:
     assert math.isnan(odd.series["log/loss"][1])
     assert odd.series["log/grad_norm"].to_list() == [1.0, math.inf, -math.inf, 1.0]
     assert odd.series["log/loss"].null_count() == 0
 
 
-def test_a_log_without_dates_begins_in_1970(odd: Tracked) -> None:
+def test_a_log_without_dates_begins_in_1970(odd: TrackerRecord) -> None:
     assert odd.started_at == 0.0
     assert odd.series["at"][0] < 86_400
     assert odd.series["at"].is_sorted()
@@ -207,7 +209,7 @@ def single(value: float) -> float:
 
 
 def test_tensorboard_reads_every_value(
-    samples: Path, told: dict[str, Tracked], tmp_path: Path
+    samples: Path, told: dict[str, TrackerRecord], tmp_path: Path
 ) -> None:
     done = run("export", "--to", "tensorboard", "--out", tmp_path / "tb", "--store", samples)
     assert done.exit_code == 0, done.output
@@ -232,18 +234,18 @@ def test_tensorboard_shows_the_card_and_the_facts(samples: Path, tmp_path: Path)
     assert b"NVIDIA H100 80GB HBM3" in hparams
 
 
-def test_tensorboard_keeps_what_is_no_number(odd: Tracked, tmp_path: Path) -> None:
-    ((_, folder),) = trackers.export([odd], "tensorboard", tmp_path, "")
+def test_tensorboard_keeps_what_is_no_number(odd: TrackerRecord, tmp_path: Path) -> None:
+    ((_, folder),) = trackers.export_runs([odd], "tensorboard", tmp_path, "")
     found = events(folder)
     assert [math.isnan(value) for _, value in scalars(found, "log/loss")] == [0, 1, 0, 0]
     assert [value for _, value in scalars(found, "log/grad_norm")][1:3] == [math.inf, -math.inf]
 
 
-def test_files_are_the_same_each_time(told: dict[str, Tracked], tmp_path: Path) -> None:
+def test_files_are_the_same_each_time(told: dict[str, TrackerRecord], tmp_path: Path) -> None:
     written = []
     for number in ("1", "2"):
         for name in ("tensorboard", "mlflow"):
-            list(trackers.export(list(told.values()), name, tmp_path / number / name, "speed"))
+            list(trackers.export_runs(list(told.values()), name, tmp_path / number / name, "speed"))
         files = sorted(path for path in (tmp_path / number).rglob("*") if path.is_file())
         here = (tmp_path / number).as_uri()
         written.append([(f.name, f.read_bytes().replace(here.encode(), b"")) for f in files])
@@ -266,7 +268,9 @@ def metric(path: Path) -> list[tuple[int, float]]:
     return [(int(step), float(value)) for _, value, step in rows]
 
 
-def test_mlflow_has_every_value(samples: Path, told: dict[str, Tracked], tmp_path: Path) -> None:
+def test_mlflow_has_every_value(
+    samples: Path, told: dict[str, TrackerRecord], tmp_path: Path
+) -> None:
     done = run(
         *("export", "--to", "mlflow", "--out", tmp_path, "--store", samples),
         *("--experiment", "Speed of 8B"),
@@ -289,17 +293,17 @@ def test_mlflow_has_every_value(samples: Path, told: dict[str, Tracked], tmp_pat
         assert (meta["run_id"], meta["run_name"]) == (one.run_id, one.name)
         assert (meta["experiment_id"], meta["status"]) == (
             experiment.name,
-            mlflow_files.STATUS[one.outcome],
+            mlflow_files.MLFLOW_STATUS[one.outcome],
         )
         assert meta["start_time"] == int(one.started_at * 1000)
 
 
 def test_mlflow_has_a_status_for_every_outcome() -> None:
-    assert set(mlflow_files.STATUS) == set(OUTCOMES)
+    assert set(mlflow_files.MLFLOW_STATUS) == set(OUTCOMES)
 
 
-def test_mlflow_keeps_what_is_no_number(odd: Tracked, tmp_path: Path) -> None:
-    ((_, folder),) = trackers.export([odd], "mlflow", tmp_path, "speed")
+def test_mlflow_keeps_what_is_no_number(odd: TrackerRecord, tmp_path: Path) -> None:
+    ((_, folder),) = trackers.export_runs([odd], "mlflow", tmp_path, "speed")
     assert math.isnan(metric(folder / "metrics" / "log" / "loss")[1][1])
     assert metric(folder / "metrics" / "log" / "grad_norm")[1] == (2, math.inf)
 
@@ -340,7 +344,7 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_wandb_is_told_every_value(
-    wandb: SimpleNamespace, told: dict[str, Tracked], samples: Path, tmp_path: Path
+    wandb: SimpleNamespace, told: dict[str, TrackerRecord], samples: Path, tmp_path: Path
 ) -> None:
     done = run("export", RUN, "--to", "wandb", "--out", tmp_path, "--store", samples)
     assert done.exit_code == 0, done.output
@@ -364,19 +368,19 @@ def test_wandb_is_told_every_value(
     assert wandb.ended == [0]
 
 
-def test_wandb_has_a_run_once(wandb: SimpleNamespace, odd: Tracked, tmp_path: Path) -> None:
-    list(trackers.export([odd], "wandb", tmp_path, "speed"))
+def test_wandb_has_a_run_once(wandb: SimpleNamespace, odd: TrackerRecord, tmp_path: Path) -> None:
+    list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
     with pytest.raises(trackers.NotExportedError, match=f"{odd.run_id}: there already"):
-        list(trackers.export([odd], "wandb", tmp_path, "speed"))
+        list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
     assert len(wandb.init) == 1
 
 
 def test_a_run_that_wandb_lost_is_told(
-    wandb: SimpleNamespace, odd: Tracked, tmp_path: Path
+    wandb: SimpleNamespace, odd: TrackerRecord, tmp_path: Path
 ) -> None:
     wandb.size = 1
     with pytest.raises(trackers.NotExportedError, match="did not write odd"):
-        list(trackers.export([odd], "wandb", tmp_path, "speed"))
+        list(trackers.export_runs([odd], "wandb", tmp_path, "speed"))
 
 
 # -- what can go wrong -------------------------------------------------------------------------
@@ -429,14 +433,14 @@ def test_a_folder_that_cannot_be_written_to_is_named(samples: Path, tmp_path: Pa
 
 
 def test_a_run_that_broke_off_is_not_there(
-    told: dict[str, Tracked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: dict[str, TrackerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path))
 
     monkeypatch.setattr(mlflow_files, "_tags", full)
     with pytest.raises(OSError, match="No space"):
-        list(trackers.export([told[RUN]], "mlflow", tmp_path, "speed"))
+        list(trackers.export_runs([told[RUN]], "mlflow", tmp_path, "speed"))
     assert not list(tmp_path.rglob("*.writing"))
     assert not list(tmp_path.rglob(told[RUN].run_id))
 
@@ -458,26 +462,26 @@ def test_names_of_users_stay_at_home(tmp_path: Path, titan: Any) -> None:
 
 
 def test_the_page_has_every_series_with_its_unit() -> None:
-    for name in PRINTED:
-        assert f"| `log/{name.removeprefix('logged_')}` | {STEPS[name].unit} |" in PAGE
-    for name, (unit, _) in RECOMPUTED.items():
+    for name in LOGGED_COLUMNS:
+        assert f"| `log/{name.removeprefix('logged_')}` | {STEP_COLUMNS[name].unit} |" in PAGE
+    for name, (unit, _) in OUR_SERIES.items():
         assert f"| `fairmfu/{name}` | {unit} |" in PAGE
 
 
 def test_the_page_shows_how_each_is_opened() -> None:
     for name, tracker in trackers.TRACKERS.items():
-        assert tracker.opens.format(out=name) in PAGE
+        assert tracker.open_command.format(out=name) in PAGE
 
 
 # -- the packages themselves, where they are installed -----------------------------------------
 
 
 def test_mlflow_itself_reads_it(
-    told: dict[str, Tracked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    told: dict[str, TrackerRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    list(trackers.export(list(told.values()), "mlflow", tmp_path, "speed"))
+    list(trackers.export_runs(list(told.values()), "mlflow", tmp_path, "speed"))
     client = mlflow.MlflowClient(tmp_path.as_uri())
     experiment = client.get_experiment_by_name("speed")
     found = {r.info.run_id: r for r in client.search_runs([experiment.experiment_id])}
@@ -489,8 +493,8 @@ def test_mlflow_itself_reads_it(
             assert sorted((m.step, m.value) for m in history) == values(one.points(tag))
 
 
-def test_wandb_itself_writes_it(odd: Tracked, tmp_path: Path) -> None:
+def test_wandb_itself_writes_it(odd: TrackerRecord, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    ((_, folder),) = trackers.export([odd], "wandb", tmp_path, "speed")
+    ((_, folder),) = trackers.export_runs([odd], "wandb", tmp_path, "speed")
     (written,) = folder.glob("*.wandb")
     assert b"log/grad_norm" in written.read_bytes()

@@ -1,0 +1,65 @@
+"""The formats that fairmfu knows: the one list that a new format is added to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .deepspeed.chat import DEEPSPEED_CHAT
+from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
+from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
+from .hugging_face.llamafactory import LLAMAFACTORY
+from .hugging_face.mlperf import MLPERF
+from .hugging_face.ms_swift import MS_SWIFT
+from .hugging_face.trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD, STEPLESS_STATE
+from .megatron.console import (
+    MEGATRON_DEEPSPEED,
+    MEGATRON_LM,
+    MINDSPEED_LLM,
+    MINDSPEED_MM,
+)
+from .megatron.domino import DOMINO
+from .megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
+from .megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
+from .spec import LogFormat
+from .torchtitan.console import TORCHTITAN
+from .torchtitan.spans import TORCHTITAN_SPANS
+from .torchtitan.tensorboard import TORCHTITAN_EVENTS
+from .xtuner.mmengine import XTUNER
+from .xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
+from .xtuner.v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
+
+BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
+    TORCHTITAN,
+    TORCHTITAN_EVENTS,
+    TORCHTITAN_SPANS,
+    XTUNER,
+    XTUNER_SCALARS,
+    XTUNER_TENSORBOARD,
+    XTUNER_V1,
+    XTUNER_V1_TRACKER,
+    XTUNER_V1_TENSORBOARD,
+    MEGATRON_DEEPSPEED,
+    MEGATRON_DEEPSPEED_TENSORBOARD,
+    MEGATRON_LM,
+    MEGATRON_LM_TENSORBOARD,
+    MINDSPEED_MM,
+    MINDSPEED_LLM,
+    GPT_NEOX,
+    GPT_NEOX_TENSORBOARD,
+    DOMINO,
+    HF_CONSOLE,
+    HF_STATE,
+    HF_TENSORBOARD,
+    LLAMAFACTORY,
+    MS_SWIFT,
+    MLPERF,
+    DEEPSPEED,
+    DEEPSPEED_TIMERS,
+    DEEPSPEED_CHAT,
+    DEEPSPEED_TENSORBOARD,
+    DEEPSPEED_CSV,
+)
+
+
+STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, *STEPLESS_OUTPUTS)
+"""How files without steps begin that frameworks leave beside their logs, and what each is."""
