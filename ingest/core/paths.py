@@ -242,9 +242,10 @@ def match_objects(
 
 
 def prefetch(paths: Iterable[Path]) -> None:
-    """Ask for small objects, and what stands in their folders, many at once, within `request_cache`.
+    """Ask for small objects and for the contents of their folders, many at once.
 
-    They are kept until others are asked for. What fails is asked for again by who opens it.
+    They are kept until others are asked for. What fails is asked for again by who opens it. Nothing
+    is asked for outside `request_cache`.
     """
     known = _known.get()
     objects = [one for path in paths if (one := as_remote(path)) is not None]

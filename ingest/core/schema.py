@@ -293,7 +293,8 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "batch_changes": FactName(
         "text",
         "",
-        f"how a log shows that steps have other batches than it says; {NO_BATCH_CHANGES}: they have not",
+        "how a log shows that steps have other batches than it says; "
+        f"{NO_BATCH_CHANGES}: they have not",
     ),
     "data_parallel": FactName("int", "ranks", "replicas times shards"),
     "replicas": FactName("int", "", "of the sharded model; 1: shards on all data-parallel ranks"),

@@ -144,11 +144,11 @@ def detect_from_beginning(
     formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS,
     primary_names: Collection[str] = (),
 ) -> EarlyDetection:
-    """As `detect_format`, by the beginning of a log alone; the rest is to be watched while it is read.
+    """Detect formats as `detect_format` does, by the beginning of a log alone.
 
-    By all that `detect_format` looks at where watching is of no use, or where the rest may well
-    show something else: of a format whose lines are read together with others', or where many lines
-    hold what marks another format.
+    The rest is to be watched while it is read. All that `detect_format` looks at is used where
+    watching is of no use, or where the rest may well show something else: for a format whose lines
+    are read together with others', or where many lines hold what marks another format.
     """
     chunks = iter(chunks)
     search = _Search(formats, primary_names, chunks)

@@ -43,13 +43,14 @@ class FormatCatalog:
         name, old = user_format.log_format.name, user_format.extends
         if any(f.name == name for f in self.formats):
             raise FormatFileError(
-                f"{user_format.path}: name: {name!r} is a known format ({self.origin(name)}). Give another "
-                f"name; extends = {name!r} adds lines to that format."
+                f"{user_format.path}: name: {name!r} is a known format ({self.origin(name)}). "
+                f"Give another name; extends = {name!r} adds lines to that format."
             )
         if old is not None and old not in self.formats:
             other = next(o.path for o in self.own if o.extends == old)
             raise FormatFileError(
-                f"{user_format.path}: extends: {other} extends {old.name} too. Put the lines into one file."
+                f"{user_format.path}: extends: {other} extends {old.name} too. "
+                "Put the lines into one file."
             )
         others = [f for f in self.formats if f != old]
         if clash := next(_clashes(user_format.log_format, others), None):
@@ -85,8 +86,8 @@ class FormatCatalog:
             names = [f.name for f in self.formats]
             meant = f"{near} " if (near := suggest_nearest(name_or_path, names)) else ""
             raise FormatFileError(
-                f"no format is called {name_or_path!r}. {meant}Known: {', '.join(names)}; or give the path "
-                "of a TOML file."
+                f"no format is called {name_or_path!r}. {meant}Known: {', '.join(names)}; "
+                "or give the path of a TOML file."
             )
         same = (o for o in self.own if path.exists() and o.path.exists() and path.samefile(o.path))
         if there := next(same, None):

@@ -102,9 +102,13 @@ def describe_hits(hits: Iterable[FormatHits]) -> str:
 
 
 def no_format_message(path: Path, near_misses: str, format_names: str) -> str:
-    """What is said of a file of no format. nearest: as `describe_hits` has it; format_names: names of formats."""
+    """Message for a file that no format matches.
+
+    near_misses: as `describe_hits` has it; format_names: names of formats.
+    """
     return (
-        f"{path}: no known format matches.\n{near_misses}{PYTHON_FILE_HINT if path.suffix == '.py' else ''}"
+        f"{path}: no known format matches.\n{near_misses}"
+        f"{PYTHON_FILE_HINT if path.suffix == '.py' else ''}"
         f"  known: {format_names}\n"
         "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
         "  A format of your own is a TOML file: fairmfu formats -h shows one, "

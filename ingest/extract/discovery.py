@@ -158,7 +158,10 @@ FileColumns = tuple[Sequence[str], Sequence[int], Sequence[int], Sequence[int]]
 
 
 def folder_signature(files: FileColumns, shared_text: str) -> str:
-    """A signature of the files of one folder; shared_text: the text of what stands beside them all."""
+    """Signature of the files of one folder.
+
+    shared_text: the text of what stands beside them all.
+    """
     names, *numbers = files
     said = hashlib.blake2b(os.fsencode("\0".join((shared_text, *names))), digest_size=16)
     for column in numbers:

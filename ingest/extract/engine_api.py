@@ -55,7 +55,10 @@ class ReadSession(Protocol):
     def before(
         self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
     ) -> Iterator[LogFile]:
-        """The files in their order, some time after they were offered; make_request: None to leave one."""
+        """Yield the files in their order, some time after they were offered.
+
+        make_request: returns None to leave a file alone.
+        """
 
     def take(self, log_file: LogFile, facts: Sequence[Fact]) -> LogTables | None:
         """What a file holds; None where it was not read. Raises FairmfuError, OSError."""

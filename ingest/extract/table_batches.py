@@ -45,7 +45,10 @@ MAX_GROUP_LOGS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LogRows:
-    """What one log holds: rows of each table of ROW_BUILT_TABLES; steps and events of each run, in order."""
+    """Contents of one log.
+
+    rows: of each table of ROW_BUILT_TABLES; steps, events: of each run, in order.
+    """
 
     rows: Mapping[str, Sequence[dict[str, Any]]]
     steps: Sequence[tuple[str, StepRows]]

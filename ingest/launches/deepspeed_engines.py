@@ -167,8 +167,8 @@ def _unknown(batches: set[int]) -> str:
     listed = ", ".join(map(str, sorted(batches)))
     return (
         f"the log has the configurations of several engines, of {listed} samples a step, and its "
-        f"lines do not tell of which they are; --set {BATCH_FACT}, {MICRO_BATCH_FACT} and {ACCUMULATION_FACT} to "
-        f"what a step had, and batch_changes={NO_BATCH_CHANGES}"
+        f"lines do not tell of which they are; --set {BATCH_FACT}, {MICRO_BATCH_FACT} and "
+        f"{ACCUMULATION_FACT} to what a step had, and batch_changes={NO_BATCH_CHANGES}"
     )
 
 

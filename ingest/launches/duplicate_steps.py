@@ -69,7 +69,10 @@ class EarlierRows:
         return self._printed is not None
 
     def of(self, row_indices: Ints) -> EarlierValues:
-        """`EarlierValues` of the rows at these places, as if all rows before them were of the launch."""
+        """Return `EarlierValues` of the rows at `row_indices`.
+
+        All rows before them count as rows of the launch.
+        """
         count = int(row_indices[-1]) + 1 - self._first
         if self._printed is None or len(self._again) < count:  # what lies behind may be in vain
             self._printed = self._look_up(count)

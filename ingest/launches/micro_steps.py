@@ -89,7 +89,7 @@ class TimerMicroSteps:
 def find_unstated_micro_steps(
     rows: StepRows, stated_counts: Sequence[int], *, timer_stops_once: bool
 ) -> TimerMicroSteps | None:
-    """What the timer of a launch counts, where that is not `stated_counts` micro-steps in each step.
+    """Find the micro-steps per step by a launch's timer, where not `stated_counts`.
 
     stated_counts: by each configuration that the log states, the last one holds; None where it is
     any of these, or where nothing is said and each step has as many; and where the timer counts

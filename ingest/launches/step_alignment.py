@@ -106,11 +106,11 @@ def steps_between_lines(rows: StepRows, end_events: Iterable[Mapping[str, Any]])
 def steps_between_lines_by_epochs(
     rows: StepRows, dataset_samples: int, step_samples: int
 ) -> int | None:
-    """As `steps_between_lines`, of a launch whose end does not tell: by how far its epochs have come.
+    """Steps between two lines, by how far the epochs of a launch have come.
 
-    dataset_samples: of the data set, step_samples: of a step; null where they, or the epoch, leave
-    several open. An epoch has as many steps as batches are in it, the last one left out or filled
-    up.
+    As `steps_between_lines`, for a launch whose end does not show it. dataset_samples: of the data
+    set, step_samples: of a step; null where they, or the epoch, leave several open. An epoch has as
+    many steps as batches are in it, the last one left out or filled up.
     """
     if not has_only_counted_steps(rows) or dataset_samples < step_samples:
         return None

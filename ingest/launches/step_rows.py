@@ -93,7 +93,10 @@ class StepRows(RowChunks):
         yield from self._recent.get((rank, step), ())
 
     def rows_of_steps(self, steps: Ints) -> pl.DataFrame:
-        """The rows of these steps, which go up, in their order: LOOKUP_COLUMNS; those REPEAT_COLUMN may lack."""
+        """Rows of these steps, in their order, with LOOKUP_COLUMNS.
+
+        steps: ascending. REPEAT_COLUMN may be missing.
+        """
         found = [self._late_rows()]
         for piece, (first, last) in zip(self._pieces, self._spans, strict=True):
             if steps.searchsorted(first) < steps.searchsorted(last, "right"):

@@ -47,7 +47,10 @@ class FormatWatch:
         return [("", mark) for mark in self.marks]
 
     def may_hold_mark(self, text: str) -> bool:
-        """Whether a mark may stand in a text; the same of all that are alike, as `fold_digits_and_blanks` has it."""
+        """Return whether a mark may be in a text.
+
+        The answer is the same for all texts that are alike after `fold_digits_and_blanks`.
+        """
         needs = _needs(self)
         bare = fold_digits_and_blanks(needs.cleaner.strip(fold_digits_and_blanks(text)))
         return needs.first(bare) is not None and any(

@@ -19,7 +19,7 @@ _FLOAT: Final = frozenset(n for n, c in STEP_COLUMNS.items() if c.dtype.is_float
 _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
 
 
-class RejectedLineError(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
+class RejectedLineError(Exception):  # a verdict on a line, not an error of ours
     """A line that looks like a step and cannot be read, with the reason."""
 
 

@@ -201,7 +201,8 @@ def apply_batch(connection: Connection, batch: int, frames: Mapping[str, pl.Data
         _run(
             connection,
             frames[REMOVED_TABLE].select("run_id"),
-            f"delete from held.facts where {FLAG_ORIGIN_SQL} and run_id in (select run_id from frame) "  # noqa: S608 - constants
+            f"delete from held.facts where {FLAG_ORIGIN_SQL} "  # noqa: S608 - constants
+            "and run_id in (select run_id from frame) "
             "and run_id not in (select run_id from held.runs)",
         )
     if BESIDE_TABLE in frames:
@@ -354,8 +355,8 @@ def live_parts(connection: Connection, tables: Collection[str] = ()) -> list[Par
     """The parts that are read, of these tables or of all, oldest rows first."""
     columns = ", ".join(PART_SCHEMA)
     rows = connection.sql(
-        f"select {columns} from held.parts order by table_name, first_batch, path"
-    )  # noqa: S608 - constants
+        f"select {columns} from held.parts order by table_name, first_batch, path"  # noqa: S608 - constants
+    )
     found = [ParquetPart(*row) for row in rows.fetchall()]
     return [part for part in found if not tables or part.table_name in tables]
 
@@ -406,8 +407,8 @@ def create_views(
             "facts": f"semi join {of_runs} h using (run_id)",
         }[table]
         connection.execute(
-            f"create temp view {table} as select {columns} from held.{table} {limit}"
-        )  # noqa: S608
+            f"create temp view {table} as select {columns} from held.{table} {limit}"  # noqa: S608
+        )
     for table in PARTS_ONLY_TABLES.keys() & set(tables):
         by = PARTS_ONLY_TABLES[table]
         connection.execute(

@@ -39,8 +39,8 @@ class ObjectBackend(StoreBackend):
         """Raises StoreError where two machines could harm each other."""
         if (protocol := address.partition(URL_SEPARATOR)[0]) not in CONDITIONAL_PUT_PROTOCOLS:
             raise StoreError(
-                f"{address}: a store cannot lie at {protocol}{URL_SEPARATOR}, where two machines that write "
-                f"at once may overwrite each other. Give a folder, or an address of: "
+                f"{address}: a store cannot lie at {protocol}{URL_SEPARATOR}, where two machines "
+                f"that write at once may overwrite each other. Give a folder, or an address of: "
                 f"{', '.join(CONDITIONAL_PUT_PROTOCOLS)}."
             )
         self.address = address

@@ -77,9 +77,9 @@ def _part(path: Path) -> _Part:
         ) from error
     if marks.get(f"{METADATA_PREFIX}schema") != READABLE_SCHEMA_VERSION:
         raise StoreError(
-            f"{path}: written with schema {marks.get(f'{METADATA_PREFIX}schema')}, which this program does "
-            "not read. Use the version of fairmfu that wrote it, or ingest the logs again into a "
-            "new --store."
+            f"{path}: written with schema {marks.get(f'{METADATA_PREFIX}schema')}, which this "
+            "program does not read. Use the version of fairmfu that wrote it, or ingest the logs "
+            "again into a new --store."
         )
     return _Part(
         path,

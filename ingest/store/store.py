@@ -343,10 +343,10 @@ class Store:
             raise self._lost()
 
     def kept(self, table: str, latest_by: Sequence[str] = ()) -> pl.DataFrame:
-        """Rows of a table that is no log's, oldest first; latest_by: only the newest of each of these.
+        """Rows of a table that belongs to no log, oldest first.
 
-        With `as_of`, the state of the store that they were computed from. Empty, without columns,
-        where nothing was kept.
+        latest_by: only the newest of each of these. With `as_of`, the state of the store that the
+        rows were computed from. Empty, without columns, where nothing was kept.
         """
         if self._is_new():
             return pl.DataFrame()
@@ -568,8 +568,8 @@ class Store:
             with suppress(BatchConflictError), self._writing() as writer:
                 return act(writer)
         raise StoreError(
-            f"{self.path}: other machines wrote there {MAX_WRITE_ATTEMPTS} times while this one was about "
-            "to; nothing of it was stored. Run it again."
+            f"{self.path}: other machines wrote there {MAX_WRITE_ATTEMPTS} times while this one "
+            "was about to; nothing of it was stored. Run it again."
         )
 
     @contextmanager
@@ -649,9 +649,9 @@ class Store:
         last = 0
         if not self._has_records() and parquet_parts.has_any_batch(self.shelf):
             raise StoreError(
-                f"{self.path / parquet_parts.PARTS_FOLDER / parquet_parts.RECORD_TABLE}: the records of the "
-                "batches are gone, and with them which parts count. Bring them back, or ingest "
-                "the logs again into a new --store."
+                f"{self.path / parquet_parts.PARTS_FOLDER / parquet_parts.RECORD_TABLE}: the "
+                "records of the batches are gone, and with them which parts count. Bring them "
+                "back, or ingest the logs again into a new --store."
             )
         for record in parquet_parts.read_records(self.shelf, until):
             kept = {} if record.full else found
@@ -696,8 +696,8 @@ class Store:
         ]
         parquet_parts.write_record(self.shelf, BatchRecord(number, tuple(written), full=True))
         self.says(
-            f"{self.path}: brought from schema {old_schema.READABLE_SCHEMA_VERSION} to {SCHEMA_VERSION}, "
-            f"{number:,} batches"
+            f"{self.path}: brought from schema {old_schema.READABLE_SCHEMA_VERSION} "
+            f"to {SCHEMA_VERSION}, {number:,} batches"
         )
 
     @contextmanager

@@ -57,7 +57,10 @@ class LayoutCache:
         """How many lines have to be left before it is seen how they are laid out."""
 
     def fit(self, block: LineBlock, shape: LineShape, candidates: Bools) -> ShapeMatch:
-        """The lines that fit the shape, however they are laid out; candidates: which of them may."""
+        """Match the lines that fit the shape, however they are laid out.
+
+        candidates: lines that may fit.
+        """
         lines = lines_of_fitting_length(block, shape, candidates)
         if shape.is_fixed:
             return match_fixed(block, shape, lines)

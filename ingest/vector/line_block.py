@@ -90,7 +90,10 @@ class LineBlock(LineSpans):
         newlines: Ints | None = None,
         room: pa.Buffer | None = None,
     ) -> None:
-        """first_number: of its first line; data: whole lines, each with its newline; these, if known.
+        """Lay out a block of whole lines.
+
+        first_number: of its first line; data: whole lines, each with its newline; newlines: places
+        of these in data, if known.
 
         room: where the data begin at BLOCK_MARGIN_BYTES, with BEHIND bytes or more behind them,
         whatever these are; by default they are copied.
@@ -121,7 +124,10 @@ class LineBlock(LineSpans):
         self.lengths: Ints = self.ends - self.starts
 
     def no_digits(self, starts: Ints) -> Words:
-        """Of DIGIT_WINDOW_BYTES bytes or more from each of these places on a bit: set where one is no digit."""
+        """Bits of the bytes from each of these places on, set where a byte is no digit.
+
+        They cover DIGIT_WINDOW_BYTES bytes or more.
+        """
         if len(starts) < len(self) // SPARSE_DIVISOR:
             rows = (
                 view_at_every_byte(self.bytes, np.dtype("V64"))[starts]

@@ -140,7 +140,10 @@ def _first_text(data: bytes, begin: int) -> str:
 
 
 def _has_long(data: bytes) -> bool:
-    """Whether a line of `data` is longer than MAX_JOINED_LINE_BYTES; of lines that are not, few are looked at."""
+    """Return whether a line of `data` is longer than MAX_JOINED_LINE_BYTES.
+
+    Of lines that are not, few are looked at.
+    """
     begin = 0
     while begin + MAX_JOINED_LINE_BYTES < len(data):
         begin = data.rfind(b"\n", begin, begin + MAX_JOINED_LINE_BYTES + 1) + 1

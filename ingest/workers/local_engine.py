@@ -148,7 +148,10 @@ class LocalSession:
     def before(
         self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
     ) -> Iterator[LogFile]:
-        """The files in their order, some time after they were offered; make_request: None to leave one."""
+        """Yield the files in their order, some time after they were offered.
+
+        make_request: returns None to leave a file alone.
+        """
         waiting = deque[LogFile]()
         for found in files:
             waiting.append(found)

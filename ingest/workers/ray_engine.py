@@ -253,7 +253,10 @@ class RaySession:
     def before(
         self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
     ) -> Iterator[LogFile]:
-        """The files in their order, some time after they were offered; make_request: None to leave one."""
+        """Yield the files in their order, some time after they were offered.
+
+        make_request: returns None to leave a file alone.
+        """
         waiting = deque[LogFile]()
         for found in files:
             waiting.append(found)
@@ -387,8 +390,9 @@ def _result(done: ObjectRef[Any]) -> Any:  # noqa: ANN401 - what the work gives
         raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
     except RayError as error:
         raise ClusterError(
-            f"Ray: the worker of a piece of work was lost {MAX_TASK_RETRIES + 1} times ({_why(error)}). "
-            "What was stored before is whole. Give workers more memory, or use --engine local."
+            f"Ray: the worker of a piece of work was lost {MAX_TASK_RETRIES + 1} times "
+            f"({_why(error)}). What was stored before is whole. Give workers more memory, "
+            "or use --engine local."
         ) from error
     if isinstance(result, FairmfuError):
         raise result
@@ -401,8 +405,9 @@ def _why(error: RayError) -> str:
 
 def _lost(path: Path, error: RayError) -> UnreadableSourceError:
     return UnreadableSourceError(
-        f"{path}: the worker that read it was lost {MAX_TASK_RETRIES + 1} times ({_why(error)}). Nothing of "
-        "it was stored; read it alone with --engine local, and see how much memory it takes."
+        f"{path}: the worker that read it was lost {MAX_TASK_RETRIES + 1} times ({_why(error)}). "
+        "Nothing of it was stored; read it alone with --engine local, "
+        "and see how much memory it takes."
     )
 
 

@@ -227,7 +227,10 @@ def _no_era(formula_facts: FormulaFacts) -> str:
     names = [era.name for era in ALL_ERAS if formula_facts.log_format in era.log_formats]
     if formula_facts.era is None or not names:
         return f"no own formula is known of {formula_facts.log_format}"
-    return f"{formula_facts.era} is no formula of {formula_facts.log_format}, which has: {', '.join(names)}"
+    return (
+        f"{formula_facts.era} is no formula of {formula_facts.log_format}, "
+        f"which has: {', '.join(names)}"
+    )
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:

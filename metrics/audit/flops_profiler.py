@@ -1,4 +1,4 @@
-"""DeepSpeed's flops profiler: its FLOPS_FIGURE, from the FLOPs and latencies that it prints beside them.
+"""FLOPS_FIGURE of DeepSpeed's flops profiler, from the FLOPs and latencies beside it.
 
     fwd FLOPS_FIGURE = fwd flops / fwd latency          bwd FLOPS_FIGURE = b fwd flops / bwd latency
     FLOPS_FIGURE = (1 + b) fwd flops / (fwd + bwd + step latency)      b = 2 + recompute_fwd_factor

@@ -361,7 +361,11 @@ def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SeriesHistory:
-    """What is told of one series: columns of POINT_SCHEMA; rows of CHANGE_SCHEMA; a row of SERIES_SCHEMA."""
+    """History of one series.
+
+    points: columns of POINT_SCHEMA; changes: rows of CHANGE_SCHEMA; summary: a row of
+    SERIES_SCHEMA.
+    """
 
     points: pl.DataFrame
     changes: list[dict[str, Any]]

@@ -44,9 +44,10 @@ LossSeries = tuple[FloatArray, FloatArray]
 
 
 def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """A row for each run of `groups` (run_ids of like-for-like runs), columns of LOSS_PARITY_SCHEMA.
+    """One row for each run of `groups`, columns of LOSS_PARITY_SCHEMA.
 
     windows: metrics.throughput.windows.build_windows
+    groups: run_ids of like-for-like runs
 
     equal_tokens: the last count of tokens, over all GPUs, that all runs of the group have a loss of
     loss_spread: scatter of the lines around there, as a standard deviation
@@ -77,13 +78,13 @@ def _series(frame: pl.DataFrame) -> LossSeries | str:
     )
     tokens = next((count for count in counts if not count.null_count()), None)
     if tokens is None:
-        return UNKNOWN_TOKEN_COUNT
+        return TOKENS_UNCOUNTED
     return tokens.to_numpy(), losses["loss"].to_numpy()
 
 
 TOO_FEW_LOSSES: Final = "a log prints too few losses"
-UNKNOWN_TOKEN_COUNT: Final = "a log does not say how many tokens all GPUs trained on"
-NO_COMMON_TOKEN_COUNT: Final = "no common token count"
+TOKENS_UNCOUNTED: Final = "a log does not say how many tokens all GPUs trained on"
+TOKENS_COUNTED_UNLIKE: Final = "no common token count"
 
 
 def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list
         if isinstance(one, str):
             row["no_loss"] = one
         elif run not in there or len(there) == 1:
-            row["no_loss"] = NO_COMMON_TOKEN_COUNT
+            row["no_loss"] = TOKENS_COUNTED_UNLIKE
         else:
             row |= _against(run, there) | {"equal_tokens": at}
         rows.append(row)

@@ -26,7 +26,10 @@ def student_t_quantiles(degrees_of_freedom: FloatArray, probability: FloatArray)
 
 
 def gamma_quantile(shape: float, probability: float) -> float:
-    """A gamma variable of this shape and of scale 1 stays below this with probability `probability`."""
+    """Value that a gamma variable stays below with probability `probability`.
+
+    shape: of the variable; its scale is 1.
+    """
     from scipy.special import gammaincinv  # noqa: PLC0415 - see above
 
     return float(gammaincinv(shape, probability))

@@ -161,9 +161,10 @@ METRICS: Final = pl.Schema(
 
 
 def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Rows of METRICS with the warnings that take the rows of other runs: `formula_change_warnings`.
+    """Rows of METRICS with the warnings that take the rows of other runs.
 
-    All else of a row follows from its own launch and those that it continues.
+    These are `formula_change_warnings`. All else of a row follows from its own launch and
+    those that it continues.
     """
     told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
     found = formula_change_warnings(told.to_dicts())

@@ -133,16 +133,16 @@ class Operator:
         """Forward and backward [FLOP per token]; recomputation is not part of it."""
         return self.forward + self.backward
 
-    def flops_of(self, matmul_pass: Pass) -> float:
+    def flops_of(self, matmul_kind: Pass) -> float:
         """FLOPs per token of one pass.
 
         A backward up to 1x the forward is the input gradient, what is above it the weight
         gradient. Of core attention, which has no weight, that is half and half.
         """
-        if matmul_pass == "forward":
+        if matmul_kind == "forward":
             return self.forward + self.recomputed
         input_gradient = min(self.forward, self.backward)
-        return input_gradient if matmul_pass == "input_gradient" else self.backward - input_gradient
+        return input_gradient if matmul_kind == "input_gradient" else self.backward - input_gradient
 
 
 # --- attended pairs -------------------------------------------------------------------------

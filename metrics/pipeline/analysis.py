@@ -85,7 +85,10 @@ class Analysis:
         return operator_table(self.facts(run_id), row)
 
     def bridges(self, run_id: str) -> list[Bridge]:
-        """From each figure that the log of a run prints to ours; metrics.audit.bridge.build_bridges."""
+        """Bridges from each figure that the log of a run prints to ours.
+
+        See metrics.audit.bridge.build_bridges.
+        """
         row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
         known, audit = self.formula_facts[run_id], self.audits[run_id]
         return build_bridges(row, self.facts(run_id), known, audit, self._rate(row, known, audit))
@@ -280,7 +283,10 @@ def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
-    """In words, that what a run was read from is read otherwise now; reading_changes: each change of that."""
+    """Warning text: the sources of a run are read differently now.
+
+    reading_changes: each change of that.
+    """
     return f"{OUTDATED_READING}{'; '.join(dict.fromkeys(reading_changes))}, so figures may be wrong"
 
 

@@ -61,9 +61,10 @@ def finish_metrics(kept: pl.DataFrame) -> pl.DataFrame:
 
 
 def outdated_rows(kept: pl.DataFrame, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
-    """Rows by another formula, other peaks or another program than today's; columns of OUTDATED_SCHEMA.
+    """Rows by another formula, other peaks or another program than today's.
 
-    They stay as they are until they are given to `rescore` as changed.
+    Columns of OUTDATED_SCHEMA. The rows stay as they are until they are given to `rescore` as
+    changed.
     """
     today = current_versions(overlay)
     why = [

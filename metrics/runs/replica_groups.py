@@ -180,8 +180,8 @@ def _in_one_log(launch: GroupedLaunch) -> str | None:
     if not launch.groups_in_one_log:
         return None
     return (
-        f"lines of TorchFT's replica groups {_listed(launch.groups_in_one_log)} stand in one log, and do not "
-        "say which of them they are of; ingest a log of each"
+        f"lines of TorchFT's replica groups {_listed(launch.groups_in_one_log)} stand in one log, "
+        "and do not say which of them they are of; ingest a log of each"
     )
 
 

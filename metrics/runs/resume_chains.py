@@ -101,7 +101,10 @@ def may_continue() -> pl.Expr:
 def launch_courses(
     runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per run that has steps, in the order of `folded`; columns of COURSE, as `link_resumes`."""
+    """One row per run that has steps, in the order of `folded`.
+
+    Columns of COURSE, arguments as in `link_resumes`.
+    """
     interval = pl.col("step").diff().median().fill_null(1).cast(INT)
     return (
         folded.group_by("run_id", maintain_order=True)

@@ -227,10 +227,11 @@ def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
 def find_candidates(
     runs: pl.DataFrame, last_steps: pl.DataFrame, steps: pl.DataFrame, run_ids: Collection[str]
 ) -> list[str]:
-    """Runs that may tell of the same launch as one of `run_ids`, by their first and last steps alone.
+    """Find runs that may be of the same launch as one of `run_ids`.
 
-    They may be more than `merge_launches` would link with one of `run_ids`, never fewer. runs: all,
-    as in ingest.core.schema; last_steps: of all others, columns of ENDS; steps: of `run_ids`.
+    By their first and last steps alone: they may be more than `merge_launches` would link with one
+    of `run_ids`, never fewer. runs: all, as in ingest.core.schema; last_steps: of all others,
+    columns of ENDS; steps: of `run_ids`.
     """
     mine = _placed(_folded(steps), runs).filter(pl.col("run_id").is_in(list(run_ids)))
     others = last_steps.filter(~pl.col("run_id").is_in(list(run_ids)))

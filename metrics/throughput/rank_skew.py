@@ -50,11 +50,11 @@ RANK_SKEW_SCHEMA: Final = pl.Schema(
 
 
 def measure_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """One row per rank of each run whose ranks compare, sorted by both; columns of RANK_TIME_SCHEMA.
+    """One row per rank of each run whose ranks compare, sorted by run and rank.
 
-    steps: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows. All is of the
-    `rank_steps` steady steps that every rank prints which times any; a run without such, or of one
-    rank, has no rows.
+    Columns of RANK_TIME_SCHEMA. steps: as in ingest.core.schema; spans:
+    metrics.throughput.windows.build_windows. All is of the `rank_steps` steady steps that every
+    rank prints which times any; a run without such, or of one rank, has no rows.
 
     `time`: median of a step with data loading [s], or by the logged rate where no rank prints a
     time; that without its tokens is relative, which `in_seconds` tells. `share`: of the steps in

@@ -330,8 +330,8 @@ def _without_data(windows: RunArrays, run: Mapping[str, Any], evidence: str) -> 
     if not short:
         return None
     return (
-        f"{evidences.EVIDENCE_LABELS[evidence]} leaves data loading out, and no other time of the log holds "
-        f"it: TGS is an upper bound{NOT_RANKED}"
+        f"{evidences.EVIDENCE_LABELS[evidence]} leaves data loading out, and no other time of the "
+        f"log holds it: TGS is an upper bound{NOT_RANKED}"
     )
 
 
@@ -357,8 +357,8 @@ def _faster_on_the_whole(row: Mapping[str, Any], windows: RunArrays, evidence: s
         return None
     return (
         f"end to end, {whole:,.1f} tokens/s/GPU by {row['end_to_end_basis']}, is faster than "
-        f"steady, {row['tgs']:,.1f} by {evidences.EVIDENCE_LABELS[evidence]}: one of the two times is wrong"
-        f"{NOT_RANKED}"
+        f"steady, {row['tgs']:,.1f} by {evidences.EVIDENCE_LABELS[evidence]}: "
+        f"one of the two times is wrong{NOT_RANKED}"
     )
 
 
@@ -416,7 +416,10 @@ def _printed_coarsely(
     if off <= MAX_UNEXPLAINED_GAP:
         return None
     unit = "seconds" if evidence in WALL_CLOCK_EVIDENCE else "numbers"
-    return f"TGS may be up to {off:.1%} off: it is from {evidences.EVIDENCE_LABELS[evidence]} in whole {unit}"
+    return (
+        f"TGS may be up to {off:.1%} off: "
+        f"it is from {evidences.EVIDENCE_LABELS[evidence]} in whole {unit}"
+    )
 
 
 def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:

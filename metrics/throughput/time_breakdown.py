@@ -196,7 +196,10 @@ def _by_cause(
 
 
 def _seen(kinds: Collection[str], gc_s: float, lost: float) -> str | None:
-    """An event of STALL_EVENTS that explains a stall; a garbage collection, by the time that it prints."""
+    """Find an event of STALL_EVENTS that explains a stall.
+
+    A garbage collection does so by the time that it prints.
+    """
     unlikely = {"gc"} if gc_s <= MIN_CAUSE_SHARE * lost else set()
     return next(
         (STALL_EVENTS[kind] for kind in STALL_EVENTS if kind in kinds and kind not in unlikely),

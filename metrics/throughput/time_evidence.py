@@ -252,7 +252,10 @@ def evidence_warning(comparison: EvidenceComparison) -> str | None:
         return None
     if comparison.has_no_fit:
         return f"{comparison.cause}{NOT_RANKED}"
-    told = f"TGS by {EVIDENCE_LABELS[comparison.other]} is {comparison.gap:+.1%} against that by {EVIDENCE_LABELS[comparison.kind]}"
+    told = (
+        f"TGS by {EVIDENCE_LABELS[comparison.other]} is {comparison.gap:+.1%} "
+        f"against that by {EVIDENCE_LABELS[comparison.kind]}"
+    )
     why = comparison.cause or "without a known cause"
     return f"{told}, {why}" + (NOT_RANKED if comparison.contradicts else "")
 
@@ -363,9 +366,9 @@ def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: flo
     held = fitted * timed / rated
     counted = "tokens on one GPU" if column == "logged_tgs" else "samples"
     return (
-        f"by {EVIDENCE_LABELS['rate']} and {EVIDENCE_LABELS[moment]} a step holds {held.min():,.0f} to "
-        f"{held.max():,.0f} {counted}, and {apart} (lines picked out of a longer log, a log "
-        "interval that changed, or pauses without a line?)"
+        f"by {EVIDENCE_LABELS['rate']} and {EVIDENCE_LABELS[moment]} a step holds "
+        f"{held.min():,.0f} to {held.max():,.0f} {counted}, and {apart} (lines picked out of a "
+        "longer log, a log interval that changed, or pauses without a line?)"
     )
 
 
@@ -685,8 +688,8 @@ def _exceptions(pair: _Pair, tolerance: float) -> str | None:
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
     return (
         f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
-        f" {EVIDENCE_LABELS[name]} (a restart, evaluation or checkpoint without a line{clock}?); the others "
-        "agree"
+        f" {EVIDENCE_LABELS[name]} (a restart, evaluation or checkpoint without a line{clock}?); "
+        "the others agree"
     )
 
 

@@ -701,7 +701,10 @@ def count_mismatch_warning(comparison: CountComparison) -> str | None:
     """A warning where two counts of the same tokens differ; the run is not ranked then."""
     if not comparison.contradicts:
         return None
-    told = f"{comparison_text(comparison)}: {comparison.gap:+.1%}, {COUNT_MISMATCH} without a known cause"
+    told = (
+        f"{comparison_text(comparison)}: {comparison.gap:+.1%}, "
+        f"{COUNT_MISMATCH} without a known cause"
+    )
     return f"{told}{_who_shares(comparison)}{NOT_RANKED}"
 
 

@@ -617,7 +617,7 @@ class WindowSelection:
 
 
 def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
-    """The windows that events of DISTURBING_EVENTS fell into, by place, and these events in their order.
+    """Windows that DISTURBING_EVENTS fell into, by place, with these events in order.
 
     evidence: of time evidence
     """
@@ -787,9 +787,11 @@ def _seconds_of_updates(
 def count_optimizer_steps(
     last_steps: FloatArray, spans: FloatArray, accumulation: int
 ) -> FloatArray:
-    """How many of each stretch of micro-steps end an optimizer step: the multiples of `accumulation`.
+    """Count the micro-steps of each stretch that end an optimizer step.
 
-    last_steps: the last micro-step of each; spans: their lengths
+    These are the multiples of `accumulation`.
+
+    last_steps: the last micro-step of each stretch; spans: their lengths
     """
     found: FloatArray = np.floor(last_steps / accumulation) - np.floor(
         (last_steps - spans) / accumulation
@@ -798,7 +800,10 @@ def count_optimizer_steps(
 
 
 def steady_window_rows(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
-    """The rows of `steady_windows`, of one run or several, with `tokens` and `seconds` on one GPU."""
+    """Rows of `steady_windows`, with `tokens` and `seconds` on one GPU.
+
+    frame: of one run or several.
+    """
     found = steady_windows(RunArrays(frame), evidence)
     tokens, seconds = pl.Series("tokens", found.tokens), pl.Series("seconds", found.seconds)
     return frame[found.indices].with_columns(tokens, seconds)

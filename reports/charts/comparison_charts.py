@@ -159,7 +159,10 @@ def _reaches(cards: Sequence[Row], panels: Sequence[str]) -> dict[str, Any]:
 
 
 def _reach(values: Sequence[float]) -> list[float]:
-    """Both ends of an axis: a little beyond the values, no narrower than `MIN_AXIS_SPAN`, 0 at least."""
+    """Both ends of an axis: a little beyond the values, 0 at least.
+
+    The axis is no narrower than `MIN_AXIS_SPAN`.
+    """
     if not values:
         return [0.0, 1.0]
     low, high = min(values), max(values)
@@ -250,12 +253,12 @@ def _run_axis(*, named: bool) -> alt.Y:
 
 _SHORTER: Final = "replace(datum.label, ' (synthetic)', '')"
 _ENDING: Final = (
-    f"length({_SHORTER}) > {MAX_NARROW_LABEL} ? '\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{MAX_NARROW_LABEL}) : "
-    f"{_SHORTER}"
+    f"length({_SHORTER}) > {MAX_NARROW_LABEL} ? "
+    f"'\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{MAX_NARROW_LABEL}) : {_SHORTER}"
 )
 _ENDED: Final = (
-    f"length(datum.label) > {MAX_WIDE_LABEL} ? '\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{MAX_WIDE_LABEL}) : "
-    "datum.label"
+    f"length(datum.label) > {MAX_WIDE_LABEL} ? "
+    f"'\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{MAX_WIDE_LABEL}) : datum.label"
 )
 """Names of runs mostly begin alike: where there is little room, the end is what tells. Where there
 is least, the page alone says which runs are synthetic, above."""

@@ -139,7 +139,9 @@ def build_spec(
     transform: Sequence[Spec] = (),
     **defaults: Any,  # noqa: ANN401 - whatever JSON holds
 ) -> Spec:
-    """An Altair chart on named data as the spec of a Figure, with `spec_params`; the tests validate it.
+    """Turn an Altair chart on named data into the spec of a Figure.
+
+    The spec has `spec_params`; the tests validate it.
 
     data: the name of those that most parts draw, which pass through transform first, once for all;
     defaults: params that each figure has a value of.

@@ -97,7 +97,9 @@ def course(series: Table, events: Table, row: Row) -> Figure | None:
         kind="-".join(("course", *drawn)),
         title=f"Course of {_name(row)}",
         notes=tuple(_course_notes(bins, signs, row, own, drawn)),
-        description=f"{_listed(drawn)} of {_name(row)} over {count_noun(len(bins), 'bin')} of steps.",
+        description=(
+            f"{_listed(drawn)} of {_name(row)} over {count_noun(len(bins), 'bin')} of steps."
+        ),
         spec=_course(drawn),
         datasets={"bins": bins, "one": [{}], **({"signs": signs} if signs else {})},
         params=own,

@@ -24,7 +24,9 @@ CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
 
 
 def run_cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows of reports.text.verdict.join_comparison as cards, in their order; null where a figure is unknown.
+    """Cards of rows of reports.text.verdict.join_comparison, in their order.
+
+    Unknown figures are null.
 
     `mfu_*` by `CONVENTIONS` (fractions), tflops_exact and tflops_full [TFLOP/s per GPU],
     tgs [tokens/s/GPU] with its 95 % interval, peak_own and peak_bf16 [dense TFLOP/s], the log's own

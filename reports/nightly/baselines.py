@@ -61,7 +61,9 @@ def pinned(store: Store) -> pl.DataFrame:
 def night_baselines(
     store: Store, baseline_names: Sequence[str], metrics: pl.DataFrame
 ) -> pl.DataFrame:
-    """Baselines of a night: those that were pinned, and `baseline_names` ones, which hold before them.
+    """Baselines of a night: those that were pinned, and those of `baseline_names`.
+
+    The latter take precedence.
 
     baseline_names: names or ids in the configuration; metrics: of all runs. Raises BaselineError
     where one is of no run with a TGS: a gate that checks nothing looks closed.
@@ -100,7 +102,10 @@ def _without_rate(store: Store, rows: pl.DataFrame, metrics: pl.DataFrame) -> It
     for run_id, name in rows.select("run_id", "name").iter_rows():
         if run_id not in stored or rates.get(run_id, 0.0) is None:
             why = "has no TGS" if run_id in stored else "is gone"
-            yield f"{name} ({run_id}) {why}. {PIN_ANOTHER_HINT}, and take this back: {REMOVE_COMMAND} {run_id}"
+            yield (
+                f"{name} ({run_id}) {why}. {PIN_ANOTHER_HINT}, "
+                f"and take this back: {REMOVE_COMMAND} {run_id}"
+            )
 
 
 def removal_notices(

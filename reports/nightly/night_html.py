@@ -193,7 +193,8 @@ def _item(change: Row, digest: NightDigest) -> str:
     quiet = "" if change["counts"] else " quiet"
     found_by = change_evidence(change, now, threshold, SERIES_STYLE)
     return (
-        f'<li class="{state}{quiet}"><span class="mark" aria-hidden="true">{STATE_SYMBOLS[state]}</span>'
+        f'<li class="{state}{quiet}">'
+        f'<span class="mark" aria-hidden="true">{STATE_SYMBOLS[state]}</span>'
         f"{change_clause(change, now, SERIES_STYLE)}."
         f'<span class="note">{found_by}{_command(change)}</span>'
         "</li>"

@@ -82,7 +82,8 @@ def markdown(night: Night) -> str:
         ),
         *_section("Also", more),
         "",
-        f"Formula {MARKDOWN_STYLE.plain(night.formula)}, fairmfu {MARKDOWN_STYLE.plain(night.version)}."
+        f"Formula {MARKDOWN_STYLE.plain(night.formula)}, "
+        f"fairmfu {MARKDOWN_STYLE.plain(night.version)}."
         + (f" {REDACTED.capitalize()}." if night.redacted else ""),
     ]
     return "\n".join(lines) + "\n"

@@ -348,7 +348,10 @@ def change_causes(change: Row) -> str:
 def change_clause(change: Row, now: datetime, style: Style = PLAIN_STYLE) -> str:
     """One change in a clause: who, by how much, how sure, since when, and what came with it."""
     since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
-    return f"{style.name(change)} is {change_size(change, style)}{since}{style.plain(change_causes(change))}"
+    return (
+        f"{style.name(change)} is {change_size(change, style)}{since}"
+        f"{style.plain(change_causes(change))}"
+    )
 
 
 def change_evidence(
@@ -575,8 +578,8 @@ def _not_watched(digest: NightDigest, style: Style) -> str:
     one = len(left) == 1
     which = join_some(named) if len(left) <= MAX_NAMED_ITEMS else "the report says why"
     return (
-        f"{count_noun(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, so nothing "
-        f"watches {'it' if one else 'them'}: {which}."
+        f"{count_noun(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, "
+        f"so nothing watches {'it' if one else 'them'}: {which}."
     )
 
 
@@ -620,7 +623,8 @@ def formula_dates(points: pl.DataFrame) -> list[str]:
         .sort("first", "formula")
     )
     return [
-        f"{row['formula']}: {format_day(row['first'])} to {format_day(row['last'])}, {count_noun(row['n'], 'run')}"
+        f"{row['formula']}: {format_day(row['first'])} to {format_day(row['last'])}, "
+        f"{count_noun(row['n'], 'run')}"
         for row in by.iter_rows(named=True)
     ]
 

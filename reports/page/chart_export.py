@@ -298,7 +298,10 @@ def chart_format(out: Path) -> str:
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
-    """A figure as a file of one of CHART_FORMATS; JSON is the whole Vega-Lite spec with its data."""
+    """Render a figure as a file of one of CHART_FORMATS.
+
+    JSON is the whole Vega-Lite spec with its data.
+    """
     if kind == "json":
         return f"{json.dumps(figure.whole(), indent=1, allow_nan=False)}\n".encode()
     drawn = svg(figure)

@@ -1,4 +1,6 @@
-"""The report as one offline HTML_STYLE page: who is faster, by how much, how sure, and why logs disagree.
+"""The report as one offline HTML page.
+
+It shows who is faster, by how much, how sure that is, and why logs disagree.
 
 `render_page` sets what reports.page.report_data says. Each number stands in an element that names
 its place there, `data-of`, as seen from the `data-at` around it; prose that is always the same may
@@ -85,7 +87,10 @@ def _header(data: Json) -> str:
         f"{field_span('counts.runs', number(counts['runs']))} {plural('run', counts['runs'])} from "
         f"{field_span('counts.logs', number(counts['logs']))} {plural('log', counts['logs'])}"
     )
-    about = f"{held} · formula {field_span('formula', FORMULA_VERSION)} · fairmfu {field_span('fairmfu', data['fairmfu'])}"
+    about = (
+        f"{held} · formula {field_span('formula', FORMULA_VERSION)} · "
+        f"fairmfu {field_span('fairmfu', data['fairmfu'])}"
+    )
     about += f" · {REDACTED}" if data["redacted"] else ""
     banner = (
         '<p class="banner"><strong>Synthetic</strong> runs stand on this page, each marked so: '
@@ -136,7 +141,8 @@ def _in_dozens(sheet: Sheet, folds: Sequence[str], of_what: str) -> list[str]:
     return [
         sheet.fold(
             static_span(
-                f"{of_what} {n + 1:,} to {min(n + MAX_FOLDS_PER_LEVEL, len(folds)):,} of {len(folds):,}"
+                f"{of_what} {n + 1:,} to {min(n + MAX_FOLDS_PER_LEVEL, len(folds)):,} "
+                f"of {len(folds):,}"
             ),
             "".join(folds[n : n + MAX_FOLDS_PER_LEVEL]),
         )
@@ -317,9 +323,9 @@ SETUP_COLUMNS: Final = (
     Column("What differs", _differs, "text"),
 )
 GROUP_NOTE: Final = (
-    f"Like for like, the best run, or setup, first. {CONVENTION_NOTE_HTML} Intervals (95 %) of a TGS cover "
-    "the windows of that run, not another night or node; of a ratio the differences between runs, "
-    "where a setup ran three times or more."
+    f"Like for like, the best run, or setup, first. {CONVENTION_NOTE_HTML} Intervals (95 %) of a "
+    "TGS cover the windows of that run, not another night or node; of a ratio the differences "
+    "between runs, where a setup ran three times or more."
 )
 
 
@@ -435,7 +441,8 @@ def _waterfalls(sheet: Sheet, content: ReportContent) -> list[str]:
         return []
     heads = table_runs(content.data, [key.partition(":")[2] for key in drawn])
     parts = [
-        f'<h3 data-at="runs.{esc(run["run_id"])}"><span data-of="label">{run_link_cell(run)}</span></h3>'
+        f'<h3 data-at="runs.{esc(run["run_id"])}">'
+        f'<span data-of="label">{run_link_cell(run)}</span></h3>'
         f"{figure_block(sheet, content, key)}"
         for run, key in zip(heads, drawn, strict=True)
     ]
@@ -610,7 +617,8 @@ def _left_over(sheet: Sheet, source: Row, unread: Sequence[Json]) -> str:
     at = f"sources.{source['place']}"
     summary = (
         f'<span data-at="{at}"><span class="name" data-of="path">{esc(source["path"])}</span> '
-        f'<span class="figures">{field_span("unread_lines", number(source["unread_lines"]))} unread, '
+        f'<span class="figures">'
+        f"{field_span('unread_lines', number(source['unread_lines']))} unread, "
         f"{field_span('other_lines', number(source['other_lines']))} other</span></span>"
     )
     quoted = unread_table(lines)

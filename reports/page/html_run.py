@@ -46,8 +46,8 @@ def run_folds(sheet: Sheet, content: ReportContent) -> str:
             _together(sheet, content, folds, at) for at in range(0, len(folds), MAX_RUNS_PER_FOLD)
         ]
     words = (
-        f"Curves have at most {field_span('bins', number(content.data['bins']))} points a run; what falls "
-        "into one is summed first, so no stall is lost, only its place is coarser."
+        f"Curves have at most {field_span('bins', number(content.data['bins']))} points a run; "
+        "what falls into one is summed first, so no stall is lost, only its place is coarser."
     )
     if not content.data["in_full"]:
         words += (
@@ -125,7 +125,8 @@ def _in_short(run: Json) -> str:
         known.append(f"{static_span(count_noun(len(run['warnings']), 'warning'))}")
     text = ", ".join(known) or "no figures"
     return (
-        f'<span data-at="runs.{esc(run["run_id"])}"><span data-of="label">{run_select_cell(run)}</span> '
+        f'<span data-at="runs.{esc(run["run_id"])}">'
+        f'<span data-of="label">{run_select_cell(run)}</span> '
         f'<span class="figures">{esc(run["framework"])}: {text}</span></span>'
     )
 
@@ -471,6 +472,7 @@ def _read_from(run: Json) -> str:
         field_span(f"sources.{n}", esc(path)) for n, path in enumerate(run["sources"])
     )
     return (
-        f'<p class="note">Read from {sources} as {field_span("log_format", esc(run["log_format"]))}; '
+        f'<p class="note">Read from {sources} '
+        f"as {field_span('log_format', esc(run['log_format']))}; "
         f"run {field_span('run_id', esc(run['run_id']))}.</p>"
     )

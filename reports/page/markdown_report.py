@@ -93,7 +93,10 @@ class _Album:
 
 def _head(content: ReportContent) -> str:
     data = content.data
-    held = f"{count_noun(data['counts']['runs'], 'run')} from {count_noun(data['counts']['logs'], 'log')}"
+    held = (
+        f"{count_noun(data['counts']['runs'], 'run')} "
+        f"from {count_noun(data['counts']['logs'], 'log')}"
+    )
     about = f"{held} · formula {_safe(data['formula'])} · fairmfu {_safe(data['fairmfu'])}"
     about += f" · {REDACTED}" if data["redacted"] else ""
     made_up = f"\n\n> {SYNTHETIC_NOTE}" if data["synthetic"] else ""

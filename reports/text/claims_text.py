@@ -120,7 +120,9 @@ def ratio_reasons(
     format_name: Callable[[Row], str],
     format_text: Callable[[str], str],
 ) -> str:
-    """Why the ratio of two logs is not that of the runs: `, ratio_reasons …`, the largest cause first.
+    """Clause `, because …`: reasons why the ratio of two logs is not that of the runs.
+
+    The largest cause comes first.
 
     figure: of PER_GPU, which both print. Causes that the two logs share take each other out.
     """

@@ -260,7 +260,10 @@ EXTRA_STEP_COLUMNS: Final = ("epoch", "loss_scale")
 
 
 def _extra(texts: pl.Series) -> pl.DataFrame:
-    """Numbers of the printed fields that have no column, as columns that begin with EXTRA_PREFIX."""
+    """Numbers of the printed fields that have no column.
+
+    They become columns that begin with EXTRA_PREFIX.
+    """
     numbers = [dict(_numbers(text)) for text in texts]
     tags = _apart(dict.fromkeys(name for of in numbers for name in of))
     return pl.DataFrame(

@@ -24,7 +24,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ import click
 import pytest
 
 from fairmfu.cli import CONTEXT_SETTINGS, main
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.column_docs import COMPARISON_MEANINGS, METRIC_MEANINGS
@@ -360,6 +361,13 @@ def test_a_page_has_the_tables_of_the_code(page: Path) -> None:
 def test_every_table_stands_somewhere() -> None:
     texts = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert set(re.findall(r"<!-- make reference: ([\w-]+) -->", texts)) == set(reference.REGIONS)
+
+
+def test_the_readme_names_a_framework_that_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever adds a format need not remember the table."""
+    nova = replace(BUILT_IN_FORMATS[0], name="nova", framework="NovaTrain", versions="2026")
+    monkeypatch.setattr(reference, "BUILT_IN_FORMATS", (*BUILT_IN_FORMATS, nova))
+    assert "| NovaTrain | nova: 2026 |" in reference.formats_by_framework()
 
 
 def test_every_column_of_metrics_has_a_meaning() -> None:

@@ -101,7 +101,10 @@ def test_the_wheel_holds_every_file_of_its_packages_and_no_other(wheel: Path) ->
 
 def test_the_wheel_runs_where_the_repository_is_not(installed: Path, elsewhere: Path) -> None:
     python = installed.with_name("python")
-    where = "from fairmfu import cli; from fairmfu.ingest import store; print(cli.__file__, store.__file__)"
+    where = (
+        "from fairmfu import cli; from fairmfu.ingest import store; "
+        "print(cli.__file__, store.__file__)"
+    )
     for path in ran(python, elsewhere, "-c", where).split():
         assert Path(path).is_relative_to(installed.parents[1])
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

@@ -24,7 +24,10 @@ def tree(module: Path) -> ast.Module:
 
 
 def module_name(module: Path) -> str:
-    """Return the name of a module without `fairmfu.`: ingest/core/schema.py is ingest.core.schema."""
+    """Return the name of a module without `fairmfu.`.
+
+    ingest/core/schema.py is ingest.core.schema.
+    """
     parts = module.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.folders import ROOT, TESTS
-from tests.support.source_tree import MODULES, PACKAGES, imported_names, module_name, own_imports
+from tests.support.source_tree import MODULES, imported_names, module_name, own_imports
 
 SECONDS: Final = TESTS / "golden" / "seconds.tsv"
 BUDGET_S: Final = 150.0
@@ -70,25 +70,20 @@ def reach(path: Path) -> frozenset[str]:
     return found.union(*inner)
 
 
-def distance(test: Path, module: Path) -> int | None:
+def distance(test: Path, changed_file: Path) -> int | None:
     """Return how near a test file is to a changed file of the project; None where it is apart."""
-    if test == module:
-        return 0
-    name = module_name(module)
-    if module.parts[0] == "tests":
-        return 0 if name in reach(test) else None
-    if module.parts[0] not in PACKAGES:
-        return 2 if name in imports(test) else None
-    same_room = test.parts[1:3] == module.parts[:2]
-    if same_room and test.stem == f"test_{module.stem}":
-        return 0
-    if name in imports(test):
-        return 1 if same_room else 2
-    if name in reach(test):
-        return 2
-    if same_room:
-        return 3
-    return 4 if importers(name) & imports(test) else None
+    name = module_name(changed_file)
+    same_room = test.parts[1:3] == changed_file.parts[:2]
+    named_after = same_room and test.stem == f"test_{changed_file.stem}"
+    is_helper = changed_file.parts[0] == "tests"
+    near = {
+        0: test == changed_file or named_after or (is_helper and name in reach(test)),
+        1: same_room and name in imports(test),
+        2: name in reach(test),
+        3: same_room,
+        4: bool(importers(name) & imports(test)),
+    }
+    return next((step for step, is_so in near.items() if is_so), None)
 
 
 @cache

@@ -89,18 +89,22 @@ def _logged(label: str, row: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-FRAMEWORKS: Final = {
+FRAMEWORK_LABELS: Final = {
     "torchtitan": "Torchtitan",
     "xtuner": "XTuner",
     "deepspeed": "DeepSpeed",
+    "megatron-lm": "Megatron-LM",
+    "mindspeed-mm": "MindSpeed-MM",
+    "mindspeed-llm": "MindSpeed-LLM",
     "transformers": "Hugging Face Trainer, with or without DeepSpeed",
 }
+"""How people write a framework; one that is not here has a row under its own name."""
 
 
 def formats_by_framework() -> str:
     """A row for each framework: its formats with their versions, and what is read beside them."""
     rows = []
-    for framework, label in FRAMEWORKS.items():
+    for framework in dict.fromkeys(f.framework for f in BUILT_IN_FORMATS):
         of = {f.name: f.versions for f in BUILT_IN_FORMATS if f.framework == framework}
         also: dict[str, list[str]] = {}
         for name in of:
@@ -111,6 +115,7 @@ def formats_by_framework() -> str:
             f"{name}: {of[name]}" + (f"; also {', '.join(rest)}" if rest else "")
             for name, rest in also.items()
         ]
+        label = FRAMEWORK_LABELS.get(framework, framework)
         rows.append({"framework": label, "formats: versions": NEW_LINE.join(told)})
     return table(rows).replace(NEW_LINE, "<br>")
 
@@ -316,7 +321,7 @@ def _contexts(context: click.Context) -> Iterator[click.Context]:
 
 def _command(context: click.Context) -> str:
     usage = " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
-    options = [p for p in context.command.params if isinstance(p, click.Option) and not p.redaction]
+    options = [p for p in context.command.params if isinstance(p, click.Option) and not p.hidden]
     parts = [f"## {context.command_path}", f"    {usage}", *_paragraphs(context.command.help or "")]
     if options:
         parts.append(table([_option(option, context) for option in options]))

@@ -545,7 +545,7 @@ ERAS: Final[tuple[Era, ...]] = (
         decimals=DECIMALS_IN_MS,
         stages=_NON_EMBEDDING,
         unit=lambda _: 1000.0,
-        scales={"logged_samples_per_second": 0.001},
+        sample_scales={"logged_samples_per_second": 0.001},
     ),
     _bigscience(
         "2022-01",
@@ -555,7 +555,7 @@ ERAS: Final[tuple[Era, ...]] = (
         formula=f"{NON_EMBEDDING_EQUATION}; samples/s a thousandth",
         decimals=DECIMALS_IN_MS,
         stages=_NON_EMBEDDING,
-        scales={"logged_samples_per_second": 0.001},
+        sample_scales={"logged_samples_per_second": 0.001},
     ),
     _bigscience(
         "2022-01-seconds",
@@ -586,17 +586,19 @@ ERAS: Final[tuple[Era, ...]] = (
         "2024-06-19",
         formula=f"[DS]: {PAPER_EQUATION}; [LM]: {MEGATRON_LM_EQUATION}",
         stages=_paper_path(any_recomputed_forwards),
-        claims={"logged_lm_tflops": _MEGATRON_LM},
-        needs=("logged_lm_tflops",),
+        figure_stages={"logged_lm_tflops": _MEGATRON_LM},
+        required_columns=("logged_lm_tflops",),
         counts_recompute=True,
     ),
     _argonne(
         "2024-matmuls",
         "2024-06-19",
-        formula=f"[DS]: {MATMUL_EQUATION.replace('m d f', 'm d f k')}; [LM]: {MEGATRON_LM_EQUATION}",
+        formula=(
+            f"[DS]: {MATMUL_EQUATION.replace('m d f', 'm d f k')}; [LM]: {MEGATRON_LM_EQUATION}"
+        ),
         stages=_matmul_path(top_k=True),
-        claims={"logged_lm_tflops": _MEGATRON_LM},
-        needs=("logged_lm_tflops",),
+        figure_stages={"logged_lm_tflops": _MEGATRON_LM},
+        required_columns=("logged_lm_tflops",),
         counts_recompute=True,
     ),
     _argonne("2025", None, formula=MEGATRON_LM_EQUATION, stages=_MEGATRON_LM),
@@ -625,7 +627,7 @@ ERAS: Final[tuple[Era, ...]] = (
         commit="050f560e",
         formula=f"{PAPER_EQUATION}; MFU (since 2024-12-19, 29080c3a) with r = 3",
         stages=_paper_path(),
-        claims={"logged_mfu": _paper_path(model_forwards), "logged_hfu": _paper_path()},
+        figure_stages={"logged_mfu": _paper_path(model_forwards), "logged_hfu": _paper_path()},
         counts_recompute=True,
     ),
     Era(
@@ -687,6 +689,6 @@ ERAS: Final[tuple[Era, ...]] = (
         path="src/transformers/modeling_utils.py",
         commit="v5.23.0",
         formula="total_flos = 6 x tokens x P, P without embeddings; tokens of all ranks, padded",
-        claims={"logged_total_flops": _TRAINER},
+        figure_stages={"logged_total_flops": _TRAINER},
     ),
 )

@@ -195,7 +195,7 @@ ERAS: Final[tuple[Era, ...]] = (
         until=HALVED_SINCE,
         versions=("0.1.14", "0.1.15"),
         stages=_path(1.0),
-        identities=("logged_tgs",),
+        derived_columns=("logged_tgs",),
     ),
     _hook(
         "0.1.16",
@@ -205,7 +205,7 @@ ERAS: Final[tuple[Era, ...]] = (
         since=HALVED_SINCE,
         versions=(*(f"0.1.{n}" for n in range(16, 24)), "0.2.0rc0", "0.2.0"),
         stages=_path(0.5),
-        identities=("logged_tgs",),
+        derived_columns=("logged_tgs",),
     ),
     Era(
         name="xtuner-v1",
