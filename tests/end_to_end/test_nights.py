@@ -304,5 +304,5 @@ def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     for module in (analysis, metrics_cache, nightly):
-        monkeypatch.setattr(module, "FORMULA", "fairmfu-next")
+        monkeypatch.setattr(module, "FORMULA_VERSION", "fairmfu-next")
     monkeypatch.setattr(analysis, "score_utilization", higher)

@@ -94,8 +94,8 @@ FRAMEWORK_LABELS: Final = {
     "xtuner": "XTuner",
     "deepspeed": "DeepSpeed",
     "megatron-lm": "Megatron-LM",
-    "mindspeed-mm": "MindSpeed-MM",
-    "mindspeed-llm": "MindSpeed-LLM",
+    "mindspeed-mm": "MindSpeed",
+    "mindspeed-llm": "MindSpeed",
     "transformers": "Hugging Face Trainer, with or without DeepSpeed",
 }
 """How people write a framework; one that is not here has a row under its own name."""
@@ -104,8 +104,11 @@ FRAMEWORK_LABELS: Final = {
 def formats_by_framework() -> str:
     """A row for each framework: its formats with their versions, and what is read beside them."""
     rows = []
-    for framework in dict.fromkeys(f.framework for f in BUILT_IN_FORMATS):
-        of = {f.name: f.versions for f in BUILT_IN_FORMATS if f.framework == framework}
+    by_label: dict[str, dict[str, str]] = {}
+    for f in BUILT_IN_FORMATS:
+        label = FRAMEWORK_LABELS.get(f.framework, f.framework)
+        by_label.setdefault(label, {})[f.name] = f.versions
+    for label, of in by_label.items():
         also: dict[str, list[str]] = {}
         for name in of:
             stem, _, rest = name.rpartition("-")
@@ -115,7 +118,6 @@ def formats_by_framework() -> str:
             f"{name}: {of[name]}" + (f"; also {', '.join(rest)}" if rest else "")
             for name, rest in also.items()
         ]
-        label = FRAMEWORK_LABELS.get(framework, framework)
         rows.append({"framework": label, "formats: versions": NEW_LINE.join(told)})
     return table(rows).replace(NEW_LINE, "<br>")
 

@@ -138,12 +138,12 @@ def test_a_reading_is_of_some_formats(
     ingest(before)
     more = ReadingChange("dicts have steps", ("hf-trainer",))
     for module in (contract, catalogue, log_tables):
-        monkeypatch.setattr(module, "READINGS", (*READING_CHANGES, more))
+        monkeypatch.setattr(module, "READING_CHANGES", (*READING_CHANGES, more))
     assert store.outdated_sources() == {}
     assert said(ingest(before)) == UNCHANGED
     other = ReadingChange("lines are read to their ends", ("torchtitan",))
     for module in (contract, catalogue, log_tables):
-        monkeypatch.setattr(module, "READINGS", (*READING_CHANGES, more, other))
+        monkeypatch.setattr(module, "READING_CHANGES", (*READING_CHANGES, more, other))
     (row,) = analyse(store.tables()).metrics["warnings"].to_list()
     (words,) = (one for one in row if one.startswith(OUTDATED_READING))
     assert "lines are read to their ends" in words

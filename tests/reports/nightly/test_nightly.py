@@ -403,7 +403,7 @@ class TestWhatSurroundsIt:
         write_nights(logs, range(1, 3), plan)
         nightly()
         for of in (analysis, module.scores, module):
-            monkeypatch.setattr(of, "FORMULA", "fairmfu-next")
+            monkeypatch.setattr(of, "FORMULA_VERSION", "fairmfu-next")
         write_nights(logs, range(3, 4), plan)
         found = nightly()
         words = " ".join(found.stdout.split())
