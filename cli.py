@@ -124,9 +124,9 @@ def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionIt
 @_quiet
 def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of models; where none begins so, files: a config.json."""
-    from fairmfu.metrics.formula.model_shapes import known_models
+    from fairmfu.metrics.formula.model_shapes import model_names
 
-    found = [m.name for m in known_models() if m.name.startswith(begun.lower())]
+    found = [name for name in model_names() if name.startswith(begun.lower())]
     for name in found:
         yield CompletionItem(name)
     if not found:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
-from ..formula.model_shapes import ModelShape, known_models
+from ..formula.model_shapes import ModelShape, buildable_models
 from ..formula.simplified_model import Seen
 from .formula_checks import (
     BY_FLOPS,
@@ -190,7 +190,7 @@ def alternatives(era: Era, known: Known, eras: Sequence[Era]) -> Iterator[Case]:
     if known.era is None:
         yield from others
     yield from _counted_otherwise(era, known)
-    for shape in known_models():
+    for shape in buildable_models():
         other_model = known._replace(shape=shape, intermediate_size=None)
         yield Case("model", f"model={shape.name}", era, other_model)
     for other in eras:
@@ -336,7 +336,7 @@ def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[Model
     lengths = (known.length,) if known.length else tuple(sorted(usual))
     tables = []
     if known.params is None:  # the log's own count was held against the given shape
-        tables.append((_nameless(), _flops_of_each(era, known, known_models(), lengths)))
+        tables.append((_nameless(), _flops_of_each(era, known, buildable_models(), lengths)))
     if known.shape is not None:
         alone = (replace(known.shape, name=""),)
         tables.append((alone, _flops_of_each(era, known, (known.shape,), lengths)))
@@ -378,7 +378,7 @@ def _flops_at(
 
 @cache
 def _nameless() -> tuple[ModelShape, ...]:
-    return tuple(replace(shape, name="") for shape in known_models())
+    return tuple(replace(shape, name="") for shape in buildable_models())
 
 
 def mean_of_rates(lines: Lines, known: Known) -> str | None:

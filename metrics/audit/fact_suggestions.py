@@ -14,7 +14,7 @@ from math import ceil, floor
 from typing import Final
 
 from ..formula.flops import Recompute
-from ..formula.model_shapes import known_models
+from ..formula.model_shapes import buildable_models
 from .audit import eras_of
 from .explanations import LENGTHS
 from .formula_checks import Known, Lines, fingerprint, flops_of
@@ -80,7 +80,7 @@ def _fingerprints(
 
 
 def _of_era(era: Era, known: Known, low: float, high: float) -> Iterator[Proposal]:
-    shapes = (known.shape,) if known.shape else known_models()
+    shapes = (known.shape,) if known.shape else buildable_models()
     ask = era.counts_recompute and known.recompute is None
     policies: tuple[Recompute | None, ...] = ("none", "full") if ask else (known.recompute,)
     for shape, policy in product(shapes, policies):

@@ -16,7 +16,7 @@ from fairmfu.cli import main
 from fairmfu.ingest.detect.detection import FORMATS
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.formula.accelerators import find, normalised, table
-from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.metrics.formula.model_shapes import model_names
 from fairmfu.reports.page.chart_export import CHARTS
 from fairmfu.reports.trackers.trackers import TRACKERS
 
@@ -91,7 +91,7 @@ def test_what_options_take_is_offered() -> None:
     assert set(offered(["ingest", "--log-format"])) == {f.name for f in FORMATS}
     assert offered(["formats", "--check"], "hf-") == offered(["ingest", "--log-format"], "hf-")
     assert offered(["flops"], "llama-3") == [
-        model.name for model in known_models() if model.name.startswith("llama-3")
+        name for name in model_names() if name.startswith("llama-3")
     ]
     assert offered(["chart"], "co") == [one.name for one in CHARTS if one.name.startswith("co")]
 
