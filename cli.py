@@ -136,12 +136,12 @@ def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
 @_quiet
 def _devices_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Short names of accelerators, which need no quotes."""
-    from fairmfu.metrics.formula.accelerators import normalised, table
+    from fairmfu.metrics.formula.accelerators import accelerator_names, normalised
 
-    for device in table():
-        name = normalised(device.name)
+    for full_name in accelerator_names():
+        name = normalised(full_name)
         if name.startswith(begun.lower()):
-            yield CompletionItem(name, help=device.name)
+            yield CompletionItem(name, help=full_name)
 
 
 @_quiet

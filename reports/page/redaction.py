@@ -174,7 +174,7 @@ def _own_words() -> frozenset[str]:
     names = [*METRICS, *FACT_NAMES, *EVENT_KINDS, *TABLES, *(c for t in TABLES.values() for c in t)]
     names += [choice for known in FACT_NAMES.values() for choice in known.choices]
     names += [word for name in model_names() for word in re.split(r"[-.]", name)]
-    names += [word for row in accelerators.table() for word in row.name.split()]
+    names += [word for name in accelerators.accelerator_names() for word in name.split()]
     return frozenset(name.lower() for name in (*names, *REPORTS))
 
 
