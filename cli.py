@@ -1180,9 +1180,9 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
     from fairmfu.reports.text.tabular import render
 
     if eras:
-        from fairmfu.metrics.audit.formula_checks import ERAS
+        from fairmfu.metrics.audit.formula_checks import eras as all_eras
 
-        click.echo(render(era_table(ERAS), output, least=LEAST_OF_ERA))
+        click.echo(render(era_table(all_eras()), output, least=LEAST_OF_ERA))
         return
     every = known()
     if checked is not None:

@@ -30,12 +30,12 @@ from .explanations import (
 )
 from .formula_checks import (
     BY_FLOPS,
-    ERAS,
     MFUS,
     TFLOPS,
     Identity,
     Known,
     Lines,
+    eras_of_format,
     fingerprint,
     flops_of,
     identities,
@@ -109,7 +109,7 @@ def eras_of(known: Known, lines: Lines | None = None) -> list[Era]:
 
     lines: one of `printed`; without them, what they print decides nothing
     """
-    mine = [era for era in ERAS if known.log_format in era.log_formats]
+    mine = list(eras_of_format(known.log_format))
     if known.era is not None:
         mine = [era for era in mine if known.era == era.name]
     if lines is not None:
@@ -207,7 +207,7 @@ def audit(lines: Lines | None, known: Known) -> Audit:
 
 
 def _no_era(known: Known) -> str:
-    names = [era.name for era in ERAS if known.log_format in era.log_formats]
+    names = [era.name for era in eras_of_format(known.log_format)]
     if known.era is None or not names:
         return f"no own formula is known of {known.log_format}"
     return f"{known.era} is no formula of {known.log_format}, which has: {', '.join(names)}"

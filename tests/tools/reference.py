@@ -25,7 +25,7 @@ from fairmfu.ingest.detect.detection import FORMATS
 from fairmfu.ingest.formats.spec import StepLine
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.formula_checks import ERAS
+from fairmfu.metrics.audit.formula_checks import eras as all_eras
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators, flops
@@ -255,7 +255,7 @@ def event_kinds() -> str:
 
 def eras() -> str:
     """The formulas that frameworks print by."""
-    return render(era_table(ERAS), "markdown")
+    return render(era_table(all_eras()), "markdown")
 
 
 def peaks() -> str:

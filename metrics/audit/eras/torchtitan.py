@@ -10,11 +10,12 @@ are products to it. No recomputation is ever counted. Commits are of pytorch/tor
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from typing import Final
 
 from ...formula.model_shapes import LinearAttention
 from ...formula.simplified_model import Seen, full_attention
-from ..formula_era import Era, Peak, Stage
+from ..formula_era import Era, Peak, Stage, dated_era
 
 LOG_FORMATS: Final = ("torchtitan", "torchtitan-tensorboard")
 DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
@@ -153,7 +154,7 @@ _ATTENTION: Final = Stage("attention", full_attention)
 _HEADS: Final = Stage("head_size", d_by_heads)
 
 
-def _era(name: str, since: str, until: str | None, **more: object) -> Era:
+def _era(name: str, since: str, until: str | None, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "log_formats": LOG_FORMATS,
         "repo": "pytorch/torchtitan",
@@ -162,11 +163,11 @@ def _era(name: str, since: str, until: str | None, **more: object) -> Era:
         "peaks": peak,
         "peak_values": (FALLBACK, *(row.flops for row in PEAKS)),
     }
-    end = None if until is None else _day(until)
-    return Era(name=f"torchtitan-{name}", since=_day(since), until=end, **(known | more))  # type: ignore[arg-type]
+    name = f"torchtitan-{name}"
+    return partial(dated_era, name=name, since=since, until=until, **(known | more))
 
 
-ERAS: Final[tuple[Era, ...]] = (
+ROWS: Final[tuple[partial[Era], ...]] = (
     _era(
         "2024-03",
         "2024-03-20",
@@ -253,3 +254,4 @@ ERAS: Final[tuple[Era, ...]] = (
         ),
     ),
 )
+"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""

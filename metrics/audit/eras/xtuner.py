@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import partial
 from typing import Final
 
 from ...formula.simplified_model import Seen
@@ -136,7 +137,7 @@ def _looked_up(seen: Seen) -> int:
 # --- the eras -------------------------------------------------------------------------------
 
 
-def _hook(name: str, commit: str, formula: str, **more: object) -> Era:
+def _hook(name: str, commit: str, formula: str, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "log_formats": LEGACY,
         "since": None,
@@ -147,7 +148,8 @@ def _hook(name: str, commit: str, formula: str, **more: object) -> Era:
         "counts_recompute": True,
         "batch_lengths": True,
     }
-    return Era(name=f"xtuner-{name}", commit=commit, formula=formula, **(known | more))  # type: ignore[arg-type]
+    name = f"xtuner-{name}"
+    return partial(Era, name=name, commit=commit, formula=formula, **(known | more))  # type: ignore[arg-type]
 
 
 PACKAGED: Final = date(2023, 12, 11)
@@ -157,7 +159,7 @@ HALVED: Final = date(2024, 3, 29)
 """#527."""
 
 
-ERAS: Final[tuple[Era, ...]] = (
+ROWS: Final[tuple[partial[Era], ...]] = (
     _hook(
         "2023-11",
         "90491b265",
@@ -200,7 +202,8 @@ ERAS: Final[tuple[Era, ...]] = (
         stages=_path(0.5),
         identities=("logged_tgs",),
     ),
-    Era(
+    partial(
+        Era,
         name="xtuner-v1",
         log_formats=("xtuner-v1", "xtuner-v1-tracker", "xtuner-v1-tensorboard"),
         since=date(2025, 7, 21),
@@ -213,3 +216,4 @@ ERAS: Final[tuple[Era, ...]] = (
         identities=("logged_tgs",),
     ),
 )
+"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""
