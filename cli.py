@@ -124,9 +124,9 @@ def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionIt
 @_quiet
 def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of models; where none begins so, files: a config.json."""
-    from fairmfu.metrics.formula.model_shapes import known_models
+    from fairmfu.metrics.formula.model_shapes import model_names
 
-    found = [m.name for m in known_models() if m.name.startswith(begun.lower())]
+    found = [name for name in model_names() if name.startswith(begun.lower())]
     for name in found:
         yield CompletionItem(name)
     if not found:
@@ -136,12 +136,12 @@ def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
 @_quiet
 def _devices_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Short names of accelerators, which need no quotes."""
-    from fairmfu.metrics.formula.accelerators import all_accelerators, normalise_name
+    from fairmfu.metrics.formula.accelerators import accelerator_names, normalise_name
 
-    for device in all_accelerators():
-        name = normalise_name(device.name)
+    for full_name in accelerator_names():
+        name = normalise_name(full_name)
         if name.startswith(begun.lower()):
-            yield CompletionItem(name, help=device.name)
+            yield CompletionItem(name, help=full_name)
 
 
 @_quiet
@@ -1182,9 +1182,9 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
     from fairmfu.reports.text.tabular import render_frame
 
     if eras:
-        from fairmfu.metrics.audit.formula_checks import ALL_ERAS
+        from fairmfu.metrics.audit.formula_checks import all_eras
 
-        click.echo(render_frame(era_table(ALL_ERAS), output, droppable=DROPPABLE_ERA_COLUMNS))
+        click.echo(render_frame(era_table(all_eras()), output, droppable=DROPPABLE_ERA_COLUMNS))
         return
     every = load_format_catalog()
     if checked is not None:

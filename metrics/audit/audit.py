@@ -29,7 +29,6 @@ from .explanations import (
     scales_differently,
 )
 from .formula_checks import (
-    ALL_ERAS,
     FLOPS_FIGURES,
     MFU_FIGURES,
     TFLOPS_FIGURES,
@@ -40,6 +39,7 @@ from .formula_checks import (
     device_rate,
     era_flops,
     era_peak,
+    eras_of_format,
     implied_flops,
     needs_gpu_count,
     read_figures,
@@ -110,7 +110,7 @@ def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> li
 
     lines: one of `lines_by_source`; without them, what they print decides nothing
     """
-    mine = [era for era in ALL_ERAS if formula_facts.log_format in era.log_formats]
+    mine = list(eras_of_format(formula_facts.log_format))
     if formula_facts.era is not None:
         mine = [era for era in mine if formula_facts.era == era.name]
     if lines is not None:
@@ -224,7 +224,7 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
 
 
 def _no_era(formula_facts: FormulaFacts) -> str:
-    names = [era.name for era in ALL_ERAS if formula_facts.log_format in era.log_formats]
+    names = [era.name for era in eras_of_format(formula_facts.log_format)]
     if formula_facts.era is None or not names:
         return f"no own formula is known of {formula_facts.log_format}"
     return (

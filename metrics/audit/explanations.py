@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..core.arrays import FloatArray
-from ..formula.model_shapes import ModelShape, known_models
+from ..formula.model_shapes import ModelShape, buildable_models
 from ..formula.simplified_model import SimplifiedModel
 from .formula_checks import (
     ERAS_BY_NAME,
@@ -214,7 +214,7 @@ def alternatives(
     if formula_facts.era is None:
         yield from others
     yield from _counted_otherwise(era, formula_facts)
-    for shape in known_models():
+    for shape in buildable_models():
         other_model = formula_facts._replace(shape=shape, intermediate_size=None)
         yield ChangedFact("model", f"model={shape.name}", era, other_model)
     for other in eras:
@@ -389,7 +389,9 @@ def matching_models(
     lengths = (formula_facts.line_length,) if formula_facts.line_length else tuple(sorted(usual))
     tables = []
     if formula_facts.params is None:  # the log's own count was held against the given shape
-        tables.append((_nameless(), _flops_of_each(era, formula_facts, known_models(), lengths)))
+        tables.append(
+            (_nameless(), _flops_of_each(era, formula_facts, buildable_models(), lengths))
+        )
     if formula_facts.shape is not None:
         alone = (replace(formula_facts.shape, name=""),)
         tables.append((alone, _flops_of_each(era, formula_facts, (formula_facts.shape,), lengths)))
@@ -431,7 +433,7 @@ def _flops_at(
 
 @cache
 def _nameless() -> tuple[ModelShape, ...]:
-    return tuple(replace(shape, name="") for shape in known_models())
+    return tuple(replace(shape, name="") for shape in buildable_models())
 
 
 def mean_rate_note(lines: FigureLines, formula_facts: FormulaFacts) -> str | None:

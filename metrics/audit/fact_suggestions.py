@@ -14,7 +14,7 @@ from math import ceil, floor
 from typing import Final
 
 from ..formula.flops import Recompute
-from ..formula.model_shapes import known_models
+from ..formula.model_shapes import buildable_models
 from .audit import eras_of
 from .explanations import COMMON_LENGTHS
 from .formula_checks import FigureLines, FormulaFacts, era_flops, implied_flops
@@ -80,7 +80,7 @@ def _fingerprints(
 
 
 def _of_era(era: Era, formula_facts: FormulaFacts, low: float, high: float) -> Iterator[Proposal]:
-    shapes = (formula_facts.shape,) if formula_facts.shape else known_models()
+    shapes = (formula_facts.shape,) if formula_facts.shape else buildable_models()
     ask = era.counts_recompute and formula_facts.recompute is None
     policies: tuple[Recompute | None, ...] = ("none", "full") if ask else (formula_facts.recompute,)
     for shape, policy in product(shapes, policies):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -41,10 +41,50 @@ from .eras import deepspeed, torchtitan, xtuner
 from .formula_era import Era
 from .logged_figures import FIXED_DECIMALS, LOGGED_FIGURES
 
-ALL_ERAS: Final[tuple[Era, ...]] = (*torchtitan.ERAS, *xtuner.ERAS, *deepspeed.ERAS)
-"""Every era of every framework, by framework and date."""
 
-ERAS_BY_NAME: Final = {era.name: era for era in ALL_ERAS}
+@cache
+def _era_rows() -> Mapping[str, partial[Era]]:
+    """Index the rows of every framework by name, in order of framework and date."""
+    rows = (*torchtitan.ERA_ROWS, *xtuner.ERA_ROWS, *deepspeed.ERA_ROWS)
+    return {row.keywords["name"]: row for row in rows}
+
+
+@cache
+def _era(name: str) -> Era:
+    """Build one era, once."""
+    return _era_rows()[name]()
+
+
+class _ErasByName(Mapping[str, Era]):
+    """Every era by name, each built when it is asked for."""
+
+    def __getitem__(self, name: str) -> Era:
+        return _era(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _era_rows()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_era_rows())
+
+    def __len__(self) -> int:
+        return len(_era_rows())
+
+
+ERAS_BY_NAME: Final[Mapping[str, Era]] = _ErasByName()
+
+
+def all_eras() -> tuple[Era, ...]:
+    """Every era of every framework, by framework and date."""
+    return tuple(ERAS_BY_NAME.values())
+
+
+@cache
+def eras_of_format(log_format: str) -> tuple[Era, ...]:
+    """Eras of one log format, by framework and date; builds no other."""
+    rows = _era_rows().items()
+    return tuple(_era(name) for name, row in rows if log_format in row.keywords["log_formats"])
+
 
 TFLOPS_FIGURES: Final = ("logged_tflops", "logged_lm_tflops")
 MFU_FIGURES: Final = ("logged_mfu", "logged_hfu")
@@ -169,7 +209,7 @@ def formula_facts_of(
 
 def _batch_lengths(log_format: str) -> bool:
     """Whether own formulas of a format read the length of each batch."""
-    return any(log_format in era.log_formats and era.batch_lengths for era in ALL_ERAS)
+    return any(era.batch_lengths for era in eras_of_format(log_format))
 
 
 def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None) -> int | None:

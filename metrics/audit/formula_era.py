@@ -17,7 +17,7 @@ from typing import Final
 
 from ..formula.simplified_model import SimplifiedModel
 
-__all__ = ["GAP_CAUSES", "Era", "FormulaStage", "PeakRow"]
+__all__ = ["GAP_CAUSES", "Era", "FormulaStage", "PeakRow", "dated_era"]
 
 GAP_CAUSES: Final[dict[str, str]] = {
     "unit": "unit, or a division by the world size",
@@ -137,3 +137,12 @@ class Era:
         """Whether this was the main line's formula on a day."""
         after = self.since is None or self.since <= day
         return after and (self.until is None or day < self.until) and not self.fork
+
+
+def dated_era(since: str | None, until: str | None, **fields: object) -> Era:
+    """Build an era from dates as text; raises ValueError for a malformed one.
+
+    since, until: ISO dates; fields: the other fields of Era
+    """
+    first, last = (None if day is None else date.fromisoformat(day) for day in (since, until))
+    return Era(since=first, until=last, **fields)  # type: ignore[arg-type]

@@ -31,7 +31,9 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final, Literal, cast, get_args
 
 from fairmfu.ingest.core.errors import FairmfuError
@@ -42,7 +44,9 @@ __all__ = [
     "Accelerator",
     "OverlayError",
     "UnknownAcceleratorError",
+    "accelerator_names",
     "all_accelerators",
+    "buildable_accelerators",
     "find_accelerator",
     "load_overlay",
     "normalise_name",
@@ -118,11 +122,16 @@ def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelera
     Raises UnknownAcceleratorError.
     """
     wanted = normalise_name(name)
-    rows = {**_BY_NAME, **dict(_named(overlay))}
-    if wanted not in rows:
-        near = difflib.get_close_matches(wanted, rows, n=3)
-        raise UnknownAcceleratorError(name, list(dict.fromkeys(rows[n].name for n in near)))
-    return rows[wanted]
+    overlaid = dict(_named(overlay))
+    if wanted in overlaid:
+        return overlaid[wanted]
+    rows = _rows_by_name()
+    if wanted in rows:
+        return _built(rows[wanted])
+    names = {key: row.keywords["name"] for key, row in rows.items()}
+    names |= {key: accelerator.name for key, accelerator in overlaid.items()}
+    near = difflib.get_close_matches(wanted, names, n=3)
+    raise UnknownAcceleratorError(name, list(dict.fromkeys(names[key] for key in near)))
 
 
 def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None:
@@ -143,7 +152,7 @@ def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None
 
 def _spelt_out(accelerator: Accelerator) -> str:
     """The source of a row; a user's own words stay as they are."""
-    if accelerator not in _TABLE:
+    if accelerator not in buildable_accelerators():
         return accelerator.source
     short = re.compile(rf"\b({'|'.join(SOURCE_REFERENCES)})\b")
     return short.sub(lambda name: f"{name[0]} ({SOURCE_REFERENCES[name[0]]})", accelerator.source)
@@ -151,7 +160,22 @@ def _spelt_out(accelerator: Accelerator) -> str:
 
 def all_accelerators() -> tuple[Accelerator, ...]:
     """Every accelerator, in the order of the support table."""
-    return _TABLE
+    return tuple(_built(row) for row in _TABLE)
+
+
+def accelerator_names() -> tuple[str, ...]:
+    """Names of all accelerators in the order of the support table; builds no row."""
+    return tuple(row.keywords["name"] for row in _TABLE)
+
+
+@cache
+def buildable_accelerators() -> tuple[Accelerator, ...]:
+    """Every accelerator whose row can be built: a bad row has no peak that a run could use."""
+    built = []
+    for row in _TABLE:
+        with suppress(Exception):
+            built.append(_built(row))
+    return tuple(built)
 
 
 _VENDORS = re.compile(r"\b(?:nvidia|amd|intel|huawei|google|aws)\b")
@@ -179,8 +203,8 @@ def _sixteen(rate: float, **others: float) -> dict[Dtype, float]:
 _H100 = _sixteen(989.4, fp32=67, tf32=494.5, fp8=1978.9)
 _A100 = _sixteen(312, fp32=19.5, tf32=156)
 
-_TABLE: tuple[Accelerator, ...] = (
-    Accelerator(
+_TABLE: tuple[partial[Accelerator], ...] = (
+    partial(Accelerator,
         name="NVIDIA A100",
         unit="GPU",
         peaks=_A100,
@@ -194,7 +218,7 @@ _TABLE: tuple[Accelerator, ...] = (
             "PG509-210",
         ),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA A800",
         unit="GPU",
         peaks=_A100,
@@ -202,7 +226,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="medium",
         names=("A800", "A800-SXM4-40GB", "A800-SXM4-80GB", "A800 80GB PCIe", "A800-80GB"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA H100 SXM",
         unit="GPU",
         peaks=_H100,
@@ -214,7 +238,7 @@ _TABLE: tuple[Accelerator, ...] = (
             "H100 SXM5 80GB", "H100-80GB",
         ),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA H100 PCIe",
         unit="GPU",
         peaks=_sixteen(756.5, fp32=51.2, tf32=378, fp8=1513),
@@ -223,7 +247,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="1513 bf16 is sparse.",
         names=("H100 PCIe", "H100-PCIe", "H100-PCIE-80GB"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA H100 NVL",
         unit="GPU",
         peaks=_sixteen(835.5, fp32=60, tf32=417.5, fp8=1671),
@@ -232,7 +256,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Older sheets give the pair; 1671 bf16 is sparse.",
         names=("H100 NVL", "H100-NVL"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA H800 SXM",
         unit="GPU",
         peaks=_H100,
@@ -240,7 +264,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="medium",
         names=("H800", "H800 SXM", "H800 SXM5", "H800-SXM"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA H20",
         unit="GPU",
         peaks=_sixteen(148, fp32=44, tf32=74, fp8=296),
@@ -249,7 +273,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="296 fp8 is dense.",
         names=("H20",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA H200 SXM",
         unit="GPU",
         peaks=_H100,
@@ -257,7 +281,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         names=("H200", "H200 SXM", "H200-SXM"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA H200 NVL",
         unit="GPU",
         peaks=_sixteen(835.5, fp32=60, tf32=418, fp8=1671),
@@ -265,7 +289,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="low",
         names=("H200 NVL", "H200-NVL"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA GH200",
         unit="GPU",
         peaks=_H100,
@@ -274,7 +298,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Per H100 GPU.",
         names=("GH200", "GH200 480GB", "GH200 120GB", "GH200 144G HBM3e"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA B200",
         unit="GPU",
         peaks=_sixteen(2250, fp32=80, tf32=1125, fp8=4500, fp4=9000),
@@ -283,7 +307,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="4500 bf16, 9000 fp8, 18000 fp4 are sparse.",
         names=("B200", "B200 SXM"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA GB200",
         unit="GPU",
         peaks=_sixteen(2500, fp32=80, tf32=1250, fp8=5000, fp4=10000),
@@ -292,7 +316,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Per B200 GPU; code bases use five values, 2250 to 2565. 5000 bf16 is sparse.",
         names=("GB200",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA B300",
         unit="GPU",
         peaks=_sixteen(2250, fp32=80, tf32=1125, fp8=4500),
@@ -301,7 +325,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="FP4: 13500 to 15000 are in use, so none is given.",
         names=("B300", "B300 SXM6 AC", "B300 SXM"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA GB300",
         unit="GPU",
         peaks=_sixteen(2500, fp32=80, tf32=1250, fp8=5000, fp4=15000),
@@ -310,7 +334,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Per B300 GPU.",
         names=("GB300",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA L40S",
         unit="GPU",
         peaks=_sixteen(362, fp32=91.6, tf32=183, fp8=733),
@@ -319,7 +343,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="733 fp16 on the sheet is sparse.",
         names=("L40S",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA L40",
         unit="GPU",
         peaks=_sixteen(181, fp32=90.5, tf32=90.5, fp8=362),
@@ -327,7 +351,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         names=("L40",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA L20",
         unit="GPU",
         peaks=_sixteen(119.5, fp32=59.8, tf32=59.8, fp8=239),
@@ -336,7 +360,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="239 bf16 is sparse.",
         names=("L20",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA L4",
         unit="GPU",
         peaks=_sixteen(121, fp32=30.3, tf32=60, fp8=242),
@@ -345,7 +369,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="242 bf16, 485 fp8 on the sheet are sparse.",
         names=("L4",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA A10",
         unit="GPU",
         peaks=_sixteen(125, fp32=31.2, tf32=62.5),
@@ -354,7 +378,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="250 is sparse.",
         names=("A10",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA A30",
         unit="GPU",
         peaks=_sixteen(165, fp32=10.3, tf32=82),
@@ -363,7 +387,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="330 bf16 and 165 tf32 are sparse.",
         names=("A30",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA A10G",
         unit="GPU",
         peaks=_sixteen(70, fp32=31.5, tf32=35),
@@ -373,7 +397,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="AWS g5. 140 is sparse.",
         names=("A10G",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA V100 SXM",
         unit="GPU",
         peaks=_peaks(fp32=15.7, fp16=125),
@@ -385,7 +409,7 @@ _TABLE: tuple[Accelerator, ...] = (
             "V100-SXM2-16GB", "V100-SXM2-32GB",
         ),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA V100 PCIe",
         unit="GPU",
         peaks=_peaks(fp32=14, fp16=112),
@@ -394,7 +418,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="No BF16 tensor cores.",
         names=("V100 PCIe", "Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA V100S PCIe",
         unit="GPU",
         peaks=_peaks(fp32=16.4, fp16=130),
@@ -403,7 +427,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="No BF16 tensor cores.",
         names=("V100S", "Tesla V100S-PCIE-32GB"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA T4",
         unit="GPU",
         peaks=_peaks(fp32=8.1, fp16=65),
@@ -412,7 +436,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="No BF16 tensor cores.",
         names=("T4", "Tesla T4"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA A40",
         unit="GPU",
         peaks=_sixteen(149.7, fp32=37.4, tf32=74.8),
@@ -421,7 +445,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="299.4 is sparse.",
         names=("A40",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX A6000",
         unit="GPU",
         peaks=_sixteen(154.85, fp32=38.7, tf32=77.4),
@@ -430,7 +454,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Ampere; another chip than RTX 6000 Ada. 309.7 fp16 is sparse.",
         names=("RTX A6000",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX 6000 Ada",
         unit="GPU",
         peaks=_sixteen(364.2, fp32=91.1, tf32=182.1, fp8=728.5),
@@ -439,7 +463,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="1457 AI TOPS is sparse fp8.",
         names=("RTX 6000 Ada Generation", "RTX 6000 Ada"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
         unit="GPU",
         peaks=_sixteen(503.8, fp32=126, tf32=251.9, fp8=1007.6, fp4=2015.2),
@@ -448,7 +472,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="As fast with FP32 accumulation as with FP16; 1007.6 bf16, 4000 AI TOPS are sparse.",
         names=("RTX PRO 6000 Blackwell Workstation Edition",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
         unit="GPU",
         peaks=_sixteen(438.9, fp32=109.7, tf32=219.4, fp8=877.8, fp4=1755.5),
@@ -456,7 +480,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="medium",
         names=("RTX PRO 6000 Blackwell Max-Q Workstation Edition",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX PRO 6000 Blackwell Server Edition",
         unit="GPU",
         peaks=_sixteen(467.8, fp32=116.9, tf32=233.9, fp8=935.6, fp4=1871.2),
@@ -465,7 +489,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="1 PF bf16, 2 PF fp8, 4 PF fp4 on its page are sparse and rounded up.",
         names=("RTX PRO 6000 Blackwell Server Edition",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX 3090",
         unit="GPU",
         peaks=_sixteen(71.2, fp32=35.6, tf32=35.6),
@@ -474,7 +498,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="FP32 accumulation; 142 with FP16 accumulation, 285 with sparsity.",
         names=("GeForce RTX 3090", "RTX 3090"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX 3090 Ti",
         unit="GPU",
         peaks=_sixteen(80, fp32=40, tf32=40),
@@ -483,7 +507,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="FP32 accumulation; 160 with FP16 accumulation, 320 with sparsity.",
         names=("GeForce RTX 3090 Ti", "RTX 3090 Ti"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX 4090",
         unit="GPU",
         peaks=_sixteen(165.2, fp32=82.6, tf32=82.6, fp8=330.3),
@@ -492,7 +516,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="FP32 accumulation; 330.3 bf16 is sparse.",
         names=("GeForce RTX 4090", "RTX 4090"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="NVIDIA RTX 5090",
         unit="GPU",
         peaks=_sixteen(209.5, fp32=104.8, tf32=104.8, fp8=419, fp4=1676),
@@ -501,7 +525,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="FP32 accumulation; 838 fp16 and 3352 AI TOPS are sparse.",
         names=("GeForce RTX 5090", "RTX 5090"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI210",
         unit="GPU",
         peaks=_sixteen(181, fp32=45.3),
@@ -510,7 +534,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="One GCD; 22.6 fp32 is of vectors.",
         names=("Instinct MI210", "MI210"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI250 GCD",
         unit="GCD",
         peaks=_sixteen(181, fp32=45.25),
@@ -520,7 +544,7 @@ _TABLE: tuple[Accelerator, ...] = (
         "named, is either: say which.",
         names=("Instinct MI250", "MI250", "MI250 GCD"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI250X GCD",
         unit="GCD",
         peaks=_sixteen(191.5, fp32=47.85),
@@ -529,7 +553,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Frameworks see each of the two GCDs as a device; 23.95 fp32 is of vectors.",
         names=("Instinct MI250X", "MI250X", "MI250X GCD"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI250X OAM",
         unit="OAM module, 2 GCDs",
         peaks=_sixteen(383, fp32=95.7),
@@ -538,7 +562,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Only where a whole module is meant: gpus counts modules then.",
         names=("MI250X OAM",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI300A",
         unit="APU",
         peaks=_sixteen(980.6, fp32=122.6, tf32=490.3, fp8=1961.2),
@@ -547,7 +571,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="1961.2 bf16, 3922.3 fp8 are sparse.",
         names=("Instinct MI300A", "MI300A"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI300X",
         unit="GPU",
         peaks=_sixteen(1307.4, fp32=163.4, tf32=653.7, fp8=2614.9),
@@ -557,7 +581,7 @@ _TABLE: tuple[Accelerator, ...] = (
         "guest of a virtual machine sees it.",
         names=("Instinct MI300X", "MI300X", "Instinct MI300X OAM", "Instinct MI300X VF"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI325X",
         unit="GPU",
         peaks=_sixteen(1307.4, fp32=163.4, tf32=653.7, fp8=2614.9),
@@ -565,7 +589,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         names=("Instinct MI325X", "MI325X", "Instinct MI325X VF"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI350X",
         unit="GPU",
         peaks=_sixteen(2300, fp32=144.2, fp8=4600, fp4=9200),
@@ -574,7 +598,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="2.2 GHz x 512 x 2 x 1024 = 2306.9.",
         names=("Instinct MI350X", "MI350X", "Instinct MI350X VF"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AMD MI355X",
         unit="GPU",
         peaks=_sixteen(2500, fp32=157.3, fp8=5033, fp4=10066),
@@ -583,7 +607,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="AMD prints 2.5 PF; 2.4 GHz x 512 x 2 x 1024 = 2516.6. 5 PF fp16 is sparse.",
         names=("Instinct MI355X", "MI355X", "Instinct MI355X VF"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Intel Gaudi 2",
         unit="card",
         peaks=_sixteen(432, fp8=865),
@@ -591,7 +615,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         names=("Gaudi2", "Gaudi 2"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Intel Gaudi 3",
         unit="card",
         peaks=_peaks(fp32=229, tf32=459, fp16=459, bf16=1835, fp8=1835),
@@ -600,7 +624,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="1677 at the 1600 MHz that ship: say which by --set peak_flops=….",
         names=("Gaudi3", "Gaudi 3"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Intel Data Center GPU Max 1550",
         unit="stack",
         peaks=_sixteen(340.8),
@@ -609,7 +633,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="298.2 with the 448 units of some systems; the card's sheet says 839 for two stacks.",
         names=("Data Center GPU Max 1550",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Huawei Ascend 910A",
         unit="NPU",
         peaks=_peaks(fp16=256),
@@ -618,7 +642,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="No BF16.",
         names=("Ascend910A",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Huawei Ascend 910B1",
         unit="NPU",
         peaks=_sixteen(376),
@@ -626,7 +650,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="low",
         names=("Ascend910B1",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Huawei Ascend 910B2",
         unit="NPU",
         peaks=_sixteen(353.9),
@@ -634,7 +658,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="medium",
         names=("Ascend910B2",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Huawei Ascend 910B3",
         unit="NPU",
         peaks=_sixteen(313),
@@ -642,7 +666,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="medium",
         names=("Ascend910B3",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Huawei Ascend 910B4",
         unit="NPU",
         peaks=_sixteen(280),
@@ -650,7 +674,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="medium",
         names=("Ascend910B4",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Huawei Ascend 910C die",
         unit="die",
         peaks=_sixteen(376),
@@ -659,7 +683,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="torch_npu shows each die as a device.",
         names=("Ascend910_9392", "Ascend910_9391", "Ascend910_9382", "Ascend910_9381"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Huawei Ascend 950DT",
         unit="NPU",
         peaks=_sixteen(486, fp8=919, fp4=1783),
@@ -668,7 +692,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="fp8 is HiF8, which is not OCP's.",
         names=("Ascend950DT",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU v3 core",
         unit="core",
         peaks=_peaks(bf16=61.5),
@@ -677,7 +701,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="JAX shows each of a chip's two cores as a device.",
         names=("TPU v3",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU v3 chip",
         unit="chip, 2 cores",
         peaks=_peaks(bf16=123),
@@ -685,7 +709,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         note="Only where whole chips are counted.",
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU v4",
         unit="chip",
         peaks=_peaks(bf16=275),
@@ -693,7 +717,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         names=("TPU v4",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU v5e",
         unit="chip",
         peaks=_peaks(bf16=197),
@@ -701,7 +725,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         names=("TPU v5e", "TPU v5 lite"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU v5p",
         unit="chip",
         peaks=_peaks(bf16=459),
@@ -709,7 +733,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         names=("TPU v5p", "TPU v5"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU v6e",
         unit="chip",
         peaks=_peaks(bf16=918, fp8=918),
@@ -718,7 +742,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Trillium; fp8 at the rate of bf16.",
         names=("TPU v6e", "TPU v6 lite"),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU7x core",
         unit="TensorCore",
         peaks=_sixteen(1153.5, fp8=2307),
@@ -727,7 +751,7 @@ _TABLE: tuple[Accelerator, ...] = (
         note="Ironwood; frameworks see each of a chip's two TensorCores as a device.",
         names=("TPU7x",),
     ),
-    Accelerator(
+    partial(Accelerator,
         name="Google TPU7x chip",
         unit="chip, 2 TensorCores",
         peaks=_sixteen(2307, fp8=4614),
@@ -735,7 +759,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         note="Only where whole chips are counted.",
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AWS Trainium1 core",
         unit="NeuronCore-v2",
         peaks=_sixteen(95, fp32=47.5 / 2, tf32=95, fp8=95),
@@ -743,7 +767,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         note="Frameworks see each of a chip's two cores as a device.",
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AWS Trainium1 chip",
         unit="chip, 2 NeuronCores",
         peaks=_sixteen(190, fp32=47.5, tf32=190, fp8=190),
@@ -751,7 +775,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         note="Only where whole chips are counted.",
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AWS Trainium2 logical core",
         unit="2 of 8 NeuronCore-v3",
         peaks=_sixteen(667 / 4, fp32=181 / 4, tf32=667 / 4, fp8=1299 / 4),
@@ -759,7 +783,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         note="LNC=2, the default: four devices per chip. 2563 per chip is sparse.",
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AWS Trainium2 chip",
         unit="chip, 8 NeuronCores",
         peaks=_sixteen(667, fp32=181, tf32=667, fp8=1299),
@@ -767,7 +791,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         note="Only where whole chips are counted.",
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AWS Trainium3 logical core",
         unit="2 of 8 NeuronCore-v4",
         peaks=_sixteen(671 / 4, fp32=183 / 4, tf32=671 / 4, fp8=2517 / 4, fp4=2517 / 4),
@@ -775,7 +799,7 @@ _TABLE: tuple[Accelerator, ...] = (
         confidence="high",
         note="LNC=2, the default: four devices per chip.",
     ),
-    Accelerator(
+    partial(Accelerator,
         name="AWS Trainium3 chip",
         unit="chip, 8 NeuronCores",
         peaks=_sixteen(671, fp32=183, tf32=671, fp8=2517, fp4=2517),
@@ -792,7 +816,20 @@ def _named(rows: Sequence[Accelerator]) -> Iterator[tuple[str, Accelerator]]:
             yield normalise_name(name), accelerator
 
 
-_BY_NAME: Mapping[str, Accelerator] = dict(_named(_TABLE))
+@cache
+def _rows_by_name() -> Mapping[str, partial[Accelerator]]:
+    """Index the table's rows by normalised name; builds no row."""
+    return {
+        normalise_name(name): row
+        for row in _TABLE
+        for name in (row.keywords["name"], *row.keywords.get("names", ()))
+    }
+
+
+@cache
+def _built(row: partial[Accelerator]) -> Accelerator:
+    """Build one row, once."""
+    return row()
 
 
 # --- a user's own rows ----------------------------------------------------------------------

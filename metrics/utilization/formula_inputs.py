@@ -25,11 +25,11 @@ from ..formula.model_shapes import (
     ModelShape,
     ShapeError,
     UnknownModelError,
+    buildable_models,
     find_model,
     from_hugging_face,
     from_megatron,
     from_torchtitan,
-    known_models,
     with_params_total,
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, operator_formats
@@ -355,7 +355,7 @@ def canonical_model_name(shape: ModelShape) -> str:
 @cache
 def _names_by_work() -> Mapping[ModelShape, str]:
     """Names of known models, by their shape; of several the first."""
-    return {_same_work(model): model.name for model in reversed(known_models())}
+    return {_same_work(model): model.name for model in reversed(buildable_models())}
 
 
 def _same_work(shape: ModelShape) -> ModelShape:
@@ -441,7 +441,7 @@ def count_adapter_params(facts: Mapping[str, Mapping[str, Any]], shape: ModelSha
 
 def _as_many(params_total: int) -> str:
     """Known models of as many parameters, as what may be meant."""
-    names = [shape.name for shape in known_models() if shape.params_total == params_total]
+    names = [shape.name for shape in buildable_models() if shape.params_total == params_total]
     return f", or model={' or '.join(names)}, of as many parameters" if names else ""
 
 

@@ -24,7 +24,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, TABLES
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators
-from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.metrics.formula.model_shapes import model_names
 
 from ..text.verdict import plural
 
@@ -173,8 +173,8 @@ def _own_words() -> frozenset[str]:
     """Words of fairmfu, of models and of devices: a user may be called so, in paths alone."""
     names = [*METRICS, *FACT_NAMES, *EVENT_KINDS, *TABLES, *(c for t in TABLES.values() for c in t)]
     names += [choice for known in FACT_NAMES.values() for choice in known.choices]
-    names += [word for shape in known_models() for word in re.split(r"[-.]", shape.name)]
-    names += [word for row in accelerators.all_accelerators() for word in row.name.split()]
+    names += [word for name in model_names() for word in re.split(r"[-.]", name)]
+    names += [word for name in accelerators.accelerator_names() for word in name.split()]
     return frozenset(name.lower() for name in (*names, *REPORT_WORDS))
 
 

@@ -15,8 +15,13 @@ from click.testing import CliRunner
 from fairmfu.cli import main
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.formula.accelerators import all_accelerators, find_accelerator, normalise_name
-from fairmfu.metrics.formula.model_shapes import known_models
+from fairmfu.metrics.formula.accelerators import (
+    accelerator_names,
+    buildable_accelerators,
+    find_accelerator,
+    normalise_name,
+)
+from fairmfu.metrics.formula.model_shapes import model_names
 from fairmfu.reports.page.chart_export import CHARTS
 from fairmfu.reports.trackers.trackers import TRACKERS
 
@@ -91,7 +96,7 @@ def test_what_options_take_is_offered() -> None:
     assert set(offered(["ingest", "--log-format"])) == {f.name for f in BUILT_IN_FORMATS}
     assert offered(["formats", "--check"], "hf-") == offered(["ingest", "--log-format"], "hf-")
     assert offered(["flops"], "llama-3") == [
-        model.name for model in known_models() if model.name.startswith("llama-3")
+        name for name in model_names() if name.startswith("llama-3")
     ]
     assert offered(["chart"], "co") == [one.name for one in CHARTS if one.name.startswith("co")]
 
@@ -104,10 +109,10 @@ def test_a_name_that_nothing_begins_with_may_be_a_file() -> None:
 
 def test_accelerators_are_offered_by_names_without_spaces() -> None:
     names = offered(["flops", "llama-3-8b", "--accelerator"])
-    assert names == [normalise_name(device.name) for device in all_accelerators()]
-    for name, device in zip(names, all_accelerators(), strict=True):
-        assert find_accelerator(name) == device
-        assert " " not in name
+    assert names == [normalise_name(full_name) for full_name in accelerator_names()]
+    assert not any(" " in name for name in names)
+    for row in buildable_accelerators():
+        assert find_accelerator(normalise_name(row.name)) == row
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -25,7 +25,7 @@ from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import StepLine
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.audit.formula_checks import ALL_ERAS
+from fairmfu.metrics.audit.formula_checks import all_eras
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators, flops
@@ -262,7 +262,7 @@ def event_kinds() -> str:
 
 def eras() -> str:
     """The formulas that frameworks print by."""
-    return render_frame(era_table(ALL_ERAS), "markdown")
+    return render_frame(era_table(all_eras()), "markdown")
 
 
 def peaks() -> str:

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from typing import Final
 
 from ...formula.model_shapes import Attention, LayerGroup, ShapeError
 from ...formula.simplified_model import SimplifiedModel, full_attention
-from ..formula_era import Era, FormulaStage
+from ..formula_era import Era, FormulaStage, dated_era
 
 # --- our count, part by part ----------------------------------------------------------------
 
@@ -412,13 +413,14 @@ MEGATRON_LM_EQUATION: Final = (
 NON_EMBEDDING_EQUATION: Final = "2 r P, P without embeddings and lm_head"
 
 
-def _era(log_format: str, name: str, since: str | None, until: str | None, **more: object) -> Era:
-    first, last = (None if day is None else date.fromisoformat(day) for day in (since, until))
+def _era(
+    log_format: str, name: str, since: str | None, until: str | None, **more: object
+) -> partial[Era]:
     formats = {"log_formats": (log_format,)}
-    return Era(name=name, since=first, until=last, **(formats | more))  # type: ignore[arg-type]
+    return partial(dated_era, name=name, since=since, until=until, **(formats | more))
 
 
-def _megatron(month: str, since: str | None, until: str | None, **more: object) -> Era:
+def _megatron(month: str, since: str | None, until: str | None, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "repo": "deepspeedai/Megatron-DeepSpeed",
         "path": "megatron/utils.py",
@@ -429,7 +431,7 @@ def _megatron(month: str, since: str | None, until: str | None, **more: object) 
     return _era("megatron-deepspeed", f"megatron-deepspeed-{month}", since, until, **known | more)
 
 
-def _bigscience(month: str, since: str | None, until: str | None, **more: object) -> Era:
+def _bigscience(month: str, since: str | None, until: str | None, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "repo": "bigscience-workshop/Megatron-DeepSpeed",
         "path": "megatron/training.py",
@@ -440,7 +442,7 @@ def _bigscience(month: str, since: str | None, until: str | None, **more: object
     return _era("megatron-deepspeed", f"bigscience-{month}", since, until, **known | more)
 
 
-def _argonne(month: str, since: str | None, **more: object) -> Era:
+def _argonne(month: str, since: str | None, **more: object) -> partial[Era]:
     """A fork, of whose commits not all are dated here: what it prints tells it."""
     known: dict[str, object] = {
         "repo": "argonne-lcf/Megatron-DeepSpeed",
@@ -453,7 +455,7 @@ def _argonne(month: str, since: str | None, **more: object) -> Era:
     return _era("megatron-deepspeed", f"argonne-{month}", since, None, **known | more)
 
 
-def _neox(month: str, since: str | None, until: str | None, **more: object) -> Era:
+def _neox(month: str, since: str | None, until: str | None, **more: object) -> partial[Era]:
     percents = {"logged_mfu": 4, "logged_hfu": 4}
     known: dict[str, object] = {
         "log_formats": ("gpt-neox", "gpt-neox-tensorboard"),
@@ -470,7 +472,7 @@ _OVER_THE_ENGINE: Final = {
 }
 
 
-def _engine(version: str, **more: object) -> Era:
+def _engine(version: str, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "repo": "deepspeedai/DeepSpeed",
         "path": "deepspeed/runtime/pipe/engine.py",
@@ -483,7 +485,7 @@ def _engine(version: str, **more: object) -> Era:
     return _era("deepspeed", f"deepspeed-{version}", None, None, **known | more)
 
 
-ERAS: Final[tuple[Era, ...]] = (
+ERA_ROWS: Final[tuple[partial[Era], ...]] = (
     _megatron(
         "2022-07",
         "2022-07-11",
@@ -630,7 +632,8 @@ ERAS: Final[tuple[Era, ...]] = (
         figure_stages={"logged_mfu": _paper_path(model_forwards), "logged_hfu": _paper_path()},
         counts_recompute=True,
     ),
-    Era(
+    partial(
+        Era,
         name="deepspeed-chat-2023-08",
         log_formats=("deepspeed-chat", "deepspeed"),
         since=date(2023, 8, 22),
@@ -652,7 +655,8 @@ ERAS: Final[tuple[Era, ...]] = (
         unit=lambda gpus: 1 / gpus,
         counts_recompute=True,
     ),
-    Era(
+    partial(
+        Era,
         name="deepspeed-chat-step3",
         log_formats=("deepspeed-chat",),
         since=date(2023, 8, 22),
@@ -692,3 +696,4 @@ ERAS: Final[tuple[Era, ...]] = (
         figure_stages={"logged_total_flops": _TRAINER},
     ),
 )
+"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""

@@ -10,11 +10,12 @@ are products to it. No recomputation is ever counted. Commits are of pytorch/tor
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 from typing import Final
 
 from ...formula.model_shapes import LinearAttention
 from ...formula.simplified_model import SimplifiedModel, full_attention
-from ..formula_era import Era, FormulaStage, PeakRow
+from ..formula_era import Era, FormulaStage, PeakRow, dated_era
 
 LOG_FORMATS: Final = ("torchtitan", "torchtitan-tensorboard")
 TORCHTITAN_DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
@@ -155,7 +156,7 @@ _ATTENTION: Final = FormulaStage("attention", full_attention)
 _HEADS: Final = FormulaStage("head_size", d_by_heads)
 
 
-def _era(name: str, since: str, until: str | None, **more: object) -> Era:
+def _era(name: str, since: str, until: str | None, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "log_formats": LOG_FORMATS,
         "repo": "pytorch/torchtitan",
@@ -164,11 +165,11 @@ def _era(name: str, since: str, until: str | None, **more: object) -> Era:
         "peaks": device_peak,
         "peak_values": (FALLBACK_PEAK, *(row.flops for row in PEAK_ROWS)),
     }
-    end = None if until is None else _day(until)
-    return Era(name=f"torchtitan-{name}", since=_day(since), until=end, **(known | more))  # type: ignore[arg-type]
+    name = f"torchtitan-{name}"
+    return partial(dated_era, name=name, since=since, until=until, **(known | more))
 
 
-ERAS: Final[tuple[Era, ...]] = (
+ERA_ROWS: Final[tuple[partial[Era], ...]] = (
     _era(
         "2024-03",
         "2024-03-20",
@@ -270,3 +271,4 @@ ERAS: Final[tuple[Era, ...]] = (
         ),
     ),
 )
+"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""

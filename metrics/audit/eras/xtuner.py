@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import partial
 from typing import Final
 
 from ...formula.simplified_model import SimplifiedModel
@@ -143,7 +144,7 @@ def _looked_up(model: SimplifiedModel) -> int:
 # --- the eras -------------------------------------------------------------------------------
 
 
-def _hook(name: str, commit: str, formula: str, **more: object) -> Era:
+def _hook(name: str, commit: str, formula: str, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "log_formats": LEGACY_FORMATS,
         "since": None,
@@ -154,7 +155,8 @@ def _hook(name: str, commit: str, formula: str, **more: object) -> Era:
         "counts_recompute": True,
         "batch_lengths": True,
     }
-    return Era(name=f"xtuner-{name}", commit=commit, formula=formula, **(known | more))  # type: ignore[arg-type]
+    name = f"xtuner-{name}"
+    return partial(Era, name=name, commit=commit, formula=formula, **(known | more))  # type: ignore[arg-type]
 
 
 FIRST_WHEEL_DATE: Final = date(2023, 12, 11)
@@ -164,7 +166,7 @@ HALVED_SINCE: Final = date(2024, 3, 29)
 """#527."""
 
 
-ERAS: Final[tuple[Era, ...]] = (
+ERA_ROWS: Final[tuple[partial[Era], ...]] = (
     _hook(
         "2023-11",
         "90491b265",
@@ -207,7 +209,8 @@ ERAS: Final[tuple[Era, ...]] = (
         stages=_path(0.5),
         derived_columns=("logged_tgs",),
     ),
-    Era(
+    partial(
+        Era,
         name="xtuner-v1",
         log_formats=("xtuner-v1", "xtuner-v1-tracker", "xtuner-v1-tensorboard"),
         since=date(2025, 7, 21),
@@ -220,3 +223,4 @@ ERAS: Final[tuple[Era, ...]] = (
         derived_columns=("logged_tgs",),
     ),
 )
+"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""

@@ -16,7 +16,7 @@ Errors:
 from __future__ import annotations
 
 from .hugging_face import Config, from_hugging_face, text_config
-from .names import UnknownModelError, find_model, known_models
+from .names import UnknownModelError, buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,
@@ -42,11 +42,13 @@ __all__ = [
     "ShapeError",
     "UnknownModelError",
     "Weight",
+    "buildable_models",
     "find_model",
     "from_hugging_face",
     "from_megatron",
     "from_torchtitan",
     "known_models",
+    "model_names",
     "targeted_weights",
     "text_config",
     "with_params_total",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from typing import ParamSpec
 
 from .hugging_face import CONFIG_DIMENSIONS, from_hugging_face
 from .shape import ModelShape, ShapeError
@@ -46,13 +48,36 @@ def find_model(name: str) -> ModelShape:
     wanted = _normalised(name)
     if wanted not in _KNOWN:
         raise UnknownModelError(name, difflib.get_close_matches(wanted, _KNOWN, n=3))
-    return _KNOWN[wanted]
+    canonical, _ = _KNOWN[wanted]
+    return _built(canonical)
 
 
 @cache
 def known_models() -> tuple[ModelShape, ...]:
     """Every known model once, by name."""
-    return tuple(shape for name, shape in sorted(_KNOWN.items()) if name == shape.name)
+    return tuple(_built(name) for name in model_names())
+
+
+def model_names() -> tuple[str, ...]:
+    """Canonical names of all known models, sorted; builds no model."""
+    return tuple(sorted(name for name, (canonical, _) in _KNOWN.items() if name == canonical))
+
+
+@cache
+def buildable_models() -> tuple[ModelShape, ...]:
+    """Every known model that can be built, by name: a search among models skips a bad row."""
+    shapes = []
+    for name in model_names():
+        with suppress(Exception):
+            shapes.append(_built(name))
+    return tuple(shapes)
+
+
+@cache
+def _built(canonical: str) -> ModelShape:
+    """Build one known model, once."""
+    _, config = _KNOWN[canonical]
+    return replace(from_hugging_face(config()), name=canonical)
 
 
 def _normalised(name: str) -> str:
@@ -64,6 +89,21 @@ def _normalised(name: str) -> str:
     return folded
 
 
+_P = ParamSpec("_P")
+_Config = Callable[[], dict[str, object]]
+"""A Hugging Face config that is written out when it is called."""
+
+
+def _deferred(config: Callable[_P, dict[str, object]]) -> Callable[_P, _Config]:
+    """Decorate a helper of the tables: a row whose arguments are bad fails when it is built."""
+
+    def row(*args: _P.args, **kwargs: _P.kwargs) -> _Config:
+        return partial(config, *args, **kwargs)
+
+    return row
+
+
+@_deferred
 def _config(model_type: str, *dimensions: int, **more: object) -> dict[str, object]:
     """A Hugging Face config in one line: `DIMENSIONS` in the order in which people quote them."""
     return {
@@ -102,6 +142,7 @@ def _mixtral_moe(experts: int, per_token: int) -> dict[str, object]:
     return {"num_local_experts": experts, "num_experts_per_tok": per_token}
 
 
+@_deferred
 def _gpt2_config(hidden: int, layers: int, heads: int, positions: int = 1024) -> dict[str, object]:
     return {
         "model_type": "gpt2",
@@ -113,6 +154,7 @@ def _gpt2_config(hidden: int, layers: int, heads: int, positions: int = 1024) ->
     }
 
 
+@_deferred
 def _opt_config(hidden: int, layers: int, heads: int, **more: object) -> dict[str, object]:
     return {
         "model_type": "opt",
@@ -126,6 +168,7 @@ def _opt_config(hidden: int, layers: int, heads: int, **more: object) -> dict[st
     }
 
 
+@_deferred
 def _bloom_config(hidden: int, layers: int, heads: int) -> dict[str, object]:
     return {
         "model_type": "bloom",
@@ -140,7 +183,7 @@ def _bloom_config(hidden: int, layers: int, heads: int) -> dict[str, object]:
 # vocabulary. Each is its publisher's config.json (torchtitan's debug models: its flavour at
 # v0.2.2); tests/metrics/formula/test_model_shapes.py holds the parameter counts against the
 # published ones.
-_LLAMA_LIKE: Mapping[str, dict[str, object]] = {
+_LLAMA_LIKE: Mapping[str, _Config] = {
     "llama-7b": _config("llama", 4096, 32, 32, 32, 11008, 32000),
     "llama-13b": _config("llama", 5120, 40, 40, 40, 13824, 32000),
     "llama-2-7b llama2-7b": _config("llama", 4096, 32, 32, 32, 11008, 32000),
@@ -219,7 +262,7 @@ _LLAMA_LIKE: Mapping[str, dict[str, object]] = {
     "phi-3-mini-128k": _config("phi3", 3072, 32, 32, 32, 8192, 32064, sliding_window=262144),
 }
 
-_SPARSE: Mapping[str, dict[str, object]] = {
+_SPARSE: Mapping[str, _Config] = {
     "mixtral-8x7b mixtral-8x7b-v0.1 mixtral-8x7b-instruct-v0.1": _config(
         "mixtral", 4096, 32, 32, 8, 14336, 32000, **_mixtral_moe(8, 2)
     ),
@@ -295,7 +338,7 @@ _SPARSE: Mapping[str, dict[str, object]] = {
     ),
 }  # fmt: skip
 
-_GEMMA: Mapping[str, dict[str, object]] = {
+_GEMMA: Mapping[str, _Config] = {
     "gemma-2-2b gemma2-2b": _config("gemma2", 2304, 26, 8, 4, 9216, 256000, sliding_window=4096),
     "gemma-2-9b gemma2-9b": _config("gemma2", 3584, 42, 16, 8, 14336, 256000, sliding_window=4096),
     "gemma-2-27b gemma2-27b": _config(
@@ -315,7 +358,7 @@ _GEMMA: Mapping[str, dict[str, object]] = {
     ),
 }
 
-_GPT_LIKE: Mapping[str, dict[str, object]] = {
+_GPT_LIKE: Mapping[str, _Config] = {
     "gpt2 gpt-2 gpt2-small": _gpt2_config(768, 12, 12),
     "gpt2-medium": _gpt2_config(1024, 24, 16),
     "gpt2-large": _gpt2_config(1280, 36, 20),
@@ -329,7 +372,7 @@ _GPT_LIKE: Mapping[str, dict[str, object]] = {
     "opt-13b": _opt_config(5120, 40, 40),
     "bloom-560m": _bloom_config(1024, 24, 16),
     "bloom-176b bloom": _bloom_config(14336, 70, 112),
-    "falcon-7b": {
+    "falcon-7b": lambda: {
         "model_type": "falcon",
         "hidden_size": 4544,
         "num_hidden_layers": 32,
@@ -342,13 +385,13 @@ _GPT_LIKE: Mapping[str, dict[str, object]] = {
 }
 
 
-def _shapes() -> Iterator[tuple[str, ModelShape]]:
+def _rows() -> Iterator[tuple[str, tuple[str, _Config]]]:
     for table in (_LLAMA_LIKE, _SPARSE, _GEMMA, _GPT_LIKE):
         for names, config in table.items():
             canonical, *aliases = names.split()
-            shape = replace(from_hugging_face(config), name=canonical)
             for name in (canonical, *aliases):
-                yield name, shape
+                yield name, (canonical, config)
 
 
-_KNOWN: Mapping[str, ModelShape] = dict(_shapes())
+_KNOWN: Mapping[str, tuple[str, _Config]] = dict(_rows())
+"""Normalised name -> canonical name and config; no model is built here."""

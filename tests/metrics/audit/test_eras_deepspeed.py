@@ -17,9 +17,9 @@ import pytest
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics.audit.audit import Audit
-from fairmfu.metrics.audit.eras.deepspeed import ERAS
+from fairmfu.metrics.audit.eras.deepspeed import ERA_ROWS
 from fairmfu.metrics.audit.flops_profiler import FLOPS_FIGURE, SAMPLES_FIGURE
-from fairmfu.metrics.audit.formula_checks import formula_facts_of
+from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, formula_facts_of
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.formula.flops import flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import ModelShape, ShapeError, from_megatron
@@ -28,7 +28,7 @@ from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from tests.support.folders import TESTS
 from tests.tools.corpus import CORPUS, GENERATED
 
-BY_NAME = {era.name: era for era in ERAS}
+NAMES = [row.keywords["name"] for row in ERA_ROWS]
 VARIANTS = TESTS / "variants"
 
 # --- closed forms by hand -------------------------------------------------------------------
@@ -60,7 +60,7 @@ def seen(recompute: str | None = "none", **more: object) -> SimplifiedModel:
 
 
 def closed(name: str, case: SimplifiedModel, column: str = "logged_tflops") -> float:
-    return BY_NAME[name].flops(case, column)
+    return ERAS_BY_NAME[name].flops(case, column)
 
 
 @pytest.mark.parametrize(("recompute", "r"), [("none", 3), ("full", 4), ("selective", 4)])
@@ -144,8 +144,8 @@ def test_bigscience_by_parameters_without_embeddings() -> None:
         for month in ("2021-12", "2022-01", "2022-01-seconds"):
             assert closed(f"bigscience-{month}", case) == 8 * P
     assert closed("bigscience-2022-01", seen("none", shape=gpt())) == 6 * (L * LAYER + 2 * d)
-    assert BY_NAME["bigscience-2021-12"].unit_of(64) == 1000
-    assert BY_NAME["bigscience-2022-01"].unit_of(64) == 1
+    assert ERAS_BY_NAME["bigscience-2021-12"].unit_of(64) == 1000
+    assert ERAS_BY_NAME["bigscience-2022-01"].unit_of(64) == 1
 
 
 def test_bigscience_by_all_parameters() -> None:
@@ -182,7 +182,7 @@ def test_gpt_neox_since_2023() -> None:
 
 
 def test_deepspeed_chat_divides_one_devices_work_by_the_world() -> None:
-    era = BY_NAME["deepspeed-chat-2023-08"]
+    era = ERAS_BY_NAME["deepspeed-chat-2023-08"]
     assert era.flops(seen("full")) == closed("gpt-neox-2023-12", seen("full"))
     assert era.unit_of(8) == 1 / 8
     whole = 24 * L * d * d + 4 * L * d * T + 1.5 * d * padded
@@ -201,10 +201,11 @@ def test_the_trainer_counts_six_for_every_parameter_but_the_embedding() -> None:
 # --- the path from our count ----------------------------------------------------------------
 
 PATHS = [
-    (era.name, column)
-    for era in ERAS
-    for column in ("logged_tflops", "logged_mfu", *era.figure_stages)
-    if era.stages_of(column)
+    (row.keywords["name"], column)
+    for row in ERA_ROWS
+    for stages in [row.keywords.get("figure_stages", {})]
+    for column in ("logged_tflops", "logged_mfu", *stages)
+    if column in stages or row.keywords.get("stages")
 ]
 CASES = {
     "plain": seen("full", shape=megatron(swiglu=False, num_key_value_heads=H, ffn_hidden_size=256)),
@@ -219,7 +220,7 @@ CASES = {
 def test_every_stage_is_a_count_and_the_last_is_the_closed_form(
     name: str, column: str, case: SimplifiedModel
 ) -> None:
-    era = BY_NAME[name]
+    era = ERAS_BY_NAME[name]
     stages = era.stages_of(column)
     assert {stage.cause for stage in stages} <= set(GAP_CAUSES)
     counts = [stage.flops(case) for stage in stages]
@@ -231,7 +232,7 @@ def changes(name: str, case: SimplifiedModel, column: str = "logged_tflops") -> 
     """Cause to factor, of those that change anything."""
     before = flops_per_token(operators(case.shape, case.T))
     found: dict[str, float] = {}
-    for stage in BY_NAME[name].stages_of(column):
+    for stage in ERAS_BY_NAME[name].stages_of(column):
         after = stage.flops(case)
         if abs(after / before - 1) > 1e-12:
             found[stage.cause] = found.get(stage.cause, 1.0) * after / before
@@ -265,15 +266,15 @@ def test_a_grouped_gated_model_differs_in_the_parts_that_equation_3_has_not() ->
 
 
 def test_eras_have_names_of_their_own_and_follow_each_other() -> None:
-    assert len(BY_NAME) == len(ERAS)
+    assert len(set(NAMES)) == len(NAMES)
     for prefix in ("megatron-deepspeed-", "bigscience-", "gpt-neox-"):
-        line = [era for era in ERAS if era.name.startswith(prefix)]
+        line = [ERAS_BY_NAME[name] for name in NAMES if name.startswith(prefix)]
         dated = [(era.since, era.until) for era in line]
         for (_, until), (since, _) in pairwise(dated):
             assert until is not None
             assert since is not None
             assert until <= since
-    assert BY_NAME["megatron-deepspeed-2022-12"].covers(date(2024, 3, 5))
+    assert ERAS_BY_NAME["megatron-deepspeed-2022-12"].covers(date(2024, 3, 5))
 
 
 # --- what the lines say, with no log of the public at hand ------------------------------------
@@ -369,7 +370,7 @@ def test_a_curriculums_steps_were_counted_as_long_as_configured(tmp_path: Path) 
     ):
         audit = composed(tmp_path, day, lines)
         assert audit.reproduced
-        assert audit.era is BY_NAME[f"megatron-deepspeed-{month}"]
+        assert audit.era is ERAS_BY_NAME[f"megatron-deepspeed-{month}"]
         assert audit.lines_by_column["logged_tflops"] == (3, 3)
 
 
@@ -408,7 +409,7 @@ def test_argonnes_second_spelling(era: str, tmp_path: Path) -> None:
         == audit.lines_by_column["logged_tflops"]
         == (2, 2)
     )
-    assert audit.era is BY_NAME[era]
+    assert audit.era is ERAS_BY_NAME[era]
 
 
 @pytest.mark.parametrize(
@@ -422,7 +423,7 @@ def test_bigsciences_thousands(day: str, times: int, month: str, tmp_path: Path)
     ]
     audit = composed(tmp_path, day, lines)
     assert audit.reproduced
-    assert audit.era is BY_NAME[f"bigscience-{month}"]
+    assert audit.era is ERAS_BY_NAME[f"bigscience-{month}"]
     assert audit.unit == times
     wrong = composed(tmp_path, day, lines, f"logged_formula=bigscience-{_other(month)}")
     assert wrong.reproduced is False
@@ -445,7 +446,7 @@ def test_gpt_neox_prints_mfu_without_recomputation_and_hfu_with_it(tmp_path: Pat
         )
     audit = composed(tmp_path, "2025-02-01", lines, "logged_peak_flops=312e12")
     assert audit.reproduced
-    assert audit.era is BY_NAME["gpt-neox-2023-12"]
+    assert audit.era is ERAS_BY_NAME["gpt-neox-2023-12"]
     assert audit.lines_by_column == dict.fromkeys(
         ("logged_tflops", "logged_mfu", "logged_samples_per_second", "logged_hfu"), (2, 2)
     )
@@ -615,7 +616,7 @@ def test_bloom_on_other_numbers_of_nodes(launch: int, gpus: int) -> None:
     path = LOGS / "bigscience__tr11-176B-ml__reshaping-log.md"
     audit = audits(path, *BLOOM, f"gpus={gpus}")[launch]
     assert audit.reproduced
-    assert audit.era is BY_NAME[BLOOM_ERA]
+    assert audit.era is ERAS_BY_NAME[BLOOM_ERA]
 
 
 @public
@@ -635,7 +636,7 @@ def test_the_prequel_prints_by_parameters(launch: int) -> None:
     path = LOGS / "bigscience__tr11-176B-ml__chronicles-prequel.md"
     audit = audits(path, model, *rest, "seq_len=2048")[launch]
     assert audit.reproduced
-    assert audit.era is BY_NAME["bigscience-2022-01-seconds"]
+    assert audit.era is ERAS_BY_NAME["bigscience-2022-01-seconds"]
 
 
 @public

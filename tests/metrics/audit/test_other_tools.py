@@ -26,8 +26,8 @@ from fairmfu.metrics.formula.model_shapes import (
     LayerGroup,
     LinearAttention,
     ModelShape,
+    buildable_models,
     find_model,
-    known_models,
 )
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from tests.support.folders import TESTS
@@ -226,7 +226,7 @@ def test_recomputation_changes_those_that_count_it_and_no_other() -> None:
 
 SOFTMAX = [
     shape
-    for shape in known_models()
+    for shape in buildable_models()
     if all(isinstance(group.attention, Attention) for group in shape.layers)
 ]
 

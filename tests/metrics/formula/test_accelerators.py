@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fairmfu.cli import main
+from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.accelerators import (
     Accelerator,
     OverlayError,
     UnknownAcceleratorError,
+    accelerator_names,
     all_accelerators,
+    buildable_accelerators,
     find_accelerator,
     load_overlay,
     normalise_name,
     peak_source,
 )
+from tests.support.bad_rows import assert_commands_work
 
 # As the frameworks print them, and the dense 16-bit peak in TFLOP/s. Each of these names gets a
 # wrong peak, none, or one that only luck makes right in at least one of eight code bases that
@@ -145,13 +153,12 @@ def test_the_error_names_what_is_near() -> None:
 
 
 def test_no_name_means_two_devices() -> None:
+    rows = buildable_accelerators()
     names = Counter(
-        name
-        for row in all_accelerators()
-        for name in {normalise_name(n) for n in (row.name, *row.names)}
+        name for row in rows for name in {normalise_name(n) for n in (row.name, *row.names)}
     )
     assert [name for name, rows in names.items() if rows > 1] == []
-    assert len({row.name for row in all_accelerators()}) == len(all_accelerators())
+    assert len(set(accelerator_names())) == len(accelerator_names())
 
 
 def test_old_hardware_has_no_bf16() -> None:
@@ -159,13 +166,30 @@ def test_old_hardware_has_no_bf16() -> None:
         assert "bf16" not in find_accelerator(name).peaks
 
 
-@pytest.mark.parametrize("row", all_accelerators(), ids=lambda row: row.name)
-def test_rows_are_plausible(row: Accelerator) -> None:
-    assert find_accelerator(row.name) is row
+@pytest.mark.parametrize("name", accelerator_names())
+def test_each_accelerator_builds_and_is_plausible(name: str) -> None:
+    row = find_accelerator(name)
+    assert row.name == name
+    assert row.unit
     assert row.source
+    assert row.peaks
     assert all(1e12 < peak < 2e16 for peak in row.peaks.values())
     order = [row.peaks[d] for d in ("fp32", "tf32", "bf16", "fp8", "fp4") if d in row.peaks]
     assert order == sorted(order)
+
+
+@pytest.mark.usefixtures("unbuilt")
+def test_a_bad_accelerator_fails_only_what_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = partial(Accelerator, name="ACME Bad")
+    monkeypatch.setattr(accelerators, "_TABLE", (bad, *accelerators._TABLE))
+    assert_commands_work(tmp_path)
+    assert "ACME Bad" not in {row.name for row in buildable_accelerators()}
+    for build in (all_accelerators, partial(find_accelerator, "acme bad")):
+        with pytest.raises(TypeError, match="missing"):
+            build()
+    assert CliRunner().invoke(main, ["accelerators"]).exit_code == 1
 
 
 @pytest.mark.parametrize(
@@ -206,7 +230,7 @@ def test_eight_bits_are_twice_as_fast_as_sixteen() -> None:
         *("Intel Gaudi 3", "Google TPU v6e", "Huawei Ascend 950DT", "AWS "),
         *("NVIDIA L40S", "AMD MI355X"),
     )
-    for row in all_accelerators():
+    for row in buildable_accelerators():
         if "fp8" in row.peaks and not row.name.startswith(others):
             assert row.peaks["fp8"] == pytest.approx(2 * row.peaks["bf16"], rel=0.0015), row.name
 
@@ -306,7 +330,7 @@ def test_an_overlay_without_devices() -> None:
 
 
 def test_each_peak_of_the_table_has_a_source_that_is_spelt_out() -> None:
-    for row in all_accelerators():
+    for row in buildable_accelerators():
         for dtype, peak in row.peaks.items():
             said = peak_source(row, [dtype])
             assert said is not None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
+from fairmfu.cli import main
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.formula.flops import operators
 from fairmfu.metrics.formula.model_shapes import (
@@ -18,15 +21,17 @@ from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
     ShapeError,
     UnknownModelError,
+    buildable_models,
     find_model,
     from_hugging_face,
     from_megatron,
     from_torchtitan,
-    known_models,
+    model_names,
     names,
     with_params_total,
 )
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.support.bad_rows import assert_commands_work
 from tests.support.folders import TESTS
 
 COUNTED: Final = TESTS / "golden" / "flop_counter"
@@ -134,17 +139,29 @@ BILLIONS = {
 
 
 def test_every_known_model_has_its_count_here() -> None:
-    assert {shape.name for shape in known_models()} == set(PARAMETERS) | set(BILLIONS)
+    assert set(model_names()) == set(PARAMETERS) | set(BILLIONS)
 
 
-@pytest.mark.parametrize(("name", "parameters"), PARAMETERS.items())
-def test_parameters_are_exact(name: str, parameters: int) -> None:
-    assert find_model(name).params_total == parameters
+@pytest.mark.parametrize("name", model_names())
+def test_each_model_builds_and_counts(name: str) -> None:
+    shape = find_model(name)
+    assert shape.name == name
+    if name in PARAMETERS:
+        assert shape.params_total == PARAMETERS[name]
+    else:
+        assert shape.params_total / 1e9 == pytest.approx(BILLIONS[name], rel=2e-3)
 
 
-@pytest.mark.parametrize(("name", "billions"), BILLIONS.items())
-def test_parameters_by_the_published_billions(name: str, billions: float) -> None:
-    assert find_model(name).params_total / 1e9 == pytest.approx(billions, rel=2e-3)
+@pytest.mark.usefixtures("unbuilt")
+def test_a_bad_model_fails_only_what_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(names._KNOWN, "bad-1b", ("bad-1b", names._config("llama", 2048, 16)))  # type: ignore[arg-type]
+    assert_commands_work(tmp_path)
+    assert "bad-1b" not in {shape.name for shape in buildable_models()}
+    with pytest.raises(ValueError, match="shorter"):
+        find_model("bad-1b")
+    assert CliRunner().invoke(main, ["models"]).exit_code == 1
 
 
 # Printed by torchtitan (`Total parameter count: … active N`), and as the papers name them.
@@ -353,7 +370,7 @@ def test_windows_of_qwen_need_to_be_switched_on() -> None:
 
 def test_layer_types_stand_above_the_pattern() -> None:
     config = {
-        **names._GEMMA["gemma-2-2b gemma2-2b"],
+        **names._GEMMA["gemma-2-2b gemma2-2b"](),
         "num_hidden_layers": 3,
         "layer_types": ["full_attention", "sliding_attention", "full_attention"],
     }
@@ -460,7 +477,7 @@ def test_llama4_with_experts_in_every_second_layer() -> None:
 
 def test_llama4_says_which_layers() -> None:
     config = {
-        **next(config for name, config in names._SPARSE.items() if "maverick" in name),
+        **next(config() for name, config in names._SPARSE.items() if "maverick" in name),
         "num_hidden_layers": 4,
         "moe_layers": [1],
         "no_rope_layers": [1, 0, 0, 0],
@@ -551,7 +568,7 @@ def test_what_a_model_type_reads_is_not_refused() -> None:
 
 def test_deepseek_says_how_many_experts_every_token_passes() -> None:
     """An omission is 1 or 2 to transformers and none to DeepSeek's own code."""
-    config = dict(names._SPARSE["deepseek-v2-lite deepseek-v3-16b"])
+    config = names._SPARSE["deepseek-v2-lite deepseek-v3-16b"]()
     del config["n_shared_experts"]
     with pytest.raises(ShapeError, match="has no 'n_shared_experts'"):
         from_hugging_face(config)
@@ -618,7 +635,7 @@ def test_a_config_that_gives_no_shape(change: dict[str, object], said: str) -> N
 
 
 def test_an_absent_query_rank_is_not_a_null_one() -> None:
-    config = dict(names._SPARSE["deepseek-v2-lite deepseek-v3-16b"])
+    config = names._SPARSE["deepseek-v2-lite deepseek-v3-16b"]()
     del config["q_lora_rank"]
     with pytest.raises(ShapeError, match="has no 'q_lora_rank'"):
         from_hugging_face(config)

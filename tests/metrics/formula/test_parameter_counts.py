@@ -9,9 +9,9 @@ import pytest
 from fairmfu.metrics.formula.flops import operators
 from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
+    buildable_models,
     find_model,
     from_hugging_face,
-    known_models,
 )
 from fairmfu.metrics.formula.parameter_counts import (
     PARAMETER_GROWTH,
@@ -51,7 +51,7 @@ BIASED = from_hugging_face(
     }
 )
 SHAPES = (
-    *known_models(),
+    *buildable_models(),
     DELTA,
     BIASED,
     replace(find_model("deepseek-v3"), name="deepseek-v3 with mtp", mtp_modules=1),
