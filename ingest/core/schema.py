@@ -16,6 +16,7 @@ from typing import (
     Final,
     Literal,
     TypedDict,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -270,6 +271,11 @@ def reading_changes_since(
     """What has changed of a source's reading since it was read; columns of its row of `sources`."""
     since, formats = READING_CHANGES[reading_number or 0 :], (log_format, *(companions or ()))
     return [one.what for one in since if not one.formats or set(one.formats) & set(formats)]
+
+
+def run_rows(runs: pl.DataFrame) -> list[RunRow]:
+    """Return the rows of a frame that has the columns of `runs`, and may have more."""
+    return cast(list[RunRow], runs.to_dicts())
 
 
 def frame_schema(table: str) -> pl.Schema:

@@ -25,7 +25,7 @@ from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXT_LIST, TIMEST
 
 from ..core import intervals
 from ..core.intervals import MIN_INTERVAL_WINDOWS, Estimate
-from ..core.run_table import OUTDATED_READING
+from ..core.run_table import OUTDATED_READING, MetricsRow, metrics_rows, value_of
 from ..throughput.throughput import explain_missing_rate
 from .change_points import Change, SeriesLevels, find_levels
 from .comparability import COLUMN_LABELS, MEASURED_COLUMNS, VARIABLE_COLUMNS, format_value
@@ -230,7 +230,7 @@ def _placed(
     whole = pl.all_horizontal(pl.col([*by, "at"]).is_not_null(), usable.fill_null(value=False))
     left = [
         {"run_id": row["run_id"], "name": row["name"], "why": _why_not(row, by)}
-        for row in rows.filter(~whole).iter_rows(named=True)
+        for row in metrics_rows(rows.filter(~whole))
     ]
     rows = rows.filter(whole)
     keys = rows.select(key).unique()
@@ -241,7 +241,7 @@ def _placed(
     short = _short(rows, held)
     left += [
         {"run_id": row["run_id"], "name": row["name"], "why": _too_short(row)}
-        for row in rows.filter(short).iter_rows(named=True)
+        for row in metrics_rows(rows.filter(short))
     ]
     return rows.filter(~short), left
 
@@ -265,16 +265,16 @@ def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
     return pl.Series(found, dtype=BOOL)
 
 
-def _too_short(row: Row) -> str:
+def _too_short(row: MetricsRow) -> str:
     windows = f"{row['windows']} window{'s' * (row['windows'] != 1)}"
     return f"too short: of {windows} the warm-up cannot be told, and runs before it were longer"
 
 
-def _why_not(row: Row, by: Sequence[str]) -> str:
+def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
     if row["tgs"] is None or not row["tgs"] > 0:
         why = explain_missing_rate(row)[0]
         return f"no TGS: {why}" if why else "no TGS"
-    unknown = [COLUMN_LABELS.get(name, name) for name in by if row[name] is None]
+    unknown = [COLUMN_LABELS.get(name, name) for name in by if value_of(row, name) is None]
     return f"unknown: {', '.join(unknown)}" if unknown else "no time: no stamp, and not when read"
 
 

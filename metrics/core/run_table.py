@@ -187,7 +187,7 @@ TIME_LOST_STRUCT: Final = pl.Struct(row_dtypes(TimeLost))
 
 
 def metrics_rows(metrics: pl.DataFrame) -> list[MetricsRow]:
-    """Return the rows of a frame that has the columns of METRICS, and may have more."""
+    """Return the rows of a frame that has the columns of METRICS, or all that are used."""
     return cast(list[MetricsRow], metrics.to_dicts())
 
 
@@ -215,7 +215,7 @@ def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
     those that it continues.
     """
     told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
-    found = formula_change_warnings(told.to_dicts())
+    found = formula_change_warnings(metrics_rows(told))
     warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
     more = pl.concat_list("warnings", warning)
     return metrics.with_columns(
@@ -229,7 +229,7 @@ FORMULA_CHANGE_COLUMNS: Final = (
 )
 
 
-def formula_change_warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, str]:
     """Runs whose print implies other FLOPs than that of an earlier run of the same work, and how.
 
     rows: of METRICS, the columns of FORMULA_CHANGE_COLUMNS, in any order. The same
@@ -237,27 +237,31 @@ def formula_change_warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]
     one of them is not what it says.
     """
     found: dict[str, str] = {}
-    before: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    before: dict[tuple[Any, ...], MetricsRow] = {}
     dated = [row for row in rows if row["started_at"] is not None]
     for row in sorted(dated, key=lambda row: (row["started_at"], row["name"], row["run_id"])):
-        key = tuple(row[name] for name in ("framework", "model", "seq_len", "recompute"))
+        key = (row["framework"], row["model"], row["seq_len"], row["recompute"])
         low, high = row["logged_flops_low"], row["logged_flops_high"]
-        if None in key[:3] or low is None or low > high:
+        if None in key[:3] or low is None or high is None or low > high:
             continue
         other, before[key] = before.get(key), row
         if other is None or _one_formula(row, other):
             continue
-        if high < other["logged_flops_low"] or low > other["logged_flops_high"]:
+        other_low, other_high = (
+            not_null(other["logged_flops_low"]),
+            not_null(other["logged_flops_high"]),
+        )
+        if high < other_low or low > other_high:
             found[row["run_id"]] = (
                 f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "
                 f"{other['name']}, the same model and length, "
-                f"{(other['logged_flops_low'] + other['logged_flops_high']) / 2:,.0f}: "
+                f"{(other_low + other_high) / 2:,.0f}: "
                 "the own formula changed between them, or one is not what it says"
             )
     return found
 
 
-def _one_formula(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _one_formula(row: MetricsRow, other: MetricsRow) -> bool:
     """Whether one formula gives both prints, so that their facts tell why they differ."""
     both = row["logged_reproduced"] and other["logged_reproduced"]
     return bool(both) and row["logged_formula"] == other["logged_formula"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import takewhile
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,7 @@ from ..core.arrays import FloatArray
 from ..core.intervals import rate_interval, robust_spread, robust_summary
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
-from ..core.run_table import NOT_RANKED, RateBasisColumns, RateColumns
+from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColumns
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .end_to_end import end_to_end
@@ -104,6 +104,11 @@ def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) ->
         for run in runs.sort("run_id").iter_rows(named=True)
     ]
     return pl.DataFrame([{n: row.get(n) for n in SUMMARY} for row in rows], schema=SUMMARY)
+
+
+def rate_summaries(rates: pl.DataFrame) -> list[RateSummary]:
+    """Return the rows of a frame that has the columns of SUMMARY."""
+    return cast(list[RateSummary], rates.to_dicts())
 
 
 def _summary(
@@ -551,7 +556,7 @@ RATE_FACTS: Final = (
 """What a rate may lack; a model or a device, which stand behind these, are none of it."""
 
 
-def explain_missing_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
     """Why a row of metrics has no TGS, and which facts would mend that, if any would."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
     fatal = [w for w in warnings if w in NO_RATE_REASONS]
