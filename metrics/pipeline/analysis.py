@@ -216,9 +216,18 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     metrics = with_cross_run_warnings(alone)
     united = replace(united, tables={})
-    events = tables["events"]
     return Analysis(
-        *(metrics, spans, events, held, audits, known, printed, each_rank, alone, united, links)
+        metrics=metrics,
+        windows=spans,
+        events=tables["events"],
+        resolved_facts=held,
+        audits=audits,
+        formula_facts=known,
+        logged_lines=printed,
+        rank_times=each_rank,
+        isolated_metrics=alone,
+        merged_launches=united,
+        resume_links=links,
     )
 
 
