@@ -15,6 +15,7 @@ import pytest
 
 from fairmfu.ingest.core.schema import RUN_COLUMNS, RunRow, frame_schema, row_dtypes
 from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.compare.history import CHANGE_SCHEMA, POINT_SCHEMA, SERIES_SCHEMA
 from fairmfu.metrics.core.run_table import (
     METRICS,
     metrics_row,
@@ -148,6 +149,42 @@ Boolean: rate_excludes_data
 List(String): evidence
 Boolean: synthetic
 """
+POINT_COLUMNS = """
+String: series run_id name
+Datetime(us): at
+Boolean: dated
+Float64: tgs tgs_low tgs_high mfu mfu_full_attention
+String: formula peaks outcome
+Boolean: synthetic
+List(String): marks
+Int64: segment
+Float64: level
+Boolean: outlier
+"""
+CHANGE_COLUMNS = """
+String: series against kind
+Datetime(us): at
+String: run_id last_before
+Datetime(us): found_at
+String: found_by
+Float64: before after ratio ratio_low ratio_high
+Int64: points_after
+List(String): causes
+Boolean: counts
+"""
+SERIES_COLUMNS = """
+String: series framework model
+Int64: gpus points nights
+Datetime(us): first_at last_at
+Float64: level level_low level_high spread mfu
+String: last_run
+Float64: last_tgs last_ratio
+Boolean: suspect
+List(String): formulas peaks setups
+String: baseline_run
+Float64: baseline_tgs against_baseline against_low against_high
+String: state
+"""
 
 DTYPES = {
     "String": pl.String(),
@@ -178,6 +215,9 @@ def listed(text: str) -> list[tuple[str, pl.DataType]]:
         pytest.param(SUMMARY, SUMMARY_COLUMNS, id="SUMMARY"),
         pytest.param(COMPARISON, COMPARISON_COLUMNS, id="COMPARISON"),
         pytest.param(frame_schema("runs"), RUNS_COLUMNS, id="runs"),
+        pytest.param(POINT_SCHEMA, POINT_COLUMNS, id="POINT_SCHEMA"),
+        pytest.param(CHANGE_SCHEMA, CHANGE_COLUMNS, id="CHANGE_SCHEMA"),
+        pytest.param(SERIES_SCHEMA, SERIES_COLUMNS, id="SERIES_SCHEMA"),
     ],
 )
 def test_columns_keep_their_names_dtypes_and_order(
