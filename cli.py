@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fairmfu.ingest.facts.project_config import ProjectConfig
     from fairmfu.ingest.pipeline.ingest_run import Outcome
     from fairmfu.metrics.compare.cost import Price
+    from fairmfu.metrics.core.run_table import MetricsRow
     from fairmfu.metrics.formula.accelerators import Accelerator
     from fairmfu.metrics.pipeline.analysis import Analysis
     from fairmfu.reports.nightly.night_report import Night
@@ -555,6 +556,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU and what is missing."""
+    from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.text.runs_table import DROPPABLE_RUN_COLUMNS, RUN_COLUMNS, labelled
     from fairmfu.reports.text.tabular import render_frame
 
@@ -562,7 +564,7 @@ def runs(store: Path, output: str) -> None:
     shown = labelled(metrics) if output in ("table", "markdown") else metrics
     click.echo(render_frame(shown, output, RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS))
     if output == "table":
-        _echo_doubts(labelled(metrics).iter_rows(named=True))
+        _echo_doubts(metrics_rows(labelled(metrics)))
 
 
 @main.command()
@@ -592,7 +594,7 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     for sentence in found.sentences:
         click.echo(wrapped(sentence))
     click.echo(f"\n{found.text(output)}")
-    _echo_doubts([{**row, "name": row["label"]} for row in found.rows], missing=False)
+    _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
 
 
 @main.command()
@@ -1456,7 +1458,7 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
         raise click.ClickException(f"{path}: {error}") from error
 
 
-def _echo_doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> None:
+def _echo_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> None:
     """What is doubtful of runs, and what they lack, on stderr: the table stays a table."""
     from fairmfu.reports.text.runs_table import run_doubts
     from fairmfu.reports.text.tabular import printable, wrapped

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from datetime import datetime
+from types import UnionType
+from typing import (
+    Annotated,
+    Final,
+    Literal,
+    TypedDict,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import polars as pl
 
@@ -29,6 +41,35 @@ TEXT, INT, FLOAT, BOOL = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
 TEXT_LIST = pl.List(pl.String)
 TIMESTAMP = pl.Datetime("us")
 UNMATCHED_KIND = pl.Struct({"count": pl.Int64, "line": pl.Int64, "example": pl.String})
+
+SCALAR_DTYPES: Final[Mapping[object, pl.DataType]] = {
+    str: TEXT,
+    int: INT,
+    float: FLOAT,
+    bool: BOOL,
+    datetime: TIMESTAMP,
+}
+"""Polars dtype of the values of a column, by their Python type."""
+
+
+def row_dtypes(row_type: type) -> dict[str, pl.DataType]:
+    """Polars dtypes of the keys of a TypedDict, in their order.
+
+    Raises KeyError for a type that no column has.
+    """
+    return {name: _dtype(hint) for name, hint in get_type_hints(row_type).items()}
+
+
+def _dtype(hint: object) -> pl.DataType:
+    """Polars dtype of a type hint; `X | None` has the dtype of X, as every column may be null."""
+    if isinstance(hint, UnionType):
+        (hint,) = (member for member in get_args(hint) if member is not type(None))
+    if get_origin(hint) is list:
+        return pl.List(_dtype(get_args(hint)[0]))
+    if isinstance(hint, type) and is_typeddict(hint):
+        return pl.Struct(row_dtypes(hint))
+    return SCALAR_DTYPES[hint]
+
 
 SOURCE_COLUMNS: Final[dict[str, Column]] = {
     "sha256": Column(TEXT, "", "content hash; the identity of a source"),
@@ -56,29 +97,60 @@ SOURCE_COLUMNS: Final[dict[str, Column]] = {
     ),
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Unit and meaning of a key of a row, in its type: `Annotated[X, Described(…)]`."""
+
+    meaning: str
+    unit: str = ""
+
+
+class RunRow(TypedDict):
+    """A row of the table `runs`: what one launch of one source is."""
+
+    run_id: Annotated[str, Described("hash of the launch's first lines; stays when the file moves")]
+    sha256: Annotated[str, Described("the source")]
+    name: Annotated[str, Described("short name for people")]
+    launch: Annotated[int, Described("number of the launch within its source, from 1")]
+    framework: Annotated[
+        str, Described("xtuner, torchtitan, deepspeed, or transformers without it")
+    ]
+    log_format: Annotated[str, Described("the format that its steps were read with")]
+    first_line: Annotated[int | None, Described("first line of the launch", "line")]
+    last_line: Annotated[int | None, Described("last line of the launch", "line")]
+    started_at: Annotated[
+        datetime | None,
+        Described("first time stamp of the launch as printed; null where the log has no year"),
+    ]
+    utc: Annotated[bool | None, Described("time stamps are UTC; else they are of an unknown zone")]
+    outcome: Annotated[str | None, Described("how the launch ended: one of OUTCOMES")]
+    outcome_line: Annotated[
+        int | None, Described("the line that says so; null where none does", "line")
+    ]
+    outcome_text: Annotated[str | None, Described("what it says")]
+    step_unit: Annotated[
+        str | None, Described("what one `step` counts: optimizer_step or micro_step")
+    ]
+    elapsed_covers: Annotated[
+        str | None, Described("what elapsed_s averages: step, interval, last_10, or null")
+    ]
+    elapsed_excludes_data: Annotated[
+        bool | None, Described("elapsed_s leaves data loading out (data_s has it)")
+    ]
+    rate_covers: Annotated[
+        str | None, Described("what a logged rate speaks of: interval, step, or null")
+    ]
+    rate_excludes_data: Annotated[bool | None, Described("the logged rate leaves data loading out")]
+    evidence: Annotated[
+        list[str] | None, Described("time evidence by preference: elapsed, rate, clock, stamp")
+    ]
+    synthetic: Annotated[bool | None, Described("the log says that it was composed, not run")]
+
+
 RUN_COLUMNS: Final[dict[str, Column]] = {
-    "run_id": Column(TEXT, "", "hash of the launch's first lines; stays when the file moves"),
-    "sha256": Column(TEXT, "", "the source"),
-    "name": Column(TEXT, "", "short name for people"),
-    "launch": Column(INT, "", "number of the launch within its source, from 1"),
-    "framework": Column(TEXT, "", "xtuner, torchtitan, deepspeed, or transformers without it"),
-    "log_format": Column(TEXT, "", "the format that its steps were read with"),
-    "first_line": Column(INT, "line", "first line of the launch"),
-    "last_line": Column(INT, "line", "last line of the launch"),
-    "started_at": Column(
-        TIMESTAMP, "", "first time stamp of the launch as printed; null where the log has no year"
-    ),
-    "utc": Column(BOOL, "", "time stamps are UTC; else they are of an unknown zone"),
-    "outcome": Column(TEXT, "", "how the launch ended: one of OUTCOMES"),
-    "outcome_line": Column(INT, "line", "the line that says so; null where none does"),
-    "outcome_text": Column(TEXT, "", "what it says"),
-    "step_unit": Column(TEXT, "", "what one `step` counts: optimizer_step or micro_step"),
-    "elapsed_covers": Column(TEXT, "", "what elapsed_s averages: step, interval, last_10, or null"),
-    "elapsed_excludes_data": Column(BOOL, "", "elapsed_s leaves data loading out (data_s has it)"),
-    "rate_covers": Column(TEXT, "", "what a logged rate speaks of: interval, step, or null"),
-    "rate_excludes_data": Column(BOOL, "", "the logged rate leaves data loading out"),
-    "evidence": Column(TEXT_LIST, "", "time evidence by preference: elapsed, rate, clock, stamp"),
-    "synthetic": Column(BOOL, "", "the log says that it was composed, not run"),
+    name: Column(_dtype(get_args(hint)[0]), hint.__metadata__[0].unit, hint.__metadata__[0].meaning)
+    for name, hint in get_type_hints(RunRow, include_extras=True).items()
 }
 
 FACT_COLUMNS: Final[dict[str, Column]] = {
@@ -199,6 +271,11 @@ def reading_changes_since(
     """What has changed of a source's reading since it was read; columns of its row of `sources`."""
     since, formats = READING_CHANGES[reading_number or 0 :], (log_format, *(companions or ()))
     return [one.what for one in since if not one.formats or set(one.formats) & set(formats)]
+
+
+def run_rows(runs: pl.DataFrame) -> list[RunRow]:
+    """Return the rows of a frame that has the columns of `runs`, and may have more."""
+    return cast(list[RunRow], runs.to_dicts())
 
 
 def frame_schema(table: str) -> pl.Schema:

@@ -78,18 +78,23 @@ class EventValues:
 
     def of(self, indices: Ints | slice) -> EventValues:
         """Some of the values, without the lines of `others`."""
-        columns = (self.tag, self.step, self.wall_time, self.value)
-        return EventValues(self.tags, *(column[indices] for column in columns))  # type: ignore[arg-type]
+        return EventValues(
+            tags=self.tags,
+            tag=self.tag[indices],
+            step=self.step[indices],
+            wall_time=self.wall_time[indices],
+            value=self.value[indices],
+        )
 
     def before(self, next_values: EventValues) -> EventValues:
         """These values, and then others of the same file."""
         return EventValues(
-            self.tags,
-            np.concatenate([self.tag, next_values.tag]),
-            np.concatenate([self.step, next_values.step]),
-            np.concatenate([self.wall_time, next_values.wall_time]),
-            np.concatenate([self.value, next_values.value]),
-            self.others | {at + len(self): text for at, text in next_values.others.items()},
+            tags=self.tags,
+            tag=np.concatenate([self.tag, next_values.tag]),
+            step=np.concatenate([self.step, next_values.step]),
+            wall_time=np.concatenate([self.wall_time, next_values.wall_time]),
+            value=np.concatenate([self.value, next_values.value]),
+            others=self.others | {at + len(self): text for at, text in next_values.others.items()},
         )
 
     @property

@@ -114,7 +114,15 @@ def find_unstated_micro_steps(
     is_of_all = since_start and each.height == counts.height and (counts["epoch"] == 0).all()
     is_sure = is_of_all and _ranks_agree(counts) and len({*stated_counts}) == 1 and most != 1
     firsts = counts.unique("rank", keep="first", maintain_order=True)["line"].to_list()
-    return TimerMicroSteps(least, most, stated, firsts, other["line"][0], is_sure, _batch(counts))  # type: ignore[arg-type]
+    return TimerMicroSteps(
+        least=least,  # type: ignore[arg-type]
+        most=most,  # type: ignore[arg-type]
+        stated=stated,
+        firsts=firsts,
+        line=other["line"][0],
+        is_sure=is_sure,
+        batch=_batch(counts),
+    )
 
 
 def samples_per_step(rows: StepRows, accumulation: int) -> float | None:

@@ -36,7 +36,7 @@ from ..extract.discovery import (
     short_signature,
     stat_file,
 )
-from ..extract.engine_api import ReadEngine, ReadRequest, ReadSession
+from ..extract.engine_api import ReadEngine, ReadOptions, ReadRequest, ReadSession
 from ..extract.log_tables import facts_from_files, read_log
 from ..extract.table_batches import LogBatch, LogRows
 from ..facts import facts as given
@@ -114,17 +114,33 @@ def _stood(store: Store) -> dict[str, _Stood]:
     return {sha256: _Stood(*rest) for sha256, *rest in sources.iter_rows()}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """What holds for all files of one ingest.
+
+    flag_facts: facts that hold before all others; path_facts: facts by the path of a log;
+    strict: fail a source that has unread lines; format_choice: formats that a log may have
+    """
+
+    flag_facts: Sequence[Fact] = ()
+    path_facts: FactsOf = _none
+    strict: bool = False
+    format_choice: FormatChoice = BUILT_IN_CHOICE
+
+    @property
+    def for_engine(self) -> ReadOptions:
+        """The options that whoever reads the files takes."""
+        return tuple(self.flag_facts), self.format_choice
+
+
+@dataclass(slots=True, kw_only=True)
 class _Job:
     """What one ingest knows beforehand, and what it gathers for the store."""
 
+    options: IngestOptions
     known: dict[str, str]
     sizes: set[int]
     files: Mapping[str, FileMark]
-    extra: Sequence[Fact]
-    by_path: FactsOf
-    strict: bool
-    tried: FormatChoice
     spool: Spool
     ahead: ReadSession
     report: Callable[[Outcome], None]
@@ -188,7 +204,7 @@ class _Job:
         if mark is not None and self._before(mark.sha256, found) is None:
             if not mark.sha256:
                 return Outcome(found.path, "passed", "")
-            if not self.extra and self._given_as_before(found, mark.beside):
+            if not self.options.flag_facts and self._given_as_before(found, mark.beside):
                 self.left_alone.append(mark)
                 return Outcome(found.path, "unchanged", "known already")
         if self._is_unwritten(found):
@@ -229,12 +245,12 @@ class _Job:
     def _given_as_before(self, found: LogFile, beside: str) -> bool:
         """Whether what gives facts to the file from outside it is as `beside` tells."""
         named = beside.split("\n")[1:]
-        return found.beside(self.by_path(found.identity), named).text == beside
+        return found.beside(self.options.path_facts(found.identity), named).text == beside
 
     def _same_as(self, found: LogFile) -> FileMark | None:
         """What is known of the file without opening it."""
         mark = self.files.get(found.identity)
-        if mark is None or self.tried.wanted:
+        if mark is None or self.options.format_choice.wanted:
             return None
         if mark[:4] != found[1:5]:  # path, size, time of change and inode
             return None
@@ -243,16 +259,18 @@ class _Job:
         return mark if not found.named and mark.beside == self._formats() else None
 
     def _see(self, found: LogFile, path: Path, sha256: str) -> Outcome:
-        before = self.stood().get(sha256) if self.tried.wanted else None
-        if before is not None and before.log_format not in self.tried.wanted:
+        before = self.stood().get(sha256) if self.options.format_choice.wanted else None
+        if before is not None and before.log_format not in self.options.format_choice.wanted:
             return Outcome(found.path, "failed", _read_otherwise(path, before.log_format))
         stored = self.known[sha256]
         beside = self._beside(found, path)
         here, given = stored == found.identity, []
         if here or is_missing_file(stored):
             self._tell_of_companions(found)
-            given = [*self.by_path(found.identity), *facts_from_files(path)]
-        self.seen.append(KnownFile(found.identity, sha256, [*(given if here else []), *self.extra]))
+            given = [*self.options.path_facts(found.identity), *facts_from_files(path)]
+        self.seen.append(
+            KnownFile(found.identity, sha256, [*(given if here else []), *self.options.flag_facts])
+        )
         self._remember(found, sha256, beside)
         ignored = bool(given) and not here
         known = _known_as(found.identity, stored) + MOVED_LOG_NOTE * ignored
@@ -261,13 +279,13 @@ class _Job:
     def _read(self, found: LogFile, path: Path, before: OutdatedSource | None) -> Outcome:
         """before: how the same content stands in the store, if it does."""
         beside = self._beside(found, path)
-        facts = () if path == STDIN_PATH else self.by_path(found.identity)
+        facts = () if path == STDIN_PATH else self.options.path_facts(found.identity)
         planned, tried = partial(self.ahead.planned, found), self._tried_of(found, path, before)
         read = self.ahead.take(found, facts) or read_log(
             path,
             self.spool,
             path_facts=facts,
-            flag_facts=self.extra,
+            flag_facts=self.options.flag_facts,
             format_choice=tried,
             plan_chunks=planned,
         )
@@ -276,7 +294,7 @@ class _Job:
             if isinstance(read, LogRows)
             else collect_rows(read["sources"]).to_dicts()[0]
         )
-        done = _outcome(path, source, read, strict=self.strict)
+        done = _outcome(path, source, read, strict=self.options.strict)
         if done.status != "read":
             return done
         self._tell_of_companions(found)
@@ -300,12 +318,12 @@ class _Job:
 
         before: as in `_read`. A file that grew is forced as what it began with.
         """
-        if self.tried.wanted:
-            return self.tried
+        if self.options.format_choice.wanted:
+            return self.options.format_choice
         forced = before.forced if before else self._forced_as(found, path)
-        if unknown := sorted(forced - self.tried.names):
+        if unknown := sorted(forced - self.options.format_choice.names):
             raise UnreadableSourceError(_forced_as_unknown(path, unknown[0]))
-        return self.tried.only(forced) if forced else self.tried
+        return self.options.format_choice.only(forced) if forced else self.options.format_choice
 
     def _forced_as(self, found: LogFile, path: Path) -> frozenset[str]:
         """What the content was to be read with that a file which grew had before."""
@@ -315,11 +333,11 @@ class _Job:
     def _is_ahead(self, sha256: str, found: LogFile) -> bool:
         """Whether what is known is read anew as all is; with formats of its own it has its turn."""
         before = self._before(sha256, found)
-        return before is not None and (bool(self.tried.wanted) or not before.forced)
+        return before is not None and (bool(self.options.format_choice.wanted) or not before.forced)
 
     def _may_be_forced(self, found: LogFile) -> bool:
         """Whether a file has its turn, for what was read of it before was forced to be a format."""
-        if self.tried.wanted or found.identity not in self.stored_paths:
+        if self.options.format_choice.wanted or found.identity not in self.stored_paths:
             return False
         return any(one.forced and one.path == found.identity for one in self.stood().values())
 
@@ -363,7 +381,7 @@ class _Job:
             sha256 = self._hashed[found.path]
             if sha256 in self.known and not self._is_ahead(sha256, found):
                 return None
-        return path, self.by_path(found.identity)
+        return path, self.options.path_facts(found.identity)
 
     def _tell_of_companions(self, found: LogFile) -> None:
         """Say of each file beside a log that is broken, once, that no facts are taken of it."""
@@ -377,7 +395,7 @@ class _Job:
                 self.report(Outcome(str(path), "passed", message))
 
     def _formats(self) -> str:
-        self.formats = self.formats or _formats(self.tried)
+        self.formats = self.formats or _formats(self.options.format_choice)
         return self.formats
 
     def _beside(self, found: LogFile, path: Path) -> FactFiles:
@@ -385,7 +403,7 @@ class _Job:
         if path == STDIN_PATH:
             return NO_FACT_FILES
         named = [file_identity(file) for file in given.files_named_in_sidecars(path)]
-        return found.beside(self.by_path(found.identity), named)
+        return found.beside(self.options.path_facts(found.identity), named)
 
     def remember_none(self, found: LogFile) -> None:
         """Have the store remember a file of no log, so that it is told of once."""
@@ -393,10 +411,16 @@ class _Job:
 
     def _remember(self, found: LogFile, sha256: str, beside: FactFiles) -> None:
         """Have the store remember what the file looks like, if that can be relied on."""
-        marked = found[1:5]
         newest_ns = max(found.mtime_ns, beside.newest_ns)
         settled = found.around is not None and newest_ns < self.began_ns - MTIME_SETTLE_NS
-        mark = FileMark(*marked, beside.text, sha256)
+        mark = FileMark(
+            path=found.identity,
+            size=found.size,
+            mtime_ns=found.mtime_ns,
+            inode=found.inode,
+            beside=beside.text,
+            sha256=sha256,
+        )
         if settled and self.files.get(mark.path) != mark:
             self.marks[mark.path] = mark
 
@@ -473,10 +497,20 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     outcomes: list[Outcome] = []
     if (first := next(files, None)) is not None:
         spool = store.spool()
-        ahead = engine.reading((tuple(flag_facts), format_choice), store.shelf, spool)
-        known, sizes = store.known_sources(), store.known_sizes()
-        given_by = (flag_facts, path_facts, strict, format_choice)
-        job = _Job(known, sizes, store.files(), *given_by, spool, ahead, report, again=again)
+        options = IngestOptions(
+            flag_facts=flag_facts, path_facts=path_facts, strict=strict, format_choice=format_choice
+        )
+        ahead = engine.reading(options.for_engine, store.shelf, spool)
+        job = _Job(
+            options=options,
+            known=store.known_sources(),
+            sizes=store.known_sizes(),
+            files=store.files(),
+            spool=spool,
+            ahead=ahead,
+            report=report,
+            again=again,
+        )
         outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
     told = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
     for one in told:
@@ -612,9 +646,16 @@ def _settled(
     """
     stands = [*job.seen, *job.claims()]
     while remarks := {remark.path: remark for remark in told}:
-        alone = SINGLE_PROCESS.reading((tuple(job.extra), job.tried), store.shelf, job.spool)
-        given_by = (job.extra, job.by_path, job.strict, job.tried)
-        again = _Job({}, set(), {}, *given_by, job.spool, alone, job.report)
+        alone = SINGLE_PROCESS.reading(job.options.for_engine, store.shelf, job.spool)
+        again = _Job(
+            options=job.options,
+            known={},
+            sizes=set(),
+            files={},
+            spool=job.spool,
+            ahead=alone,
+            report=job.report,
+        )
         for at, one in enumerate(outcomes):
             remark = remarks.get(file_identity(one.path))
             if remark is None or one.status not in ("read", "known", "unchanged"):

@@ -167,7 +167,14 @@ class Changeset:
             self._drop(source)
         stepped = _runs_of(tables["steps"])
         first = min((s.read_at for s in stale if s.read_at is not None), default=self.now)
-        source = StoredSource(path, sha256, (), first, step_lines, stepped)
+        source = StoredSource(
+            path=path,
+            sha256=sha256,
+            runs=(),
+            read_at=first,
+            step_lines=step_lines,
+            runs_with_steps=stepped,
+        )
         own = {run: self._own_id(run, source, stale) for run in runs}
         source = replace(
             source,

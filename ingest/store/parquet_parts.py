@@ -110,7 +110,18 @@ def write_parts(
     for place, some in enumerate(split_rows(marked, MAX_PART_ROWS)):
         path = backend.named(_path(table, batch, place))
         size, sha256 = _write(backend, path, some, {"table": table, "batch": str(batch)})
-        written.append(ParquetPart(table, path, batch, batch, 0, some.height, size, sha256))
+        written.append(
+            ParquetPart(
+                table_name=table,
+                path=path,
+                first_batch=batch,
+                last_batch=batch,
+                tier=0,
+                rows=some.height,
+                bytes=size,
+                sha256=sha256,
+            )
+        )
     return written
 
 
@@ -146,7 +157,16 @@ def write_part(
     first, last = frame["batch"].min(), frame["batch"].max()
     assert isinstance(first, int)  # noqa: S101 - a part has rows
     assert isinstance(last, int)  # noqa: S101
-    return ParquetPart(table, path, first, last, tier, frame.height, size, sha256)
+    return ParquetPart(
+        table_name=table,
+        path=path,
+        first_batch=first,
+        last_batch=last,
+        tier=tier,
+        rows=frame.height,
+        bytes=size,
+        sha256=sha256,
+    )
 
 
 def write_record(backend: StoreBackend, record: BatchRecord) -> None:

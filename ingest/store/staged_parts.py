@@ -85,7 +85,16 @@ def write_staged_parts(
         size, sha256 = write_parquet(aside, some, {"table": table})
         path = f"{PARTS_FOLDER}/{table}/{job_id}-{sha256[:32]}.parquet"
         backend.put(aside, path)
-        part = ParquetPart(table, path, 0, 0, STAGED_TIER, some.height, size, sha256)
+        part = ParquetPart(
+            table_name=table,
+            path=path,
+            first_batch=0,
+            last_batch=0,
+            tier=STAGED_TIER,
+            rows=some.height,
+            bytes=size,
+            sha256=sha256,
+        )
         written.append(StagedPart(backend, part))
     return written
 

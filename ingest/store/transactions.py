@@ -83,12 +83,12 @@ class StoreWriter:
         self.connection.unregister("asked")
         stored = [
             StoredSource(
-                path,
-                sha256,
-                tuple(runs),
-                read_at,
-                step_lines,
-                partial(self._stepped, batch, tuple(runs)),
+                path=path,
+                sha256=sha256,
+                runs=tuple(runs),
+                read_at=read_at,
+                step_lines=step_lines,
+                runs_with_steps=partial(self._stepped, batch, tuple(runs)),
                 read_otherwise=bool(reading_changes_since(*reading)),
             )
             for path, sha256, batch, read_at, step_lines, *reading, runs in found

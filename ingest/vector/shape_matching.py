@@ -56,7 +56,14 @@ class WalkedMatch:
             {r: at[keep] for r, at in ats.items()} for ats in (self.begins, self.stops)
         )
         heads = {run: words[keep] for run, words in self.heads.items()}
-        return WalkedMatch(self.block, self.shape, self.lines[keep], begins, stops, heads)
+        return WalkedMatch(
+            block=self.block,
+            shape=self.shape,
+            lines=self.lines[keep],
+            begins=begins,
+            stops=stops,
+            heads=heads,
+        )
 
     def width(self, run: int) -> Ints:
         """Digits of the run, of each line, or the same of all."""
@@ -307,7 +314,8 @@ def _within(rows: Bytes, limits: tuple[Bytes, Bytes]) -> Bools:
 
 def match_walking(block: LineBlock, shape: LineShape, lines: Ints) -> WalkedMatch:
     """Lines that are walked through from their starts; all of them end as the shape does."""
-    found, at = WalkedMatch(block, shape, lines, {}, {}, {}), block.starts[lines]
+    found = WalkedMatch(block=block, shape=shape, lines=lines, begins={}, stops={}, heads={})
+    at = block.starts[lines]
     good, head = np.ones(len(at), bool), np.zeros(len(at), np.uint64)
     for stretch in shape.stretches:
         if stretch.is_point:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
+from ..core.run_table import MetricsRow, not_null, value_of
 from ..formula.flops import flops_per_token, operators
 from ..formula.model_shapes import ShapeError
 from ..throughput.token_counts import MAX_RANK_TOKEN_RATIO
@@ -65,7 +66,7 @@ class Bridge:
 
 
 def build_bridges(
-    row: Mapping[str, Any],
+    row: MetricsRow,
     facts: Mapping[str, Mapping[str, Any]],
     formula_facts: FormulaFacts,
     audit: Audit,
@@ -83,7 +84,7 @@ def build_bridges(
 
 
 def _all(
-    row: Mapping[str, Any],
+    row: MetricsRow,
     facts: Mapping[str, Mapping[str, Any]],
     formula_facts: FormulaFacts,
     audit: Audit,
@@ -97,8 +98,9 @@ def _all(
         if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
             counted = _counts(run, formula_facts, audit.era, "logged_mfu")
             theirs = prod(1 / f.factor for f in counted) * ours
-            divisor = audit.peak_flops or row["peak_flops"]
-            peak = _factor("peak", divisor / row["peak_flops"], _peaks(divisor, row))
+            own_peak = not_null(row["peak_flops"])
+            divisor = audit.peak_flops or own_peak
+            peak = _factor("peak", divisor / own_peak, _peaks(divisor, own_peak))
             factors = (*counted, *peak, *of_rate)
             predicted = theirs * rate / divisor
             yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
@@ -108,10 +110,10 @@ def _all(
             unit = _factor("unit", 1 / audit.unit)
             predicted = theirs * rate * audit.unit / 1e12
             factors = (*unit, *counted, *of_rate)
-            now = row["tgs"] * ours / 1e12
+            now = not_null(row["tgs"]) * ours / 1e12
             yield _bridge("logged_tflops", now, factors, predicted, row, audit)
     if row["logged_tgs"] and not (row["logged_tflops"] or row["logged_mfu"]):
-        yield _bridge("logged_tgs", row["tgs"], of_rate, rate, row, audit)
+        yield _bridge("logged_tgs", not_null(row["tgs"]), of_rate, rate, row, audit)
 
 
 def _compared(figure: str, audit: Audit) -> bool:
@@ -119,18 +121,18 @@ def _compared(figure: str, audit: Audit) -> bool:
     return figure in audit.lines_by_column
 
 
-def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], float]:
+def _rates(row: MetricsRow, median: float) -> tuple[tuple[Factor, ...], float]:
     """Factors from the median of the printed rates to ours, and what no cause explains of it."""
     timed, left = _timed(row), token_count_factor(row)
     text = MICRO_STEP_TEXT if row["step_unit"] == "micro_step" else ""
     factors = (
         *_factor("data", timed),
-        *_factor("window", row["tgs"] / median / timed / left, text),
+        *_factor("window", not_null(row["tgs"]) / median / timed / left, text),
     )
     return factors, left
 
 
-def _timed(row: Mapping[str, Any]) -> float:
+def _timed(row: MetricsRow) -> float:
     """The share of the steps' time that printed rates are over; their tokens are those of ours.
 
     XTuner v1 prints tokens without padding (`tgs`) beside those with it (`seqlen_tgs`).
@@ -139,7 +141,7 @@ def _timed(row: Mapping[str, Any]) -> float:
     return 1.0 - waits if waits < 1 else 1.0  # where all of it waits the share says nothing
 
 
-def token_count_factor(row: Mapping[str, Any]) -> float:
+def token_count_factor(row: MetricsRow) -> float:
     """By how much our rate is off from all that the log prints, where no sampling explains it; 1.
 
     row: of metrics.core.run_table.METRICS. The printed rates may be a sample of the steps behind
@@ -159,10 +161,10 @@ def _bridge(  # noqa: PLR0913, PLR0917 - its parts
     ours: float,
     factors: Sequence[Factor],
     predicted: float,
-    row: Mapping[str, Any],
+    row: MetricsRow,
     audit: Audit,
 ) -> Bridge:
-    logged = row[figure]
+    logged: float = value_of(row, figure)
     unexplained = logged / predicted
     rounding = audit.rounding.get(figure, 0.0) / logged
     if figure != "logged_tgs":
@@ -188,8 +190,8 @@ def _factor(cause: str, factor: float, text: str = "") -> tuple[Factor, ...]:
     return (Factor(cause, text or GAP_CAUSES[cause], factor),)
 
 
-def _peaks(divisor: float, row: Mapping[str, Any]) -> str:
-    return f"its peak {divisor / 1e12:,.4g} TFLOP/s, dense {row['peak_flops'] / 1e12:,.4g}"
+def _peaks(divisor: float, own_peak: float) -> str:
+    return f"its peak {divisor / 1e12:,.4g} TFLOP/s, dense {own_peak / 1e12:,.4g}"
 
 
 # --- FLOPs per token ------------------------------------------------------------------------

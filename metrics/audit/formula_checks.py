@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES
+from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES, RunRow
 
 from ..core.arrays import BoolArray, FloatArray
 from ..core.print_precision import Digits, digits_of
@@ -163,9 +163,7 @@ class FormulaFacts(NamedTuple):
         )
 
 
-def formula_facts_of(
-    run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]
-) -> FormulaFacts:
+def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> FormulaFacts:
     """What a row of ingest.core.schema's `runs` and its held facts (by name) say."""
     shape, why = find_shape(facts)
     started = run["started_at"]

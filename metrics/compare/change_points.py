@@ -233,8 +233,18 @@ def find_levels(log_rates: FloatArray) -> SeriesLevels:
         start, at = change.first, change.confirmed_at + 1
     rest = _with(before, seen.said(start, end, end - 1))
     alone = ~seen.settled(end - 1)
+    spread, degrees_of_freedom, autocorrelation = _scatter(rest)
+    means, counts = seen.known_levels(found)
     return SeriesLevels(
-        log_rates, tuple(found), alone, *_scatter(rest), *seen.known_levels(found), seen.quick
+        values=log_rates,
+        changes=tuple(found),
+        lone_points=alone,
+        spread=spread,
+        degrees_of_freedom=degrees_of_freedom,
+        autocorrelation=autocorrelation,
+        means=means,
+        counts=counts,
+        quick_spreads=seen.quick,
     )
 
 

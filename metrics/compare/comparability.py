@@ -10,22 +10,22 @@ the same verdict, and ranks within a group only.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from os.path import commonprefix
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXT_LIST
+from fairmfu.ingest.core.schema import row_dtypes
 
 from ..audit.logged_figures import PER_GPU_FIGURES
-from ..core.run_table import NOT_RANKED
+from ..core.run_table import NOT_RANKED, MetricsRow, metrics_rows, not_null, value_of
 from ..throughput.resolved_facts import SETUP_FACTS
 from ..throughput.throughput import explain_missing_rate
 from . import cost, loss_parity, repeated_runs
+from .comparison_row import ComparisonColumns, ComparisonRow
 
-Row = Mapping[str, Any]
 Verdict = Literal["like for like", "same model", "not comparable"]
 
 COMPARABILITY_COLUMNS: Final = (
@@ -92,54 +92,20 @@ COLUMN_LABELS: Final = {
     "time_basis": "time evidence",
 }
 
-COMPARISON: Final = pl.Schema(
-    {
-        "group": TEXT,
-        "rank": INT,
-        "run_id": TEXT,
-        "name": TEXT,
-        "framework": TEXT,
-        "setup": TEXT,
-        "repeats": INT,
-        "chain": TEXT,
-        "tgs": FLOAT,
-        "tgs_low": FLOAT,
-        "tgs_high": FLOAT,
-        "no_interval": TEXT,
-        "relative_tgs": FLOAT,
-        "relative_low": FLOAT,
-        "relative_high": FLOAT,
-        "smallest_difference": FLOAT,
-        "tied_with_best": BOOL,
-        "tgs_end_to_end": FLOAT,
-        "mfu": FLOAT,
-        "mfu_full_attention": FLOAT,
-        "logged_tgs": FLOAT,
-        "logged_tflops": FLOAT,
-        "logged_mfu": FLOAT,
-        "logged_rank": INT,
-        "logged_by": TEXT,
-        "tflops": FLOAT,
-        "flops_per_token": FLOAT,
-        "equal_flops": FLOAT,
-        "tgs_at_equal_flops": FLOAT,
-        "gpu_hours_per_billion_tokens": FLOAT,
-        "gpu_hours_per_billion_tokens_end_to_end": FLOAT,
-        "price_per_gpu_hour": TEXT,
-        "cost_per_billion_tokens": FLOAT,
-        "cost_per_billion_tokens_end_to_end": FLOAT,
-        "equal_tokens": FLOAT,
-        "loss_at_equal_tokens": FLOAT,
-        "loss_spread": FLOAT,
-        "same_loss": BOOL,
-        "no_loss": TEXT,
-        "differs": TEXT_LIST,
-        "nearest_group": TEXT,
-        "nearest_differs": TEXT_LIST,
-        "not_ranked": TEXT_LIST,
-        "synthetic": BOOL,
-    }
+COMPARISON_COLUMNS: Final = (
+    *("group", "rank", "run_id", "name", "framework", "setup", "repeats", "chain", "tgs"),
+    *("tgs_low", "tgs_high", "no_interval", "relative_tgs", "relative_low", "relative_high"),
+    *("smallest_difference", "tied_with_best", "tgs_end_to_end", "mfu", "mfu_full_attention"),
+    *("logged_tgs", "logged_tflops", "logged_mfu", "logged_rank", "logged_by", "tflops"),
+    *("flops_per_token", "equal_flops", "tgs_at_equal_flops", "gpu_hours_per_billion_tokens"),
+    *("gpu_hours_per_billion_tokens_end_to_end", "price_per_gpu_hour"),
+    *("cost_per_billion_tokens", "cost_per_billion_tokens_end_to_end", "equal_tokens"),
+    *("loss_at_equal_tokens", "loss_spread", "same_loss", "no_loss", "differs"),
+    *("nearest_group", "nearest_differs", "not_ranked", "synthetic"),
 )
+
+_DTYPES: Final = row_dtypes(MetricsRow) | row_dtypes(ComparisonColumns)
+COMPARISON: Final = pl.Schema({name: _DTYPES[name] for name in COMPARISON_COLUMNS})
 
 
 # --- two runs -----------------------------------------------------------------------------
@@ -172,7 +138,7 @@ class PairVerdict:
         return f"not comparable: {'; '.join(self.obstacles)}"
 
 
-def compare_pair(first: Row, second: Row) -> PairVerdict:
+def compare_pair(first: MetricsRow, second: MetricsRow) -> PairVerdict:
     """The verdict on two rows of `metrics.core.run_table.METRICS`."""
     both = (_keyed(first), _keyed(second))
     found = _pair(*both)
@@ -180,12 +146,11 @@ def compare_pair(first: Row, second: Row) -> PairVerdict:
     return replace(found, context=tuple(_differences(both, without)))
 
 
-def _pair(one: Row, other: Row) -> PairVerdict:
+def _pair(one: ComparisonRow, other: ComparisonRow) -> PairVerdict:
     """The verdict on rows as `_keyed` gives them, without its context."""
     both = (one, other)
-    different = [
-        n for n in COMPARABILITY_COLUMNS if None not in (one[n], other[n]) and one[n] != other[n]
-    ]
+    values = {n: (one[n], other[n]) for n in COMPARABILITY_COLUMNS}
+    different = [n for n, (a, b) in values.items() if a is not None and b is not None and a != b]
     if not _near(one["flops_per_token"], other["flops_per_token"]):
         different.append("flops_per_token")
     listed = [
@@ -205,8 +170,8 @@ def _pair(one: Row, other: Row) -> PairVerdict:
     )
 
 
-def _both(name: str, rows: Sequence[Row]) -> str:
-    return " / ".join(format_value(row[name]) for row in rows)
+def _both(name: str, rows: Sequence[ComparisonRow]) -> str:
+    return " / ".join(format_value(value_of(row, name)) for row in rows)
 
 
 def _near(one: float | None, other: float | None) -> bool:
@@ -217,19 +182,17 @@ def _near(one: float | None, other: float | None) -> bool:
     )
 
 
-def _keyed(row: Row) -> dict[str, Any]:
+def _keyed(row: MetricsRow) -> ComparisonRow:
     """A row with the basis of its tokens, our TFLOP/s and what keeps it out of any ranking."""
-    said: dict[str, Any] = {name: _plain(row[name]) for name in VARIABLE_COLUMNS}
+    said = {name: _plain(value_of(row, name)) for name in VARIABLE_COLUMNS}
     basis = row["token_basis"]
     tgs, flops = row["tgs"], row["flops_per_token"]
-    keyed = {
-        **row,
-        **said,
-        "no_interval": row.get("no_interval"),
-        "token_group": "packed" if basis == "non_padding" else basis,
-        "tflops": tgs * flops / 1e12 if tgs is not None and flops is not None else None,
-    }
-    return keyed | {"not_ranked": _obstacles(keyed)}
+    keyed = cast(ComparisonRow, {**row, **said})
+    keyed["no_interval"] = row.get("no_interval")
+    keyed["token_group"] = "packed" if basis == "non_padding" else basis
+    keyed["tflops"] = tgs * flops / 1e12 if tgs is not None and flops is not None else None
+    keyed["not_ranked"] = _obstacles(keyed)
+    return keyed
 
 
 def _plain(value: object) -> object:
@@ -241,7 +204,7 @@ def _plain(value: object) -> object:
 BOOL_WORDS: Final = {"true": "yes", "false": "no"}
 
 
-def _obstacles(row: Row) -> list[str]:
+def _obstacles(row: ComparisonRow) -> list[str]:
     """Why a run can't stand in any ranking."""
     reasons = []
     if row["tgs"] is None:
@@ -286,9 +249,9 @@ def rank_runs(
     nearest_differs: what the group differs in from the nearest group of the same model
     not_ranked: why a run has no rank
     """
-    rows = [_keyed(row) for row in metrics.iter_rows(named=True)]
-    first = repeated_runs.first_launches([{"continues": None, **row} for row in rows])
-    rows = [row | _costs(row, price) | {"chain": first[row["run_id"]]} for row in rows]
+    rows = [_keyed(row) for row in metrics_rows(metrics)]
+    first = repeated_runs.first_launches(rows)
+    rows = [_with_costs(row, price) | {"chain": first[row["run_id"]]} for row in rows]
     apart = sorted((r for r in rows if r["not_ranked"]), key=lambda row: str(row["name"]))
     groups = _groups(row for row in rows if not row["not_ranked"])
     labels = Counter(_label(group[0]) for group in groups)
@@ -302,10 +265,10 @@ def rank_runs(
     return frame if windows is None else _with_losses(frame, windows)
 
 
-def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
     """Rows that are like for like with the first of their group, which has the least FLOPs."""
-    found: list[list[dict[str, Any]]] = []
-    for row in sorted(rows, key=lambda row: row["flops_per_token"]):
+    found: list[list[ComparisonRow]] = []
+    for row in sorted(rows, key=lambda row: not_null(row["flops_per_token"])):
         mine = (group for group in found if _pair(group[0], row).verdict == "like for like")
         group = next(mine, None)
         if group is None:
@@ -315,9 +278,9 @@ def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return found
 
 
-def _label(row: Row) -> str:
+def _label(row: ComparisonRow) -> str:
     trained = "" if row["trained"] == "full" else f", {row['trained']}"
-    pattern = row["attention_pattern"]
+    pattern = not_null(row["attention_pattern"])
     masked = "" if pattern == "causal" else f", {pattern.removeprefix('causal, ')}"
     return (
         f"{row['model']}, {row['seq_len']:,} tokens{masked}, {row['precision']}{trained}, "
@@ -325,37 +288,44 @@ def _label(row: Row) -> str:
     )
 
 
-def _ranked(group: Sequence[dict[str, Any]], *, twice: bool) -> list[dict[str, Any]]:
+def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRow]:
     """`twice`: another group has the same label, so what tells them apart is added."""
-    order = sorted(group, key=lambda row: -row["tgs"])
+    order = sorted(group, key=lambda row: -not_null(row["tgs"]))
     best, label = order[0], _label(order[0])
     if twice:
-        label += f", {best['flops_per_token']:.5g} FLOPs/token, model {best['work'][:6]}"
+        label += f", {best['flops_per_token']:.5g} FLOPs/token, model {not_null(best['work'])[:6]}"
         label += ", synthetic" if best["synthetic"] else ""
     letters = repeated_runs.setup_letters(order, _setup)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
-    common = {"group": label, "differs": _differences(group) + _own_formulas(group)}
+    differs = _differences(group) + _own_formulas(group)
     sides = repeated_runs.comparison_sides(order)
-    rows = [{**row, **common, **_against(side, sides[0])} for side in sides for row in side.rows]
+    best_tgs = sides[0].tgs
+    rows = [_against(row, side, sides[0]) for side in sides for row in side.rows]
     return [
-        {**row, "rank": place, "relative_tgs": row["tgs"] / sides[0].tgs} | logged
-        for place, (row, logged) in enumerate(zip(rows, _by_the_logs(rows), strict=True), start=1)
+        row
+        | {
+            "group": label,
+            "differs": differs,
+            "rank": place,
+            "relative_tgs": not_null(row["tgs"]) / best_tgs,
+        }
+        for place, row in enumerate(_with_logged_ranks(rows), start=1)
     ]
 
 
-def _setup(row: Row) -> tuple[Any, ...]:
+def _setup(row: ComparisonRow) -> tuple[Any, ...]:
     """What runs of one setup have alike; a run that says too little of itself has its own.
 
     Most logs say nothing of some of it, as no log does of its nodes; what decides speed has to be
     known, for else two experiments would pass for one that was repeated.
     """
-    if any(row[name] is None for name in REPEAT_KEY_COLUMNS) or row["tokens_per_gpu_step"] is None:
+    unknown = any(row[name] is None for name in REPEAT_KEY_COLUMNS)
+    if unknown or row["tokens_per_gpu_step"] is None:
         return (row["run_id"],)
-    masked = row["attention_pattern"].endswith(DOCUMENT_BORDERS)
+    masked = not_null(row["attention_pattern"]).endswith(DOCUMENT_BORDERS)
     names = [name for name in VARIABLE_COLUMNS if not (masked and name in MEASURED_COLUMNS)]
-    return tuple(
-        DEFAULT_SETUP_VALUES.get(name) if row[name] is None else row[name] for name in names
-    )
+    values = ((name, value_of(row, name)) for name in names)
+    return tuple(DEFAULT_SETUP_VALUES.get(n) if value is None else value for n, value in values)
 
 
 REPEAT_KEY_COLUMNS: Final = ("gpus", "recompute", "framework_version")
@@ -369,13 +339,13 @@ DOCUMENT_BORDERS: Final = "document borders"
 
 
 def _against(
-    side: repeated_runs.ComparisonSide, best: repeated_runs.ComparisonSide
-) -> dict[str, Any]:
-    """How surely a side is slower than the best; the best itself is tied."""
+    row: ComparisonRow, side: repeated_runs.ComparisonSide, best: repeated_runs.ComparisonSide
+) -> ComparisonRow:
+    """A row with how surely its side is slower than the best; the best itself is tied."""
     if side is best:
-        return {"repeats": side.repeats, "tied_with_best": True}
+        return row | {"repeats": side.repeats, "tied_with_best": True}
     gap = repeated_runs.speed_ratio(side, best)
-    return {
+    return row | {
         "repeats": side.repeats,
         "relative_low": gap.low,
         "relative_high": gap.high,
@@ -384,23 +354,24 @@ def _against(
     }
 
 
-def _by_the_logs(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rank that the logs' own figures would give: by the first that more than half print."""
-    counts = {name: sum(bool(row[name]) for row in rows) for name in PER_GPU_FIGURES}
+def _with_logged_ranks(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Rows with the rank by the logged figures: by the first that more than half print."""
+    printed = {name: [row[name] for row in rows] for name in PER_GPU_FIGURES}
+    counts = {name: len(list(filter(None, figures))) for name, figures in printed.items()}
     by_most = max(PER_GPU_FIGURES, key=lambda name: counts[name])
     name = next((name for name in PER_GPU_FIGURES if 2 * counts[name] > len(rows)), by_most)
-    claims = sorted((row[name] for row in rows if row[name]), reverse=True)
+    claims = sorted(filter(None, printed[name]), reverse=True)
     if len(claims) < 2:  # noqa: PLR2004 - one has no rank
-        return [{} for _ in rows]
+        return list(rows)
     return [
-        {"logged_by": name, "logged_rank": claims.index(row[name]) + 1} if row[name] else {}
-        for row in rows
+        row | {"logged_by": name, "logged_rank": claims.index(figure) + 1} if figure else row
+        for row, figure in zip(rows, printed[name], strict=True)
     ]
 
 
-def _costs(row: Row, price: cost.Price | None) -> dict[str, Any]:
+def _with_costs(row: ComparisonRow, price: cost.Price | None) -> ComparisonRow:
     steady, whole = cost.gpu_hours(row["tgs"]), cost.gpu_hours(row["tgs_end_to_end"])
-    return {
+    return row | {
         "gpu_hours_per_billion_tokens": steady,
         "gpu_hours_per_billion_tokens_end_to_end": whole,
         "price_per_gpu_hour": None if price is None else str(price),
@@ -421,7 +392,7 @@ def _with_losses(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 # --- across groups ------------------------------------------------------------------------
 
 
-def _set_at_equal_flops(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
+def _set_at_equal_flops(groups: Sequence[Sequence[ComparisonRow]]) -> None:
     """Fills `tgs_at_equal_flops` where groups differ in length or trained weights alone.
 
     That is, in FLOPs per token, of one model, device and number format.
@@ -429,36 +400,38 @@ def _set_at_equal_flops(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
     At the same utilisation the rate goes with the ideal time per token, F / P. The reference is
     the group with the least FLOPs per token.
     """
-    alike: dict[tuple[Any, ...], list[Sequence[dict[str, Any]]]] = {}
+    alike: dict[tuple[Any, ...], list[Sequence[ComparisonRow]]] = {}
     for group in groups:
         row = group[0]
         if row["peak_flops"] is not None:
             names = ("work", "device", "precision", "token_group", "synthetic")
-            alike.setdefault(tuple(row[name] for name in names), []).append(group)
+            alike.setdefault(tuple(value_of(row, name) for name in names), []).append(group)
     for several in alike.values():
-        reference = min((group[0] for group in several), key=lambda row: row["flops_per_token"])
+        reference = min(
+            (group[0] for group in several), key=lambda row: not_null(row["flops_per_token"])
+        )
         rows = [row for group in several if len(several) > 1 for row in group]
         for row in rows:
             if row["peak_flops"] is not None:
                 times = _ideal_seconds(row) / _ideal_seconds(reference)
                 row["equal_flops"] = reference["flops_per_token"]
-                row["tgs_at_equal_flops"] = row["tgs"] * times
+                row["tgs_at_equal_flops"] = not_null(row["tgs"]) * times
 
 
-def _ideal_seconds(row: Row) -> float:
-    return float(row["flops_per_token"] / row["peak_flops"])
+def _ideal_seconds(row: ComparisonRow) -> float:
+    return not_null(row["flops_per_token"]) / not_null(row["peak_flops"])
 
 
-def _set_nearest(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
+def _set_nearest(groups: Sequence[Sequence[ComparisonRow]]) -> None:
     """Fills `nearest_group`: of the same model, by the fewest differences."""
     for group in groups:
         others = [(o[0], _pair(group[0], o[0])) for o in groups if o is not group]
         same = [(other, found) for other, found in others if found.verdict == "same model"]
         if same:
             other, found = min(same, key=lambda item: len(item[1].differing_columns))
-            told = {"nearest_group": other["group"], "nearest_differs": list(found.differences)}
             for row in group:
-                row.update(told)
+                row["nearest_group"] = other["group"]
+                row["nearest_differs"] = list(found.differences)
         else:
             for row in group:
                 row["nearest_differs"] = []
@@ -467,13 +440,14 @@ def _set_nearest(groups: Sequence[Sequence[dict[str, Any]]]) -> None:
 # --- within a group -----------------------------------------------------------------------
 
 
-def varying_columns(group: Sequence[Row]) -> list[str]:
+def varying_columns(group: Sequence[MetricsRow]) -> list[str]:
     """Names of VARIABLE_COLUMNS that are known to differ within a group."""
     return [name for name in VARIABLE_COLUMNS if len(_known(name, group)) > 1]
 
 
-def _known(name: str, group: Sequence[Row]) -> set[str]:
-    return {_whole(row[name]) for row in group if row[name] is not None}
+def _known(name: str, group: Sequence[MetricsRow]) -> set[str]:
+    values = (value_of(row, name) for row in group)
+    return {_whole(value) for value in values if value is not None}
 
 
 def format_value(value: object) -> str:
@@ -492,7 +466,7 @@ MAX_VALUE_LENGTH: Final = 60
 """Characters of a value that are shown."""
 
 
-def _differences(group: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
+def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> list[str]:
     """What is known to differ within a group; then what only some of its runs say."""
     differs = [
         f"{COLUMN_LABELS.get(name, name)}: {' / '.join(_told_apart(_known(name, group)))}"
@@ -502,7 +476,7 @@ def _differences(group: Sequence[Row], without: Sequence[str] = ()) -> list[str]
     partly = [
         COLUMN_LABELS.get(name, name)
         for name in VARIABLE_COLUMNS
-        if len(_known(name, group)) == 1 and any(row[name] is None for row in group)
+        if len(_known(name, group)) == 1 and any(value_of(row, name) is None for row in group)
     ]
     if partly:
         differs.append(f"{STATED_BY_SOME}{', '.join(partly)}")
@@ -516,7 +490,7 @@ def _told_apart(values: set[str]) -> list[str]:
     return sorted(f"{'…' if alike else ''}{value[alike:]}"[:MAX_VALUE_LENGTH] for value in values)
 
 
-def _own_formulas(group: Sequence[Row]) -> list[str]:
+def _own_formulas(group: Sequence[MetricsRow]) -> list[str]:
     """Frameworks whose runs print the same work on the same device differently.
 
     Of runs whose print is reproduced, so that their formula and peak are known.
@@ -525,8 +499,8 @@ def _own_formulas(group: Sequence[Row]) -> list[str]:
     for framework in sorted({str(row["framework"]) for row in group}):
         mine = [r for r in group if r["framework"] == framework and r["logged_reproduced"]]
         counted = [r for r in mine if r["logged_flops_per_token"] and r["logged_tflops"]]
-        ratios = [_theirs(row) / row["flops_per_token"] for row in counted]
-        divided = sorted({row["logged_peak"] for row in mine if row["logged_mfu"]})
+        ratios = [_theirs(row) / not_null(row["flops_per_token"]) for row in counted]
+        divided = sorted({not_null(row["logged_peak"]) for row in mine if row["logged_mfu"]})
         if ratios and max(ratios) > min(ratios) * (1 + MAX_COUNT_DIFFERENCE):
             eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
             found.append(
@@ -542,9 +516,9 @@ def _own_formulas(group: Sequence[Row]) -> list[str]:
     return found
 
 
-def _theirs(row: Row) -> float:
+def _theirs(row: MetricsRow) -> float:
     """FLOPs per token as printed, with whatever the print is multiplied by."""
-    return float(row["logged_flops_per_token"] * row["logged_unit"])
+    return not_null(row["logged_flops_per_token"]) * not_null(row["logged_unit"])
 
 
 MAX_COUNT_DIFFERENCE: Final = 1e-4

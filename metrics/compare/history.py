@@ -12,20 +12,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from math import exp, log
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXT_LIST, TIMESTAMP
+from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, row_dtypes
 
 from ..core import intervals
 from ..core.intervals import MIN_INTERVAL_WINDOWS, Estimate
-from ..core.run_table import OUTDATED_READING
+from ..core.run_table import OUTDATED_READING, MetricsRow, metrics_rows, value_of
 from ..throughput.throughput import explain_missing_rate
 from .change_points import Change, SeriesLevels, find_levels
 from .comparability import COLUMN_LABELS, MEASURED_COLUMNS, VARIABLE_COLUMNS, format_value
@@ -35,80 +35,89 @@ Row = Mapping[str, Any]
 SERIES_BY: Final = ("framework", "model", "seq_len", "device", "precision", "trained", "gpus")
 """Columns of METRICS that runs of one series have alike; synthetic runs stand apart besides."""
 
-POINT_SCHEMA: Final = pl.Schema(
-    {
-        "series": TEXT,
-        "run_id": TEXT,
-        "name": TEXT,
-        "at": TIMESTAMP,
-        "dated": BOOL,
-        "tgs": FLOAT,
-        "tgs_low": FLOAT,
-        "tgs_high": FLOAT,
-        "mfu": FLOAT,
-        "mfu_full_attention": FLOAT,
-        "formula": TEXT,
-        "peaks": TEXT,
-        "outcome": TEXT,
-        "synthetic": BOOL,
-        "marks": TEXT_LIST,
-        "segment": INT,
-        "level": FLOAT,
-        "outlier": BOOL,
-    }
-)
 
-CHANGE_SCHEMA: Final = pl.Schema(
-    {
-        "series": TEXT,
-        "against": TEXT,
-        "kind": TEXT,
-        "at": TIMESTAMP,
-        "run_id": TEXT,
-        "last_before": TEXT,
-        "found_at": TIMESTAMP,
-        "found_by": TEXT,
-        "before": FLOAT,
-        "after": FLOAT,
-        "ratio": FLOAT,
-        "ratio_low": FLOAT,
-        "ratio_high": FLOAT,
-        "points_after": INT,
-        "causes": TEXT_LIST,
-        "counts": BOOL,
-    }
-)
+class PointRow(TypedDict):
+    """A run in a series: a row of POINT_SCHEMA."""
 
-SERIES_SCHEMA: Final = pl.Schema(
-    {
-        "series": TEXT,
-        "framework": TEXT,
-        "model": TEXT,
-        "gpus": INT,
-        "points": INT,
-        "nights": INT,
-        "first_at": TIMESTAMP,
-        "last_at": TIMESTAMP,
-        "level": FLOAT,
-        "level_low": FLOAT,
-        "level_high": FLOAT,
-        "spread": FLOAT,
-        "mfu": FLOAT,
-        "last_run": TEXT,
-        "last_tgs": FLOAT,
-        "last_ratio": FLOAT,
-        "suspect": BOOL,
-        "formulas": TEXT_LIST,
-        "peaks": TEXT_LIST,
-        "setups": TEXT_LIST,
-        "baseline_run": TEXT,
-        "baseline_tgs": FLOAT,
-        "against_baseline": FLOAT,
-        "against_low": FLOAT,
-        "against_high": FLOAT,
-        "state": TEXT,
-    }
-)
+    series: str
+    run_id: str
+    name: str
+    at: datetime
+    dated: bool
+    tgs: float
+    tgs_low: float | None
+    tgs_high: float | None
+    mfu: float | None
+    mfu_full_attention: float | None
+    formula: str | None
+    peaks: str | None
+    outcome: str | None
+    synthetic: bool | None
+    marks: list[str]
+    segment: int
+    level: float
+    outlier: bool
+
+
+POINT_SCHEMA: Final = pl.Schema(row_dtypes(PointRow))
+
+
+class ChangeRow(TypedDict):
+    """A change of a series, or its distance from its baseline: a row of CHANGE_SCHEMA."""
+
+    series: str
+    against: str
+    kind: str
+    at: datetime | None
+    run_id: str
+    last_before: str | None
+    found_at: datetime | None
+    found_by: str | None
+    before: float
+    after: float
+    ratio: float
+    ratio_low: float | None
+    ratio_high: float | None
+    points_after: int
+    causes: list[str]
+    counts: bool
+
+
+CHANGE_SCHEMA: Final = pl.Schema(row_dtypes(ChangeRow))
+
+
+class SeriesRow(TypedDict):
+    """The state of a series: a row of SERIES_SCHEMA."""
+
+    series: str
+    framework: str | None
+    model: str | None
+    gpus: int | None
+    points: int
+    nights: int
+    first_at: datetime
+    last_at: datetime
+    level: float | None
+    level_low: float | None
+    level_high: float | None
+    spread: float | None
+    mfu: float | None
+    last_run: str
+    last_tgs: float | None
+    last_ratio: float | None
+    suspect: bool
+    formulas: list[str]
+    peaks: list[str]
+    setups: list[str]
+    baseline_run: str | None
+    baseline_tgs: float | None
+    against_baseline: float | None
+    against_low: float | None
+    against_high: float | None
+    state: str
+
+
+SERIES_SCHEMA: Final = pl.Schema(row_dtypes(SeriesRow))
 """framework, model, gpus: null where they are not of the key."""
 
 POINT_SOURCE_COLUMNS: Final = (
@@ -230,7 +239,7 @@ def _placed(
     whole = pl.all_horizontal(pl.col([*by, "at"]).is_not_null(), usable.fill_null(value=False))
     left = [
         {"run_id": row["run_id"], "name": row["name"], "why": _why_not(row, by)}
-        for row in rows.filter(~whole).iter_rows(named=True)
+        for row in metrics_rows(rows.filter(~whole))
     ]
     rows = rows.filter(whole)
     keys = rows.select(key).unique()
@@ -241,7 +250,7 @@ def _placed(
     short = _short(rows, held)
     left += [
         {"run_id": row["run_id"], "name": row["name"], "why": _too_short(row)}
-        for row in rows.filter(short).iter_rows(named=True)
+        for row in metrics_rows(rows.filter(short))
     ]
     return rows.filter(~short), left
 
@@ -265,26 +274,26 @@ def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
     return pl.Series(found, dtype=BOOL)
 
 
-def _too_short(row: Row) -> str:
+def _too_short(row: MetricsRow) -> str:
     windows = f"{row['windows']} window{'s' * (row['windows'] != 1)}"
     return f"too short: of {windows} the warm-up cannot be told, and runs before it were longer"
 
 
-def _why_not(row: Row, by: Sequence[str]) -> str:
+def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
     if row["tgs"] is None or not row["tgs"] > 0:
         why = explain_missing_rate(row)[0]
         return f"no TGS: {why}" if why else "no TGS"
-    unknown = [COLUMN_LABELS.get(name, name) for name in by if row[name] is None]
+    unknown = [COLUMN_LABELS.get(name, name) for name in by if value_of(row, name) is None]
     return f"unknown: {', '.join(unknown)}" if unknown else "no time: no stamp, and not when read"
 
 
-def _label(row: Row, by: Sequence[str]) -> str:
+def _label(row: Mapping[str, Any], by: Sequence[str]) -> str:
     """The key in words."""
     words = [text for name in by if (text := _of_key(name, row, by)) is not None]
     return ", ".join([*words, "synthetic"] if row["synthetic"] else words)
 
 
-def _of_key(name: str, row: Row, by: Sequence[str]) -> str | None:
+def _of_key(name: str, row: Mapping[str, Any], by: Sequence[str]) -> str | None:
     value = row[name]
     match name:
         case "seq_len":

@@ -6,23 +6,23 @@ more the runs are the sample and the interval is between them; with fewer each r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
 from statistics import geometric_mean
 from string import ascii_uppercase
-from typing import Any, Final
+from typing import Final
 
 from ..core import intervals
 from ..core.intervals import Estimate
+from ..core.run_table import MetricsRow, not_null
 from ..runs.resume_chains import launch_chain
+from .comparison_row import ComparisonRow
 
 MIN_REPEATS: Final = intervals.MIN_REPEATS
 """Repeats from which on the noise between runs is estimated."""
 
 TOO_FEW_WINDOWS: Final = "too few windows"
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ComparisonSide:
     estimate: that with its interval; None where there is none, and `no_interval_reason` says why
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     repeats: int
     tgs: float
     estimate: Estimate | None
@@ -49,7 +49,9 @@ class ComparisonSide:
     @property
     def mfu(self) -> float | None:
         """MFU at `tgs`, exact attention; None where that of a row is not known."""
-        shares = [None if row["mfu"] is None else row["mfu"] / row["tgs"] for row in self.rows]
+        shares = [
+            None if row["mfu"] is None else row["mfu"] / not_null(row["tgs"]) for row in self.rows
+        ]
         known = [share for share in shares if share is not None]
         return self.tgs * geometric_mean(known) if len(known) == len(shares) else None
 
@@ -92,7 +94,9 @@ def speed_ratio(side: ComparisonSide, baseline: ComparisonSide) -> SpeedRatio:
     return SpeedRatio(times, between.low, between.high, smallest)
 
 
-def setup_letters(group: Sequence[Row], setup_key: Callable[[Row], Hashable]) -> list[str]:
+def setup_letters(
+    group: Sequence[ComparisonRow], setup_key: Callable[[ComparisonRow], Hashable]
+) -> list[str]:
     """A letter for each row, the same for rows of which `setup_key` gives the same."""
     letters: dict[Hashable, str] = {}
     for row in group:
@@ -105,28 +109,28 @@ def _letter(place: int) -> str:
     return ascii_uppercase[letter] + (str(again + 1) if again else "")
 
 
-def first_launches(rows: Sequence[Row]) -> dict[str, str]:
+def first_launches(rows: Sequence[MetricsRow]) -> dict[str, str]:
     """run_id to the run_id of the first launch of those that continue one another."""
-    before = {row["run_id"]: row["continues"] for row in rows}
+    before = {row["run_id"]: row.get("continues") for row in rows}
     return {run_id: launch_chain(run_id, before)[0] for run_id in before}
 
 
-def comparison_sides(group: Sequence[Row]) -> list[ComparisonSide]:
+def comparison_sides(group: Sequence[ComparisonRow]) -> list[ComparisonSide]:
     """The sides of one group, the fastest first.
 
     group: rows with run_id, tgs, tgs_low, tgs_high, no_interval, setup and chain
     """
-    by_setup: dict[str, list[Row]] = {}
-    for row in sorted(group, key=lambda row: -row["tgs"]):
+    by_setup: dict[str | None, list[ComparisonRow]] = {}
+    for row in sorted(group, key=lambda row: -not_null(row["tgs"])):
         by_setup.setdefault(row["setup"], []).append(row)
     found = [side for rows in by_setup.values() for side in _of_setup(rows)]
     return sorted(found, key=lambda side: -side.tgs)
 
 
-def _of_setup(rows: Sequence[Row]) -> list[ComparisonSide]:
+def _of_setup(rows: Sequence[ComparisonRow]) -> list[ComparisonSide]:
     starts: dict[str, list[float]] = {}
     for row in rows:
-        starts.setdefault(row["chain"], []).append(log(row["tgs"]))
+        starts.setdefault(row["chain"], []).append(log(not_null(row["tgs"])))
     if len(starts) < MIN_REPEATS:
         return [_alone(row, len(starts)) for row in rows]
     rates = [exp(fsum(of) / len(of)) for of in starts.values()]
@@ -137,13 +141,13 @@ def _of_setup(rows: Sequence[Row]) -> list[ComparisonSide]:
     return [ComparisonSide(tuple(rows), len(starts), mean, between, None)]
 
 
-def _alone(row: Row, repeats: int) -> ComparisonSide:
+def _alone(row: ComparisonRow, repeats: int) -> ComparisonSide:
     own = _own(row)
     why = None if own is not None else row["no_interval"] or TOO_FEW_WINDOWS
-    return ComparisonSide((row,), repeats, row["tgs"], own, why)
+    return ComparisonSide((row,), repeats, not_null(row["tgs"]), own, why)
 
 
-def _own(row: Row) -> Estimate | None:
+def _own(row: ComparisonRow) -> Estimate | None:
     """A run's rate with the interval of its own windows."""
     low, high = row["tgs_low"], row["tgs_high"]
-    return None if low is None or high is None else Estimate(row["tgs"], low, high)
+    return None if low is None or high is None else Estimate(not_null(row["tgs"]), low, high)

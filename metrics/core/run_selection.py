@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError
+
+from .run_table import MetricsRow, metrics_rows
 
 MAX_NAMED_RUNS: Final = 3
 """Runs that an error names."""
@@ -57,10 +59,10 @@ def _unknown(name: str, known: list[str], noun: str) -> RunNameError:
     return RunNameError(f"No {noun} is called {name!r}.{hint} See: {see}")
 
 
-def choose_one(table: pl.DataFrame, name: str) -> dict[str, Any]:
+def choose_one(table: pl.DataFrame, name: str) -> MetricsRow:
     """The row of the one run of this name, as `choose` takes it. Raises RunNameError."""
     found = choose(table, name)
     if found.height > 1:
         ids = ", ".join(found["run_id"])
         raise RunNameError(f"{found.height} runs are called {name!r}; give an id: {ids}")
-    return found.row(0, named=True)
+    return metrics_rows(found)[0]

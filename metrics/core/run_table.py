@@ -6,11 +6,14 @@ Apart from what computes them, so that kept metrics are shown without its import
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, TypedDict, TypeVar, cast
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT, TEXT_LIST, TIMESTAMP
+from fairmfu.ingest.core.schema import TEXT, row_dtypes
+
+Value = TypeVar("Value")
 
 NOT_RANKED: Final = ": not ranked"
 """How a warning ends that keeps its run out of every ranking."""
@@ -20,144 +23,189 @@ OUTDATED_READING: Final = (
 )
 """How the warning begins of a run whose sources today's readers read otherwise."""
 
-TIME_LOST_STRUCT: Final = pl.Struct(
-    {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
-)
 
-RATE_COLUMNS: Final = {
-    "tgs": FLOAT,
-    "tgs_low": FLOAT,
-    "tgs_high": FLOAT,
-    "tgs_slots": FLOAT,
-    "tgs_median": FLOAT,
-    "tgs_p5": FLOAT,
-    "tgs_p95": FLOAT,
-    "tgs_mad": FLOAT,
-    "tgs_trimmed": FLOAT,
-    "tgs_end_to_end": FLOAT,
-}
-"""Tokens per second per GPU: steady, with its interval and spread, and end to end."""
+class TimeLost(TypedDict):
+    """What one cause took of a run's wall time: windows, seconds, and share of it."""
 
-RATE_BASIS_COLUMNS: Final = {
-    "token_basis": TEXT,
-    "time_basis": TEXT,
-    "end_to_end_basis": TEXT,
-    "excluded_share": FLOAT,
-    "excluded_causes": TEXT_LIST,
-    "data_share": FLOAT,
-    "windows": INT,
-    "effective_windows": FLOAT,
-    "no_interval": TEXT,
-    "steady_from": INT,
-    "wall_s": FLOAT,
-    "time_lost": pl.List(TIME_LOST_STRUCT),
-    "evidence_gap": FLOAT,
-    "evidence_windows": INT,
-    "evidence_cause": TEXT,
-    "token_gap": FLOAT,
-    "token_counts": TEXT_LIST,
-}
-"""What the rates of a run are of: tokens, times, windows, and what was held against them."""
+    cause: str
+    windows: int | None
+    seconds: float
+    share: float
 
-METRICS: Final = pl.Schema(
-    {
-        "run_id": TEXT,
-        "name": TEXT,
-        "framework": TEXT,
-        "log_format": TEXT,
-        "framework_version": TEXT,
-        "synthetic": BOOL,
-        "model": TEXT,
-        "accelerator": TEXT,
-        "device": TEXT,
-        "gpus": INT,
-        "seq_len": INT,
-        "global_batch_size": INT,
-        "micro_batch_size": INT,
-        "gradient_accumulation": INT,
-        "replicas": INT,
-        "replica_groups": INT,
-        "tensor_parallel": INT,
-        "pipeline_parallel": INT,
-        "context_parallel": INT,
-        "expert_parallel": INT,
-        "zero_stage": INT,
-        "compile": TEXT,
-        "torch": TEXT,
-        "packed": TEXT,
-        "attention": TEXT,
-        "quantization": TEXT,
-        "inferred": TEXT_LIST,
-        "precision": TEXT,
-        "recompute": TEXT,
-        "trainable": TEXT,
-        "step_unit": TEXT,
-        "rate_excludes_data": BOOL,
-        "steps": INT,
-        "tokens_per_second": FLOAT,
-        **RATE_COLUMNS,
-        "mfu": FLOAT,
-        "mfu_full_attention": FLOAT,
-        "mfu_conservative": FLOAT,
-        "mfu_bf16": FLOAT,
-        "mfu_bf16_full_attention": FLOAT,
-        "hfu_low": FLOAT,
-        "hfu_high": FLOAT,
-        "implied": FLOAT,
-        "params_total": INT,
-        "work": TEXT,
-        "attention_pattern": TEXT,
-        "attended_pairs": FLOAT,
-        "trained": TEXT,
-        "flops_per_token": FLOAT,
-        "flops_per_token_full_attention": FLOAT,
-        "peak_flops": FLOAT,
-        "peak_source": TEXT,
-        **RATE_BASIS_COLUMNS,
-        "tokens_per_gpu_step": FLOAT,
-        "attention_ratio": FLOAT,
-        "sequence_length": FLOAT,
-        "formula": TEXT,
-        "logged_tgs": FLOAT,
-        "logged_tflops": FLOAT,
-        "logged_mfu": FLOAT,
-        "logged_tgs_total": FLOAT,
-        "logged_formula": TEXT,
-        "logged_reproduced": BOOL,
-        "logged_lines": INT,
-        "logged_lines_reproduced": INT,
-        "logged_unexplained": FLOAT,
-        "logged_flops_per_token": FLOAT,
-        "logged_peak": FLOAT,
-        "logged_unit": FLOAT,
-        "logged_flops_low": FLOAT,
-        "logged_flops_high": FLOAT,
-        "logged_hypothesis": TEXT,
-        "logged_not_compared": TEXT,
-        "logged_lengths": pl.List(INT),
-        "proven": TEXT_LIST,
-        "missing": TEXT_LIST,
-        "warnings": TEXT_LIST,
-        "sources": TEXT_LIST,
-        "members": TEXT_LIST,
-        "launch": INT,
-        "started_at": TIMESTAMP,
-        "outcome": TEXT,
-        "outcome_text": TEXT,
-        "continues": TEXT,
-        "repeated_steps": INT,
-        "goodput": FLOAT,
-        "goodput_share": FLOAT,
-        "goodput_launches": INT,
-        "lost_to_restarts_s": FLOAT,
-        "ranks": INT,
-        "rank_steps": INT,
-        "rank_spread": FLOAT,
-        "slowest_rank": TEXT,
-        "slowest_share": FLOAT,
-        "bound": TEXT,
-    }
-)
+
+class SetupColumns(TypedDict):
+    """What a run is, and what it is set to."""
+
+    run_id: str
+    name: str
+    framework: str
+    log_format: str
+    framework_version: str | None
+    synthetic: bool | None
+    model: str | None
+    accelerator: str | None
+    device: str | None
+    gpus: int | None
+    seq_len: int | None
+    global_batch_size: int | None
+    micro_batch_size: int | None
+    gradient_accumulation: int | None
+    replicas: int | None
+    replica_groups: int | None
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    context_parallel: int | None
+    expert_parallel: int | None
+    zero_stage: int | None
+    compile: str | None
+    torch: str | None
+    packed: str | None
+    attention: str | None
+    quantization: str | None
+    inferred: list[str]
+    precision: str | None
+    recompute: str | None
+    trainable: str | None
+    step_unit: str | None
+    rate_excludes_data: bool | None
+    steps: int
+    tokens_per_second: float | None
+
+
+class RateColumns(TypedDict):
+    """Tokens per second per GPU: steady, with its interval and spread, and end to end."""
+
+    tgs: float | None
+    tgs_low: float | None
+    tgs_high: float | None
+    tgs_slots: float | None
+    tgs_median: float | None
+    tgs_p5: float | None
+    tgs_p95: float | None
+    tgs_mad: float | None
+    tgs_trimmed: float | None
+    tgs_end_to_end: float | None
+
+
+class UtilizationColumns(TypedDict):
+    """MFU and HFU of a run, with the FLOPs and peaks that they come from."""
+
+    mfu: float | None
+    mfu_full_attention: float | None
+    mfu_conservative: float | None
+    mfu_bf16: float | None
+    mfu_bf16_full_attention: float | None
+    hfu_low: float | None
+    hfu_high: float | None
+    implied: float | None
+    params_total: int | None
+    work: str | None
+    attention_pattern: str | None
+    attended_pairs: float | None
+    trained: str | None
+    flops_per_token: float | None
+    flops_per_token_full_attention: float | None
+    peak_flops: float | None
+    peak_source: str | None
+
+
+class RateBasisColumns(TypedDict):
+    """What the rates of a run are of: tokens, times, windows, and what was held against them."""
+
+    token_basis: str | None
+    time_basis: str | None
+    end_to_end_basis: str | None
+    excluded_share: float | None
+    excluded_causes: list[str] | None
+    data_share: float | None
+    windows: int | None
+    effective_windows: float | None
+    no_interval: str | None
+    steady_from: int | None
+    wall_s: float | None
+    time_lost: list[TimeLost] | None
+    evidence_gap: float | None
+    evidence_windows: int | None
+    evidence_cause: str | None
+    token_gap: float | None
+    token_counts: list[str] | None
+
+
+class CourseColumns(TypedDict):
+    """What the log says of a run's speed, how the run went, and what is missing or doubtful."""
+
+    tokens_per_gpu_step: float | None
+    attention_ratio: float | None
+    sequence_length: float | None
+    formula: str
+    logged_tgs: float | None
+    logged_tflops: float | None
+    logged_mfu: float | None
+    logged_tgs_total: float | None
+    logged_formula: str | None
+    logged_reproduced: bool | None
+    logged_lines: int | None
+    logged_lines_reproduced: int | None
+    logged_unexplained: float | None
+    logged_flops_per_token: float | None
+    logged_peak: float | None
+    logged_unit: float | None
+    logged_flops_low: float | None
+    logged_flops_high: float | None
+    logged_hypothesis: str | None
+    logged_not_compared: str | None
+    logged_lengths: list[int] | None
+    proven: list[str]
+    missing: list[str]
+    warnings: list[str]
+    sources: list[str]
+    members: list[str]
+    launch: int
+    started_at: datetime | None
+    outcome: str | None
+    outcome_text: str | None
+    continues: str | None
+    repeated_steps: int | None
+    goodput: float | None
+    goodput_share: float | None
+    goodput_launches: int | None
+    lost_to_restarts_s: float | None
+    ranks: int | None
+    rank_steps: int | None
+    rank_spread: float | None
+    slowest_rank: str | None
+    slowest_share: float | None
+    bound: str | None
+
+
+class MetricsRow(SetupColumns, RateColumns, UtilizationColumns, RateBasisColumns, CourseColumns):
+    """A row of METRICS. The order of its bases is that of the columns."""
+
+
+METRICS: Final = pl.Schema(row_dtypes(MetricsRow))
+TIME_LOST_STRUCT: Final = pl.Struct(row_dtypes(TimeLost))
+
+
+def metrics_rows(metrics: pl.DataFrame) -> list[MetricsRow]:
+    """Return the rows of a frame that has the columns of METRICS, or all that are used."""
+    return cast(list[MetricsRow], metrics.to_dicts())
+
+
+def metrics_row(metrics: pl.DataFrame, run_id: str) -> MetricsRow:
+    """Return the row of one run; the frame has the columns of METRICS."""
+    return cast(MetricsRow, metrics.row(by_predicate=pl.col("run_id") == run_id, named=True))
+
+
+def value_of(row: Mapping[str, object], column: str) -> Any:  # noqa: ANN401 - of any column
+    """Return the value of a column whose name is not written out, so that no type is known."""
+    return row[column]
+
+
+def not_null(value: Value | None) -> Value:
+    """Return a value that is never null here, as the TGS of a ranked run. Raises ValueError."""
+    if value is None:
+        raise ValueError("null where a value is certain")
+    return value
 
 
 def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -167,7 +215,7 @@ def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
     those that it continues.
     """
     told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
-    found = formula_change_warnings(told.to_dicts())
+    found = formula_change_warnings(metrics_rows(told))
     warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
     more = pl.concat_list("warnings", warning)
     return metrics.with_columns(
@@ -181,7 +229,7 @@ FORMULA_CHANGE_COLUMNS: Final = (
 )
 
 
-def formula_change_warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, str]:
     """Runs whose print implies other FLOPs than that of an earlier run of the same work, and how.
 
     rows: of METRICS, the columns of FORMULA_CHANGE_COLUMNS, in any order. The same
@@ -189,27 +237,31 @@ def formula_change_warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]
     one of them is not what it says.
     """
     found: dict[str, str] = {}
-    before: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    before: dict[tuple[Any, ...], MetricsRow] = {}
     dated = [row for row in rows if row["started_at"] is not None]
     for row in sorted(dated, key=lambda row: (row["started_at"], row["name"], row["run_id"])):
-        key = tuple(row[name] for name in ("framework", "model", "seq_len", "recompute"))
+        key = (row["framework"], row["model"], row["seq_len"], row["recompute"])
         low, high = row["logged_flops_low"], row["logged_flops_high"]
-        if None in key[:3] or low is None or low > high:
+        if None in key[:3] or low is None or high is None or low > high:
             continue
         other, before[key] = before.get(key), row
         if other is None or _one_formula(row, other):
             continue
-        if high < other["logged_flops_low"] or low > other["logged_flops_high"]:
+        other_low, other_high = (
+            not_null(other["logged_flops_low"]),
+            not_null(other["logged_flops_high"]),
+        )
+        if high < other_low or low > other_high:
             found[row["run_id"]] = (
                 f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "
                 f"{other['name']}, the same model and length, "
-                f"{(other['logged_flops_low'] + other['logged_flops_high']) / 2:,.0f}: "
+                f"{(other_low + other_high) / 2:,.0f}: "
                 "the own formula changed between them, or one is not what it says"
             )
     return found
 
 
-def _one_formula(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _one_formula(row: MetricsRow, other: MetricsRow) -> bool:
     """Whether one formula gives both prints, so that their facts tell why they differ."""
     both = row["logged_reproduced"] and other["logged_reproduced"]
     return bool(both) and row["logged_formula"] == other["logged_formula"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import FLOAT, TEXT, reading_changes_since
+from fairmfu.ingest.core.schema import FLOAT, TEXT, RunRow, reading_changes_since, run_rows
 
 from ..audit import audit as logged
 from ..audit import sanity_checks
@@ -23,7 +23,16 @@ from ..audit.fact_suggestions import Proposal, propose_facts
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas
 from ..core.run_arrays import RunArrays
-from ..core.run_table import METRICS, NOT_RANKED, OUTDATED_READING, with_cross_run_warnings
+from ..core.run_table import (
+    METRICS,
+    NOT_RANKED,
+    OUTDATED_READING,
+    MetricsRow,
+    metrics_row,
+    metrics_rows,
+    value_of,
+    with_cross_run_warnings,
+)
 from ..formula.accelerators import Accelerator
 from ..formula.flops import FORMULA_VERSION
 from ..runs import run_identity
@@ -81,7 +90,7 @@ class Analysis:
 
     def operators(self, run_id: str) -> pl.DataFrame:
         """The formula of one run, a row per operator: `operator_table`."""
-        row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
+        row = metrics_row(self.metrics, run_id)
         return operator_table(self.facts(run_id), row)
 
     def bridges(self, run_id: str) -> list[Bridge]:
@@ -89,16 +98,14 @@ class Analysis:
 
         See metrics.audit.bridge.build_bridges.
         """
-        row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
+        row = metrics_row(self.metrics, run_id)
         known, audit = self.formula_facts[run_id], self.audits[run_id]
         return build_bridges(row, self.facts(run_id), known, audit, self._rate(row, known, audit))
 
-    def _rate(
-        self, row: Mapping[str, Any], formula_facts: FormulaFacts, audit: Audit
-    ) -> float | None:
+    def _rate(self, row: MetricsRow, formula_facts: FormulaFacts, audit: Audit) -> float | None:
         """The rate behind the medians of a run's figures: printed, or by the same lines' times."""
         if row["logged_tgs"] is not None:
-            return float(row["logged_tgs"])
+            return row["logged_tgs"]
         lines = self.logged_lines.get(row["run_id"])
         if lines is None or row["time_basis"] is None:
             return None
@@ -120,7 +127,7 @@ class Analysis:
         """
         found: dict[str, pl.DataFrame] = {}
         ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
-        for row in ranked.iter_rows(named=True):
+        for row in metrics_rows(ranked):
             label = f"{row['model']}, {row['seq_len']:,} tokens"
             if label in found:
                 continue
@@ -161,7 +168,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     spans = warmup.mark_warm_up_and_stalls(spans, runs)
     clocks = launch_clocks(runs, spans, facts, single["events"], united.members)
     rates = throughput.summarise(spans, runs.join(clocks, on="run_id", how="left"), facts)
-    of_run = rates.rows_by_key("run_id", named=True, unique=True, include_key=True)
+    of_run = {row["run_id"]: row for row in throughput.rate_summaries(rates)}
     differ = resolved_facts.conflicting_facts(tables["facts"]).rows_by_key("run_id", named=True)
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
@@ -177,7 +184,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     audits: dict[str, Audit] = {}
     known: dict[str, FormulaFacts] = {}
     rows = []
-    for run in runs.iter_rows(named=True):
+    for run in run_rows(runs):
         run_id, members = run["run_id"], united.members[run["run_id"]]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
         warnings = [
@@ -187,24 +194,40 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         ]
         scored = score_utilization(known_facts, of_run[run_id], overlay)
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
-        row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
-        row |= {"members": [member["run_id"] for member in members]}
+        row = _row(
+            run,
+            of_run[run_id],
+            members=members,
+            sources=told_by,
+            facts=known_facts,
+            scored=scored,
+            further=warnings,
+        )
         lines, known[run_id] = _own_figures(run, members, known_facts, each_printed)
         if lines is not None:
             printed[run_id] = lines
         audits[run_id] = audited = logged.audit(lines, known[run_id])
-        row |= _audited(audited)
-        row |= _outside_of_steps(row, lines)
+        _set_audit(row, audited)
+        _set_outside_of_steps(row, lines)
         row["warnings"] += logged.reproduction_warnings(audited, known[run_id]) + _other_tokens(row)
         row["warnings"] += logged.era_date_warnings(audited, known[run_id])
-        row |= {"bound": rank_skew.bottleneck(row["data_share"])}
-        rows.append(row | linked.get(run_id, {}) | of_ranks.get(run_id, {}))
+        row["bound"] = rank_skew.bottleneck(row["data_share"])
+        rows.append({**row, **linked.get(run_id, {}), **of_ranks.get(run_id, {})})
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     metrics = with_cross_run_warnings(alone)
     united = replace(united, tables={})
-    events = tables["events"]
     return Analysis(
-        *(metrics, spans, events, held, audits, known, printed, each_rank, alone, united, links)
+        metrics=metrics,
+        windows=spans,
+        events=tables["events"],
+        resolved_facts=held,
+        audits=audits,
+        formula_facts=known,
+        logged_lines=printed,
+        rank_times=each_rank,
+        isolated_metrics=alone,
+        merged_launches=united,
+        resume_links=links,
     )
 
 
@@ -214,15 +237,17 @@ MAX_UNREAD_LINES: Final = 2
 those that were read may all be of start-up."""
 
 
-def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
-    run: dict[str, Any],
-    rates: dict[str, Any],
-    facts: dict[str, dict[str, Any]],
+def _row(  # noqa: PLR0913 - one row from its parts
+    run: RunRow,
+    rates: throughput.RateSummary,
+    *,
+    members: Sequence[RunRow],
+    sources: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Mapping[str, Any]],
     scored: UtilizationResult,
-    further: list[str],
-    sources: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
-    warnings = [*rates["throughput_warnings"], *scored.warnings, *further]
+    further: Sequence[str],
+) -> MetricsRow:
+    warnings = [*(rates["throughput_warnings"] or []), *scored.warnings, *further]
     if unread := sum(source["unread_lines"] for source in sources):
         read = sum(source["step_lines"] for source in sources)
         many = unread > MAX_UNREAD_LINES and unread > MAX_UNREAD_SHARE * (read + unread)
@@ -248,26 +273,29 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     )
     if "precision" in scored.missing:
         values["precision"] = None  # what the log says contradicts what follows from the framework
-    values |= {name: rates[name] for name in throughput.SUMMARY if name in METRICS}
+    values |= {name: value_of(rates, name) for name in throughput.SUMMARY if name in METRICS}
     values |= {
-        name: run[name]
+        name: value_of(run, name)
         for name in (
             *("run_id", "name", "framework", "log_format", "synthetic", "launch"),
             *("outcome", "outcome_text", "started_at", "step_unit", "rate_excludes_data"),
         )
     }
-    missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
-    return (
-        values
+    missing = list(dict.fromkeys([*(rates["throughput_missing"] or []), *scored.missing]))
+    row = (
+        dict.fromkeys(METRICS)
+        | values
         | {
             "model": text_fact(facts, "model"),
             "formula": FORMULA_VERSION,
             "missing": missing,
             "warnings": warnings,
             "sources": [source["path"] for source in sources],
+            "members": [member["run_id"] for member in members],
         }
         | {name: value for name, value in scored.values.items() if value is not None}
     )
+    return cast(MetricsRow, row)
 
 
 def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -291,8 +319,8 @@ def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
 
 
 def _own_figures(
-    run: dict[str, Any],
-    members: Sequence[Mapping[str, Any]],
+    run: RunRow,
+    members: Sequence[RunRow],
     facts: dict[str, dict[str, Any]],
     printed: Mapping[str, FigureLines],
 ) -> tuple[FigureLines | None, FormulaFacts]:
@@ -312,7 +340,7 @@ def _own_figures(
     )
 
 
-def _other_tokens(row: Mapping[str, Any]) -> list[str]:
+def _other_tokens(row: MetricsRow) -> list[str]:
     """A warning where our rate and the printed ones can't be of the same tokens."""
     times = token_count_factor(row)
     if times == 1 or any(COUNT_MISMATCH in warning for warning in row["warnings"]):
@@ -324,30 +352,33 @@ def _other_tokens(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _outside_of_steps(row: Mapping[str, Any], lines: FigureLines | None) -> dict[str, float]:
-    """Medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat)."""
-    wanted = [name for name in ("logged_tflops", "logged_mfu") if row[name] is None]
-    there = [name for name in wanted if lines is not None and name in lines.digits]
-    return {
-        name: float(np.median(lines.printed_values(name))) for name in there if lines is not None
-    }
+def _set_outside_of_steps(row: MetricsRow, lines: FigureLines | None) -> None:
+    """Fill medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat)."""
+    if row["logged_tflops"] is None:
+        row["logged_tflops"] = _printed_median(lines, "logged_tflops")
+    if row["logged_mfu"] is None:
+        row["logged_mfu"] = _printed_median(lines, "logged_mfu")
 
 
-def _audited(audit: Audit) -> dict[str, Any]:
-    """The columns of METRICS that an audit fills."""
-    return {
-        "logged_formula": audit.era.name if audit.lines_by_column and audit.era else None,
-        "logged_reproduced": audit.reproduced,
-        "logged_lines": audit.lines,
-        "logged_lines_reproduced": audit.reproduced_lines,
-        "logged_unexplained": audit.unexplained,
-        "logged_flops_per_token": audit.flops_per_token,
-        "logged_peak": audit.peak_flops,
-        "logged_unit": audit.unit,
-        "logged_flops_low": audit.flops_low,
-        "logged_flops_high": audit.flops_high,
-        "logged_hypothesis": audit.hypothesis,
-        "logged_not_compared": audit.not_compared_reason or None,
-        "logged_lengths": list(audit.solved_lengths),
-        "proven": list(audit.proven),
-    }
+def _printed_median(lines: FigureLines | None, column: str) -> float | None:
+    if lines is None or column not in lines.digits:
+        return None
+    return float(np.median(lines.printed_values(column)))
+
+
+def _set_audit(row: MetricsRow, audit: Audit) -> None:
+    """Fill the columns of METRICS that an audit gives."""
+    row["logged_formula"] = audit.era.name if audit.lines_by_column and audit.era else None
+    row["logged_reproduced"] = audit.reproduced
+    row["logged_lines"] = audit.lines
+    row["logged_lines_reproduced"] = audit.reproduced_lines
+    row["logged_unexplained"] = audit.unexplained
+    row["logged_flops_per_token"] = audit.flops_per_token
+    row["logged_peak"] = audit.peak_flops
+    row["logged_unit"] = audit.unit
+    row["logged_flops_low"] = audit.flops_low
+    row["logged_flops_high"] = audit.flops_high
+    row["logged_hypothesis"] = audit.hypothesis
+    row["logged_not_compared"] = audit.not_compared_reason or None
+    row["logged_lengths"] = list(audit.solved_lengths)
+    row["proven"] = list(audit.proven)

@@ -40,6 +40,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from fairmfu.ingest.core.schema import RunRow, run_rows
+
 from ..core.arrays import FloatArray, IntArray
 from ..core.intervals import robust_spread
 from ..core.link_columns import (
@@ -156,7 +158,7 @@ class MergedLaunches:
     """
 
     tables: dict[str, pl.DataFrame]
-    members: dict[str, list[dict[str, Any]]]
+    members: dict[str, list[RunRow]]
     doubts: dict[str, list[str]]
     linked_sources: dict[str, list[str]]
     last_steps: pl.DataFrame
@@ -164,7 +166,7 @@ class MergedLaunches:
 
 def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
-    runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
+    runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
     told = _told(tables, runs, rows)
     groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))

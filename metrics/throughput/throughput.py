@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, TypedDict, cast
 
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import FLOAT, INT, TEXT, TEXT_LIST
+from fairmfu.ingest.core.schema import row_dtypes
 
 from ..core.arrays import FloatArray
 from ..core.intervals import rate_interval, robust_spread, robust_summary
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
-from ..core.run_table import NOT_RANKED, RATE_BASIS_COLUMNS, RATE_COLUMNS
+from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColumns
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .end_to_end import end_to_end
@@ -50,26 +50,41 @@ from .windows import (
     window_after_step_1,
 )
 
-SUMMARY: Final = pl.Schema(
-    {
-        "run_id": TEXT,
-        "steps": INT,
-        "first_step": INT,
-        "last_step": INT,
-        **RATE_COLUMNS,
-        "tokens_per_second": FLOAT,
-        "tokens_per_gpu_step": FLOAT,
-        **RATE_BASIS_COLUMNS,
-        "logged_tgs": FLOAT,
-        "logged_tflops": FLOAT,
-        "logged_mfu": FLOAT,
-        "logged_tgs_total": FLOAT,
-        "attention_ratio": FLOAT,
-        "sequence_length": FLOAT,
-        "throughput_missing": TEXT_LIST,
-        "throughput_warnings": TEXT_LIST,
-    }
-)
+
+class StepColumns(TypedDict):
+    """The steps that a run logged."""
+
+    run_id: str
+    steps: int
+    first_step: int | None
+    last_step: int | None
+
+
+class StepTokenColumns(TypedDict):
+    """Tokens per second of all GPUs, and tokens per step of one."""
+
+    tokens_per_second: float | None
+    tokens_per_gpu_step: float | None
+
+
+class LoggedRateColumns(TypedDict):
+    """Logged figures, mean lengths, and what is missing or doubtful."""
+
+    logged_tgs: float | None
+    logged_tflops: float | None
+    logged_mfu: float | None
+    logged_tgs_total: float | None
+    attention_ratio: float | None
+    sequence_length: float | None
+    throughput_missing: list[str] | None
+    throughput_warnings: list[str] | None
+
+
+class RateSummary(StepColumns, RateColumns, StepTokenColumns, RateBasisColumns, LoggedRateColumns):
+    """A row of SUMMARY. The order of its bases is that of the columns."""
+
+
+SUMMARY: Final = pl.Schema(row_dtypes(RateSummary))
 
 
 def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
@@ -89,6 +104,11 @@ def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) ->
         for run in runs.sort("run_id").iter_rows(named=True)
     ]
     return pl.DataFrame([{n: row.get(n) for n in SUMMARY} for row in rows], schema=SUMMARY)
+
+
+def rate_summaries(rates: pl.DataFrame) -> list[RateSummary]:
+    """Return the rows of a frame that has the columns of SUMMARY."""
+    return cast(list[RateSummary], rates.to_dicts())
 
 
 def _summary(
@@ -536,7 +556,7 @@ RATE_FACTS: Final = (
 """What a rate may lack; a model or a device, which stand behind these, are none of it."""
 
 
-def explain_missing_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
     """Why a row of metrics has no TGS, and which facts would mend that, if any would."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
     fatal = [w for w in warnings if w in NO_RATE_REASONS]

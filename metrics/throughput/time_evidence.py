@@ -279,14 +279,14 @@ def _compared(
     if fitted is not None:
         tolerance += _scatter(pair, pair.b - pair.a)
     one = EvidenceComparison(
-        a,
-        b,
-        pair.ratio,
-        len(pair.a),
-        float(pair.a.sum()),
-        _resolution(windows, pair.kinds),
-        tolerance,
-        None,
+        kind=a,
+        other=b,
+        ratio=pair.ratio,
+        windows=len(pair.a),
+        seconds=float(pair.a.sum()),
+        resolution=_resolution(windows, pair.kinds),
+        tolerance=tolerance,
+        cause=None,
         sampled=pair.sampled,
         fitted_tokens=fitted,
     )
@@ -452,7 +452,14 @@ def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
     stretches = 1 + int((start[at[1:]] != at[:-1]).sum())
     theirs = times[at + 1] - times[start[at] + 1]
     kinds = (wide.kind, parts.kind)
-    return _Pair(kinds, step[at], wide.span[at], wide.time[at], theirs, stretches)
+    return _Pair(
+        kinds=kinds,
+        step=step[at],
+        span=wide.span[at],
+        a=wide.time[at],
+        b=theirs,
+        stretches=stretches,
+    )
 
 
 def _apart(at: IntArray, start: IntArray) -> IntArray:
@@ -478,7 +485,15 @@ def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
     a, b = (k.time[both] / k.span[both] * span for k in (one, two))
     joined = np.concatenate([[True], np.diff(np.flatnonzero(both)) != 1])
     kinds = (one.kind, two.kind)
-    return _Pair(kinds, one.step[both], span, a, b, int(joined.sum()), sampled=True)
+    return _Pair(
+        kinds=kinds,
+        step=one.step[both],
+        span=span,
+        a=a,
+        b=b,
+        stretches=int(joined.sum()),
+        sampled=True,
+    )
 
 
 # --- how exactly they can agree -------------------------------------------------------------
@@ -709,7 +724,14 @@ def _whole_run(windows: RunArrays, a: str, b: str) -> EvidenceComparison | None:
     outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
     cause = outside if ratio < 1 - tolerance else None
     one = EvidenceComparison(
-        kind, "runtime", ratio, windows.height, timed, unit or None, tolerance, cause
+        kind=kind,
+        other="runtime",
+        ratio=ratio,
+        windows=windows.height,
+        seconds=timed,
+        resolution=unit or None,
+        tolerance=tolerance,
+        cause=cause,
     )
     return one if b == "runtime" else _turned(one)
 

@@ -438,7 +438,17 @@ def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountCo
         slack = MAX_UNEXPLAINED_GAP + _rounding(windows, at, other)
         apart = mean > 0 and abs(gap) > slack  # none at all has no cause
         cause = _cause(windows, facts, _Gap(used, other, at, gap)) if apart else None
-        found.append(CountComparison(count, TOKEN_COUNTS[used], mean, ours, len(at), slack, cause))
+        found.append(
+            CountComparison(
+                other=count,
+                used=TOKEN_COUNTS[used],
+                other_mean=mean,
+                used_mean=ours,
+                steps=len(at),
+                tolerance=slack,
+                cause=cause,
+            )
+        )
     return found
 
 

@@ -92,7 +92,10 @@ def find_hardware(
     """Number formats and peaks; None with `result.missing` filled."""
     dtypes = operator_dtypes(facts, result)
     peaks = _peaks(facts, dtypes, overlay, result)
-    return None if dtypes is None or peaks is None else Hardware(*dtypes, peaks)
+    if dtypes is None or peaks is None:
+        return None
+    dtype_of, fastest = dtypes
+    return Hardware(dtype_of=dtype_of, fastest_dtype=fastest, peaks=peaks)
 
 
 def formula_inputs(
@@ -129,7 +132,14 @@ def formula_inputs(
         )
         return None
     fewest = None if mean is None else (mean + 1) / 2  # all as long as the mean
-    return FormulaInputs(shape, seq_len, trainable, attended, lengths_unknown, fewest)
+    return FormulaInputs(
+        shape=shape,
+        seq_len=seq_len,
+        trainable=trainable,
+        attended_pairs=attended,
+        lengths_unknown_reason=lengths_unknown,
+        min_attended_pairs=fewest,
+    )
 
 
 def _mean_length(

@@ -11,6 +11,8 @@ from typing import Any, Final, Literal
 import altair as alt
 import polars as pl
 
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
+
 from ..text.tabular import MIN_ONE_DECIMAL_SHARE
 from . import theme
 from .chart_style import (
@@ -104,7 +106,7 @@ _BOUNDS: Final[tuple[Spec, ...]] = tuple(
 )
 
 
-def comparison(rows: Sequence[Row]) -> Figure:
+def comparison(rows: Sequence[ComparisonRow]) -> Figure:
     """One group of like-for-like runs: TGS and MFU with intervals, logged beside recomputed.
 
     rows: of reports.text.verdict.join_comparison, best first; at most `MAX_CHART_RUNS` are drawn.
@@ -309,7 +311,7 @@ VALUE_COLUMNS: Final[Sequence[Row]] = tuple(
 # --- both conventions -----------------------------------------------------------------------
 
 
-def mfu_by_run(rows: Sequence[Row]) -> Figure | None:
+def mfu_by_run(rows: Sequence[ComparisonRow]) -> Figure | None:
     """MFU of each run under both attention conventions; None where none is known.
 
     rows: of reports.text.verdict.join_comparison; the highest first, at most `MAX_CHART_RUNS`
@@ -380,7 +382,7 @@ def _mfu_by_run() -> Spec:
 # --- one dot per run ------------------------------------------------------------------------
 
 
-def scaling(rows: Sequence[Row]) -> Figure | None:
+def scaling(rows: Sequence[ComparisonRow]) -> Figure | None:
     """TGS over GPUs; None where fewer than two counts of GPUs are known."""
     cards = [card for card in chart_cards(rows) if card["gpus"] and card["tgs"]]
     if len({card["gpus"] for card in cards}) < 2:  # noqa: PLR2004 - nothing to set side by side
@@ -448,7 +450,7 @@ def _scaling() -> Spec:
     )
 
 
-def mfu_by_length(rows: Sequence[Row]) -> Figure | None:
+def mfu_by_length(rows: Sequence[ComparisonRow]) -> Figure | None:
     """MFU over sequence length; None where fewer than two are known."""
     cards = _known(rows, "seq_len")
     if len({card["seq_len"] for card in cards}) < 2:  # noqa: PLR2004 - see scaling
@@ -490,17 +492,17 @@ def _mfu_by_length() -> Spec:
     return build_spec(chart, *_CONVENED, data="runs", transform=TRANSFORM)
 
 
-def mfu_by_precision(rows: Sequence[Row]) -> Figure | None:
+def mfu_by_precision(rows: Sequence[ComparisonRow]) -> Figure | None:
     """MFU by number format; None where fewer than two are known."""
     return _by_kind(rows, "precision", "MFU by number format", "number format")
 
 
-def mfu_by_recompute(rows: Sequence[Row]) -> Figure | None:
+def mfu_by_recompute(rows: Sequence[ComparisonRow]) -> Figure | None:
     """MFU by what is recomputed; None where fewer than two kinds are known."""
     return _by_kind(rows, "recompute", "MFU by what is recomputed", "recomputation")
 
 
-def _by_kind(rows: Sequence[Row], name: str, title: str, words: str) -> Figure | None:
+def _by_kind(rows: Sequence[ComparisonRow], name: str, title: str, words: str) -> Figure | None:
     cards = _known(rows, name)
     kinds = {card[name] for card in cards}
     if len(kinds) < 2:  # noqa: PLR2004 - see scaling
@@ -550,7 +552,7 @@ def _logarithmic(name: str, title: str) -> alt.X:
 _OF_SEVERAL: Final = ("runs", "runs", ",d")
 
 
-def _known(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:
+def _known(rows: Sequence[ComparisonRow], name: str) -> list[dict[str, Any]]:
     """Cards with an MFU of which this is known."""
     mfu = [f"mfu_{convention}" for convention in CONVENTIONS]
     return [

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import altair as alt
 
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 
 from ..text.run_narrative import seconds_text, time_rows
@@ -25,11 +27,11 @@ RUN_CHART_WIDTH: Final = WIDTH + 40
 GIB: Final = 2**30
 
 
-def _colour(row: Row) -> str:
+def _colour(row: MetricsRow) -> str:
     return theme.FRAMEWORK_COLOURS.get(row["framework"], theme.ACCENT)
 
 
-def _name(row: Row) -> str:
+def _name(row: ComparisonRow) -> str:
     return f"{row['label']} (synthetic)" if row["synthetic"] else str(row["label"])
 
 
@@ -69,7 +71,7 @@ MAX_AXIS_STRETCH: Final = 2.5
 """The axis holds all windows unless they need so many times the room that most of them do."""
 
 
-def course(series: Table, events: Table, row: Row) -> Figure | None:
+def course(series: Table, events: Table, row: ComparisonRow) -> Figure | None:
     """Throughput and MFU over steps, with events marked; loss and memory where known.
 
     series, events: rows of this run of `binned` and `marks` of reports.charts.run_series. None
@@ -160,7 +162,7 @@ def _word(kind: str) -> str:
     return SIGN_LABELS.get(kind, kind.replace("_", " "))
 
 
-def _mfu_per_tgs(row: Row) -> dict[str, float | None]:
+def _mfu_per_tgs(row: ComparisonRow) -> dict[str, float | None]:
     """MFU over TGS by convention; none where the length of the sequences is not constant."""
     card = run_cards([row])[0]
     if not row["tgs"] or not _one_length(row):
@@ -174,7 +176,7 @@ def _mfu_per_tgs(row: Row) -> dict[str, float | None]:
     return found if any(value is not None for value in found.values()) else {}
 
 
-def _one_length(row: Row) -> bool:
+def _one_length(row: MetricsRow) -> bool:
     """Whether each token of the run costs the same FLOPs, as far as the log tells."""
     printed = row["sequence_length"]
     same = printed is None or row["seq_len"] is None or printed == row["seq_len"]
@@ -202,7 +204,7 @@ def _reach(rates: Sequence[Row]) -> list[float]:
 def _course_notes(
     bins: Sequence[Row],
     signs: Sequence[Row],
-    row: Row,
+    row: ComparisonRow,
     own: Mapping[str, Any],
     drawn: Sequence[str],
 ) -> list[str]:
@@ -431,7 +433,7 @@ _SIGN_TIPS: Final = [
 # --- how long steps took ----------------------------------------------------------------------
 
 
-def step_times(histogram: Table, row: Row) -> Figure | None:
+def step_times(histogram: Table, row: ComparisonRow) -> Figure | None:
     """How long steps took, steady against left out; None where no window tells.
 
     histogram: of reports.charts.run_series.step_time_histogram.
@@ -536,7 +538,7 @@ def _step_times() -> Spec:
 MAX_DRAWN_RANKS: Final = 512
 
 
-def ranks(rank_rows: Table, row: Row) -> Figure | None:
+def ranks(rank_rows: Table, row: ComparisonRow) -> Figure | None:
     """Median step time of each rank against the middle one; the slowest is named.
 
     rank_rows: metrics.throughput.rank_skew.measure_ranks of this run (rank, time, share). None with
@@ -639,7 +641,7 @@ def _ranks() -> Spec:
 # --- time and FLOPs -----------------------------------------------------------------------------
 
 
-def time_lost(row: Row) -> Figure | None:
+def time_lost(row: ComparisonRow) -> Figure | None:
     """Wall time that was not steady training, by cause; None where none is known."""
     causes = [each for each in row["time_lost"] or [] if each["seconds"] > 0]
     if row["wall_s"] is None or not causes:

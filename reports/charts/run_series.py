@@ -12,6 +12,7 @@ from fairmfu.ingest.core.schema import BOOL, FLOAT, INT, TEXT
 from fairmfu.metrics.core.arrays import BoolArray
 from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.core.run_selection import choose
+from fairmfu.metrics.core.run_table import MetricsRow
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.time_breakdown import START_UP, WARM_UP
 from fairmfu.metrics.throughput.windows import (
@@ -20,8 +21,6 @@ from fairmfu.metrics.throughput.windows import (
     steady_windows,
     window_tokens,
 )
-
-from .figure import Row
 
 MAX_STEP_BINS: Final = 300
 """Bins of steps per run; with the windows left out kept apart, under 2,000 points per run."""
@@ -279,7 +278,7 @@ HISTOGRAM_QUANTILE: Final = 0.99
 """Quantile of the steady windows up to which bins go, and a little further."""
 
 
-def step_time_histogram(windows: pl.DataFrame, row: Row) -> pl.DataFrame:
+def step_time_histogram(windows: pl.DataFrame, row: MetricsRow) -> pl.DataFrame:
     """How many windows of one run took how long; columns of HISTOGRAM, by `low` and `steady`.
 
     row: of reports.text.verdict.join_comparison or the metrics. low, high: seconds per step; of

@@ -13,8 +13,11 @@ from typing import Any, Final
 
 import altair as alt
 
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.run_table import MetricsRow
+
 from ..text import run_narrative
-from .figure import Row, Spec, chart_number
+from .figure import Spec, chart_number
 
 BF16_LIKE: Final = ("bf16", "fp16")
 """Precisions whose own peak is the BF16 one."""
@@ -23,7 +26,7 @@ CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
 """Attention and peak that an MFU is by; the page shows the first until another is chosen."""
 
 
-def run_cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def run_cards(rows: Iterable[ComparisonRow]) -> list[dict[str, Any]]:
     """Cards of rows of reports.text.verdict.join_comparison, in their order.
 
     Unknown figures are null.
@@ -35,30 +38,38 @@ def run_cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return [_card(row) for row in rows]
 
 
-def chart_cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def chart_cards(rows: Iterable[ComparisonRow]) -> list[dict[str, Any]]:
     """Cards as a spec carries them."""
     return [{name: chart_number(value) for name, value in card.items()} for card in run_cards(rows)]
 
 
-def accelerator_name(row: Row) -> str | None:
+def accelerator_name(row: MetricsRow) -> str | None:
     """The accelerator by its full name where one is known: what runs are filtered by."""
-    named: str | None = row["device"] or row["accelerator"]
-    return named
+    return row["device"] or row["accelerator"]
 
 
-def _card(row: Row) -> dict[str, Any]:
+def _card(row: ComparisonRow) -> dict[str, Any]:
     mfu = _mfu(row)
     return {
         "run_id": row["run_id"],
         "run": f"{row['label']} (synthetic)" if row["synthetic"] else row["label"],
-        **{name: row[name] for name in ("framework", "model", "gpus", "seq_len")},
+        "framework": row["framework"],
+        "model": row["model"],
+        "gpus": row["gpus"],
+        "seq_len": row["seq_len"],
         "accelerator": accelerator_name(row),
-        **{name: row[name] for name in ("precision", "recompute", "tgs", "tgs_low", "tgs_high")},
+        "precision": row["precision"],
+        "recompute": row["recompute"],
+        "tgs": row["tgs"],
+        "tgs_low": row["tgs_low"],
+        "tgs_high": row["tgs_high"],
         "interval": _interval(row),
         **{f"mfu_{name}": value for name, value in mfu.items()},
-        "tflops_exact": _tflops(row, "flops_per_token"),
-        "tflops_full": _tflops(row, "flops_per_token_full_attention"),
-        **{name: row[name] for name in ("logged_tgs", "logged_tflops", "logged_mfu")},
+        "tflops_exact": _tflops(row, row["flops_per_token"]),
+        "tflops_full": _tflops(row, row["flops_per_token_full_attention"]),
+        "logged_tgs": row["logged_tgs"],
+        "logged_tflops": row["logged_tflops"],
+        "logged_mfu": row["logged_mfu"],
         "peak_own": _peak(row),
         "peak_bf16": _bf16_peak(row, mfu),
         "peak_source": row.get("peak_source"),
@@ -68,7 +79,7 @@ def _card(row: Row) -> dict[str, Any]:
     }
 
 
-def _mfu(row: Row) -> dict[str, float | None]:
+def _mfu(row: MetricsRow) -> dict[str, float | None]:
     """MFU of a run by each of CONVENTIONS."""
     own = {"exact": row["mfu"], "full": row["mfu_full_attention"]}
     bf16 = {"exact": row["mfu_bf16"], "full": row.get("mfu_bf16_full_attention")}
@@ -77,29 +88,29 @@ def _mfu(row: Row) -> dict[str, float | None]:
     return {f"{name}_own": own[name] for name in own} | {f"{n}_bf16": bf16[n] for n in bf16}
 
 
-def _tflops(row: Row, flops: str) -> float | None:
-    if row["tgs"] is None or row[flops] is None:
+def _tflops(row: MetricsRow, flops_per_token: float | None) -> float | None:
+    if row["tgs"] is None or flops_per_token is None:
         return None
-    return float(row["tgs"] * row[flops] / 1e12)
+    return row["tgs"] * flops_per_token / 1e12
 
 
-def _peak(row: Row) -> float | None:
+def _peak(row: MetricsRow) -> float | None:
     """The peak of the run's own number formats, weighted by what ran in which [TFLOP/s]."""
     return None if row["peak_flops"] is None else float(row["peak_flops"]) / 1e12
 
 
-def _bf16_peak(row: Row, mfu: dict[str, float | None]) -> float | None:
+def _bf16_peak(row: MetricsRow, mfu: dict[str, float | None]) -> float | None:
     own, by_own, by_bf16 = _peak(row), mfu["exact_own"], mfu["exact_bf16"]
     return own * by_own / by_bf16 if own and by_own and by_bf16 else None
 
 
-def _interval(row: Row) -> str | None:
+def _interval(row: MetricsRow) -> str | None:
     """The 95 % interval of TGS as text; null where there is none."""
     low, high = row["tgs_low"], row["tgs_high"]
     return None if low is None or high is None else f"{low:,.0f}\N{EN DASH}{high:,.0f}"
 
 
-def _basis(row: Row) -> str | None:
+def _basis(row: MetricsRow) -> str | None:
     if row["token_basis"] is None or row["time_basis"] is None:
         return None
     return f"{row['token_basis']} tokens, time by {row['time_basis']}"

@@ -23,7 +23,7 @@ from ..charts import theme
 from ..charts.chart_style import fixed_channels
 from ..charts.charts import MFU_EXACT_TITLE, TGS, WIDTH, Spec, drawable
 from ..charts.figure import mark_spec
-from .night_report import BASELINE, Row, difference_text
+from .night_report import BASELINE, NightChange, NightSeries, difference_text
 
 HISTORY_WIDTH: Final = WIDTH + 80
 MAX_POINTS: Final = 300
@@ -119,7 +119,7 @@ class HistoryChart:
     thin: str
 
 
-def history(series: Row, points: pl.DataFrame) -> HistoryChart:
+def history(series: NightSeries, points: pl.DataFrame) -> HistoryChart:
     """TGS of one series over its nights, what changed with it, and its MFU.
 
     series: of reports.nightly.night_report.NightDigest.series; points: its rows of POINTS. Runs are
@@ -128,7 +128,7 @@ def history(series: Row, points: pl.DataFrame) -> HistoryChart:
     """
     data = drawable(thin_points(points))
     span = _span(points)
-    colour = theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
+    colour = theme.FRAMEWORK_COLOURS.get(series["framework"] or "", theme.ACCENT)
     marks = _marks(points, span)
     sets = {
         "runs": _rows(data.drop("segment")),
@@ -197,7 +197,7 @@ MIN_AXIS_REACH: Final = 0.01
 look equal."""
 
 
-def _narrow(data: pl.DataFrame, series: Row) -> list[float]:
+def _narrow(data: pl.DataFrame, series: NightSeries) -> list[float]:
     """The ends of the axis of TGS where what is drawn differs by less; else none."""
     drawn = pl.concat([data["low"], data["high"], pl.Series([series["baseline_tgs"]], dtype=FLOAT)])
     low, high = drawn.min(), drawn.max()
@@ -400,7 +400,7 @@ def _levels(points: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _baseline(series: Row) -> list[Spec]:
+def _baseline(series: NightSeries) -> list[Spec]:
     if series["baseline_tgs"] is None:
         return []
     data = pl.DataFrame(
@@ -409,22 +409,24 @@ def _baseline(series: Row) -> list[Spec]:
     return _rows(drawable(data))
 
 
-def _changes(series: Row, span: Span | None) -> list[Spec]:
-    own = [c for c in series["changes"] if c["against"] != BASELINE and c["at"] is not None]
-    own.sort(key=lambda change: change["at"])
+def _changes(series: NightSeries, span: Span | None) -> list[Spec]:
+    own = [
+        (c["at"], c) for c in series["changes"] if c["against"] != BASELINE and c["at"] is not None
+    ]
+    own.sort(key=lambda dated: dated[0])
     return [
         {
-            "at": change["at"].isoformat(),
+            "at": at.isoformat(),
             "text": _size(change),
             "causes": "; ".join(change["causes"] or []) or "nothing that the logs say",
-            "late": _late(change["at"], span),
+            "late": _late(at, span),
             "row": place % 2,
         }
-        for place, change in enumerate(own)
+        for place, (at, change) in enumerate(own)
     ]
 
 
-def _size(change: Row) -> str:
+def _size(change: NightChange) -> str:
     """`▼ 5.1 % slower`: a word and a shape beside any colour."""
     size, _ = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
     down = change["ratio"] < 1
@@ -461,7 +463,7 @@ def _marks(points: pl.DataFrame, span: Span | None) -> pl.DataFrame:
 # --- all series -----------------------------------------------------------------------------
 
 
-def overview(series: Sequence[Row], points: pl.DataFrame) -> Spec:
+def overview(series: Sequence[NightSeries], points: pl.DataFrame) -> Spec:
     """Every series in a row of its own: TGS against its present level, on one scale.
 
     series: of reports.nightly.night_report.NightDigest.series, in the order to draw; at most
@@ -525,7 +527,7 @@ _GLANCE: Final = pl.Schema(
 )
 
 
-def _glance(series: Row, points: pl.DataFrame) -> pl.DataFrame:
+def _glance(series: NightSeries, points: pl.DataFrame) -> pl.DataFrame:
     levels = points.group_by("segment").agg(pl.col("level").first())
     return (
         thin_points(points, MAX_OVERVIEW_POINTS, single_runs=1)

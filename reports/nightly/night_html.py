@@ -31,7 +31,9 @@ from .night_report import (
     STATE_STEADY,
     STATE_SUSPECT,
     Night,
+    NightChange,
     NightDigest,
+    NightSeries,
     Row,
     bad_outcome_runs,
     brief_headline,
@@ -179,15 +181,15 @@ def _changes(digest: NightDigest, sheet: Sheet) -> str:
     return f"<h2>What changed</h2>{''.join(parts)}" if any(parts) else ""
 
 
-def _listed(heading: str, changes: Sequence[Row], digest: NightDigest) -> str:
+def _listed(heading: str, changes: Sequence[NightChange], digest: NightDigest) -> str:
     return f"<h3>{heading}</h3>{_items(changes, digest)}" if changes else ""
 
 
-def _items(changes: Sequence[Row], digest: NightDigest) -> str:
+def _items(changes: Sequence[NightChange], digest: NightDigest) -> str:
     return f'<ul class="changes">{"".join(_item(change, digest) for change in changes)}</ul>'
 
 
-def _item(change: Row, digest: NightDigest) -> str:
+def _item(change: NightChange, digest: NightDigest) -> str:
     now, threshold = digest.night.at, digest.night.threshold
     state = STATE_REGRESSED if change["kind"] == REGRESSION else STATE_IMPROVED
     quiet = "" if change["counts"] else " quiet"
@@ -201,7 +203,7 @@ def _item(change: Row, digest: NightDigest) -> str:
     )
 
 
-def _command(change: Row) -> str:
+def _command(change: NightChange) -> str:
     """What sets the runs on both sides against each other."""
     command = compare_command(change)
     return "" if command is None else f" Compare them: <code>{esc(command)}</code>."
@@ -361,7 +363,7 @@ HISTORY_NOTE: Final = (
 )
 
 
-def _history(row: Row, points: pl.DataFrame, sheet: Sheet) -> str:
+def _history(row: NightSeries, points: pl.DataFrame, sheet: Sheet) -> str:
     warned = "".join(f'<p class="warning">{esc(words)}</p>' for words in series_doubts(row, points))
     chart = history_charts.history(row, points)
     drawn = sheet.figure(chart.spec) if points.height > 1 else ""
@@ -370,7 +372,7 @@ def _history(row: Row, points: pl.DataFrame, sheet: Sheet) -> str:
     return f'{warned}{drawn}<p class="note">{whole}</p>'
 
 
-def _in_short(row: Row) -> str:
+def _in_short(row: NightSeries) -> str:
     rate = "" if row["level"] is None else f", {row['level']:,.0f} tokens/s/GPU"
     return f'<span class="figures">{_state(row)}{rate}</span>'
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import polars as pl
+
+from fairmfu.metrics.core.run_table import value_of
 
 from ..charts.charts import Spec
 from ..charts.theme import chart_theme
@@ -24,8 +26,10 @@ from .night_report import (
     SOURCE_FAILED,
     STATE_NEW,
     Night,
+    NightChange,
     NightDigest,
-    Row,
+    NightRun,
+    NightSeries,
     bad_outcome_runs,
     build_digest,
     change_clause,
@@ -109,7 +113,7 @@ def _some(items: Sequence[str], most: int = MAX_LIST_ITEMS) -> list[str]:
     return [*items[:most], *([f"… and {more:,} more in the report"] if more > 0 else [])]
 
 
-def _bullet(change: Row, night: Night) -> str:
+def _bullet(change: NightChange, night: Night) -> str:
     counts = "" if change["counts"] else " (below the threshold, does not count)"
     return f"{change_clause(change, night.at, MARKDOWN_STYLE)}{counts}"
 
@@ -117,7 +121,7 @@ def _bullet(change: Row, night: Night) -> str:
 MAX_MESSAGE_TEXT: Final = 200
 
 
-def _crash(run: Row) -> str:
+def _crash(run: NightRun) -> str:
     cause = (
         f": {MARKDOWN_STYLE.plain(run['outcome_text'][:MAX_MESSAGE_TEXT])}"
         if run["outcome_text"]
@@ -126,7 +130,7 @@ def _crash(run: Row) -> str:
     return f"{MARKDOWN_STYLE.plain(run['name'])} ({outcome_label(run)}){cause}"
 
 
-def _not_read(source: Row) -> str:
+def _not_read(source: Mapping[str, Any]) -> str:
     why = str(source["message"]).partition("\n")[0]
     return f"{MARKDOWN_STYLE.plain(source['path'])}: {MARKDOWN_STYLE.plain(why[:MAX_MESSAGE_TEXT])}"
 
@@ -164,18 +168,18 @@ def summary(night: Night) -> dict[str, Any]:
     }
 
 
-def _change(change: Row, night: Night) -> dict[str, Any]:
+def _change(change: NightChange, night: Night) -> dict[str, Any]:
     names = (
         *("series", "label", "against", "kind", "new", "stands", "counts", "at", "run_id", "run"),
         *("last_before", "found_at", "found_by", "before", "after"),
         *("ratio", "ratio_low", "ratio_high", "points_after"),
     )
-    picked = {name: _plain(change[name]) for name in names}
+    picked = {name: _plain(value_of(change, name)) for name in names}
     more = {"causes": change["causes"] or [], "says": change_clause(change, night.at) + "."}
     return {**picked, **more, "fails": is_alarm(change)}
 
 
-def _series(row: Row, digest: NightDigest) -> dict[str, Any]:
+def _series(row: NightSeries, digest: NightDigest) -> dict[str, Any]:
     names = (
         *("series", "label", "framework", "state", "suspect", "synthetic", "ran", "points"),
         *("nights", "first_at", "last_at", "level", "level_low", "level_high", "spread", "mfu"),
@@ -184,7 +188,7 @@ def _series(row: Row, digest: NightDigest) -> dict[str, Any]:
     lists = {name: row[name] or [] for name in ("formulas", "peaks", "setups")}
     points = digest.night.points.filter(series=row["series"])
     return {
-        **{name: _plain(row[name]) for name in names},
+        **{name: _plain(value_of(row, name)) for name in names},
         "days_without_a_run": row["silent"],
         **lists,
         "warnings": series_doubts(row, points),
@@ -192,7 +196,7 @@ def _series(row: Row, digest: NightDigest) -> dict[str, Any]:
     }
 
 
-def _baseline(row: Row) -> dict[str, Any] | None:
+def _baseline(row: NightSeries) -> dict[str, Any] | None:
     if row["baseline_run"] is None:
         return None
     return {
@@ -205,13 +209,13 @@ def _baseline(row: Row) -> dict[str, Any] | None:
     }
 
 
-def _run(run: Row) -> dict[str, Any]:
+def _run(run: NightRun) -> dict[str, Any]:
     names = (
         *("run_id", "name", "framework", "framework_version", "model", "accelerator", "gpus"),
         *("seq_len", "precision", "series", "tgs", "tgs_low", "tgs_high", "against_level", "mfu"),
         *("mfu_full_attention", "formula", "outcome", "outcome_text", "started_at", "synthetic"),
     )
-    return {name: _plain(run[name]) for name in names}
+    return {name: _plain(value_of(run, name)) for name in names}
 
 
 def _sources(night: Night) -> dict[str, Any]:
@@ -266,7 +270,7 @@ def junit(night: Night) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(row: Row, digest: NightDigest) -> ET.Element:
+def _case(row: NightSeries, digest: NightDigest) -> ET.Element:
     now = digest.night.at
     case = ET.Element("testcase", {"classname": "fairmfu.series", "name": for_xml(row["series"])})
     loud = [change_clause(c, now) + "." for c in row["changes"] if is_alarm(c)]
@@ -279,7 +283,7 @@ def _case(row: Row, digest: NightDigest) -> ET.Element:
     return case
 
 
-def series_sentence(series: Row, now: datetime) -> str:
+def series_sentence(series: NightSeries, now: datetime) -> str:
     """One series in a sentence: its state, level and what of its changes stands."""
     level = "no level yet" if series["level"] is None else f"{series['level']:,.0f} tokens/s/GPU"
     told_of = [change_clause(c, now) for c in series["changes"] if c["new"] or c["stands"]]
@@ -288,7 +292,7 @@ def series_sentence(series: Row, now: datetime) -> str:
     return f"{series['label']}: {series['state']}, {level}." + (f" {since}." if since else "")
 
 
-def _unread_case(source: Row) -> ET.Element:
+def _unread_case(source: Mapping[str, Any]) -> ET.Element:
     case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": for_xml(source["path"])})
     about = {"type": "unreadable", "message": for_xml(source["message"] or "")}
     ET.SubElement(case, "error", about).text = for_xml(source["message"] or "")
@@ -314,7 +318,7 @@ def svgs(night: Night) -> dict[str, str]:
     return drawn
 
 
-def _titled(row: Row, points: pl.DataFrame) -> Spec:
+def _titled(row: NightSeries, points: pl.DataFrame) -> Spec:
     chart = history_charts.history(row, points)
     below = [row["series"], chart.thin, *(series_doubts(row, points)[:1])]
     return chart.spec | {"title": {"text": f"{row['label']}: {row['state']}", "subtitle": below}}

@@ -11,19 +11,63 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import log
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import polars as pl
 
 from fairmfu.ingest.core.schema import OUTCOMES
 from fairmfu.metrics.compare.change_points import MIN_POINTS
-from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES
+from fairmfu.metrics.compare.history import BASELINE_WITHOUT_SERIES, ChangeRow, SeriesRow
+from fairmfu.metrics.core.run_table import MetricsRow, not_null
 
 from ..text.claims_text import join_words
 from ..text.run_narrative import OUTCOME_LABELS
 from ..text.runs_table import unique_names as own_names
 from ..text.tabular import percent
 from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
+
+
+class NightChange(ChangeRow):
+    """A change as the night tells it: a row of history with names for people.
+
+    new: first told tonight; stands: the level is nearer to where it went; run, before_run,
+    found_run: names of its runs
+    """
+
+    new: bool
+    label: str
+    framework: str | None
+    synthetic: bool
+    stands: bool
+    run: str
+    before_run: str
+    found_run: str | None
+
+
+class NightSeries(SeriesRow):
+    """A series as the night tells it: a row of history with its changes.
+
+    ran: it has a run of tonight; news: a change of tonight, an alarm or a suspicion; telling: news,
+    or a change that still stands; silent: days without a run, where these are more than usual
+    """
+
+    label: str
+    synthetic: bool
+    changes: list[NightChange]
+    ran: bool
+    news: bool
+    telling: bool
+    baseline_name: str | None
+    silent: int | None
+
+
+class NightRun(MetricsRow):
+    """A run of tonight; against_level: its TGS over its series' level."""
+
+    label: str
+    series: str | None
+    against_level: float | None
+
 
 Row = Mapping[str, Any]
 
@@ -107,14 +151,14 @@ class NightDigest:
     """
 
     night: Night
-    series: list[dict[str, Any]]
-    changes: list[dict[str, Any]]
+    series: list[NightSeries]
+    changes: list[NightChange]
     shared: str
-    runs: list[dict[str, Any]]
+    runs: list[NightRun]
     failed: list[dict[str, Any]]
 
     @property
-    def regressions(self) -> list[dict[str, Any]]:
+    def regressions(self) -> list[NightChange]:
         """Regressions that count and are new tonight, or hold against a baseline."""
         return [change for change in self.changes if is_alarm(change)]
 
@@ -158,22 +202,27 @@ def build_digest(night: Night) -> NightDigest:
         }
 
     changes = [
-        {**row, **about(row["series"])}
-        | {"stands": _stands(row, levels.get(row["series"]), pinned.get(row["series"]))}
-        | {"run": names.get(row["run_id"], row["run_id"])}
-        | {"before_run": names.get(row["last_before"], row["last_before"])}
-        | {"found_run": names.get(row["found_by"], row["found_by"])}
+        cast(
+            NightChange,
+            {**row, **about(row["series"])}
+            | {"stands": _stands(row, levels.get(row["series"]), pinned.get(row["series"]))}
+            | {"run": names.get(row["run_id"], row["run_id"])}
+            | {"before_run": names.get(row["last_before"], row["last_before"])}
+            | {"found_run": names.get(row["found_by"], row["found_by"])},
+        )
         for row in night.changes.iter_rows(named=True)
     ]
     changes.sort(key=_first_told)
-    series = []
+    series: list[NightSeries] = []
     for row in night.series.iter_rows(named=True):
         own = [change for change in changes if change["series"] == row["series"]]
         news = bool(row["suspect"]) or any(c["new"] or is_alarm(c) for c in own)
         telling = news or any(c["stands"] for c in own)
         more = {"changes": own, "ran": row["series"] in tonight, "news": news, "telling": telling}
         more["baseline_name"] = names.get(row["baseline_run"], row["baseline_run"])
-        series.append({**row, **about(row["series"]), **more} | _silent(row, night.at))
+        series.append(
+            cast(NightSeries, {**row, **about(row["series"]), **more} | _silent(row, night.at))
+        )
     series.sort(key=_worst)
     failed = night.sources.filter(pl.col("status") == SOURCE_FAILED).sort("path")
     return NightDigest(
@@ -236,7 +285,7 @@ def _stands(change: Row, level: float | None, pinned: datetime | None) -> bool:
     return abs(log(level / change["after"])) < abs(log(level / change["before"]))
 
 
-def _first_told(change: Row) -> tuple[Any, ...]:
+def _first_told(change: NightChange) -> tuple[Any, ...]:
     """To sort by: tonight's changes first, then those that stand, count, are regressions, large."""
     return (
         not change["new"],
@@ -249,7 +298,7 @@ def _first_told(change: Row) -> tuple[Any, ...]:
     )
 
 
-def _worst(series: Row) -> tuple[Any, ...]:
+def _worst(series: NightSeries) -> tuple[Any, ...]:
     order = (STATE_REGRESSED, STATE_SUSPECT, STATE_IMPROVED, STATE_STEADY, STATE_NEW)
     place = order.index(series["state"]) if series["state"] in order else len(order)
     fresh = any(change["new"] for change in series["changes"])
@@ -268,12 +317,13 @@ def _silent(series: Row, at: datetime) -> dict[str, int | None]:
     return {"silent": since.days if late else None}
 
 
-def _runs(night: Night) -> list[dict[str, Any]]:
+def _runs(night: Night) -> list[NightRun]:
     placed = night.points.select("run_id", "series", "level")
     known = own_names(night.tonight)
     runs = night.tonight.join(placed, on="run_id", how="left", maintain_order="left")
     against = runs.with_columns(against_level=pl.col("tgs") / pl.col("level")).drop("level")
-    return [row | {"label": known[row["run_id"]]} for row in against.iter_rows(named=True)]
+    rows = [row | {"label": known[row["run_id"]]} for row in against.iter_rows(named=True)]
+    return cast(list[NightRun], rows)
 
 
 # --- words and numbers --------------------------------------------------------------------
@@ -327,7 +377,7 @@ def difference_text(ratio: float, low: float | None, high: float | None) -> tupl
     return f"{size} %", " to ".join(interval)
 
 
-def change_size(change: Row, style: Style = PLAIN_STYLE) -> str:
+def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
     """`5.1 % slower (4.6 to 5.6)`, or how far below its baseline."""
     size, interval = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
     down = change["ratio"] < 1
@@ -339,13 +389,13 @@ def change_size(change: Row, style: Style = PLAIN_STYLE) -> str:
     return style.strong(f"{size} {way}") + sure
 
 
-def change_causes(change: Row) -> str:
+def change_causes(change: NightChange) -> str:
     """What changed with it: `with version 0.2.1 -> 0.2.2`; nothing where the logs say nothing."""
     causes = change["causes"] or []
     return f", with {join_some(causes)}" if causes else ""
 
 
-def change_clause(change: Row, now: datetime, style: Style = PLAIN_STYLE) -> str:
+def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:
     """One change in a clause: who, by how much, how sure, since when, and what came with it."""
     since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
     return (
@@ -355,7 +405,7 @@ def change_clause(change: Row, now: datetime, style: Style = PLAIN_STYLE) -> str
 
 
 def change_evidence(
-    change: Row, now: datetime, threshold: float, style: Style = PLAIN_STYLE
+    change: NightChange, now: datetime, threshold: float, style: Style = PLAIN_STYLE
 ) -> str:
     """Levels, the runs on both sides and the run that made it sure, in a sentence."""
     levels = f"{change['before']:,.0f} to {change['after']:,.0f} tokens/s/GPU"
@@ -367,7 +417,7 @@ def change_evidence(
         words.append(f"last before it {plain(change['before_run'])}")
     if change["found_by"] is not None:
         sure = "the same run" if change["found_by"] == change["run_id"] else change["found_run"]
-        words.append(f"made sure by {plain(sure)} on {format_day(change['found_at'], now)}")
+        words.append(f"made sure by {plain(str(sure))} on {format_day(change['found_at'], now)}")
     words.append(f"{count_noun(change['points_after'], 'run')} since")
     if not change["causes"] and change["against"] != BASELINE:
         words.append("nothing that the logs say changed with it")
@@ -376,16 +426,16 @@ def change_evidence(
     return ", ".join(words) + "."
 
 
-def compare_command(change: Row) -> str | None:
+def compare_command(change: NightChange) -> str | None:
     """The command that holds the runs on both sides of a change against each other, by id."""
-    ids = [change["last_before"], change["run_id"]]
-    known = all(run_id is not None and re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
+    ids = [run_id for run_id in (change["last_before"], change["run_id"]) if run_id is not None]
+    known = len(ids) > 1 and all(re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
     return f"fairmfu compare {' '.join(ids)}" if known else None
 
 
 def outcome_label(run: Row) -> str:
     """How a run ended, in words."""
-    return OUTCOME_LABELS.get(run["outcome"], "unknown")
+    return OUTCOME_LABELS.get(run["outcome"] or "", "unknown")
 
 
 # --- the sentences ------------------------------------------------------------------------
@@ -435,11 +485,11 @@ def _news(digest: NightDigest, style: Style) -> str | None:
     return None
 
 
-def _how_many(changes: Sequence[Row], noun: str) -> str:
+def _how_many(changes: Sequence[NightChange], noun: str) -> str:
     return count_noun(len({c["series"] for c in changes}), noun)
 
 
-def _lead(changes: Sequence[Row], now: datetime, style: Style) -> str:
+def _lead(changes: Sequence[NightChange], now: datetime, style: Style) -> str:
     one = len({c["series"] for c in changes}) == 1
     return f"{': ' if one else ', the largest: '}{change_clause(changes[0], now, style)}."
 
@@ -499,7 +549,7 @@ def _others(digest: NightDigest) -> str:
     return f"Also {join_words(parts)}." if parts else ""
 
 
-def standing(digest: NightDigest) -> list[dict[str, Any]]:
+def standing(digest: NightDigest) -> list[NightChange]:
     """Changes of earlier nights that still stand."""
     return [change for change in digest.changes if change["stands"] and not change["new"]]
 
@@ -520,12 +570,12 @@ def _standing(digest: NightDigest, style: Style) -> str:
     )
 
 
-def suspects(digest: NightDigest) -> list[dict[str, Any]]:
+def suspects(digest: NightDigest) -> list[NightSeries]:
     """Series whose last run lies far out and is not yet confirmed by a second one."""
     return [row for row in digest.series if row["suspect"]]
 
 
-def suspect_clause(series: Row, style: Style = PLAIN_STYLE) -> str:
+def suspect_clause(series: NightSeries, style: Style = PLAIN_STYLE) -> str:
     """`NAME, last run 6.2 % below its level`."""
     if series["last_ratio"] is None:
         return style.name(series)
@@ -544,7 +594,7 @@ def _suspects(digest: NightDigest, style: Style) -> str:
     return f"Suspect until a second run: {named}."
 
 
-def bad_outcome_runs(digest: NightDigest) -> list[dict[str, Any]]:
+def bad_outcome_runs(digest: NightDigest) -> list[NightRun]:
     """Runs of tonight that crashed, ran out of memory, were killed, or lost their loss."""
     return [run for run in digest.runs if run["outcome"] in BAD_OUTCOMES]
 
@@ -601,7 +651,10 @@ def _silent_series(digest: NightDigest, style: Style) -> str:
     if not late:
         return ""
     named = join_some(
-        [f"{style.plain(row['label'])} ({count_noun(row['silent'], 'day')})" for row in late]
+        [
+            f"{style.plain(row['label'])} ({count_noun(not_null(row['silent']), 'day')})"
+            for row in late
+        ]
     )
     return f"{count_noun(len(late), 'series')} without a run for longer than usual: {named}."
 
@@ -629,7 +682,7 @@ def formula_dates(points: pl.DataFrame) -> list[str]:
     ]
 
 
-def series_doubts(series: Row, points: pl.DataFrame) -> list[str]:
+def series_doubts(series: NightSeries, points: pl.DataFrame) -> list[str]:
     """What to know before a series' history is read."""
     found = []
     if len(series["formulas"] or []) > 1:

@@ -36,6 +36,7 @@ from fairmfu.ingest.store import lock
 from fairmfu.ingest.store.store import Store
 from fairmfu.ingest.store.transactions import utc_now
 from fairmfu.metrics.compare.comparability import rank_runs
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.compare.history import SERIES_BY, History, history
 from fairmfu.metrics.formula.accelerators import Accelerator
@@ -338,7 +339,7 @@ def _parts(night: Night) -> dict[str, Any]:
     return {one.name: getattr(night, one.name) for one in fields(night)}
 
 
-def _side_by_side(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _side_by_side(rows: Sequence[ComparisonRow]) -> list[str]:
     """Who is faster, of the groups that hold several runs; a night is no place for the rest."""
     several = [group for group in ranked_groups(rows) if len(group) > 1]
     return verdict_sentences([row for group in several for row in group]) if several else []

@@ -29,9 +29,10 @@ from fairmfu.metrics.compare.comparability import (
     rank_runs,
     varying_columns,
 )
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.core.run_selection import choose
-from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.core.run_table import METRICS, MetricsRow, value_of
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
@@ -56,7 +57,6 @@ from ..text.verdict import (
 )
 from .redaction import Redaction
 
-Row = Mapping[str, Any]
 Json = dict[str, Any]
 
 REPORT_SCHEMA_VERSION: Final = 1
@@ -96,8 +96,8 @@ class ReportContent:
     """
 
     data: Json
-    groups: Sequence[Sequence[Row]]
-    rows: Sequence[Row]
+    groups: Sequence[Sequence[ComparisonRow]]
+    rows: Sequence[ComparisonRow]
     figures: Mapping[str, Figure]
     redaction: Redaction | None = None
 
@@ -237,26 +237,30 @@ JSON_SCALARS: Final = frozenset((str, int, bool, type(None)))
 # --- what is said of groups ---------------------------------------------------------------
 
 
-def _weight(group: Sequence[Row]) -> tuple[bool, int, int]:
+def _weight(group: Sequence[ComparisonRow]) -> tuple[bool, int, int]:
     """Groups that compare the most come first."""
     frameworks = {row["framework"] for row in group}
     return len(group) == 1, -len(frameworks), -len(group)
 
 
-def _verdicts(ranked: Sequence[Sequence[Row]], rows: Sequence[Row], style: Style) -> list[Verdict]:
+def _verdicts(
+    ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow], style: Style
+) -> list[Verdict]:
     """One for each group of several runs; where there is none, one that says so."""
     several = [_untagged(group) for group in ranked if len(group) > 1]
     return [group_verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
 
 
-def _untagged(group: Sequence[Row]) -> Sequence[Row]:
+def _untagged(group: Sequence[ComparisonRow]) -> Sequence[ComparisonRow]:
     """Where all runs of a group are synthetic, that stands once, above, and not beside each."""
     if not all(row["synthetic"] for row in group):
         return group
     return [{**row, "synthetic": False} for row in group]
 
 
-def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Style) -> Verdict:
+def _no_verdict(
+    rows: Sequence[ComparisonRow], alone: Sequence[Sequence[ComparisonRow]], style: Style
+) -> Verdict:
     """What the first line says where no two runs may be compared."""
     if len(rows) == 2:  # noqa: PLR2004 - a pair
         return pair_verdict(rows[0], rows[1], style)
@@ -281,7 +285,7 @@ def _said(one: Verdict) -> Json:
     }
 
 
-def _group(group: Sequence[Row]) -> Json:
+def _group(group: Sequence[ComparisonRow]) -> Json:
     at = next((row["equal_tokens"] for row in group if row["equal_tokens"]), None)
     return {
         "group": group[0]["group"],
@@ -293,7 +297,7 @@ def _group(group: Sequence[Row]) -> Json:
     }
 
 
-def _to_give(rows: Iterable[Row]) -> list[Json]:
+def _to_give(rows: Iterable[ComparisonRow]) -> list[Json]:
     """Facts that runs without a rank lack, with what each is."""
     asked = dict.fromkeys(
         name for row in rows if row["rank"] is None for name in missing_facts(row)
@@ -301,11 +305,13 @@ def _to_give(rows: Iterable[Row]) -> list[Json]:
     return [{"name": name, "meaning": _meaning(name)} for name in asked]
 
 
-def missing_facts(row: Row) -> list[str]:
+def missing_facts(row: MetricsRow) -> list[str]:
     """Names of the facts that would complete a run; none where nothing gives it a rate."""
     if row["tgs"] is None and not explain_missing_rate(row)[1]:
         return []
-    unknown = [name for name in COMPARABILITY_COLUMNS if name in METRICS and row[name] is None]
+    unknown = [
+        name for name in COMPARABILITY_COLUMNS if name in METRICS and value_of(row, name) is None
+    ]
     asked = dict.fromkeys([*row["missing"], *unknown])
     return [name for name in asked if name in FACT_NAMES and name != "params_total"]
 
@@ -317,12 +323,14 @@ def _meaning(name: str) -> str:
     return f"{fact.meaning}{unit}" + (f": {', '.join(fact.choices)}" if fact.choices else "")
 
 
-def _eras(rows: Sequence[Row], audits: Mapping[str, Audit]) -> list[Json]:
+def _eras(rows: Sequence[ComparisonRow], audits: Mapping[str, Audit]) -> list[Json]:
     """Own formulas of frameworks that the logs print by, each with the runs of it."""
     of: dict[str, tuple[Era, list[str]]] = {}
     for row in rows:
         era = audits[row["run_id"]].era
-        if era is not None and any(row[name] is not None for name in bridge_text.FIGURE_UNITS):
+        if era is not None and any(
+            value_of(row, name) is not None for name in bridge_text.FIGURE_UNITS
+        ):
             of.setdefault(era.name, (era, []))[1].append(row["run_id"])
     return [
         {
@@ -386,7 +394,7 @@ class _Parts:
             self.analysis, metrics=metrics, resolved_facts=held, windows=windows
         ).bridges(run_id)
 
-    def step_times(self, row: Row) -> pl.DataFrame:
+    def step_times(self, row: ComparisonRow) -> pl.DataFrame:
         """charts.step_time_histogram of a run; empty where no run is drawn in full."""
         if not self.in_full:
             return pl.DataFrame()
@@ -421,7 +429,7 @@ def bins_per_run(runs: int) -> int:
     return max(MIN_STEP_BINS, MAX_STEP_BINS * MAX_RUNS_WITH_ALL_BINS // runs)
 
 
-def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
+def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
     """All that is said of one run; varies: what is not the same in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
     (card,) = run_cards([row])
@@ -453,13 +461,13 @@ def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
     }
 
 
-def _command(row: Row) -> str | None:
+def _command(row: ComparisonRow) -> str | None:
     """What gives a run all facts that it lacks."""
     given = " ".join(f"{name}={_example(name)}" for name in missing_facts(row))
     return f"fairmfu set {_called(row)} {given}" if given else None
 
 
-def _called(row: Row) -> str:
+def _called(row: ComparisonRow) -> str:
     """What a command names a run by: its id where its name is not its own, or would not be one."""
     name = str(row["name"])
     if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():
@@ -472,11 +480,12 @@ def _example(name: str) -> str:
     return "/".join(FACT_NAMES[name].choices) or "…"
 
 
-def _claim(row: Row, card: Row) -> Json | None:
+def _claim(row: ComparisonRow, card: Json) -> Json | None:
     """What the log printed beside ours: TFLOP/s, or else MFU, or TGS; None where it prints none."""
     figure = next((name for name in PER_GPU_FIGURES if row[name] is not None), None)
     if figure is None:
         return None
+    logged = value_of(row, figure)
     if figure == "logged_mfu":
         ours = {how: card[f"mfu_{how}"] for how in CONVENTIONS}
     elif figure == "logged_tflops":
@@ -486,21 +495,21 @@ def _claim(row: Row, card: Row) -> Json | None:
     return {
         "figure": figure,
         "name": bridge_text.FIGURE_UNITS[figure].name,
-        "logged": row[figure],
+        "logged": logged,
         **{f"ours_{how}": value for how, value in ours.items()},
-        **{f"ratio_{how}": row[figure] / value if value else None for how, value in ours.items()},
+        **{f"ratio_{how}": logged / value if value else None for how, value in ours.items()},
     }
 
 
-def _causes(row: Row, audit: Audit) -> list[str]:
+def _causes(row: ComparisonRow, audit: Audit) -> list[str]:
     """Why the log's figure is not ours, the largest cause first; else why that is not known."""
-    bridges: Sequence[Bridge] = row["bridges"]
+    bridges = row["bridges"]
     if bridges:
         return bridge_text.factor_reasons(bridges[0])
     return [bridge_text.no_bridge_reason(row, audit)]
 
 
-def _words(row: Row, audit: Audit, varies: Sequence[str]) -> Json:
+def _words(row: ComparisonRow, audit: Audit, varies: Sequence[str]) -> Json:
     """Sentences on one run."""
     return {
         "went": run_narrative.outcome_sentence(row),
@@ -513,17 +522,17 @@ def _words(row: Row, audit: Audit, varies: Sequence[str]) -> Json:
     }
 
 
-def _what_differs(row: Row, varies: Sequence[str]) -> str:
+def _what_differs(row: ComparisonRow, varies: Sequence[str]) -> str:
     """The run's own side of what is not the same in its group."""
     names = [name for name in varies if name != "framework"]
+    values = ((COLUMN_LABELS.get(n, n), value_of(row, n)) for n in names)
     said = [
-        f"{COLUMN_LABELS.get(n, n)} {'unknown' if row[n] is None else format_value(row[n])}"
-        for n in names
+        f"{label} {'unknown' if value is None else format_value(value)}" for label, value in values
     ]
     return ", ".join(said)
 
 
-def _fact(fact: Row) -> Json:
+def _fact(fact: Mapping[str, Any]) -> Json:
     """name, value, unit, origin, line and the line's text, where one says so."""
     known = FACT_NAMES.get(fact["name"])
     return {
@@ -561,7 +570,9 @@ def _event_counts(events: pl.DataFrame) -> list[Json]:
 # --- what is drawn ------------------------------------------------------------------------
 
 
-def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -> dict[str, Figure]:
+def _figures(
+    told: Json, ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]
+) -> dict[str, Figure]:
     """Every chart of a report: by kind, and the place of its group or model, or its run_id."""
     across = {
         "scaling": charts.scaling(rows),
@@ -589,7 +600,7 @@ def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
-def _logged(alone: Sequence[Row]) -> Figure:
+def _logged(alone: Sequence[ComparisonRow]) -> Figure:
     """What the logs of runs print beside what it is, of runs that do not compare."""
     figure = charts.comparison(alone)
     more = "Compare the two marks of a row, not one row with another."
@@ -597,11 +608,11 @@ def _logged(alone: Sequence[Row]) -> Figure:
     return replace(figure, title=title, notes=(more, *figure.notes))
 
 
-def _figures_of(row: Row, run: Json, *, in_full: bool) -> dict[str, Figure | None]:
+def _figures_of(row: ComparisonRow, run: Json, *, in_full: bool) -> dict[str, Figure | None]:
     """The charts of one run; not in_full, those that no table beside them tells as well."""
     shown: dict[str, Figure | None] = {"course": charts.course(run["series"], run["events"], row)}
     if in_full:
-        bridges: Sequence[Bridge] = row["bridges"]
+        bridges = row["bridges"]
         shown |= {
             "step_times": charts.step_times(run["step_times"], row),
             "ranks": charts.ranks(run["by_rank"], row),

@@ -5,7 +5,7 @@ Plain text and frames; whoever writes HTML escapes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge, Factor
+from fairmfu.metrics.core.run_table import MetricsRow, value_of
 
 from .summary import MIN_VISIBLE_CHANGE, format_factor
 from .verdict import count_noun
@@ -37,8 +38,6 @@ __all__ = [
     "unexplained_bounds",
     "value_text",
 ]
-
-Row = Mapping[str, Any]
 
 STEP_LOGGED, STEP_FACTOR, STEP_UNEXPLAINED, STEP_OURS = "logged", "named", "unexplained", "ours"
 """Kinds of steps, in the order in which they stand in a bridge."""
@@ -155,7 +154,7 @@ def audit_verdict(audit: Audit) -> tuple[str, str]:
     return "not reproduced", told
 
 
-def claim_sentence(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
+def claim_sentence(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
     """What the log prints, by what formula, what it is by the one formula, and why."""
     said = _said(row, audit, bridges)
     if not said:
@@ -202,17 +201,17 @@ COLUMN_LABELS: Final = {figure: unit.name for figure, unit in FIGURE_UNITS.items
 """Every column of metrics.audit.logged_figures' FIGURES, for people."""
 
 
-def _said(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
+def _said(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
     """The figure that is spoken of; where none is of a steady window, what was compared."""
     if bridges:
         return figure_text(bridges[0].figure, bridges[0].logged)
-    figure = next((name for name in FIGURE_UNITS if row[name] is not None), None)
+    figure = next((name for name in FIGURE_UNITS if value_of(row, name) is not None), None)
     if figure is not None:
-        return figure_text(figure, row[figure])
+        return figure_text(figure, value_of(row, figure))
     return " and ".join(COLUMN_LABELS[name] for name in audit.lines_by_column)
 
 
-def _ours(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
+def _ours(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
     if not bridges:
         return no_bridge_reason(row, audit)
     bridge = bridges[0]
@@ -248,9 +247,11 @@ def _shows(factor: Factor) -> bool:
     return abs(factor.factor - 1) >= MIN_VISIBLE_CHANGE
 
 
-def no_bridge_reason(row: Row, audit: Audit) -> str:
+def no_bridge_reason(row: MetricsRow, audit: Audit) -> str:
     """Why nothing leads from the log's figure to ours."""
-    if not any(name in audit.lines_by_column or row[name] is not None for name in FIGURE_UNITS):
+    if not any(
+        name in audit.lines_by_column or value_of(row, name) is not None for name in FIGURE_UNITS
+    ):
         return "it counts neither FLOPs nor tokens, so nothing leads from it to ours"
     if audit.lengths:
         return "its lines are of several lengths, so no one count of FLOPs leads from it to ours"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
-from typing import Any, Final
+from typing import Final
 
-from fairmfu.metrics.audit.bridge import Bridge, Factor
+from fairmfu.metrics.audit.bridge import Factor
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
 from fairmfu.metrics.audit.logged_figures import PER_GPU_FIGURES
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
+from fairmfu.metrics.core.run_table import value_of
 
 from .tabular import count, percent
-
-Row = Mapping[str, Any]
 
 MIN_CAUSE_EFFECT: Final = 0.01
 """A cause that moves the ratio of two logs by less is not named."""
@@ -34,7 +34,7 @@ class Claims:
     """What logs of a group print of speed, in the order of their runs, and ours of the same."""
 
     figure: str
-    rows: Sequence[Row]
+    rows: Sequence[ComparisonRow]
     values: list[float]
     ours: list[float | None]
     unit: str
@@ -46,7 +46,7 @@ class Claims:
         return max(self.values) / min(self.values) - 1
 
     @property
-    def extremes(self) -> tuple[Row, Row]:
+    def extremes(self) -> tuple[ComparisonRow, ComparisonRow]:
         """The runs of the highest and of the lowest figure."""
         first, last = (self.rows[self.values.index(end(self.values))] for end in (max, min))
         return first, last
@@ -58,18 +58,20 @@ class Claims:
         return f"from {self.text(min(values))} to {self.text(max(values))}"
 
 
-def group_claims(group: Sequence[Row]) -> Claims | None:
+def group_claims(group: Sequence[ComparisonRow]) -> Claims | None:
     """The figure that most logs of the group print, as their `logged_by` says; two at least."""
     figure = next((row["logged_by"] for row in group if row["logged_by"]), None)
-    rows = [row for row in group if figure and row[figure]]
+    rows = [row for row in group if figure and value_of(row, figure)]
     if figure is None or len(rows) < 2:  # noqa: PLR2004 - one is nothing to set it against
         return None
     ours, unit, text = CLAIM_UNITS[figure]
-    values = [row[figure] for row in rows]
-    return Claims(figure, rows, values, [row[ours] for row in rows], unit, text)
+    values = [value_of(row, figure) for row in rows]
+    return Claims(figure, rows, values, [value_of(row, ours) for row in rows], unit, text)
 
 
-def logged_ratio(runs: Sequence[Row], other_runs: Sequence[Row]) -> tuple[str, float | None]:
+def logged_ratio(
+    runs: Sequence[ComparisonRow], other_runs: Sequence[ComparisonRow]
+) -> tuple[str, float | None]:
     """The first figure that all these logs print; one side's geometric mean over the other's."""
     for figure in PER_GPU_FIGURES:
         if all(row[figure] for row in (*runs, *other_runs)):
@@ -77,8 +79,8 @@ def logged_ratio(runs: Sequence[Row], other_runs: Sequence[Row]) -> tuple[str, f
     return "", None
 
 
-def _mean(rows: Sequence[Row], figure: str) -> float:
-    return exp(fsum(log(row[figure]) for row in rows) / len(rows))
+def _mean(rows: Sequence[ComparisonRow], figure: str) -> float:
+    return exp(fsum(log(value_of(row, figure)) for row in rows) / len(rows))
 
 
 # --- why ----------------------------------------------------------------------------------
@@ -114,10 +116,10 @@ CAUSE_CLAUSES: Final = {
 
 
 def ratio_reasons(
-    run: Row,
-    other_run: Row,
+    run: ComparisonRow,
+    other_run: ComparisonRow,
     figure: str,
-    format_name: Callable[[Row], str],
+    format_name: Callable[[ComparisonRow], str],
     format_text: Callable[[str], str],
 ) -> str:
     """Clause `, because …`: reasons why the ratio of two logs is not that of the runs.
@@ -154,9 +156,9 @@ def join_words(words: Sequence[str]) -> str:
 Overstated = dict[str, tuple[float, str]]
 
 
-def _overstated(row: Row, figure: str) -> Overstated | None:
+def _overstated(row: ComparisonRow, figure: str) -> Overstated | None:
     """Cause to how many times too high it makes the log's figure; and words, if it has its own."""
-    bridges: Sequence[Bridge] = row["bridges"]
+    bridges = row["bridges"]
     bridge = next((b for b in bridges if b.figure == figure), None)
     found = bridge or (bridges[0] if bridges and figure == "logged_tgs" else None)
     if found is None:
@@ -178,8 +180,8 @@ RATE_CAUSES: Final = ("data", "window")
 
 def _by_run(
     causes: Sequence[str],
-    runs: Sequence[tuple[Row, Overstated]],
-    name: Callable[[Row], str],
+    runs: Sequence[tuple[ComparisonRow, Overstated]],
+    name: Callable[[ComparisonRow], str],
     plain: Callable[[str], str],
 ) -> list[str]:
     """What each log does, and what both do by different factors."""
@@ -197,7 +199,7 @@ def _by_run(
     return [f"the log of {run} {join_words(said)}" for run, said in alone.items()] + both
 
 
-def _shared(cause: str, do: Sequence[tuple[Row, float, str]]) -> str:
+def _shared(cause: str, do: Sequence[tuple[ComparisonRow, float, str]]) -> str:
     if cause != "unexplained":
         return GAP_CAUSES[cause]
     return "the rounding of the print" if all(text for *_, text in do) else "what nothing explains"

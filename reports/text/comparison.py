@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from fairmfu.metrics.compare import comparability
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.cost import Price
 from fairmfu.metrics.core.run_selection import choose
 from fairmfu.metrics.pipeline.analysis import Analysis
@@ -26,7 +26,7 @@ class Comparison:
     """
 
     ranked: pl.DataFrame
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[ComparisonRow]
 
     @property
     def sentences(self) -> list[str]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
+
+from fairmfu.metrics.core.run_table import MetricsRow, TimeLost, not_null
 
 from .tabular import percent
-
-Row = Mapping[str, Any]
 
 MIN_RANK_STEPS: Final = 20
 """Steps of all ranks from which the share that one of them is slowest in says something."""
 
 
-def outcome_sentence(row: Row) -> str:
+def outcome_sentence(row: MetricsRow) -> str:
     """How a launch ended, what it continues, what was trained again and how its ranks differ."""
-    quoted = row["outcome_text"] and row["outcome"] != "completed"
-    said = f' ("{row["outcome_text"][:MAX_OUTCOME_TEXT]}")' if quoted else ""
-    parts = [f"Outcome: {OUTCOME_LABELS.get(row['outcome'], 'unknown')}{said}"]
+    text, outcome = row["outcome_text"], row["outcome"] or ""
+    said = f' ("{text[:MAX_OUTCOME_TEXT]}")' if text and outcome != "completed" else ""
+    parts = [f"Outcome: {OUTCOME_LABELS.get(outcome, 'unknown')}{said}"]
     if row["continues"]:
         parts.append(f"continues run {row['continues']}")
     if row["repeated_steps"]:
@@ -25,19 +24,19 @@ def outcome_sentence(row: Row) -> str:
     if row["rank_spread"] is not None:
         parts.append(_ranks(row))
     if row["bound"] == "data":
-        parts.append(
-            f"data-bound: {whole_percent(row['data_share'])} of a step is waiting for data"
-        )
+        share = whole_percent(not_null(row["data_share"]))
+        parts.append(f"data-bound: {share} of a step is waiting for data")
     return "; ".join(parts) + "."
 
 
-def _ranks(row: Row) -> str:
-    text = f"{row['ranks']} ranks print, {percent(row['rank_spread'])} apart in step time"
-    if row["slowest_rank"] is None or row["rank_steps"] < MIN_RANK_STEPS:
+def _ranks(row: MetricsRow) -> str:
+    ranks, steps = not_null(row["ranks"]), row["rank_steps"]
+    text = f"{ranks} ranks print, {percent(not_null(row['rank_spread']))} apart in step time"
+    if row["slowest_rank"] is None or not_null(steps) < MIN_RANK_STEPS:
         return text
-    share, chance = whole_percent(row["slowest_share"]), whole_percent(1 / row["ranks"])
+    share, chance = whole_percent(not_null(row["slowest_share"])), whole_percent(1 / ranks)
     return (
-        f"{text}, rank {row['slowest_rank']} the slowest in {share} of {row['rank_steps']:,} "
+        f"{text}, rank {row['slowest_rank']} the slowest in {share} of {steps:,} "
         f"steps (by chance {chance})"
     )
 
@@ -61,15 +60,15 @@ END_TO_END: Final = {
 }
 
 
-def end_to_end_words(row: Row) -> str:
+def end_to_end_words(row: MetricsRow) -> str:
     """What the end-to-end rate covers."""
-    basis = row["end_to_end_basis"]
-    kind, from_start, _ = (basis or "").partition(" from start")
+    basis = row["end_to_end_basis"] or ""
+    kind, from_start, _ = basis.partition(" from start")
     since = "the start of training" if from_start else "the first line of a step on"
     return END_TO_END.get(basis, f"from {since}, time by {kind}")
 
 
-def confidence_text(row: Row) -> str:
+def confidence_text(row: MetricsRow) -> str:
     """How many windows the interval comes from, or why there is none."""
     if row["no_interval"] is not None:
         return f"no interval: {row['no_interval']}"
@@ -81,7 +80,7 @@ def confidence_text(row: Row) -> str:
     return f"of {windows} windows, as good as {effective} independent"
 
 
-def goodput_words(row: Row) -> str:
+def goodput_words(row: MetricsRow) -> str:
     """What the goodput covers: one launch, or a chain of them."""
     count = row["goodput_launches"]
     chain = f", {count:,} launches up to this one" if count and count > 1 else ""
@@ -92,17 +91,23 @@ def goodput_words(row: Row) -> str:
     return f"{share}tokens that count over all of the wall time{chain}{lost}"
 
 
-def time_spent(row: Row) -> list[dict[str, Any]]:
+def time_spent(row: MetricsRow) -> list[TimeLost]:
     """What the wall time went to, steady training first: cause, windows, seconds and share."""
     lost = row["time_lost"] or []
     if row["wall_s"] is None or not lost:
         return []
     share = 1 - sum(each["share"] for each in lost)
-    steady = {"cause": "steady training", "windows": None, "seconds": share * row["wall_s"]}
-    return [steady | {"share": share}, *lost]
+    seconds = share * row["wall_s"]
+    steady: TimeLost = {
+        "cause": "steady training",
+        "windows": None,
+        "seconds": seconds,
+        "share": share,
+    }
+    return [steady, *lost]
 
 
-def time_rows(row: Row) -> list[dict[str, str]]:
+def time_rows(row: MetricsRow) -> list[dict[str, str]]:
     """The rows of `time_spent` as texts."""
     return [
         {

@@ -6,11 +6,13 @@ Apart from reports.text.summary, so that it comes without what compares and expl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
+
+from fairmfu.metrics.core.run_table import MetricsRow
 
 from .tabular import Formatter, count, decimal, join_values, percent
 
@@ -58,7 +60,7 @@ def unique_names(metrics: pl.DataFrame) -> dict[str, str]:
     }
 
 
-def run_doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[str]:
+def run_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> list[str]:
     """What is doubtful of runs, a sentence for all that it is said of; then where facts are given.
 
     rows: metrics, with names that tell the runs apart. missing: also the facts that each lacks.

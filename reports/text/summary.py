@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import polars as pl
 
@@ -13,8 +13,9 @@ from fairmfu.metrics.audit.audit import Audit
 from fairmfu.metrics.audit.bridge import Bridge
 from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_selection import choose_one
-from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.core.run_table import METRICS, MetricsRow, not_null, value_of
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.pipeline.analysis import Analysis
@@ -105,13 +106,13 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
 
 def comparison_rows(
     analysis: Analysis, metrics: pl.DataFrame, comparison: pl.DataFrame
-) -> list[dict[str, Any]]:
+) -> list[ComparisonRow]:
     """Rows of the comparison of chosen metrics as the sentences take them: verdict.joined."""
     bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
     return verdict_rows(metrics, comparison, bridges)
 
 
-def verdict_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
     """The verdict of each group, or of two runs that are in no one group, fit for a terminal."""
     if (two := _apart_from_each_other(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
@@ -119,12 +120,12 @@ def verdict_sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return told or [" ".join(no_ranking_reason(rows))]
 
 
-def _headed(group: Sequence[Mapping[str, Any]], says: str) -> str:
+def _headed(group: Sequence[ComparisonRow], says: str) -> str:
     made_up = " (synthetic)" if any(row["synthetic"] for row in group) else ""
     return f"{group[0]['group']}{made_up}: {says}"
 
 
-def _apart_from_each_other(found: Sequence[Mapping[str, Any]]) -> Verdict | None:
+def _apart_from_each_other(found: Sequence[ComparisonRow]) -> Verdict | None:
     """Two runs, of which nobody may say that one is the faster."""
     if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
@@ -132,7 +133,7 @@ def _apart_from_each_other(found: Sequence[Mapping[str, Any]]) -> Verdict | None
     return pair_verdict(one, other)
 
 
-def add_verdicts(comparison: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.DataFrame:
     """The comparison with the sentence on each run's group, and its notes, for programs."""
     told = {str(group[0]["group"]): group_verdict(group) for group in ranked_groups(rows)}
     two = _apart_from_each_other(rows)
@@ -143,9 +144,7 @@ def add_verdicts(comparison: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) ->
     )
 
 
-def show_comparison(
-    comparison: pl.DataFrame, rows: Sequence[Mapping[str, Any]], output: str
-) -> str:
+def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str) -> str:
     """Two tables per group and notes; then the runs without a rank, with why."""
     two = _apart_from_each_other(rows)  # whose sentence has said what sets them apart
     notes = {} if two else {str(g[0]["group"]): group_verdict(g).notes for g in ranked_groups(rows)}
@@ -240,7 +239,7 @@ def explain(
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
     found = analysis.proposals(run_id) if propose else []
     if output == "json":
-        plain = {key: row[key] for key in METRICS}
+        plain = {key: value_of(row, key) for key in METRICS}
         whole = {"run": plain, "operators": records(operators), "facts": records(held)}
         whole["bridges"] = [asdict(bridge) for bridge in bridges]
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
@@ -270,13 +269,14 @@ def _cut(value: str) -> str:
     return value if len(value) <= MAX_VALUE_TEXT else f"{value[: MAX_VALUE_TEXT - 1]}…"
 
 
-def _formula(row: Mapping[str, Any]) -> str:
+def _formula(row: MetricsRow) -> str:
     """MFU = TGS x F / P with this run's numbers, and what each is."""
     if row["tgs"] is None:
         return "TGS: not known, so nothing follows."
+    windows = count_noun(not_null(row["windows"]), "window")
     lines = [
-        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {count_noun(row['windows'], 'window')}, "
-        f"time by {row['time_basis']}; {BASES[row['token_basis']]}",
+        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
+        f"time by {row['time_basis']}; {BASES[not_null(row['token_basis'])]}",
         f"       {_interval(row)}",
         f"       left out of steady: {_left_out(row)}",
     ]
@@ -298,12 +298,12 @@ def _formula(row: Mapping[str, Any]) -> str:
             f"{_full(row['mfu_full_attention'])} (full attention)"
         )
     if row["hfu_low"] is not None:
-        bounds = dict.fromkeys(percent(row[end]) for end in ("hfu_low", "hfu_high"))
+        bounds = dict.fromkeys(percent(not_null(row[end])) for end in ("hfu_low", "hfu_high"))
         lines.append(f"HFU    {' to '.join(bounds)}, recompute {row['recompute']}")
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
 
 
-def _device(row: Mapping[str, Any]) -> str:
+def _device(row: MetricsRow) -> str:
     """A device by the name that its peak stands under, with the run's own where that is another."""
     device, given = row["device"], row["accelerator"]
     return str(given or device) if device in (None, given) else f"{device} ({given})"
@@ -313,7 +313,7 @@ def _full(mfu: float | None) -> str:
     return "above 100 %" if mfu is None else percent(mfu)
 
 
-def _interval(row: Mapping[str, Any]) -> str:
+def _interval(row: MetricsRow) -> str:
     if row["tgs_low"] is None:
         return confidence_text(row)
     return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {confidence_text(row)}"
@@ -322,7 +322,7 @@ def _interval(row: Mapping[str, Any]) -> str:
 LENGTH_UNKNOWN: Final = "the log does not say how long"
 
 
-def _left_out(row: Mapping[str, Any]) -> str:
+def _left_out(row: MetricsRow) -> str:
     causes, share = join_values(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
         # its line is stamped when the step is done: of the wall time alone a part can be told
@@ -339,19 +339,19 @@ TIME_COLUMNS: Final[Columns] = {
 }
 
 
-def _time(row: Mapping[str, Any]) -> str:
+def _time(row: MetricsRow) -> str:
     """The wall time of the launch by cause."""
     rows = time_rows(row)
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(row['wall_s'])}; of the windows of a cause, the time beyond what "
-        "as many steady ones take"
+        f"Wall time {seconds_text(not_null(row['wall_s']))}; of the windows of a cause, "
+        "the time beyond what as many steady ones take"
     )
     return f"{head}\n" + render_frame(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
 
-def _claims(row: Mapping[str, Any]) -> str:
+def _claims(row: MetricsRow) -> str:
     """What the log says of itself, beside ours; never part of the formula."""
     lines = []
     for name, ours, form, convention in (
@@ -359,18 +359,19 @@ def _claims(row: Mapping[str, Any]) -> str:
         ("logged_tflops", _tflops(row), decimal, " (exact attention)"),
         ("logged_mfu", row["mfu_full_attention"], percent, " (full attention)"),
     ):
-        if row[name] is not None:
+        figure = value_of(row, name)
+        if figure is not None:
             told = (
-                f"; ours {form(ours)}{convention}, logged / ours {ratio(row[name] / ours)}"
+                f"; ours {form(ours)}{convention}, logged / ours {ratio(figure / ours)}"
                 if ours
                 else ""
             )
-            lines.append(f"  {name} {form(row[name])}{told}")
+            lines.append(f"  {name} {form(figure)}{told}")
     head = "The log's own figures (medians over the same windows; they never enter the formula)"
     return "\n".join([head, *lines]) if lines else ""
 
 
-def _audit(row: Mapping[str, Any], audit: Audit) -> str:
+def _audit(row: MetricsRow, audit: Audit) -> str:
     """Whether the framework's own formula gives what it printed, and what that proves."""
     if audit.era is None or (not audit.lines_by_column and not audit.not_compared_reason):
         return printable(audit.not_compared_reason)
@@ -441,7 +442,7 @@ MIN_VISIBLE_CHANGE: Final = 5e-4
 MAX_PROPOSALS: Final = 20
 
 
-def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
+def _proposed(found: Sequence[Proposal], row: MetricsRow) -> str:
     """Facts that would reproduce every line, as a command where there is no choice."""
     if row["logged_reproduced"] and row["flops_per_token"] is not None:
         return "Proposals: none needed, the facts that it has reproduce every line."
@@ -489,7 +490,7 @@ def era_table(eras: Sequence[Era]) -> pl.DataFrame:
     )
 
 
-def _tflops(row: Mapping[str, Any]) -> float | None:
+def _tflops(row: MetricsRow) -> float | None:
     if row["tgs"] is None or row["flops_per_token"] is None:
         return None
     return float(row["tgs"] * row["flops_per_token"] / 1e12)

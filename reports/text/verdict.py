@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import polars as pl
 
@@ -20,6 +20,7 @@ from fairmfu.metrics.compare.comparability import (
     STATED_BY_SOME,
     compare_pair,
 )
+from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.compare.repeated_runs import (
     MIN_REPEATS,
     ComparisonSide,
@@ -27,6 +28,7 @@ from fairmfu.metrics.compare.repeated_runs import (
     comparison_sides,
     speed_ratio,
 )
+from fairmfu.metrics.core.run_table import not_null
 
 from .claims_text import (
     MIN_CAUSE_EFFECT,
@@ -37,8 +39,6 @@ from .claims_text import (
     ratio_reasons,
 )
 from .runs_table import unique_names
-
-Row = Mapping[str, Any]
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
 """Sides whose whole interval lies within this of 1 are called equally fast."""
@@ -65,7 +65,7 @@ class Style:
     after the sentence; plain: any other text
     """
 
-    name: Callable[[Row], str]
+    name: Callable[[Mapping[str, Any]], str]
     strong: Callable[[str], str]
     quiet: Callable[[str], str]
     aside: Callable[[str], str]
@@ -91,7 +91,7 @@ class Verdict:
         return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
 
 
-def no_ranking_reason(rows: Sequence[Row]) -> tuple[str, str]:
+def no_ranking_reason(rows: Sequence[ComparisonRow]) -> tuple[str, str]:
     """Why no run can be ranked, and what helps: facts, where some run lacks any."""
     if any(row["missing"] for row in rows):
         says = "No run can be ranked yet: the logs leave too much unsaid."
@@ -101,23 +101,24 @@ def no_ranking_reason(rows: Sequence[Row]) -> tuple[str, str]:
 
 def join_comparison(
     metrics: pl.DataFrame, comparison: pl.DataFrame, bridges: Mapping[str, Sequence[Bridge]]
-) -> list[dict[str, Any]]:
+) -> list[ComparisonRow]:
     """Rows of `comparability.compare` in their order, with all that is known of each run.
 
     `label` is a name of its own for each, `place` where it stands in `metrics`.
     """
     about = metrics.with_row_index("place").rows_by_key("run_id", named=True, unique=True)
     known = unique_names(metrics)
-    return [
+    rows = [
         {**about[row["run_id"]], **row, "label": known[row["run_id"]]}
         | {"bridges": bridges.get(row["run_id"], [])}
         for row in comparison.iter_rows(named=True)
     ]
+    return cast(list[ComparisonRow], rows)
 
 
-def ranked_groups(rows: Sequence[Row]) -> list[list[Row]]:
+def ranked_groups(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
     """Runs that are like for like, best first; each group begins with its rank 1."""
-    several: list[list[Row]] = []
+    several: list[list[ComparisonRow]] = []
     for row in rows:
         if row["rank"] == 1:
             several.append([])
@@ -126,7 +127,7 @@ def ranked_groups(rows: Sequence[Row]) -> list[list[Row]]:
     return several
 
 
-def group_verdict(group: Sequence[Row], style: Style = PLAIN_STYLE) -> Verdict:
+def group_verdict(group: Sequence[ComparisonRow], style: Style = PLAIN_STYLE) -> Verdict:
     """What is said of one group of like-for-like runs."""
     speaker = _Speaker(group, style)
     notes = (
@@ -141,7 +142,9 @@ def group_verdict(group: Sequence[Row], style: Style = PLAIN_STYLE) -> Verdict:
     return Verdict(str(group[0]["group"]), speaker.says(), told, speaker.not_the_same())
 
 
-def pair_verdict(run: Row, other_run: Row, style: Style = PLAIN_STYLE) -> Verdict:
+def pair_verdict(
+    run: ComparisonRow, other_run: ComparisonRow, style: Style = PLAIN_STYLE
+) -> Verdict:
     """What is said of two runs that are not like for like."""
     found = compare_pair(run, other_run)
     both = f"{style.name(run)} and {style.name(other_run)}"
@@ -173,7 +176,7 @@ def pair_verdict(run: Row, other_run: Row, style: Style = PLAIN_STYLE) -> Verdic
 class _Speaker:
     """The sentences on one group."""
 
-    def __init__(self, group: Sequence[Row], style: Style) -> None:
+    def __init__(self, group: Sequence[ComparisonRow], style: Style) -> None:
         self.group, self.style = group, style
         self.sides = comparison_sides(group)
         self.best, self.others = self.sides[0], self.sides[1:]
@@ -353,7 +356,7 @@ class _Speaker:
         if not self.others:
             return ""
         if not any(side.has_run_interval for side in self.sides):
-            twice = sorted({s.rows[0]["setup"] for s in self.sides if s.repeats > 1})
+            twice = sorted({str(s.rows[0]["setup"]) for s in self.sides if s.repeats > 1})
             if not twice:
                 each = "One run each: noise between runs unknown; intervals are within a run."
                 return each + self._may_repeat(self.sides)
@@ -422,10 +425,12 @@ class _Speaker:
     def _misled(self, found: Claims) -> str:
         """The wrong verdict that the logs alone suggest, where they do, and why."""
         first, last = found.extremes
-        ours_apart = first["tgs"] / last["tgs"]
+        ours_apart = not_null(first["tgs"]) / not_null(last["tgs"])
         right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
         right |= abs((1 + found.spread) / ours_apart - 1) < MIN_CAUSE_EFFECT
-        order = [row["label"] for row in sorted(found.rows, key=lambda row: row["logged_rank"])]
+        order = [
+            row["label"] for row in sorted(found.rows, key=lambda row: not_null(row["logged_rank"]))
+        ]
         listing = self.style.plain(", ".join(order)) if len(order) <= 2 * MAX_NAMED_RUNS else ""
         if found.spread <= MIN_LOGGED_SPREAD:
             return ""
@@ -458,7 +463,7 @@ class _Speaker:
         apart = [row for row in there if not row["same_loss"]]
         if not apart:
             return f"{text}, alike within their scatter."
-        spread = max(row["loss_spread"] for row in there)
+        spread = max(not_null(row["loss_spread"]) for row in there)
         who = "they" if len(there) == 2 else join_words(_some([self.style.name(r) for r in apart]))  # noqa: PLR2004
         return (
             f"{text}; {self.style.strong('apart')} by more than their scatter ({spread:.2g}): "

@@ -16,13 +16,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from fairmfu.ingest.core.schema import FACT_NAMES, FLOAT, INT, STEP_COLUMNS
 from fairmfu.metrics.core.run_arrays import MICROSECONDS_PER_SECOND
-from fairmfu.metrics.core.run_table import METRICS, TIME_LOST_STRUCT
+from fairmfu.metrics.core.run_table import (
+    METRICS,
+    TIME_LOST_STRUCT,
+    MetricsRow,
+    metrics_rows,
+    not_null,
+    value_of,
+)
 from fairmfu.metrics.pipeline.analysis import Analysis
 from fairmfu.metrics.throughput.resolved_facts import SETUP_FACTS
 
@@ -109,7 +116,7 @@ def tracker_records(
     windows, lines = _by_run(analysis.windows), _by_run(steps)
     rates = _by_run(rate_windows(analysis.windows, metrics))
     found = []
-    for row in metrics.iter_rows(named=True):
+    for row in metrics_rows(metrics):
         mine = windows(row["run_id"])
         told_by = pl.concat(map(lines, dict.fromkeys([row["run_id"], *row["members"]])))
         series = _series(row, mine, rates(row["run_id"]), _beside(told_by))
@@ -126,7 +133,7 @@ def _by_run(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
 
 def _told(
     analysis: Analysis,
-    row: Mapping[str, Any],
+    row: MetricsRow,
     series: pl.DataFrame,
     about: Mapping[str, str],
     start: float,
@@ -135,7 +142,7 @@ def _told(
     return TrackerRecord(
         run_id=row["run_id"],
         name=row["name"],
-        outcome=row["outcome"],
+        outcome=not_null(row["outcome"]),
         started_at=start,
         series=series,
         figures=dict(_figures(row)),
@@ -162,7 +169,7 @@ def redact_records(runs: Sequence[TrackerRecord], redaction: Redaction) -> list[
 
 
 def _series(
-    row: Mapping[str, Any], windows: pl.DataFrame, rates: pl.DataFrame, beside: pl.DataFrame
+    row: MetricsRow, windows: pl.DataFrame, rates: pl.DataFrame, beside: pl.DataFrame
 ) -> pl.DataFrame:
     """The series of a run (Tracked.series), without tags that have no value."""
     if windows.is_empty():
@@ -190,18 +197,18 @@ def _log_tag(column: str) -> str:
     return LOG_PREFIX + column.removeprefix("logged_")
 
 
-def _recomputed(row: Mapping[str, Any]) -> Iterator[pl.Expr]:
+def _recomputed(row: MetricsRow) -> Iterator[pl.Expr]:
     """The series of OUR_SERIES from the window's tokens and seconds on one GPU."""
     tgs = pl.col("tokens") / pl.col("seconds")
     tgs = pl.when(tgs.is_finite()).then(tgs)
     yield tgs.alias(f"{OURS_PREFIX}tgs")
     for kind, mfu, flops in (
-        ("exact_attention", "mfu", "flops_per_token"),
-        ("full_attention", "mfu_full_attention", "flops_per_token_full_attention"),
+        ("exact_attention", row["mfu"], row["flops_per_token"]),
+        ("full_attention", row["mfu_full_attention"], row["flops_per_token_full_attention"]),
     ):
-        share = row[mfu] / row["tgs"] if row[mfu] is not None and row["tgs"] else None
+        share = mfu / row["tgs"] if mfu is not None and row["tgs"] else None
         yield (tgs * pl.lit(share, FLOAT)).alias(f"{OURS_PREFIX}mfu_{kind}")
-        yield (tgs * pl.lit(row[flops], FLOAT) / 1e12).alias(f"{OURS_PREFIX}tflops_{kind}")
+        yield (tgs * pl.lit(flops, FLOAT) / 1e12).alias(f"{OURS_PREFIX}tflops_{kind}")
     each = pl.col("seconds") / pl.col("span")
     yield (
         pl.when(_in_seconds(row) & each.is_finite())
@@ -216,7 +223,7 @@ def _recomputed(row: Mapping[str, Any]) -> Iterator[pl.Expr]:
     )
 
 
-def _times(frame: pl.DataFrame, row: Mapping[str, Any]) -> pl.Expr:
+def _times(frame: pl.DataFrame, row: MetricsRow) -> pl.Expr:
     """When each step was, in seconds since 1970: by its stamp, else by the time since the start.
 
     Of a log without any date the start is 1970 itself. A stamp that is lacking is that of the step
@@ -229,7 +236,7 @@ def _times(frame: pl.DataFrame, row: Mapping[str, Any]) -> pl.Expr:
     return pl.coalesce("since_start_s", took.cum_sum()) + _start(row, frame)
 
 
-def _in_seconds(row: Mapping[str, Any]) -> pl.Expr:
+def _in_seconds(row: MetricsRow) -> pl.Expr:
     """Windows whose time is one: with tokens unknown, a rate gives that of one token a step."""
     return pl.col("tokens_per_gpu").is_not_null() | pl.lit(row["time_basis"] != "rate")
 
@@ -238,7 +245,7 @@ def _seconds(moment: datetime) -> float:
     return moment.replace(tzinfo=UTC).timestamp()
 
 
-def _start(row: Mapping[str, Any], windows: pl.DataFrame) -> float:
+def _start(row: MetricsRow, windows: pl.DataFrame) -> float:
     """When the run began: by the first stamp that has a year; without any in 1970."""
     stamps = windows["logged_at"].drop_nulls()
     first = row["started_at"] or (stamps[0] if len(stamps) else EPOCH)
@@ -297,19 +304,20 @@ def _nth(tag: str, number: int) -> str:
 IDENTITY: Final = ("run_id", "name", "launch")
 
 
-def _figures(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _figures(row: MetricsRow) -> Iterator[tuple[str, float]]:
     """Numbers of a row of METRICS that are results, and the seconds lost to each cause."""
     for name, dtype in METRICS.items():
         number = dtype in (INT, FLOAT) and name not in (*SETUP_FACTS, *IDENTITY, "seq_len")
-        if number and row[name] is not None:
-            yield RUN_PREFIX + TRACKER_NAMES.get(name, name), float(row[name])
+        value = value_of(row, name)
+        if number and value is not None:
+            yield RUN_PREFIX + TRACKER_NAMES.get(name, name), float(value)
     for lost in row["time_lost"] or []:
         yield f"{RUN_PREFIX}time_lost_s/{file_name(lost['cause'])}", float(lost["seconds"])
 
 
-def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _texts(row: MetricsRow) -> Iterator[tuple[str, str]]:
     for name, dtype in METRICS.items():
-        value = row[name]
+        value = value_of(row, name)
         if value in (None, []) or dtype in (INT, FLOAT, pl.List(TIME_LOST_STRUCT)):
             continue
         yield name, "; ".join(map(str, value)) if isinstance(value, list) else str(value)

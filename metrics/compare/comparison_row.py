@@ -1,0 +1,57 @@
+"""One row per compared run: its metrics, and what it is beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from ..audit.bridge import Bridge
+from ..core.run_table import MetricsRow
+
+
+class ComparisonColumns(TypedDict, total=False):
+    """Columns of `metrics.compare.comparability.COMPARISON` that METRICS does not have."""
+
+    group: str | None
+    rank: int | None
+    setup: str | None
+    repeats: int | None
+    chain: str
+    relative_tgs: float | None
+    relative_low: float | None
+    relative_high: float | None
+    smallest_difference: float | None
+    tied_with_best: bool | None
+    logged_rank: int | None
+    logged_by: str | None
+    tflops: float | None
+    equal_flops: float | None
+    tgs_at_equal_flops: float | None
+    gpu_hours_per_billion_tokens: float | None
+    gpu_hours_per_billion_tokens_end_to_end: float | None
+    price_per_gpu_hour: str | None
+    cost_per_billion_tokens: float | None
+    cost_per_billion_tokens_end_to_end: float | None
+    equal_tokens: float | None
+    loss_at_equal_tokens: float | None
+    loss_spread: float | None
+    same_loss: bool | None
+    no_loss: str | None
+    differs: list[str]
+    nearest_group: str | None
+    nearest_differs: list[str]
+    not_ranked: list[str]
+
+
+class ComparisonRow(MetricsRow, ComparisonColumns, total=False):
+    """A row of metrics with what the run is beside the others.
+
+    token_group: the basis of its tokens, where those that count non-padding ones are as packed
+    label, place, bridges: of `reports.text.verdict.join_comparison`, which adds a name of its own
+    for each run, where it stands in the metrics, and its bridges
+    """
+
+    token_group: str | None
+    label: str
+    place: int
+    bridges: Sequence[Bridge]

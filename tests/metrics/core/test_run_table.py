@@ -1,0 +1,291 @@
+"""The typed rows: they give the schemas their columns, and mypy finds a misspelt key."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypedDict
+
+import polars as pl
+import pytest
+
+from fairmfu.ingest.core.schema import RUN_COLUMNS, RunRow, frame_schema, row_dtypes
+from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.compare.history import CHANGE_SCHEMA, POINT_SCHEMA, SERIES_SCHEMA
+from fairmfu.metrics.core.run_table import (
+    METRICS,
+    metrics_row,
+    metrics_rows,
+    not_null,
+    value_of,
+)
+from fairmfu.metrics.throughput.throughput import SUMMARY
+from tests.support.folders import ROOT
+
+METRICS_COLUMNS = """
+String: run_id name framework log_format framework_version
+Boolean: synthetic
+String: model accelerator device
+Int64: gpus seq_len global_batch_size micro_batch_size gradient_accumulation replicas
+Int64: replica_groups tensor_parallel pipeline_parallel context_parallel expert_parallel
+Int64: zero_stage
+String: compile torch packed attention quantization
+List(String): inferred
+String: precision recompute trainable step_unit
+Boolean: rate_excludes_data
+Int64: steps
+Float64: tokens_per_second tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad
+Float64: tgs_trimmed tgs_end_to_end mfu mfu_full_attention mfu_conservative mfu_bf16
+Float64: mfu_bf16_full_attention hfu_low hfu_high implied
+Int64: params_total
+String: work attention_pattern
+Float64: attended_pairs
+String: trained
+Float64: flops_per_token flops_per_token_full_attention peak_flops
+String: peak_source token_basis time_basis end_to_end_basis
+Float64: excluded_share
+List(String): excluded_causes
+Float64: data_share
+Int64: windows
+Float64: effective_windows
+String: no_interval
+Int64: steady_from
+Float64: wall_s
+List(TimeLost): time_lost
+Float64: evidence_gap
+Int64: evidence_windows
+String: evidence_cause
+Float64: token_gap
+List(String): token_counts
+Float64: tokens_per_gpu_step attention_ratio sequence_length
+String: formula
+Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total
+String: logged_formula
+Boolean: logged_reproduced
+Int64: logged_lines logged_lines_reproduced
+Float64: logged_unexplained logged_flops_per_token logged_peak logged_unit logged_flops_low
+Float64: logged_flops_high
+String: logged_hypothesis logged_not_compared
+List(Int64): logged_lengths
+List(String): proven missing warnings sources members
+Int64: launch
+Datetime(us): started_at
+String: outcome outcome_text continues
+Int64: repeated_steps
+Float64: goodput goodput_share
+Int64: goodput_launches
+Float64: lost_to_restarts_s
+Int64: ranks rank_steps
+Float64: rank_spread
+String: slowest_rank
+Float64: slowest_share
+String: bound
+"""
+SUMMARY_COLUMNS = """
+String: run_id
+Int64: steps first_step last_step
+Float64: tgs tgs_low tgs_high tgs_slots tgs_median tgs_p5 tgs_p95 tgs_mad tgs_trimmed
+Float64: tgs_end_to_end tokens_per_second tokens_per_gpu_step
+String: token_basis time_basis end_to_end_basis
+Float64: excluded_share
+List(String): excluded_causes
+Float64: data_share
+Int64: windows
+Float64: effective_windows
+String: no_interval
+Int64: steady_from
+Float64: wall_s
+List(TimeLost): time_lost
+Float64: evidence_gap
+Int64: evidence_windows
+String: evidence_cause
+Float64: token_gap
+List(String): token_counts
+Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total attention_ratio sequence_length
+List(String): throughput_missing throughput_warnings
+"""
+COMPARISON_COLUMNS = """
+String: group
+Int64: rank
+String: run_id name framework setup
+Int64: repeats
+String: chain
+Float64: tgs tgs_low tgs_high
+String: no_interval
+Float64: relative_tgs relative_low relative_high smallest_difference
+Boolean: tied_with_best
+Float64: tgs_end_to_end mfu mfu_full_attention logged_tgs logged_tflops logged_mfu
+Int64: logged_rank
+String: logged_by
+Float64: tflops flops_per_token equal_flops tgs_at_equal_flops gpu_hours_per_billion_tokens
+Float64: gpu_hours_per_billion_tokens_end_to_end
+String: price_per_gpu_hour
+Float64: cost_per_billion_tokens cost_per_billion_tokens_end_to_end equal_tokens
+Float64: loss_at_equal_tokens loss_spread
+Boolean: same_loss
+String: no_loss
+List(String): differs
+String: nearest_group
+List(String): nearest_differs not_ranked
+Boolean: synthetic
+"""
+RUNS_COLUMNS = """
+String: run_id sha256 name
+Int64: launch
+String: framework log_format
+Int64: first_line last_line
+Datetime(us): started_at
+Boolean: utc
+String: outcome
+Int64: outcome_line
+String: outcome_text step_unit elapsed_covers
+Boolean: elapsed_excludes_data
+String: rate_covers
+Boolean: rate_excludes_data
+List(String): evidence
+Boolean: synthetic
+"""
+POINT_COLUMNS = """
+String: series run_id name
+Datetime(us): at
+Boolean: dated
+Float64: tgs tgs_low tgs_high mfu mfu_full_attention
+String: formula peaks outcome
+Boolean: synthetic
+List(String): marks
+Int64: segment
+Float64: level
+Boolean: outlier
+"""
+CHANGE_COLUMNS = """
+String: series against kind
+Datetime(us): at
+String: run_id last_before
+Datetime(us): found_at
+String: found_by
+Float64: before after ratio ratio_low ratio_high
+Int64: points_after
+List(String): causes
+Boolean: counts
+"""
+SERIES_COLUMNS = """
+String: series framework model
+Int64: gpus points nights
+Datetime(us): first_at last_at
+Float64: level level_low level_high spread mfu
+String: last_run
+Float64: last_tgs last_ratio
+Boolean: suspect
+List(String): formulas peaks setups
+String: baseline_run
+Float64: baseline_tgs against_baseline against_low against_high
+String: state
+"""
+
+DTYPES = {
+    "String": pl.String(),
+    "Int64": pl.Int64(),
+    "Float64": pl.Float64(),
+    "Boolean": pl.Boolean(),
+    "Datetime(us)": pl.Datetime("us"),
+    "List(String)": pl.List(pl.String),
+    "List(Int64)": pl.List(pl.Int64),
+    "List(TimeLost)": pl.List(
+        pl.Struct(
+            {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
+        )
+    ),
+}
+
+
+def listed(text: str) -> list[tuple[str, pl.DataType]]:
+    """Return names and dtypes of lines `DTYPE: NAME NAME …`, in their order."""
+    lines = (line.split(": ") for line in text.strip().splitlines())
+    return [(name, DTYPES[dtype]) for dtype, names in lines for name in names.split()]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        pytest.param(METRICS, METRICS_COLUMNS, id="METRICS"),
+        pytest.param(SUMMARY, SUMMARY_COLUMNS, id="SUMMARY"),
+        pytest.param(COMPARISON, COMPARISON_COLUMNS, id="COMPARISON"),
+        pytest.param(frame_schema("runs"), RUNS_COLUMNS, id="runs"),
+        pytest.param(POINT_SCHEMA, POINT_COLUMNS, id="POINT_SCHEMA"),
+        pytest.param(CHANGE_SCHEMA, CHANGE_COLUMNS, id="CHANGE_SCHEMA"),
+        pytest.param(SERIES_SCHEMA, SERIES_COLUMNS, id="SERIES_SCHEMA"),
+    ],
+)
+def test_columns_keep_their_names_dtypes_and_order(
+    schema: Mapping[str, pl.DataType], text: str
+) -> None:
+    assert list(schema.items()) == listed(text)
+    assert [str(dtype) for dtype in schema.values()] == [str(dtype) for _, dtype in listed(text)]
+
+
+def test_a_column_of_runs_has_its_unit_and_meaning() -> None:
+    assert {name: column.unit for name, column in RUN_COLUMNS.items() if column.unit} == {
+        "first_line": "line",
+        "last_line": "line",
+        "outcome_line": "line",
+    }
+    assert RUN_COLUMNS["launch"].meaning == "number of the launch within its source, from 1"
+    assert all(column.meaning for column in RUN_COLUMNS.values())
+    assert list(RunRow.__annotations__) == list(RUN_COLUMNS)
+
+
+def test_a_type_without_a_dtype_is_refused() -> None:
+    class Odd(TypedDict):
+        place: complex
+
+    with pytest.raises(KeyError):
+        row_dtypes(Odd)
+
+
+def test_rows_come_from_a_frame_of_metrics() -> None:
+    frame = METRICS.to_frame().clear(2).with_columns(run_id=pl.Series(["a", "b"]))
+    assert [row["run_id"] for row in metrics_rows(frame)] == ["a", "b"]
+    row = metrics_row(frame, "b")
+    assert row["run_id"] == value_of(row, "run_id") == not_null(row["run_id"]) == "b"
+    assert list(row) == METRICS.names()
+    with pytest.raises(ValueError, match="null"):
+        not_null(row["tgs"])
+
+
+PROJECT = ROOT / "pyproject.toml"
+
+MISSPELT = """
+from fairmfu.ingest.core.schema import RunRow
+from fairmfu.metrics.core.run_table import MetricsRow
+
+
+def width(row: MetricsRow, run: RunRow) -> object:
+    return row["tgs_high"], row["tgs_hgih"], run["evidence"], run["evidnce"]
+"""
+
+
+def test_mypy_finds_a_misspelt_key(tmp_path: Path) -> None:
+    """With the project's options; polars is left out, which takes most of the time."""
+    module, config = tmp_path / "misspelt.py", tmp_path / "pyproject.toml"
+    module.write_text(MISSPELT)
+    options = re.search(
+        r"^\[tool\.mypy\]$.*?(?=^\[tool\.ruff)", PROJECT.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert options is not None
+    config.write_text(options[0].replace("module = [", 'module = ["polars.*", ', 1))
+    done = subprocess.run(  # noqa: S603 - our own programs
+        [sys.executable, "-m", "mypy", "--config-file", config, "--follow-imports=silent", module],
+        cwd=tmp_path,
+        env=os.environ | {"MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert len(errors) == 2, done.stdout + done.stderr
+    assert 'has no key "tgs_hgih"' in errors[0]
+    assert 'has no key "evidnce"' in errors[1]
