@@ -339,7 +339,7 @@ def test_a_new_format_or_program_reads_it_again(
         monkeypatch.setattr(ingest_run, "version", lambda _: "99.0")
     else:
         options = {
-            "tried": FormatChoice(
+            "format_choice": FormatChoice(
                 (*BUILT_IN_FORMATS, replace(BUILT_IN_FORMATS[0], name="own", signature="own"))
             )
         }
@@ -737,7 +737,7 @@ def test_logs_of_several_batches_are_stored_as_of_one(
         assert store.table(name).equals(other.table(name)), name
 
 
-@pytest.mark.parametrize("most", [{"MOST_LOGS": 2}, {"MOST_STEPS": 7}])
+@pytest.mark.parametrize("most", [{"MAX_BATCH_LOGS": 2}, {"MAX_BATCH_STEPS": 7}])
 def test_a_killed_ingest_leaves_whole_logs_and_the_next_one_reads_the_rest(
     store: Store, five: list[Path], most: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
