@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fairmfu.ingest import Store
     from fairmfu.ingest.detect.detection import FormatChoice
-    from fairmfu.ingest.detect.format_catalog import FormatCatalog
+    from fairmfu.ingest.detect.format_lookup import FormatCatalog
     from fairmfu.ingest.extract.engine_api import ReadEngine
     from fairmfu.ingest.facts.project_config import ProjectConfig
     from fairmfu.ingest.pipeline.ingest_run import Outcome
@@ -113,7 +113,7 @@ def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
 @_quiet
 def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of log formats; where none begins so, files: of one's own."""
-    from fairmfu.ingest.detect.format_catalog import load_format_catalog
+    from fairmfu.ingest.detect.format_lookup import load_format_catalog
 
     found = [f for f in load_format_catalog().formats if f.name.startswith(begun)]
     for one in found:
@@ -430,7 +430,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
 
     limit_allocators()
     from fairmfu.ingest import ingest_logs
-    from fairmfu.ingest.detect.format_catalog import load_format_catalog
+    from fairmfu.ingest.detect.format_lookup import load_format_catalog
     from fairmfu.ingest.facts.facts import facts_from_flags, facts_from_toml
 
     given = [*(facts_from_toml(facts, "flag") if facts else []), *facts_from_flags(assignments)]
@@ -1179,7 +1179,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
     Example:
       fairmfu formats --check titan-fork.toml run.log
     """
-    from fairmfu.ingest.detect.format_catalog import load_format_catalog
+    from fairmfu.ingest.detect.format_lookup import load_format_catalog
     from fairmfu.reports.text.summary import DROPPABLE_ERA_COLUMNS, era_table, format_table
     from fairmfu.reports.text.tabular import render_frame
 

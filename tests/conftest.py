@@ -12,7 +12,7 @@ import pytest
 from fairmfu.ingest.core import prefilter
 from fairmfu.ingest.decode import text_cleaning
 from fairmfu.ingest.decode.line_reader import NumberedLine
-from fairmfu.ingest.detect.format_catalog import FORMATS_FOLDER_VARIABLE
+from fairmfu.ingest.detect.format_lookup import FORMATS_FOLDER_VARIABLE
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse import unmatched_lines

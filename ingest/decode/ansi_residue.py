@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from .envelope_patterns import LOSS_DICT_START, MIN_ALIKE_LINES, UnwrappedLine
+from .log_collectors import LOSS_DICT_START, MIN_ALIKE_LINES, UnwrappedLine
 
 MAX_SCANNED_LINES: Final = 500
 """Lines of a beginning in which a colour as text has to show."""

@@ -1,6 +1,6 @@
 """What collectors of logs put around each line, taken off: Kubernetes, Docker, clouds, Ray, MPI.
 
-The beginning of a file tells which (ingest.decode.envelope_patterns). They go before anything is
+The beginning of a file tells which (ingest.decode.log_collectors). They go before anything is
 read, so a config that is printed over several lines is whole again, and quotes that JSON has
 escaped are quotes. Ranks of launchers (`[rank0]:`, `0: `) stay: they tell something. Stamps of
 collectors go: they say when a line arrived, and where a log has none of its own, it has none.
@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
 from . import ansi_residue
-from .envelope_patterns import (
+from .log_collectors import (
     LOSS_DICT_START,
     MakeUnwrap,
     Unwrap,

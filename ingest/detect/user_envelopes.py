@@ -11,8 +11,8 @@ from functools import cache
 from itertools import chain
 
 from ..core.safe_regex import Regex
-from ..decode.envelope_patterns import Unwrap
 from ..decode.envelopes import KeepsEnvelope
+from ..decode.log_collectors import Unwrap
 from ..decode.text_cleaning import Cleaner
 from ..formats.spec import EventLine, FactLine, LogFormat, StepLine
 

@@ -38,8 +38,8 @@ from ..launches import outcomes
 from ..launches.event_rows import EventRows
 from ..launches.launch import Launch
 from ..launches.step_rows import STEP_SCHEMA, StepRows
-from ..parse.line_prefix import PLACEHOLDER_YEAR
 from ..parse.parser import MissingTextsError, ParsedSource, Parser
+from ..parse.rank_and_time import PLACEHOLDER_YEAR
 from ..store.changeset import Tables
 from ..vector import block_parser
 from ..vector.block_parser import PlanChunks, without_plans

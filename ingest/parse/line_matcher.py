@@ -23,8 +23,8 @@ from ..formats.spec import EventLine, FactBlock, FactLine, LogFormat, StepLine
 from ..launches.outcomes import ENDING_EVENT_LINES
 from .format_watch import FormatWatch
 from .line_cache import LineCache
-from .line_prefix import PRIMUS_STAMP, parse_rank, parse_stamp
 from .partial_match import longest_matched_prefix
+from .rank_and_time import PRIMUS_STAMP, parse_rank, parse_stamp
 from .readings import EventReading, KnownReading, LineReading, StepReading, UnmatchedReading
 from .step_fields import (
     RejectedLineError,

@@ -56,7 +56,7 @@ from .line_matcher import (
     named_groups,
     read_facts,
 )
-from .line_prefix import parse_rank
+from .rank_and_time import parse_rank
 from .step_fields import RejectedLineError, ends_like
 from .unmatched_lines import UnmatchedKinds, line_kind
 

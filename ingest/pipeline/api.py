@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from ..core.errors import UnreadableSourceError
 from ..core.paths import parse_path
 from ..detect.detection import FormatChoice
-from ..detect.format_catalog import load_format_catalog
+from ..detect.format_lookup import load_format_catalog
 from ..extract.engine_api import ReadEngine
 from ..facts.facts import Fact, facts_from_values
 from ..store.store import Store, Tables

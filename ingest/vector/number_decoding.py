@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..core.arrays import Bools, Floats, Ints, Words
-from ..parse.line_prefix import COMPACT_STAMP_RUNS, PLACEHOLDER_YEAR
+from ..parse.rank_and_time import COMPACT_STAMP_RUNS, PLACEHOLDER_YEAR
 from .shape_matching import ShapeMatch
 from .shapes import WORD_BYTES, ShapeNumber, ShapeValue
 from .text_columns import concatenate_texts

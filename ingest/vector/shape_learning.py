@@ -10,7 +10,7 @@ from itertools import chain, islice, product
 from operator import add, itemgetter
 from typing import Any, Final, NamedTuple
 
-from ..parse.line_prefix import COMPACT_DATE_DIGITS, COMPACT_STAMP_RUNS
+from ..parse.rank_and_time import COMPACT_DATE_DIGITS, COMPACT_STAMP_RUNS
 from ..parse.readings import EventReading, ReadLine, RowReading, StepReading
 from .line_block import MAX_SHAPE_LINE_BYTES
 from .number_decoding import MAX_INTEGER_DIGITS

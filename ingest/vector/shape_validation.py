@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ..parse.line_prefix import COMPACT_STAMP_RUNS
+from ..parse.rank_and_time import COMPACT_STAMP_RUNS
 from ..parse.readings import LineReading, ReadLine
 from .line_block import LineBlock
 from .number_decoding import MAX_EXACT_POWER, DecodedRows, decode_rows

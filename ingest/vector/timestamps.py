@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ..core.arrays import Bools, Floats, Ints
-from ..parse.line_prefix import VALID_YEARS
+from ..parse.rank_and_time import VALID_YEARS
 
 MAX_EPOCH_RUNS: Final = 2
 """Runs of a stamp that counts from 1970, at most: a fraction may be one of them."""

@@ -17,6 +17,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
+from ..core.intervals import FLOAT_TOLERANCE
 from ..core.run_table import MetricsRow, not_null, value_of
 from ..formula.flops import flops_per_token, operators
 from ..formula.model_shapes import ShapeError
@@ -27,9 +28,6 @@ from .formula_checks import FormulaFacts, era_flops
 from .formula_era import GAP_CAUSES, Era
 
 __all__ = ["Bridge", "Factor", "build_bridges"]
-
-FLOAT_TOLERANCE: Final = 1e-9
-"""A factor this near to 1 is none."""
 
 
 @dataclass(frozen=True, slots=True)

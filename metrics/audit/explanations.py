@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..core.arrays import FloatArray
+from ..core.intervals import FLOAT_TOLERANCE
 from ..formula.model_shapes import ModelShape, buildable_models
 from ..formula.simplified_model import SimplifiedModel
 from .formula_checks import (
@@ -64,9 +65,6 @@ UNIT_ERRORS: Final = {
 
 MAX_PROOF_ROUNDING: Final = 0.01
 """A print that leaves open a larger share of its value than this proves nothing."""
-
-FLOAT_TOLERANCE: Final = 1e-9
-"""Two predictions that differ by a smaller share than this are the same."""
 
 
 class Hypothesis(NamedTuple):

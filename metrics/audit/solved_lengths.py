@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from ..core.arrays import FloatArray
+from ..core.intervals import FLOAT_TOLERANCE
 from .formula_checks import (
     FigureLines,
     FormulaFacts,
@@ -38,8 +39,6 @@ lengths, of how much of a token is left open."""
 
 AFFINE_TEST_LENGTHS: Final = (1024, 2048, 65536)
 """Lengths at which a formula is computed, to see whether it is a straight line."""
-FLOAT_TOLERANCE: Final = 1e-9
-"""How far it may be off that line, as a fraction."""
 
 
 def solve_lengths(told: FigureLines, era: Era, formula_facts: FormulaFacts) -> FigureLines | None:

@@ -52,7 +52,7 @@ MIN_REPEATS: Final = 3
 """Repeats that an interval between runs needs."""
 
 FLOAT_TOLERANCE: Final = 1e-9
-"""A difference of windows, as a share of their pace, that is of computing with floats alone."""
+"""Relative difference that comes from computing with floats alone."""
 
 WINDOWS_PER_COSINE: Final = 10
 EFFECTIVE_WINDOWS_PER_COSINE: Final = 4

@@ -8,7 +8,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import INT, TEXT, TIMESTAMP
 
-# -- one launch (metrics.runs.run_identity)
+# -- one launch (metrics.runs.same_run)
 # ------------------------------------------------------------
 
 STEP_TIME_FIGURES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")

@@ -35,7 +35,7 @@ from ..core.run_table import (
 )
 from ..formula.accelerators import Accelerator
 from ..formula.flops import FORMULA_VERSION
-from ..runs import run_identity
+from ..runs import same_run
 from ..runs.goodput import goodput
 from ..runs.resume_chains import link_resumes
 from ..throughput import rank_skew, resolved_facts, throughput, warmup, windows
@@ -67,7 +67,7 @@ class Analysis:
     frameworks' own formulas read of the facts printed: by run_id the lines with figures of the
     log's own, of metrics.audit.audit.lines_by_source ranks: of
     metrics.throughput.rank_skew.measure_ranks united: which sources are one launch, of
-    metrics.runs.run_identity.merge_launches, without the tables resumed: which launches go on from
+    metrics.runs.same_run.merge_launches, without the tables resumed: which launches go on from
     which, of metrics.runs.resume_chains.link_resumes
     """
 
@@ -80,7 +80,7 @@ class Analysis:
     logged_lines: Mapping[str, FigureLines]
     rank_times: pl.DataFrame
     isolated_metrics: pl.DataFrame
-    merged_launches: run_identity.MergedLaunches
+    merged_launches: same_run.MergedLaunches
     resume_links: pl.DataFrame
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
@@ -159,7 +159,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
 
     >>> analyse(read_logs("titan.log")).metrics.select("name", "tgs", "mfu", "missing")
     """
-    single, united = tables, run_identity.merge_launches(tables)
+    single, united = tables, same_run.merge_launches(tables)
     tables = united.tables
     held = resolved_facts.resolve_facts(tables["facts"])
     facts = resolved_facts.typed_facts(held)

@@ -2,7 +2,7 @@
 
 Runs touch each other in three ways:
 
-    launches    sources that tell of one launch, or may (metrics.runs.run_identity): both ways
+    launches    sources that tell of one launch, or may (metrics.runs.same_run): both ways
     resumes     a launch depends on the one that it continues, and with its goodput on all before
                 that one; a launch's repeated steps depend on those that continue it
     beside      a warning beside an earlier run of the same work, which follows from the kept rows
@@ -27,7 +27,7 @@ from fairmfu.ingest.core.schema import TEXT, TEXT_LIST, frame_schema
 
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
 from ..formula.accelerators import Accelerator
-from ..runs import run_identity
+from ..runs import same_run
 from ..runs.resume_chains import may_continue, resume_candidates
 from .analysis import Analysis, analyse
 from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
@@ -167,10 +167,10 @@ def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -
     )
     if not mine or not ends.height:
         return LINK_SCHEMA.to_frame()
-    beside = run_identity.find_candidates(loader.runs, ends, loader.tables(mine)["steps"], mine)
+    beside = same_run.find_candidates(loader.runs, ends, loader.tables(mine)["steps"], mine)
     if not beside:
         return LINK_SCHEMA.to_frame()
-    pairs = run_identity.find_source_links(loader.tables(mine.union(beside)), mine)
+    pairs = same_run.find_source_links(loader.tables(mine.union(beside)), mine)
     return pl.DataFrame(pairs, schema=LINK_SCHEMA, orient="row")
 
 

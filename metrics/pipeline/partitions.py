@@ -3,7 +3,7 @@
     alone       each partition as if there were no other runs; what was tied to a changed run when
                 it was kept is in its partition
     across      which runs of a partition tell of one launch with a run elsewhere, or may
-                (metrics.runs.run_identity): by the last steps that came of the first round
+                (metrics.runs.same_run): by the last steps that came of the first round
     together    those with all that they are tied to, in partitions that keep them together
     behind      launches that may go on from one elsewhere (metrics.runs.resume_chains), by their
     courses; they

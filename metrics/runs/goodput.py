@@ -40,12 +40,13 @@ from fairmfu.ingest.core.schema import FLOAT, INT, TEXT
 
 from ..core.run_arrays import RunArrays
 from ..throughput.end_to_end import (
+    MAX_STAMP_CROSSING,
     has_wrong_token_count,
     line_interval,
     min_stamp_span,
     tokens_trained,
 )
-from .resume_chains import MAX_STAMP_CROSSING, launch_chain
+from .resume_chains import launch_chain
 
 GOODPUT_SCHEMA: Final = pl.Schema(
     {

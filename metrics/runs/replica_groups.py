@@ -75,7 +75,7 @@ def grouped_launches(
     """Launches of which a source is of a replica group.
 
     source_groups: `groups_by_source` of the facts; members: as
-    metrics.runs.run_identity.MergedLaunches.members.
+    metrics.runs.same_run.MergedLaunches.members.
     """
     of = _numbers(facts, "replica_groups")
     found = []

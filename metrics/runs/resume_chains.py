@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import groupby
 from typing import Any, Final
 
@@ -22,8 +21,8 @@ import polars as pl
 from fairmfu.ingest.core.schema import INT, TEXT, TEXT_LIST, TIMESTAMP
 
 from ..core.link_columns import LAUNCH_COURSE_SCHEMA, RESUME_KEY_COLUMNS
+from ..throughput.end_to_end import MAX_STAMP_CROSSING
 
-MAX_STAMP_CROSSING: Final = timedelta(seconds=2)
 MAX_NEIGHBOUR_STEPS: Final = 20
 MAX_LOSS_SPREADS: Final = 3.0
 """A first loss lies on the earlier course when it is within this many spreads of its neighbours."""

@@ -75,7 +75,7 @@ def launch_clocks(
 
     runs, events: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows; facts:
     metrics.throughput.resolved_facts.typed_facts; members: the rows of `runs` of all sources of a
-    run (metrics.runs.run_identity.MergedLaunches), whose events count as its own; their stamps only
+    run (metrics.runs.same_run.MergedLaunches), whose events count as its own; their stamps only
     where they are of the clock that the steps are stamped by.
 
     trained_from, trained_to: training began behind the one step and went on to the other [steps],

@@ -20,7 +20,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import row_dtypes
 
 from ..core.arrays import FloatArray
-from ..core.intervals import rate_interval, robust_spread, robust_summary
+from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread, robust_summary
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColumns
@@ -499,8 +499,6 @@ def _slower_untimed(
 
 MIN_EVALUATION_WINDOWS: Final = 3
 """Windows with an evaluation, and with steps before one, that tell how long each of them takes."""
-SURE_STANDARD_ERRORS: Final = 4.0
-"""Standard errors beyond which a difference of medians of few windows is none of chance."""
 
 
 PADDED_TOKENS_UNKNOWN: Final = (

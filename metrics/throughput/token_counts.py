@@ -23,6 +23,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import NO_BATCH_CHANGES, TOKEN_SHARING_DEGREES
 
 from ..core.arrays import FloatArray, IntArray
+from ..core.intervals import FLOAT_TOLERANCE
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, Digits, digits_of, rounding_share
 from ..core.run_arrays import RunArrays
 from ..core.run_table import NOT_RANKED
@@ -34,8 +35,6 @@ COUNT_MISMATCH: Final = "counted otherwise"
 UNIT_FACTOR_TOLERANCE: Final = 0.05
 """How far from 1,000 a factor of figures with few digits may be for another unit to explain it."""
 
-FLOAT_TOLERANCE: Final = 1e-9
-"""How far two equal sums of whole tokens may differ, as a fraction."""
 
 MAX_RANK_TOKEN_RATIO: Final = 1.5
 """Tokens of ranks, or rates of samples of steps, differ by less; a wrong degree of parallelism or

@@ -27,7 +27,7 @@ import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError, explain_write_error
 from fairmfu.ingest.core.schema import BOOL, TEXT, TEXT_LIST, TIMESTAMP
-from fairmfu.ingest.detect.format_catalog import load_format_catalog
+from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.engine_api import ReadEngine
 from fairmfu.ingest.facts.project_config import CONFIG_NAME
 from fairmfu.ingest.pipeline import ingest_run

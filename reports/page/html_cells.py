@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..charts.theme import ACCENT, FRAMEWORK_COLOURS
 from ..charts.tooltips import CONVENTIONS
 from ..text import tabular
+from ..text.bridge_text import MIN_WHOLE_FIGURE
 from .html_document import (
     ATTENTION,
     DASH,
@@ -32,9 +33,6 @@ MAX_OPEN_ROWS: Final = 40
 """Rows that a table shows; the rest is folded."""
 MAX_OPEN_ROWS_OF_MANY: Final = 20
 """Rows that a table shows on a page of very many runs."""
-
-MIN_WHOLE_FIGURE: Final = 100
-"""From here on a figure needs no decimals."""
 
 
 # --- numbers and words --------------------------------------------------------------------

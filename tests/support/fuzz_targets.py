@@ -39,7 +39,7 @@ from fairmfu.ingest.core.spill import Spool
 from fairmfu.ingest.decode.line_reader import NumberedLine, Source, decode_line
 from fairmfu.ingest.decode.tfevents import is_event_file, read_event_values
 from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE, FormatChoice
-from fairmfu.ingest.detect.format_catalog import FormatCatalog
+from fairmfu.ingest.detect.format_lookup import FormatCatalog
 from fairmfu.ingest.detect.user_formats import load_user_format as load_format
 from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
 from fairmfu.ingest.facts import facts as given

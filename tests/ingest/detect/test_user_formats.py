@@ -16,7 +16,7 @@ from fairmfu.ingest.core.errors import FormatFileError
 from fairmfu.ingest.decode.line_reader import Chunk, NumberedLine, Source
 from fairmfu.ingest.decode.text_cleaning import Cleaner
 from fairmfu.ingest.detect.detection import detect_format
-from fairmfu.ingest.detect.format_catalog import (
+from fairmfu.ingest.detect.format_lookup import (
     FORMATS_FOLDER_VARIABLE,
     FormatCatalog,
     load_format_catalog,

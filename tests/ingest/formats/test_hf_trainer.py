@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from fairmfu.ingest.detect.format_catalog import load_format_catalog
+from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.hugging_face.trainer import (

@@ -21,8 +21,8 @@ from fairmfu.ingest.extract import log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
-from fairmfu.ingest.parse.line_prefix import parse_stamp
 from fairmfu.ingest.parse.parser import ParsedSource, Parser
+from fairmfu.ingest.parse.rank_and_time import parse_stamp
 from fairmfu.ingest.parse.step_fields import _cut_pairs
 
 Parse = Callable[..., ParsedSource]

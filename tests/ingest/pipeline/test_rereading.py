@@ -13,7 +13,7 @@ from fairmfu.cli import main
 from fairmfu.ingest.core import schema as contract
 from fairmfu.ingest.core.errors import UnknownFormatError
 from fairmfu.ingest.core.schema import READING_CHANGES, ReadingChange
-from fairmfu.ingest.detect.format_catalog import load_format_catalog
+from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract import log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import Outcome

@@ -22,8 +22,8 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse.line_matcher import line_matcher
-from fairmfu.ingest.parse.line_prefix import parse_stamp
 from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.rank_and_time import parse_stamp
 from fairmfu.ingest.parse.readings import LineReading, ReadLine, StepReading
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts, shape_cache
 from fairmfu.ingest.vector.fixed_layouts import LayoutCache, narrow_to_line

@@ -14,7 +14,7 @@ from polars.testing import assert_frame_equal
 from fairmfu.ingest.core.schema import READING_CHANGES, TABLES, frame_schema
 from fairmfu.metrics.core.print_precision import Digits, digits_of
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.runs.run_identity import merge_launches
+from fairmfu.metrics.runs.same_run import merge_launches
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]
