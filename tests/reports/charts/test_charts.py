@@ -90,7 +90,7 @@ def every(given):
     series, signs = of(given, row)
     silent = {"tgs": None, "low": None, "high": None}
     bare = [each | silent for each in series.to_dicts()]
-    others = next(iter(given.analysis.others().values()))
+    others = next(iter(given.analysis.other_tools().values()))
     found = {
         "comparison": charts.comparison(ranked_groups(rows)[0]),
         "comparison in MFU": charts.comparison([r | {"logged_mfu": 0.4} for r in rows]),
