@@ -25,7 +25,7 @@ WRONG = {"mark": "bar", "encoding": {"x": {"field": "x", "type": "no such"}}, "d
 BEGIN = """
 import os
 from fairmfu.reports.charts import render_process
-render_process.begin("svg")
+render_process.start_drawing("svg")
 print(render_process._elsewhere[0]._process.pid, flush=True)
 """
 
@@ -105,7 +105,7 @@ def test_it_waits_for_no_import_but_the_library() -> None:
         text=True,
         check=True,
     ).stdout
-    assert set(told.split()) == {"__future__", "vega", "vl_convert"}
+    assert set(told.split()) == {"__future__", "render", "vl_convert"}
 
 
 @pytest.mark.parametrize("awaited", [True, False])
@@ -148,7 +148,7 @@ def test_it_ends_with_who_began_it(tmp_path: Path) -> None:
         assert ran.returncode == code
         assert b"render.py" not in ran.stderr
         pid = int(told.read_text())
-        assert not Path(f"/proc/{pid}").exists() or "vega" not in _command(pid)
+        assert not Path(f"/proc/{pid}").exists() or "render" not in _command(pid)
 
 
 def _command(pid: int) -> str:

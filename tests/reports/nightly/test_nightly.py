@@ -55,8 +55,8 @@ def nightly(tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> Nigh
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages and charts take seconds; tests of what surrounds them do without."""
     monkeypatch.setattr(module, "full_page", lambda *_: "runs")
-    monkeypatch.setattr(module.night_files, "svgs", lambda _: {"overview.svg": "<svg/>"})
-    monkeypatch.setattr(module.night_page, "pages", lambda night: (f"night {night.number}", "kept"))
+    monkeypatch.setattr(module.night_outputs, "svgs", lambda _: {"overview.svg": "<svg/>"})
+    monkeypatch.setattr(module.night_html, "pages", lambda night: (f"night {night.number}", "kept"))
 
 
 def summary(tmp_path: Path) -> dict:
@@ -226,7 +226,7 @@ class TestWhatSurroundsIt:
         good = (tmp_path / "out" / "index.html").read_text()
         write_nights(logs, range(2, 3), Plan(seed=1))
         with monkeypatch.context() as patch:
-            patch.setattr(module.night_files, "markdown", lambda _: 1 / 0)
+            patch.setattr(module.night_outputs, "markdown", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 nightly()
         assert (tmp_path / "out" / "index.html").read_text() == good

@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
-from fairmfu import reports
+from fairmfu.reports import trackers as trackers_package
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import OUTCOMES, STEP_COLUMNS
 from fairmfu.ingest.store.store import Store
@@ -338,8 +338,8 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         sys.modules, "fairmfu.reports.trackers.wandb_files", None
     )  # set, so that it is taken back
     monkeypatch.delitem(sys.modules, "fairmfu.reports.trackers.wandb_files")
-    monkeypatch.setattr(reports, "wandb_files", None, raising=False)
-    monkeypatch.delattr(reports, "wandb_files")
+    monkeypatch.setattr(trackers_package, "wandb_files", None, raising=False)
+    monkeypatch.delattr(trackers_package, "wandb_files")
     return said
 
 
