@@ -301,7 +301,7 @@ def test_every_figure_carries_its_convention():
 
 def test_the_appendix_shows_what_other_formulas_make_of_each_model():
     whole = parts(a_store(a_run("torchtitan", 5_000.0)))
-    ((label, rows),) = whole["analysis"].others().items()
+    ((label, rows),) = whole["analysis"].other_tools().items()
     assert rows.height == 18
     text = rendered(whole)
     assert "One model, many formulas" in text
@@ -449,7 +449,7 @@ def test_a_hostile_name_does_not_leave_the_audit(monkeypatch):
     hostile = replace(found, factors=(*found.factors, Factor("peak", f"its peak {EVIL}", 0.5)))
     monkeypatch.setattr(Analysis, "bridges", lambda *_: [hostile])
     era = replace(audit.era, name=EVIL)
-    audits = {run_id: replace(audit, era=era, reproduced=False, hypothesis=EVIL, why=EVIL)}
+    audits = {run_id: replace(audit, era=era, reproduced=False, hypothesis=EVIL, not_compared_reason=EVIL)}
     given["analysis"] = replace(analysis, audits=audits)
     given["metrics"] = given["metrics"].with_columns(logged_formula=pl.lit(EVIL))
     text = rendered(given)
