@@ -24,11 +24,11 @@ from click.testing import CliRunner, Result
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util import tensor_util
 
-from fairmfu.reports import trackers as trackers_package
 from fairmfu.cli import main
 from fairmfu.ingest.core.schema import OUTCOMES, STEP_COLUMNS
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.reports import trackers as trackers_package
 from fairmfu.reports.trackers import mlflow_files, trackers
 from fairmfu.reports.trackers.tracker_record import (
     LOGGED_COLUMNS,
