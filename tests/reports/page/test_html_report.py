@@ -449,7 +449,9 @@ def test_a_hostile_name_does_not_leave_the_audit(monkeypatch):
     hostile = replace(found, factors=(*found.factors, Factor("peak", f"its peak {EVIL}", 0.5)))
     monkeypatch.setattr(Analysis, "bridges", lambda *_: [hostile])
     era = replace(audit.era, name=EVIL)
-    audits = {run_id: replace(audit, era=era, reproduced=False, hypothesis=EVIL, not_compared_reason=EVIL)}
+    audits = {
+        run_id: replace(audit, era=era, reproduced=False, hypothesis=EVIL, not_compared_reason=EVIL)
+    }
     given["analysis"] = replace(analysis, audits=audits)
     given["metrics"] = given["metrics"].with_columns(logged_formula=pl.lit(EVIL))
     text = rendered(given)
