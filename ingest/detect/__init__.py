@@ -1,1 +1,1 @@
-"""Which formats there are, a user's own among them, and which of them a file has."""
+"""Detection of a file's format, and the formats that users describe in TOML."""

@@ -1,1 +1,1 @@
-"""What each framework prints, as data: one LogFormat a kind of log, in a folder per framework."""
+"""Formats of each framework as data: one LogFormat a kind of log, in a folder per framework."""

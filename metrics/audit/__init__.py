@@ -1,1 +1,1 @@
-"""What a log prints of its own speed, reproduced by its framework's formula."""
+"""Audit of the figures that a log prints, by its framework's own formula."""

@@ -1,1 +1,1 @@
-"""Which runs are comparable, by how much they differ, and what changed over time."""
+"""Comparable runs: by how much they differ, and what changed over time."""

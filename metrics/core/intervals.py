@@ -39,8 +39,8 @@ MIN_QUANTILE_WINDOWS: Final = 8
 """Windows that quantiles need. With fewer, 95 % intervals cover the truth in less than 92 %
 (autocorrelation 0.6)."""
 MIN_INTERVAL_WINDOWS: Final = MIN_QUANTILE_WINDOWS + 1
-"""Windows that an interval needs: of 8 none could be taken for warm-up (steady.FEWEST_SETTLED), and
-where 8 are left behind one, more may be warm-up too."""
+"""Windows that an interval needs: of 8 none could be taken for warm-up (MIN_SETTLED_WINDOWS of
+warmup), and where 8 are left behind one, more may be warm-up too."""
 SHORT_SERIES_WIDENING: Final = 2.0
 """Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
 MAX_AUTOCORRELATION: Final = 0.6

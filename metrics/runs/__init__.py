@@ -1,1 +1,1 @@
-"""Which sources are one run, which launch continues which, goodput."""
+"""Identity of runs: sources of one run, launches that continue others, goodput."""

@@ -1,1 +1,1 @@
-"""What the terminal says: sentences, tables, one run in words."""
+"""Texts of the terminal: sentences, tables, one run in words."""
