@@ -28,7 +28,7 @@ pytest.importorskip("playwright.sync_api", reason="NO PAGE IS TESTED: playwright
 
 from playwright.sync_api import Browser
 
-from tests.support.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
+from tests.support.browser import NAMES, Reading, Tab, chromium, opened, untroubled
 from tests.support.folders import ROOT
 
 SAMPLES: Final = ROOT / "sample_logs"
@@ -52,12 +52,6 @@ SERIES: Final = (2,)
 
 
 # --- the pages ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
 
 
 @pytest.fixture(scope="session")

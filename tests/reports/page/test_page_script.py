@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,7 @@ from fairmfu.reports.page.html_document import (
     select_button,
     table,
 )
-from tests.support.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
+from tests.support.browser import NAMES, Reading, Tab, chromium, opened, untroubled
 from tests.support.effort import THOROUGH
 
 pytestmark = pytest.mark.skipif(
@@ -128,12 +127,6 @@ def named(row: Any) -> str:
 
 def utilised(row: Any) -> str:
     return by_convention({name: f"{row[f'mfu_{name}']:.1%}" for name in CONVENTIONS}, field="mfu")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
 
 
 def written(kind: str, folder: Path) -> Path:
