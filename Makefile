@@ -97,11 +97,14 @@ year: $(VENV)/tested
 # The tests that draw at random, with more draws, of all kinds by all others, and those that read
 # every log. Long.
 THOROUGH := $(patsubst %,tests/%.py, \
-	end_to_end/test_bad_input end_to_end/test_fuzz end_to_end/test_same_run ingest/core/test_spill \
-	ingest/decode/test_envelopes ingest/extract/test_table_batches \
-	ingest/formats/test_hf_progress_bars ingest/launches/test_duplicate_steps \
-	ingest/store/test_parquet_parts ingest/store/test_staged_parts ingest/vector/test_block_plan \
-	ingest/vector/test_shapes metrics/audit/test_audit metrics/core/test_interval_coverage \
+	end_to_end/test_bad_input end_to_end/test_corpus end_to_end/test_fuzz \
+	end_to_end/test_invariants end_to_end/test_same_run \
+	ingest/core/test_spill ingest/decode/test_envelopes ingest/decode/test_tfevents \
+	ingest/extract/test_table_batches ingest/formats/test_hf_progress_bars \
+	ingest/launches/test_duplicate_steps ingest/store/test_parquet_parts \
+	ingest/store/test_staged_parts ingest/vector/test_block_plan \
+	ingest/vector/test_multiline_join ingest/vector/test_shapes ingest/workers/test_local_engine \
+	metrics/audit/test_audit metrics/core/test_interval_coverage \
 	metrics/pipeline/test_metrics_cache metrics/runs/test_goodput \
 	metrics/throughput/test_time_evidence reports/page/test_chart_export \
 	reports/page/test_page_script)
