@@ -104,7 +104,7 @@ THOROUGH := $(patsubst %,tests/%.py, \
 	ingest/launches/test_duplicate_steps ingest/store/test_parquet_parts \
 	ingest/store/test_staged_parts ingest/vector/test_block_plan \
 	ingest/vector/test_multiline_join ingest/vector/test_shapes ingest/workers/test_local_engine \
-	metrics/audit/test_audit metrics/core/test_interval_coverage \
+	metrics/audit/test_audit metrics/audit/test_eras_xtuner metrics/core/test_interval_coverage \
 	metrics/pipeline/test_metrics_cache metrics/runs/test_goodput \
 	metrics/throughput/test_time_evidence reports/page/test_chart_export \
 	reports/page/test_page_script)
