@@ -38,7 +38,7 @@ def covered(found: Sequence[Estimate], truth: float) -> float:
 
 @pytest.mark.parametrize(
     ("windows", "autocorrelation", "stalls"),
-    product([210, 400, 1000], [0.0, 0.3, 0.6], [0.0, 0.05])
+    [*product([210, 400, 1000], [0.0, 0.3, 0.6], [0.0, 0.05])]
     if THOROUGH
     else [(210, 0.0, 0.0), (210, 0.6, 0.05), (1000, 0.6, 0.0)],
 )
@@ -90,7 +90,7 @@ def test_restarts_cost_goodput_and_leave_each_launch_its_interval() -> None:
 
 @pytest.mark.parametrize(
     ("windows", "autocorrelation"),
-    product([10, 12, 20, 40, 80], [0.0, 0.3, 0.6])
+    [*product([10, 12, 20, 40, 80], [0.0, 0.3, 0.6])]
     if THOROUGH
     else [(10, 0.6), (20, 0.0), (80, 0.6)],
 )
@@ -150,7 +150,7 @@ def test_windows_that_all_print_one_rate_do_not_drift(printed: int) -> None:
 
 @pytest.mark.parametrize(
     ("planted", "autocorrelation", "stalls"),
-    product([0, 1, 4, 12], [0.0, 0.6], [0.0, 0.02])
+    [*product([0, 1, 4, 12], [0.0, 0.6], [0.0, 0.02])]
     if THOROUGH
     else [(1, 0.0, 0.02), (1, 0.6, 0.0), (12, 0.6, 0.02)],
 )
