@@ -235,7 +235,8 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[BlockPlan | None]:
 def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs, a copy, a compressed one, and files that fail each in its way; nobody changes them."""
     folder = put_logs(tmp_path_factory.mktemp("some") / "logs")
-    for other in ("h100", "h200", "genuine/deepspeed-0.14.5", "genuine/torchtitan-0.2.2"):
+    others = ("deepspeed-0.14.5", "torchtitan-0.2.2", "torchtitan-0.3.0")
+    for other in ("h100", "h200", *(f"genuine/{name}" for name in others)):
         shutil.rmtree(folder / other)
     return folder
 
