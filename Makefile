@@ -95,19 +95,10 @@ year: $(VENV)/tested
 	FAIRMFU_YEAR=1 $(BIN)/python -m pytest tests/end_to_end/test_nights.py -k a_year_of
 
 # The tests that draw at random, with more draws, of all kinds by all others, and those that read
-# every log. Long.
-THOROUGH := $(patsubst %,tests/%.py, \
-	end_to_end/test_bad_input end_to_end/test_fuzz end_to_end/test_same_run ingest/core/test_spill \
-	ingest/decode/test_envelopes ingest/extract/test_table_batches \
-	ingest/formats/test_hf_progress_bars ingest/launches/test_duplicate_steps \
-	ingest/store/test_parquet_parts ingest/store/test_staged_parts ingest/vector/test_block_plan \
-	ingest/vector/test_shapes metrics/audit/test_audit metrics/core/test_interval_coverage \
-	metrics/pipeline/test_metrics_cache metrics/runs/test_goodput \
-	metrics/throughput/test_time_evidence reports/page/test_chart_export \
-	reports/page/test_page_script)
+# every log: whichever ask for it. Long.
 thorough: $(VENV)/tested
-	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest $(THOROUGH) \
-		--numprocesses auto --dist worksteal
+	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal \
+		$$(grep -rlE 'THOROUGH|every_log|@given' tests --include='test_*.py')
 
 # Runs killed at each step that writes, and at 1,000 random moments; disks that fail at each of
 # these steps; a hundred readers. Long.

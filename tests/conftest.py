@@ -19,10 +19,11 @@ from fairmfu.ingest.parse import unmatched_lines
 from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
+from tests.support.effort import THOROUGH
 
 os.environ[FORMATS_FOLDER_VARIABLE] = ""  # no test depends on the formats of who runs it
 
-hypothesis.settings.register_profile("fairmfu", deadline=None)
+hypothesis.settings.register_profile("fairmfu", deadline=None, max_examples=100 if THOROUGH else 40)
 hypothesis.settings.load_profile("fairmfu")
 
 
@@ -38,6 +39,14 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     odd = [item.nodeid for item in items if r"\x1f\x8b" in item.nodeid]
     if odd:
         raise pytest.UsageError(f"{odd[0]}: give it an id")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_forced_to_the_disk() -> Iterator[None]:
+    """No test outlives a power cut, and every store would wait for the disk twenty times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +85,7 @@ def logs(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def titan() -> Callable[..., str]:
     """The text of a Torchtitan log of a few steps."""
 

@@ -28,13 +28,15 @@ from fairmfu.reports.trackers.trackers import TRACKERS
 SHELLS = ("bash", "zsh", "fish")
 
 
-@pytest.fixture
-def held(tmp_path: Path, titan: Any) -> Path:
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory, titan: Any) -> Path:
+    """A store that nobody changes."""
+    folder = tmp_path_factory.mktemp("held")
     for number, name in enumerate(("titan-8b", "titan-70b", "other")):
-        (tmp_path / f"{name}.log").write_text(titan(steps=3 + number))
-    arguments = ["ingest", str(tmp_path), "--store", str(tmp_path / "store")]
+        (folder / f"{name}.log").write_text(titan(steps=3 + number))
+    arguments = ["ingest", str(folder), "--store", str(folder / "store")]
     assert CliRunner().invoke(main, arguments).exit_code == 0
-    return tmp_path / "store"
+    return folder / "store"
 
 
 def offered(words: list[str], begun: str = "") -> list[str]:
@@ -65,13 +67,13 @@ def test_an_id_is_offered_where_no_name_begins_so(held: Path) -> None:
 
 
 def test_the_store_may_come_from_the_environment(
-    held: Path, monkeypatch: pytest.MonkeyPatch
+    held: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAIRMFU_STORE", str(held))
     assert offered(["explain"], "other") == ["other"]
     monkeypatch.delenv("FAIRMFU_STORE")
-    monkeypatch.chdir(held.parent)
-    held.rename(held.with_name("fairmfu-store"))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(held, "fairmfu-store")
     assert offered(["explain"], "other") == ["other"]
 
 

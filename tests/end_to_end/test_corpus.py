@@ -19,8 +19,17 @@ from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
+from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
-from tests.tools.corpus import CORPUS, GENERATED, countable, read, reading, reasons
+from tests.tools.corpus import (
+    CORPUS,
+    GENERATED,
+    countable,
+    public_tables,
+    read,
+    reading,
+    reasons,
+)
 
 GOLDEN = ROOT / "tests" / "golden"
 SAMPLES = sorted((ROOT / "sample_logs").glob("*/*/*/run.log"))
@@ -34,9 +43,12 @@ def golden_of(log: Path) -> Path:
     return GOLDEN / log.relative_to(ROOT).with_suffix(".json")
 
 
+tables_of = functools.cache(read_log_tables)
+
+
 def summary(log: Path) -> list[dict[str, Any]]:
     """What a golden keeps of each run: facts, number of steps, first and last rows, sums."""
-    tables = read_log_tables(log)
+    tables = tables_of(log)
     held = resolve_facts(tables["facts"])
     out = []
     for run_id, first_line in tables["runs"].select("run_id", "first_line").iter_rows():
@@ -85,7 +97,7 @@ def test_every_golden_has_its_log() -> None:
 
 @pytest.mark.parametrize("log", SAMPLES, ids=named)
 def test_a_sample_is_read_whole_and_makes_sense(log: Path) -> None:
-    tables = read_log_tables(log)
+    tables = tables_of(log)
     source = tables["sources"].row(0, named=True)
     steps = tables["steps"]
     assert source["unread_lines"] == 0
@@ -126,9 +138,9 @@ def corpus() -> list[object]:
 def test_a_public_log_has_as_many_steps_as_were_counted_and_as_a_person_sees(path: str) -> None:
     if path not in counted():
         with pytest.raises(FairmfuError, match=r"no known format matches|flops profiler"):
-            read_log_tables(CORPUS / path)
+            public_tables(path)
         return
-    tables = read_log_tables(CORPUS / path)
+    tables = public_tables(path)
     source = tables["sources"].row(0, named=True)
     counts = [source[f"{kind}_lines"] for kind in ("step", "known", "companion", "other", "unread")]
     assert (source["log_format"], counts[0], counts[-1]) == counted()[path]
@@ -157,7 +169,7 @@ def reported() -> list[tuple[int, list[str]]]:
 def test_public_logs_have_as_many_steps_as_the_formats_descriptions_report(
     lines: int, paths: list[str]
 ) -> None:
-    read = [read_log_tables(CORPUS / path)["sources"]["step_lines"].sum() for path in paths]
+    read = [public_tables(path)["sources"]["step_lines"].sum() for path in paths]
     assert sum(read) == lines
 
 
@@ -168,7 +180,7 @@ def generated() -> list[object]:
     return sorted(str(p.relative_to(GENERATED)) for p in GENERATED.rglob("*") if p.is_file())
 
 
-@pytest.mark.parametrize("path", generated())
+@pytest.mark.parametrize("path", generated()[:: 1 if THOROUGH else 3])
 def test_a_generated_log_has_as_many_steps_as_a_plain_count_finds(path: str) -> None:
     found = read(GENERATED / path, GENERATED)
     assert found.steps == found.looks or not countable(found)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     return analyse(store.tables())
 
 
+@cache
+def of_its_log(case: Path) -> Analysis:
+    """A case's log alone."""
+    return analyse(read_log_tables(case / "run.log"))
+
+
 def row_of(told: Analysis, case: Path) -> dict[str, Any]:
     """The run that the case's log tells of, maybe among others."""
     log = pl.lit(str(case / "run.log"))
@@ -85,7 +92,7 @@ def tgs_by_the_outer_clock(truth: dict[str, Any], spans: pl.DataFrame, basis: st
 def test_recomputed_tgs_is_what_the_outer_clock_says(
     case: Path, whole: Analysis, *, alone: bool
 ) -> None:
-    told = analyse(read_log_tables(case / "run.log")) if alone else whole
+    told = of_its_log(case) if alone else whole
     row = row_of(told, case)
     spans = told.windows.filter(run_id=row["run_id"])
     expected = tgs_by_the_outer_clock(read_truth(case), spans, row["time_basis"])
@@ -115,7 +122,7 @@ def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: A
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
     truth = read_truth(case)
-    row = analyse(read_log_tables(case / "run.log")).metrics.row(0, named=True)
+    row = of_its_log(case).metrics.row(0, named=True)
     assert row["tokens_per_gpu_step"] == truth["tokens_per_step"] / truth["gpus"]
     assert row["seq_len"] == truth["seq_len"]
     assert row["gpus"] in (truth["gpus"], None)
@@ -123,7 +130,7 @@ def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
 
 @pytest.mark.parametrize("case", ON_A_CPU, ids=named)
 def test_no_mfu_is_made_up_for_a_cpu(case: Path) -> None:
-    row = analyse(read_log_tables(case / "run.log")).metrics.row(0, named=True)
+    row = of_its_log(case).metrics.row(0, named=True)
     assert row["mfu"] is None
     assert row["missing"]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import product
 
+import polars as pl
 import pytest
 
-from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.core.schema import TABLES, frame_schema
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.deepspeed.engine import CURRICULUM_NOTE, DYNAMIC_BATCH_NOTE
 from fairmfu.metrics.compare.comparability import rank_runs
@@ -23,8 +27,36 @@ ENGINE = "[{at:%Y-%m-%d %H:%M:%S},000] [INFO] [logging.py:107:log_dist] [Rank 0]
 ENGINE += "skipped=0, lr=[0.001], mom=[(0.9, 0.95)]\n"
 
 
+class InMemory:
+    """What is read, where a store would cost more than all else here."""
+
+    def __init__(self):
+        self.tables = {name: frame_schema(name).to_frame() for name in TABLES}
+
+    def table(self, name):
+        return self.tables[name]
+
+
+@pytest.fixture
+def store():
+    return InMemory()
+
+
+@pytest.fixture
+def ingest(store):
+    """Read a log, or all of a folder that can be read."""
+
+    def read(path, flag_facts=()):
+        for one in sorted(path.iterdir()) if path.is_dir() else [path]:
+            with suppress(FairmfuError):
+                for name, table in read_log_tables(one, flag_facts=flag_facts).items():
+                    store.tables[name] = pl.concat([store.tables[name], table])
+
+    return read
+
+
 def metrics(store):
-    return analyse({name: store.table(name) for name in TABLES}).metrics
+    return analyse(store.tables).metrics
 
 
 def titan_text() -> str:

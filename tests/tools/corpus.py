@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,12 @@ SHARED: Final = ROOT.parent / "shared"
 CORPUS: Final = Path(os.environ.get("FAIRMFU_CORPUS") or SHARED / "logs")
 GENERATED: Final = Path(os.environ.get("FAIRMFU_GENERATED") or SHARED / "generated")
 COUNTED: Final = TESTS / "golden" / "corpus.tsv"
+
+
+@cache
+def public_tables(path: str) -> Tables:
+    """What is read of a file of the corpus; tests that look at one file share it."""
+    return read_log_tables(CORPUS / path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,10 @@ from tests.support.log_lines import KINDS, Kind, Style, noise, write_log
 
 HERE = TESTS
 EVERY = sorted(HERE.glob("variants/*/*.txt"))
-VARIANTS = EVERY if THOROUGH else sorted({*EVERY[::3], *(min(x.parent.iterdir()) for x in EVERY)})
+VARIANTS = EVERY if THOROUGH else sorted({*EVERY[::6], *(min(x.parent.iterdir()) for x in EVERY)})
 """Of each format at least one."""
-SAMPLES = [p for p in sorted(HERE.parent.glob("sample_logs/**/*")) if p.suffix in (".log", ".txt")]
+LOGS = [p for p in sorted(HERE.parent.glob("sample_logs/**/*")) if p.suffix in (".log", ".txt")]
+SAMPLES = LOGS if THOROUGH else LOGS[::4]
 TEXT = [f for f in BUILT_IN_FORMATS if f.join is None]
 
 
@@ -103,7 +104,7 @@ def test_damaged_and_restarted_logs_say_the_same_from_the_disk(
     log_format: LogFormat, tmp_path: Path, at_once: Callable[[int], list[int]]
 ) -> None:
     path = tmp_path / "run.log"
-    path.write_bytes(damaged_log(log_format, 1, 200 if THOROUGH else 80))
+    path.write_bytes(damaged_log(log_format, 1, 200 if THOROUGH else 40))
     expected = [tables(path, fast=fast) for fast in (True, False)]
     at_once(7)
     for fast, wanted in zip((True, False), expected, strict=True):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
@@ -37,11 +37,12 @@ def trained(wait_s: float, *, stamped: bool = True, paused_s: float = 0) -> str:
 
 
 @pytest.fixture
-def measured(ingest, store, logs):
+def measured(logs):
     def of(text: str):
         (logs / "run.log").write_text(text)
-        ingest(logs / "run.log", flag_facts=given.facts_from_flags(FACTS))
-        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+        facts = given.facts_from_flags(FACTS)
+        tables = read_log_tables(logs / "run.log", flag_facts=facts)
+        return analyse(tables).metrics.row(0, named=True)
 
     return of
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
@@ -337,13 +336,14 @@ SINCE = "reduced_consumed_tokens: {total} "
 
 
 @pytest.fixture
-def metrics(ingest: Any, store: Any, logs: Any) -> Any:
+def metrics(logs: Any) -> Any:
     """The metrics of a log with these lines."""
 
     def read(lines: list[str], *flags: str) -> Row:
         (logs / "run.log").write_text("".join(f"{line}\n" for line in lines))
-        ingest(logs / "run.log", flag_facts=given.facts_from_flags(list(flags)))
-        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+        facts = given.facts_from_flags(list(flags))
+        tables = read_log_tables(logs / "run.log", flag_facts=facts)
+        return analyse(tables).metrics.row(0, named=True)
 
     return read
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
@@ -77,14 +77,11 @@ BARE = "".join(trained(timer=False))
 
 
 @pytest.fixture
-def measured(ingest, store, logs):
+def measured(logs):
     def of(text: str, *facts: str):
         (logs / "run.log").write_text(text)
-        ingest(
-            logs / "run.log",
-            flag_facts=given.facts_from_flags(["seq_len=512", "packed=true", *facts]),
-        )
-        return analyse({name: store.table(name) for name in TABLES}).metrics.to_dicts()[0]
+        flags = given.facts_from_flags(["seq_len=512", "packed=true", *facts])
+        return analyse(read_log_tables(logs / "run.log", flag_facts=flags)).metrics.to_dicts()[0]
 
     return of
 

@@ -15,6 +15,7 @@ from fairmfu.ingest.formats.hugging_face.trainer import HF_CONSOLE
 from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.vector import multiline_join
 from fairmfu.ingest.vector.multiline_join import join_chunks
+from tests.support.effort import THOROUGH
 
 ADDITION = HF_CONSOLE.addition
 BAR = b"  12%|#   | 5/40 [00:01<00:08,  4.1it/s]"
@@ -77,7 +78,7 @@ def by_block(path: Path) -> Iterator[tuple[int, str, bool, bool]]:
         yield from chunk.lines()
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(300 if THOROUGH else 100))
 def test_each_line_has_what_its_join_adds(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,10 @@ LINE = re.compile(
 )
 FORM = "a form"
 EXAMPLE = b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%"
+SEEDS = range(30 if THOROUGH else 10)
+"""Of the random lines that a shape is tried with."""
+WIDTHS = range(1, 17) if THOROUGH else (1, 2, 7, 8, 9, 10, 15, 16)
+"""Of whole numbers, which are one word of eight digits or two."""
 
 
 def read(raw: bytes) -> LineReading:
@@ -120,7 +124,7 @@ lines_of = st.builds(
 ).map(str.encode)
 
 
-@settings(max_examples=600 if THOROUGH else 60)
+@settings(max_examples=600 if THOROUGH else 30)
 @given(learned=lines_of, lines=st.lists(lines_of, min_size=1, max_size=20))
 def test_a_line_that_fits_is_read_to_the_bit(learned: bytes, lines: list[bytes]) -> None:
     shape = shape_of(learned)
@@ -181,7 +185,7 @@ def read_loss(pattern: re.Pattern[bytes], raw: bytes) -> LineReading:
     return StepReading(FORM, frozenset({"loss"}), row)
 
 
-@settings(max_examples=400 if THOROUGH else 40)
+@settings(max_examples=400 if THOROUGH else 20)
 @given(learned=lines_of, lines=st.lists(lines_of, max_size=20))
 def test_lines_laid_out_alike_are_read_as_by_their_shape(
     learned: bytes, lines: list[bytes]
@@ -279,7 +283,7 @@ def test_a_format_may_refuse_the_number_0() -> None:
     def strict(raw: bytes) -> LineReading:
         return None if re.search(rb"run 0", raw) else read(raw)
 
-    for seed in range(30):  # random lines find it, mostly
+    for seed in SEEDS:  # random lines find it, mostly
         shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is not None
         lines = [EXAMPLE.replace(b"run 7", b"run %d" % number) for number in (0, 7, 10)]
@@ -300,7 +304,7 @@ def test_a_number_may_mean_something_else_where_it_is_0(column: str) -> None:
     said = (b"7 of 12.5 at 1234", b"0 of 12.5 at 1234", b"7 of 0.0 at 1234", b"7 of 12.5 at 0")
     lines = [start + one + b"".join(others) for one in (*said, b"10 of 10.0 at 10")]
     away = lines[1 + ["step", "loss", "rate"].index(column)]
-    for seed in range(30):
+    for seed in SEEDS:
         shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is not None
         assert [raw for raw, _ in taken(shape, lines)] == [raw for raw in lines if raw != away]
@@ -320,7 +324,7 @@ def test_a_number_may_mean_something_else_where_it_alone_is_0() -> None:
             return found
         return StepReading(FORM, found.printed, {**found.row, "step": None})
 
-    for seed in range(30):
+    for seed in SEEDS:
         shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is None or list(taken(shape, [EXAMPLE.replace(b"run 7", b"run 0")])) == []
 
@@ -336,7 +340,7 @@ def test_two_numbers_may_mean_something_else_where_they_are_one() -> None:
         row = {"rank": rank, "logged_at": None, "step": int(found[3]), "says": {}}
         return StepReading(FORM, frozenset(), row)
 
-    for seed in range(30):
+    for seed in SEEDS:
         shape = learn_shape(b"[rank3]:[rank1]: step 7", tagged, random.Random(seed))  # noqa: S311
         assert shape is None or list(taken(shape, [b"[rank1]:[rank1]: step 8"])) == []
 
@@ -439,7 +443,7 @@ def test_numbers_may_mean_something_else_where_all_are_0(columns: tuple[str, ...
         line.format(step=step, loss=loss, rate=rate).encode()
         for step, loss, rate in product((7, 0), (12.5, 0.0), (1234, 0))
     ]
-    for seed in range(30):
+    for seed in SEEDS:
         shape = learn_shape(EXAMPLE, strict, random.Random(seed))  # noqa: S311
         assert shape is not None
         rows = dict(taken(shape, tried))
@@ -468,13 +472,14 @@ def test_numbers_that_a_pattern_spells_out_are_tried(spelled: bytes, away: bytes
 
     line = EXAMPLE.replace(b"run 7 of 12.5 ", away)
     refused = 0
-    for seed in range(30):
+    for seed in SEEDS:
         draw = random.Random(seed)  # noqa: S311 - lines to try
         assert learn_shape(EXAMPLE, read, draw, [spelled, b"step 5"]) is not None
         shape = learn_shape(EXAMPLE, strict, draw, [spelled])
         assert shape is None or list(taken(shape, [line])) == []
         refused += shape is None
-    assert refused > 20 or b"0" in spelled  # of what may be 0 only that is left to the regex
+    # of what may be 0 only that is left to the regex
+    assert refused > 2 / 3 * len(SEEDS) or b"0" in spelled
 
 
 @pytest.mark.parametrize("wide", range(1, 25))
@@ -508,7 +513,8 @@ def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: Log
     parser, draw = Parser(form), random.Random(3)  # noqa: S311 - lines to try
     examples = [line.example for line in (*form.steps, *form.events)]
     for example in (line.encode() for text in examples for line in text.splitlines()):
-        for learned_from in (example, re.sub(rb"(?<=[= ])0(?=[, ])", b"3", example)):
+        no_zero = re.sub(rb"(?<=[= ])0(?=[, ])", b"3", example)
+        for learned_from in dict.fromkeys((example, no_zero)):
             shape = shape_of(learned_from, parser.patterns.sure)
             if shape is None:
                 continue
@@ -540,9 +546,13 @@ def zeros_at(runs: Collection[int | None], draw: random.Random) -> ChooseDigits:
 def test_numbers_are_tried_together_as_each_by_itself(
     form: LogFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changes that are made to a line at once tell of each number what it alone tells."""
+    """Changes that are made to a line at once tell of each number what it alone tells.
+
+    Of each second line; `make thorough`: of each.
+    """
     examples = [line.example for line in (*form.steps, *form.events)]
     lines = [line.encode() for example in examples for line in example.splitlines()]
+    lines = lines[:: 1 if THOROUGH else 2]
     parser = Parser(form)
     together = [shape_of(line, parser.patterns.sure) for line in lines]
     holding: Callable[[_Learner, Sequence[_Change]], set[ShapeNumber]] = _Learner._holding
@@ -590,7 +600,7 @@ def test_numbers_that_bound_each_other_are_not_read_otherwise() -> None:
         return StepReading(FORM, frozenset(), row)
 
     lines = [b"step %d of %d" % (of, many) for of in (1, 7, 70, 700) for many in (5, 99, 1111)]
-    for seed in range(30):
+    for seed in SEEDS:
         shape = learn_shape(b"step 70 of 80", bounded, random.Random(seed))  # noqa: S311
         read_of = [] if shape is None else list(taken(shape, lines))
         assert all(isinstance(bounded(raw), StepReading) for raw, _ in read_of)
@@ -636,7 +646,7 @@ def test_a_number_that_is_none_when_it_is_too_long_is_not_read_so() -> None:
         row = {"rank": rank, "logged_at": None, "step": int(found[2]), "says": {}}
         return StepReading(FORM, frozenset(), row)
 
-    for seed in range(30):  # random lines find it, mostly
+    for seed in SEEDS:  # random lines find it, mostly
         shape = learn_shape(b"[rank3]: step 7", ranked, random.Random(seed))  # noqa: S311
         assert shape is not None
         assert list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 12)])) == []
@@ -721,7 +731,7 @@ def test_a_number_may_be_wider_in_lines_that_were_found_in_another_way(
     shape = shape_of(b"7 of 7" + behind, counted)
     assert shape is not None
     draw = random.Random(behind)  # noqa: S311 - numbers to read
-    for laid, walked in product(range(1, 17), repeat=2):
+    for laid, walked in product(WIDTHS, repeat=2):
         widths = [*[laid] * 100, *[walked] * 3]
         numbers = [draw.randrange(10 ** (width - 1), 10**width) for width in widths]
         lines = [b"%d of %d%s" % (number, number, behind) for number in numbers]
@@ -746,7 +756,7 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
         shape for line in lines if (shape := shape_of(line, parser.patterns.sure)) is not None
     ]
     taken_lines = 0
-    few = 60 if THOROUGH else 20
+    few = 60 if THOROUGH else 10
     for shape in shapes * (1 + few // len(shapes)):
         usual = {run: draw.randint(1, draw.choice((4, 9, 18))) for run in shape.widths}
         other = {run: draw.choice((width, draw.randint(1, 18))) for run, width in usual.items()}
@@ -849,7 +859,7 @@ def test_first_lines_are_read_before_others_as_line_by_line(
 ) -> None:
     """As in a large file, of which no shape is known yet."""
     path = tmp_path / "run.log"
-    write_log(path, BY_NAME[name], 300_000)
+    write_log(path, BY_NAME[name], 150_000)
     expected = read_log_tables(path, use_fast_path=False)
     monkeypatch.setattr(block_plan, "MIN_LARGE_BLOCK_BYTES", 0)
     line_matcher.cache_clear()

@@ -38,16 +38,11 @@ from fairmfu.ingest.workers import local_engine
 from fairmfu.ingest.workers.local_engine import LocalEngine, LocalSession
 from fairmfu.ingest.workers.shared_memory import SharedSlots
 from tests.support.alike import put_logs
+from tests.support.effort import THOROUGH
 from tests.support.folders import ROOT
 from tests.support.log_lines import BY_NAME, KINDS, Kind, write_log
 
 SAMPLES = sorted((ROOT / "sample_logs").rglob("*.log"))
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    """Logs, a copy, a compressed one, and files that fail each in its way."""
-    return put_logs(tmp_path / "logs")
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +57,8 @@ def read(paths: list[Path], store: Path, processes: int) -> tuple[list[Outcome],
     return ingest_paths(paths, Store(store), engine=LocalEngine(processes)), Store(store)
 
 
-def test_a_store_is_the_same_whoever_has_read_its_logs(logs: Path, tmp_path: Path) -> None:
-    paths = [logs, tmp_path / "missing", *SAMPLES[:2], logs / "cc_none.log"]
+def test_a_store_is_the_same_whoever_has_read_its_logs(some: Path, tmp_path: Path) -> None:
+    paths = [some, tmp_path / "missing", *SAMPLES[:2], some / "cc_none.log"]
     told, store = read(paths, tmp_path / "one", 1)
     same, other = read(paths, tmp_path / "two", 2)
     assert same == told
@@ -238,9 +233,10 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[BlockPlan | None]:
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `logs`, of fewer of the samples; nobody changes them."""
+    """Logs, a copy, a compressed one, and files that fail each in its way; nobody changes them."""
     folder = put_logs(tmp_path_factory.mktemp("some") / "logs")
-    for other in ("h100", "h200", "genuine/deepspeed-0.14.5", "genuine/torchtitan-0.2.2"):
+    others = ("deepspeed-0.14.5", "torchtitan-0.2.2", "torchtitan-0.3.0")
+    for other in ("h100", "h200", *(f"genuine/{name}" for name in others)):
         shutil.rmtree(folder / other)
     return folder
 
@@ -392,7 +388,7 @@ print(rows)
 """
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.log_format)
+@pytest.mark.parametrize("kind", KINDS if THOROUGH else KINDS[:2], ids=lambda kind: kind.log_format)
 def test_plans_of_a_large_log_can_be_sent(kind: Kind, tmp_path: Path) -> None:
     """Polars' own pickling waits for its threads with Python's lock: see arrays.owned."""
     rows = write_log(tmp_path / "run.log", kind, 8_000_000)

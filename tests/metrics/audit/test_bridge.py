@@ -182,7 +182,8 @@ def test_linear_attention_that_an_era_lacks_is_no_factor() -> None:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("samples") / "store"
-    result = CliRunner().invoke(main, ["ingest", str(ROOT / "sample_logs"), "--store", str(folder)])
+    logs = ROOT / "sample_logs" / "synthetic"
+    result = CliRunner().invoke(main, ["ingest", str(logs), "--store", str(folder)])
     assert result.exit_code == 0, result.output
     return folder
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from datetime import date
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -497,6 +498,9 @@ public = pytest.mark.skipif(
     not LOGS.is_dir(), reason=f"NO REAL LOGS at {LOGS}: set FAIRMFU_CORPUS to their folder"
 )
 
+public_audits = cache(audits)
+"""The same of logs that nobody changes: several tests look at one."""
+
 BLOOM = (
     # bigscience-workshop/bigscience, train/tr11-176B-ml/README.md: 70 layers, 112 heads, 14336,
     # 250,680 tokens, an embedding of 250880 rows; "we use activation check-pointing"
@@ -588,7 +592,9 @@ def test_every_line_is_reproduced(
     name: str, flags: tuple[str, ...], launches: list[tuple[str, int]]
 ) -> None:
     found = [
-        audit for audit in audits(LOGS / name, *flags) if "logged_tflops" in audit.lines_by_column
+        audit
+        for audit in public_audits(LOGS / name, *flags)
+        if "logged_tflops" in audit.lines_by_column
     ]
     assert [(a.era and a.era.name, a.lines_by_column["logged_tflops"]) for a in found] == [
         (era, (lines, lines)) for era, lines in launches
@@ -605,7 +611,7 @@ def test_every_line_is_reproduced(
 
 @public
 def test_argonnes_line_has_both_of_its_numbers() -> None:
-    audit = audits(LOGS / "alcf__deprecated.md", *ARGONNE)[0]
+    audit = public_audits(LOGS / "alcf__deprecated.md", *ARGONNE)[0]
     assert audit.lines_by_column["logged_lm_tflops"] == (1, 1)
 
 
@@ -614,7 +620,7 @@ def test_argonnes_line_has_both_of_its_numbers() -> None:
 def test_bloom_on_other_numbers_of_nodes(launch: int, gpus: int) -> None:
     """Sections of its reshaping log: 24 nodes of 8 in four of them, 36 in three."""
     path = LOGS / "bigscience__tr11-176B-ml__reshaping-log.md"
-    audit = audits(path, *BLOOM, f"gpus={gpus}")[launch]
+    audit = public_audits(path, *BLOOM, f"gpus={gpus}")[launch]
     assert audit.reproduced
     assert audit.era is ERAS_BY_NAME[BLOOM_ERA]
 
@@ -634,7 +640,7 @@ def test_the_prequel_prints_by_parameters(launch: int) -> None:
     )
     rest = (f"gpus={gpus}", f"pipeline_parallel={stages}", "tensor_parallel=8", "recompute=full")
     path = LOGS / "bigscience__tr11-176B-ml__chronicles-prequel.md"
-    audit = audits(path, model, *rest, "seq_len=2048")[launch]
+    audit = public_audits(path, model, *rest, "seq_len=2048")[launch]
     assert audit.reproduced
     assert audit.era is ERAS_BY_NAME["bigscience-2022-01-seconds"]
 
@@ -653,9 +659,11 @@ def test_llemma_is_warned_of_and_pythia_is_not() -> None:
 
 @public
 def test_the_pipeline_engine_and_the_timer() -> None:
-    pipeline = audits(LOGS / "seekpoint__pipeline_alexnet.log")[0]
+    pipeline = public_audits(LOGS / "seekpoint__pipeline_alexnet.log")[0]
     assert pipeline.lines_by_column == {"logged_samples_per_second": (20, 20)}
-    timer = audits(LOGS / "dschat__step1_supervised_finetuning__opt-1.3b-globalBatchSize128.log")[0]
+    timer = public_audits(
+        LOGS / "dschat__step1_supervised_finetuning__opt-1.3b-globalBatchSize128.log"
+    )[0]
     assert timer.lines_by_column == {}
     assert timer.reproduced is None
     assert "does not print the time that it divides by" in timer.not_compared_reason
@@ -681,7 +689,7 @@ WRONG = [
 def test_a_wrong_fact_fails_and_the_right_one_is_named(
     name: str, flag: str, hypothesis: str | None
 ) -> None:
-    audit = audits(LOGS / name, flag)[0]
+    audit = public_audits(LOGS / name, flag)[0]
     assert audit.reproduced is False
     if hypothesis is not None:
         assert audit.hypothesis == hypothesis
@@ -690,7 +698,7 @@ def test_a_wrong_fact_fails_and_the_right_one_is_named(
 @public
 def test_a_length_that_the_lines_contradict_is_not_proven() -> None:
     path = LOGS / "summit__gpt3-megatron.3328593.o"
-    right, wrong = audits(path)[0], audits(path, "seq_len=1024")[0]
+    right, wrong = public_audits(path)[0], public_audits(path, "seq_len=1024")[0]
     assert right.reproduced
     assert wrong.reproduced  # by the length that the lines print
     assert set(right.proven) - set(wrong.proven) == {"seq_len"}

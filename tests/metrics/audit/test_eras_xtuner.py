@@ -32,6 +32,7 @@ from fairmfu.metrics.formula.model_shapes import (
 )
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import analyse
+from tests.support.effort import THOROUGH
 from tests.tools.corpus import CORPUS, GENERATED
 
 corpus = pytest.mark.skipif(
@@ -132,7 +133,9 @@ def test_per_token_the_hook_counts_the_whole_length_however_many_ranks_share_it(
 
 @pytest.mark.parametrize("name", HOOKS)
 @pytest.mark.parametrize("policy", ["none", "full"])
-@pytest.mark.parametrize("shape", buildable_models(), ids=lambda shape: shape.name)
+@pytest.mark.parametrize(
+    "shape", [*buildable_models()][:: 1 if THOROUGH else 4], ids=lambda shape: shape.name
+)
 def test_a_path_ends_in_the_closed_form_and_only_recomputation_is_last(
     name: str, shape: ModelShape, policy: str
 ) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
-from fairmfu.ingest.pipeline.ingest_run import ingest_paths
-from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.folders import ROOT
@@ -37,10 +36,9 @@ def rows(name: str, twin: Callable[[str], str], folder: Path) -> pl.DataFrame:
             lines.append(twin(line))
     folder.mkdir()
     (folder / "run.log").write_text("\n".join(lines) + "\n")
-    store = Store(folder / "store")
     given = ["gpus=8", "accelerator=NVIDIA H100 80GB HBM3", "seq_len=8192"]
-    ingest_paths([folder / "run.log"], store, flag_facts=facts_from_flags(given))
-    return analyse(store.tables()).metrics
+    tables = read_log_tables(folder / "run.log", flag_facts=facts_from_flags(given))
+    return analyse(tables).metrics
 
 
 @pytest.mark.parametrize("name", LOSS)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
+from tests.support.effort import THOROUGH
 
 TOKENS = 8192
 """Of a step, on one GPU."""
@@ -96,14 +97,14 @@ def honest(draw: st.DrawFn) -> Run:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if THOROUGH else 20)
 @given(honest())
 def test_a_run_whose_lines_are_all_there_does_not_contradict_itself(one: Run) -> None:
     rows, events = one.tables()
     assert not [text for text in warned(rows, events) if "a step holds" in text]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 if THOROUGH else 20)
 @given(
     st.lists(st.integers(-12, 12), min_size=3, max_size=8, unique=True),
     st.lists(st.integers(90, 110), min_size=8, max_size=8),

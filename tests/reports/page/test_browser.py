@@ -44,7 +44,7 @@ ODD_NAME: Final = "{{7*7}} ${7*7} \u2028 \u202egnp.exe\u202c שלום <!--fold 0
 HOSTILE: Final = (NAME, ODD_NAME)
 SAMPLES_TOLD: Final = (
     "synthetic",
-    *(f"genuine/{name}" for name in ("torchtitan-0.3.0", "xtuner-0.2.0", "deepspeed-0.19.8")),
+    *(f"genuine/{name}" for name in ("torchtitan-0.3.0", "xtuner-0.2.0")),
 )
 """Runs that can be ranked, and runs that can't."""
 SERIES: Final = (2,)
