@@ -24,9 +24,11 @@ from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES, RunRow
 
 from ..core.arrays import BoolArray, FloatArray
 from ..core.print_precision import Digits, digits_of
+from ..formula.accelerators import UnknownAcceleratorError, find_accelerator
 from ..formula.flops import Recompute
 from ..formula.model_shapes import ModelShape, ShapeError, text_config
 from ..formula.simplified_model import SimplifiedModel
+from ..throughput.resolved_facts import USER_ORIGIN_PATTERN
 from ..utilization.formula_inputs import (
     bool_fact,
     count_adapter_params,
@@ -103,7 +105,7 @@ class FormulaFacts(NamedTuple):
     """What a run's facts say that own formulas read; None where nothing does.
 
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
-    peak: FLOP/s that the log says it divides by; device: its name as printed
+    peak: FLOP/s that the log says it divides by; device: its name as printed, or the known one
     day: of the first stamp; era, version: as said
     micro_batch: sequences of a micro-step on one rank; sharing: ranks that share a sequence
     micro_steps: its lines and their times are of micro-steps
@@ -183,7 +185,7 @@ def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> For
         gpus=integer_fact(facts, "gpus"),
         batch=integer_fact(facts, "global_batch_size"),
         peak=peak or None,
-        device=text_fact(facts, "accelerator"),
+        device=_device_as_printed(facts),
         day=None if started is None else started.date(),
         era=text_fact(facts, "logged_formula"),
         version=text_fact(facts, "framework_version"),
@@ -203,6 +205,20 @@ def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> For
             n for n, fact in facts.items() if str(fact["origin"]).startswith("log")
         ),
     )
+
+
+def _device_as_printed(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The device by the name that its framework's table of peaks is asked with.
+
+    As a log prints it; a name that somebody gave may be spelled otherwise, and is the known one's.
+    """
+    name = text_fact(facts, "accelerator")
+    if name is None or not re.match(USER_ORIGIN_PATTERN, str(facts["accelerator"]["origin"])):
+        return name
+    try:
+        return find_accelerator(name).name
+    except UnknownAcceleratorError:
+        return name
 
 
 def _batch_lengths(log_format: str) -> bool:

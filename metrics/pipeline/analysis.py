@@ -271,8 +271,9 @@ def _row(  # noqa: PLR0913 - one row from its parts
     values["inferred"] = sorted(
         name for name in INFERABLE_FACTS if name in facts and is_inferred(facts[name])
     )
-    if "precision" in scored.missing:
-        values["precision"] = None  # what the log says contradicts what follows from the framework
+    if "precision" in scored.missing:  # what the log says contradicts what was inferred
+        values["precision"] = None
+        values["inferred"] = [name for name in values["inferred"] if name != "precision"]
     values |= {name: value_of(rates, name) for name in throughput.SUMMARY if name in METRICS}
     values |= {
         name: value_of(run, name)
