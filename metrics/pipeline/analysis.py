@@ -39,10 +39,13 @@ from ..runs import same_run
 from ..runs.goodput import goodput
 from ..runs.resume_chains import link_resumes
 from ..throughput import rank_skew, resolved_facts, throughput, warmup, windows
+from ..throughput.closing_figures import closing_figures
 from ..throughput.end_to_end import launch_clocks
 from ..throughput.token_counts import COUNT_MISMATCH
 from ..utilization.formula_inputs import (
     UtilizationResult,
+    count_adapter_params,
+    find_shape,
     formula_inputs,
     integer_fact,
     is_inferred,
@@ -167,10 +170,14 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     spans = windows.build_windows(tables["steps"], runs, facts, tables["events"])
     spans = warmup.mark_warm_up_and_stalls(spans, runs)
     clocks = launch_clocks(runs, spans, facts, single["events"], united.members)
-    rates = throughput.summarise(spans, runs.join(clocks, on="run_id", how="left"), facts)
+    about = held.rows_by_key("run_id", named=True, include_key=True)
+    ends = closing_figures(
+        runs, tables["steps"], tables["events"], lambda run_id: _flos_params(about.get(run_id, []))
+    )
+    clocked = runs.join(clocks, on="run_id", how="left").join(ends, on="run_id", how="left")
+    rates = throughput.summarise(spans, clocked, facts)
     of_run = {row["run_id"]: row for row in throughput.rate_summaries(rates)}
     differ = resolved_facts.conflicting_facts(tables["facts"]).rows_by_key("run_id", named=True)
-    about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     links = link_resumes(runs, spans, facts, clocks)
     good = goodput(runs, spans, links, clocks, rates)
@@ -229,6 +236,16 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         merged_launches=united,
         resume_links=links,
     )
+
+
+def _flos_params(held: Sequence[dict[str, Any]]) -> int | None:
+    """Parameters whose FLOPs the Hugging Face Trainer counts; None where the model is not known."""
+    facts = {row["name"]: row for row in held}
+    shape, _ = find_shape(facts)
+    if shape is None:
+        return None
+    adapters = count_adapter_params(facts, shape) or 0
+    return shape.params_total - shape.params_embedding + adapters
 
 
 MAX_UNREAD_SHARE: Final = 0.1
