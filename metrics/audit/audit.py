@@ -7,7 +7,7 @@ would reproduce it is named, if anything, and both figures stay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
@@ -17,6 +17,7 @@ import polars as pl
 
 from ..core.arrays import FloatArray
 from ..core.run_table import NOT_RANKED
+from ..formula.flops import Recompute
 from . import solved_lengths
 from .explanations import (
     alternatives,
@@ -66,6 +67,8 @@ class Audit:
     lengths: of each line, where they differ [tokens]; solved_lengths: of each line in turn, where
     they
         follow from its figures alone
+    formula_facts: what the formula read, with what nothing says filled in; inferred: facts of which
+        the figures leave one value
     """
 
     era: Era | None = None
@@ -88,6 +91,8 @@ class Audit:
     rounding: Mapping[str, float] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
     solved_lengths: tuple[int, ...] = ()
+    formula_facts: FormulaFacts | None = None
+    inferred: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
@@ -203,19 +208,30 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     eras = eras_of(formula_facts, lines)
     if not eras:
         return Audit(not_compared_reason=_no_era(formula_facts))
-    tried = [_tried(lines, era, formula_facts) for era in eras]
+    tried = [_tried(lines, era, [*_policies(era, formula_facts)]) for era in eras]
     best = _best(tried)
-    if either := _either_lengths(best, tried):
+    if formula_facts.padded_vocabs and not _all(best.found):
+        padded = [formula_facts._replace(padded_vocab=V) for V in formula_facts.padded_vocabs]
+        each = [
+            _tried(lines, era, [p for one in padded for p in _policies(era, one)]) for era in eras
+        ]
+        if _score(_best(each).found) > _score(best.found):
+            tried, best = each, _best(each)
+    if either := _either_lengths(best, tried) or _either_policies(
+        lines, best, tried, formula_facts
+    ):
         return Audit(era=best.era, not_compared_reason=either)
-    first, length = tried[0], _rather_a_length(best, tried[0], formula_facts)
+    given, formula_facts = formula_facts, best.formula_facts
+    first, length = tried[0], _rather_a_length(best, tried[0], tried[0].formula_facts)
     released = _released(first.era, formula_facts)
     stated = (
         "seq_len" in formula_facts.stated_facts
     )  # an old checkout prints a new date; its log knows its length
     if length is None or (stated and not released):
-        return _settled(lines, best, formula_facts)
+        found = _settled(lines, best, given)
+        return replace(found, inferred=_inferred_policy(lines, best, tried, given))
     if released or _dated(first.era, formula_facts):
-        return _settled(lines, first, formula_facts)
+        return _settled(lines, first, given)
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
     return Audit(
         era=best.era,
@@ -234,17 +250,19 @@ def _no_era(formula_facts: FormulaFacts) -> str:
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:
-    """The first that reproduces every line, of most columns; else the first that compares any."""
-    compared = [t for t in tried if t.found]
-    whole = [t for t in compared if _all(t.found)]
-    if whole:
-        return max(whole, key=lambda t: len(t.found))
-    return next(iter(compared), tried[0])
+    """The likeliest of those that reproduce most: all lines of all columns, then most columns."""
+    return max((t for t in tried if t.found), key=lambda t: _score(t.found), default=tried[0])
 
 
-def _settled(lines: FigureLines, best: _Tried, formula_facts: FormulaFacts) -> Audit:
-    """What came of it by the era that is taken to have printed it."""
-    era, found = best.era, best.found
+def _score(found: Sequence[FormulaCheck]) -> tuple[bool, int]:
+    """Whether every line of every column comes out, and how many columns do."""
+    whole = [identity.reproduced == identity.lines for identity in found]
+    return bool(whole) and all(whole), sum(whole)
+
+
+def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
+    """What came of it by the era that is taken to have printed it; given: what is known of it."""
+    era, found, formula_facts = best.era, best.found, best.formula_facts
     low, high = implied_flops(lines, era, formula_facts)
     out = Audit(
         era=era,
@@ -255,6 +273,7 @@ def _settled(lines: FigureLines, best: _Tried, formula_facts: FormulaFacts) -> A
         peak_flops=era_peak(era, formula_facts),
         unit=tflops_factor(era, formula_facts),
         not_compared_reason=_why(lines, era, formula_facts, found),
+        formula_facts=formula_facts,
     )
     if not found:
         return out
@@ -277,10 +296,13 @@ def _settled(lines: FigureLines, best: _Tried, formula_facts: FormulaFacts) -> A
         return replace(
             out, proven=_proven(proven_facts(others, found), era, formula_facts, (low, high))
         )
-    text, fact = best_hypothesis(
-        others, found, mean_rate_note(lines.with_decimals_of(era), formula_facts)
-    )
-    return replace(out, hypothesis=text, suspect=fact)
+    for one in _policies(era, formula_facts._replace(recompute=given.recompute)):
+        read = _read_by(lines, era, one)
+        others = list_hypotheses(era, one, read.found, _whatever_is_given(given, lines))
+        text, fact = best_hypothesis(others, read.found)
+        if text is not None:
+            return replace(out, hypothesis=text, suspect=fact)
+    return replace(out, hypothesis=mean_rate_note(lines.with_decimals_of(era), formula_facts))
 
 
 def _proven(
@@ -309,16 +331,96 @@ class _Tried:
     """What one era makes of a run; lines: with their lengths where those are solved."""
 
     era: Era
+    formula_facts: FormulaFacts
     lines: FigureLines
     found: list[FormulaCheck]
     solved: tuple[int, ...] = ()
+    policies: tuple[str | None, ...] = ()
+
+    @property
+    def figures(self) -> frozenset[str]:
+        """The columns that were compared."""
+        return frozenset(one.column for one in self.found)
 
 
-def _tried(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Tried:
+def _tried(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _Tried:
+    """The first of the readings by which an era reproduces most.
+
+    readings: what is known of a run, with what nothing says of it filled in, each in another way
+    """
+    each = [_read_by(lines, era, one) for one in readings]
+    most = max(_score(one.found) for one in each)
+    fitting = [one for one in each if _score(one.found) == most]
+    policies = tuple(dict.fromkeys(one.formula_facts.recompute for one in fitting if most[0]))
+    return replace(fitting[0], policies=policies)
+
+
+def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Tried:
     told = solved_lengths.solve_lengths(lines, era, formula_facts)
     each = () if told is None else tuple(int(n) for n in told.printed_values("sequence_length"))
     taken = told or lines
-    return _Tried(era, taken, check_formulas(taken, era, formula_facts), each)
+    return _Tried(era, formula_facts, taken, check_formulas(taken, era, formula_facts), each)
+
+
+def _policies(era: Era, formula_facts: FormulaFacts) -> Iterator[FormulaFacts]:
+    """A run with each policy of recomputation that it may have, where its formula reads that."""
+    known = formula_facts.recompute is not None or not era.counts_recompute
+    if known or formula_facts.T is None:  # whole lengths can be solved of one formula alone
+        yield formula_facts
+        return
+    for policy in RECOMPUTE_POLICIES:
+        yield formula_facts._replace(recompute=policy)
+
+
+RECOMPUTE_POLICIES: Final[tuple[Recompute, ...]] = ("none", "full", "selective")
+
+
+def _fitting_policies(
+    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+) -> list[tuple[Era, frozenset[str | None]]]:
+    """Eras that reproduce all that the best one does, with the policies by which each does.
+
+    The best one alone where the log tells that it is its own.
+    """
+    if given.recompute is not None or given.T is None or not _all(best.found):
+        return []
+    own = _released(best.era, given) or _dated(best.era, given)
+    finest = _misfit(best.era, lines)
+    others = [
+        t
+        for t in tried
+        if t.figures >= best.figures and not t.era.fork and _misfit(t.era, lines) <= finest
+    ]
+    fitting = [best] if own else [best, *others]
+    return [(t.era, frozenset(t.policies)) for t in fitting if t.policies]
+
+
+def _either_policies(
+    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+) -> str:
+    """In words, that eras reproduce a run each with another recomputation; empty if they do not."""
+    fitting = _fitting_policies(lines, best, tried, given)
+    if not fitting or frozenset.intersection(*(policies for _, policies in fitting)):
+        return ""
+    told = {policies: era.name for era, policies in reversed(fitting)}
+    cases = [f"recompute={'/'.join(sorted(map(str, each)))} by {era}" for each, era in told.items()]
+    return f"{' and '.join(_flops_columns(best))} not compared: either {' or '.join(cases)}"
+
+
+def _inferred_policy(
+    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+) -> dict[str, str]:
+    """The one policy of recomputation by which the log's own figures come out, as a fact."""
+    fitting = _fitting_policies(lines, best, tried, given)
+    policies = frozenset[str | None]().union(*(each for _, each in fitting))
+    if len(policies) != 1 or not _flops_columns(best) or not best.era.counts_recompute:
+        return {}
+    (policy,) = policies
+    return {} if policy is None else {"recompute": RECOMPUTE_NAMES.get(policy, policy)}
+
+
+RECOMPUTE_NAMES: Final[Mapping[str, str]] = {"selective": "selective_attention"}
+"""The fact's names of policies, where these differ."""
 
 
 def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -> str | None:
@@ -396,8 +498,9 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str
     """
     if audit.reproduced is not False or audit.era is None:
         return []
+    any_policy = formula_facts.recompute is None and audit.era.counts_recompute
     text = (
-        "the log's own figures do not follow from these facts "
+        f"the log's own figures do not follow from these facts{ANY_POLICY if any_policy else ''} "
         f"({audit.reproduced_lines:,} of {audit.lines:,} lines by {audit.era.name})"
     )
     if audit.suspect is None:
@@ -405,6 +508,9 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str
     text = f"{text}, with {audit.hypothesis} all do"
     given = audit.suspect in FOUNDATION_FACTS and audit.suspect not in formula_facts.stated_facts
     return [f"{text}{NOT_RANKED}" if given else text]
+
+
+ANY_POLICY: Final = ", whatever is recomputed"
 
 
 def _within(middle: float, bounds: tuple[float, float]) -> float:

@@ -469,12 +469,12 @@ mean of the times, as a fraction, and how many times worse the last step's rate 
 
 
 def best_hypothesis(
-    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck], inexact: str | None = None
+    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck]
 ) -> tuple[str | None, str | None]:
     """(text, fact) of the hypothesis that reproduces every line.
 
     Of several those of the first kind, and of these the one nearest to the middle of what the
-    prints allow. Without any (`inexact`, None): a hypothesis that misses by more than last digits
+    prints allow. (None, None) without any: a hypothesis that misses by more than last digits
     explain is refuted, however near it comes.
     """
     whole = [h for h in hypotheses if h.reproduces(checks)]
@@ -482,4 +482,4 @@ def best_hypothesis(
         kind = [h for h in whole if h.fact == whole[0].fact]
         central = min(kind, key=lambda h: h.off_centre(checks))
         return central.text, central.fact
-    return inexact, None
+    return None, None

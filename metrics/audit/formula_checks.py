@@ -116,6 +116,7 @@ class FormulaFacts(NamedTuple):
     log_interval: steps between two lines; lora_rank: of adapters, adapters: their parameters
     line_length: the T that every line prints, whatever the facts say
     params: parameters that the log counts; stated_facts: facts that the log itself states
+    padded_vocabs: what padded_vocab may be where nothing says it
     """
 
     log_format: str
@@ -146,6 +147,7 @@ class FormulaFacts(NamedTuple):
     adapters: int = 0
     params: int | None = None
     stated_facts: frozenset[str] = frozenset()
+    padded_vocabs: tuple[int, ...] = ()
 
     def simplified_model(self, T: int | None = None) -> SimplifiedModel | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
@@ -168,6 +170,7 @@ class FormulaFacts(NamedTuple):
 def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> FormulaFacts:
     """What a row of ingest.core.schema's `runs` and its held facts (by name) say."""
     shape, why = find_shape(facts)
+    padded_vocab, padded_vocabs = _padded_vocabs(facts, shape)
     started = run["started_at"]
     peak = number_fact(facts, "logged_peak_flops")
     length = integer_fact(facts, "seq_len")
@@ -181,7 +184,8 @@ def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> For
         T=None if unpacked else length,
         recompute=recompute_fact(facts),
         intermediate_size=_intermediate_size(facts),
-        padded_vocab=integer_fact(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
+        padded_vocab=padded_vocab,
+        padded_vocabs=padded_vocabs,
         gpus=integer_fact(facts, "gpus"),
         batch=integer_fact(facts, "global_batch_size"),
         peak=peak or None,
@@ -226,15 +230,35 @@ def _batch_lengths(log_format: str) -> bool:
     return any(era.batch_lengths for era in eras_of_format(log_format))
 
 
-def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None) -> int | None:
-    """Megatron's: the next multiple of make_vocab_size_divisible_by times the ranks of a layer."""
+def _padded_vocabs(
+    facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None
+) -> tuple[int | None, tuple[int, ...]]:
+    """The padded vocabulary, or None and what it may be.
+
+    Megatron's is the next multiple of make_vocab_size_divisible_by times the ranks of a layer.
+    """
+    if (known := integer_fact(facts, "padded_vocab_size")) or shape is None:
+        return known or None, ()
     said = json.loads(text_fact(facts, "megatron_arguments") or "{}")
     multiple = str(said.get("make_vocab_size_divisible_by", ""))
-    ranks = integer_fact(facts, "tensor_parallel")
-    if shape is None or ranks is None or not re.fullmatch(r"[1-9][0-9]{0,8}", multiple):
-        return None
-    step = int(multiple) * ranks
-    return -(-shape.vocab_size // step) * step
+    ranks, stated = (
+        integer_fact(facts, "tensor_parallel"),
+        re.fullmatch(r"[1-9][0-9]{0,8}", multiple),
+    )
+    step = int(multiple) if stated else VOCAB_MULTIPLE
+    padded = [
+        -(-shape.vocab_size // (step * n)) * step * n
+        for n in ((ranks,) if ranks and ranks > 0 else USUAL_TENSOR_PARALLEL)
+    ]
+    if stated and ranks:
+        return padded[0], ()
+    return None, tuple(n for n in dict.fromkeys(padded) if n != shape.vocab_size)
+
+
+VOCAB_MULTIPLE: Final = 128
+"""Megatron's make_vocab_size_divisible_by where it is not given."""
+USUAL_TENSOR_PARALLEL: Final = (1, 2, 4, 8)
+"""Ranks that share a layer, of a log that does not say how many."""
 
 
 def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:

@@ -53,7 +53,14 @@ from ..utilization.formula_inputs import (
 )
 from ..utilization.utilization import operator_table, score_utilization
 
-INFERABLE_FACTS: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
+INFERABLE_FACTS: Final = (
+    "precision",
+    "trainable",
+    "packed",
+    "document_mask",
+    "gpus",
+    "recompute",
+)
 """Facts that may follow from the framework or the numbers instead of being said; then marked."""
 
 
@@ -190,7 +197,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     printed: dict[str, FigureLines] = {}
     audits: dict[str, Audit] = {}
     known: dict[str, FormulaFacts] = {}
-    rows = []
+    rows, inferred = [], list[dict[str, Any]]()
     for run in run_rows(runs):
         run_id, members = run["run_id"], united.members[run["run_id"]]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
@@ -199,6 +206,10 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
             *united.doubts.get(run_id, []),
             *(one for m in members for one in odd.get(m["run_id"], [])),
         ]
+        lines, known[run_id] = _own_figures(run, members, known_facts, each_printed)
+        audits[run_id] = audited = logged.audit(lines, known[run_id])
+        inferred += (follows := _follow_from_figures(run_id, audited))
+        known_facts |= {row["name"]: row for row in follows}
         scored = score_utilization(known_facts, of_run[run_id], overlay)
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(
@@ -210,14 +221,13 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
             scored=scored,
             further=warnings,
         )
-        lines, known[run_id] = _own_figures(run, members, known_facts, each_printed)
         if lines is not None:
             printed[run_id] = lines
-        audits[run_id] = audited = logged.audit(lines, known[run_id])
         _set_audit(row, audited)
         _set_outside_of_steps(row, lines)
         row["warnings"] += logged.reproduction_warnings(audited, known[run_id]) + _other_tokens(row)
         row["warnings"] += logged.era_date_warnings(audited, known[run_id])
+        known[run_id] = audited.formula_facts or known[run_id]
         row["bound"] = rank_skew.bottleneck(row["data_share"])
         rows.append({**row, **linked.get(run_id, {}), **of_ranks.get(run_id, {})})
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
@@ -227,7 +237,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         metrics=metrics,
         windows=spans,
         events=tables["events"],
-        resolved_facts=held,
+        resolved_facts=pl.concat([held, pl.DataFrame(inferred, schema=held.schema)]),
         audits=audits,
         formula_facts=known,
         logged_lines=printed,
@@ -356,6 +366,22 @@ def _own_figures(
     return lines, logged.with_length(
         formula_facts_of(run | {"log_format": log_format}, facts), lines
     )
+
+
+def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
+    """Facts that nothing says and the log's own figures leave one value of, as rows of facts."""
+    origin = "inferred: by no other do the log's own figures come out"
+    return [
+        {
+            "run_id": run_id,
+            "name": name,
+            "value": value,
+            "origin": origin,
+            "line": None,
+            "text": None,
+        }
+        for name, value in audited.inferred.items()
+    ]
 
 
 def _other_tokens(row: MetricsRow) -> list[str]:
