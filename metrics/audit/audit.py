@@ -26,6 +26,7 @@ from .explanations import (
     list_hypotheses,
     matching_models,
     mean_rate_note,
+    other_readings,
     proven_facts,
     scales_differently,
 )
@@ -68,7 +69,8 @@ class Audit:
     they
         follow from its figures alone
     formula_facts: what the formula read, with what nothing says filled in; inferred: facts of which
-        the figures leave one value
+        the figures leave one value; fitting: facts that fit and are not proven, each with what
+        would fit as well
     """
 
     era: Era | None = None
@@ -93,6 +95,7 @@ class Audit:
     solved_lengths: tuple[int, ...] = ()
     formula_facts: FormulaFacts | None = None
     inferred: Mapping[str, str] = field(default_factory=dict)
+    fitting: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
@@ -229,7 +232,10 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     )  # an old checkout prints a new date; its log knows its length
     if length is None or (stated and not released):
         found = _settled(lines, best, given)
-        return replace(found, inferred=_inferred_policy(lines, best, tried, given))
+        if inferred := _inferred_policy(lines, best, tried, given):
+            fitting = {name: text for name, text in found.fitting.items() if name not in inferred}
+            found = replace(found, inferred=inferred, fitting=fitting)
+        return found
     if released or _dated(first.era, formula_facts):
         return _settled(lines, first, given)
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
@@ -293,13 +299,19 @@ def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
         )
     others = list_hypotheses(era, formula_facts, found, _whatever_is_given(formula_facts, lines))
     if _all(found):
-        return replace(
-            out, proven=_proven(proven_facts(others, found), era, formula_facts, (low, high))
-        )
+        facts, fitting = proven_facts(others, found)
+        eras = _whatever_is_given(formula_facts, lines)
+        if readings := other_readings(era, formula_facts, found, eras):
+            fitting.setdefault("seq_len", readings[0])
+        if given.recompute is None and era.counts_recompute:
+            fitting["recompute"] = "recompute=none, full or selective_attention"
+        facts = tuple(fact for fact in facts if fact not in fitting)
+        proven = _proven(facts, era, formula_facts, (low, high))
+        return replace(out, proven=proven, fitting=fitting)
     for one in _policies(era, formula_facts._replace(recompute=given.recompute)):
         read = _read_by(lines, era, one)
         others = list_hypotheses(era, one, read.found, _whatever_is_given(given, lines))
-        text, fact = best_hypothesis(others, read.found)
+        text, fact = best_hypothesis(others, read.found, one)
         if text is not None:
             return replace(out, hypothesis=text, suspect=fact)
     return replace(out, hypothesis=mean_rate_note(lines.with_decimals_of(era), formula_facts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache, cached_property, lru_cache, partial
@@ -116,6 +116,7 @@ class FormulaFacts(NamedTuple):
     log_interval: steps between two lines; lora_rank: of adapters, adapters: their parameters
     line_length: the T that every line prints, whatever the facts say
     params: parameters that the log counts; stated_facts: facts that the log itself states
+    logged_values: names and values that the log states, also where another value was given
     padded_vocabs: what padded_vocab may be where nothing says it
     """
 
@@ -147,6 +148,7 @@ class FormulaFacts(NamedTuple):
     adapters: int = 0
     params: int | None = None
     stated_facts: frozenset[str] = frozenset()
+    logged_values: frozenset[tuple[str, str]] = frozenset()
     padded_vocabs: tuple[int, ...] = ()
 
     def simplified_model(self, T: int | None = None) -> SimplifiedModel | None:  # noqa: N803
@@ -167,8 +169,15 @@ class FormulaFacts(NamedTuple):
         )
 
 
-def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> FormulaFacts:
-    """What a row of ingest.core.schema's `runs` and its held facts (by name) say."""
+def formula_facts_of(
+    run: RunRow,
+    facts: Mapping[str, Mapping[str, Any]],
+    logged_values: Iterable[tuple[str, str]] = (),
+) -> FormulaFacts:
+    """What a row of ingest.core.schema's `runs` and its held facts (by name) say.
+
+    logged_values: (name, value) of each fact that the log states, be it held or not
+    """
     shape, why = find_shape(facts)
     padded_vocab, padded_vocabs = _padded_vocabs(facts, shape)
     started = run["started_at"]
@@ -208,6 +217,7 @@ def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> For
         stated_facts=frozenset(
             n for n, fact in facts.items() if str(fact["origin"]).startswith("log")
         ),
+        logged_values=frozenset(logged_values),
     )
 
 

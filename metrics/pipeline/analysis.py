@@ -193,6 +193,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     apart = rank_skew.compare_ranks(tables["steps"], each_rank)
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.lines_by_source(single["steps"], single["events"])
+    stated = resolved_facts.logged_values(tables["facts"])
     odd = sanity_checks.sanity_warnings(single["steps"], single["runs"])
     printed: dict[str, FigureLines] = {}
     audits: dict[str, Audit] = {}
@@ -206,7 +207,9 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
             *united.doubts.get(run_id, []),
             *(one for m in members for one in odd.get(m["run_id"], [])),
         ]
-        lines, known[run_id] = _own_figures(run, members, known_facts, each_printed)
+        lines, known[run_id] = _own_figures(
+            run, members, known_facts, each_printed, stated.get(run_id, ())
+        )
         audits[run_id] = audited = logged.audit(lines, known[run_id])
         inferred += (follows := _follow_from_figures(run_id, audited))
         known_facts |= {row["name"]: row for row in follows}
@@ -227,7 +230,6 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         _set_outside_of_steps(row, lines)
         row["warnings"] += logged.reproduction_warnings(audited, known[run_id]) + _other_tokens(row)
         row["warnings"] += logged.era_date_warnings(audited, known[run_id])
-        known[run_id] = audited.formula_facts or known[run_id]
         row["bound"] = rank_skew.bottleneck(row["data_share"])
         rows.append({**row, **linked.get(run_id, {}), **of_ranks.get(run_id, {})})
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
@@ -239,7 +241,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         events=tables["events"],
         resolved_facts=pl.concat([held, pl.DataFrame(inferred, schema=held.schema)]),
         audits=audits,
-        formula_facts=known,
+        formula_facts={name: audits[name].formula_facts or said for name, said in known.items()},
         logged_lines=printed,
         rank_times=each_rank,
         isolated_metrics=alone,
@@ -351,11 +353,13 @@ def _own_figures(
     members: Sequence[RunRow],
     facts: dict[str, dict[str, Any]],
     printed: Mapping[str, FigureLines],
+    logged_values: Iterable[tuple[str, str]],
 ) -> tuple[FigureLines | None, FormulaFacts]:
     """What a run prints of its own speed, and what its own formula reads of its facts.
 
     Of several sources, by the one that prints it finest. printed:
-    metrics.audit.audit.lines_by_source, by the run_id of each source.
+    metrics.audit.audit.lines_by_source, by the run_id of each source; logged_values: names and
+    values of the facts that its log states.
     """
     told = [
         (member["log_format"], printed[member["run_id"]])
@@ -364,7 +368,7 @@ def _own_figures(
     ]
     log_format, lines = logged.finest_source(told) or (run["log_format"], None)
     return lines, logged.with_length(
-        formula_facts_of(run | {"log_format": log_format}, facts), lines
+        formula_facts_of(run | {"log_format": log_format}, facts, logged_values), lines
     )
 
 
