@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from math import ceil, floor
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from . import solved_lengths
 from .explanations import (
     alternatives,
     best_hypothesis,
+    contradicts_log,
     hypothesis_from_case,
     list_hypotheses,
     matching_models,
@@ -37,6 +39,7 @@ from .formula_checks import (
     FigureLines,
     FormulaCheck,
     FormulaFacts,
+    LineBounds,
     check_formulas,
     device_rate,
     era_flops,
@@ -103,9 +106,19 @@ class Audit:
         return max((lines for lines, _ in self.lines_by_column.values()), default=0)
 
     @property
+    def fitting_text(self) -> str:
+        """Facts that fit and are not proven, each with what would fit as well; may be empty."""
+        shown = (name for name in SHOWN_FITTING if name in self.fitting)
+        return ", ".join(f"{name} (so would {self.fitting[name]})" for name in shown)
+
+    @property
     def reproduced_lines(self) -> int:
         """Lines of which no column failed, by the column that fared worst."""
         return self.lines - max((n - ok for n, ok in self.lines_by_column.values()), default=0)
+
+
+SHOWN_FITTING: Final = ("model", "seq_len", "gpus", "global_batch_size", "recompute")
+"""Facts of which it is told that others fit as well: those that figures stand on."""
 
 
 def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> list[Era]:
@@ -236,8 +249,10 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
             fitting = {name: text for name, text in found.fitting.items() if name not in inferred}
             found = replace(found, inferred=inferred, fitting=fitting)
         return found
-    if released or _dated(first.era, formula_facts):
-        return _settled(lines, first, given)
+    if released or best.era.fork or _dated(first.era, formula_facts):
+        found = _settled(lines, first, given)
+        told = found.hypothesis or length
+        return replace(found, hypothesis=f"{told}, or by the formula of {best.era.name},")
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
     return Audit(
         era=best.era,
@@ -332,7 +347,7 @@ def _proven(
         doubted.add("seq_len")
     low, high = flops
     if {"model", "seq_len"} & set(facts) and low is not None and high is not None:
-        pairs = matching_models(era, formula_facts, low, high)
+        pairs = matching_models(era, formula_facts, low, high, however_read=True)
         doubted |= {"model"} if len({shape for shape, _ in pairs}) > 1 else set()
         doubted |= {"seq_len"} if len({length for _, length in pairs}) > 1 else set()
     return tuple(fact for fact in facts if fact not in doubted)
@@ -443,8 +458,11 @@ def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -
     """
     if not first.found or not scales_differently(first.era, best.era, formula_facts):
         return None
-    cases = (c for c in alternatives(first.era, formula_facts, ()) if c.fact == "seq_len")
-    for case in (c for c in cases if c.era is first.era and c.formula_facts.T != formula_facts.T):
+    every = alternatives(first.era, formula_facts, ())
+    cases = (c for c in every if c.fact == "seq_len" and c.era is first.era)
+    for case in (c for c in cases if c.formula_facts.T != formula_facts.T):
+        if contradicts_log(case.fact, case.value, formula_facts):
+            continue
         other = hypothesis_from_case(case, first.era, formula_facts, first.found)
         if other is not None and other.reproduces(first.found):
             return case.text
@@ -588,13 +606,31 @@ def _why(
         return (
             f"{' and '.join(by_flops)} not compared: {MEAN_AGAINST_LAST_RATE}" if by_flops else ""
         )
-    reasons = [f"{c} not compared: {era.not_compared[c]}" for c in printed if c in era.not_compared]
+    unsaid = {c: _batch_of_lines(c, lines, era) for c in printed}
+    reasons = [
+        f"{c} not compared: {unsaid[c] or era.not_compared[c]}"
+        for c in printed
+        if c in era.not_compared
+    ]
     by_flops = [c for c in printed if c in FLOPS_FIGURES and c not in era.not_compared]
     if by_flops:
         said = formula_facts.why_no_shape or f"{era.name} does not know this model"
         lacks = ", ".join(_lacking(by_flops, lines, era, formula_facts)) or said
         reasons.insert(0, f"{' and '.join(by_flops)} not compared: {lacks}")
     return "; ".join(reasons)
+
+
+def _batch_of_lines(column: str, told: FigureLines, era: Era) -> str:
+    """In words, that samples/s lack the batch alone, and which one their time makes of them."""
+    lines = told.with_decimals_of(era).printing(column)
+    if column != "logged_samples_per_second" or column not in era.derived_columns:
+        return ""
+    if not lines.all_print("elapsed_s"):
+        return ""
+    rate, time = lines.interval(column), lines.interval("elapsed_s")
+    low, high = LineBounds(rate.low * time.low, rate.high * time.high).intersection
+    batch = ceil(low) if low > 0 and ceil(low) == floor(high) else None
+    return "global_batch_size" + (f", which is {batch:,} by their times" if batch else "")
 
 
 MEAN_AGAINST_LAST_RATE: Final = (

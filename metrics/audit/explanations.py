@@ -196,7 +196,7 @@ class ChangedFact(NamedTuple):
             "global_batch_size": known.batch,
             "micro_batch_size": known.micro_batch,
             "context_parallel": known.sharing,
-            "model": known.shape and known.shape.name,
+            "model": None if known.shape is None else known.shape.name,
         }
         return values[self.fact]
 
@@ -276,7 +276,8 @@ def alternatives(
         other_model = formula_facts._replace(shape=shape, intermediate_size=None)
         yield ChangedFact("model", f"model={shape.name}", era, other_model)
     for other in eras:
-        if formula_facts.era is None and scales_differently(era, other, formula_facts):
+        open_ = formula_facts.era is None and not other.fork
+        if open_ and scales_differently(era, other, formula_facts):
             for length in COMMON_LENGTHS:
                 text = f"seq_len={length:,} by the formula of {other.name}"
                 yield ChangedFact("seq_len", text, other, formula_facts._replace(T=length))
@@ -292,10 +293,7 @@ def scales_differently(era: Era, other_era: Era, formula_facts: FormulaFacts) ->
         for era in (era, other_era)
     ]
     slopes = [b - a for a, b in at if a is not None and b is not None]
-    distinct = len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > FLOAT_TOLERANCE * abs(
-        slopes[0]
-    )
-    return distinct and not other_era.fork
+    return len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > FLOAT_TOLERANCE * abs(slopes[0])
 
 
 def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[ChangedFact]:
@@ -552,12 +550,12 @@ def _flops_by_reading(
 
 
 def matching_models(
-    era: Era, formula_facts: FormulaFacts, low: float, high: float
+    era: Era, formula_facts: FormulaFacts, low: float, high: float, *, however_read: bool = False
 ) -> set[tuple[ModelShape, int]]:
     """(shape without its name, length) of all models that give FLOPs per token within the bounds.
 
     The given model, and all known ones; but where the log counts its parameters, the given one was
-    held against that count, and is the only one.
+    held against that count, and is the only one. however_read: also as `other_readings` reads it
     """
     usual = {*COMMON_LENGTHS, formula_facts.T or COMMON_LENGTHS[0]}
     lengths = (formula_facts.line_length,) if formula_facts.line_length else tuple(sorted(usual))
@@ -574,6 +572,8 @@ def matching_models(
     for shapes, flops in tables:
         for within in _readings_within(shapes, flops, lengths, stated, (low, high)):
             found |= {(shapes[row], lengths[column]) for row, column in np.argwhere(within)}
+            if not however_read:
+                break
     return found
 
 
@@ -586,7 +586,7 @@ def _readings_within(
 ) -> Iterator[BoolArray]:
     """By each reading of a formula, which models [rows] of which lengths give FLOPs within bounds.
 
-    As it is, of all lengths; as it may be read, of those that contradict no log.
+    First as it is, of all lengths; then as it may be read, of those that contradict no log.
     """
     low, high = bounds
     slope = (flops[:, 1:2] - flops[:, :1]) / (COMMON_LENGTHS[-1] - COMMON_LENGTHS[0])

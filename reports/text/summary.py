@@ -371,16 +371,6 @@ def _claims(row: MetricsRow) -> str:
     return "\n".join([head, *lines]) if lines else ""
 
 
-def fitting_text(audit: Audit) -> str:
-    """Facts that only fit, each with what would fit as well; empty where there is none."""
-    shown = [f"{name} (or {text})" for name, text in audit.fitting.items() if name in SHOWN_FITTING]
-    return f"; fits {', '.join(shown)}" if shown else ""
-
-
-SHOWN_FITTING: Final = ("model", "seq_len", "gpus", "global_batch_size", "recompute")
-"""Facts of which it is told that others would fit as well: those that our figures stand on."""
-
-
 def _audit(row: MetricsRow, audit: Audit) -> str:
     """Whether the framework's own formula gives what it printed, and what that proves."""
     if audit.era is None or (not audit.lines_by_column and not audit.not_compared_reason):
@@ -399,7 +389,7 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
             f", at lengths that follow from each: {_lengths(audit)}" if audit.solved_lengths else ""
         )
         told += f"; proves {', '.join(audit.proven) or 'no fact, others would print the same'}"
-        told += fitting_text(audit)
+        told += f"; fits {fits}" if (fits := audit.fitting_text) else ""
     else:
         told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
         told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""

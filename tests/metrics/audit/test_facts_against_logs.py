@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,168 @@ def test_a_given_card_is_the_same_in_every_spelling(tmp_path: Path, name: str) -
     row = row_of(titan(tmp_path, header=header), accelerator=name)
     assert (row["warnings"], row["logged_reproduced"]) == ([], True)
     assert row["mfu_full_attention"] == pytest.approx(8430 * F_LLAMA / 989.4e12, rel=0.01)
+
+
+# --- what nothing says of a run ---------------------------------------------------------------
+
+GPT2 = {"d": 5120, "layers": 40, "T": 2048}
+
+
+def megatron(
+    tmp_path: Path, forwards: int = 3, vocab: int = 50_257, gpus: int = 64, *, tgs: bool = True
+) -> Path:
+    """Twelve iterations, TFLOPs by equation 3 of arXiv:2104.04473; tgs: with tokens/s beside it."""
+    d, layers, length = GPT2["d"], GPT2["layers"], GPT2["T"]
+    flops = 24 * forwards * layers * d**2 * (1 + length / (6 * d) + vocab / (16 * layers * d))
+    lines = []
+    for n in range(1, 13):
+        ms = 20_000 + 12.5 * n
+        rate = 512 * length / (ms / 1000) / gpus
+        lines.append(
+            f" iteration {n:8}/     100 | consumed samples: {512 * n:12} | elapsed time per "
+            f"iteration (ms): {ms:.4f} | learning rate: 1.000E-05 | global batch size:   512 | "
+            f"lm loss: {10 - n / 10:.6E} | loss scale: 1.0 | grad norm: 1.000 | number of skipped "
+            f"iterations:   0 | number of nan iterations:   0 | samples per second: "
+            f"{512 / (ms / 1000):.3f} |"
+            + (f" tokens per gpu per second (tgs): {rate:.3f} |" if tgs else "")
+            + f" TFLOPs: {flops * rate / 1e12:.2f} |"
+        )
+    config = {"model_type": "gpt2", "n_embd": d, "n_layer": layers, "n_head": 40}
+    config |= {"n_positions": length, "n_ctx": length, "vocab_size": 50_257}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    path = tmp_path / "run.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+KNOWN: dict[str, object] = {"seq_len": 2048, "packed": "true", "trainable": "full", "gpus": 64}
+ERA = {"logged_formula": "megatron-deepspeed-2022-12"}
+
+
+@pytest.mark.parametrize(("forwards", "policy"), [(3, "none"), (4, None)])
+def test_the_one_recomputation_that_fits_is_inferred(
+    tmp_path: Path, forwards: int, policy: str | None
+) -> None:
+    """Of four forwards full recomputation and that of core attention alone print the same."""
+    row = row_of(megatron(tmp_path, forwards), **KNOWN, **ERA)
+    assert (row["logged_reproduced"], row["recompute"]) == (True, policy)
+    assert ("recompute" in row["inferred"]) == (policy is not None)
+    assert policy is not None or "recompute" not in row["proven"]
+
+
+@pytest.mark.parametrize("gpus", [16, 128])
+def test_wrong_gpus_are_told_whatever_is_recomputed(tmp_path: Path, gpus: int) -> None:
+    row = row_of(megatron(tmp_path, tgs=False), **KNOWN | {"gpus": gpus}, **ERA)
+    assert row["logged_reproduced"] is False
+    assert said(row, "whatever is recomputed", "gpus=64", NOT_RANKED)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("known", [True, False])
+def test_the_vocabulary_is_padded_for_the_ranks_of_a_layer(
+    tmp_path: Path, ranks: int, *, known: bool
+) -> None:
+    step = 128 * ranks
+    log = megatron(tmp_path, vocab=-(-50_257 // step) * step)
+    facts = KNOWN | {"recompute": "none"} | ({"tensor_parallel": ranks} if known else {})
+    row = row_of(log, **facts)
+    assert (row["logged_reproduced"], row["logged_formula"]) == (True, "megatron-deepspeed-2022-12")
+    assert not said(row, NOT_RANKED)
+
+
+# --- hints and proofs -------------------------------------------------------------------------
+
+BACKEND = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 8192,
+    "vocab_size": 32768,
+    "tie_word_embeddings": True,
+    "head_dim": 64,
+    "hidden_act": "silu",
+}
+N_BACKEND, TABLE = 1_040_254_976, 32_768 * 2048
+
+
+def backend(tmp_path: Path, flops: float) -> Path:
+    """A log that states a length of 8,192, and prints TFLOP/s of these FLOPs per token."""
+    stamp = "[titan] 2026-01-09 09:{:02}:{:02},000 - root - INFO - "
+    lines = [
+        stamp.format(0, 0) + text
+        for text in (
+            "CUDA capacity: NVIDIA H100 80GB HBM3 with 79.18GiB memory",
+            "Model mine llama_1b size: 1,040,254,976 total parameters",
+            "Applied FSDP to the model",
+            "Peak FLOPS used for computing MFU: 9.890e+14",
+            "Trainer is initialized with local batch size 6, global batch size 12, gradient "
+            "accumulation steps 1, sequence length 8192, total steps 1000 (warmup 100)",
+        )
+    ]
+    for n in range(1, 13):
+        rate, at = 55_000 + 61 * n % 271, 44.6 * n
+        lines.append(
+            f"{stamp.format(int(at) // 60, int(at) % 60)}step: {50 * n}  loss:  9.0000  grad_norm: "
+            f" 2.1000  memory: 72.82GiB(91.97%)  tps: {rate:,}  tflops: {flops * rate / 1e12:.2f}"
+            f"  mfu: {100 * flops * rate / 989e12:.2f}%"
+        )
+    (tmp_path / "config.json").write_text(json.dumps(BACKEND))
+    path = tmp_path / "run.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def half_attention(length: int) -> int:
+    return 6 * 16 * 32 * 64 * length
+
+
+def test_half_of_the_attention_without_the_embedding_is_reproduced(tmp_path: Path) -> None:
+    row = row_of(backend(tmp_path, 6 * (N_BACKEND - TABLE) + half_attention(8192)))
+    assert row["logged_formula"] == "torchtitan-hf-backend-own-embedding"
+    assert row["logged_reproduced"] is True
+    assert not said(row, "seq_len")
+
+
+@pytest.mark.parametrize("length", [1024, 3072, 4096, 12_288, 16_384])
+def test_no_hint_names_another_length_than_the_log(tmp_path: Path, length: int) -> None:
+    """The main line's formula at some usual length, which the log's own line excludes."""
+    row = row_of(backend(tmp_path, 6 * N_BACKEND + 2 * half_attention(length)))
+    assert row["logged_reproduced"] is not True or row["logged_formula"].startswith(
+        "torchtitan-hf-backend"
+    )
+    assert not said(row, f"seq_len={length:,}")
+
+
+def test_the_logs_own_length_is_a_hint_against_a_given_one(tmp_path: Path) -> None:
+    log = backend(tmp_path, 6 * N_BACKEND + 2 * half_attention(8192))
+    row = row_of(log, seq_len=4096)
+    assert said(row, "with seq_len=8,192 all do", NOT_RANKED)
+
+
+def test_a_length_is_not_proven_where_the_logs_own_fits_another_reading(tmp_path: Path) -> None:
+    log = backend(tmp_path, 6 * (N_BACKEND - TABLE) + half_attention(8192))
+    analysis = analyse(read_logs(log, facts={"seq_len": 3072}))
+    row = analysis.metrics.row(0, named=True)
+    (audit,) = analysis.audits.values()
+    assert row["logged_reproduced"] is True  # 6 V d = 12 L d 1024, by chance
+    assert "seq_len" not in row["proven"]
+    assert audit.fitting["seq_len"].startswith("seq_len=8,192 with half of its attention")
+
+
+def test_a_length_that_no_line_states_fits_and_is_not_proven(tmp_path: Path) -> None:
+    log = backend(tmp_path, 6 * N_BACKEND + 2 * half_attention(8192))
+    lines = [line for line in log.read_text().splitlines() if "sequence length" not in line]
+    log.write_text("\n".join(lines) + "\n")
+    unsaid = row_of(log, seq_len=8192)
+    assert unsaid["logged_reproduced"] is True
+    assert "seq_len" not in unsaid["proven"]  # twice as many, of which half are attended
+
+
+def test_a_fork_does_not_excuse_a_wrong_length(tmp_path: Path) -> None:
+    """Half of the attention at 16,384 is all of it at 8,192, of an untied model."""
+    header = tuple(line for line in HEADER if "sequence length" not in line)
+    row = row_of(titan(tmp_path, header=header), seq_len=16_384)
+    assert said(row, "seq_len=8,192 all do", NOT_RANKED)
