@@ -314,7 +314,7 @@ def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
         )
     others = list_hypotheses(era, formula_facts, found, _whatever_is_given(formula_facts, lines))
     if _all(found):
-        facts, fitting = proven_facts(others, found)
+        facts, fitting = proven_facts(others, found, formula_facts)
         eras = _whatever_is_given(formula_facts, lines)
         if readings := other_readings(era, formula_facts, found, eras):
             fitting.setdefault("seq_len", readings[0])

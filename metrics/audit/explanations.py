@@ -380,9 +380,9 @@ def _counts(one: FormulaFacts, other: FormulaFacts, depends: frozenset[str]) -> 
 
 
 def proven_facts(
-    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck]
+    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck], formula_facts: FormulaFacts
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Facts that are proven, and what else each of the others might be.
+    """Facts that are proven, and what else others might be, as far as the log leaves that open.
 
     Facts that the log's own figures prove: no other value that was tried reproduces every line.
 
@@ -391,13 +391,15 @@ def proven_facts(
     """
     kinds = dict.fromkeys(h.fact for h in hypotheses if h.fact != "unit")
     fitting = [h for h in hypotheses if h.reproduces(checks)]
-    still_open = {h.fact: h.text for h in reversed(fitting)}
+    still_open = {h.fact for h in fitting}
+    others = (h for h in reversed(fitting) if not contradicts_log(h.fact, h.value, formula_facts))
+    texts = {h.fact: h.text for h in others if h.fact != "unit"}
     fine = {kind for kind in kinds if any(_fine(i) for i in checks if _speaks_of(i, kind))}
     fine |= {"logged_peak_flops"}  # few peaks exist, and all of them were tried
     told = [kind for kind in kinds if kind not in still_open and kind in fine]
     single = _single(told, checks)
     proven = tuple(kind for kind in told if kind not in TOKEN_FACTOR_FACTS or kind in single)
-    return proven, still_open
+    return proven, texts
 
 
 TOKEN_FACTOR_FACTS: Final = (

@@ -567,7 +567,10 @@ def operator_dtypes(
         said, left = told
         if not by_hand:
             result.missing.append("precision")
-            result.warnings.append(f"the log says {said}: {QUANTIZED}: {_precision_choice(left)}")
+            none = "" if "quantized" in facts else NONE_CONVERTED
+            result.warnings.append(
+                f"the log says {said}: {QUANTIZED}: {_precision_choice(left)}{none}"
+            )
             return None
         if precision not in left:
             result.warnings.append(
@@ -585,6 +588,12 @@ def operator_dtypes(
 
 
 QUANTIZED: Final = "weights are quantised, and not all products are of 16 bits or more"
+
+
+NONE_CONVERTED: Final = (
+    "; or bf16 if it converted none, as where Torchtitan prints an MFU beside it since 2026-05"
+)
+"""Of a line that says what is to be converted: a filter may leave nothing."""
 
 
 def _precision_choice(fits: Collection[str]) -> str:
