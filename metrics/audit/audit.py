@@ -347,9 +347,12 @@ def _proven(
         doubted.add("seq_len")
     low, high = flops
     if {"model", "seq_len"} & set(facts) and low is not None and high is not None:
-        pairs = matching_models(era, formula_facts, low, high, however_read=True)
-        doubted |= {"model"} if len({shape for shape, _ in pairs}) > 1 else set()
-        doubted |= {"seq_len"} if len({length for _, length in pairs}) > 1 else set()
+        plain, read = (
+            matching_models(era, formula_facts, low, high, however_read=each)
+            for each in (False, True)
+        )
+        doubted |= {"model"} if len({shape for shape, _ in read}) > 1 else set()
+        doubted |= {"seq_len"} if len({length for _, length in plain}) > 1 else set()
     return tuple(fact for fact in facts if fact not in doubted)
 
 
