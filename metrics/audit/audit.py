@@ -312,10 +312,10 @@ def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
         return replace(
             out, proven=_proven_by_lengths(lines, era, formula_facts) if _all(found) else ()
         )
-    others = list_hypotheses(era, formula_facts, found, _whatever_is_given(formula_facts, lines))
+    eras = _whatever_is_given(formula_facts, lines)
+    others = list_hypotheses(era, formula_facts, found, eras)
     if _all(found):
         facts, fitting = proven_facts(others, found, formula_facts)
-        eras = _whatever_is_given(formula_facts, lines)
         if readings := other_readings(era, formula_facts, found, eras):
             fitting.setdefault("seq_len", readings[0])
         if given.recompute is None and era.counts_recompute:
@@ -325,7 +325,7 @@ def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
         return replace(out, proven=proven, fitting=fitting)
     for one in _policies(era, formula_facts._replace(recompute=given.recompute)):
         read = _read_by(lines, era, one)
-        others = list_hypotheses(era, one, read.found, _whatever_is_given(given, lines))
+        others = list_hypotheses(era, one, read.found, eras)
         text, fact = best_hypothesis(others, read.found, one)
         if text is not None:
             return replace(out, hypothesis=text, suspect=fact)
@@ -347,10 +347,9 @@ def _proven(
         doubted.add("seq_len")
     low, high = flops
     if {"model", "seq_len"} & set(facts) and low is not None and high is not None:
-        plain, read = (
-            matching_models(era, formula_facts, low, high, however_read=each)
-            for each in (False, True)
-        )
+        plain = read = matching_models(era, formula_facts, low, high)
+        if formula_facts.params is None:
+            read = matching_models(era, formula_facts, low, high, however_read=True)
         doubted |= {"model"} if len({shape for shape, _ in read}) > 1 else set()
         doubted |= {"seq_len"} if len({length for _, length in plain}) > 1 else set()
     return tuple(fact for fact in facts if fact not in doubted)
@@ -379,6 +378,8 @@ def _tried(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _T
     readings: what is known of a run, with what nothing says of it filled in, each in another way
     """
     each = [_read_by(lines, era, one) for one in readings]
+    if len(each) == 1:
+        return each[0]
     most = max(_score(one.found) for one in each)
     fitting = [one for one in each if _score(one.found) == most]
     policies = tuple(dict.fromkeys(one.formula_facts.recompute for one in fitting if most[0]))
@@ -422,7 +423,12 @@ def _fitting_policies(
         if t.figures >= best.figures and not t.era.fork and _misfit(t.era, lines) <= finest
     ]
     fitting = [best] if own else [best, *others]
-    return [(t.era, frozenset(t.policies)) for t in fitting if t.policies]
+    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # to one that does not count it
+    return [
+        (t.era, frozenset(t.policies) if t.era.counts_recompute else open_)
+        for t in fitting
+        if _all(t.found)
+    ]
 
 
 def _either_policies(

@@ -185,9 +185,10 @@ EPOCH_PATTERN: Final = re.compile(r"""["']epoch["']: '?(\d{1,9}(?:\.\d{1,9})?)\b
 def _timer(runs: pl.DataFrame, steps: pl.DataFrame) -> dict[str, tuple[float | None, float | None]]:
     """The timer's last mean since the start [samples/s], and the median time of a step [s]."""
     mine = runs.filter(pl.col("log_format") == TIMER_FORMAT)["run_id"]
-    lines = steps.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
-    if lines.is_empty():
+    if mine.is_empty():
         return {}
+    asked = steps.select("run_id", "line", "step", "logged_at", "extra")
+    lines = asked.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
     average = pl.col("extra").str.json_path_match("$.average").cast(pl.Float64, strict=False)
     told = (
         lines.filter(pl.col("extra").str.contains('"average": ', literal=True))
