@@ -261,6 +261,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "much is read otherwise, in every format (among else, training by preferences and by "
         "reinforcement is told from language modelling)"
     ),
+    ReadingChange("`mfu: N/A` and more lines of quantisation are read", ("torchtitan",)),
 )
 """In their order; one is never taken out. What was read without knowing one is to be read again."""
 
@@ -427,6 +428,7 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     ),
     "attention": FactName("text", "", "attention implementation as printed"),
     "quantization": FactName("text", "", "quantisation line as printed"),
+    "quantized": FactName("text", "", "what else tells that weights are quantised, as printed"),
     "optimizer": FactName("text", "", "as printed"),
     "compile": FactName("bool", "", "torch.compile"),
     "cuda": FactName("text", "", "CUDA or device runtime as printed"),

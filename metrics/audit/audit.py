@@ -7,9 +7,10 @@ would reproduce it is named, if anything, and both figures stay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from math import ceil, floor
 from typing import Any, Final
 
 import numpy as np
@@ -17,14 +18,17 @@ import polars as pl
 
 from ..core.arrays import FloatArray
 from ..core.run_table import NOT_RANKED
+from ..formula.flops import Recompute
 from . import solved_lengths
 from .explanations import (
     alternatives,
     best_hypothesis,
+    contradicts_log,
     hypothesis_from_case,
     list_hypotheses,
     matching_models,
     mean_rate_note,
+    other_readings,
     proven_facts,
     scales_differently,
 )
@@ -35,6 +39,7 @@ from .formula_checks import (
     FigureLines,
     FormulaCheck,
     FormulaFacts,
+    LineBounds,
     check_formulas,
     device_rate,
     era_flops,
@@ -66,6 +71,9 @@ class Audit:
     lengths: of each line, where they differ [tokens]; solved_lengths: of each line in turn, where
     they
         follow from its figures alone
+    formula_facts: what the formula read, with what nothing says filled in; inferred: facts of which
+        the figures leave one value; fitting: facts that fit and are not proven, each with what
+        would fit as well
     """
 
     era: Era | None = None
@@ -88,6 +96,9 @@ class Audit:
     rounding: Mapping[str, float] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
     solved_lengths: tuple[int, ...] = ()
+    formula_facts: FormulaFacts | None = None
+    inferred: Mapping[str, str] = field(default_factory=dict)
+    fitting: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lines(self) -> int:
@@ -95,9 +106,19 @@ class Audit:
         return max((lines for lines, _ in self.lines_by_column.values()), default=0)
 
     @property
+    def fitting_text(self) -> str:
+        """Facts that fit and are not proven, each with what would fit as well; may be empty."""
+        shown = (name for name in SHOWN_FITTING if name in self.fitting)
+        return ", ".join(f"{name} (so would {self.fitting[name]})" for name in shown)
+
+    @property
     def reproduced_lines(self) -> int:
         """Lines of which no column failed, by the column that fared worst."""
         return self.lines - max((n - ok for n, ok in self.lines_by_column.values()), default=0)
+
+
+SHOWN_FITTING: Final = ("model", "seq_len", "gpus", "global_batch_size", "recompute")
+"""Facts of which it is told that others fit as well: those that figures stand on."""
 
 
 def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> list[Era]:
@@ -203,19 +224,35 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     eras = eras_of(formula_facts, lines)
     if not eras:
         return Audit(not_compared_reason=_no_era(formula_facts))
-    tried = [_tried(lines, era, formula_facts) for era in eras]
+    tried = [_tried(lines, era, [*_policies(era, formula_facts)]) for era in eras]
     best = _best(tried)
-    if either := _either_lengths(best, tried):
+    if formula_facts.padded_vocabs and not _all(best.found):
+        padded = [formula_facts._replace(padded_vocab=V) for V in formula_facts.padded_vocabs]
+        each = [
+            _tried(lines, era, [p for one in padded for p in _policies(era, one)]) for era in eras
+        ]
+        if _score(_best(each).found) > _score(best.found):
+            tried, best = each, _best(each)
+    if either := _either_lengths(best, tried) or _either_policies(
+        lines, best, tried, formula_facts
+    ):
         return Audit(era=best.era, not_compared_reason=either)
-    first, length = tried[0], _rather_a_length(best, tried[0], formula_facts)
+    given, formula_facts = formula_facts, best.formula_facts
+    first, length = tried[0], _rather_a_length(best, tried[0], tried[0].formula_facts)
     released = _released(first.era, formula_facts)
     stated = (
         "seq_len" in formula_facts.stated_facts
     )  # an old checkout prints a new date; its log knows its length
     if length is None or (stated and not released):
-        return _settled(lines, best, formula_facts)
-    if released or _dated(first.era, formula_facts):
-        return _settled(lines, first, formula_facts)
+        found = _settled(lines, best, given)
+        if inferred := _inferred_policy(lines, best, tried, given):
+            fitting = {name: text for name, text in found.fitting.items() if name not in inferred}
+            found = replace(found, inferred=inferred, fitting=fitting)
+        return found
+    if released or best.era.fork or _dated(first.era, formula_facts):
+        found = _settled(lines, first, given)
+        told = found.hypothesis or length
+        return replace(found, hypothesis=f"{told}, or by the formula of {best.era.name},")
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
     return Audit(
         era=best.era,
@@ -234,17 +271,19 @@ def _no_era(formula_facts: FormulaFacts) -> str:
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:
-    """The first that reproduces every line, of most columns; else the first that compares any."""
-    compared = [t for t in tried if t.found]
-    whole = [t for t in compared if _all(t.found)]
-    if whole:
-        return max(whole, key=lambda t: len(t.found))
-    return next(iter(compared), tried[0])
+    """The likeliest of those that reproduce most: all lines of all columns, then most columns."""
+    return max((t for t in tried if t.found), key=lambda t: _score(t.found), default=tried[0])
 
 
-def _settled(lines: FigureLines, best: _Tried, formula_facts: FormulaFacts) -> Audit:
-    """What came of it by the era that is taken to have printed it."""
-    era, found = best.era, best.found
+def _score(found: Sequence[FormulaCheck]) -> tuple[bool, int]:
+    """Whether every line of every column comes out, and how many columns do."""
+    whole = [identity.reproduced == identity.lines for identity in found]
+    return bool(whole) and all(whole), sum(whole)
+
+
+def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
+    """What came of it by the era that is taken to have printed it; given: what is known of it."""
+    era, found, formula_facts = best.era, best.found, best.formula_facts
     low, high = implied_flops(lines, era, formula_facts)
     out = Audit(
         era=era,
@@ -255,6 +294,7 @@ def _settled(lines: FigureLines, best: _Tried, formula_facts: FormulaFacts) -> A
         peak_flops=era_peak(era, formula_facts),
         unit=tflops_factor(era, formula_facts),
         not_compared_reason=_why(lines, era, formula_facts, found),
+        formula_facts=formula_facts,
     )
     if not found:
         return out
@@ -272,15 +312,24 @@ def _settled(lines: FigureLines, best: _Tried, formula_facts: FormulaFacts) -> A
         return replace(
             out, proven=_proven_by_lengths(lines, era, formula_facts) if _all(found) else ()
         )
-    others = list_hypotheses(era, formula_facts, found, _whatever_is_given(formula_facts, lines))
+    eras = _whatever_is_given(formula_facts, lines)
+    others = list_hypotheses(era, formula_facts, found, eras)
     if _all(found):
-        return replace(
-            out, proven=_proven(proven_facts(others, found), era, formula_facts, (low, high))
-        )
-    text, fact = best_hypothesis(
-        others, found, mean_rate_note(lines.with_decimals_of(era), formula_facts)
-    )
-    return replace(out, hypothesis=text, suspect=fact)
+        facts, fitting = proven_facts(others, found, formula_facts)
+        if readings := other_readings(era, formula_facts, found, eras):
+            fitting.setdefault("seq_len", readings[0])
+        if given.recompute is None and era.counts_recompute:
+            fitting["recompute"] = "recompute=none, full or selective_attention"
+        facts = tuple(fact for fact in facts if fact not in fitting)
+        proven = _proven(facts, era, formula_facts, (low, high))
+        return replace(out, proven=proven, fitting=fitting)
+    for one in _policies(era, formula_facts._replace(recompute=given.recompute)):
+        read = _read_by(lines, era, one)
+        others = list_hypotheses(era, one, read.found, eras)
+        text, fact = best_hypothesis(others, read.found, one)
+        if text is not None:
+            return replace(out, hypothesis=text, suspect=fact)
+    return replace(out, hypothesis=mean_rate_note(lines.with_decimals_of(era), formula_facts))
 
 
 def _proven(
@@ -298,9 +347,11 @@ def _proven(
         doubted.add("seq_len")
     low, high = flops
     if {"model", "seq_len"} & set(facts) and low is not None and high is not None:
-        pairs = matching_models(era, formula_facts, low, high)
-        doubted |= {"model"} if len({shape for shape, _ in pairs}) > 1 else set()
-        doubted |= {"seq_len"} if len({length for _, length in pairs}) > 1 else set()
+        plain = read = matching_models(era, formula_facts, low, high)
+        if formula_facts.params is None:
+            read = matching_models(era, formula_facts, low, high, however_read=True)
+        doubted |= {"model"} if len({shape for shape, _ in read}) > 1 else set()
+        doubted |= {"seq_len"} if len({length for _, length in plain}) > 1 else set()
     return tuple(fact for fact in facts if fact not in doubted)
 
 
@@ -309,16 +360,103 @@ class _Tried:
     """What one era makes of a run; lines: with their lengths where those are solved."""
 
     era: Era
+    formula_facts: FormulaFacts
     lines: FigureLines
     found: list[FormulaCheck]
     solved: tuple[int, ...] = ()
+    policies: tuple[str | None, ...] = ()
+
+    @property
+    def figures(self) -> frozenset[str]:
+        """The columns that were compared."""
+        return frozenset(one.column for one in self.found)
 
 
-def _tried(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Tried:
+def _tried(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _Tried:
+    """The first of the readings by which an era reproduces most.
+
+    readings: what is known of a run, with what nothing says of it filled in, each in another way
+    """
+    each = [_read_by(lines, era, one) for one in readings]
+    if len(each) == 1:
+        return each[0]
+    most = max(_score(one.found) for one in each)
+    fitting = [one for one in each if _score(one.found) == most]
+    policies = tuple(dict.fromkeys(one.formula_facts.recompute for one in fitting if most[0]))
+    return replace(fitting[0], policies=policies)
+
+
+def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Tried:
     told = solved_lengths.solve_lengths(lines, era, formula_facts)
     each = () if told is None else tuple(int(n) for n in told.printed_values("sequence_length"))
     taken = told or lines
-    return _Tried(era, taken, check_formulas(taken, era, formula_facts), each)
+    return _Tried(era, formula_facts, taken, check_formulas(taken, era, formula_facts), each)
+
+
+def _policies(era: Era, formula_facts: FormulaFacts) -> Iterator[FormulaFacts]:
+    """A run with each policy of recomputation that it may have, where its formula reads that."""
+    known = formula_facts.recompute is not None or not era.counts_recompute
+    if known or formula_facts.T is None:  # whole lengths can be solved of one formula alone
+        yield formula_facts
+        return
+    for policy in RECOMPUTE_POLICIES:
+        yield formula_facts._replace(recompute=policy)
+
+
+RECOMPUTE_POLICIES: Final[tuple[Recompute, ...]] = ("none", "full", "selective")
+
+
+def _fitting_policies(
+    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+) -> list[tuple[Era, frozenset[str | None]]]:
+    """Eras that reproduce all that the best one does, with the policies by which each does.
+
+    The best one alone where the log tells that it is its own.
+    """
+    if given.recompute is not None or given.T is None or not _all(best.found):
+        return []
+    own = _released(best.era, given) or _dated(best.era, given)
+    finest = _misfit(best.era, lines)
+    others = [
+        t
+        for t in tried
+        if t.figures >= best.figures and not t.era.fork and _misfit(t.era, lines) <= finest
+    ]
+    fitting = [best] if own else [best, *others]
+    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # to one that does not count it
+    return [
+        (t.era, frozenset(t.policies) if t.era.counts_recompute else open_)
+        for t in fitting
+        if _all(t.found)
+    ]
+
+
+def _either_policies(
+    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+) -> str:
+    """In words, that eras reproduce a run each with another recomputation; empty if they do not."""
+    fitting = _fitting_policies(lines, best, tried, given)
+    if not fitting or frozenset.intersection(*(policies for _, policies in fitting)):
+        return ""
+    told = {policies: era.name for era, policies in reversed(fitting)}
+    cases = [f"recompute={'/'.join(sorted(map(str, each)))} by {era}" for each, era in told.items()]
+    return f"{' and '.join(_flops_columns(best))} not compared: either {' or '.join(cases)}"
+
+
+def _inferred_policy(
+    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+) -> dict[str, str]:
+    """The one policy of recomputation by which the log's own figures come out, as a fact."""
+    fitting = _fitting_policies(lines, best, tried, given)
+    policies = frozenset[str | None]().union(*(each for _, each in fitting))
+    if len(policies) != 1 or not _flops_columns(best) or not best.era.counts_recompute:
+        return {}
+    (policy,) = policies
+    return {} if policy is None else {"recompute": RECOMPUTE_NAMES.get(policy, policy)}
+
+
+RECOMPUTE_NAMES: Final[Mapping[str, str]] = {"selective": "selective_attention"}
+"""The fact's names of policies, where these differ."""
 
 
 def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -> str | None:
@@ -329,8 +467,11 @@ def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -
     """
     if not first.found or not scales_differently(first.era, best.era, formula_facts):
         return None
-    cases = (c for c in alternatives(first.era, formula_facts, ()) if c.fact == "seq_len")
-    for case in (c for c in cases if c.era is first.era and c.formula_facts.T != formula_facts.T):
+    every = alternatives(first.era, formula_facts, ())
+    cases = (c for c in every if c.fact == "seq_len" and c.era is first.era)
+    for case in (c for c in cases if c.formula_facts.T != formula_facts.T):
+        if contradicts_log(case.fact, case.value, formula_facts):
+            continue
         other = hypothesis_from_case(case, first.era, formula_facts, first.found)
         if other is not None and other.reproduces(first.found):
             return case.text
@@ -396,8 +537,9 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str
     """
     if audit.reproduced is not False or audit.era is None:
         return []
+    any_policy = formula_facts.recompute is None and audit.era.counts_recompute
     text = (
-        "the log's own figures do not follow from these facts "
+        f"the log's own figures do not follow from these facts{ANY_POLICY if any_policy else ''} "
         f"({audit.reproduced_lines:,} of {audit.lines:,} lines by {audit.era.name})"
     )
     if audit.suspect is None:
@@ -405,6 +547,9 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str
     text = f"{text}, with {audit.hypothesis} all do"
     given = audit.suspect in FOUNDATION_FACTS and audit.suspect not in formula_facts.stated_facts
     return [f"{text}{NOT_RANKED}" if given else text]
+
+
+ANY_POLICY: Final = ", whatever is recomputed"
 
 
 def _within(middle: float, bounds: tuple[float, float]) -> float:
@@ -470,13 +615,31 @@ def _why(
         return (
             f"{' and '.join(by_flops)} not compared: {MEAN_AGAINST_LAST_RATE}" if by_flops else ""
         )
-    reasons = [f"{c} not compared: {era.not_compared[c]}" for c in printed if c in era.not_compared]
+    unsaid = {c: _batch_of_lines(c, lines, era) for c in printed}
+    reasons = [
+        f"{c} not compared: {unsaid[c] or era.not_compared[c]}"
+        for c in printed
+        if c in era.not_compared
+    ]
     by_flops = [c for c in printed if c in FLOPS_FIGURES and c not in era.not_compared]
     if by_flops:
         said = formula_facts.why_no_shape or f"{era.name} does not know this model"
         lacks = ", ".join(_lacking(by_flops, lines, era, formula_facts)) or said
         reasons.insert(0, f"{' and '.join(by_flops)} not compared: {lacks}")
     return "; ".join(reasons)
+
+
+def _batch_of_lines(column: str, told: FigureLines, era: Era) -> str:
+    """In words, that samples/s lack the batch alone, and which one their time makes of them."""
+    lines = told.with_decimals_of(era).printing(column)
+    if column != "logged_samples_per_second" or column not in era.derived_columns:
+        return ""
+    if not lines.all_print("elapsed_s"):
+        return ""
+    rate, time = lines.interval(column), lines.interval("elapsed_s")
+    low, high = LineBounds(rate.low * time.low, rate.high * time.high).intersection
+    batch = ceil(low) if low > 0 and ceil(low) == floor(high) else None
+    return "global_batch_size" + (f", which is {batch:,} by their times" if batch else "")
 
 
 MEAN_AGAINST_LAST_RATE: Final = (

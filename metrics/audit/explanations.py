@@ -9,17 +9,19 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Final, NamedTuple
+from itertools import product
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..core.arrays import FloatArray
+from ..core.arrays import BoolArray, FloatArray
 from ..core.intervals import FLOAT_TOLERANCE
-from ..formula.model_shapes import ModelShape, buildable_models
+from ..formula.model_shapes import ModelShape, ShapeError, buildable_models, find_model
 from ..formula.simplified_model import SimplifiedModel
+from ..utilization.formula_inputs import SHAPE_FACTS
 from .formula_checks import (
     ERAS_BY_NAME,
     FLOPS_FIGURES,
@@ -70,13 +72,14 @@ MAX_PROOF_ROUNDING: Final = 0.01
 class Hypothesis(NamedTuple):
     """What else may be true, as the factor by which it changes each prediction.
 
-    fact: name of the fact that it changes, or `unit`; text: for people
+    fact: name of the fact that it changes, or `unit`, and its value then; text: for people
     factors: by column what the hypothesis predicts over what is predicted now; 1 of other columns
     """
 
     fact: str
     text: str
     factors: Mapping[str, float]
+    value: float | str | None = None
 
     def differs(self) -> bool:
         """Whether it predicts anything else at all."""
@@ -118,7 +121,8 @@ def _undated(formula_facts: FormulaFacts) -> FormulaFacts:
 
     The day is left out: it decides nothing but peaks, which are given apart.
     """
-    return formula_facts._replace(day=None, version=None, stated_facts=frozenset())
+    unsaid = frozenset[Any]()
+    return formula_facts._replace(day=None, version=None, stated_facts=unsaid, logged_values=unsaid)
 
 
 def _told(found: Sequence[FormulaCheck]) -> ComparedColumns:
@@ -143,7 +147,7 @@ def _hypotheses(
         divisor = peak[case.era.name] if dated else era_peak(case.era, case.formula_facts)
         factors = _factors(mine, _predicted(case.era, case.formula_facts, told, divisor), told)
         if factors is not None:
-            hypothesis = Hypothesis(case.fact, case.text, factors)
+            hypothesis = Hypothesis(case.fact, case.text, factors, case.value)
             if hypothesis.differs() or _another_era(era, case.era):
                 every.append(hypothesis)
     columns = [column for column, _ in told if column in FLOPS_FIGURES]
@@ -163,7 +167,7 @@ def hypothesis_from_case(
         for e, k in ((era, formula_facts), (case.era, case.formula_facts))
     )
     factors = _factors(mine, theirs, told)
-    return None if factors is None else Hypothesis(case.fact, case.text, factors)
+    return None if factors is None else Hypothesis(case.fact, case.text, factors, case.value)
 
 
 def _another_era(one: Era, other: Era) -> bool:
@@ -178,6 +182,62 @@ class ChangedFact(NamedTuple):
     text: str
     era: Era
     formula_facts: FormulaFacts
+
+    @property
+    def value(self) -> float | str | None:
+        """The value of the fact that is changed."""
+        known = self.formula_facts
+        values: dict[str, float | str | None] = {
+            "logged_formula": self.era.name,
+            "recompute": known.recompute,
+            "logged_peak_flops": known.peak,
+            "seq_len": known.T,
+            "gpus": known.gpus,
+            "global_batch_size": known.batch,
+            "micro_batch_size": known.micro_batch,
+            "context_parallel": known.sharing,
+            "model": None if known.shape is None else known.shape.name,
+        }
+        return values[self.fact]
+
+
+def contradicts_log(fact: str, value: float | str | None, formula_facts: FormulaFacts) -> bool:
+    """Whether a log states a fact, and not with this value: then nothing may name that.
+
+    A model by another name is held to be another one unless it is of the same shape, and as many
+    parameters as the log counts.
+    """
+    if fact == "seq_len" and formula_facts.line_length is not None:
+        return value != formula_facts.line_length
+    if fact == "model":
+        return _another_model(str(value), formula_facts)
+    stated = {said for name, said in formula_facts.logged_values if name == fact}
+    return bool(stated) and not any(_same_value(said, value) for said in stated)
+
+
+def _same_value(said: str, value: float | str | None) -> bool:
+    try:
+        return value is not None and float(said) == float(value)
+    except ValueError:
+        return said == value
+
+
+def _another_model(name: str, formula_facts: FormulaFacts) -> bool:
+    shape = find_model(name)
+    if formula_facts.params is not None:
+        return formula_facts.params not in (
+            shape.params_total,
+            shape.params_total - shape.params_embedding,
+        )
+    stated = [said for fact, said in formula_facts.logged_values if fact in SHAPE_FACTS]
+    return bool(stated) and not any(_same_shape(said, shape) for said in stated)
+
+
+def _same_shape(said: str, shape: ModelShape) -> bool:
+    try:
+        return replace(find_model(said), name="") == replace(shape, name="")
+    except ShapeError:
+        return False
 
 
 def alternatives(
@@ -216,7 +276,8 @@ def alternatives(
         other_model = formula_facts._replace(shape=shape, intermediate_size=None)
         yield ChangedFact("model", f"model={shape.name}", era, other_model)
     for other in eras:
-        if formula_facts.era is None and scales_differently(era, other, formula_facts):
+        open_ = formula_facts.era is None and not other.fork
+        if open_ and scales_differently(era, other, formula_facts):
             for length in COMMON_LENGTHS:
                 text = f"seq_len={length:,} by the formula of {other.name}"
                 yield ChangedFact("seq_len", text, other, formula_facts._replace(T=length))
@@ -232,10 +293,7 @@ def scales_differently(era: Era, other_era: Era, formula_facts: FormulaFacts) ->
         for era in (era, other_era)
     ]
     slopes = [b - a for a, b in at if a is not None and b is not None]
-    distinct = len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > FLOAT_TOLERANCE * abs(
-        slopes[0]
-    )
-    return distinct and not other_era.fork
+    return len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > FLOAT_TOLERANCE * abs(slopes[0])
 
 
 def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[ChangedFact]:
@@ -322,20 +380,26 @@ def _counts(one: FormulaFacts, other: FormulaFacts, depends: frozenset[str]) -> 
 
 
 def proven_facts(
-    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck]
-) -> tuple[str, ...]:
-    """Facts that the log's own figures prove: no other value that was tried reproduces every line.
+    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck], formula_facts: FormulaFacts
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Facts that are proven, and what else others might be, as far as the log leaves that open.
+
+    Facts that the log's own figures prove: no other value that was tried reproduces every line.
 
     Only where the print is fine enough. A count of which every figure knows no more than a product
     with counts that are not proven is not proven either: two of them may be wrong together.
     """
     kinds = dict.fromkeys(h.fact for h in hypotheses if h.fact != "unit")
-    still_open = {h.fact for h in hypotheses if h.reproduces(checks)}
+    fitting = [h for h in hypotheses if h.reproduces(checks)]
+    still_open = {h.fact for h in fitting}
+    others = (h for h in reversed(fitting) if not contradicts_log(h.fact, h.value, formula_facts))
+    texts = {h.fact: h.text for h in others if h.fact != "unit"}
     fine = {kind for kind in kinds if any(_fine(i) for i in checks if _speaks_of(i, kind))}
     fine |= {"logged_peak_flops"}  # few peaks exist, and all of them were tried
     told = [kind for kind in kinds if kind not in still_open and kind in fine]
     single = _single(told, checks)
-    return tuple(kind for kind in told if kind not in TOKEN_FACTOR_FACTS or kind in single)
+    proven = tuple(kind for kind in told if kind not in TOKEN_FACTOR_FACTS or kind in single)
+    return proven, texts
 
 
 TOKEN_FACTOR_FACTS: Final = (
@@ -375,13 +439,125 @@ def _single(told: Sequence[str], found: Sequence[FormulaCheck]) -> set[str]:
     return single
 
 
+ATTENTION_READINGS: Final = {
+    1.0: "",
+    0.5: "half of its attention (causal)",
+    2.0: "twice its attention",
+}
+EMBEDDING_READINGS: Final = {0: "", -1: "the embedding left out", 1: "the embedding counted"}
+"""What else a formula may be read to count: its attention times a factor, its products less or more
+an embedding's parameters; in words."""
+
+
+def other_readings(
+    era: Era, formula_facts: FormulaFacts, checks: Sequence[FormulaCheck], eras: Sequence[Era]
+) -> list[str]:
+    """Other lengths by which every line would come out, each with a formula of whichever era.
+
+    As that formula is, or as one would read it that halves attention or leaves the embedding out.
+    Of a log that states its lengths only these, for no reading may contradict it.
+    """
+    main = next((one for one in checks if one.column in (*TFLOPS_FIGURES, *MFU_FIGURES)), None)
+    lengths = [T for T in _possible_lengths(formula_facts) if T != formula_facts.T]
+    known = _undated(formula_facts)._replace(line_length=None)
+    mine = era_flops(era, known.simplified_model(), main.column) if main else None
+    if main is None or not lengths or not mine:
+        return []
+    names = tuple(dict.fromkeys(one.name for one in (era, *eras)))
+    flops = _flops_by_reading(names, known, tuple(lengths), main.column)
+    factors = flops / mine * _divided(main.column, era, names, formula_facts)
+    found = []
+    for place in np.argwhere(_within(factors, main, known, lengths)):
+        e, n, s, t = place.tolist()
+        case = known._replace(T=lengths[n])
+        factor = float(factors[e, n, s, t])
+        others = (one for one in checks if one.column not in FLOPS_FIGURES)
+        counts = all(one.ratio.all_contain(_counts(known, case, one.depends_on)) for one in others)
+        if counts and factor > 0:
+            words = (*ATTENTION_READINGS.values(),)[s], (*EMBEDDING_READINGS.values(),)[t]
+            how = " and ".join(word for word in words if word)
+            by = f" by the formula of {names[e]}" if names[e] != era.name else ""
+            found.append(f"seq_len={lengths[n]:,}{by}{f' with {how}' if how else ''}")
+    return found
+
+
+def _within(
+    factors: FloatArray, main: FormulaCheck, known: FormulaFacts, lengths: Sequence[int]
+) -> BoolArray:
+    """Whether every line holds each factor, times what a length changes of its rate."""
+    low, high = main.ratio.intersection
+    counts = [_counts(known, known._replace(T=T), main.depends_on) for T in lengths]
+    whole = factors * np.array(counts)[None, :, None, None]
+    held: BoolArray = (low <= whole) & (whole <= high)
+    return held
+
+
+def _divided(
+    column: str, era: Era, names: Sequence[str], formula_facts: FormulaFacts
+) -> FloatArray:
+    """What eras multiply FLOPs by for a printed figure, over what one era does."""
+
+    def scale(one: Era) -> float:
+        if column in TFLOPS_FIGURES:
+            return tflops_factor(one, formula_facts)
+        return 1 / (era_peak(one, formula_facts) or float("nan"))
+
+    scales = [scale(ERAS_BY_NAME[name]) for name in names]
+    return (np.array(scales) / scale(era))[:, None, None, None]
+
+
+def _possible_lengths(formula_facts: FormulaFacts) -> list[int]:
+    """The lengths that a log states, else usual ones, and half and twice the one that is known."""
+    stated = {said for name, said in formula_facts.logged_values if name == "seq_len"}
+    if formula_facts.line_length is not None:
+        return [formula_facts.line_length]
+    if stated:
+        return sorted({int(float(said)) for said in stated if _is_length(said)})
+    mine = formula_facts.T or 0
+    return sorted({*COMMON_LENGTHS, *((mine // 2, 2 * mine) if mine > 1 else ())})
+
+
+def _is_length(said: str) -> bool:
+    try:
+        return 1 <= float(said) < MAX_LENGTH
+    except ValueError:
+        return False
+
+
+MAX_LENGTH: Final = 2.0**53
+
+
+@lru_cache(maxsize=MAX_CACHED_CONFIGURATIONS)
+def _flops_by_reading(
+    names: tuple[str, ...], known: FormulaFacts, lengths: tuple[int, ...], column: str
+) -> FloatArray:
+    """FLOPs per token [eras, lengths, attention, embedding]; NaN where an era counts none."""
+    at = (1, 2, *lengths)
+    each = [
+        [era_flops(ERAS_BY_NAME[name], known.simplified_model(T), column) for T in at]
+        for name in names
+    ]
+    flops = np.array(each, np.float64)
+    linear = (2 * flops[:, 0] - flops[:, 1])[:, None]  # at no token, where it is a straight line
+    attention = flops[:, 2:] - linear
+    model = known.simplified_model(1)
+    table = 0 if model is None else 6 * model.token_table
+    shares, tables = np.array([*ATTENTION_READINGS]), np.array([*EMBEDDING_READINGS])
+    read: FloatArray = (
+        linear[:, :, None, None]
+        + attention[:, :, None, None] * shares[None, None, :, None]
+        + table * tables[None, None, None, :]
+    )
+    return read
+
+
 def matching_models(
-    era: Era, formula_facts: FormulaFacts, low: float, high: float
+    era: Era, formula_facts: FormulaFacts, low: float, high: float, *, however_read: bool = False
 ) -> set[tuple[ModelShape, int]]:
     """(shape without its name, length) of all models that give FLOPs per token within the bounds.
 
     The given model, and all known ones; but where the log counts its parameters, the given one was
-    held against that count, and is the only one.
+    held against that count, and is the only one. however_read: also as `other_readings` reads it
     """
     usual = {*COMMON_LENGTHS, formula_facts.T or COMMON_LENGTHS[0]}
     lengths = (formula_facts.line_length,) if formula_facts.line_length else tuple(sorted(usual))
@@ -394,11 +570,35 @@ def matching_models(
         alone = (replace(formula_facts.shape, name=""),)
         tables.append((alone, _flops_of_each(era, formula_facts, (formula_facts.shape,), lengths)))
     found = set()
+    stated = set(_possible_lengths(formula_facts))
     for shapes, flops in tables:
-        near = (flops[:, :1] <= high) & (flops[:, 1:2] >= low)
-        within = near & (low <= flops[:, 2:]) & (flops[:, 2:] <= high)
-        found |= {(shapes[row], lengths[column]) for row, column in np.argwhere(within)}
+        for within in _readings_within(shapes, flops, lengths, stated, (low, high)):
+            found |= {(shapes[row], lengths[column]) for row, column in np.argwhere(within)}
+            if not however_read:
+                break
     return found
+
+
+def _readings_within(
+    shapes: Sequence[ModelShape],
+    flops: FloatArray,
+    lengths: Sequence[int],
+    stated: Collection[int],
+    bounds: tuple[float, float],
+) -> Iterator[BoolArray]:
+    """By each reading of a formula, which models [rows] of which lengths give FLOPs within bounds.
+
+    First as it is, of all lengths; then as it may be read, of those that contradict no log.
+    """
+    low, high = bounds
+    slope = (flops[:, 1:2] - flops[:, :1]) / (COMMON_LENGTHS[-1] - COMMON_LENGTHS[0])
+    linear = flops[:, :1] - slope * COMMON_LENGTHS[0]
+    tables = np.array([[6.0 * s.vocab_size * (s.embedding_size or s.hidden_size)] for s in shapes])
+    possible = np.isin(lengths, [*stated])
+    for share, count in product(ATTENTION_READINGS, EMBEDDING_READINGS):
+        read = linear + (flops[:, 2:] - linear) * share + tables * count
+        plain = share == 1 and count == 0
+        yield (low <= read) & (read <= high) & (plain | possible)
 
 
 def _flops_of_each(
@@ -469,17 +669,18 @@ mean of the times, as a fraction, and how many times worse the last step's rate 
 
 
 def best_hypothesis(
-    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck], inexact: str | None = None
+    hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck], formula_facts: FormulaFacts
 ) -> tuple[str | None, str | None]:
-    """(text, fact) of the hypothesis that reproduces every line.
+    """(text, fact) of the hypothesis that reproduces every line and contradicts none of the log's.
 
     Of several those of the first kind, and of these the one nearest to the middle of what the
-    prints allow. Without any (`inexact`, None): a hypothesis that misses by more than last digits
+    prints allow. (None, None) without any: a hypothesis that misses by more than last digits
     explain is refuted, however near it comes.
     """
-    whole = [h for h in hypotheses if h.reproduces(checks)]
+    fitting = (h for h in hypotheses if h.reproduces(checks))
+    whole = [h for h in fitting if not contradicts_log(h.fact, h.value, formula_facts)]
     if whole:
         kind = [h for h in whole if h.fact == whole[0].fact]
         central = min(kind, key=lambda h: h.off_centre(checks))
         return central.text, central.fact
-    return inexact, None
+    return None, None

@@ -52,12 +52,14 @@ def propose_facts(lines: FigureLines | None, formula_facts: FormulaFacts) -> lis
     """Facts that would reproduce every line, those that the run already has left as they are.
 
     lines: of metrics.audit.audit.lines_by_source. The likeliest era first; of eras that count the
-    same for a model only the likeliest.
+    same for a model only the likeliest, and forks only where no formula of the main line fits.
     """
     if lines is None:
         return []
     found: dict[tuple[str, int, str | None, float | None], Proposal] = {}
     for era in eras_of(formula_facts, lines):
+        if era.fork and found:  # forks come last
+            break
         for peak, low, high in _fingerprints(lines, era, formula_facts):
             for proposal in _of_era(era, formula_facts, low, high):
                 key = (proposal.model, proposal.seq_len, proposal.recompute, peak)

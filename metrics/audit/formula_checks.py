@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache, cached_property, lru_cache, partial
@@ -24,9 +24,11 @@ from fairmfu.ingest.core.schema import TOKEN_SHARING_DEGREES, RunRow
 
 from ..core.arrays import BoolArray, FloatArray
 from ..core.print_precision import Digits, digits_of
+from ..formula.accelerators import UnknownAcceleratorError, find_accelerator
 from ..formula.flops import Recompute
 from ..formula.model_shapes import ModelShape, ShapeError, text_config
 from ..formula.simplified_model import SimplifiedModel
+from ..throughput.resolved_facts import USER_ORIGIN_PATTERN
 from ..utilization.formula_inputs import (
     bool_fact,
     count_adapter_params,
@@ -103,7 +105,7 @@ class FormulaFacts(NamedTuple):
     """What a run's facts say that own formulas read; None where nothing does.
 
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
-    peak: FLOP/s that the log says it divides by; device: its name as printed
+    peak: FLOP/s that the log says it divides by; device: its name as printed, or the known one
     day: of the first stamp; era, version: as said
     micro_batch: sequences of a micro-step on one rank; sharing: ranks that share a sequence
     micro_steps: its lines and their times are of micro-steps
@@ -114,6 +116,8 @@ class FormulaFacts(NamedTuple):
     log_interval: steps between two lines; lora_rank: of adapters, adapters: their parameters
     line_length: the T that every line prints, whatever the facts say
     params: parameters that the log counts; stated_facts: facts that the log itself states
+    logged_values: names and values that the log states, also where another value was given
+    padded_vocabs: what padded_vocab may be where nothing says it
     """
 
     log_format: str
@@ -144,6 +148,8 @@ class FormulaFacts(NamedTuple):
     adapters: int = 0
     params: int | None = None
     stated_facts: frozenset[str] = frozenset()
+    logged_values: frozenset[tuple[str, str]] = frozenset()
+    padded_vocabs: tuple[int, ...] = ()
 
     def simplified_model(self, T: int | None = None) -> SimplifiedModel | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
@@ -163,9 +169,17 @@ class FormulaFacts(NamedTuple):
         )
 
 
-def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> FormulaFacts:
-    """What a row of ingest.core.schema's `runs` and its held facts (by name) say."""
+def formula_facts_of(
+    run: RunRow,
+    facts: Mapping[str, Mapping[str, Any]],
+    logged_values: Iterable[tuple[str, str]] = (),
+) -> FormulaFacts:
+    """What a row of ingest.core.schema's `runs` and its held facts (by name) say.
+
+    logged_values: (name, value) of each fact that the log states, be it held or not
+    """
     shape, why = find_shape(facts)
+    padded_vocab, padded_vocabs = _padded_vocabs(facts, shape)
     started = run["started_at"]
     peak = number_fact(facts, "logged_peak_flops")
     length = integer_fact(facts, "seq_len")
@@ -179,11 +193,12 @@ def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> For
         T=None if unpacked else length,
         recompute=recompute_fact(facts),
         intermediate_size=_intermediate_size(facts),
-        padded_vocab=integer_fact(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
+        padded_vocab=padded_vocab,
+        padded_vocabs=padded_vocabs,
         gpus=integer_fact(facts, "gpus"),
         batch=integer_fact(facts, "global_batch_size"),
         peak=peak or None,
-        device=text_fact(facts, "accelerator"),
+        device=_device_as_printed(facts),
         day=None if started is None else started.date(),
         era=text_fact(facts, "logged_formula"),
         version=text_fact(facts, "framework_version"),
@@ -202,7 +217,22 @@ def formula_facts_of(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> For
         stated_facts=frozenset(
             n for n, fact in facts.items() if str(fact["origin"]).startswith("log")
         ),
+        logged_values=frozenset(logged_values),
     )
+
+
+def _device_as_printed(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The device by the name that its framework's table of peaks is asked with.
+
+    As a log prints it; a name that somebody gave may be spelled otherwise, and is the known one's.
+    """
+    name = text_fact(facts, "accelerator")
+    if name is None or not re.match(USER_ORIGIN_PATTERN, str(facts["accelerator"]["origin"])):
+        return name
+    try:
+        return find_accelerator(name).name
+    except UnknownAcceleratorError:
+        return name
 
 
 def _batch_lengths(log_format: str) -> bool:
@@ -210,15 +240,35 @@ def _batch_lengths(log_format: str) -> bool:
     return any(era.batch_lengths for era in eras_of_format(log_format))
 
 
-def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None) -> int | None:
-    """Megatron's: the next multiple of make_vocab_size_divisible_by times the ranks of a layer."""
+def _padded_vocabs(
+    facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None
+) -> tuple[int | None, tuple[int, ...]]:
+    """The padded vocabulary, or None and what it may be.
+
+    Megatron's is the next multiple of make_vocab_size_divisible_by times the ranks of a layer.
+    """
+    if (known := integer_fact(facts, "padded_vocab_size")) or shape is None:
+        return known or None, ()
     said = json.loads(text_fact(facts, "megatron_arguments") or "{}")
     multiple = str(said.get("make_vocab_size_divisible_by", ""))
-    ranks = integer_fact(facts, "tensor_parallel")
-    if shape is None or ranks is None or not re.fullmatch(r"[1-9][0-9]{0,8}", multiple):
-        return None
-    step = int(multiple) * ranks
-    return -(-shape.vocab_size // step) * step
+    ranks, stated = (
+        integer_fact(facts, "tensor_parallel"),
+        re.fullmatch(r"[1-9][0-9]{0,8}", multiple),
+    )
+    step = int(multiple) if stated else VOCAB_MULTIPLE
+    padded = [
+        -(-shape.vocab_size // (step * n)) * step * n
+        for n in ((ranks,) if ranks and ranks > 0 else USUAL_TENSOR_PARALLEL)
+    ]
+    if stated and ranks:
+        return padded[0], ()
+    return None, tuple(n for n in dict.fromkeys(padded) if n != shape.vocab_size)
+
+
+VOCAB_MULTIPLE: Final = 128
+"""Megatron's make_vocab_size_divisible_by where it is not given."""
+USUAL_TENSOR_PARALLEL: Final = (1, 2, 4, 8)
+"""Ranks that share a layer, of a log that does not say how many."""
 
 
 def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:

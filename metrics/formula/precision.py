@@ -9,6 +9,7 @@ passes of a linear run in its format.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -32,6 +33,33 @@ SIXTEEN_BITS_OR_MORE: Final[Mapping[str, Dtype]] = {
     "fp16": "fp16",
     "bf16": "bf16",
 }
+
+_FP8: Final = frozenset({"fp8", "fp8+lm_head", "mxfp8"})
+QUANTIZATION_EVIDENCE: Final[tuple[tuple[str, str, frozenset[str]], ...]] = (
+    ("quantization", r"(?i)nvfp4", frozenset({"nvfp4"})),
+    ("quantization", r"(?i)float8|fp8|\bmx(?:fp8)?(?![a-z\d])", _FP8),
+    ("quantization", "", frozenset(BELOW_16_BITS)),
+    ("quantized", "", frozenset(BELOW_16_BITS)),
+)
+"""What a log says that excludes precisions: a fact, a pattern of its value, and what that leaves.
+
+Of several patterns of one fact the first that is found counts; what two facts leave, both do.
+"""
+
+
+def logged_quantization(facts: Mapping[str, str]) -> tuple[str, frozenset[str]] | None:
+    """What a log says of quantised weights, and the precisions that it leaves; None without.
+
+    facts: values by name
+    """
+    said, left = [], frozenset(BELOW_16_BITS)
+    for fact in dict.fromkeys(name for name, _, _ in QUANTIZATION_EVIDENCE):
+        if (value := facts.get(fact)) is not None:
+            rows = (row for row in QUANTIZATION_EVIDENCE if row[0] == fact)
+            left &= next(fits for _, pattern, fits in rows if re.search(pattern, value))
+            said.append(" ".join(value.split())[:60])
+    return (" and ".join(map(repr, said)), left) if said else None
+
 
 LOW_PRECISION_OPERATORS: Final = frozenset(
     {

@@ -39,10 +39,13 @@ from ..runs import same_run
 from ..runs.goodput import goodput
 from ..runs.resume_chains import link_resumes
 from ..throughput import rank_skew, resolved_facts, throughput, warmup, windows
+from ..throughput.closing_figures import closing_figures
 from ..throughput.end_to_end import launch_clocks
 from ..throughput.token_counts import COUNT_MISMATCH
 from ..utilization.formula_inputs import (
     UtilizationResult,
+    count_adapter_params,
+    find_shape,
     formula_inputs,
     integer_fact,
     is_inferred,
@@ -50,7 +53,14 @@ from ..utilization.formula_inputs import (
 )
 from ..utilization.utilization import operator_table, score_utilization
 
-INFERABLE_FACTS: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
+INFERABLE_FACTS: Final = (
+    "precision",
+    "trainable",
+    "packed",
+    "document_mask",
+    "gpus",
+    "recompute",
+)
 """Facts that may follow from the framework or the numbers instead of being said; then marked."""
 
 
@@ -167,10 +177,14 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     spans = windows.build_windows(tables["steps"], runs, facts, tables["events"])
     spans = warmup.mark_warm_up_and_stalls(spans, runs)
     clocks = launch_clocks(runs, spans, facts, single["events"], united.members)
-    rates = throughput.summarise(spans, runs.join(clocks, on="run_id", how="left"), facts)
+    about = held.rows_by_key("run_id", named=True, include_key=True)
+    ends = closing_figures(
+        runs, tables["steps"], tables["events"], lambda run_id: _flos_params(about.get(run_id, []))
+    )
+    clocked = runs.join(clocks, on="run_id", how="left").join(ends, on="run_id", how="left")
+    rates = throughput.summarise(spans, clocked, facts)
     of_run = {row["run_id"]: row for row in throughput.rate_summaries(rates)}
     differ = resolved_facts.conflicting_facts(tables["facts"]).rows_by_key("run_id", named=True)
-    about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     links = link_resumes(runs, spans, facts, clocks)
     good = goodput(runs, spans, links, clocks, rates)
@@ -179,11 +193,12 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     apart = rank_skew.compare_ranks(tables["steps"], each_rank)
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.lines_by_source(single["steps"], single["events"])
+    stated = resolved_facts.logged_values(tables["facts"])
     odd = sanity_checks.sanity_warnings(single["steps"], single["runs"])
     printed: dict[str, FigureLines] = {}
     audits: dict[str, Audit] = {}
     known: dict[str, FormulaFacts] = {}
-    rows = []
+    rows, inferred = [], list[dict[str, Any]]()
     for run in run_rows(runs):
         run_id, members = run["run_id"], united.members[run["run_id"]]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
@@ -192,6 +207,12 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
             *united.doubts.get(run_id, []),
             *(one for m in members for one in odd.get(m["run_id"], [])),
         ]
+        lines, known[run_id] = _own_figures(
+            run, members, known_facts, each_printed, stated.get(run_id, ())
+        )
+        audits[run_id] = audited = logged.audit(lines, known[run_id])
+        inferred += (follows := _follow_from_figures(run_id, audited))
+        known_facts |= {row["name"]: row for row in follows}
         scored = score_utilization(known_facts, of_run[run_id], overlay)
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(
@@ -203,10 +224,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
             scored=scored,
             further=warnings,
         )
-        lines, known[run_id] = _own_figures(run, members, known_facts, each_printed)
         if lines is not None:
             printed[run_id] = lines
-        audits[run_id] = audited = logged.audit(lines, known[run_id])
         _set_audit(row, audited)
         _set_outside_of_steps(row, lines)
         row["warnings"] += logged.reproduction_warnings(audited, known[run_id]) + _other_tokens(row)
@@ -220,15 +239,25 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         metrics=metrics,
         windows=spans,
         events=tables["events"],
-        resolved_facts=held,
+        resolved_facts=pl.concat([held, pl.DataFrame(inferred, schema=held.schema)]),
         audits=audits,
-        formula_facts=known,
+        formula_facts={name: audits[name].formula_facts or said for name, said in known.items()},
         logged_lines=printed,
         rank_times=each_rank,
         isolated_metrics=alone,
         merged_launches=united,
         resume_links=links,
     )
+
+
+def _flos_params(held: Sequence[dict[str, Any]]) -> int | None:
+    """Parameters whose FLOPs the Hugging Face Trainer counts; None where the model is not known."""
+    facts = {row["name"]: row for row in held}
+    shape, _ = find_shape(facts)
+    if shape is None:
+        return None
+    adapters = count_adapter_params(facts, shape) or 0
+    return shape.params_total - shape.params_embedding + adapters
 
 
 MAX_UNREAD_SHARE: Final = 0.1
@@ -271,8 +300,9 @@ def _row(  # noqa: PLR0913 - one row from its parts
     values["inferred"] = sorted(
         name for name in INFERABLE_FACTS if name in facts and is_inferred(facts[name])
     )
-    if "precision" in scored.missing:
-        values["precision"] = None  # what the log says contradicts what follows from the framework
+    if "precision" in scored.missing:  # what the log says contradicts what was inferred
+        values["precision"] = None
+        values["inferred"] = [name for name in values["inferred"] if name != "precision"]
     values |= {name: value_of(rates, name) for name in throughput.SUMMARY if name in METRICS}
     values |= {
         name: value_of(run, name)
@@ -323,11 +353,13 @@ def _own_figures(
     members: Sequence[RunRow],
     facts: dict[str, dict[str, Any]],
     printed: Mapping[str, FigureLines],
+    logged_values: Iterable[tuple[str, str]],
 ) -> tuple[FigureLines | None, FormulaFacts]:
     """What a run prints of its own speed, and what its own formula reads of its facts.
 
     Of several sources, by the one that prints it finest. printed:
-    metrics.audit.audit.lines_by_source, by the run_id of each source.
+    metrics.audit.audit.lines_by_source, by the run_id of each source; logged_values: names and
+    values of the facts that its log states.
     """
     told = [
         (member["log_format"], printed[member["run_id"]])
@@ -336,8 +368,24 @@ def _own_figures(
     ]
     log_format, lines = logged.finest_source(told) or (run["log_format"], None)
     return lines, logged.with_length(
-        formula_facts_of(run | {"log_format": log_format}, facts), lines
+        formula_facts_of(run | {"log_format": log_format}, facts, logged_values), lines
     )
+
+
+def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
+    """Facts that nothing says and the log's own figures leave one value of, as rows of facts."""
+    origin = "inferred: by no other do the log's own figures come out"
+    return [
+        {
+            "run_id": run_id,
+            "name": name,
+            "value": value,
+            "origin": origin,
+            "line": None,
+            "text": None,
+        }
+        for name, value in audited.inferred.items()
+    ]
 
 
 def _other_tokens(row: MetricsRow) -> list[str]:

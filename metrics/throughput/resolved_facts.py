@@ -92,6 +92,15 @@ def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
     return held.update(changed.drop("weights"), on=["run_id", "name"])
 
 
+def logged_values(facts: pl.DataFrame) -> dict[str, set[tuple[str, str]]]:
+    """By run_id the (name, value) of each fact that its log states, whatever else was given."""
+    said = facts.filter(pl.col("origin").str.starts_with("log"))
+    found: dict[str, set[tuple[str, str]]] = {}
+    for run_id, name, value in said.select("run_id", "name", "value").iter_rows():
+        found.setdefault(run_id, set()).add((name, value))
+    return found
+
+
 def typed_facts(resolved: pl.DataFrame) -> pl.DataFrame:
     """One row per run, one column per name of FACT_NAMES, null where nothing says.
 

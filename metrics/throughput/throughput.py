@@ -91,7 +91,8 @@ def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) ->
     """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
 
     windows: as metrics.throughput.warmup.mark_warm_up_and_stalls; runs: as in ingest.core.schema,
-    with the columns of metrics.throughput.end_to_end.launch_clocks where they are known. Rates are
+    with the columns of metrics.throughput.end_to_end.launch_clocks and closing_figures where they
+    are known. Rates are
     tokens per second per GPU; `tokens_per_second` is over all GPUs. `steady_from` is the last step
     before the first steady window; `no_interval` says why a rate has none; `tgs_median` to
     `tgs_trimmed` are as metrics.core.intervals.RobustSummary, of the steady windows; `wall_s` and
@@ -146,9 +147,8 @@ def _summary(
     row |= _sureness(windows, steady, evidence) | _spread(windows, steady, evidence)
     row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
     row |= _claims(windows, lines_of_windows(windows, evidence, steady))
-    row |= evidences.summarise_evidence(windows, run, evidence) | counts.summarise_counts(
-        windows, facts
-    )
+    row |= evidences.summarise_evidence(windows, run, evidence)
+    row |= counts.summarise_counts(windows, facts, run.get("closing") or ())
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
     doubts = (
         counts.uncounted_tokens_reason(windows, facts),

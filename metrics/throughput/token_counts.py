@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
+from math import ceil, floor, prod
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -27,7 +27,8 @@ from ..core.intervals import FLOAT_TOLERANCE
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, Digits, digits_of, rounding_share
 from ..core.run_arrays import RunArrays
 from ..core.run_table import NOT_RANKED
-from .resolved_facts import DEFAULT_OBJECTIVE
+from .closing_figures import CLOSING_IDENTITIES
+from .resolved_facts import DEFAULT_OBJECTIVE, NONSTANDARD_OBJECTIVES
 
 COUNT_MISMATCH: Final = "counted otherwise"
 """What a warning says where a rate of the log and ours cannot count the same tokens."""
@@ -89,7 +90,8 @@ class CountComparison:
     """A count beside the one that is used, over the same steps.
 
     mean, used_mean: tokens of a step on one GPU by it and by the used one; tolerance: the gap that
-    the prints' last digits and 1 % allow; cause: why it is beyond that, if that is known
+    the prints' last digits and 1 % allow; cause: why it is beyond that, if that is known; fits:
+    what would bring the two together
     """
 
     other: TokenCount
@@ -99,6 +101,7 @@ class CountComparison:
     steps: int
     tolerance: float
     cause: str | None
+    fits: str = ""
 
     @property
     def gap(self) -> float:
@@ -312,6 +315,11 @@ def _samples_times_time() -> pl.Expr:
     return pl.when(_same_span()).then(pl.col("rated_samples") * sample_length() / pl.col("gpus"))
 
 
+def _said_at_the_end() -> pl.Expr:
+    """No line says it: see `with_closing_counts`."""
+    return pl.lit(None, pl.Float64)
+
+
 TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
     "all_ranks": TokenCount("sum over all ranks", "tokens", _over_all_ranks),
     "ranks": TokenCount("ranks", "tokens", lambda: pl.col("rank_tokens")),
@@ -329,6 +337,10 @@ TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
     "samples_rate": TokenCount(
         "logged samples/s x time", "printed", _samples_times_time, usable=False
     ),
+    **{
+        key: TokenCount(one.label, "slots", _said_at_the_end, usable=False)
+        for key, one in CLOSING_IDENTITIES.items()
+    },
 }
 """The counts, the best first."""
 
@@ -411,6 +423,40 @@ def partial_sequence_warning(
     )
 
 
+def with_closing_counts(
+    windows: RunArrays, facts: Mapping[str, Any], closing: Sequence[Mapping[str, Any]]
+) -> RunArrays:
+    """The windows of one run with its counts by closing figures, and by how much these may be off.
+
+    closing: its list of metrics.throughput.closing_figures. Samples are held against batches alone;
+    sums over processes are of no use where some of them are given the same.
+    """
+    gpus, step_unit = facts.get("gpus"), windows.value("step_unit")
+    if not closing or gpus is None or step_unit != "optimizer_step":
+        return windows
+    if facts.get("objective") in NONSTANDARD_OBJECTIVES:
+        return windows
+    padded, unsaid = facts.get("packed") is False, float("nan")
+    length = np.where(
+        np.isfinite(windows["sequence_length"]),
+        windows["sequence_length"],
+        unsaid if padded else (facts.get("seq_len") or unsaid),
+    )
+    batched = np.isin(windows.texts("counted_by"), FULL_BATCH_COUNTS)
+    shared = any((facts.get(name) or 1) > 1 for name in ("tensor_parallel", "context_parallel"))
+    interval = (facts.get("log_interval") or unsaid) if facts.get("steps_counted") else 1
+    columns = {}
+    for figure in closing:
+        one = CLOSING_IDENTITIES[figure["identity"]]
+        each = length if one.unit == "samples" else np.ones(windows.height)
+        known = batched if one.unit == "samples" else np.ones(windows.height, np.bool_)
+        known = known & (not (shared and one.over_processes))
+        tokens = figure["per_step"] * interval * each / gpus
+        columns[f"{one.key}_count"] = np.where(known, tokens, unsaid)
+        columns[f"{one.key}_error"] = np.full(windows.height, figure["error"])
+    return windows.with_values(**columns)
+
+
 def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountComparison]:
     """Every other count of one run beside the one that is used, the first window left out.
 
@@ -446,9 +492,27 @@ def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountCo
                 steps=len(at),
                 tolerance=slack,
                 cause=cause,
+                fits=_what_fits(facts, _Gap(used, other, at, gap), mean, slack) if apart else "",
             )
         )
     return found
+
+
+def _what_fits(facts: Mapping[str, Any], apart: _Gap, other_mean: float, slack: float) -> str:
+    """The batch, or the tokens of a step, by which a count would not contradict the used one."""
+    if apart.used not in FULL_BATCH_COUNTS or apart.other not in BATCH_WITNESSES:
+        return ""
+    closing = CLOSING_IDENTITIES.get(apart.other)
+    if closing is not None and closing.unit == "tokens":
+        return f"{other_mean * (facts.get('gpus') or 1):,.0f} tokens a step"
+    batch = facts.get("global_batch_size")
+    if apart.used != "global_batch" or batch is None:
+        return f"a batch {1 + apart.gap:,.3g} times as large"
+    fits = batch * (1 + apart.gap)
+    single = ceil(fits * (1 - slack)) == floor(fits * (1 + slack))
+    near = abs(fits / max(1, round(fits)) - 1) <= MAX_UNEXPLAINED_GAP
+    about = "" if single or near else "about "
+    return f"global_batch_size={about}{max(1, round(fits))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,10 +536,11 @@ class _Gap:
 
 def _cause(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
     """Why two counts differ, as far as the log bears it out."""
+    said = {apart.other} | ({apart.used} if apart.other in CLOSING_IDENTITIES else set())
     causes = (
         _ramp_up(windows, facts, apart),
         _curriculum(windows, facts, apart),
-        _batch_changes(facts) if apart.other in FULL_BATCH_COUNTS else None,
+        _batch_changes(facts) if said & set(FULL_BATCH_COUNTS) else None,
         _grown(windows, apart),
         per_millisecond_cause(1 / (1 + apart.gap)) if apart.other == "samples_rate" else None,
         _few_print(windows, facts, apart),
@@ -593,17 +658,24 @@ def _grown(windows: RunArrays, apart: _Gap) -> str | None:
 
 FULL_BATCH_COUNTS: Final = ("global_batch", "micro_batches")
 """Counts of the batch at its full size and length."""
+CLOSING_NAMES: Final = frozenset(one.label for one in CLOSING_IDENTITIES.values())
+BATCH_WITNESSES: Final = ("samples_rate", *CLOSING_IDENTITIES)
+"""Counts that figures of speed give, against which a batch is held that was said or given."""
 LAST_STEP_COUNTS: Final = ("consumed_samples", "samples", "samples_rate", "rate")
 """Counts that hold the batch, or the length, of a line's last step for all of its steps."""
 
 
-def summarise_counts(windows: RunArrays, facts: Mapping[str, Any]) -> dict[str, Any]:
+def summarise_counts(
+    windows: RunArrays, facts: Mapping[str, Any], closing: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """How other counts bear out the tokens of a run: token_gap, token_counts, token_warnings.
 
     `token_gap` is the widest gap to another count, gaps with a known cause left out; null where no
-    other count is left.
+    other count is left. Closing figures, which are of the whole run, are told where they
+    contradict.
     """
-    found = compare_counts(windows, facts)
+    every = compare_counts(with_closing_counts(windows, facts, closing), facts)
+    found = [one for one in every if one.contradicts or one.other.name not in CLOSING_NAMES]
     plain = [one for one in found if one.cause is None]
     return {
         "token_gap": max((one.gap for one in plain), key=abs, default=None),
@@ -714,7 +786,8 @@ def count_mismatch_warning(comparison: CountComparison) -> str | None:
         f"{comparison_text(comparison)}: {comparison.gap:+.1%}, "
         f"{COUNT_MISMATCH} without a known cause"
     )
-    return f"{told}{_who_shares(comparison)}{NOT_RANKED}"
+    fits = f"; {comparison.fits} would fit" if comparison.fits else ""
+    return f"{told}{_who_shares(comparison)}{fits}{NOT_RANKED}"
 
 
 def _who_shares(one: CountComparison) -> str:
@@ -736,4 +809,6 @@ def _rounding(windows: RunArrays, at: IntArray, other: str) -> float:
     """
     columns = {"rate": ("logged_tgs", "elapsed_s")}
     columns["samples_rate"] = ("logged_samples_per_second", "elapsed_s")
+    if other in CLOSING_IDENTITIES:
+        return float(windows[f"{other}_error"][at[0]])
     return sum(rounding_share(windows[name][at]) for name in columns.get(other, ()))

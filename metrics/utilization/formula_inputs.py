@@ -10,12 +10,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
+from ..core.run_table import NOT_RANKED
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator, UnknownAcceleratorError
 from ..formula.flops import Dtype, Operator, Recompute, Trainable, adapter_params
@@ -32,7 +33,7 @@ from ..formula.model_shapes import (
     from_torchtitan,
     with_params_total,
 )
-from ..formula.precision import BELOW_16_BITS, DtypeOf, operator_formats
+from ..formula.precision import BELOW_16_BITS, DtypeOf, logged_quantization, operator_formats
 from ..throughput import resolved_facts
 
 SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
@@ -558,25 +559,49 @@ def operator_dtypes(
     facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
 ) -> tuple[DtypeOf, Dtype] | None:
     """The number format of each operator, and the fastest of them."""
-    fact = facts.get("precision")
-    if fact is None:
-        result.missing.append("precision")
-        return None
+    fact = facts.get("precision", {"value": "", "origin": "inferred"})
     precision = str(fact["value"])
     by_hand = re.match(resolved_facts.USER_ORIGIN_PATTERN, str(fact["origin"])) is not None
-    if "quantization" in facts and not by_hand:
+    texts = {name: str(facts[name]["value"]) for name in facts}
+    if (told := logged_quantization(texts)) is not None:
+        said, left = told
+        if not by_hand:
+            result.missing.append("precision")
+            none = "" if "quantized" in facts else NONE_CONVERTED
+            result.warnings.append(
+                f"the log says {said}: {QUANTIZED}: {_precision_choice(left)}{none}"
+            )
+            return None
+        if precision not in left:
+            result.warnings.append(
+                f"precision={precision} is given, and the log says {said}: {QUANTIZED}, so MFU is "
+                f"too high unless no layer was converted: {_precision_choice(left)}{NOT_RANKED}"
+            )
+    if not precision:
         result.missing.append("precision")
-        result.warnings.append(
-            f"the log says {str(facts['quantization']['value'])[:60]!r}, not which layers it "
-            "converted: --set precision=fp8 if the lm_head stayed in bf16, fp8+lm_head if not, or "
-            "bf16 if it converted none"
-        )
         return None
     if precision == "fp32" and not by_hand:
         result.missing.append("precision")
         result.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
         return None
     return operator_formats(precision)
+
+
+QUANTIZED: Final = "weights are quantised, and not all products are of 16 bits or more"
+
+
+NONE_CONVERTED: Final = (
+    "; or bf16 if it converted none, as where Torchtitan prints an MFU beside it since 2026-05"
+)
+"""Of a line that says what is to be converted: a filter may leave nothing."""
+
+
+def _precision_choice(fits: Collection[str]) -> str:
+    """The precisions that a log leaves, as what to give."""
+    named = {"fp8": "fp8 if the lm_head stayed in bf16", "fp8+lm_head": "fp8+lm_head if not"}
+    return (
+        f"--set precision={', '.join(named.get(one, one) for one in BELOW_16_BITS if one in fits)}"
+    )
 
 
 def _peaks(

@@ -180,6 +180,8 @@ def proof_sentences(audit: Audit) -> list[str]:
         told = [f"Proven by the print: {facts}. No other usual value would have printed the same."]
     else:
         told = ["Proven by the print: nothing. Other usual values would have printed the same."]
+    if audit.reproduced and (fits := audit.fitting_text):
+        told.append(f"Not proven, for others fit as well: {fits}.")
     return told + ([f"Left out: {_why(audit)}."] if audit.not_compared_reason else [])
 
 

@@ -389,6 +389,7 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
             f", at lengths that follow from each: {_lengths(audit)}" if audit.solved_lengths else ""
         )
         told += f"; proves {', '.join(audit.proven) or 'no fact, others would print the same'}"
+        told += f"; fits {fits}" if (fits := audit.fitting_text) else ""
     else:
         told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
         told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""

@@ -81,6 +81,7 @@ MS_SWIFT: Final = LogFormat(
             regex=rf'{_START}"train_runtime": (?P<seconds>[\d.e+-]+)'
             r'(?:, "train_samples_per_second": (?P<train_samples_per_second>[\d.e+-]+))?'
             r'(?:, "train_steps_per_second": (?P<train_steps_per_second>[\d.e+-]+))?'
+            r'(?:, "total_flos": (?P<total_flos>[\d.e+-]+))?'
             rf'(?:.*"train_loss": (?P<train_loss>[\w.+-]+))?(?:.*{_PLACE})?',
             kind="end",
             example='{"train_runtime": 201.3712, "train_samples_per_second": 7.451, '

@@ -501,11 +501,33 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         StepLine(
+            anchor="N/A",  # since 2026-02-28 (#2451), where weights are quantised
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
+            r" +tps: +(?P<tps>[\d,]+) +tflops: +(?P<tflops>[\d.,]+)"
+            r" +(?P<quantized>mfu: +N/A)(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
+            pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+                "tps": "logged_tgs",
+                "tflops": "logged_tflops",
+            },
+            facts={"quantized": "quantized"},
+            example="[rank0]:[titan] 2026-05-13 02:21:38,997 - root - INFO - step:  1  "
+            "loss: 12.20941  grad_norm:  0.1158  memory: 23.97GiB(76.44%)  tps: 2,134  "
+            "tflops: 16.17  mfu: N/A",
+            printed_by=f"{METRICS_SOURCE} MetricsProcessor.log",
+            composed=True,
+        ),
+        StepLine(
             anchor="step:",
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
             r"(?: +(?:wps|tps): +(?P<tps>[\d,]+))(?: +tflops: +(?P<tflops>[\d.,]+))?"
-            r"(?: +mfu: +(?P<mfu>N/A|[\d.]+%))?(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
+            r"(?: +mfu: +(?P<mfu>[\d.]+%))?(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
             pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
             columns={
                 "step": "step",
@@ -999,7 +1021,8 @@ TORCHTITAN: Final = LogFormat(
         ),
         FactLine(
             anchor="MX",
-            regex=r"(?P<quantization>MX(?:FP8)? (?:MoE )?training (?:active|enabled).*)",
+            regex=r"(?P<quantization>MX(?:FP8)? (?:MoE )?training (?:active|enabled).*"
+            r"|Swapped to MXLinear layers.*)",
             example="MX training active with recipe mxfp8_cublas",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@81af883",
             composed=True,
@@ -1007,7 +1030,8 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="Converted ",
             regex=r"(?P<quantization>Converted (?:Linear layers to \w+"
-            r"|MoE layers matching FQNS .*|GroupedExperts to use dynamic \w.*quantization.*))",
+            r"|MoE layers matching FQNS .*|\w+(?: \w+)* to use dynamic \w.*quantization.*"
+            r"|MoE to float8.*))",
             example="Converted Linear layers to MXFP8Linear",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@b5bcd76",
             composed=True,

@@ -98,8 +98,13 @@ def _record(held: list[_Scalar]) -> str:
     return json.dumps({"step": held[0].step, "wall_time": held[0].wall_time, "scalars": scalars})
 
 
-def _first_group(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """The learning rate of the first of the optimizer's groups, each with a tag since 2026-06."""
+def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """The learning rate of the first of the optimizer's groups, each with a tag since 2026-06.
+
+    TFLOP/s without an MFU are logged since 2026-02-28, where weights are quantised.
+    """
+    if "tflops" in printed and "mfu(%)" not in printed:
+        row["says"]["quantized"] = "tflops without mfu(%)"
     rates = [value for name, value in printed.items() if name.startswith("lr/")]
     if rates:
         row["learning_rate"] = float(rates[0])
@@ -118,7 +123,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
     implies={"trainable": ("full", "Torchtitan trains every weight unless a fork freezes some")},
     join=_records,
     join_by_step=True,
-    complete=_first_group,
+    complete=_complete,
     rank_in_path=r"rank_(\d+)[/\\][^/\\]*$",
     file_names=("*tfevents*",),
     steps=(

@@ -694,6 +694,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         commit="v5.23.0",
         formula="total_flos = 6 x tokens x P, P without embeddings; tokens of all ranks, padded",
         figure_stages={"logged_total_flops": _TRAINER},
+        log_formats=("hf-trainer-state", "ms-swift"),
     ),
 )
 """Eras as rows: `keywords` holds name and log formats, a call builds the era."""

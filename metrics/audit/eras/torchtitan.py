@@ -68,6 +68,11 @@ def hugging_face_backend(model: SimplifiedModel) -> float:
     return 6 * model.shape.params_total + halved
 
 
+def hugging_face_backend_without_table(model: SimplifiedModel) -> float:
+    """6 (N - table) + 6 L H q T: the same, where the embedding is a child of the model itself."""
+    return hugging_face_backend(model) - 6 * model.token_table
+
+
 def _counted_params(model: SimplifiedModel) -> int:
     """Adapters of LoRA are in the module tree, and count as what is frozen beside them does."""
     return model.shape.params_active + model.adapters - _untied_table(model)
@@ -268,6 +273,25 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
                 "experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)
             ),
             FormulaStage("embedding", hugging_face_backend),
+        ),
+    ),
+    _era(
+        "hf-backend-own-embedding",
+        "2025-11-20",
+        "2026-08-25",
+        path="torchtitan/models/transformers_modeling_backend",
+        commit="#4300^",
+        fork=True,
+        formula="6 (N - embedding) + 6 L H q T: half of the attention, all experts; a tied lm_head"
+        " goes with the embedding",
+        stages=(
+            _ATTENTION,
+            FormulaStage("norms", own_heads),
+            FormulaStage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
+            FormulaStage(
+                "experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)
+            ),
+            FormulaStage("lm_head", hugging_face_backend_without_table),
         ),
     ),
 )

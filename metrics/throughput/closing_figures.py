@@ -1,0 +1,207 @@
+"""What a log's closing figures make of a step: its samples or its tokens, over all ranks.
+
+    train_samples_per_second / train_steps_per_second   samples of a step (the Trainer's last line)
+    RunningAvgSamplesPerSec x seconds of a step         samples of a step (DeepSpeed's timer)
+    total_flos / (6 x parameters x steps)               tokens of a step, padding included
+
+None enters a rate: a batch or a length that was given is held against them
+(metrics.throughput.token_counts). The Trainer counts FLOPs without embeddings, of all experts, and
+of frozen weights too (transformers/modeling_utils.py floating_point_ops@v5.23.0).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import FLOAT, TEXT
+
+FlosParams = Callable[[str], int | None]
+"""run_id to the parameters whose FLOPs the Trainer counts; None where the model is not known."""
+
+CLOSING_SCHEMA: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "closing": pl.List(pl.Struct({"identity": TEXT, "per_step": FLOAT, "error": FLOAT})),
+    }
+)
+
+TIMER_FORMAT: Final = "deepspeed"
+"""The format whose own steps DeepSpeed's timer times; beside others' it may time micro-batches."""
+
+UNKNOWN_EPOCH_ERROR: Final = 0.1
+"""How far samples over steps may be from the batch where the steps of an epoch are not known: the
+last batch of each is not full, or is left out."""
+TIMER_ERROR: Final = 0.4
+"""Steps are slower at first and data loading is left out; a wrong batch is
+twice too large or small."""
+FLOS_ERROR: Final = 0.03
+"""How far parameters may be from those that are counted: adapters, and 4-bit weights' scales."""
+MIN_FLOS_TOKENS: Final = 1.0
+"""ZeRO-3 leaves no parameters to count: a step of fewer tokens tells nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The figures at the end of one run.
+
+    said: fields of its last line as printed; seconds, step, epoch: of all of its training
+    average: the timer's samples/s since the start; step_s: the median time between stamped steps
+    params: of FlosParams
+    """
+
+    said: Mapping[str, str]
+    seconds: float | None
+    step: int | None
+    epoch: float | None
+    average: float | None
+    step_s: float | None
+    params: Callable[[], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClosingIdentity:
+    """One product or quotient of closing figures that is a step's samples or tokens.
+
+    per_step: (samples or tokens over all ranks, share by which they may be off); None where the
+    figures are not printed
+    over_processes: it sums what each process is given, be it the same
+    """
+
+    key: str
+    label: str
+    unit: Literal["samples", "tokens"]
+    per_step: Callable[[RunEnd], tuple[float, float] | None]
+    over_processes: bool = True
+
+
+def _end_samples(end: RunEnd) -> tuple[float, float] | None:
+    samples, steps = (
+        _printed(end.said, f"train_{what}_per_second") for what in ("samples", "steps")
+    )
+    if samples is None or steps is None:
+        return None
+    partial = UNKNOWN_EPOCH_ERROR if not end.epoch or not end.step else end.epoch / end.step
+    return samples[0] / steps[0], samples[1] + steps[1] + min(partial, UNKNOWN_EPOCH_ERROR)
+
+
+def _timer_samples(end: RunEnd) -> tuple[float, float] | None:
+    if end.average is None or end.step_s is None:
+        return None
+    return end.average * end.step_s, TIMER_ERROR
+
+
+def _total_flos(end: RunEnd) -> tuple[float, float] | None:
+    flos = _printed(end.said, "total_flos")
+    params = end.params() if flos is not None and end.step else None
+    if flos is None or not end.step or not params:
+        return None
+    tokens = flos[0] / (6 * params * end.step)
+    return (tokens, flos[1] + FLOS_ERROR) if tokens >= MIN_FLOS_TOKENS else None
+
+
+CLOSING_IDENTITIES: Final[Mapping[str, ClosingIdentity]] = {
+    one.key: one
+    for one in (
+        ClosingIdentity(
+            "end_samples", "the last line's samples/s over steps/s", "samples", _end_samples
+        ),
+        ClosingIdentity(
+            "timer_samples",
+            "RunningAvgSamplesPerSec x time",
+            "samples",
+            _timer_samples,
+            over_processes=False,
+        ),
+        ClosingIdentity("total_flos", "total_flos over 6 x parameters", "tokens", _total_flos),
+    )
+}
+
+
+def _printed(said: Mapping[str, str], name: str) -> tuple[float, float] | None:
+    """A printed number above 0, and the share that half a unit of its last digit is."""
+    with suppress(InvalidOperation, KeyError, ValueError, TypeError, OverflowError):
+        number = Decimal(str(said[name]))
+        value, unit = float(number), 10.0 ** int(number.as_tuple().exponent)
+        if 0 < value < float("inf"):
+            return value, unit / 2 / value
+    return None
+
+
+def closing_figures(
+    runs: pl.DataFrame, steps: pl.DataFrame, events: pl.DataFrame, params: FlosParams
+) -> pl.DataFrame:
+    """What the closing figures of each run say: columns of CLOSING_SCHEMA.
+
+    runs, steps, events: as in ingest.core.schema; params: asked for runs that print FLOPs alone
+    """
+    rows = [
+        {"run_id": end[0], "closing": [*_of_run(end[1])]}
+        for end in _run_ends(runs, steps, events, params)
+    ]
+    return pl.DataFrame(rows, schema=CLOSING_SCHEMA)
+
+
+def _of_run(end: RunEnd) -> Iterator[dict[str, Any]]:
+    for one in CLOSING_IDENTITIES.values():
+        if (found := one.per_step(end)) is not None:
+            yield {"identity": one.key, "per_step": found[0], "error": found[1]}
+
+
+def _run_ends(
+    runs: pl.DataFrame, steps: pl.DataFrame, events: pl.DataFrame, params: FlosParams
+) -> Iterator[tuple[str, RunEnd]]:
+    ended = events.filter(pl.col("kind") == "end", pl.col("extra").is_not_null()).sort("line")
+    said = {str(event["run_id"]): event for event in ended.iter_rows(named=True)}
+    timed = _timer(runs, steps)
+    for run_id in dict.fromkeys((*said, *timed)):
+        event = said.get(run_id, {})
+        average, step_s = timed.get(run_id, (None, None))
+        epoch = EPOCH_PATTERN.search(event.get("text") or "")
+        yield (
+            run_id,
+            RunEnd(
+                said=json.loads(event.get("extra") or "{}"),
+                seconds=event.get("seconds"),
+                step=event.get("step"),
+                epoch=float(epoch[1]) if epoch else None,
+                average=average,
+                step_s=step_s,
+                params=lambda run_id=run_id: params(run_id),  # type: ignore[misc]
+            ),
+        )
+
+
+EPOCH_PATTERN: Final = re.compile(r"""["']epoch["']: '?(\d{1,9}(?:\.\d{1,9})?)\b""")
+
+
+def _timer(runs: pl.DataFrame, steps: pl.DataFrame) -> dict[str, tuple[float | None, float | None]]:
+    """The timer's last mean since the start [samples/s], and the median time of a step [s]."""
+    mine = runs.filter(pl.col("log_format") == TIMER_FORMAT)["run_id"]
+    if mine.is_empty():
+        return {}
+    asked = steps.select("run_id", "line", "step", "logged_at", "extra")
+    lines = asked.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
+    average = pl.col("extra").str.json_path_match("$.average").cast(pl.Float64, strict=False)
+    told = (
+        lines.filter(pl.col("extra").str.contains('"average": ', literal=True))
+        .group_by("run_id", maintain_order=True)
+        .last()
+        .select("run_id", average=average)
+        .filter(pl.col("average").is_finite(), pl.col("average") > 0)
+    )
+    stamped = lines.filter(pl.col("logged_at").is_not_null()).unique(
+        ["run_id", "step"], keep="first", maintain_order=True
+    )
+    passed = pl.col("logged_at").diff().dt.total_microseconds() / 1e6 / pl.col("step").diff()
+    fine = (passed.drop_nulls() > 0).all()  # several lines of one stamp tell no time
+    times = stamped.group_by("run_id").agg(step_s=pl.when(fine).then(passed.median()))
+    joined = told.join(times, on="run_id", how="left")
+    return {str(run_id): (rate, step_s) for run_id, rate, step_s in joined.iter_rows()}

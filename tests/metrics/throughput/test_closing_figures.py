@@ -1,0 +1,202 @@
+"""A batch or a length that was given, against what a log's closing figures make of a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairmfu.ingest import read_logs
+from fairmfu.metrics import analyse
+from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.throughput.closing_figures import (
+    CLOSING_IDENTITIES,
+    CLOSING_SCHEMA,
+    RunEnd,
+    closing_figures,
+)
+
+FACTS: dict[str, object] = {
+    "gpus": 1,
+    "seq_len": 256,
+    "packed": "true",
+    "trainable": "full",
+    "precision": "bf16",
+    "accelerator": "H100",
+}
+PARAMS = 7_568_405_504
+"""Of Qwen3 8B without its embedding, as the Trainer counts them."""
+
+
+def console(tmp_path: Path, samples: str = "3.137", steps: str = "0.196") -> Path:
+    """A Trainer's console of 100 steps of 5.1 s, with these rates on its last line."""
+    lines = []
+    for step in range(10, 101, 10):
+        lines += [
+            f"{{'loss': {1 - step / 1000}, 'grad_norm': 1.0, 'learning_rate': 0.0001, 'epoch': "
+            f"{step / 100:.2f}}}",
+            f" {step}%|####      | {step}/100 [{int(step * 5.1) // 60:02}:{int(step * 5.1) % 60:02}"
+            "<10:00,  5.10s/it]",
+        ]
+    lines.append(
+        f"{{'train_runtime': 510.0, 'train_samples_per_second': {samples}, "
+        f"'train_steps_per_second': {steps}, 'train_loss': 0.95, 'epoch': 1.0}}"
+    )
+    path = tmp_path / "console.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def swift(tmp_path: Path, tokens_a_step: float, steps: int = 100) -> Path:
+    """ms-swift's log of as many steps, with FLOPs of these tokens of Qwen3 8B on its last line."""
+    lines = []
+    for step in range(10, steps + 1, 10):
+        seconds = int(step * 5.1)
+        lines.append(
+            {
+                "loss": 1 - step / 1000,
+                "grad_norm": 1.0,
+                "learning_rate": 0.0001,
+                "token_acc": 0.9,
+                "epoch": step / steps,
+                "global_step/max_steps": f"{step}/{steps}",
+                "percentage": f"{100 * step / steps:.2f}%",
+                "elapsed_time": f"{seconds // 60}m {seconds % 60}s",
+                "remaining_time": "1m 0s",
+                "memory(GiB)": 16.5,
+                "train_speed(iter/s)": 0.196,
+            }
+        )
+    lines.append(
+        {
+            "train_runtime": 510.0,
+            "train_samples_per_second": 3.137,
+            "train_steps_per_second": 0.196,
+            "total_flos": 6.0 * tokens_a_step * steps * PARAMS,
+            "train_loss": 0.95,
+            "epoch": 1.0,
+            "global_step/max_steps": f"{steps}/{steps}",
+            "percentage": "100.00%",
+            "elapsed_time": "8m 30s",
+            "remaining_time": "0s",
+            "memory(GiB)": 16.5,
+            "train_speed(iter/s)": 0.196,
+        }
+    )
+    path = tmp_path / "logging.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+def engine(tmp_path: Path, average: float = 400.0) -> Path:
+    """The engine's log: ten steps each 25.6 s, and its timer's mean; the batch is not said."""
+    lines = []
+    for n in range(1, 11):
+        ms = round(n * 25_600)
+        stamp = f"2024-05-06 10:{ms // 60_000:02}:{ms // 1000 % 60:02},{ms % 1000:03}"
+        lines += [
+            f"[{stamp}] [INFO] [logging.py:96:log_dist] [Rank 0] step={10 * n}, skipped=0, "
+            "lr=[0.001], mom=[[0.9, 0.999]]",
+            f"[{stamp}] [INFO] [timer.py:258:stop] epoch=0/micro_step={10 * n}/global_step={10 * n}"
+            f", RunningAvgSamplesPerSec={average + n / 100}, CurrSamplesPerSec={2600 - n}.0, "
+            "MemAllocated=0.15GB, MaxMemAllocated=12.35GB",
+        ]
+    path = tmp_path / "engine.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def doubts(path: Path, words: str, **facts: object) -> list[str]:
+    """Warnings of the run that hold some words, each of which keeps it from being ranked."""
+    row = analyse(read_logs(path, facts=FACTS | facts)).metrics.row(0, named=True)
+    found = [text for text in row["warnings"] if words in text]
+    assert all(text.endswith(NOT_RANKED) for text in found)
+    return found
+
+
+@pytest.mark.parametrize(("batch", "fits"), [(64, True), (8, True), (16, False)])
+def test_a_batch_is_held_against_the_last_lines_rates(
+    tmp_path: Path, batch: int, *, fits: bool
+) -> None:
+    found = doubts(console(tmp_path), "samples/s over steps/s", global_batch_size=batch)
+    assert [("global_batch_size=16 would fit" in text) for text in found] == [True] * fits
+
+
+def test_a_coarse_rate_of_steps_doubts_no_batch_that_it_may_be_of(tmp_path: Path) -> None:
+    log = console(tmp_path, samples="1.147", steps="0.005")  # 208 to 255 samples, or nearly
+    assert not doubts(log, "samples/s over steps/s", global_batch_size=256)
+    assert doubts(log, "samples/s over steps/s", global_batch_size=512)
+
+
+def test_a_length_is_held_against_the_flops_since_the_start(tmp_path: Path) -> None:
+    facts = {"model": "qwen3-8b", "global_batch_size": 16}
+    (found,) = doubts(swift(tmp_path, 4600), "total_flos", seq_len=1024, **facts)
+    assert "; 4,600 tokens a step would fit" in found
+    assert not doubts(swift(tmp_path, 16 * 1024), "total_flos", seq_len=1024, **facts)
+
+
+def test_no_flops_are_compared_where_none_were_counted(tmp_path: Path) -> None:
+    facts = {"model": "qwen3-8b", "global_batch_size": 16, "seq_len": 1024}
+    assert not doubts(swift(tmp_path, 1e-9), "total_flos", **facts)  # ZeRO-3 leaves no parameters
+    assert not doubts(swift(tmp_path, 4600), "total_flos", **facts | {"model": "no-such-model"})
+
+
+def test_a_sum_over_processes_is_not_held_against_ranks_that_share_samples(tmp_path: Path) -> None:
+    shared = {"gpus": 4, "context_parallel": 4, "global_batch_size": 4}
+    assert not doubts(console(tmp_path), "samples/s over steps/s", **shared)
+
+
+@pytest.mark.parametrize(("batch", "doubted"), [(512, True), (2048, True), (1024, False)])
+def test_a_batch_is_held_against_the_engines_mean_rate(
+    tmp_path: Path, batch: int, *, doubted: bool
+) -> None:
+    found = doubts(engine(tmp_path), "RunningAvgSamplesPerSec", global_batch_size=batch)
+    assert [("global_batch_size=1024 would fit" in text) for text in found] == [True] * doubted
+
+
+# --- the identities -------------------------------------------------------------------------
+
+
+def ending(**known: Any) -> RunEnd:
+    nothing: dict[str, Any] = dict.fromkeys(("seconds", "step", "epoch", "average", "step_s"))
+    return RunEnd(**{"said": {}, "params": lambda: None} | nothing | known)
+
+
+@given(
+    batch=st.integers(1, 100_000),
+    seconds=st.floats(0.01, 1e4),
+    decimals=st.integers(3, 8),
+)
+def test_the_batch_lies_within_the_error_of_what_is_printed(
+    batch: int, seconds: float, decimals: int
+) -> None:
+    said = {
+        "train_samples_per_second": f"{batch / seconds:.{decimals}f}",
+        "train_steps_per_second": f"{1 / seconds:.{decimals}f}",
+    }
+    found = CLOSING_IDENTITIES["end_samples"].per_step(ending(said=said))
+    if found is not None:
+        per_step, error = found
+        assert abs(per_step / batch - 1) <= 1.1 * error / (1 - min(error, 0.9)) + 1e-9
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-3", "0", "0.000", "1e999999999", "", "x", None])
+def test_a_rate_that_is_none_says_nothing(text: str | None) -> None:
+    said: dict[str, Any] = {"train_samples_per_second": "3", "train_steps_per_second": text}
+    said["total_flos"] = text
+    for one in CLOSING_IDENTITIES.values():
+        assert one.per_step(ending(said=said, step=10, params=lambda: 10)) is None
+
+
+def test_a_run_without_closing_figures_has_no_row_of_worth(tmp_path: Path) -> None:
+    tables = read_logs(console(tmp_path))
+    none = tables["events"].clear()
+    found = closing_figures(tables["runs"], tables["steps"], none, lambda _: None)
+    assert found.schema == CLOSING_SCHEMA
+    assert found.is_empty()
+    assert isinstance(found, pl.DataFrame)
