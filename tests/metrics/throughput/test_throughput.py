@@ -646,3 +646,31 @@ def test_what_optimizer_steps_cannot_take_is_not_put_down_to_them() -> None:
         if "logged step time" in text
     )
     assert told.endswith(NOT_RANKED)
+
+
+def test_ranks_out_of_step_take_the_slowest_rank_s_time_on_the_whole() -> None:
+    """Each tiles its own clock: 14 and 10 s in turn, in opposite phase."""
+    rows = [
+        {"rank": rank, "step": step, "elapsed_s": 14.0 if (step + i) % 2 else 10.0}
+        | {"rank_tokens": 4000.0}
+        for step in range(1, 21)
+        for i, rank in enumerate(("1", "0"))
+    ]
+    row = rates(steps(*rows), run(elapsed_covers="step"), facts(gpus=2))
+    assert row["tgs"] == pytest.approx(4000 * 19 / 230)  # 9 steps of 10 s, 10 of 14
+
+
+def test_a_rank_that_waits_where_another_computes_changes_nothing() -> None:
+    """Ranks in step differ in how they divide a step, or by noise; a few lines may be lost."""
+    random = np.random.default_rng(2)
+    rows = []
+    for step in range(1, 101):
+        for rank, wait in (("0", 0.0), ("1", 5.0 if step % 10 == 0 else 0.0)):
+            noise = 0.002 * random.standard_normal()
+            time = {"elapsed_s": 6.0 - wait + noise if step % 10 == 0 else 1.0, "data_s": wait}
+            rows.append({"rank": rank, "step": step, "rank_tokens": 4000.0} | time)
+    about = run(elapsed_covers="step", elapsed_excludes_data=True)
+    for lost in ((), (3, 39, 44)):
+        kept = [row for i, row in enumerate(rows) if i not in lost]
+        row = rates(steps(*kept), about, facts(gpus=2))
+        assert row["tgs"] == pytest.approx(4000 * 99 / (89 + 10 * 6), rel=1e-3)
