@@ -5,7 +5,6 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -29,64 +28,67 @@ MAX_TENTHS: Final = 9.5
 """Ratios from which on tenths say nothing."""
 
 
-def outlier_warnings(windows: RunArrays, steady: WindowSelection, evidence: str) -> Iterator[str]:
-    """Sentences on windows of one run that stand apart and are left out of its rate, or count.
+def unlogged_work_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+    """The sentence on windows left out for work of which the log has no line; None without.
 
     steady: metrics.throughput.windows.steady_windows by `evidence`, the run's own
     """
-    yield from _left_out(windows, steady, evidence)
-    yield from _started_late(windows, steady, evidence)
-    yield from _counted(windows, steady, evidence)
-
-
-def _left_out(windows: RunArrays, steady: WindowSelection, evidence: str) -> Iterator[str]:
-    """Work of which the log has no line."""
     found = timed_windows(windows, evidence, windows.flags("unlogged"))
     if not len(found.indices):
-        return
+        return None
     every = np.sort(np.concatenate([steady.indices, found.indices]))
     spans = windows[f"{evidence}_span"][every]
     rhythm = find_period(windows["step"][every], spans, np.isin(every, found.indices))
     often = "" if rhythm is None else f" every {rhythm.period:,} steps"
-    yield (
+    return (
         f"{_takes(found, steady, often)} and {_are(found)} left out of TGS: an evaluation or a "
         "checkpoint whose lines are gone? The whole log would tell"
     )
 
 
-def _started_late(windows: RunArrays, steady: WindowSelection, evidence: str) -> Iterator[str]:
-    """First windows that are left out as warm-up, of so few that no test could tell."""
+def late_start_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+    """The sentence on warm-up of so few windows that no test could tell; None without.
+
+    steady: as of `unlogged_work_warning`
+    """
     warming = windows.flags("warming").copy()
     if (opening := window_after_step_1(windows, evidence)) is not None:
         warming[opening] = False
     found = timed_windows(windows, evidence, warming)
-    if len(found.indices) and len(found.indices) + len(steady.indices) < MIN_WINDOWS:
-        which = "the first" if len(found.indices) == 1 else f"the first {len(found.indices)}"
-        whole = len(found.indices) + len(steady.indices)
-        yield (
-            f"{which} of {whole} windows behind the start {_longer(found, steady)} and "
-            f"{_are(found)} left out of TGS: still start-up? A longer log would tell"
-        )
+    number, whole = len(found.indices), len(found.indices) + len(steady.indices)
+    if not number or whole >= MIN_WINDOWS:
+        return None
+    which = "the first" if number == 1 else f"the first {number}"
+    return (
+        f"{which} of {whole} windows behind the start took {_times(found, steady)} as long as the "
+        f"others and {_are(found)} left out of TGS: still start-up? A longer log would tell"
+    )
 
 
-def _counted(windows: RunArrays, steady: WindowSelection, evidence: str) -> Iterator[str]:
-    """Windows that count, though nothing tells why they took longer, where that matters."""
+def counted_outliers_warning(
+    windows: RunArrays, steady: WindowSelection, evidence: str
+) -> str | None:
+    """The sentence on windows that count though nothing tells why they took longer.
+
+    None where TGS is no more than 1 % lower for them. steady: as of `unlogged_work_warning`
+    """
     if not total(steady.tokens):
-        return
+        return None
     at = _unexplained(windows, steady, evidence)
     found = WindowSelection(steady.indices[at], steady.tokens[at], steady.seconds[at])
     rest = np.delete(np.arange(len(steady.indices)), at)
     others = WindowSelection(steady.indices[rest], steady.tokens[rest], steady.seconds[rest])
     if not len(at) or not total(others.seconds) or not total(others.tokens):
-        return
+        return None
     pace = total(others.seconds) / total(others.tokens)
     more = 1 - pace * total(steady.tokens) / total(steady.seconds)
-    if more > MAX_UNEXPLAINED_GAP:
-        yield (
-            f"{_takes(found, others)} and {'counts' if len(at) == 1 else 'count'} in TGS, which is "
-            f"{more:.1%} lower for {'it' if len(at) == 1 else 'them'}: real stalls, or work whose "
-            "lines are gone? The whole log would tell"
-        )
+    if more <= MAX_UNEXPLAINED_GAP:
+        return None
+    count, them = ("counts", "it") if len(at) == 1 else ("count", "them")
+    return (
+        f"{_takes(found, others)} and {count} in TGS, which is {more:.1%} lower for {them}: real "
+        "stalls, or work whose lines are gone? The whole log would tell"
+    )
 
 
 def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> IntArray:
@@ -114,10 +116,6 @@ def _takes(found: WindowSelection, others: WindowSelection, often: str = "") -> 
         f"{len(found.indices)} of {whole:,} windows{often} {'takes' if one else 'take'} "
         f"{_times(found, others)} as long as the others, {share:.1%} of their time,"
     )
-
-
-def _longer(found: WindowSelection, others: WindowSelection) -> str:
-    return f"took {_times(found, others)} as long as the others"
 
 
 def _are(found: WindowSelection) -> str:

@@ -27,7 +27,12 @@ from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColum
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .end_to_end import end_to_end
-from .outlier_warnings import outlier_warnings
+from .few_windows import few_windows_warning
+from .outlier_warnings import (
+    counted_outliers_warning,
+    late_start_warning,
+    unlogged_work_warning,
+)
 from .resolved_facts import NONSTANDARD_OBJECTIVES, nonstandard_work_reason
 from .time_breakdown import START_UP, WARM_UP, time_lost
 from .unlogged_work import UNLOGGED_WORK
@@ -325,12 +330,15 @@ def _warnings(
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, windows, evidence),
         _long_warm_up(windows, evidence),
-        *outlier_warnings(windows, steady, evidence),
+        unlogged_work_warning(windows, steady, evidence),
+        late_start_warning(windows, steady, evidence),
         _printed_twice(windows, steady, evidence),
         _printed_coarsely(windows, steady, evidence, row),
         _single_micro_steps(run, evidence),
         _out_of_step(windows, steady, evidence),
         _under_a_profiler(windows, steady),
+        counted_outliers_warning(windows, steady, evidence)
+        or few_windows_warning(windows, steady, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)
     return [*row["evidence_warnings"], *row["token_warnings"], *told]

@@ -344,7 +344,7 @@ def _interval() -> pl.Expr:
     short = _begins_behind_step_1(pl.col("step"), pl.col("new_step"))
     whole = pl.when(short).then("step").otherwise("new_step")
     usual = whole.quantile(0.5, "higher").over("run_id").cast(pl.Int64)
-    apart = pl.max_horizontal("log_interval", usual)
+    apart = pl.coalesce("log_interval", usual)
     since = pl.when(pl.col("new_step") > apart).then(apart).otherwise("new_step")
     return pl.when(from_start).then("step").otherwise(since)
 

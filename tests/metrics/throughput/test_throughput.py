@@ -212,7 +212,9 @@ def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None
     about = run(evidence=["rate"], rate_covers="interval")
     row = rates(logged, about, facts(gpus=1), ANEW | {"line": 5, "step": 1})
     assert row["tgs"] == pytest.approx(100.0)
-    assert row["throughput_warnings"] == []
+    assert row["throughput_warnings"] == [
+        "TGS is of a single window, 9 steps: a longer log would tell"
+    ]
 
 
 def test_an_evaluation_spoils_a_rate_that_goes_on_over_it() -> None:
@@ -250,8 +252,9 @@ def test_a_rate_that_starts_anew_between_two_lines_is_of_the_steps_behind_that()
     row = rates(logged, about, given, *evaluated)
     # 5, 10 and 10 steps in 10 s each; the line of step 10 is start-up
     assert row["tgs"] == pytest.approx(25 * 100 / 30)
-    (told,) = row["throughput_warnings"]
+    told, few = row["throughput_warnings"]
     assert told.startswith("5 of 30 steps are in no printed rate")
+    assert few.startswith("TGS is of 3 windows, 25 steps, and may be off by 86%")
 
 
 def test_an_evaluation_spoils_a_rate_of_the_step_time_that_holds_it() -> None:
