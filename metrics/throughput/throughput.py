@@ -27,8 +27,15 @@ from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColum
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .end_to_end import end_to_end
+from .few_windows import few_windows_warning
+from .outlier_warnings import (
+    counted_outliers_warning,
+    late_start_warning,
+    unlogged_work_warning,
+)
 from .resolved_facts import NONSTANDARD_OBJECTIVES, nonstandard_work_reason
 from .time_breakdown import START_UP, WARM_UP, time_lost
+from .unlogged_work import UNLOGGED_WORK
 from .warmup import MAX_WARM_UP_SHARE
 from .windows import (
     MAX_STEP_IMBALANCE,
@@ -217,6 +224,7 @@ def _rates(
     anew = evidence == "rate" and windows.flags("begun_anew").any()
     start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
     start += [RESTARTED_RATE] if anew else []
+    start += [UNLOGGED_WORK] if windows.flags("unlogged").any() else []
     per_step, slots = (
         windows["tokens_per_gpu"][steady.indices],
         windows["slots_per_gpu"][steady.indices],
@@ -322,11 +330,15 @@ def _warnings(
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, windows, evidence),
         _long_warm_up(windows, evidence),
+        unlogged_work_warning(windows, steady, evidence),
+        late_start_warning(windows, steady, evidence),
         _printed_twice(windows, steady, evidence),
         _printed_coarsely(windows, steady, evidence, row),
         _single_micro_steps(run, evidence),
         _out_of_step(windows, steady, evidence),
         _under_a_profiler(windows, steady),
+        counted_outliers_warning(windows, steady, evidence)
+        or few_windows_warning(windows, steady, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)
     return [*row["evidence_warnings"], *row["token_warnings"], *told]
@@ -393,7 +405,8 @@ def _long_warm_up(windows: RunArrays, evidence: str) -> str | None:
         warming[opening] = False  # that one is start-up
     whole = np.nansum(seconds[later])
     share = np.nansum(seconds[later & warming]) / whole if whole else 0.0
-    few = np.count_nonzero(warming) < MIN_WARM_UP_WINDOW_SHARE * np.count_nonzero(later)
+    slow = np.count_nonzero(warming)
+    few = slow <= 1 or slow < MIN_WARM_UP_WINDOW_SHARE * np.count_nonzero(later)
     if share <= MAX_WARM_UP_SHARE or few:
         return None
     return (
@@ -403,8 +416,8 @@ def _long_warm_up(windows: RunArrays, evidence: str) -> str | None:
 
 
 MIN_WARM_UP_WINDOW_SHARE: Final = 1 / 5
-"""A smaller share of the windows, however slow, is start-up: a model may be compiled more than
-once."""
+"""A smaller share of the windows, however slow, is start-up, and so is a single one: a model may be
+compiled more than once."""
 
 
 def _printed_twice(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:

@@ -8,8 +8,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from math import gcd
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
+from .unlogged_work import find_period, stall_cause
 from .warmup import stall_excess
 from .windows import (
     MOMENT_COLUMNS,
@@ -34,14 +34,8 @@ OUTSIDE_STEP_TIMES: Final = "before, after and between the steps' times"
 UNEXPLAINED: Final = "unexplained"
 UNEXPLAINED_PERIODIC: Final = "unexplained, every {:,} steps"
 
-MIN_CAUSE_SHARE: Final = 0.5
-"""The share of a stall's excess that waiting for data, or a printed time, has to make up to be its
-cause."""
 MIN_TIMED_STEP_SHARE: Final = 0.8
 """The share of the steps that lines have to time for their sum to be wall time."""
-MIN_PERIODIC_STALLS: Final = 4
-MIN_PERIOD_HIT_SHARE: Final = 0.7
-"""The share of the multiples of a period that need to have a stall for it to be one."""
 
 
 def time_lost(
@@ -73,8 +67,8 @@ def time_lost(
     if not len(counted.indices) or steady_s <= 0:
         return None, []
     pace = steady_s / total(counted.tokens)
-    tokens = windows[f"{clock}_span"] * windows["tokens_per_gpu"]
-    seconds = windows[f"{clock}_time"]
+    spans, stalled = windows[f"{clock}_span"], counted.indices[excess > 0]
+    tokens, seconds = spans * windows["tokens_per_gpu"], windows[f"{clock}_time"]
     timed = np.flatnonzero(~windows.flags("first") & ~np.isnan(tokens) & ~np.isnan(seconds))
     lost = seconds - pace * tokens
     first_s, start_s = _up_to_first_line(windows, pace, (clock, evidence), run)
@@ -85,7 +79,7 @@ def time_lost(
     ]
     rows += [
         {"cause": cause, "windows": len(at), "seconds": total(lost[at])}
-        for cause, at in _by_cause(windows, timed, counted.indices[excess > 0], lost)
+        for cause, at in _by_cause(windows, timed, stalled, lost, spans).items()
     ]
     wall_s = total(seconds[timed]) + first_s + after_s
     known_s = max(run.get("wall_s") or 0.0, run.get("runtime_s") or 0.0)
@@ -157,17 +151,16 @@ def _behind_clock(windows: RunArrays, clock: str, run: Mapping[str, Any]) -> flo
 
 
 def _by_cause(
-    windows: RunArrays, timed: IntArray, stalled: IntArray, lost: FloatArray
-) -> Iterator[tuple[str, list[int]]]:
+    windows: RunArrays, timed: IntArray, stalled: IntArray, lost: FloatArray, spans: FloatArray
+) -> dict[str, list[int]]:
     """The windows that lost time, by what the log says fell into them, else what they show.
 
-    timed, stalled: places of windows; lost: seconds of each beyond the steady pace
+    timed, stalled: places of windows; lost: seconds of each beyond the steady pace; spans: steps
+    that each holds
     """
     events = dict(windows.events())
-    warming = windows.flags("warming")
-    waits = windows["data_s"][timed]
-    usual_wait = median(waits[~np.isnan(waits)])
-    stalls_at = {*stalled.tolist()}
+    warming, unlogged = windows.flags("warming"), windows.flags("unlogged")
+    stalls_at = {*stalled.tolist(), *timed[unlogged[timed]].tolist()}
     looked_at = {*timed[warming[timed]].tolist(), *stalls_at, *events}
     every = accumulation_steps(windows)
     found: dict[str, list[int]] = {}
@@ -182,46 +175,15 @@ def _by_cause(
         elif warming[at]:
             cause = WARM_UP
         elif at in stalls_at:
-            waited = windows["data_s"][at] - (usual_wait or 0.0)
-            excused = waited * windows["new_step"][at] > MIN_CAUSE_SHARE * lost[at]
-            shown = "data loading" if excused else UNEXPLAINED
-            cause = _seen(kinds, windows["gc_s"][at], lost[at]) or shown
+            cause = stall_cause(windows, at, kinds, float(lost[at])) or UNEXPLAINED
         else:
             continue
         found.setdefault(cause, []).append(at)
-    for cause, places in found.items():
-        steps = windows["step"][places].astype(np.int64).tolist()
-        period = _period(steps) if cause == UNEXPLAINED else None
-        yield cause if period is None else UNEXPLAINED_PERIODIC.format(period), places
-
-
-def _seen(kinds: Collection[str], gc_s: float, lost: float) -> str | None:
-    """Find an event of STALL_EVENTS that explains a stall.
-
-    A garbage collection does so by the time that it prints.
-    """
-    unlikely = {"gc"} if gc_s <= MIN_CAUSE_SHARE * lost else set()
-    return next(
-        (STALL_EVENTS[kind] for kind in STALL_EVENTS if kind in kinds and kind not in unlikely),
-        None,
-    )
-
-
-STALL_EVENTS: Final = {
-    "restart": "restart",
-    "load": "loading",
-    "compile": "compilation",
-    "gc": "garbage collection",
-}
-"""Events that may explain a stall, and stay in the steady rate."""
-
-
-def _period(steps: list[int]) -> int | None:
-    """Steps between stalls that come in a rhythm, as an unlogged checkpoint does."""
-    if len(steps) < MIN_PERIODIC_STALLS:
-        return None
-    gaps = np.diff(steps)
-    period = gcd(*map(int, gaps))
-    possible = (steps[-1] - steps[0]) // period + 1
-    rare = period > 1 and len(steps) >= MIN_PERIOD_HIT_SHARE * possible
-    return period if rare else None
+    rhythm = None
+    if stalls := found.pop(UNEXPLAINED, []):
+        stalled_mask = np.isin(timed, stalls)
+        rhythm = find_period(windows["step"][timed], spans[timed], stalled_mask)
+    if rhythm is not None:
+        found[UNEXPLAINED_PERIODIC.format(rhythm.period)] = timed[rhythm.hits].tolist()
+        stalls = timed[stalled_mask & ~rhythm.hits].tolist()
+    return found | ({UNEXPLAINED: stalls} if stalls else {})

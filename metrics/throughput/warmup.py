@@ -14,6 +14,7 @@ from ..core import quantiles
 from ..core.arrays import BoolArray, FloatArray
 from ..core.intervals import MAD_TO_SIGMA, MIN_QUANTILE_WINDOWS, autocorrelation
 from ..core.run_arrays import RunArrays, median
+from .unlogged_work import find_unlogged_work, share_above, windows_apart
 from .windows import (
     choose_evidence,
     stamp_error,
@@ -32,6 +33,10 @@ is."""
 MAX_SEARCHED_SHARE: Final = 1 / 2
 """The share of a run's windows that is searched: more, so that a longer slow start is seen to be
 one."""
+MIN_LATER_WINDOWS: Final = 3
+"""The fewest windows that first ones can stand apart from."""
+MIN_START_SHARE: Final = 0.2
+"""The least time beyond the usual, as a share of that, of first windows that stand apart."""
 WARM_UP_CLIP_SPREADS: Final = 20.0
 """Spreads from the middle at which a window is as far as any."""
 LONE_WINDOW_SPREADS: Final = 2.5
@@ -53,24 +58,27 @@ PACE_MEDIAN_WINDOWS: Final = 51
 
 
 def mark_warm_up_and_stalls(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Windows with `warming` and `stall_s`, by the time evidence of each run.
+    """Windows with `warming`, `stall_s` and `unlogged`, by the time evidence of each run.
 
     windows: metrics.throughput.windows.build_windows; runs: as in ingest.core.schema. warming: what
     completes the first interval where its first step stands alone, and the windows behind that are
     slower than what follows. stall_s: seconds above its surroundings of a window that stands out,
-    else 0.
+    else 0. unlogged: it holds work of which the log has no line
+    (metrics.throughput.unlogged_work).
     """
     evidence = dict(runs.select("run_id", "evidence").iter_rows())
     if not windows.height:
         return windows
     parts = [_marked(run, evidence[id_]) for id_, run in RunArrays(windows).by_run().items()]
-    warming, excess = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return windows.with_columns(warming=pl.Series(warming), stall_s=pl.Series(excess))
+    warming, excess, unlogged = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    marks = {"warming": warming, "stall_s": excess, "unlogged": unlogged}
+    return windows.with_columns(pl.Series(name, mark) for name, mark in marks.items())
 
 
-def _marked(run: RunArrays, preferred: list[str]) -> tuple[BoolArray, FloatArray]:
-    """`warming` and `stall_s` of each window of one run."""
+def _marked(run: RunArrays, preferred: list[str]) -> tuple[BoolArray, FloatArray, BoolArray]:
+    """`warming`, `stall_s` and `unlogged` of each window of one run."""
     warming, excess = np.zeros(run.height, np.bool_), np.zeros(run.height)
+    unlogged = np.zeros(run.height, np.bool_)
     evidence = choose_evidence(run, preferred)
     if evidence is not None:
         counted = steady_windows(run, evidence)
@@ -80,11 +88,13 @@ def _marked(run: RunArrays, preferred: list[str]) -> tuple[BoolArray, FloatArray
         opening = int(len(later) > 1 and counted.indices[0] == window_after_step_1(run, evidence))
         cut = opening + warm_up_length(pace[opening:])
         warming[counted.indices[:cut]] = True
-        unsure = stamp_error(run, evidence)
-        excess[counted.indices[cut:]] = stall_excess(
-            counted.seconds[cut:], counted.tokens[cut:], unsure
-        )
-    return warming, excess
+        settled = counted.behind(cut)
+        above = stall_excess(settled.seconds, settled.tokens, stamp_error(run, evidence))
+        excess[settled.indices] = above
+        if above.any():
+            usual = usual_seconds(settled.seconds, settled.tokens)
+            unlogged[find_unlogged_work(run, evidence, settled, usual, above > 0)] = True
+    return warming, excess, unlogged
 
 
 def _pace(seconds: FloatArray, tokens: FloatArray) -> FloatArray:
@@ -100,14 +110,17 @@ def warm_up_length(pace: FloatArray) -> int:
 
     The cut with the largest difference of means, in standard errors of series as autocorrelated
     as the second half is; again behind it until none is left that chance would not give. Where
-    what follows is no faster for its stalls, there is none.
+    what follows is no faster for its stalls, there is none. Of windows that are too few for that,
+    the first that stand apart from all others.
     """
     most, searched = (
         min(int(len(pace) * share), len(pace) - MIN_SETTLED_WINDOWS)
         for share in (MAX_WARM_UP_SHARE, MAX_SEARCHED_SHARE)
     )
-    if most < 1 or not np.isfinite(pace).all():
+    if not np.isfinite(pace).all():
         return 0
+    if most < 1:
+        return _start_apart(pace)
     settled = pace[len(pace) // 2 :]
     middle = float(np.median(settled))
     spread = max(_spread(settled - middle), MIN_PACE_SPREAD * middle)
@@ -122,6 +135,16 @@ def warm_up_length(pace: FloatArray) -> int:
             break
         cut += more
     return cut if cut and pace[:cut].mean() > pace[cut:].mean() else 0
+
+
+def _start_apart(pace: FloatArray) -> int:
+    """How many of the first of a few windows stand apart from all later ones; pace: all finite."""
+    most = min(int(len(pace) * MAX_WARM_UP_SHARE), len(pace) - MIN_LATER_WINDOWS)
+    if most < 1:
+        return 0
+    usual = np.full(len(pace), np.median(pace[most:]))
+    apart = windows_apart(share_above(pace, usual), MIN_START_SHARE, most)
+    return len(apart) if (apart == np.arange(len(apart))).all() else 0
 
 
 def _without_lone(x: FloatArray) -> FloatArray:
@@ -182,12 +205,18 @@ def stall_excess(seconds: FloatArray, tokens: FloatArray, time_error: float = 0.
     """
     if not tokens.sum() > 0:
         return np.zeros(len(tokens))
-    pace = pl.Series(_pace(seconds, tokens), nan_to_null=True)
-    around = pace.rolling_median(PACE_MEDIAN_WINDOWS, min_samples=1, center=True).to_numpy()
-    usual = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens
+    usual = usual_seconds(seconds, tokens)
     above = seconds - usual
     share = above[usual > 0] / usual[usual > 0]
     least = np.maximum(
         max(MIN_STALL_SPREADS * _spread(share), MIN_STALL_SHARE) * usual, 2 * time_error
     )
     return np.where(above > least, above, 0.0)
+
+
+def usual_seconds(seconds: FloatArray, tokens: FloatArray) -> FloatArray:
+    """Seconds of each window at the pace of its surroundings; tokens: not all 0."""
+    pace = pl.Series(_pace(seconds, tokens), nan_to_null=True)
+    around = pace.rolling_median(PACE_MEDIAN_WINDOWS, min_samples=1, center=True).to_numpy()
+    usual: FloatArray = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens
+    return usual

@@ -113,11 +113,14 @@ def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     """One row per run and step, whichever ranks and lines speak of it, sorted by both.
 
-    `rank_tokens` and `rank_slots` become the mean over the ranks that print them, `wall_s` is the
-    slowest rank's time with data loading, claims are the median over the ranks. `rated_tokens` and
-    `rated_samples` are what a line's own rate and time make of a step; `printing`: ranks that
-    print it, where several do from `first_rank` to `last_rank`; `copies_s`: the least and the
-    longest `elapsed_s` of lines that name no rank differ by so much.
+    `rank_tokens` and `rank_slots` become the mean over the ranks that print them. Times and stamps
+    (`elapsed_s`; `wall_s`, which is with data loading; `logged_at`) are those of the rank that
+    takes longest on the whole, and of the slowest in a step that it does not print: of ranks that
+    are not in step each tiles its own clock, and the slowest of each step are more time than
+    passed. Claims are the median over the ranks. `rated_tokens` and `rated_samples` are what a
+    line's own rate and time make of a step; `printing`: ranks that print it, where several do from
+    `first_rank` to `last_rank`; `copies_s`: the least and the longest `elapsed_s` of lines that
+    name no rank differ by so much.
     """
     several, single = split_repeated_steps(
         without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
@@ -128,10 +131,17 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     ranks = pl.col("rank").n_unique().cast(pl.Int64)
     number = pl.col("rank").cast(pl.Int64, strict=False)
     unnamed = pl.col("elapsed_s").filter(pl.col("rank").is_null())
+    several = several.with_columns(wall_s=wall).pipe(_with_slowest_rank)
+    of_slowest = (
+        pl.coalesce(pl.col(name).filter("slowest").max(), pl.col(name).max()).alias(name)
+        for name in ("elapsed_s", "wall_s")
+    )
+    stamp = pl.col("logged_at")
     folded = several.group_by("run_id", "step", maintain_order=True).agg(
-        pl.col("line", "logged_at", "since_start_s").min(),
-        pl.col("elapsed_s", "data_s").max(),
-        wall.max().alias("wall_s"),
+        pl.col("line", "since_start_s").min(),
+        pl.coalesce(stamp.filter("slowest").min(), stamp.min()),
+        *of_slowest,
+        pl.col("data_s").max(),
         pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
         pl.col("samples", "sequence_length", "step_tokens").max(),
         pl.col("consumed_samples", "consumed_tokens", "consumed_non_padding").max(),
@@ -161,6 +171,32 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         copies_s=0.0,
     )
     return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
+
+
+MIN_RANK_STEPS: Final = 0.5
+"""The share of the steps of the rank with the most that another prints to be the slowest."""
+
+
+def _with_slowest_rank(steps: pl.DataFrame) -> pl.DataFrame:
+    """`slowest`: lines of the rank of each run that takes longest over all of its steps.
+
+    By how much longer than the mean of the ranks, behind the first step. steps: with `wall_s`.
+    """
+    mean = pl.col("wall_s").mean().over("run_id", "step")
+    behind = pl.col("step") > pl.col("step").min().over("run_id")
+    ranks = (
+        steps.with_columns(longer=pl.col("wall_s") - mean)
+        .filter(behind, pl.col("rank").is_not_null(), pl.col("longer").is_not_null())
+        .group_by("run_id", "rank")
+        .agg(pl.col("longer").sum(), lines=pl.len())
+        .filter(pl.col("lines") >= MIN_RANK_STEPS * pl.col("lines").max().over("run_id"))
+        .sort("longer", "rank", descending=[True, False])
+        .unique("run_id", keep="first", maintain_order=True)
+        .select("run_id", "rank", slowest=True)
+    )
+    return steps.join(ranks, on=["run_id", "rank"], how="left", maintain_order="left").with_columns(
+        pl.col("slowest").fill_null(value=False)
+    )
 
 
 def without_placeholder_losses(steps: pl.DataFrame) -> pl.DataFrame:
@@ -201,7 +237,8 @@ def build_windows(
     its rate may hold, `rated_from`: the last step before behind which the rate started anew,
     `restarts`: how often it did in the window, `smeared`: a moving mean that still holds the
     start-up or spoiler of an earlier line, `begun_anew`: a rate that began within the window, and
-    `warming` and `stall_s`, which metrics.throughput.warmup.mark_warm_up_and_stalls fills.
+    `warming`, `stall_s` and `unlogged`, which
+    metrics.throughput.warmup.mark_warm_up_and_stalls fills.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -237,7 +274,7 @@ def build_windows(
         .pipe(with_disjoint_spans)
         .with_columns(_times())
         .pipe(_with_events, events)
-        .with_columns(_smeared(), warming=False, stall_s=0.0, begun_anew=False)
+        .with_columns(_smeared(), warming=False, stall_s=0.0, unlogged=False, begun_anew=False)
         .pipe(_with_new_beginnings)
     )
 
@@ -307,7 +344,7 @@ def _interval() -> pl.Expr:
     short = _begins_behind_step_1(pl.col("step"), pl.col("new_step"))
     whole = pl.when(short).then("step").otherwise("new_step")
     usual = whole.quantile(0.5, "higher").over("run_id").cast(pl.Int64)
-    apart = pl.max_horizontal("log_interval", usual)
+    apart = pl.coalesce("log_interval", usual)
     since = pl.when(pl.col("new_step") > apart).then(apart).otherwise("new_step")
     return pl.when(from_start).then("step").otherwise(since)
 
@@ -615,6 +652,10 @@ class WindowSelection:
     tokens: FloatArray
     seconds: FloatArray
 
+    def behind(self, number: int) -> WindowSelection:
+        """All but the first `number` of them."""
+        return WindowSelection(self.indices[number:], self.tokens[number:], self.seconds[number:])
+
 
 def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
     """Windows that DISTURBING_EVENTS fell into, by place, with these events in order.
@@ -642,9 +683,10 @@ def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
 
     All but the first, which holds start-up and compilation, those that an event of
     DISTURBING_EVENTS fell into, moving means that reach back to such, rates that began anew, and
-    warm-up where that is marked. A window that is slow for no known reason stays in.
+    where they are marked warm-up and work of which the log has no line. Other windows that are slow
+    for no known reason stay in.
     """
-    left_out = disturbed_windows(run, evidence) | run.flags("warming")
+    left_out = disturbed_windows(run, evidence) | run.flags("warming") | run.flags("unlogged")
     if evidence == "rate":
         left_out |= run.flags("begun_anew")
     return timed_windows(run, evidence, ~left_out)

@@ -393,7 +393,7 @@ def test_lines_picked_out_of_a_log_that_prints_each_step_are_not_ranked(ingest, 
     ingest(
         logs / "picked.log", flag_facts=given.facts_from_flags(["model=Llama-3-8B", "seq_len=8192"])
     )
-    (warning,) = metrics(store)["warnings"][0]
+    warning, _ = metrics(store)["warnings"][0]
     assert "no two of 3 windows agree" in warning
     assert warning.endswith(NOT_RANKED)
 

@@ -75,17 +75,22 @@ class Simulation:
             found.append(rate_interval(told, settled, excess))
         return found
 
-    def draw(self, runs: int, seed: int) -> pl.DataFrame:
-        """What the product makes of `runs` runs' lines: metrics.throughput.throughput.SUMMARY."""
+    def draw(
+        self, runs: int, seed: int, *, checkpoint_s: float = 3.0, logged: bool = True
+    ) -> pl.DataFrame:
+        """What the product makes of `runs` runs' lines: metrics.throughput.throughput.SUMMARY.
+
+        checkpoint_s: what a checkpoint takes, in windows; logged: whether lines tell of them
+        """
         random = np.random.default_rng(seed)
         pace = self.paces(runs, random)
         saved = np.zeros(pace.shape, bool)
         if self.checkpoint_every:
             saved[:, self.checkpoint_every :: self.checkpoint_every] = True
-        pace[saved] += 3 * self.step_s
+        pace[saved] += checkpoint_s * self.step_s
         kept = random.random(pace.shape) >= self.lost_lines
         kept[:, 0] = True
-        return rates(pace, saved, kept)
+        return rates(pace, saved & logged, kept)
 
 
 GIVEN = {"gpus": 1, "global_batch_size": 1, "seq_len": TOKENS, "log_interval": INTERVAL}

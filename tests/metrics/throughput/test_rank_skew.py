@@ -74,6 +74,7 @@ def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
             rate_events=pl.lit([], pl.List(pl.String)),
             smeared=False,
             warming=False,
+            unlogged=False,
             begun_anew=False,
             tokens_per_gpu=8.0,
             elapsed_excludes_data=False,

@@ -212,7 +212,9 @@ def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None
     about = run(evidence=["rate"], rate_covers="interval")
     row = rates(logged, about, facts(gpus=1), ANEW | {"line": 5, "step": 1})
     assert row["tgs"] == pytest.approx(100.0)
-    assert row["throughput_warnings"] == []
+    assert row["throughput_warnings"] == [
+        "TGS is of a single window, 9 steps: a longer log would tell"
+    ]
 
 
 def test_an_evaluation_spoils_a_rate_that_goes_on_over_it() -> None:
@@ -250,8 +252,9 @@ def test_a_rate_that_starts_anew_between_two_lines_is_of_the_steps_behind_that()
     row = rates(logged, about, given, *evaluated)
     # 5, 10 and 10 steps in 10 s each; the line of step 10 is start-up
     assert row["tgs"] == pytest.approx(25 * 100 / 30)
-    (told,) = row["throughput_warnings"]
+    told, few = row["throughput_warnings"]
     assert told.startswith("5 of 30 steps are in no printed rate")
+    assert few.startswith("TGS is of 3 windows, 25 steps, and may be off by 86%")
 
 
 def test_an_evaluation_spoils_a_rate_of_the_step_time_that_holds_it() -> None:
@@ -646,3 +649,31 @@ def test_what_optimizer_steps_cannot_take_is_not_put_down_to_them() -> None:
         if "logged step time" in text
     )
     assert told.endswith(NOT_RANKED)
+
+
+def test_ranks_out_of_step_take_the_slowest_rank_s_time_on_the_whole() -> None:
+    """Each tiles its own clock: 14 and 10 s in turn, in opposite phase."""
+    rows = [
+        {"rank": rank, "step": step, "elapsed_s": 14.0 if (step + i) % 2 else 10.0}
+        | {"rank_tokens": 4000.0}
+        for step in range(1, 21)
+        for i, rank in enumerate(("1", "0"))
+    ]
+    row = rates(steps(*rows), run(elapsed_covers="step"), facts(gpus=2))
+    assert row["tgs"] == pytest.approx(4000 * 19 / 230)  # 9 steps of 10 s, 10 of 14
+
+
+def test_a_rank_that_waits_where_another_computes_changes_nothing() -> None:
+    """Ranks in step differ in how they divide a step, or by noise; a few lines may be lost."""
+    random = np.random.default_rng(2)
+    rows = []
+    for step in range(1, 101):
+        for rank, wait in (("0", 0.0), ("1", 5.0 if step % 10 == 0 else 0.0)):
+            noise = 0.002 * random.standard_normal()
+            time = {"elapsed_s": 6.0 - wait + noise if step % 10 == 0 else 1.0, "data_s": wait}
+            rows.append({"rank": rank, "step": step, "rank_tokens": 4000.0} | time)
+    about = run(elapsed_covers="step", elapsed_excludes_data=True)
+    for lost in ((), (3, 44)):
+        kept = [row for i, row in enumerate(rows) if i not in lost]
+        row = rates(steps(*kept), about, facts(gpus=2))
+        assert row["tgs"] == pytest.approx(4000 * 99 / (89 + 10 * 6), rel=1e-3)

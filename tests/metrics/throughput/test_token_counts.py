@@ -136,7 +136,8 @@ def test_one_slow_step_that_stands_for_all_of_its_window_is_seen() -> None:
     """Of the time that a rate is over all has passed between the stamps, and a stall is in both."""
     pace = np.ones(1000)
     pace[499] = 4.0
-    (text,) = warned(picked(pace, range(100, 1001, 100)))
+    text, counted = warned(picked(pace, range(100, 1001, 100)))
+    assert counted.startswith("1 of 9 windows takes 4x as long as the others, 33.3% of their time")
     assert "and 1 of 9 windows last less than the rate says" in text
     assert not warned(Run(pace=pace, interval=100).tables()[0])
 
@@ -145,7 +146,7 @@ def test_a_known_batch_excuses_it_no_more_than_an_unknown_one() -> None:
     pace = np.ones(1000)
     pace[499] = 4.0
     known = {"gpus": 1, "global_batch_size": 1, "seq_len": TOKENS}
-    (text,) = warned(picked(pace, range(100, 1001, 100)), **known)
+    text, _ = warned(picked(pace, range(100, 1001, 100)), **known)
     assert text.endswith("without a known cause: not ranked")
 
 

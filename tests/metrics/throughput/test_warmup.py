@@ -37,8 +37,13 @@ def test_a_stall_is_no_warm_up_and_a_slow_half_is_speed() -> None:
     assert warm_up_length(halves) <= len(halves) / 3
 
 
-def test_a_run_of_a_few_windows_has_no_warm_up_that_one_could_tell() -> None:
-    assert warm_up_length(np.array([2.0, 1.0, 1.0, 1.0])) == 0
+def test_of_a_few_windows_the_first_that_stand_apart_are_warm_up() -> None:
+    assert warm_up_length(np.array([2.0, 1.0, 1.0, 1.0])) == 1
+    assert warm_up_length(np.array([1.6, 1.3, 1.0, 1.01, 0.99, 1.0])) == 2
+    assert warm_up_length(np.array([1.1, 1.0, 1.0, 1.0])) == 0  # no more than steps may differ
+    assert warm_up_length(np.array([2.0, 1.0, 1.5, 1.0])) == 0  # as others do
+    assert warm_up_length(np.array([2.0, 1.0, 1.0])) == 0  # two others tell no scatter
+    assert warm_up_length(np.array([2.0, 2.0, 1.0, 1.0, 1.0])) == 0  # more than a third is speed
 
 
 @given(st.lists(st.floats(0.1, 100.0), max_size=80))
@@ -228,3 +233,32 @@ def test_a_line_far_behind_step_1_is_of_an_interval_of_its_own() -> None:
     """An excerpt that leaves lines out."""
     row = of_each_interval(100.0, 800.0, 1000.0, 1000.0, printed=(1, 100, 110, 120))
     assert row["tgs"] == pytest.approx(30 / (10 / 800 + 20 / 1000))
+
+
+def short_run(*paces: float) -> dict:
+    """TGS of lines that print the rate of each step; the first is start-up."""
+    lines = enumerate((20.0, *paces), 1)
+    table = steps(*({"step": step, "logged_tgs": 1000 / pace} for step, pace in lines))
+    return rates(table, run(evidence=["rate"], rate_covers="step"), FACTS)
+
+
+def test_a_short_run_leaves_its_compile_step_out_and_says_so() -> None:
+    row = short_run(1.625, 1.0, 0.998, 0.999, 1.001)
+    assert row["tgs"] == pytest.approx(1000, rel=2e-3)
+    assert row["throughput_warnings"] == [
+        "the first of 5 windows behind the start took 1.6x as long as the others and is left out "
+        "of TGS: still start-up? A longer log would tell"
+    ]
+    assert "warm-up" in row["excluded_causes"]
+
+
+def test_a_slow_window_elsewhere_in_a_short_run_counts_with_a_doubt() -> None:
+    row = short_run(1.0, 1.625, 0.998, 0.999, 1.001)
+    assert row["tgs"] == pytest.approx(1000 * 5 / 5.623)
+    assert row["throughput_warnings"] == [
+        "1 of 5 windows takes 1.6x as long as the others, 28.9% of their time, and counts in TGS, "
+        "which is 11.1% lower for it: real stalls, or work whose lines are gone? "
+        "The whole log would tell"
+    ]
+    (scattered,) = short_run(1.0, 1.3, 0.9, 1.1, 1.2)["throughput_warnings"]
+    assert "counts" not in scattered

@@ -1,0 +1,93 @@
+"""Doubts about a rate of few windows: how far their scatter, and steps without a time, leave it.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ..core.intervals import MIN_INTERVAL_WINDOWS, UPPER_PROBABILITY
+from ..core.print_precision import MAX_STAMP_ERROR_S
+from ..core.quantiles import student_t_quantile
+from ..core.run_arrays import RunArrays, total
+from ..core.run_table import NOT_RANKED
+from .windows import WindowSelection, steps_covered
+
+MAX_UNSURE: Final = 0.05
+"""How far off a rate without an interval may be before that is said."""
+MAX_UNSURE_SAMPLE: Final = 0.02
+"""The same, where lines time a part of the steps."""
+MIN_DEGREES: Final = 2
+"""Degrees of freedom of the scatter, at least: by one, two windows would say nothing."""
+MIN_TIMED_SHARE: Final = 0.8
+"""The share of the steps between lines that these time, below which the others are a doubt."""
+MIN_SCATTER_WINDOWS: Final = 2
+"""A single window has no scatter."""
+MIN_SAMPLE_WINDOWS: Final = 3
+"""Fewer windows that time a part of the steps can't stand for all of them."""
+
+
+def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+    """The doubt about a rate of too few windows for an interval; None where they agree.
+
+    A printed time or rate may be of fewer steps than lie between two lines: the mean of ten is not
+    that of seventy. Time stamps, which pass over no step, are a second witness. steady: the windows
+    that count, by `evidence`.
+    """
+    number = len(steady.indices)
+    if number >= MIN_INTERVAL_WINDOWS or not total(steady.tokens):
+        return None
+    timed = float(np.nansum(windows[f"{evidence}_span"][steady.indices]))
+    passed = steps_covered(windows, evidence, steady.indices)
+    partial = timed < MIN_TIMED_SHARE * passed
+    apart = _apart_from_stamps(windows, steady) if partial else None
+    unsure, most = _half_width(steady), MAX_UNSURE_SAMPLE if partial else MAX_UNSURE
+    too_few = number < (MIN_SAMPLE_WINDOWS if partial else MIN_SCATTER_WINDOWS)
+    if not too_few and unsure is not None and unsure <= most and apart is None:
+        return None
+    which = "a single window" if number == 1 else f"{number} windows"
+    steps = f"{timed:,.0f} of {passed:,.0f} steps" if partial else f"{timed:,.0f} steps"
+    told = f"TGS is of {which}, {'1 step' if steps == '1 steps' else steps}"
+    if unsure is not None and unsure > most:
+        told += f", and may be off by {unsure:.0%}, as they differ"
+    if apart is not None:
+        told += f"; by time stamps all of these steps ran at {apart:+.1%}"
+    remedy = "give the whole log" if partial else "a longer log would tell"
+    poor = partial and (apart is not None or too_few)
+    return f"{told}: {remedy}" + (NOT_RANKED if poor else "")
+
+
+def _half_width(steady: WindowSelection) -> float | None:
+    """Half of the rate's 95 % interval by the scatter of its windows, as a share of it.
+
+    None of a single window, which has no scatter.
+    """
+    number = len(steady.indices)
+    if number < MIN_SCATTER_WINDOWS:
+        return None
+    pace = total(steady.seconds) / total(steady.tokens)
+    off = steady.seconds - pace * steady.tokens
+    sigma = float(np.sqrt((off**2).sum() / (number - 1)))
+    factor = student_t_quantile(max(number - 1, MIN_DEGREES), UPPER_PROBABILITY)
+    return factor * sigma * float(np.sqrt(number)) / total(steady.seconds)
+
+
+def _apart_from_stamps(windows: RunArrays, steady: WindowSelection) -> float | None:
+    """The rate by stamps over all steps up to these lines, over theirs, less 1; None if they agree.
+
+    Only of windows whose steps before are stamped.
+    """
+    at = steady.indices
+    seconds, tokens = windows["stamp_time"][at], windows["tokens_per_gpu"][at]
+    held = windows["stamp_span"][at] * tokens
+    known = ~np.isnan(seconds) & ~np.isnan(held)
+    whole = total(seconds[known])
+    if not whole or not total(steady.tokens[known]):
+        return None
+    pace = total(steady.seconds[known]) / total(steady.tokens[known])
+    ratio = pace * total(held[known]) / whole
+    allowed = MAX_UNSURE_SAMPLE + MAX_STAMP_ERROR_S / whole
+    return ratio - 1 if abs(ratio - 1) > allowed else None

@@ -1,0 +1,77 @@
+"""Rates of few windows, and of lines that time a part of the steps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fairmfu.metrics.core.run_table import NOT_RANKED
+from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
+
+FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)
+
+
+def of_rates(*paces: float) -> list[str]:
+    """Warnings of lines that print the rate of ten steps each; the first is start-up."""
+    lines = enumerate((20.0, *paces), 1)
+    table = steps(*({"step": 10 * i, "logged_tgs": 1000 / pace} for i, pace in lines))
+    row = rates(table, run(evidence=["rate"], rate_covers="interval"), FACTS)
+    return row["throughput_warnings"]
+
+
+def test_a_single_window_has_no_scatter() -> None:
+    assert of_rates(1.0) == ["TGS is of a single window, 10 steps: a longer log would tell"]
+
+
+def test_windows_that_agree_need_no_word() -> None:
+    assert not of_rates(1.0, 1.001)
+    assert not of_rates(1.0, 1.01, 0.99, 1.005)
+
+
+def test_windows_that_differ_say_by_how_much_the_rate_may_be_off() -> None:
+    (told,) = of_rates(1.0, 1.1, 0.9, 1.05, 0.95)
+    sigma = np.std([1.0, 1.1, 0.9, 1.05, 0.95], ddof=1)
+    assert 2.776 * sigma / np.sqrt(5) == pytest.approx(0.098, abs=1e-3)
+    assert told == (
+        "TGS is of 5 windows, 50 steps, and may be off by 10%, as they differ: "
+        "a longer log would tell"
+    )
+
+
+def test_an_interval_says_it_better() -> None:
+    assert not of_rates(*[1.0, 1.1, 0.9] * 4)
+
+
+def means_of_ten(slow: float, *, kept: Sequence[int], stamped: bool = True) -> list[str]:
+    """Warnings of lines that print the mean of the last ten steps, some lines lost.
+
+    slow: how long steps take whose line is lost; those of other lines take 1 s
+    """
+    printed = [70 * i in kept for i in range(1, 10)]
+    rows, now = [], 0.0
+    for ten in range(1, 64):
+        here = ten % 7 == 0 and printed[ten // 7 - 1]
+        now += 10 * (1.0 if here else slow)
+        if here:
+            moment = {"logged_at": at(now)} if stamped else {}
+            rows.append({"step": 10 * ten, "elapsed_s": 1.0} | moment)
+    row = rates(steps(*rows), run(elapsed_covers="interval"), FACTS)
+    return row["throughput_warnings"]
+
+
+def test_means_of_ten_steps_are_no_time_of_seventy() -> None:
+    """Each seventh line: by the stamps the steps between are slower."""
+    told = means_of_ten(2.0, kept=(70, 140, 210))[-1]
+    assert told.startswith("TGS is of 2 windows, 20 of 140 steps; by time stamps all of these")
+    assert f"ran at {70 / 130 - 1:+.1%}" in told
+    assert told.endswith(NOT_RANKED)
+
+
+def test_stamps_bear_out_some_windows_that_time_a_part() -> None:
+    assert not means_of_ten(1.0, kept=(70, 140, 210, 280))
+    assert means_of_ten(1.0, kept=(70, 140)) == [
+        f"TGS is of a single window, 10 of 70 steps: give the whole log{NOT_RANKED}"
+    ]
+    assert not means_of_ten(1.0, kept=(70, 140, 210, 280), stamped=False)

@@ -1,0 +1,199 @@
+"""Evaluations and checkpoints whose lines a log has lost, on windows of known truth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairmfu.metrics.core.arrays import FloatArray
+from fairmfu.metrics.throughput.unlogged_work import UNLOGGED_WORK, find_period, windows_apart
+from tests.metrics.throughput.test_throughput import facts, rates, run, steps
+from tests.support.effort import THOROUGH
+from tests.support.simulated import Simulation
+
+FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)
+TOLD = "and are left out of TGS: an evaluation or a checkpoint whose lines are gone?"
+
+
+def logged(
+    pace: FloatArray, *events: dict, data: FloatArray | None = None, **about: object
+) -> dict:
+    """The rates of a run with these seconds per step, a line each ten."""
+    waits = np.zeros(len(pace)) if data is None else data
+    table = steps(
+        *(
+            {"line": 2 * i, "step": 10 * i, "elapsed_s": s, "data_s": w}
+            for i, (s, w) in enumerate(zip(pace, waits, strict=True), 1)
+        )
+    )
+    return rates(table, run(elapsed_covers="interval", **about), FACTS, *events)
+
+
+def noisy(windows: int, seed: int = 1, spread: float = 0.01) -> FloatArray:
+    return 1 + spread * np.random.default_rng(seed).standard_normal(windows)
+
+
+def with_work(pace: FloatArray, first: int, every: int, more: float) -> FloatArray:
+    out = pace.copy()
+    out[first::every] += more
+    return out
+
+
+def told(row: dict) -> list[str]:
+    return [one for one in row["throughput_warnings"] if "left out of TGS" in one]
+
+
+@pytest.mark.parametrize("more", [0.6, 3.0, 33.0])
+def test_evaluations_on_a_period_are_left_out_and_told(more: float) -> None:
+    pace = noisy(120)
+    row = logged(with_work(pace, 12, 12, more))
+    clean = np.delete(pace, [0, *range(12, 120, 12)])
+    assert row["tgs"] == pytest.approx(100 / clean.mean())
+    (text,) = told(row)
+    assert text.startswith("9 of 119 windows every 120 steps take ")
+    assert TOLD in text
+    assert UNLOGGED_WORK in row["excluded_causes"]
+    (cause,) = [x for x in row["time_lost"] if x["cause"].startswith("unexplained")]
+    assert cause["cause"] == "unexplained, every 120 steps"
+    assert cause["seconds"] == pytest.approx(9 * 10 * more, rel=0.05)
+
+
+def test_the_same_rate_with_the_lines_and_without() -> None:
+    pace = with_work(noisy(120), 12, 12, 4.0)
+    lines = ({"line": 2 * i + 1, "kind": "evaluation"} for i in range(12, 120, 12))
+    whole, bare = logged(pace, *lines), logged(pace)
+    assert bare["tgs"] == pytest.approx(whole["tgs"], rel=1e-12)
+    assert (bare["tgs_low"], bare["tgs_high"]) == (whole["tgs_low"], whole["tgs_high"])
+    assert not told(whole)
+    assert "evaluation" in whole["excluded_causes"]
+
+
+def test_single_windows_far_above_all_others_are_left_out() -> None:
+    pace = noisy(60)
+    pace[[20, 47]] = 12.0, 9.0
+    row = logged(pace)
+    assert row["tgs"] == pytest.approx(100 / np.delete(pace, [0, 20, 47]).mean())
+    assert told(row)[0].startswith("2 of 59 windows take ")
+
+
+def test_end_to_end_holds_them_as_before() -> None:
+    pace = with_work(noisy(120), 12, 12, 4.0)
+    assert logged(pace)["tgs_end_to_end"] == pytest.approx(100 / pace.mean())
+
+
+def slow_down(pace: FloatArray) -> FloatArray:
+    return np.where(np.arange(len(pace)) < 2 * len(pace) // 3, pace, 1.3 * pace)
+
+
+def episode(pace: FloatArray) -> FloatArray:
+    return np.where(np.abs(np.arange(len(pace)) - 70) < 4, 5 * pace, pace)
+
+
+def bimodal(pace: FloatArray) -> FloatArray:
+    return np.where(np.random.default_rng(3).random(len(pace)) < 0.3, 3 * pace, pace)
+
+
+def alternating(pace: FloatArray) -> FloatArray:
+    return np.where(np.arange(len(pace)) % 4 == 0, 5 * pace, pace)
+
+
+def drift(pace: FloatArray) -> FloatArray:
+    return pace * np.linspace(1, 2.5, len(pace))
+
+
+def collections(pace: FloatArray) -> FloatArray:
+    return with_work(pace, 5, 5, 0.07)
+
+
+def heavy_tail(pace: FloatArray) -> FloatArray:
+    return pace * np.random.default_rng(4).lognormal(0, 0.5, len(pace))
+
+
+@pytest.mark.parametrize(
+    "slower", [slow_down, episode, bimodal, alternating, drift, collections, heavy_tail]
+)
+def test_real_slowness_stays_in(slower: Callable[[FloatArray], FloatArray]) -> None:
+    for seed in range(20 if THOROUGH else 3):
+        pace = slower(noisy(120, seed))
+        row = logged(pace)
+        assert not told(row), slower.__name__
+        warm = int(row["steady_from"] // 10)
+        assert row["tgs"] == pytest.approx(100 / pace[warm:].mean())
+
+
+def test_what_the_log_explains_stays_in() -> None:
+    """A wait for data that its own line prints is how fast the run is."""
+    pace, waits = noisy(60), np.full(60, 0.01)
+    pace[[20, 40]], waits[[20, 40]] = 20.0, 19.0
+    assert not told(logged(pace, data=waits))
+    pace[30] = 20.0
+    assert told(logged(pace, data=waits))[0].startswith("1 of 59 windows takes ")
+
+
+def test_slow_micro_steps_may_be_the_optimizer_s() -> None:
+    """Where it is not known how many are accumulated."""
+    pace = with_work(noisy(120), 11, 12, 3.0)
+    table = steps(*({"step": 10 * i, "elapsed_s": s} for i, s in enumerate(pace, 1)))
+    known = {"gpus": 1, "micro_batch_size": 1, "seq_len": 100, "packed": True}
+    about = run(elapsed_covers="interval", step_unit="micro_step")
+    assert not told(rates(table, about, facts(**known)))
+    assert told(rates(table, about, facts(**known, gradient_accumulation=1)))
+
+
+@given(
+    st.lists(st.floats(0.5, 2.0), min_size=1, max_size=60),
+    st.lists(st.floats(10.0, 1000.0), max_size=5),
+)
+def test_windows_apart_are_the_largest_and_know_no_order(
+    low: Sequence[float], high: Sequence[float]
+) -> None:
+    above = np.array([*low, *high])
+    found = windows_apart(above, 2.0, len(above) // 2)
+    assert np.all(above[found] >= 2.0)
+    rest = np.delete(above, found)
+    if len(found):
+        assert above[found].min() >= 3 * rest.max()
+    backwards = windows_apart(above[::-1], 2.0, len(above) // 2)
+    assert sorted(above[::-1][backwards]) == sorted(above[found])
+
+
+def test_stalls_at_random_have_no_period() -> None:
+    """One run in a hundred may be given one."""
+    random = np.random.default_rng(5)
+    false, runs = 0, 2000 if THOROUGH else 400
+    for _ in range(runs):
+        ends = 10.0 * np.arange(1, 241)
+        false += find_period(ends, np.full(240, 10.0), random.random(240) < 0.05) is not None
+    assert false <= 0.015 * runs
+
+
+def test_a_period_is_found_among_stalls_without_one_and_lost_lines() -> None:
+    random = np.random.default_rng(6)
+    for _ in range(50):
+        at = np.arange(400)
+        stalled = (at % 20 == 7) | (random.random(400) < 0.02)
+        kept = random.random(400) < 0.95
+        found = find_period(10.0 * at[kept], np.full(kept.sum(), 10.0), stalled[kept])
+        assert found is not None
+        assert found.period == 200
+        assert (found.hits == (at[kept] % 20 == 7)).all()
+
+
+@pytest.mark.parametrize("stalls", [0.0, 0.02] if THOROUGH else [0.02])
+@pytest.mark.parametrize("more", [1.5, 10.0])
+def test_intervals_cover_the_truth_of_runs_with_unlogged_evaluations(
+    stalls: float, more: float
+) -> None:
+    law = Simulation(
+        windows=320, autocorrelation=0.6, stalls=stalls, warm_up=6, checkpoint_every=40
+    )
+    runs = 300 if THOROUGH else 120
+    found = law.draw(runs, seed=16, checkpoint_s=more, logged=False)
+    assert (found["windows"] <= 319 - 7).mean() >= 0.99  # type: ignore[operator]
+    cover = found.select(pl.lit(law.tgs).is_between("tgs_low", "tgs_high").mean()).item()
+    assert abs(cover - 0.95) <= 3 * (0.95 * 0.05 / runs) ** 0.5
