@@ -368,11 +368,13 @@ def with_fitted_tokens(
 
 
 def _rate_times_own_time(windows: RunArrays) -> StepTokens | None:
-    """Tokens of a step by the median of the lines that print its time beside its rate."""
-    counts = (windows[f"{name}_count"] for name in ("rate", "samples_rate"))
-    medians = (median(count[np.isfinite(count)]) for count in counts)
-    usual = next((tokens for tokens in medians if tokens), None)
-    return None if usual is None else StepTokens(np.full(windows.height, usual))
+    """Tokens of a step by lines that print its time beside its rate; of others the median."""
+    for name in ("rate", "samples_rate"):
+        counted = windows[f"{name}_count"]
+        usual = median(counted[np.isfinite(counted)])
+        if usual:
+            return StepTokens(np.where(np.isfinite(counted), counted, usual))
+    return None
 
 
 def has_wrong_token_count(windows: RunArrays, evidence: str | None) -> bool:
