@@ -187,10 +187,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     for run in run_rows(runs):
         run_id, members = run["run_id"], united.members[run["run_id"]]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
+        mixed = "mixed_writers" in known_facts  # which says all of it
         warnings = [
             *(row["warning"] for row in differ.get(run_id, [])),
             *united.doubts.get(run_id, []),
-            *(one for m in members for one in odd.get(m["run_id"], [])),
+            *(one for m in members for one in odd.get(m["run_id"], []) if not mixed),
         ]
         scored = score_utilization(known_facts, of_run[run_id], overlay)
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]

@@ -84,20 +84,25 @@ def merge_sources(
 
 
 def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps that have the seconds since the start from the finest sources of each format alone.
+    """Steps that have the seconds since the start from one source of each format, the finest.
 
-    One that rounds them would lie behind the other at one step and before it at the next.
+    Of two, one that rounds them would lie behind the other at one step and before it at the next.
+    Steps that the finest lacks have them from the next one that is about as fine.
     steps: as for `_formats_of_groups`.
     """
     told = steps.filter(pl.col("since_start_s").is_not_null())
     by = ["lead", "told_by", "place"]
     decimals = pl.col("since_start_s_decimals")
-    fine = digits_by(told, by, ("since_start_s",)).select(
-        *by,
-        its=decimals >= decimals.max().over(by[:2]) - 1,  # one may be 0 by chance
+    fine = (
+        digits_by(told, by, ("since_start_s",))
+        .filter(decimals >= decimals.max().over(by[:2]) - 1)  # one may be 0 by chance
+        .sort("since_start_s_significant", "place", descending=[True, False])
+        .select(*by, order=pl.int_range(pl.len()))
     )
-    its = steps.select(by).join(fine, on=by, how="left", maintain_order="left")["its"]
-    return steps.with_columns(since_start_s=pl.when(its).then("since_start_s"))
+    told_order = pl.when(pl.col("since_start_s").is_not_null()).then("order")
+    found = steps.join(fine, on=by, how="left", maintain_order="left").with_columns(told_order)
+    its = found.select(pl.col("order") == pl.col("order").min().over("lead", "told_by", "step"))
+    return steps.with_columns(since_start_s=pl.when(its.to_series()).then("since_start_s"))
 
 
 def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
@@ -336,14 +341,12 @@ def _one_run(
 ) -> dict[str, Any]:
     """The lead's row, with what its steps' columns mean where they are taken from.
 
-    It began with the first of the sources by its clock, and ended as `_ended` says.
+    It began with the first source by the clock of the lead, and ended as `_ended` says.
     """
     of_format = {row["log_format"]: row for row in reversed(rows)}
     elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
     ended = _ended(rows, tops)
-    utc = of_format[taken["logged_at"]]["utc"]
-    by_clock = sorted(rows, key=lambda row: row["utc"] != utc)
-    begun = [row for row in by_clock if row["started_at"] is not None]
+    begun = [row for row in rows if row["started_at"] is not None]
     started = [row["started_at"] for row in begun if row["utc"] == begun[0]["utc"]]
     return {
         **rows[0],
@@ -352,7 +355,7 @@ def _one_run(
         "elapsed_excludes_data": elapsed["elapsed_excludes_data"],
         "rate_covers": rate["rate_covers"],
         "rate_excludes_data": rate["rate_excludes_data"],
-        "utc": utc,
+        "utc": of_format[taken["logged_at"]]["utc"],
         "evidence": _evidence(rows, elapsed["evidence"]),
         "started_at": min(started, default=None),
         **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
