@@ -1,8 +1,8 @@
 """Several writers of one file: each has its lines read alone, so that none cuts another's runs.
 
 A launch is one writer's sequence. Whose a line is, a collector's name before it tells
-(ingest.launches.tagged_jobs), the code block of a page (page_blocks), or the steps and clock of
-each writer (writer_tracks). Lines that are of every writer, such as a page's first words, are read
+(ingest.launches.tagged_jobs), the code block of a page (page_blocks), the steps and clock of
+each writer (writer_tracks), or a break of time and speed (pace_breaks). Lines that are of every writer, such as a page's first words, are read
 with each.
 """
 
@@ -20,6 +20,7 @@ from ..decode.envelopes import LineTags
 from ..decode.line_reader import NumberedLine
 from ..detect.detection import DetectedFormats
 from ..launches.launch import Launch
+from ..launches.pace_breaks import pace_breaks
 from ..launches.page_blocks import SHARED, page_owners
 from ..launches.tagged_jobs import job_names, may_hold_several_jobs
 from ..launches.writer_tracks import find_turns, join_launches
@@ -50,7 +51,8 @@ def apart(  # noqa: PLR0913 - of one file
         if owners is not None:
             numbers: list[int] = np.unique(owners[owners != SHARED]).tolist()
             return _with_launches(parsed, [reader.launches(owners, n) for n in numbers])
-    return _by_tracks(parsed, reader)
+    parsed = _by_tracks(parsed, reader)
+    return _by_pace(parsed, reader) if may_be_page else parsed
 
 
 class _WriterReader:
@@ -111,6 +113,24 @@ def _by_tracks(parsed: ParsedSource, reader: _WriterReader) -> ParsedSource:
         else:
             every.append([join_launches(mixed)])
     return _with_launches(parsed, [*every, parsed.launches[done:]]) if every else parsed
+
+
+def _by_pace(parsed: ParsedSource, reader: _WriterReader) -> ParsedSource:
+    """The launches of runs that stand one behind the other, where time and speed both tell."""
+    breaks = {id(launch): found for launch in parsed.launches if (found := pace_breaks(launch))}
+    every = [launch for launch in parsed.launches if id(launch) not in breaks]
+    for launch in parsed.launches:
+        found = breaks.get(id(launch), [])
+        if not found:
+            continue
+        owners = np.full(parsed.lines, NOBODY, np.int64)
+        owners[launch.first_line - 1 : launch.last_line] = 0
+        for number, line in enumerate(found, 1):
+            owners[line - 1 : launch.last_line] = number
+        owners[launch.first_line - 1 : (launch.rows.first_line or 1) - 1] = SHARED
+        for number in range(len(found) + 1):
+            every += reader.launches(owners, number)
+    return _with_launches(parsed, [every]) if breaks else parsed
 
 
 def _line_owners(height: int, first: int, end: int, writers: Sequence[Ints]) -> Ints:

@@ -116,8 +116,8 @@ def titan(
         rate = 8192 / pace_s * (1 + 0.002 * rng.standard_normal())
         yield (
             now,
-            f"{head}{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} - root - INFO - step: {step:2}  "
-            f"loss: {12 - step / 10 + shift:8.5f}  grad_norm:  1.2000  memory: 44.21GiB(55.88%)  "
+            f"{head}{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} - root - INFO - "
+            f"step: {step:2}  loss: {12 - step / 10 + shift:8.5f}  grad_norm:  1.2000  memory: 44.21GiB(55.88%)  "
             f"tps: {rate:,.0f}  tflops: {rate / 17.27:.2f}  mfu: {rate / 170:.2f}%",
         )
 
@@ -227,3 +227,27 @@ def test_a_log_that_prints_fences_itself_is_no_page(tmp_path: Path) -> None:
         lines.insert(place, "```")
     found = metrics_of("\n".join(lines) + "\n", tmp_path)
     assert found["steps"].to_list() == [19]
+
+
+# -- one behind the other ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("speed", "pause"), [(2.6, 2400), (1.0, 300), (1.75, 86_400)])
+def test_runs_one_behind_the_other_at_another_speed_give_no_rate_between_them(
+    speed: float, pause: float, tmp_path: Path
+) -> None:
+    lines = quoted(1.6, range(10, 210, 10), 0, 40.0)
+    lines += quoted(speed, range(210, 410, 10), 320 + pause - 210 * speed, 40.0)
+    found = metrics_of("\n".join(lines) + "\n", tmp_path)
+    assert found["steps"].to_list() == [20, 20]
+    assert found["tgs"].to_list() == pytest.approx([8192 / 1.6, 8192 / speed], rel=0.01)
+
+
+@pytest.mark.parametrize(("speed", "pause"), [(1.6, 2400), (2.6, 0), (1.62, 600)])
+def test_a_pause_or_another_speed_alone_parts_no_run(
+    speed: float, pause: float, tmp_path: Path
+) -> None:
+    lines = quoted(1.6, range(10, 210, 10), 0, 40.0)
+    lines += quoted(speed, range(210, 410, 10), 336 + pause - 210 * speed, 40.0)
+    found = metrics_of("\n".join(lines) + "\n", tmp_path)
+    assert found["steps"].to_list() == [40]
