@@ -1,9 +1,13 @@
 """Several writers of one file: each has its lines read alone, so that none cuts another's runs.
 
-A launch is one writer's sequence. Whose a line is, a collector's name before it tells
-(ingest.launches.tagged_jobs), the code block of a page (page_blocks), the steps and clock of
-each writer (writer_tracks), or a break of time and speed (pace_breaks). Lines that are of every writer, such as a page's first words, are read
-with each.
+A launch is one writer's sequence. Whose a line is, one of these tells:
+
+    tagged_jobs     the name that a collector put before it
+    page_blocks     the code block of a page
+    writer_tracks   the steps and the clock of each writer
+    pace_breaks     a break of time and speed
+
+All are in ingest.launches. Lines of every writer, such as a page's first words, are read with each.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def titan(
         yield (
             now,
             f"{head}{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03} - root - INFO - "
-            f"step: {step:2}  loss: {12 - step / 10 + shift:8.5f}  grad_norm:  1.2000  memory: 44.21GiB(55.88%)  "
+            f"step: {step:2}  loss: {12 - step / 10 + shift:8.5f}  grad_norm:  1.2000  "
+            f"memory: 44.21GiB(55.88%)  "
             f"tps: {rate:,.0f}  tflops: {rate / 17.27:.2f}  mfu: {rate / 170:.2f}%",
         )
 
