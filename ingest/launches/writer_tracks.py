@@ -28,6 +28,8 @@ MIN_MIXED_TURNS: Final = 5
 MAX_TURN_LINES: Final = 4
 """What can't be told apart is joined where so many turns have so few lines each, on average: a page
 may quote a few lines each of some runs."""
+MIN_MIXED_LINES: Final = 10
+"""Lines of each writer, on average, from which its turns are no quotes."""
 MAX_WRITERS: Final = 16
 MIN_WRITER_LINES: Final = 3
 """Lines of a writer, on average, that show its pace."""
@@ -104,8 +106,9 @@ def _followed(launches: Sequence[Launch]) -> list[Ints] | None:
         return None
     if _told_apart(rows, writers):
         return [rows.lines[writer.rows] for writer in writers]
-    many = len(frames) >= MIN_MIXED_TURNS and len(rows.steps) <= MAX_TURN_LINES * len(frames)
-    return [] if many else None
+    short = len(rows.steps) <= MAX_TURN_LINES * len(frames)
+    long = len(rows.steps) >= MIN_MIXED_LINES * len(writers)
+    return [] if len(frames) >= MIN_MIXED_TURNS and short and long else None
 
 
 @dataclass(frozen=True, slots=True)
