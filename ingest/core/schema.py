@@ -262,6 +262,9 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
         "reinforcement is told from language modelling)"
     ),
     ReadingChange("`mfu: N/A` and more lines of quantisation are read", ("torchtitan",)),
+    ReadingChange(
+        "writers of one log that names, code blocks or clocks tell apart are runs of their own"
+    ),
 )
 """In their order; one is never taken out. What was read without knowing one is to be read again."""
 
@@ -425,6 +428,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "total_samples": FactName("int", "sequences", "of the data set"),
     "uncounted_tokens": FactName(
         "text", "", "why a count of tokens that the log prints is not that of the training"
+    ),
+    "mixed_writers": FactName(
+        "text", "", "lines of several runs that nothing tells apart: there is no rate"
     ),
     "attention": FactName("text", "", "attention implementation as printed"),
     "quantization": FactName("text", "", "quantisation line as printed"),

@@ -8,6 +8,7 @@ collectors go: they say when a line arrived, and where a log has none of its own
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -109,11 +110,34 @@ def _falls(times: Sequence[bytes]) -> bool:
     return len(set(times)) >= MIN_ORDERED_TIMES and all(x >= y for x, y in pairwise(times))
 
 
+class LineTags:
+    """Whose each line of a file is: the name of its pod, container, host or file.
+
+    names: numbers of the names, from 1, in the order in which they come; numbers: that of each
+    line, 0 of one without a name
+    """
+
+    def __init__(self) -> None:
+        """No line yet."""
+        self.names: dict[bytes, int] = {}
+        self.numbers = array("H")
+
+    def add(self, name: bytes) -> None:
+        """The name of the next line, or none."""
+        number = self.names.setdefault(name, len(self.names) + 1) if name else 0
+        self.numbers.append(min(number, MAX_TAGS))
+
+
+MAX_TAGS: Final = 2**16 - 1
+"""Names that are told apart, at most."""
+
+
 class UnwrappedStream:
-    """A stream of lines without what is around them."""
+    """A stream of lines without what is around them; tags: whose each line is."""
 
     def __init__(self, stream: ByteStream, unwraps: Iterable[Unwrap]) -> None:
         self._stream, self._wrappings = stream, tuple(unwraps)
+        self.tags = LineTags()
         self._rest = self._ready = b""
         self._held: bytes | None = None
         self._goes_on = False
@@ -151,10 +175,12 @@ class UnwrappedStream:
 
     def _piece(self, line: bytes) -> UnwrappedLine:
         partial = continues = False
+        tag = b""
         for unwrap in self._wrappings:
             if (piece := unwrap(line)) is not None:
-                line = piece.text
+                line, tag = piece.text, tag or piece.tag
                 partial, continues = partial or piece.partial, continues or piece.continues
+        self.tags.add(tag)
         return UnwrappedLine(line, partial=partial, continues=continues)
 
 

@@ -30,7 +30,7 @@ from isal import isal_zlib
 from ..core.arrays import Ints, find_byte
 from ..core.errors import UnknownFormatError, UnreadableSourceError, explain_read_error
 from ..core.paths import as_remote
-from .envelopes import ByteStream, KeepsEnvelope, UnwrappedStream, detect_envelopes
+from .envelopes import ByteStream, KeepsEnvelope, LineTags, UnwrappedStream, detect_envelopes
 from .tfevents import EventValues, TagSampler, is_event_file, read_event_values
 
 NEWLINE: Final = ord("\n")
@@ -204,6 +204,8 @@ def decode_line(raw: bytes) -> str:
 class Source:
     """One file read once: numbered lines; how many, its size and content hash when they are spent.
 
+    tags: whose each line is, where a collector of logs says so.
+
     A context that lets the file go, also where its lines were not read to the end.
     """
 
@@ -211,6 +213,7 @@ class Source:
         """`path` may be `-` for standard input. keeps: which wrappings stay (envelopes)."""
         self.path, self._keeps = path, keeps_envelope
         self.newest_first = False
+        self.tags = LineTags()
         self.bytes = self.height = 0
         self.sha256 = ""
         self.hashing = True
@@ -367,6 +370,7 @@ class Source:
         if not unwraps:
             return stream, first
         unwrapped = UnwrappedStream(stream, unwraps)
+        self.tags = unwrapped.tags
         return unwrapped, unwrapped.given(first)
 
     @contextmanager

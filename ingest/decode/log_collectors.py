@@ -28,13 +28,15 @@ MIN_LINES_PER_NAME: Final = 4
 class UnwrappedLine(NamedTuple):
     """What a line holds: a text, and when it was taken, where that can be compared.
 
-    partial: the next line belongs to it; continues: it belongs to the one before.
+    partial: the next line belongs to it; continues: it belongs to the one before. tag: the name of
+    the pod, container, host or file that it is of.
     """
 
     text: bytes
     at: bytes = b""
     partial: bool = False
     continues: bool = False
+    tag: bytes = b""
 
 
 Unwrap = Callable[[bytes], UnwrappedLine | None]
@@ -158,7 +160,7 @@ PREFIXES: Final = (
         rb'(?:-|(?:\[[^\]\s]+(?: [^\s=\]]+="(?:[^"\\\]]|\\.)*")*\])+) %s'
         % (ISO_STAMP, BYTE_ORDER_MARK)
     ),
-    Prefix(rb"\[pod/[^\]\s]+\] "),  # kubectl logs --prefix
+    Prefix(rb"\[(?P<who>pod/[^\]\s]+)\] "),  # kubectl logs --prefix
     Prefix(
         rb"%s(?P<who>\[%s(?: %s)?\])%s "
         % (COLOUR_SEQUENCE, POD_NAME, CONTAINER_NAME, COLOUR_SEQUENCE),
@@ -188,7 +190,10 @@ PREFIXES: Final = (
     Prefix(rb"(?P<who>\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): ", names_hosts=True),
     Prefix(rb"(?P<who>(?!rank\d)[A-Za-z][\w.-]{1,99}): ", few_hosts_match, names_hosts=True),
     # docker compose, docker service logs
-    Prefix(rb"%s[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+) +\| %s" % (COLOUR_SEQUENCE, COLOUR_SEQUENCE)),
+    Prefix(
+        rb"%s(?P<who>[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+)) +\| %s"
+        % (COLOUR_SEQUENCE, COLOUR_SEQUENCE)
+    ),
     # docker-compose 1
     Prefix(
         rb"%s(?P<who>[\w.-]+_\d+) +\|%s %s" % (COLOUR_SEQUENCE, COLOUR_SEQUENCE, COLOUR_SEQUENCE),
@@ -238,8 +243,9 @@ def unwrap_prefix(prefix: re.Pattern[bytes], line: bytes) -> UnwrappedLine | Non
     text, words = line[match.end() :], match[0]
     if b" across cluster]" in text:
         text = RAY_REPEAT_NOTE.sub(b"", text)
-    at = match["at"] if "at" in prefix.groupindex else b""
-    return UnwrappedLine(text, at, words.endswith(PARTIAL_FLAG), words.endswith(CONTINUATION_FLAGS))
+    at, tag = ((match[name] or b"") if name in prefix.groupindex else b"" for name in ("at", "who"))
+    partial, continues = words.endswith(PARTIAL_FLAG), words.endswith(CONTINUATION_FLAGS)
+    return UnwrappedLine(text, at, partial, continues, tag)
 
 
 _OF_EACH: Final = re.compile(rb"\{'(?:loss|train_runtime)': |\d/\d+ \[[\d:]{5,12}<")
@@ -265,7 +271,8 @@ class HostPrefixes:
             return None
         number = self._numbers.setdefault(match["who"], len(self._numbers))
         text = line[match.end() :]
-        return UnwrappedLine(b"%d: %s" % (number, text) if _OF_EACH.search(text) else text)
+        text = b"%d: %s" % (number, text) if _OF_EACH.search(text) else text
+        return UnwrappedLine(text, tag=match["who"])
 
 
 # -- records -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ..core.errors import FairmfuError, UnreadableSourceError
 from ..core.paths import prefetch, request_cache
 from ..core.schema import READING_CHANGES
 from ..core.spill import Spool, collect_rows
-from ..decode.line_reader import MAX_PEEK_BYTES, STDIN_PATH, Chunk, Source
+from ..decode.line_reader import MAX_PEEK_BYTES, STDIN_PATH, Chunk, NumberedLine, Source
 from ..detect.detection import (
     BUILT_IN_CHOICE,
     DetectedFormats,
@@ -43,6 +43,7 @@ from ..parse.rank_and_time import PLACEHOLDER_YEAR
 from ..store.changeset import Tables
 from ..vector import block_parser
 from ..vector.block_parser import PlanChunks, without_plans
+from . import writers
 from .discovery import file_identity
 from .engine_api import ReadRequest
 from .table_batches import LogRows
@@ -119,12 +120,27 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
             except MissingTextsError:
                 quoting = True
                 source.close()
+    if source.is_rereadable():
+        lines = partial(_lines_again, path, format_choice)
+        parsed = writers.apart(
+            parsed,
+            source.tags,
+            lines,
+            first.detected,
+            spool,
+            may_be_page=source.bytes <= MAX_SMALL_BYTES,
+        )
     if source.bytes > MAX_PEEK_BYTES:  # what its blocks took goes before its rows are written
         release_free_memory()
     text = _Text.of(
         source, parsed, [*path_facts, *facts_from_files(path), *flag_facts], format_choice
     )
     return next(_logs(*first.detected, [text]))
+
+
+def _lines_again(path: Path, tried: FormatChoice) -> Iterator[NumberedLine]:
+    with Source(path, keeps_envelope=tried.keeps_envelope) as source:
+        yield from source.lines()
 
 
 class _TakenOtherwiseError(Exception):
@@ -212,6 +228,14 @@ class _Small(NamedTuple):
                 return None
             return cls(source, list(source.chunks()), by_path)
 
+    def may_be_page(self) -> bool:
+        """Whether it may have code blocks, as a Markdown page has."""
+        return any(fence in chunk.view for chunk in self.chunks for fence in (b"```", b"~~~"))
+
+    def lines(self) -> Iterator[NumberedLine]:
+        """Each of its lines."""
+        return (line for chunk in self.chunks for line in chunk.lines())
+
 
 def _read_alike(
     detected: DetectedFormats, texts: Sequence[_Small], extra: Sequence[Fact], tried: FormatChoice
@@ -226,7 +250,15 @@ def _read_alike(
         path = text.source.path
         try:
             facts = [*text.by_path, *facts_from_files(path), *extra]
-            parsed.append(_Text.of(text.source, said, facts, tried))
+            by_writer = writers.apart(
+                said,
+                text.source.tags,
+                text.lines,
+                detected,
+                spool,
+                may_be_page=text.may_be_page(),
+            )
+            parsed.append(_Text.of(text.source, by_writer, facts, tried))
         except (FairmfuError, OSError) as error:
             read[path] = error
     paths = [text.source.path for text in parsed]
@@ -309,7 +341,8 @@ def _log(
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
         again = ids[launch.run_id]
         run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
-        run = _run(source, primary, launch, number, len(launches))
+        label = _label(launch, number, [other.writer for other, _ in launches])
+        run = _run(source, primary, launch, number, label)
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
         run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
@@ -345,12 +378,12 @@ def _source(text: _Text, primary: LogFormat, companions: Sequence[LogFormat]) ->
 
 
 def _run(
-    source: Source, primary: LogFormat, launch: Launch, number: int, launches: int
+    source: Source, primary: LogFormat, launch: Launch, number: int, label: str
 ) -> dict[str, Any]:
     started = launch.started_at or _first_stamp(launch.events)
     return {
         "sha256": source.sha256,
-        "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
+        "name": _name(source.path) + label,
         "launch": number,
         "log_format": primary.name,
         "first_line": launch.first_line,
@@ -364,6 +397,16 @@ def _run(
         "rate_excludes_data": primary.rate_excludes_data,
         "evidence": list(primary.evidence),
     }
+
+
+def _label(launch: Launch, number: int, writers_of_file: Sequence[str | None]) -> str:
+    """What tells a launch from others of its file: the name of its writer, else its number."""
+    if len(writers_of_file) == 1:
+        return ""
+    if launch.writer is None:
+        return f"#{number}"
+    several = writers_of_file.count(launch.writer) > 1
+    return f"#{launch.writer}" + (f"#{number}" if several else "")
 
 
 def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:

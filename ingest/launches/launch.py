@@ -74,6 +74,7 @@ class Launch:
     first_stamp: datetime | None = None  # of its lines before the first step
     started_at: datetime | None = None  # of its first step, in `_close` of its first line
     step_unit: str | None = None  # where it is not the format's
+    writer: str | None = None  # the name before its lines, where others have other names
     progress: dict[Any, FormProgress] = field(default_factory=dict)
     settled: int = 0
     last_steps: dict[str | None, int] = field(default_factory=dict)

@@ -202,10 +202,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     for run in run_rows(runs):
         run_id, members = run["run_id"], united.members[run["run_id"]]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
+        mixed = "mixed_writers" in known_facts  # which says all of it
         warnings = [
             *(row["warning"] for row in differ.get(run_id, [])),
             *united.doubts.get(run_id, []),
-            *(one for m in members for one in odd.get(m["run_id"], [])),
+            *(one for m in members for one in odd.get(m["run_id"], []) if not mixed),
         ]
         lines, known[run_id] = _own_figures(
             run, members, known_facts, each_printed, stated.get(run_id, ())

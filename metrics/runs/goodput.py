@@ -212,7 +212,7 @@ class _LaunchChain:
             wrong = has_wrong_token_count(launch.windows, told["time_basis"])
             if count is None or gpus is None or wrong or launch.clock["trained_to"] is None:
                 return None
-            counts.append(count * gpus)
+            counts.append(count.count * gpus)
         return counts
 
     def _gpus(self, launch: _ChainLaunch) -> int | None:

@@ -1,7 +1,7 @@
 """One launch that several sources tell of: its run, its steps, events and facts, each once.
 
-A column is taken from the source that prints it best, a fact from the one whose origin goes before,
-events of a kind from the first source that tells of any.
+A column is taken from the source that prints it best, a fact from the one whose origin goes before.
+Events are those of all sources, each placed by its step: what several tell of is one.
 
 Frames in, frames out; no file is opened here.
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from fairmfu.ingest.core.schema import COUNTED_RANKS_SUFFIX
 
+from ..core.arrays import BoolArray, IntArray
 from ..core.print_precision import digits_by
-from ..throughput.windows import MOMENT_COLUMNS, NON_TRAINING_EVENTS, PRINTED_TIME_COLUMNS
+from ..throughput.windows import MOMENT_COLUMNS, PRINTED_TIME_COLUMNS
 
 COLUMN_GROUPS: Final = (
     ("elapsed_s", "data_s"),
@@ -38,21 +40,10 @@ of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that i
 
 
 FAILURE_EVENTS: Final = ("error", "out_of_memory", "killed")
-"""Kinds of events of all sources: each rank has its own."""
-EVENTS_OF_ANY_SOURCE: Final = (
-    *(
-        *NON_TRAINING_EVENTS,
-        "gc",
-        "compile",
-        "load",
-        "restart",
-        "overflow",
-        "warning",
-        *FAILURE_EVENTS,
-    ),
-)
-"""Kinds of events of any source that say why the pace changes or stops, or bear on the figures;
-others are the lead's."""
+"""Kinds of events of which each source has its own, also at one step: each rank ends by itself."""
+
+STEP_IS_OWN: Final = "engine_step"
+"""The kind of event whose step is its own, not the one behind which it happened."""
 
 
 def merge_sources(
@@ -76,7 +67,8 @@ def merge_sources(
     own = _one_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
     taken = _formats_of_groups(own, sources)
     formats = {row["lead"]: row for row in taken.iter_rows(named=True)}
-    united = [_one_run(rows, formats[lead]) for lead, rows in several.items()]
+    tops = dict(tables["steps"].group_by("run_id").agg(pl.col("step").max()).iter_rows())
+    united = [_one_run(rows, formats[lead], tops) for lead, rows in several.items()]
     runs = pl.DataFrame(united, schema=tables["runs"].schema)
     timed = _timed_steps(own, taken, {row["run_id"]: row["evidence"] for row in united})
     steps = _one_each(timed, own, taken).select(tables["steps"].columns)
@@ -92,21 +84,25 @@ def merge_sources(
 
 
 def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps of which one source of each format tells a lead's seconds since its start, the finest.
+    """Steps that have the seconds since the start from one source of each format, the finest.
 
     Of two, one that rounds them would lie behind the other at one step and before it at the next.
+    Steps that the finest lacks have them from the next one that is about as fine.
     steps: as for `_formats_of_groups`.
     """
     told = steps.filter(pl.col("since_start_s").is_not_null())
-    by = ("lead", "told_by", "place")
-    fine = digits_by(told, by, ("since_start_s",)).sort(
-        "since_start_s_significant", "place", descending=[True, False]
+    by = ["lead", "told_by", "place"]
+    decimals = pl.col("since_start_s_decimals")
+    fine = (
+        digits_by(told, by, ("since_start_s",))
+        .filter(decimals >= decimals.max().over(by[:2]) - 1)  # one may be 0 by chance
+        .sort("since_start_s_significant", "place", descending=[True, False])
+        .select(*by, order=pl.int_range(pl.len()))
     )
-    finest = fine.unique(by[:2], keep="first", maintain_order=True).select(by)
-    its = steps.select(by).join(
-        finest.with_columns(its=True), on=by, how="left", maintain_order="left"
-    )
-    return steps.with_columns(since_start_s=pl.when(its["its"]).then("since_start_s"))
+    told_order = pl.when(pl.col("since_start_s").is_not_null()).then("order")
+    found = steps.join(fine, on=by, how="left", maintain_order="left").with_columns(told_order)
+    its = found.select(pl.col("order") == pl.col("order").min().over("lead", "told_by", "step"))
+    return steps.with_columns(since_start_s=pl.when(its.to_series()).then("since_start_s"))
 
 
 def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
@@ -210,26 +206,58 @@ def _events(
     sources: pl.DataFrame,
     several: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> pl.DataFrame:
-    """For each launch the events of its lead, of kinds that this does not tell of another's too.
+    """For each launch the events of all its sources, each happening once.
 
-    And what ended any of them. Those of others have the `step` behind which they happened: as
-    printed, or of the line before, if their source prints its lines elsewhere. Their `line` is the
-    lead's at the first step behind that; which line of which source tells of them, `text` says.
+    Those of the lead stay where they are. Those of others, and those of the lead behind its last
+    line where others print later steps, have the `step` behind which they happened: as printed, or
+    of the line before, if their source prints its lines elsewhere. Their `line` is the lead's at
+    the first step behind that; which line of which source tells of them, `text` says.
     told: steps of all sources, and steps: of the launches, as in ingest.core.schema; sources: as
     for `_formats_of_groups`.
     """
     of = events.join(sources, on="run_id", how="left", maintain_order="left")
-    first = pl.col("place") == pl.col("place").min().over("lead", "kind")
-    first |= pl.col("kind").is_in(FAILURE_EVENTS)
-    own = (pl.col("place") == 0) | pl.col("place").is_null()
-    others = of.filter(~own & first & pl.col("kind").is_in(EVENTS_OF_ANY_SOURCE))
-    lead_alone = of.filter(own).select(events.columns)
-    if others.is_empty():
-        return lead_alone
-    lines = told.select("run_id", "line", "step").sort("line")
+    alone = of.filter(pl.col("place").is_null()).select(events.columns)
+    united = of.filter(pl.col("place").is_not_null())
+    if united.is_empty():
+        return alone
+    leads = steps.group_by(lead="run_id", at="step").agg(pl.col("line").min()).sort("at")
+    last = leads.group_by("lead").agg(end=pl.col("line").max() + 1, top=pl.col("at").max())
+    around = _between_lines(united, told).join(last, on="lead", maintain_order="left")
+    stays = (pl.col("place") == 0) & (
+        pl.col("next").is_not_null() | (pl.col("low") >= pl.col("top"))
+    )
+    around = _each_once(around)
     names = {row["run_id"]: row["name"] for rows in several.values() for row in rows}
+    own_step = pl.col("kind") == STEP_IS_OWN
+    placed = (
+        around.filter(~stays)
+        .with_columns(
+            text=pl.format(
+                "{} (line {} of {})", "text", "line", pl.col("run_id").replace_strict(names)
+            ),
+            step=pl.when(own_step).then("step").otherwise(pl.col("behind").clip(0)),
+            at=pl.col("behind") + 1,
+        )
+        .drop("line")
+        .sort("at", maintain_order=True)
+        .join_asof(leads, on="at", by="lead", strategy="forward", check_sortedness=False)
+        .with_columns(pl.col("line").fill_null(pl.col("end")), run_id="lead")
+    )
+    kept = [alone, around.filter(stays), placed]
+    return pl.concat([part.select(events.columns) for part in kept]).sort(
+        "run_id", "line", maintain_order=True
+    )
+
+
+def _between_lines(events: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
+    """Events with the steps of their source's lines around them, and where they happened.
+
+    before, next: the step of the line before and of the line behind it; null without one.
+    behind: the step behind which it happened; low, high: the first and the last that this may be.
+    """
+    lines = told.select("run_id", "line", "step").sort("line")
     around = (
-        others.sort("line", maintain_order=True)
+        events.sort("line", maintain_order=True)
         .join_asof(
             lines.rename({"step": "before"}),
             on="line",
@@ -249,25 +277,41 @@ def _events(
     most = pl.max_horizontal(pl.col("next") - 1, before)  # of several ranks one may lag
     most = pl.when(pl.col("next").is_not_null()).then(most)
     behind = pl.min_horizontal(pl.max_horizontal("step", before), most)
-    leads = steps.group_by(lead="run_id", at="step").agg(pl.col("line").min()).sort("at")
-    last = leads.group_by("lead").agg(end=pl.col("line").max() + 1)
-    placed = (
-        around.with_columns(
-            text=pl.format(
-                "{} (line {} of {})", "text", "line", pl.col("run_id").replace_strict(names)
-            ),
-            step=behind.clip(0),
-            at=behind + 1,
-        )
-        .drop("line")
-        .sort("at", maintain_order=True)
-        .join_asof(leads, on="at", by="lead", strategy="forward", check_sortedness=False)
-        .join(last, on="lead", maintain_order="left")
-        .with_columns(pl.col("line").fill_null(pl.col("end")), run_id="lead")
+    said = pl.col("step").is_not_null()
+    return around.with_columns(
+        behind=behind,
+        low=pl.when(said).then(behind).otherwise(before),
+        high=pl.when(said).then(behind).otherwise(pl.max_horizontal("next", before)),
     )
-    return pl.concat([lead_alone, placed.select(events.columns)]).sort(
-        "run_id", "line", maintain_order=True
-    )
+
+
+def _each_once(events: pl.DataFrame) -> pl.DataFrame:
+    """The events without those that a source before has told of: of one kind at one step.
+
+    events: with `low` and `high`, as `_between_lines`; `place`: of their source
+    """
+    shared = ~pl.col("kind").is_in(FAILURE_EVENTS)
+    several = pl.col("place").n_unique().over("lead", "kind") > 1
+    asked = events.with_row_index("event").filter(shared & several)
+    again: list[int] = []
+    for _, group in asked.group_by("lead", "kind"):
+        known = np.empty((2, 0), np.int64)
+        for _, part in group.sort("place").group_by("place", maintain_order=True):
+            spans = part.select("low", "high").to_numpy().T
+            met = _overlap(known, spans)
+            again += part["event"].filter(pl.Series(met)).to_list()
+            known = np.concatenate([known, spans[:, ~met]], axis=1)
+    return events.filter(~pl.int_range(pl.len()).is_in(again))
+
+
+def _overlap(known: IntArray, spans: IntArray) -> BoolArray:
+    """Which spans share a step with a known one; both: first steps and last steps."""
+    if not known.size:
+        return np.zeros(spans.shape[1], np.bool_)
+    order = np.argsort(known[0], kind="stable")
+    lows, highs = known[0][order], np.maximum.accumulate(known[1][order])
+    begun = lows.searchsorted(spans[1], "right")  # known spans that begin no later than it ends
+    return np.asarray((begun > 0) & (highs[np.maximum(begun, 1) - 1] >= spans[0]))
 
 
 def _lowest_ranks(steps: pl.DataFrame) -> pl.Expr:
@@ -292,12 +336,18 @@ def _rank_order(rank: str) -> tuple[int, str]:
     return (int(rank) if rank.isdigit() else 0, rank)
 
 
-def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dict[str, Any]:
-    """The lead's row, with what its steps' columns mean where they are taken from."""
+def _one_run(
+    rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str], tops: Mapping[str, int]
+) -> dict[str, Any]:
+    """The lead's row, with what its steps' columns mean where they are taken from.
+
+    It began with the first source by the clock of the lead, and ended as `_ended` says.
+    """
     of_format = {row["log_format"]: row for row in reversed(rows)}
     elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
-    ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
-    started = [row["started_at"] for row in rows if row["started_at"] is not None]
+    ended = _ended(rows, tops)
+    begun = [row for row in rows if row["started_at"] is not None]
+    started = [row["started_at"] for row in begun if row["utc"] == begun[0]["utc"]]
     return {
         **rows[0],
         "framework": _framework(rows),
@@ -307,9 +357,27 @@ def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dic
         "rate_excludes_data": rate["rate_excludes_data"],
         "utc": of_format[taken["logged_at"]]["utc"],
         "evidence": _evidence(rows, elapsed["evidence"]),
-        "started_at": rows[0]["started_at"] or next(iter(started), None),
+        "started_at": min(started, default=None),
         **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
     }
+
+
+OUTCOME_ORDER: Final = ("completed", "out_of_memory")
+"""Of outcomes that sources tell at one step these go first, in this order, as within one log."""
+
+
+def _ended(rows: Sequence[Mapping[str, Any]], tops: Mapping[str, int]) -> Mapping[str, Any]:
+    """The source that tells how the launch ended: the one that comes furthest.
+
+    tops: the last step of each source
+    """
+
+    def order(row: Mapping[str, Any]) -> tuple[int, int]:
+        known = (*OUTCOME_ORDER, row["outcome"])
+        return -tops.get(row["run_id"], -1), known.index(row["outcome"])
+
+    told = [row for row in rows if row["outcome"] != "incomplete"]
+    return min(told, key=order, default=rows[0])
 
 
 def _framework(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -26,10 +26,11 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import FLOAT, INT, TEXT, TIMESTAMP
 
-from ..core.arrays import FloatArray, IntArray
+from ..core.arrays import IntArray
 from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP
+from ..core.quantities import GpuTokens, StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, median, total
-from .time_evidence import fit_step_tokens, window_ratios
+from .time_evidence import fit_step_batch, window_ratios
 from .token_counts import MAX_RANK_TOKEN_RATIO
 from .windows import stamp_error, window_tokens
 
@@ -350,18 +351,30 @@ def end_to_end(windows: RunArrays, evidence: str | None, run: Mapping[str, Any])
 def with_fitted_tokens(
     windows: RunArrays, evidence: str | None, run: Mapping[str, Any]
 ) -> RunArrays:
-    """The windows, with tokens of a step by their rate and stamps where none are known.
+    """The windows, with tokens of a step by their rate and a time where none are known.
 
     Without them only the logged rate would be left to go by, and that leaves out time that is lost
-    between steps.
+    between steps. The time is that which the lines print beside the rate, else that between stamps.
     """
     if evidence != "rate" or windows.has_any("tokens_per_gpu"):
         return windows
-    tokens = fit_step_tokens(windows, run)
-    if tokens is None:
+    batch = _rate_times_own_time(windows) or fit_step_batch(windows, run)
+    if isinstance(batch, StepSamples):
+        batch = batch.to_tokens(windows["sample_length"], windows.value("gpus"))
+    if batch is None:
         return windows
-    each = np.full(windows.height, tokens)
-    return windows.with_values(tokens_per_gpu=each, rate_time=windows["rate_time"] * tokens)
+    tokens = batch.per_gpu
+    return windows.with_values(tokens_per_gpu=tokens, rate_time=windows["rate_time"] * tokens)
+
+
+def _rate_times_own_time(windows: RunArrays) -> StepTokens | None:
+    """Tokens of a step by lines that print its time beside its rate; of others the median."""
+    for name in ("rate", "samples_rate"):
+        counted = windows[f"{name}_count"]
+        usual = median(counted[np.isfinite(counted)])
+        if usual:
+            return StepTokens(np.where(np.isfinite(counted), counted, usual))
+    return None
 
 
 def has_wrong_token_count(windows: RunArrays, evidence: str | None) -> bool:
@@ -397,7 +410,7 @@ def min_stamp_span(start: datetime | None, end: datetime | None) -> float:
 class _Rate:
     """Tokens on one GPU over seconds; of fewer than `enough` seconds it is not exact."""
 
-    tokens: float
+    tokens: GpuTokens
     seconds: float
     basis: str
     enough: float = 0.0
@@ -406,20 +419,18 @@ class _Rate:
 def _named(rate: _Rate | None) -> dict[str, Any]:
     if rate is None:
         return {"tgs_end_to_end": None, "end_to_end_basis": None}
-    return {"tgs_end_to_end": rate.tokens / rate.seconds, "end_to_end_basis": rate.basis}
+    return {"tgs_end_to_end": rate.tokens.per_second(rate.seconds), "end_to_end_basis": rate.basis}
 
 
-def tokens_trained(windows: RunArrays, start: float, end: float) -> float | None:
-    """Tokens on one GPU of the steps behind `start` up to `end`; None where a count is unknown.
+def tokens_trained(windows: RunArrays, start: float, end: float) -> GpuTokens | None:
+    """Tokens of the steps behind `start` up to `end`; None where a count is unknown.
 
     Each step has the tokens that its line says; steps behind the last line have those of that line.
     """
     upto = windows["step"].copy()
     upto[-1] = max(upto[-1], end)
     borders = np.concatenate(([start], upto)).clip(start, max(start, end))
-    steps, tokens = np.diff(borders), _tokens(windows, start)
-    mine = steps > 0
-    return None if np.isnan(tokens[mine]).any() else total(steps[mine] * tokens[mine])
+    return _tokens(windows, start).over(np.diff(borders))
 
 
 def _of_fewer_steps(windows: RunArrays, end: Mapping[str, Any], start: int | None) -> bool:
@@ -464,8 +475,8 @@ def _counts_from_earlier(windows: RunArrays) -> bool:
     return bool(counter[first] > MAX_RANK_TOKEN_RATIO * each * steps[first] > 0)
 
 
-def _tokens(windows: RunArrays, start: float) -> FloatArray:
-    """Tokens of a step on one GPU, of each line.
+def _tokens(windows: RunArrays, start: float) -> StepTokens:
+    """Tokens of a step by each line.
 
     Of the first line, where nothing else tells it, by a counter. That of tokens without padding
     begins with the process, and holds an evaluation before the first line too. The other one goes
@@ -480,10 +491,10 @@ def _tokens(windows: RunArrays, start: float) -> FloatArray:
         counted, steps = windows.value("consumed_tokens"), windows.value("step")
         counted = None if start else counted
     if not np.isnan(each[0]) or not counted or not gpus or steps <= 0:
-        return each
+        return StepTokens(each)
     each = each.copy()
     each[0] = counted / int(steps) / gpus
-    return each
+    return StepTokens(each)
 
 
 def _from_start(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
@@ -564,9 +575,9 @@ def _behind(windows: RunArrays, kind: str) -> _Rate | None:
     """The steps from the first line with such a moment to the last one."""
     later = ~np.isnan(windows[f"{kind}_time"]) & ~windows.flags("first")
     seconds, tokens = total(windows[f"{kind}_time"][later]), windows["tokens_per_gpu"][later]
-    if not seconds or np.isnan(tokens).any():
+    count = StepTokens(tokens).over(windows[f"{kind}_span"][later])
+    if not seconds or count is None:
         return None
-    count = total(windows[f"{kind}_span"][later] * tokens)
     return _Rate(count, seconds, kind, _shortest(windows, kind))
 
 
@@ -591,7 +602,10 @@ def _by_lines(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> _Rat
     each = windows[STEP_GAP_COLUMNS.get(evidence, "new_step")][rest]
     if not seconds or np.isnan(tokens).any() or (span != each).any():
         return None
-    count, behind = total(tokens), windows["step"][rest][0] - span[0] == windows["step"][0]
+    count, behind = (
+        GpuTokens(total(tokens)),
+        windows["step"][rest][0] - span[0] == windows["step"][0],
+    )
     if (
         evidence in {"elapsed", "rate"}
         and behind

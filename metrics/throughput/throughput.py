@@ -140,6 +140,9 @@ def _summary(
         "sequence_length": _weighted(windows, "sequence_length"),
         "data_share": _data_share(windows),
     }
+    if mixed := facts.get("mixed_writers"):
+        row["throughput_warnings"] = [f"{mixed}: no rate{NOT_RANKED}"]
+        return row
     evidence = choose_evidence(windows, run["evidence"])
     row |= end_to_end(windows, evidence, run)
     if evidence is None:

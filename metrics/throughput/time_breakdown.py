@@ -136,7 +136,7 @@ def _up_to_first_line(
     of_step = pace * (usual_tokens if np.isnan(tokens[at]) else float(tokens[at]))
     steps = own if start is None else float(windows["step"][at]) - start
     counted = None if start is None else tokens_trained(windows, start, windows["step"][at])
-    usual = of_step * max(steps, own, 1.0) if counted is None else pace * counted
+    usual = of_step * max(steps, own, 1.0) if counted is None else pace * counted.count
     by_clock = since - usual if clock == "clock" and start is not None else 0.0
     whole = first_line_seconds(windows, evidence, run) if evidence in {"elapsed", "rate"} else None
     by_time = seconds - of_step * (own or 1.0) if whole is None or at else whole - usual

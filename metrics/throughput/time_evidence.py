@@ -23,6 +23,7 @@ import numpy as np
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.intervals import MAD_TO_SIGMA
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, rounding_share
+from ..core.quantities import StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, total
 from ..core.run_table import NOT_RANKED
 from .token_counts import COUNT_MISMATCH, MAX_RANK_TOKEN_RATIO, per_millisecond_cause
@@ -47,6 +48,9 @@ EVIDENCE_LABELS: Final[dict[str, str]] = {
     "runtime": "the run time that the end prints",
 }
 """Kinds of time evidence, in words."""
+
+RATE_IN_TOKENS: Final = "logged_tgs"
+"""The column of rates in tokens of one GPU; others are in samples over all GPUs."""
 
 RATE_EVIDENCE: Final = frozenset({"rate", "timer"})
 """Kinds that divide by one and the same time: that two of them agree proves nothing of it."""
@@ -306,13 +310,17 @@ def _compared(
     )
 
 
-def _fitted(windows: RunArrays, a: str, b: str) -> tuple[_Pair | None, float | None]:
-    """A rate whose tokens are unknown beside another kind, and the tokens of a step that fit it.
+def _rate_column(windows: RunArrays) -> str:
+    """The column of the logged rate: of tokens on one GPU, else of samples over all of them."""
+    return next(filter(windows.has_any, PRINTED_TIME_COLUMNS["rate"]), RATE_IN_TOKENS)
 
-    These are chosen so that the median window takes as long by both.
+
+def _fitted(windows: RunArrays, a: str, b: str) -> tuple[_Pair | None, float | None]:
+    """A rate whose batch is unknown beside another kind, and the batch of a step that fits it.
+
+    It is chosen so that the median window takes as long by both, in the unit of `_rate_column`.
     """
-    printed = windows["logged_tgs"]
-    rate = np.where(np.isnan(printed), windows["logged_samples_per_second"], printed)
+    rate = windows[_rate_column(windows)]
     usable = np.isfinite(rate) & (rate > 0)
     unit = np.divide(windows["rate_span"], rate, out=np.full(len(rate), np.nan), where=usable)
     unknown = windows.with_values(known_rate_time=unit)
@@ -325,18 +333,21 @@ def _fitted(windows: RunArrays, a: str, b: str) -> tuple[_Pair | None, float | N
     return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
 
 
-def fit_step_tokens(windows: RunArrays, run: Mapping[str, Any]) -> float | None:
-    """Tokens of a step on one GPU where nothing counts them: the logged rate over the stamps.
+def fit_step_batch(windows: RunArrays, run: Mapping[str, Any]) -> StepTokens | StepSamples | None:
+    """The batch of a step where nothing counts it: the logged rate times the time between stamps.
 
-    None where these do not make one number of most windows, of a single one, or of windows that are
-    too short for stamps of whole seconds.
+    In the unit of the rate. None where these do not make one number of most windows, of a single
+    one, or of windows that are too short for stamps of whole seconds.
     """
     pair, fitted = _fitted(windows, "rate", "stamp")
     if pair is None or not fitted or pair.sampled:
         return None
     if stamp_error(windows, "stamp") > MAX_UNEXPLAINED_GAP * float(np.median(pair.b)):
         return None
-    return None if _unlike(windows, run, pair, fitted) else fitted
+    if _unlike(windows, run, pair, fitted):
+        return None
+    each = np.full(windows.height, fitted)
+    return StepTokens(each) if _rate_column(windows) == RATE_IN_TOKENS else StepSamples(each)
 
 
 def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: float) -> str | None:
@@ -354,7 +365,7 @@ def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: flo
     if moment not in MOMENT_COLUMNS or not of_all or pair.sampled or (batches != batches[:1]).any():
         return None
     rated, timed = pair.seconds("rate")
-    column = next(name for name in PRINTED_TIME_COLUMNS["rate"] if windows.has_any(name))
+    column = _rate_column(windows)
     off = (
         (MAX_UNEXPLAINED_GAP + rounding_share(windows[column])) * timed
         + clock_unit(windows, moment)
@@ -364,7 +375,7 @@ def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: flo
     if apart is None:
         return None
     held = fitted * timed / rated
-    counted = "tokens on one GPU" if column == "logged_tgs" else "samples"
+    counted = "tokens on one GPU" if column == RATE_IN_TOKENS else "samples"
     return (
         f"by {EVIDENCE_LABELS['rate']} and {EVIDENCE_LABELS[moment]} a step holds "
         f"{held.min():,.0f} to {held.max():,.0f} {counted}, and {apart} (lines picked out of a "

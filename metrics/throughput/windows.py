@@ -392,7 +392,10 @@ def _step_time() -> pl.Expr:
 
 
 def _times() -> list[pl.Expr]:
-    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
+    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token.
+
+    And `sample_length`: tokens of a sample.
+    """
     mean_s = pl.col("elapsed_reach") * pl.col("step_time") - pl.col("elapsed_less_s")
     samples_rate = pl.col("logged_samples_per_second") * sample_length() / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
@@ -412,6 +415,7 @@ def _times() -> list[pl.Expr]:
             _positive(pl.col("rate_span") * samples / sampled),
         ).alias("known_rate_time"),
         _positive(samples / pl.col("timer_rate")).alias("timer_time"),
+        sample_length().alias("sample_length"),
     ]
 
 

@@ -130,6 +130,7 @@ def test_what_happens_beside_steps_is_seen_whichever_source_leads(names: str, fa
         assert both.events.select("line", "kind", "text").rows() == [
             (20, "checkpoint", f"checkpoint (line 205 of {console})"),
             (25, "evaluation", "evaluation"),
+            (30, "end", f"end (line 310 of {console})"),
             (30, "error", f"error (line 311 of {console})"),
         ]
     else:

@@ -1,0 +1,94 @@
+"""Which names before lines (pods, containers, hosts, files) are of one job.
+
+Ranks of one job print the same loss at the same step. Names whose losses differ, or that share no
+step, are of several jobs: what one of them prints says nothing of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from itertools import combinations
+from typing import Final
+
+import polars as pl
+
+from .launch import LOSS_PRINT_TOLERANCE, MAX_COPY_DELAY, Launch
+
+MIN_AGREEING_SHARE: Final = 0.9
+"""Of the steps that two ranks print, as many agree: a line may be damaged."""
+MAX_RANK_GAP_S: Final = 2.0
+"""Seconds that ranks of one job may stamp one step apart."""
+COMPARED_COLUMNS: Final = ("rank", "step", "loss", "logged_at")
+
+
+def may_hold_several_jobs(launches: Sequence[Launch]) -> bool:
+    """Return whether lines of several names may be of several jobs.
+
+    They begin several launches, or one rank prints a step with two losses.
+    """
+    with_rows = [launch for launch in launches if launch.rows]
+    return len(with_rows) > 1 or any(map(_has_two_losses, with_rows))
+
+
+def _has_two_losses(launch: Launch) -> bool:
+    seen = pl.concat(launch.rows.frames(*COMPARED_COLUMNS[:3]))
+    loss = pl.col("loss").filter(pl.col("loss") >= 0)
+    apart = seen.group_by("rank", "step").agg(
+        far=(loss.max() - loss.min()) > LOSS_PRINT_TOLERANCE * (1 + loss.min())
+    )
+    return bool(apart["far"].any())
+
+
+def job_names(by_name: Mapping[str, Sequence[Launch]]) -> list[list[str]]:
+    """Return the names of each job, in the order in which they come.
+
+    by_name: what the lines of each name alone say. One that prints no step is of the job whose
+    names are most like it.
+    """
+    steps = {name: _steps(launches) for name, launches in by_name.items()}
+    told = [name for name in by_name if steps[name].height]
+    job = {name: name for name in told}
+    for one, other in combinations(told, 2):
+        if job[one] != job[other] and _of_one_job(steps[one], steps[other]):
+            old, new = job[other], job[one]
+            job |= {name: new for name, of in job.items() if of == old}
+    for name in by_name if told else ():
+        if name not in job:
+            job[name] = job[get_close_matches(name, told, 1, 0.0)[0]]
+    return [[name for name in by_name if job.get(name) == of] for of in dict.fromkeys(job.values())]
+
+
+def _steps(launches: Sequence[Launch]) -> pl.DataFrame:
+    empty = pl.DataFrame(
+        schema={
+            "rank": pl.String,
+            "step": pl.Int64,
+            "loss": pl.Float64,
+            "logged_at": pl.Datetime("us"),
+        }
+    )
+    frames = (frame for launch in launches for frame in launch.rows.frames(*COMPARED_COLUMNS))
+    every = pl.concat([empty, *(f.cast(dict(empty.schema)) for f in frames if f.height)])  # type: ignore[arg-type]
+    return every.unique("step", keep="first", maintain_order=True)
+
+
+def _of_one_job(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """Whether the same steps have the same loss; without losses, or of two ranks, the same stamps.
+
+    Stamps of copies that were started again (MAX_COPY_DELAY) are of two jobs.
+    """
+    both = one.join(other, on="step", suffix="_other")
+    losses = both.filter(pl.col("loss") >= 0, pl.col("loss_other") >= 0)
+    off = (losses["loss"] - losses["loss_other"]).abs()
+    same = off <= LOSS_PRINT_TOLERANCE * (1 + losses["loss"].abs())
+    apart_s = (both["logged_at"] - both["logged_at_other"]).dt.total_microseconds().abs() / 1e6
+    apart_s = apart_s.drop_nulls()
+    if len(apart_s) and (apart_s > MAX_COPY_DELAY.total_seconds()).mean() > 1 - MIN_AGREEING_SHARE:  # type: ignore[operator]
+        return False
+    if losses.height and same.mean() >= MIN_AGREEING_SHARE:  # type: ignore[operator]
+        return True
+    ranks = ({*frame["rank"].drop_nulls()} for frame in (one, other))
+    if losses.height and not set.isdisjoint(*ranks):
+        return False
+    return bool(len(apart_s) and (apart_s <= MAX_RANK_GAP_S).mean() >= MIN_AGREEING_SHARE)  # type: ignore[operator]

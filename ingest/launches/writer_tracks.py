@@ -1,0 +1,274 @@
+"""Writers that print into one file at the same time, followed by their own steps and clocks.
+
+Each writer's steps rise, and so does its clock, at its own pace. A line is of the writer whose next
+line it fits best. What shares all its moments, as ranks do that wait for each other, or has none,
+is not told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from statistics import median, mode
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from ..core.arrays import Ints
+from .launch import LOSS_PRINT_TOLERANCE, Launch
+from .step_rows import STEP_SCHEMA
+
+MIN_TURNS: Final = 3
+"""Launches one behind the other, all but the first without a start, from which writers may take
+turns."""
+MIN_MIXED_TURNS: Final = 5
+MAX_TURN_LINES: Final = 4
+"""What can't be told apart is joined where so many turns have so few lines each, on average: a page
+may quote a few lines each of some runs."""
+MIN_MIXED_LINES: Final = 10
+"""Lines of each writer, on average, from which its turns are no quotes."""
+MAX_WRITERS: Final = 16
+MIN_WRITER_LINES: Final = 3
+"""Lines of a writer, on average, that show its pace."""
+MAX_FOLLOWED_ROWS: Final = 300_000
+RECENT_LINES: Final = 9
+"""Of a writer, whose median is its pace."""
+SWITCH_COST: Final = 0.02
+"""What another writer than that of the line before has to fit better by, as a logarithm."""
+OTHER_INTERVAL_COST: Final = 0.1
+MAX_COST: Final = 3.0
+CLOCK_UNIT_S: Final = 1.0
+"""Clocks and stamps may be of whole seconds."""
+PACE_RANGE: Final = (0.5, 2.0)
+MIN_EVEN_SHARE: Final = 0.7
+"""Of the lines of a writer as many keep its pace, within PACE_RANGE: pauses are few."""
+MAX_IN_STEP_S: Final = 2.0
+"""Seconds by which two writers that wait for each other change their distance, at most."""
+MIN_SHARED_STEPS: Final = 3
+
+FOLLOWED: Final = ("line", "step", "loss", "since_start_s", "logged_at")
+FEATURES: Final = ("elapsed_s", "logged_tgs", "peak_memory_bytes")
+"""Columns whose values differ little from line to line of one writer."""
+
+MIXED_FACT: Final = "mixed_writers"
+
+
+@dataclass(slots=True)
+class _Writer:
+    """How far one writer has come."""
+
+    rows: list[int] = field(default_factory=list)
+    paces: list[float] = field(default_factory=list)
+    intervals: list[int] = field(default_factory=list)
+
+
+class Turns(NamedTuple):
+    """Launches that are lines of several writers.
+
+    launches: places of the first and behind the last; writers: of each, its lines; none where
+    nothing tells them apart
+    """
+
+    launches: slice
+    writers: list[Ints]
+
+
+def find_turns(launches: Sequence[Launch]) -> Iterator[Turns]:
+    """Find launches in which several writers take turns.
+
+    Where each of the writers has launches of its own alone, one behind the other, there are none.
+    """
+    start = 0
+    for end in range(1, len(launches) + 1):
+        if end < len(launches) and _is_unstarted(launches[end]):
+            continue
+        if end - start >= MIN_TURNS and (found := _followed(launches[start:end])) is not None:
+            yield Turns(slice(start, end), found)
+        start = end
+
+
+def _is_unstarted(launch: Launch) -> bool:
+    """Whether a launch begins with a step, without a line that says so."""
+    return bool(launch.rows) and launch.first_line == launch.rows.first_line
+
+
+def _followed(launches: Sequence[Launch]) -> list[Ints] | None:
+    frames = [pl.concat(one.rows.frames(*FOLLOWED, *FEATURES)) for one in launches if one.rows]
+    if len(frames) < MIN_TURNS or sum(frame.height for frame in frames) > MAX_FOLLOWED_ROWS:
+        return None
+    launch_of = np.repeat(np.arange(len(frames)), [frame.height for frame in frames])
+    rows = _Rows.of(pl.concat(frames))
+    writers = list(_follow(rows))
+    if all(len({*launch_of[writer.rows].tolist()}) == 1 for writer in writers):
+        return None
+    if _told_apart(rows, writers):
+        return [rows.lines[writer.rows] for writer in writers]
+    short = len(rows.steps) <= MAX_TURN_LINES * len(frames)
+    long = len(rows.steps) >= MIN_MIXED_LINES * len(writers)
+    return [] if len(frames) >= MIN_MIXED_TURNS and short and long else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Columns of rows, in their order; NaN where there is none."""
+
+    lines: Ints
+    steps: list[int]
+    losses: list[float]
+    moments: list[list[float]]
+    features: list[list[float]]
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> _Rows:
+        stamps = frame["logged_at"].cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
+        moments = (frame["since_start_s"], stamps)
+        return cls(
+            frame["line"].to_numpy(),
+            frame["step"].to_list(),
+            _floats(frame["loss"]),
+            [_floats(each) for each in moments],
+            [_floats(frame[name]) for name in FEATURES],
+        )
+
+    def between(self, one: int, other: int) -> float:
+        """Seconds from one row to the other, by the first of their clocks; NaN without one."""
+        each = (of[other] - of[one] for of in self.moments)
+        return next((apart for apart in each if not math.isnan(apart)), math.nan)
+
+
+def _floats(values: pl.Series) -> list[float]:
+    return values.cast(pl.Float64).fill_null(math.nan).to_list()
+
+
+def _follow(rows: _Rows) -> Iterable[_Writer]:
+    """The writers of rows, each with its own."""
+    writers: list[_Writer] = []
+    last: _Writer | None = None
+    for row in range(len(rows.steps)):
+        costs = [
+            (cost + SWITCH_COST * (writer is not last), place)
+            for place, writer in enumerate(writers)
+            if (cost := _cost(rows, writer, row)) is not None
+        ]
+        if not costs and len(writers) > MAX_WRITERS:
+            break
+        writer = writers[min(costs)[1]] if costs else _Writer()
+        if not costs:
+            writers.append(writer)
+        _take(rows, writer, row)
+        last = writer
+    return writers
+
+
+def _cost(rows: _Rows, writer: _Writer, row: int) -> float | None:
+    """How badly a row fits as the next of a writer; None where it can't be."""
+    before = writer.rows[-1]
+    steps, apart = rows.steps[row] - rows.steps[before], rows.between(before, row)
+    if apart < -CLOCK_UNIT_S:
+        return None
+    if steps <= 0:
+        again = steps == 0 and _alike(rows.losses[before], rows.losses[row])
+        return 0.0 if again and not apart > MAX_IN_STEP_S else None
+    cost = 0.0
+    usual = _usual_pace(rows, writer)
+    if usual and apart > 0:
+        off = abs(math.log(apart / steps / usual)) - CLOCK_UNIT_S / max(apart, CLOCK_UNIT_S)
+        cost += min(MAX_COST, max(0.0, off))
+    if writer.intervals and steps != (interval := mode(writer.intervals)):
+        cost += OTHER_INTERVAL_COST + abs(math.log(steps / interval)) / 2
+    for values in rows.features:
+        if values[row] > 0 and values[before] > 0:
+            cost += min(1.0, abs(math.log(values[row] / values[before])))
+    return cost
+
+
+def _usual_pace(rows: _Rows, writer: _Writer) -> float:
+    """Seconds of a step of a writer; of its first line by its clock, or by its own time."""
+    if writer.paces:
+        return median(writer.paces)
+    first = writer.rows[0]
+    clock, own = rows.moments[0][first], rows.features[0][first]
+    if clock > 0 and rows.steps[first] > 0:
+        return clock / rows.steps[first]
+    return own if own > 0 else 0.0
+
+
+def _alike(one: float, other: float) -> bool:
+    return abs(one - other) <= LOSS_PRINT_TOLERANCE * (1 + abs(one))
+
+
+def _take(rows: _Rows, writer: _Writer, row: int) -> None:
+    if writer.rows and (steps := rows.steps[row] - rows.steps[writer.rows[-1]]) > 0:
+        apart = rows.between(writer.rows[-1], row)
+        writer.intervals = [*writer.intervals[1 - RECENT_LINES :], steps]
+        if apart > 0:
+            writer.paces = [*writer.paces[1 - RECENT_LINES :], apart / steps]
+    writer.rows.append(row)
+
+
+def _told_apart(rows: _Rows, writers: Sequence[_Writer]) -> bool:
+    """Whether each writer keeps its own pace, and no two of them the same moments."""
+    found = sum(len(writer.rows) for writer in writers)
+    if found < len(rows.steps) or found < MIN_WRITER_LINES * len(writers):
+        return False
+    if not all(_is_even(rows, writer) for writer in writers):
+        return False
+    return not any(_in_step(rows, *pair) for pair in combinations(writers, 2))
+
+
+def _is_even(rows: _Rows, writer: _Writer) -> bool:
+    pairs = zip(writer.rows[:-1], writer.rows[1:], strict=True)
+    paces = [
+        rows.between(one, other) / (rows.steps[other] - rows.steps[one])
+        for one, other in pairs
+        if rows.steps[other] > rows.steps[one]
+    ]
+    if not paces:
+        return True
+    if any(map(math.isnan, paces)):
+        return False
+    low, high = (share * median(paces) for share in PACE_RANGE)
+    return sum(low <= pace <= high for pace in paces) >= MIN_EVEN_SHARE * len(paces)
+
+
+def _in_step(rows: _Rows, one: _Writer, other: _Writer) -> bool:
+    """Whether two writers print their steps always as far apart: they may be ranks of one job."""
+    at = {rows.steps[row]: row for row in one.rows}
+    shared = [(at[rows.steps[row]], row) for row in other.rows if rows.steps[row] in at]
+    if len(shared) < MIN_SHARED_STEPS:
+        return False
+    apart = [rows.between(*pair) for pair in shared]
+    return max(apart) - min(apart) <= MAX_IN_STEP_S
+
+
+def join_launches(launches: Sequence[Launch]) -> Launch:
+    """Return launches of writers that nothing tells apart as one, which says so by a fact."""
+    first = launches[0]
+    rows = first.rows.empty_copy()
+    for launch in launches:
+        for frame in launch.rows.frames(*STEP_SCHEMA):
+            rows.extend(frame)
+        if launch is not first:
+            for events in launch.events.frames():
+                first.events.extend(events)
+    rows.settle()
+    last = launches[-1]
+    lines = sum(len(launch.rows) for launch in launches)
+    fact: dict[str, Any] = {
+        "name": MIXED_FACT,
+        "value": f"{lines:,} step lines of several runs that take turns in this log, and neither "
+        "names, steps nor clocks tell whose a line is",
+        "origin": f"inferred: steps go back {len(launches) - 1:,} times without a start",
+        "line": rows.first_line,
+        "text": "",
+    }
+    return replace(
+        first,
+        rows=rows,
+        last_line=last.last_line,
+        last_step_text=last.last_step_text,
+        facts=[*first.facts, fact],
+    )
