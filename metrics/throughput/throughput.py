@@ -26,6 +26,7 @@ from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColumns
 from . import time_evidence as evidences
 from . import token_counts as counts
+from .document_pairs import document_pairs
 from .end_to_end import end_to_end
 from .resolved_facts import NONSTANDARD_OBJECTIVES, nonstandard_work_reason
 from .time_breakdown import START_UP, WARM_UP, time_lost
@@ -75,6 +76,7 @@ class LoggedRateColumns(TypedDict):
     logged_mfu: float | None
     logged_tgs_total: float | None
     attention_ratio: float | None
+    document_pairs: list[float] | None
     sequence_length: float | None
     throughput_missing: list[str] | None
     throughput_warnings: list[str] | None
@@ -129,6 +131,7 @@ def _summary(
         "last_step": windows.value("step", -1),
         "token_basis": _token_basis(windows, facts),
         "attention_ratio": _weighted(windows, "attention_ratio"),
+        "document_pairs": document_pairs(windows, facts),
         "sequence_length": _weighted(windows, "sequence_length"),
         "data_share": _data_share(windows),
     }

@@ -132,7 +132,7 @@ def formula_inputs(
         )
         return None
     fewest = None if mean is None else (mean + 1) / 2  # all as long as the mean
-    return FormulaInputs(
+    run = FormulaInputs(
         shape=shape,
         seq_len=seq_len,
         trainable=trainable,
@@ -140,6 +140,19 @@ def formula_inputs(
         lengths_unknown_reason=lengths_unknown,
         min_attended_pairs=fewest,
     )
+    bounds = rates.get("document_pairs")
+    return run if bounds is None or attended not in bounds else _between(run, *bounds)
+
+
+def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:
+    """The run with the pairs that lie between two bounds, where these leave its FLOPs in doubt."""
+    least, most = (
+        flops.flops_per_token(replace(run, attended_pairs=pairs).operators())
+        for pairs in (low, high)
+    )
+    if most <= least * (1 + MAX_PADDING_DOUBT):
+        return replace(run, attended_pairs=(low + high) / 2)
+    return replace(run, lengths_unknown_reason=PADDING_UNKNOWN, min_attended_pairs=low)
 
 
 def _mean_length(
@@ -501,15 +514,12 @@ def _attended(
 ) -> tuple[float | None, str | None]:
     """Attended pairs per token where they are logged or given, and why they are not known.
 
-    XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, padding included, which are `filled`
-    with tokens that count: A = (ratio P / filled + 1) / 2. A sum of pairs of padding is in it.
+    Of bounds the upper one: metrics.throughput.document_pairs.
     """
     if (pairs := text_fact(facts, "attended_pairs")) is not None:
         return float(pairs), None
-    if rates.get("attention_ratio") is not None:
-        slots = rates.get("tgs_slots")
-        filled = rates["tgs"] / slots if slots and rates.get("tgs") else 1.0
-        return (rates["attention_ratio"] * seq_len / filled + 1) / 2, None
+    if rates.get("document_pairs") is not None:
+        return rates["document_pairs"][1], None
     flavour = text_fact(facts, "model") or ""
     masked = (
         text_fact(facts, "document_mask") or str(bool(DOCUMENT_MASKED_FLAVOUR.search(flavour)))
@@ -549,6 +559,12 @@ PADDED_LENGTHS_UNKNOWN: Final = (
     "samples are padded to the longest of their batch and those lengths are not logged: MFU is "
     "{bounds} (all as long as seq_len); where every sample is filled to it, --set packed=true"
 )
+PADDING_UNKNOWN: Final = (
+    "the log's attention ratio holds padding, and how that is spread over the packs is not logged: "
+    "MFU is {bounds}"
+)
+MAX_PADDING_DOUBT: Final = 0.005
+"""FLOPs that differ by a smaller share between two ways to spread padding are taken for known."""
 DOCUMENT_MASKED_FLAVOUR: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$|^llama4 17bx")
 """Flavours of Torchtitan whose attention stops at document borders: llama4's do since its arguments
 are not printed (models/llama4/__init__.py@1b230bb, block_causal); before, these say it."""
