@@ -349,6 +349,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "vocab_size": FactName("int", "tokens", "unpadded vocabulary"),
     "padded_vocab_size": FactName("int", "tokens", "rows of a lm_head padded for its ranks"),
     "params_total": FactName("int", "parameters", "as the log prints it; checks the model"),
+    "rank_params": FactName(
+        "text", "", "(tensor, pipeline) rank: parameters on it, as printed; checks the model"
+    ),
     "seq_len": FactName("int", "tokens", "length of one training sequence (of the whole pack)"),
     "document_mask": FactName("bool", "", "attention stops at document borders inside a pack"),
     "token_dropping": FactName(

@@ -26,6 +26,7 @@ from ..formula.model_shapes import (
     ShapeError,
     UnknownModelError,
     buildable_models,
+    check_rank_params,
     find_model,
     from_hugging_face,
     from_megatron,
@@ -399,10 +400,23 @@ def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
     if name == "model_config":
         return _text_only(json.loads(value))
     if name == "megatron_arguments":
-        return from_megatron(json.loads(value), integer_fact(facts, "vocab_size"))
+        return _of_megatron(json.loads(value), facts)
     if name == "torchtitan_arguments":
         return from_torchtitan(text_fact(facts, "model") or "torchtitan", json.loads(value))
     return find_model(value)
+
+
+def _of_megatron(
+    arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]
+) -> ModelShape:
+    """The model of an arguments header, whose parameters a rank holds as the log counts them."""
+    shape = from_megatron(arguments, integer_fact(facts, "vocab_size"))
+    degrees = (integer_fact(facts, name) for name in ("tensor_parallel", "pipeline_parallel"))
+    tensor, pipeline = (degree or 1 for degree in degrees)
+    if (printed := text_fact(facts, "rank_params")) is not None:
+        vocabulary = integer_fact(facts, "padded_vocab_size") or shape.vocab_size
+        check_rank_params(shape, printed, tensor, pipeline, vocabulary)
+    return shape
 
 
 def _text_only(config: Mapping[str, object]) -> ModelShape:

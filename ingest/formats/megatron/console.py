@@ -352,7 +352,8 @@ FACT_LINES: Final = (
     ),
     FactLine(
         anchor="number of parameters on ",
-        regex=r"number of parameters on (?:\(tensor, pipeline\) )?model parallel rank",
+        regex=r"number of parameters on (?:\(tensor, pipeline\) )?model parallel rank"
+        r"(?: (?P<rank_params>\(?\d+(?:, \d+)?\)?: \d+)\s*$)?",
         example=" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 861859840",
         printed_by="deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479 get_model",
         composed=True,

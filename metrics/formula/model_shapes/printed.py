@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .megatron_header import check_arguments
 from .names import find_model
 from .shape import (
     Attention,
@@ -73,9 +74,11 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
 
     An argument that is absent is one that this version does not have yet, and then means what the
     version did: biases, LayerNorm, tied embeddings, learned positions, no gated FFN, one key/value
-    head per head, no experts. Raises ShapeError for what is missing or malformed.
+    head per head, no experts. Raises ShapeError for what is missing or malformed, and where the
+    header is not whole (megatron_header).
     """
     printed = PrintedArguments(arguments, "the arguments header")
+    check_arguments(arguments)
     for key, absent in MEGATRON_SUPPORTED_VALUES.items():
         if (said := printed.get(key)) is not None and re.match(absent, said) is None:
             raise ShapeError(

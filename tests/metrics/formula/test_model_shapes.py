@@ -712,11 +712,13 @@ def test_a_qwen_of_megatron_lacks_the_biases_only() -> None:
 
 
 def test_query_groups_of_megatron_lm_are_key_value_heads() -> None:
-    said = {key: value for key, value in QWEN_7B.items() if key != "num_key_value_heads"}
+    deepspeeds = {"num_key_value_heads", "topk", "expert_interval"}
+    said = {key: value for key, value in QWEN_7B.items() if key not in deepspeeds}
     grouped = said | {"group_query_attention": "True", "num_query_groups": "4"}
     expected = from_megatron(QWEN_7B, vocab_size=152064)
     assert from_megatron(grouped, vocab_size=152064).layers == expected.layers
-    single = from_megatron(said | {"num_query_groups": "1"}, vocab_size=152064)  # its default
+    ungrouped = said | {"group_query_attention": "False", "num_query_groups": "1"}  # its default
+    single = from_megatron(ungrouped, vocab_size=152064)
     assert single.layers[0].attention.kv_heads == single.layers[0].attention.heads
 
 
