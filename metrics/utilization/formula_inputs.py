@@ -628,6 +628,7 @@ def _peaks(
         result.values["peak_source"] = (
             f"given: peak_flops, dense {dtypes[1]} {peak / 1e12:,g} TFLOP/s ({given['origin']})"
         )
+        result.warnings += _other_peak(name, dtypes[1], peak, overlay)
         return {dtypes[1]: peak}
     if name is None:
         result.missing.append("accelerator")
@@ -645,6 +646,28 @@ def _peaks(
             formats.append("bf16")  # what metrics.formula.precision leaves in it
         result.values["peak_source"] = accelerators.peak_source(device, formats)
     return device.peaks
+
+
+def _other_peak(
+    name: str | None, dtype: Dtype, given: float, overlay: Sequence[Accelerator]
+) -> list[str]:
+    """A given peak that is not the known device's: with sparsity, or another card's."""
+    try:
+        device = accelerators.find_accelerator(name or "", overlay)
+    except accelerators.UnknownAcceleratorError:
+        return []
+    known = device.peaks.get(dtype)
+    if known is None or abs(given / known - 1) <= MAX_PEAK_DIFFERENCE:
+        return []
+    return [
+        f"peak_flops={given / 1e12:,g} TFLOP/s is {given / known:.2f}x the dense {dtype} peak of "
+        f"{device.name}, {known / 1e12:,g}. MFU is by the given one (sparse ones double it): "
+        "fairmfu set RUN peak_flops= takes it back"
+    ]
+
+
+MAX_PEAK_DIFFERENCE: Final = 0.02
+"""Rounding of a peak that somebody writes down: 312 for 311.9, 990 for 989.4."""
 
 
 def text_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:

@@ -55,13 +55,6 @@ def check_arguments(arguments: Mapping[str, str]) -> None:
                 f"the arguments header says {name} {mine} and {other} {same}, which are one "
                 f"number: a line is damaged: {REMEDY}"
             )
-    heads, hidden = (arguments.get(key, "") for key in ("num_attention_heads", "hidden_size"))
-    numbers = all(re.fullmatch(r"[1-9]\d*", said) for said in (heads, hidden))
-    if numbers and "kv_channels" not in arguments and int(hidden) % int(heads):
-        raise ShapeError(
-            f"the arguments header says hidden_size {hidden} and num_attention_heads {heads}, "
-            f"which does not divide it: a line is damaged: {REMEDY}"
-        )
 
 
 RANK_PARAMS: Final = re.compile(r"\(?\d+(?:, (?P<stage>\d+))?\)?: (?P<count>\d+)")

@@ -19,6 +19,7 @@ from .shape import (
     check_dimension,
     grouped_layers,
     grouped_query,
+    head_width,
 )
 
 
@@ -143,7 +144,7 @@ def _megatron_positions(printed: PrintedArguments) -> int:
 def _megatron_layers(printed: PrintedArguments, hidden: int, count: int) -> tuple[LayerGroup, ...]:
     heads = printed.number("num_attention_heads")
     bias = printed.flag("add_bias_linear", default=True)
-    width = printed.number("kv_channels", default=hidden // heads)
+    width = printed.optional("kv_channels") or head_width(hidden, heads)
     grouped = printed.flag("group_query_attention", default=False)
     groups = printed.number("num_query_groups") if grouped else heads
     attention = replace(
@@ -259,7 +260,7 @@ def _titan_llama(name: str, printed: PrintedArguments) -> ModelShape:
 
 def _llama_attention(dim: int, printed: PrintedArguments) -> Attention:
     heads = printed.number("n_heads")
-    return grouped_query(heads, printed.number("n_kv_heads", default=heads), dim // heads)
+    return grouped_query(heads, printed.number("n_kv_heads", default=heads), head_width(dim, heads))
 
 
 def _titan_llama4(name: str, printed: PrintedArguments) -> ModelShape:

@@ -52,11 +52,11 @@ def test_two_lines_of_one_number_that_differ_are_damaged(name: str, value: str) 
         check_arguments(HEADER | {name: value})
 
 
-def test_heads_divide_the_width_that_they_share() -> None:
+def test_heads_share_the_width_evenly() -> None:
     arguments = {key: value for key, value in GPT.items() if key != "kv_channels"}
-    check_arguments(arguments)
-    with pytest.raises(ShapeError, match="num_attention_heads 19, which does not divide it"):
-        check_arguments(arguments | {"num_attention_heads": "19"})
+    from_megatron(arguments, 50257)
+    with pytest.raises(ShapeError, match="19 attention heads cannot share a hidden size of 1,024"):
+        from_megatron(arguments | {"num_attention_heads": "19"}, 50257)
 
 
 def test_an_argument_that_came_later_is_no_gap() -> None:

@@ -245,6 +245,15 @@ def test_a_peak_given_by_hand_says_so() -> None:
     assert values["peak_source"] == "given: peak_flops, dense bf16 500 TFLOP/s (flag)"
 
 
+def test_a_given_peak_that_is_not_the_known_devices_is_doubted() -> None:
+    sparse = score_utilization(held(peak_flops="1979e12"), rate())
+    assert "2.00x the dense bf16 peak of NVIDIA H100 SXM, 989.4" in sparse.warnings[0]
+    assert score_utilization(held(peak_flops="990e12"), rate()).warnings == []
+    assert (
+        score_utilization(held(accelerator="NVIDIA H20Z", peak_flops="5e14"), rate()).warnings == []
+    )
+
+
 @pytest.mark.parametrize(
     "facts", [{"precision": None}, {"accelerator": None}, {"accelerator": "NVIDIA V100"}]
 )
