@@ -311,7 +311,7 @@ def _log(
         run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
         run = _run(source, primary, launch, number, len(launches))
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
-        run["framework"] = _framework(primary, companions)
+        run["framework"] = _framework(primary, companions, launch.last_value("engine"))
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
         events.append((run_id, launch.events))
@@ -366,9 +366,14 @@ def _run(
     }
 
 
-def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:
-    """The Hugging Face Trainer trains on an engine; where that prints too, it is the framework."""
+def _framework(primary: LogFormat, companions: Sequence[LogFormat], engine: str | None) -> str:
+    """The framework that trained: the engine below a trainer's lines, where that prints too.
+
+    The Hugging Face Trainer trains on an engine; Megatron's lines are printed with one and without.
+    """
     engines = [f.framework for f in companions if f.precedence <= ENGINE_PRECEDENCE]
+    if primary.framework_unsaid:
+        return engine or next(iter(engines), primary.framework_unsaid)
     return engines[0] if engines and primary.framework == "transformers" else primary.framework
 
 

@@ -331,6 +331,7 @@ class LogFormat:
     join_by_step: of event files, where no record holds lines of two steps, and which lines one
         holds depends on their tags alone
     addition: `join`, where it is an addition
+    framework_unsaid: of lines that other frameworks print too, where no fact `engine` tells whose
     launch: matches lines that begin a launch
     late: matches those of them that may also be printed behind the first steps of their launch,
         and then begin none: where the launch has not said how many GPUs it has
@@ -346,6 +347,7 @@ class LogFormat:
     steps: Sequence[StepLine]
     looks_like_step: str
     evidence: Sequence[str]
+    framework_unsaid: str | None = None
     facts: Sequence[FactLine] = ()
     implies: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # fact: (value, why)
     events: Sequence[EventLine] = ()
