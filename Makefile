@@ -15,7 +15,7 @@ ifndef IS_INSTALLED
 endif
 
 .PHONY: demo check test lint types tests test-ray seconds golden corpus coverage changes audit evidence thorough verify \
-	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
+	metamorphic year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
 
 demo: $(VENV)/installed
@@ -105,6 +105,10 @@ thorough: $(VENV)/tested
 kills: $(VENV)/tested
 	FAIRMFU_KILLS=$${FAIRMFU_KILLS:-1000} $(BIN)/python -m pytest tests/end_to_end/test_kill.py \
 		tests/ingest/store/test_concurrent_readers.py -rP --numprocesses auto --dist loadgroup
+
+# Logs cut, wrapped, quoted, mixed and split: no figure changes in silence. Long.
+metamorphic: $(VENV)/tested
+	POLARS_MAX_THREADS=1 $(BIN)/python -m tests.tools.metamorphic $(if $(QUICK),--logs sample_logs)
 
 # The fast reading of logs against the reading line by line: so many damaged lines of each format,
 # every public and generated log. Long.

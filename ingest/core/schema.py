@@ -114,7 +114,11 @@ class RunRow(TypedDict):
     name: Annotated[str, Described("short name for people")]
     launch: Annotated[int, Described("number of the launch within its source, from 1")]
     framework: Annotated[
-        str, Described("xtuner, torchtitan, deepspeed, or transformers without it")
+        str,
+        Described(
+            "xtuner, torchtitan, deepspeed, transformers without it, megatron-lm, or megatron: "
+            "Megatron-LM or a fork of it"
+        ),
     ]
     log_format: Annotated[str, Described("the format that its steps were read with")]
     first_line: Annotated[int | None, Described("first line of the launch", "line")]
@@ -353,6 +357,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "vocab_size": FactName("int", "tokens", "unpadded vocabulary"),
     "padded_vocab_size": FactName("int", "tokens", "rows of a lm_head padded for its ranks"),
     "params_total": FactName("int", "parameters", "as the log prints it; checks the model"),
+    "rank_params": FactName(
+        "text", "", "(tensor, pipeline) rank: parameters on it, as printed; checks the model"
+    ),
     "seq_len": FactName("int", "tokens", "length of one training sequence (of the whole pack)"),
     "document_mask": FactName("bool", "", "attention stops at document borders inside a pack"),
     "token_dropping": FactName(
@@ -419,6 +426,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     ),
     "averaged_rates": FactName(
         "text", "", "printed rates that are means over several steps, as columns of `steps`"
+    ),
+    "engine": FactName(
+        "text", "", "framework below lines that several print alike: deepspeed or megatron-lm"
     ),
     "framework_version": FactName("text", "", "as printed"),
     "started_year": FactName("int", "", "year of a log whose stamps have none"),

@@ -344,7 +344,7 @@ def _log(
         label = _label(launch, number, [other.writer for other, _ in launches])
         run = _run(source, primary, launch, number, label)
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
-        run["framework"] = _framework(primary, companions)
+        run["framework"] = _framework(primary, companions, launch.last_value("engine"))
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
         events.append((run_id, launch.events))
@@ -409,9 +409,14 @@ def _label(launch: Launch, number: int, writers_of_file: Sequence[str | None]) -
     return f"#{launch.writer}" + (f"#{number}" if several else "")
 
 
-def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:
-    """The Hugging Face Trainer trains on an engine; where that prints too, it is the framework."""
+def _framework(primary: LogFormat, companions: Sequence[LogFormat], engine: str | None) -> str:
+    """The framework that trained: the engine below a trainer's lines, where that prints too.
+
+    The Hugging Face Trainer trains on an engine; Megatron's lines are printed with one and without.
+    """
     engines = [f.framework for f in companions if f.precedence <= ENGINE_PRECEDENCE]
+    if primary.framework_unsaid:
+        return engine or next(iter(engines), primary.framework_unsaid)
     return engines[0] if engines and primary.framework == "transformers" else primary.framework
 
 

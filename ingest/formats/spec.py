@@ -20,7 +20,7 @@ PERCENT: Final = 0.01
 MS: Final = 0.001
 
 JSON_PAIRS: Final = "json"
-"""`StepLine.pair` of a line whose pairs are a JSON_PAIRS object; keys of nested objects join by a dot."""
+"""`StepLine.pair` of a line whose pairs are a JSON object; keys of nested objects join by a dot."""
 
 LAUNCH_STEPS: Final = "launch_steps"
 MICRO_STEPS: Final = "micro_steps"
@@ -330,7 +330,8 @@ class LogFormat:
     join: makes records of lines before they are read
     join_by_step: of event files, where no record holds lines of two steps, and which lines one
         holds depends on their tags alone
-    addition: `join`, where it is an Addition
+    addition: `join`, where it is an addition
+    framework_unsaid: of lines that other frameworks print too, where no fact `engine` tells whose
     launch: matches lines that begin a launch
     late: matches those of them that may also be printed behind the first steps of their launch,
         and then begin none: where the launch has not said how many GPUs it has
@@ -346,6 +347,7 @@ class LogFormat:
     steps: Sequence[StepLine]
     looks_like_step: str
     evidence: Sequence[str]
+    framework_unsaid: str | None = None
     facts: Sequence[FactLine] = ()
     implies: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # fact: (value, why)
     events: Sequence[EventLine] = ()

@@ -34,7 +34,7 @@ EVIDENCE_COLUMNS: Final = {
 }
 """Columns of each kind of time evidence."""
 
-ENGINE_BY_FRAMEWORK: Final = {"transformers": "deepspeed", "megatron-lm": "deepspeed"}
+ENGINE_BY_FRAMEWORK: Final = dict.fromkeys(("transformers", "megatron-lm", "megatron"), "deepspeed")
 """The Hugging Face Trainer's files do not say that DeepSpeed ran below it, nor do the event files
 of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that it did not."""
 

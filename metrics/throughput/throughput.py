@@ -26,6 +26,7 @@ from ..core.run_arrays import RunArrays, median, total
 from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColumns
 from . import time_evidence as evidences
 from . import token_counts as counts
+from .document_pairs import document_pairs
 from .end_to_end import end_to_end
 from .few_windows import few_windows_warning
 from .outlier_warnings import (
@@ -82,6 +83,7 @@ class LoggedRateColumns(TypedDict):
     logged_mfu: float | None
     logged_tgs_total: float | None
     attention_ratio: float | None
+    document_pairs: list[float] | None
     sequence_length: float | None
     throughput_missing: list[str] | None
     throughput_warnings: list[str] | None
@@ -137,6 +139,7 @@ def _summary(
         "last_step": windows.value("step", -1),
         "token_basis": _token_basis(windows, facts),
         "attention_ratio": _weighted(windows, "attention_ratio"),
+        "document_pairs": document_pairs(windows, facts),
         "sequence_length": _weighted(windows, "sequence_length"),
         "data_share": _data_share(windows),
     }

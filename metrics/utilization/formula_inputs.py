@@ -27,6 +27,7 @@ from ..formula.model_shapes import (
     ShapeError,
     UnknownModelError,
     buildable_models,
+    check_rank_params,
     find_model,
     from_hugging_face,
     from_megatron,
@@ -133,7 +134,7 @@ def formula_inputs(
         )
         return None
     fewest = None if mean is None else (mean + 1) / 2  # all as long as the mean
-    return FormulaInputs(
+    run = FormulaInputs(
         shape=shape,
         seq_len=seq_len,
         trainable=trainable,
@@ -141,6 +142,19 @@ def formula_inputs(
         lengths_unknown_reason=lengths_unknown,
         min_attended_pairs=fewest,
     )
+    bounds = rates.get("document_pairs")
+    return run if bounds is None or attended not in bounds else _between(run, *bounds)
+
+
+def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:
+    """The run with the pairs that lie between two bounds, where these leave its FLOPs in doubt."""
+    least, most = (
+        flops.flops_per_token(replace(run, attended_pairs=pairs).operators())
+        for pairs in (low, high)
+    )
+    if most <= least * (1 + MAX_PADDING_DOUBT):
+        return replace(run, attended_pairs=(low + high) / 2)
+    return replace(run, lengths_unknown_reason=PADDING_UNKNOWN, min_attended_pairs=low)
 
 
 def _mean_length(
@@ -387,10 +401,23 @@ def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
     if name == "model_config":
         return _text_only(json.loads(value))
     if name == "megatron_arguments":
-        return from_megatron(json.loads(value), integer_fact(facts, "vocab_size"))
+        return _of_megatron(json.loads(value), facts)
     if name == "torchtitan_arguments":
         return from_torchtitan(text_fact(facts, "model") or "torchtitan", json.loads(value))
     return find_model(value)
+
+
+def _of_megatron(
+    arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]
+) -> ModelShape:
+    """The model of an arguments header, whose parameters a rank holds as the log counts them."""
+    shape = from_megatron(arguments, integer_fact(facts, "vocab_size"))
+    degrees = (integer_fact(facts, name) for name in ("tensor_parallel", "pipeline_parallel"))
+    tensor, pipeline = (degree or 1 for degree in degrees)
+    if (printed := text_fact(facts, "rank_params")) is not None:
+        vocabulary = integer_fact(facts, "padded_vocab_size") or shape.vocab_size
+        check_rank_params(shape, printed, tensor, pipeline, vocabulary)
+    return shape
 
 
 def _text_only(config: Mapping[str, object]) -> ModelShape:
@@ -502,15 +529,12 @@ def _attended(
 ) -> tuple[float | None, str | None]:
     """Attended pairs per token where they are logged or given, and why they are not known.
 
-    XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, padding included, which are `filled`
-    with tokens that count: A = (ratio P / filled + 1) / 2. A sum of pairs of padding is in it.
+    Of bounds the upper one: metrics.throughput.document_pairs.
     """
     if (pairs := text_fact(facts, "attended_pairs")) is not None:
         return float(pairs), None
-    if rates.get("attention_ratio") is not None:
-        slots = rates.get("tgs_slots")
-        filled = rates["tgs"] / slots if slots and rates.get("tgs") else 1.0
-        return (rates["attention_ratio"] * seq_len / filled + 1) / 2, None
+    if rates.get("document_pairs") is not None:
+        return rates["document_pairs"][1], None
     flavour = text_fact(facts, "model") or ""
     masked = (
         text_fact(facts, "document_mask") or str(bool(DOCUMENT_MASKED_FLAVOUR.search(flavour)))
@@ -550,6 +574,12 @@ PADDED_LENGTHS_UNKNOWN: Final = (
     "samples are padded to the longest of their batch and those lengths are not logged: MFU is "
     "{bounds} (all as long as seq_len); where every sample is filled to it, --set packed=true"
 )
+PADDING_UNKNOWN: Final = (
+    "the log's attention ratio holds padding, and how that is spread over the packs is not logged: "
+    "MFU is {bounds}"
+)
+MAX_PADDING_DOUBT: Final = 0.005
+"""FLOPs that differ by a smaller share between two ways to spread padding are taken for known."""
 DOCUMENT_MASKED_FLAVOUR: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$|^llama4 17bx")
 """Flavours of Torchtitan whose attention stops at document borders: llama4's do since its arguments
 are not printed (models/llama4/__init__.py@1b230bb, block_causal); before, these say it."""
@@ -623,6 +653,7 @@ def _peaks(
         result.values["peak_source"] = (
             f"given: peak_flops, dense {dtypes[1]} {peak / 1e12:,g} TFLOP/s ({given['origin']})"
         )
+        result.warnings += _other_peak(name, dtypes[1], peak, overlay)
         return {dtypes[1]: peak}
     if name is None:
         result.missing.append("accelerator")
@@ -640,6 +671,28 @@ def _peaks(
             formats.append("bf16")  # what metrics.formula.precision leaves in it
         result.values["peak_source"] = accelerators.peak_source(device, formats)
     return device.peaks
+
+
+def _other_peak(
+    name: str | None, dtype: Dtype, given: float, overlay: Sequence[Accelerator]
+) -> list[str]:
+    """A given peak that is not the known device's: with sparsity, or another card's."""
+    try:
+        device = accelerators.find_accelerator(name or "", overlay)
+    except accelerators.UnknownAcceleratorError:
+        return []
+    known = device.peaks.get(dtype)
+    if known is None or abs(given / known - 1) <= MAX_PEAK_DIFFERENCE:
+        return []
+    return [
+        f"peak_flops={given / 1e12:,g} TFLOP/s is {given / known:.2f}x the dense {dtype} peak of "
+        f"{device.name}, {known / 1e12:,g}. MFU is by the given one (sparse ones double it): "
+        "fairmfu set RUN peak_flops= takes it back"
+    ]
+
+
+MAX_PEAK_DIFFERENCE: Final = 0.02
+"""Rounding of a peak that somebody writes down: 312 for 311.9, 990 for 989.4."""
 
 
 def text_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:

@@ -62,7 +62,7 @@ def score_utilization(
         "attended_pairs": run_attended_pairs(run),
         "trained": describe_trainable(run),
     }
-    if run.lengths_unknown_reason != PADDED_LENGTHS_UNKNOWN:
+    if run.lengths_unknown_reason in (None, DOCUMENT_LENGTHS_UNKNOWN):
         out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)
     if run.lengths_unknown_reason is None:
         out.values["flops_per_token"] = flops.flops_per_token(exact)
@@ -156,7 +156,9 @@ def _utilisations(
         bounds = f"at most {values['mfu']:.1%}"
         if run.min_attended_pairs is not None:
             least = mfu(replace(run, attended_pairs=run.min_attended_pairs).operators())
-            bounds = f"{least:.1%} (all as long as the mean) to {values['mfu']:.1%}"
+            mean = " (all as long as the mean)"
+            said = mean if run.lengths_unknown_reason == PADDED_LENGTHS_UNKNOWN else ""
+            bounds = f"{least:.1%}{said} to {values['mfu']:.1%}"
         result.warnings.append(run.lengths_unknown_reason.format(bounds=bounds))
         whole = ("mfu_full_attention", "mfu_bf16_full_attention")
         known = whole if run.lengths_unknown_reason == DOCUMENT_LENGTHS_UNKNOWN else ()

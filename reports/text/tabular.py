@@ -105,7 +105,7 @@ def render_frame(
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dictionaries that JSON can carry: no NaN, no infinity."""
+    """Rows as dictionaries that JSON can carry: no NaN, no infinity; DuckDB's sums as numbers."""
     return [{key: _plain(value) for key, value in row.items()} for row in _rows(frame)]
 
 
@@ -116,6 +116,8 @@ def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
 def _plain(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, Decimal):  # DuckDB sums integers as HUGEINT, which Polars holds as Decimal
+        return int(value) if value == value.to_integral_value() else float(value)
     return value
 
 

@@ -122,10 +122,18 @@ BERT_TOKENIZER_PREFIX: Final = "BertWordPiece"
 """How the names of tokenizers begin that pretrain_bert.py and pretrain_t5.py take."""
 
 
+DEEPSPEED_ARGUMENTS: Final = ("deepspeed", "deepspeed_config", "zero_stage", "deepscale")
+"""Of each fork that can train on DeepSpeed; NVIDIA's Megatron-LM has none of them."""
+
+
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
     """The `key .... value` lines of the header; a damaged line is passed over."""
     found = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
-    return facts_of_arguments({match[1]: match[2].strip() for match in found if match})
+    arguments = {match[1]: match[2].strip() for match in found if match}
+    on_deepspeed = any(name in arguments for name in DEEPSPEED_ARGUMENTS)
+    return facts_of_arguments(arguments) | {
+        "engine": "deepspeed" if on_deepspeed else "megatron-lm"
+    }
 
 
 def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
@@ -352,7 +360,8 @@ FACT_LINES: Final = (
     ),
     FactLine(
         anchor="number of parameters on ",
-        regex=r"number of parameters on (?:\(tensor, pipeline\) )?model parallel rank",
+        regex=r"number of parameters on (?:\(tensor, pipeline\) )?model parallel rank"
+        r"(?: (?P<rank_params>\(?\d+(?:, \d+)?\)?: \d+)\s*$)?",
         example=" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 861859840",
         printed_by="deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479 get_model",
         composed=True,
@@ -451,10 +460,15 @@ _STAMPED: Final = (
 """A stamp and nothing else before, as NVIDIA's lines are since 2024; a collector stamps others' too."""
 PADDED_TELLS: Final = {"tokens per sample": ("packed", "false")}
 """MindSpeed prints it where samples are as long as they are."""
+_DEEPSPEED_TELLS: Final = dict.fromkeys(
+    ("consumed tokens", "actual seqlen", "samples per second", "TFLOPs"), ("engine", "deepspeed")
+)
+"""Fields that Microsoft's and bigscience's forks print, and NVIDIA's Megatron-LM never has."""
 
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     framework="deepspeed",
+    framework_unsaid="megatron",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
     signature=rf"(?:^\s*|(?!{_STAMPED})[^|]\s)iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
     rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}|{_OF_SAT}))",
@@ -465,7 +479,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     elapsed_covers="interval",
     rate_covers="interval",
     implies={
-        "trainable": ("full", "Megatron-DeepSpeed trains every weight"),
+        "trainable": ("full", "Megatron trains every weight"),
         "packed": ("true", "Megatron's GPT data set fills every sample to seq_length"),
     },
     steps=(
@@ -475,7 +489,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             pair=FIELD_PAIR,
             columns=MEGATRON_COLUMNS,
             facts={"total": "total_steps"},
-            tells=PADDED_TELLS,
+            tells=PADDED_TELLS | _DEEPSPEED_TELLS,
             example=" iteration       10/ 9155273 | consumed samples:          480 | consumed "
             "tokens:       983040 | elapsed time per iteration (ms): 2349.1 | learning rate: "
             "2.831E-07 | global batch size:    48 | lm loss: 1.093108E+01 | loss scale: 2048.0 | "
@@ -491,6 +505,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             pair=rf"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>{FIELD_VALUE}){FIELD_END}",
             columns=ALCF_COLUMNS,
             facts={"total": "total_steps"},
+            tells={key.replace(" ", "_"): told for key, told in _DEEPSPEED_TELLS.items()},
             example="[2026-11-10 09:43:36,161992][I][megatron/training_log:402:training_log]  "
             "iteration=      10/  136100 | consumed_samples=        7680 | consumed_tokens= "
             "31457280 | elapsed_time_per_iteration_ms=3415.3 | learning_rate=2.0127e-05 | "
@@ -531,6 +546,7 @@ MEGATRON_LM: Final = replace(
     MEGATRON_DEEPSPEED,
     name="megatron-lm",
     framework="megatron-lm",
+    framework_unsaid=None,
     versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT, AMD's Primus, Swiss AI's fork",
     signature=rf"{_STAMPED}|iteration +\d+ */ *\d+ \|.*{_OF_MEGATRON_LM}",
     looks_like_step=r"iteration +\d+ */ *\d+ \|",

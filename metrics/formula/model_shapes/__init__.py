@@ -16,6 +16,7 @@ Errors:
 from __future__ import annotations
 
 from .hugging_face import Config, from_hugging_face, text_config
+from .megatron_header import check_rank_params
 from .names import UnknownModelError, buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
 from .shape import (
@@ -43,6 +44,7 @@ __all__ = [
     "UnknownModelError",
     "Weight",
     "buildable_models",
+    "check_rank_params",
     "find_model",
     "from_hugging_face",
     "from_megatron",

@@ -19,6 +19,7 @@ from .shape import (
     check_dimension,
     grouped_layers,
     grouped_query,
+    head_width,
     windowed_layers,
 )
 
@@ -235,7 +236,7 @@ def _other_parts(config: Mapping[str, object]) -> Iterator[str]:
 def _gqa(config: Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:
     """Heads of a Llama-like config; `width`, `kv_heads`: defaults of the model_type, if any."""
     heads = config.number("num_attention_heads")
-    width = config.number("head_dim", default=width or config.number("hidden_size") // heads)
+    width = config.optional("head_dim") or width or head_width(config.number("hidden_size"), heads)
     return grouped_query(heads, config.number("num_key_value_heads", default=kv_heads), width)
 
 
@@ -764,7 +765,7 @@ def _plain(
 
 def _biased(heads: int, hidden: int, *, kv_heads: int | None = None, bias: bool) -> Attention:
     return replace(
-        grouped_query(heads, kv_heads or heads, hidden // heads),
+        grouped_query(heads, kv_heads or heads, head_width(hidden, heads)),
         qkv_bias=bias,
         output_bias=bias,
     )

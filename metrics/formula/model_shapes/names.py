@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import ParamSpec
+from typing import Final, ParamSpec
 
 from .hugging_face import CONFIG_DIMENSIONS, from_hugging_face
 from .shape import ModelShape, ShapeError
@@ -32,22 +32,22 @@ class UnknownModelError(ShapeError):
         )
 
 
-_SUFFIXES = (
-    "-instruct", "-chat", "-base", "-hf", "-sft", "-it", "-pt",
-    "-flex", "-varlen", "-flex-attn", "-varlen-attn",
-)  # fmt: skip
-"""What a name may end in without a change of shape; the last four are torchtitan's."""
+_SHAPELESS = re.compile(r"-(?:instruct|chat|base|hf|sft|it|pt|(?:flex|varlen)(?:-attn)?)(?=-|$)")
+"""Words of a name that say nothing of the shape; `flex` and `varlen` are torchtitan's."""
 
 
 def find_model(name: str) -> ModelShape:
     """Shape of a model that is known by name.
 
-    Case, blanks and `_`, an organisation or folders before the name, `Meta-`, and endings such as
-    -instruct, -chat, -hf do not matter; all the rest must be exact. Raises UnknownModelError.
+    Case, blanks and `_`, an organisation or folders before the name, `Meta-`, and words such as
+    instruct, chat, hf do not matter; all the rest must be exact. Raises UnknownModelError, with
+    the nearest names of the same series: `internlm2-7b` is no hint for an `internlm-8b`.
     """
-    wanted = _normalised(name)
+    whole = _folded(name)
+    wanted = whole if whole in _KNOWN else _SHAPELESS.sub("", whole)
     if wanted not in _KNOWN:
-        raise UnknownModelError(name, difflib.get_close_matches(wanted, _KNOWN, n=3))
+        alike = [known for known in _KNOWN if _is_same_series(known, wanted)]
+        raise UnknownModelError(name, difflib.get_close_matches(wanted, alike, n=3))
     canonical, _ = _KNOWN[wanted]
     return _built(canonical)
 
@@ -80,14 +80,21 @@ def _built(canonical: str) -> ModelShape:
     return replace(from_hugging_face(config()), name=canonical)
 
 
-def _normalised(name: str) -> str:
+def _folded(name: str) -> str:
     cached = re.search(r"models--(?:.*--)?([^/\\]+)", name)  # Hugging Face's cache folder
     last = cached.group(1) if cached else re.split(r"[/\\]", name.strip().rstrip("/\\"))[-1]
-    folded = re.sub(r"[\s_]+", "-", last.strip().lower()).removeprefix("meta-")
-    while shorter := next((folded[: -len(s)] for s in _SUFFIXES if folded.endswith(s)), None):
-        folded = shorter
-    return folded
+    return re.sub(r"[\s_]+", "-", last.strip().lower()).removeprefix("meta-")
 
+
+def _is_same_series(known: str, wanted: str) -> bool:
+    """Whether the first words are one but for a slip: `lama` is llama, `internlm2` no internlm."""
+    mine, other = known.partition("-")[0], wanted.partition("-")[0]
+    same_version = re.findall(r"\d+", mine) == re.findall(r"\d+", other)
+    return same_version and difflib.SequenceMatcher(None, mine, other).ratio() > MIN_ALIKE
+
+
+MIN_ALIKE: Final = 0.8
+"""Names of series that share more of their letters are one, mistyped."""
 
 _P = ParamSpec("_P")
 _Config = Callable[[], dict[str, object]]

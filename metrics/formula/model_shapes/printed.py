@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .megatron_header import check_arguments
 from .names import find_model
 from .shape import (
     Attention,
@@ -18,6 +19,7 @@ from .shape import (
     check_dimension,
     grouped_layers,
     grouped_query,
+    head_width,
 )
 
 
@@ -73,9 +75,11 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
 
     An argument that is absent is one that this version does not have yet, and then means what the
     version did: biases, LayerNorm, tied embeddings, learned positions, no gated FFN, one key/value
-    head per head, no experts. Raises ShapeError for what is missing or malformed.
+    head per head, no experts. Raises ShapeError for what is missing or malformed, and where the
+    header is not whole (megatron_header).
     """
     printed = PrintedArguments(arguments, "the arguments header")
+    check_arguments(arguments)
     for key, absent in MEGATRON_SUPPORTED_VALUES.items():
         if (said := printed.get(key)) is not None and re.match(absent, said) is None:
             raise ShapeError(
@@ -140,7 +144,7 @@ def _megatron_positions(printed: PrintedArguments) -> int:
 def _megatron_layers(printed: PrintedArguments, hidden: int, count: int) -> tuple[LayerGroup, ...]:
     heads = printed.number("num_attention_heads")
     bias = printed.flag("add_bias_linear", default=True)
-    width = printed.number("kv_channels", default=hidden // heads)
+    width = printed.optional("kv_channels") or head_width(hidden, heads)
     grouped = printed.flag("group_query_attention", default=False)
     groups = printed.number("num_query_groups") if grouped else heads
     attention = replace(
@@ -256,7 +260,7 @@ def _titan_llama(name: str, printed: PrintedArguments) -> ModelShape:
 
 def _llama_attention(dim: int, printed: PrintedArguments) -> Attention:
     heads = printed.number("n_heads")
-    return grouped_query(heads, printed.number("n_kv_heads", default=heads), dim // heads)
+    return grouped_query(heads, printed.number("n_kv_heads", default=heads), head_width(dim, heads))
 
 
 def _titan_llama4(name: str, printed: PrintedArguments) -> ModelShape:

@@ -512,6 +512,16 @@ def windowed_layers(
     )
 
 
+def head_width(hidden: int, heads: int) -> int:
+    """Width of a head where heads share the hidden size. Raises ShapeError where they cannot."""
+    if hidden % heads:
+        raise ShapeError(
+            f"{heads:,} attention heads cannot share a hidden size of {hidden:,}: one of them is "
+            "wrong, or a head's width is missing."
+        )
+    return hidden // heads
+
+
 def grouped_query(
     heads: int, kv_heads: int, width: int, *, qk_norm: Literal["none", "head", "all"] = "none"
 ) -> Attention:

@@ -138,7 +138,8 @@ def lines(values: list[Value]) -> list[str]:
 
 def console(*, grouped: bool, steps: int = 60) -> str:
     """The console of the same launch: NVIDIA's has a stamp, Megatron-DeepSpeed's has none."""
-    names = (f"  {key} {'.' * (48 - len(key))} {value}" for key, value in ARGUMENTS.items())
+    arguments = ARGUMENTS | ({"deepspeed": True} if grouped else {})
+    names = (f"  {key} {'.' * (48 - len(key))} {value}" for key, value in arguments.items())
     head = ["---------- arguments ----------", *names, "------ end of arguments ------"]
     body, at = [], BEGAN
     for n in range(10, steps + 1, 10):

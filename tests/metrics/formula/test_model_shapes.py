@@ -252,6 +252,21 @@ def test_the_error_names_what_is_near() -> None:
     assert "Nearest known: llama-3" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("said", "nearest"),
+    [
+        ("lama-3-9b", "llama-3-8b"),
+        ("internlm2-8b", "internlm2-7b"),
+        ("internlm4-8b", None),
+        ("gpt5-7b", None),
+    ],
+)
+def test_a_hint_names_no_other_series(said: str, nearest: str | None) -> None:
+    with pytest.raises(UnknownModelError) as error:
+        find_model(said)
+    assert (nearest in error.value.nearest) if nearest else not error.value.nearest
+
+
 def test_no_name_means_two_models() -> None:
     tables = (
         names._LLAMA_LIKE,
@@ -261,7 +276,7 @@ def test_no_name_means_two_models() -> None:
     )
     counts = Counter(name for table in tables for key in table for name in key.split())
     assert [name for name, count in counts.items() if count > 1] == []
-    assert all(names._normalised(name) == name for name in counts)
+    assert all(names._folded(name) == name for name in counts)
 
 
 # --- layers ---------------------------------------------------------------------------------
@@ -697,11 +712,13 @@ def test_a_qwen_of_megatron_lacks_the_biases_only() -> None:
 
 
 def test_query_groups_of_megatron_lm_are_key_value_heads() -> None:
-    said = {key: value for key, value in QWEN_7B.items() if key != "num_key_value_heads"}
+    deepspeeds = {"num_key_value_heads", "topk", "expert_interval"}
+    said = {key: value for key, value in QWEN_7B.items() if key not in deepspeeds}
     grouped = said | {"group_query_attention": "True", "num_query_groups": "4"}
     expected = from_megatron(QWEN_7B, vocab_size=152064)
     assert from_megatron(grouped, vocab_size=152064).layers == expected.layers
-    single = from_megatron(said | {"num_query_groups": "1"}, vocab_size=152064)  # its default
+    ungrouped = said | {"group_query_attention": "False", "num_query_groups": "1"}  # its default
+    single = from_megatron(ungrouped, vocab_size=152064)
     assert single.layers[0].attention.kv_heads == single.layers[0].attention.heads
 
 

@@ -245,6 +245,15 @@ def test_a_peak_given_by_hand_says_so() -> None:
     assert values["peak_source"] == "given: peak_flops, dense bf16 500 TFLOP/s (flag)"
 
 
+def test_a_given_peak_that_is_not_the_known_devices_is_doubted() -> None:
+    sparse = score_utilization(held(peak_flops="1979e12"), rate())
+    assert "2.00x the dense bf16 peak of NVIDIA H100 SXM, 989.4" in sparse.warnings[0]
+    assert score_utilization(held(peak_flops="990e12"), rate()).warnings == []
+    assert (
+        score_utilization(held(accelerator="NVIDIA H20Z", peak_flops="5e14"), rate()).warnings == []
+    )
+
+
 @pytest.mark.parametrize(
     "facts", [{"precision": None}, {"accelerator": None}, {"accelerator": "NVIDIA V100"}]
 )
@@ -309,33 +318,47 @@ def test_padded_samples_of_unknown_length_bound_the_figure() -> None:
     assert printed == pytest.approx(mean)
 
 
-def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
-    whole = score_utilization(held(document_mask="true"), rate() | {"attention_ratio": 1.0}).values
-    halves = score_utilization(held(document_mask="true"), rate() | {"attention_ratio": 0.5}).values
+def test_the_pairs_of_documents_give_the_flops() -> None:
+    whole = score_utilization(held(document_mask="true"), of_documents(4096.5)).values
+    halves = score_utilization(held(document_mask="true"), of_documents(2048.5)).values
     assert whole["flops_per_token"] == F
     # Two documents of 4,096 in each pack: (4096 + 1) / 2 pairs instead of (8192 + 1) / 2.
     assert F - halves["flops_per_token"] == pytest.approx(3 * 32 * 4 * 4096 * 2048)
-    # Half of each pack is padding, the other half one document: again (4096 + 1) / 2 pairs.
-    padded = rate() | {"attention_ratio": 0.25, "tgs_slots": 2 * 6400.0}
-    values = score_utilization(held(document_mask="true"), padded).values
-    assert values["flops_per_token"] == pytest.approx(halves["flops_per_token"])
+
+
+def test_pairs_between_bounds_that_lie_apart_give_bounds_of_the_mfu() -> None:
+    near = score_utilization(held(), of_documents(2000.0, 2010.0)).values
+    between = score_utilization(held(), of_documents(2005.0)).values
+    assert near["mfu"] == between["mfu"]
+    apart = score_utilization(held(), of_documents(500.0, 2048.5))
+    assert "mfu" not in apart.values
+    assert apart.missing == ["attended_pairs"]
+    least, most = (
+        score_utilization(held(), of_documents(pairs)).values["mfu"] for pairs in (500.0, 2048.5)
+    )
+    assert f"MFU is {least:.1%} to {most:.1%}" in apart.warnings[0]
+
+
+def of_documents(*pairs: float) -> dict[str, Any]:
+    return rate() | {"document_pairs": [pairs[0], pairs[-1]]}
 
 
 @pytest.mark.parametrize(
-    ("facts", "ratio", "missing"),
+    ("facts", "pairs", "missing"),
     [
         ({"attended_pairs": "99999"}, None, ["attended_pairs"]),
         ({"attended_pairs": "0.1"}, None, ["attended_pairs"]),
-        ({"document_mask": "true"}, 2.5, ["attended_pairs"]),
+        ({"document_mask": "true"}, 8193.0, ["attended_pairs"]),
         ({"document_mask": "true"}, math.nan, ["attended_pairs"]),
         ({"attended_pairs": "1"}, None, []),
         ({"attended_pairs": "8192"}, None, []),
     ],
 )
 def test_pairs_that_no_pack_has_give_no_flops(
-    facts: dict[str, str], ratio: float | None, missing: list[str]
+    facts: dict[str, str], pairs: float | None, missing: list[str]
 ) -> None:
-    out = score_utilization(held(**facts), rate() | {"attention_ratio": ratio})
+    known = {} if pairs is None else of_documents(pairs)
+    out = score_utilization(held(**facts), rate() | known)
     assert out.missing == missing
     assert ("flops_per_token" in out.values) is not missing
 

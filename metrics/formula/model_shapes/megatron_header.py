@@ -1,0 +1,106 @@
+"""Whether an `arguments` header of Megatron is whole: a damaged line is no argument of a model.
+
+One changed character, or one line that a collector lost, gives another model. Three things tell:
+arguments that one version prints together, of which one is absent; two that have to say the same;
+and the parameters that the log counts on a rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from .shape import ModelShape, ShapeError
+
+PRINTED_WITH: Final[Mapping[str, tuple[str, ...]]] = {
+    "ffn_hidden_size": ("encoder_seq_length",),
+    "kv_channels": ("encoder_seq_length",),
+    "num_experts": ("topk", "expert_interval"),
+    "swiglu": ("untie_embeddings_and_output_weights", "add_bias_linear"),
+    "untie_embeddings_and_output_weights": ("swiglu", "add_bias_linear"),
+    "num_key_value_heads": ("swiglu", "topk"),
+    "group_query_attention": ("num_query_groups",),
+}
+"""Argument -> others of which each version that prints them all prints it too.
+
+Megatron prints every argument that it has. Its arguments came with the T5 model (2021), with
+experts (DeepSpeed, 2022), with megatron.core (2023), and with grouped queries (2023).
+"""
+
+SAME_NUMBERS: Final = (
+    ("num_layers", "encoder_num_layers"),
+    ("seq_length", "encoder_seq_length"),
+)
+"""Arguments that Megatron sets to one number (megatron/arguments.py, validate_args)."""
+
+REMEDY: Final = "--set model_config=PATH/config.json or --set model=NAME"
+
+
+def check_arguments(arguments: Mapping[str, str]) -> None:
+    """Raises ShapeError where the header lacks a line, or two of its lines contradict each other.
+
+    arguments: as printed, by name
+    """
+    for name, others in PRINTED_WITH.items():
+        if name not in arguments and all(other in arguments for other in others):
+            raise ShapeError(
+                f"the arguments header lacks {name}, which stands beside {' and '.join(others)} in "
+                f"every version: a line is lost or damaged: {REMEDY}"
+            )
+    for name, other in SAME_NUMBERS:
+        mine, same = (arguments.get(key, "").strip() for key in (name, other))
+        if re.fullmatch(r"\d+", same) and mine != same:
+            raise ShapeError(
+                f"the arguments header says {name} {mine} and {other} {same}, which are one "
+                f"number: a line is damaged: {REMEDY}"
+            )
+
+
+RANK_PARAMS: Final = re.compile(r"\(?\d+(?:, (?P<stage>\d+))?\)?: (?P<count>\d+)")
+"""Of `number of parameters on (tensor, pipeline) model parallel rank (0, 0): 861859840`; until 2021
+without the stage."""
+MAX_COUNT_GAP: Final = 0.005
+"""Norms and biases that each tensor-parallel rank holds whole are counted as if they were split."""
+
+
+def check_rank_params(
+    shape: ModelShape, printed: str, tensor_parallel: int, pipeline_parallel: int, vocabulary: int
+) -> None:
+    """Raises ShapeError where a rank does not hold as many parameters as the log counts on it.
+
+    printed: as RANK_PARAMS reads it; vocabulary: rows of the table, with padding. Of models with
+    experts nothing is known: how many of them a rank holds is not in their shape.
+    """
+    match = RANK_PARAMS.fullmatch(printed.strip())
+    if match is None or shape.layer_count % pipeline_parallel or any(g.moe for g in shape.layers):
+        return
+    count = int(match["count"])
+    ends = (0, pipeline_parallel // 2, pipeline_parallel - 1)
+    stages = ends if match["stage"] is None else (int(match["stage"]),)
+    held = [
+        rank_params(shape, stage, tensor_parallel, pipeline_parallel, vocabulary)
+        for stage in stages
+    ]
+    if all(abs(count / expected - 1) > MAX_COUNT_GAP for expected in held):
+        raise ShapeError(
+            f"the log counts {count:,} parameters on a rank, the model of the arguments header has "
+            f"{held[0]:,} there: a line of the header is damaged or lost, or tensor_parallel or "
+            f"pipeline_parallel is another: {REMEDY}"
+        )
+
+
+def rank_params(
+    shape: ModelShape, stage: int, tensor_parallel: int, pipeline_parallel: int, vocabulary: int
+) -> int:
+    """Return the parameters of one rank: its share of the layers, and of the tables at the ends.
+
+    The last stage has a copy of a tied table. Each rank has the whole table of positions.
+    """
+    first, last = stage == 0, stage == pipeline_parallel - 1
+    head = 0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size
+    split = (shape.params_total - shape.params_embedding - head) / pipeline_parallel
+    copied = last and (bool(head) or not first)
+    split += (first + copied) * vocabulary * shape.hidden_size
+    whole = shape.positions * shape.hidden_size if first else 0
+    return round(split / tensor_parallel) + whole

@@ -1,0 +1,47 @@
+"""A share of `make metamorphic`: a log of each framework, each way in which it may be damaged."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+
+import pytest
+
+from tests.support.folders import ROOT
+from tests.support.transformations import TRANSFORMATIONS
+from tests.tools import metamorphic
+
+LOGS = (
+    "h200/torchtitan-0.2.2/bf16/run.log",
+    "h100/xtuner-0.2.0/bf16/run.log",
+    "h100/deepspeed-0.19.8/bf16/run.log",
+    "synthetic/xtuner-v1/llama3-8b-8xh100-xtuner-v1.log",
+    "synthetic/megatron-deepspeed/llama3-8b-8xh100-megatron-deepspeed.log",
+)
+
+
+@cache
+def read(name: str) -> metamorphic.Case:
+    case = metamorphic.read_case(ROOT / "sample_logs" / name)
+    assert case is not None
+    return case
+
+
+@pytest.mark.parametrize("what", TRANSFORMATIONS)
+def test_no_damage_changes_a_figure_in_silence(what: str) -> None:
+    """One of the logs for each, so that all are damaged in some way."""
+    name = Random(what).choice(LOGS)  # noqa: S311 - no secret
+    case = read(name)
+    rows = metamorphic.transformed(case, what, name, case)
+    assert rows is not None
+    assert not [str(one) for one in metamorphic.violations(name, what, rows, case.rows)]
+
+
+def test_a_figure_of_another_is_found() -> None:
+    """The rule can fail: the same run at twice its speed, with and without a word."""
+    rows = read(LOGS[0]).rows
+    twice = [row | {"tgs": row["tgs"] * 2} for row in rows]
+    found = list(metamorphic.violations("log", "twice", twice, rows))
+    assert [(one.figure, one.ranked) for one in found] == [("tgs", True)]
+    doubted = [row | {"warnings": [*row["warnings"], "a clock that was set"]} for row in twice]
+    assert not list(metamorphic.violations("log", "twice", doubted, rows))
