@@ -10,6 +10,7 @@ A shape comes from one of four places, never from a guess:
 Errors:
 
     ShapeError (ValueError)
+    ├── ImpossibleShapeError   a dimension that no model has
     └── UnknownModelError      `known` has no model of this name
 """
 
@@ -21,6 +22,7 @@ from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,
     FeedForward,
+    ImpossibleShapeError,
     LayerGroup,
     LinearAttention,
     MixtureOfExperts,
@@ -35,6 +37,7 @@ __all__ = [
     "Attention",
     "Config",
     "FeedForward",
+    "ImpossibleShapeError",
     "LayerGroup",
     "LinearAttention",
     "MixtureOfExperts",
