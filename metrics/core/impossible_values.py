@@ -93,7 +93,7 @@ def _possible_rows(
     ends = (
         end.alias(f"{name} {place}")
         for name in bounds
-        for place, end in enumerate(_extremes(_finite(name, columns)))
+        for place, end in enumerate(_extremes(pl.col(name)))
     )
     extremes = rows.lazy().select(ends).collect().row(0, named=True)
     found = {name: [extremes[f"{name} {place}"] for place in range(3)] for name in bounds}
@@ -116,17 +116,13 @@ def _possible_rows(
 
 
 def _extremes(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """The greatest, the least, and the smallest in size that is not 0."""
+    """The greatest, the least, and the smallest in size that is not 0; infinite ones, too."""
     return value.max(), value.min(), value.abs().filter(value != 0).min()
 
 
 def _is_finite(name: str, columns: Mapping[str, Column]) -> pl.Expr:
     value = pl.col(name)
     return value.is_finite() if columns[name].dtype.is_float() else value.is_not_null()
-
-
-def _finite(name: str, columns: Mapping[str, Column]) -> pl.Expr:
-    return pl.col(name).filter(_is_finite(name, columns))
 
 
 def _fits(name: str, bound: Bounds) -> pl.Expr:
