@@ -15,7 +15,8 @@ ifndef IS_INSTALLED
 endif
 
 .PHONY: demo check test lint types tests test-ray seconds golden corpus coverage changes audit evidence thorough verify \
-	metamorphic year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
+	metamorphic year kills browser screenshots clean gate fuzz fuzz-facts bench bench-ingest bench-start \
+	bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
 
 demo: $(VENV)/installed
@@ -119,6 +120,10 @@ gate: $(VENV)/tested
 # Hostile inputs to every reader, with coverage as the guide: so many seconds a target. Long.
 fuzz: $(VENV)/fuzzed
 	$(BIN)/python -m tests.tools.fuzz --seconds $${SECONDS_EACH:-600}
+
+# Runs with one damaged value beside 50 good ones: no error, and these stay the same. An hour.
+fuzz-facts: $(VENV)/tested
+	$(BIN)/python -m tests.tools.fuzz_facts --inputs $${INPUTS:-100000}
 
 # What everything costs beside what else would do it, one table for each of these: long, 6 GB on the
 # disk. With QUICK=1 small and in a few minutes: before a commit. benchmarks/README.md

@@ -44,7 +44,7 @@ CONTEXT_SETTINGS = {
     "max_content_width": 100,
 }
 EXIT_UNREAD_SOURCE = 4
-"""Exit code: done, but some sources could not be read."""
+"""Exit code: done, but some sources could not be read, or their runs not be analysed."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -565,6 +565,7 @@ def runs(store: Path, output: str) -> None:
     click.echo(render_frame(shown, output, RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS))
     if output == "table":
         _echo_doubts(metrics_rows(labelled(metrics)))
+    _end(metrics_rows(metrics))
 
 
 @main.command()
@@ -590,11 +591,13 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
         click.echo("All names are of one run; a comparison takes two.", err=True)
     if output in ("json", "csv"):
         click.echo(render_frame(found.table, output))
+        _end(found.rows)
         return
     for sentence in found.sentences:
         click.echo(wrapped(sentence))
     click.echo(f"\n{found.text(output)}")
     _echo_doubts([row | {"name": row["label"]} for row in found.rows], missing=False)
+    _end(found.rows)
 
 
 @main.command()
@@ -612,11 +615,14 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     Then what the log itself prints: whether its framework's own formula gives that, which facts it
     proves, and how its figure becomes ours, factor by factor.
     """
+    from fairmfu.metrics.core.run_table import FAULT
     from fairmfu.reports import explain as describe
     from fairmfu.reports.text.tabular import wrapped
 
     told = describe(_analysis(_open(store)), run, output=output, propose=propose)
     click.echo("\n".join(map(wrapped, told.splitlines())) if output == "table" else told)
+    if FAULT in told:
+        sys.exit(EXIT_UNREAD_SOURCE)
 
 
 @main.command()
@@ -679,6 +685,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         beside = f", with {count_noun(len(pictures), 'chart')} in {pictures[0].parent}"
     size = sum(file.stat().st_size for file in files)
     click.echo(f"{out}: {size / 1e6:.2f} MB{beside}", err=True)
+    _end([*told.data["runs"].values(), *told.failed])
 
 
 @main.command()
@@ -752,6 +759,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     drawn = chart_export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
     write_file(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
+    _end(told.data["runs"].values())
 
 
 @main.command()
@@ -795,7 +803,10 @@ def export(  # noqa: PLR0913 - each is an argument of the command
       fairmfu export --to tensorboard --out tensorboard
       fairmfu export titan-8b xtuner-8b --to wandb --out wandb --experiment speed
     """
+    import polars as pl
+
     from fairmfu.metrics import choose
+    from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.page.redaction import Redaction
     from fairmfu.reports.trackers import trackers
     from fairmfu.reports.trackers.tracker_record import redact_records, tracker_records
@@ -804,9 +815,10 @@ def export(  # noqa: PLR0913 - each is an argument of the command
         raise click.UsageError("--experiment: event files of TensorBoard name none; leave it out.")
     tables = _open(store).tables()
     analysis = _analysis_of(tables)
-    runs = tracker_records(
-        analysis, choose(analysis.metrics, *names), tables["steps"], tables["runs"]
-    )
+    chosen = choose(analysis.metrics, *names)
+    failed = metrics_rows(chosen.filter(pl.col("error").is_not_null()))
+    chosen = chosen.filter(pl.col("error").is_null())
+    runs = tracker_records(analysis, chosen, tables["steps"], tables["runs"])
     hides = Redaction() if redact else None
     if hides is not None:
         runs = redact_records(runs, hides)
@@ -819,6 +831,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     except OSError as error:
         raise click.ClickException(_not_written(error, out)) from error
     _say(f"Open: {trackers.TRACKERS[tracker].open_command.format(out=out)}")
+    _end(failed)
 
 
 @main.command()
@@ -896,8 +909,8 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
 
     Unattended: it never asks. Known files that did not change are not opened. What is not given
     here stands in fairmfu.toml, or in a variable FAIRMFU_NIGHTLY_OPTION. Exit 0 if all is well, 3
-    on a regression, 4 where a source could not be read, 1 where the night failed: the last good
-    report stays.
+    on a regression, 4 where a source could not be read or analysed, 1 where the night failed: the
+    last good report stays.
 
     \b
     Example:
@@ -1436,6 +1449,18 @@ def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
     from fairmfu.metrics import analyse
 
     return analyse(tables, _overlay())
+
+
+def _end(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Exit with 4 where a run could not be analysed; rows: with `name` and `error`."""
+    failed = list(dict.fromkeys(row["name"] for row in rows if row["error"] is not None))
+    if failed:
+        _say(
+            f"{len(failed):,} of the runs could not be analysed, which is a fault of fairmfu: "
+            f"{', '.join(failed[:3])}{' and others' if failed[3:] else ''}. Where it went wrong: "
+            "fairmfu explain RUN"
+        )
+        sys.exit(EXIT_UNREAD_SOURCE)
 
 
 def _not_written(error: OSError, out: Path) -> str:

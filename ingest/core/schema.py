@@ -29,6 +29,29 @@ SCHEMA_VERSION: Final = "3"
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a quantity of a run can be: from `lowest` to `highest`, and 0 or `smallest` in size."""
+
+    lowest: float
+    highest: float
+    smallest: float = 0.0
+
+    def why_not(self, value: float) -> str:
+        """What a value would have to be instead."""
+        if 0 < abs(value) < self.smallest:
+            return f"it is at least {self.smallest:g}"
+        least = "up" if self.lowest == -self.highest else _plain(self.lowest)
+        return f"it is {least} to {_plain(self.highest)}"
+
+    def __contains__(self, value: float) -> bool:
+        return self.lowest <= value <= self.highest and (not value or abs(value) >= self.smallest)
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) < 1e10 else f"{value:g}"  # noqa: PLR2004 - as people read
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table; `unit` is empty for names, texts and counts of themselves."""
 
@@ -450,3 +473,94 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "cuda": FactName("text", "", "CUDA or device runtime as printed"),
     "torch": FactName("text", "", "PyTorch version as printed"),
 }
+
+
+# --- what a run can have ----------------------------------------------------------------------
+
+MAX_FLOAT32: Final = 3.5e38
+
+FACT_BOUNDS: Final[Mapping[str, Bounds]] = {
+    "accelerators": Bounds(1, 1e7),
+    "ranks": Bounds(1, 1e7),
+    "FLOP/s": Bounds(1e9, 1e18),
+    "tokens": Bounds(1, 1e9),
+    "pairs/token": Bounds(1, 1e9),
+    "sequences": Bounds(1, 1e12),
+    "micro-steps": Bounds(1, 1e6),
+    "steps": Bounds(1, 1e12),
+    "parameters": Bounds(1, 1e15),
+    "": Bounds(1, 1e7),
+    # facts that differ from others of their unit
+    "zero_stage": Bounds(0, 3),
+    "mtp_modules": Bounds(0, 1000),
+    "replica_group": Bounds(0, 1e7),
+    "started_year": Bounds(1970, 9999),
+}
+"""Bounds of the numbers of FACT_NAMES, by name or else by unit: far beyond any run's, so that what
+lies outside is a damaged log, or a value in another unit."""
+
+STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
+    "step": Bounds(-1, 1e12),
+    "epoch": Bounds(-1e9, 1e9),
+    "since_start_s": Bounds(-1e10, 1e10, 1e-9),
+    "elapsed_s": Bounds(-1e8, 1e8, 1e-9),
+    "data_s": Bounds(-1e8, 1e8, 1e-12),
+    "samples": Bounds(0, 1e9),
+    "sequence_length": Bounds(0, 1e9),
+    "rank_tokens": Bounds(0, 1e12, 1e-3),
+    "rank_slots": Bounds(0, 1e12, 1e-3),
+    "step_tokens": Bounds(0, 1e12, 1e-3),
+    "consumed_samples": Bounds(0, 1e15),
+    "consumed_tokens": Bounds(0, 1e18, 1e-3),
+    "consumed_non_padding": Bounds(0, 1e18, 1e-3),
+    "attention_ratio": Bounds(0, 1e3, 1e-12),
+    "loss": Bounds(-MAX_FLOAT32, MAX_FLOAT32, 1e-45),
+    "grad_norm": Bounds(-MAX_FLOAT32, MAX_FLOAT32, 1e-45),
+    "learning_rate": Bounds(-1e6, 1e6, 1e-45),
+    "loss_scale": Bounds(-MAX_FLOAT32, MAX_FLOAT32, 1e-45),
+    "skipped_steps": Bounds(0, 1e12),
+    "peak_memory_bytes": Bounds(0, 1e15, 1e-3),
+    "logged_tgs": Bounds(-1e12, 1e12, 1e-9),
+    "logged_samples_per_second": Bounds(-1e12, 1e12, 1e-12),
+    "logged_tflops": Bounds(-1e9, 1e9, 1e-12),
+    "logged_mfu": Bounds(-1e6, 1e6, 1e-15),
+}
+"""Bounds of what a step line can print. Of times and rates those that go back or were not timed are
+negative in good logs, too; what is no number (NaN, infinity) is told apart from these."""
+
+EVENT_BOUNDS: Final[Mapping[str, Bounds]] = {
+    "step": Bounds(-1, 1e12),
+    "seconds": Bounds(-1e8, 1e8, 1e-12),
+}
+
+
+def fact_bounds(name: str) -> Bounds:
+    """Bounds of a fact of FACT_NAMES that is a number."""
+    return FACT_BOUNDS.get(name) or FACT_BOUNDS[FACT_NAMES[name].unit]
+
+
+def fact_problem(name: str, text: str) -> str | None:
+    """Why no run can have this value of a fact of FACT_NAMES; None where one can."""
+    known, shown = FACT_NAMES[name], text[:60]
+    if known.kind in ("int", "float"):
+        return _number_problem(name, known, text)
+    if known.kind == "bool" and text.lower() not in ("true", "false"):
+        return f"{name}={shown!r}: write true or false"
+    if not text:
+        return f"{name} has no value. Leave it out"
+    if known.choices and text not in known.choices:
+        return f"{name}={shown!r}: one of {', '.join(known.choices)}"
+    return None
+
+
+def _number_problem(name: str, known: FactName, text: str) -> str | None:
+    unit, shown = f" [{known.unit}]" if known.unit else "", text[:60]
+    try:
+        value = float(text)
+    except ValueError:
+        return f"{name}={shown!r} is not a number{unit}"
+    if value not in fact_bounds(name):
+        return f"{name}={shown} is impossible{unit}: {fact_bounds(name).why_not(value)}"
+    if known.kind == "int" and value != int(value):
+        return f"{name}={shown} is not a whole number{unit}"
+    return None

@@ -23,7 +23,7 @@ import yaml
 
 from ..core.errors import FactError
 from ..core.numbers import parse_size
-from ..core.schema import FACT_NAMES, TOKEN_SHARING_DEGREES, FactName
+from ..core.schema import FACT_NAMES, TOKEN_SHARING_DEGREES, FactName, fact_bounds, fact_problem
 from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
 from ..formats.deepspeed.engine import BATCH_SHARING_KEYS
@@ -41,7 +41,6 @@ MIN_EQUAL_LENGTH_LINES: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
-ZERO_ALLOWED_FACTS: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
 
 Fact = dict[str, Any]
 
@@ -109,7 +108,10 @@ def facts_from_values(
 
 
 def facts_from_companions(log: Path) -> list[Fact]:
-    """Facts of the files that a framework leaves beside its log; impossible values are no facts.
+    """Facts of the files that a framework leaves beside its log.
+
+    There 0 and -1 mean that nothing is set, and a word that the framework finds out. A number that
+    is too large for any run stays, so that whoever computes refuses it aloud.
 
     Where several match one name, it is not clear which is the log's: then none is read.
     """
@@ -120,9 +122,18 @@ def facts_from_companions(log: Path) -> list[Fact]:
             continue
         origin = f"companion:{paths[0].relative_to(folder).as_posix()}"
         for fact, value in read(paths[0]).items():
-            with suppress(FactError):
+            try:
                 facts.append(_fact(fact, value, origin, folder, str(paths[0])))
+            except FactError:
+                if _exceeds_bounds(fact, value):
+                    facts.append({"name": fact, "value": value, "origin": origin, "line": None})
     return facts
+
+
+def _exceeds_bounds(name: str, text: str) -> bool:
+    with suppress(ValueError):
+        return FACT_NAMES[name].kind in ("int", "float") and float(text) > fact_bounds(name).highest
+    return False
 
 
 def companion_problem(path: Path) -> str | None:
@@ -357,26 +368,10 @@ def _canonical(known: FactName, text: str) -> str:
 
 
 def _check(name: str, known: FactName, text: str, where: str) -> None:
-    unit = f" [{known.unit}]" if known.unit else ""
-    least = "0 or more" if name in ZERO_ALLOWED_FACTS else "more than 0"
-    try:
-        value = float(text) if known.kind in ("int", "float") else None
-    except ValueError as error:
-        raise FactError(f"{where}: {name}={text!r} is not a number{unit}.") from error
-    if value is not None and not (
-        0 < value < math.inf or (value == 0 and name in ZERO_ALLOWED_FACTS)
-    ):
-        raise FactError(f"{where}: {name}={text} is impossible{unit}: it is {least}.")
-    if known.kind == "int" and value is not None and value != int(value):
-        raise FactError(f"{where}: {name}={text} is not a whole number{unit}.")
-    if known.kind == "bool" and text.lower() not in ("true", "false"):
-        raise FactError(f"{where}: {name}={text!r}: write true or false.")
-    if not text:
-        raise FactError(f"{where}: {name} has no value. Leave it out.")
+    if (why := fact_problem(name, text)) is not None:
+        raise FactError(f"{where}: {why}.")
     if known.kind == "json":
         _object(text, f"{where}: {name}")
-    if known.choices and text not in known.choices:
-        raise FactError(f"{where}: {name}={text!r}: one of {', '.join(known.choices)}.")
 
 
 def _toml_text(value: object) -> str:

@@ -76,9 +76,14 @@ def build_bridges(
     device behind the medians of its figures, of the same lines. None where ours is not known, or
     the lines speak of several lengths, so that no one count of FLOPs is theirs.
     """
-    if row["tgs"] is None or not rate or audit.lengths:
+    if row["tgs"] is None or not _is_positive(rate) or audit.lengths:
         return []
-    return list(_all(row, facts, formula_facts, audit, rate))
+    return list(_all(row, facts, formula_facts, audit, not_null(rate)))
+
+
+def _is_positive(figure: float | None) -> bool:
+    """Whether a figure is there to lead from: a counter that was set back prints others, too."""
+    return figure is not None and figure > 0
 
 
 def _all(
@@ -93,7 +98,7 @@ def _all(
     rate *= left
     if run is not None and row["flops_per_token"] is not None:
         ours = row["flops_per_token"]
-        if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
+        if _is_positive(row["logged_mfu"]) and row["mfu"] and _compared("logged_mfu", audit):
             counted = _counts(run, formula_facts, audit.era, "logged_mfu")
             theirs = prod(1 / f.factor for f in counted) * ours
             own_peak = not_null(row["peak_flops"])
@@ -102,7 +107,7 @@ def _all(
             factors = (*counted, *peak, *of_rate)
             predicted = theirs * rate / divisor
             yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
-        if row["logged_tflops"] and _compared("logged_tflops", audit):
+        if _is_positive(row["logged_tflops"]) and _compared("logged_tflops", audit):
             counted = _counts(run, formula_facts, audit.era, "logged_tflops")
             theirs = prod(1 / f.factor for f in counted) * ours
             unit = _factor("unit", 1 / audit.unit)
@@ -110,7 +115,8 @@ def _all(
             factors = (*unit, *counted, *of_rate)
             now = not_null(row["tgs"]) * ours / 1e12
             yield _bridge("logged_tflops", now, factors, predicted, row, audit)
-    if row["logged_tgs"] and not (row["logged_tflops"] or row["logged_mfu"]):
+    of_flops = row["logged_tflops"] or row["logged_mfu"]
+    if _is_positive(row["logged_tgs"]) and not of_flops:
         yield _bridge("logged_tgs", not_null(row["tgs"]), of_rate, rate, row, audit)
 
 
@@ -145,9 +151,10 @@ def token_count_factor(row: MetricsRow) -> float:
     row: of metrics.core.run_table.METRICS. The printed rates may be a sample of the steps behind
     ours. A sample may be off by some, never by a half: then one of the two counts other tokens.
     """
-    if not row["logged_tgs_total"] or not row["tgs"]:
+    logged = row["logged_tgs_total"]
+    if logged is None or logged <= 0 or not row["tgs"]:
         return 1.0
-    ratio = row["tgs"] / row["logged_tgs_total"] / _timed(row)
+    ratio = row["tgs"] / logged / _timed(row)
     return 1.0 if 1 / MAX_RANK_TOKEN_RATIO < ratio < MAX_RANK_TOKEN_RATIO else ratio
 
 

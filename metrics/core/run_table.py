@@ -17,6 +17,12 @@ Value = TypeVar("Value")
 NOT_RANKED: Final = ": not ranked"
 """How a warning ends that keeps its run out of every ranking."""
 
+FAULT: Final = (
+    "its analysis failed, so it has no figures; all other runs are as without it. This is a fault "
+    "of fairmfu: please report it with the log: "
+)
+"""How the warning begins of a run that could not be computed; then its `error`."""
+
 OUTDATED_READING: Final = (
     "read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
 )
@@ -155,6 +161,7 @@ class CourseColumns(TypedDict):
     logged_not_compared: str | None
     logged_lengths: list[int] | None
     proven: list[str]
+    error: str | None
     missing: list[str]
     warnings: list[str]
     sources: list[str]

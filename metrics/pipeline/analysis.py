@@ -6,9 +6,10 @@ row per run. Frames in, frames out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, cast
+from math import isfinite
+from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -22,8 +23,10 @@ from ..audit.bridge import Bridge, build_bridges, token_count_factor
 from ..audit.fact_suggestions import Proposal, propose_facts
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas
+from ..core.impossible_values import refuse_impossible
 from ..core.run_arrays import RunArrays
 from ..core.run_table import (
+    FAULT,
     METRICS,
     NOT_RANKED,
     OUTDATED_READING,
@@ -52,6 +55,10 @@ from ..utilization.formula_inputs import (
     text_fact,
 )
 from ..utilization.utilization import operator_table, score_utilization
+from .bulkhead import compute_apart
+
+Tables = Mapping[str, pl.DataFrame]
+Result = TypeVar("Result")
 
 INFERABLE_FACTS: Final = (
     "precision",
@@ -92,6 +99,68 @@ class Analysis:
     isolated_metrics: pl.DataFrame
     merged_launches: same_run.MergedLaunches
     resume_links: pl.DataFrame
+
+    def with_errors(
+        self, errors: Mapping[str, str], failed: Sequence[tuple[RunRow, Sequence[str]]]
+    ) -> Analysis:
+        """With a row of no figures for each run that failed.
+
+        errors: by run_id why; failed: of each the row of `runs`, and the paths of its sources.
+        """
+        if not errors:
+            return self
+        rows = [_failed_row(run, paths, errors[run["run_id"]]) for run, paths in failed]
+        more = pl.DataFrame(rows, schema=METRICS, strict=False)
+        other = ~pl.col("run_id").is_in(list(errors))
+        metrics, alone = (
+            pl.concat([frame.filter(other), more]).sort("name", "run_id")
+            for frame in (self.metrics, self.isolated_metrics)
+        )
+        by_id = {run["run_id"]: run for run, _ in failed}
+        members = {run_id: [run] for run_id, run in by_id.items()} | self.merged_launches.members
+        return replace(
+            self,
+            metrics=metrics,
+            isolated_metrics=alone,
+            windows=self.windows.filter(other),
+            events=self.events.filter(other),
+            resolved_facts=self.resolved_facts.filter(other),
+            rank_times=self.rank_times.filter(other),
+            audits={**self.audits, **dict.fromkeys(by_id, Audit())},
+            formula_facts={
+                **self.formula_facts,
+                **{run_id: formula_facts_of(run, {}) for run_id, run in by_id.items()},
+            },
+            logged_lines={
+                run_id: lines for run_id, lines in self.logged_lines.items() if run_id not in errors
+            },
+            merged_launches=replace(self.merged_launches, members=members),
+        )
+
+    def present(
+        self, metrics: pl.DataFrame, say: Callable[[Analysis, pl.DataFrame], Result]
+    ) -> Result:
+        """Say something of some runs; one of which saying it raises has failed.
+
+        metrics: rows of `metrics`; say: gets an analysis, and some of them.
+        """
+        ids = metrics["run_id"].to_list()
+
+        def say_of(some: Sequence[str]) -> Result:
+            chosen = pl.col("run_id").is_in(list(some))
+            return say(self, metrics if len(some) == metrics.height else metrics.filter(chosen))
+
+        done = compute_apart(ids, say_of)
+        if not done.errors:
+            return done.result
+        paths = dict(metrics.select("run_id", "sources").iter_rows())
+        members = self.merged_launches.members
+        failed = self.with_errors(
+            done.errors, [(members[run_id][0], paths[run_id]) for run_id in done.errors]
+        )
+        order = pl.DataFrame({"run_id": ids}, schema={"run_id": TEXT})
+        rows = order.join(failed.metrics, on="run_id", how="left", maintain_order="left")
+        return say(failed, rows.select(metrics.columns))
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
@@ -155,7 +224,7 @@ OTHER_TOOL_SCHEMA: Final = pl.Schema(
 )
 
 
-def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] = ()) -> Analysis:
+def analyse(tables: Tables, overlay: Sequence[Accelerator] = ()) -> Analysis:
     """Everything of the tables `runs`, `facts`, `steps`, `events` and `sources` of schema.
 
     tables: of `read_logs`, or of `Store.tables`. overlay: a user's accelerators, which go before
@@ -165,11 +234,38 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     interval], tokens_per_second [tokens/s, all GPUs], mfu (exact attention), mfu_full_attention
     [fraction], flops_per_token [FLOP/token], wall_s [s], logged_* as the log claims; a value
     that cannot be known is null, and `missing` says what for. `windows` has a row per logged step:
-    its tokens and its time [s] by each evidence. Nothing is raised for what a log lacks.
+    its tokens and its time [s] by each evidence. Nothing is raised for what a log lacks. A run
+    whose computing raises has that as its `error`, and no figures; all others are as without it.
 
     >>> analyse(read_logs("titan.log")).metrics.select("name", "tgs", "mfu", "missing")
     """
-    single, united = tables, same_run.merge_launches(tables)
+    done = compute_apart(
+        tables["runs"]["run_id"].to_list(),
+        lambda run_ids: _analyse(tables_of_runs(tables, run_ids), overlay),
+    )
+    path = dict(tables["sources"].select("sha256", "path").iter_rows())
+    runs = run_rows(tables["runs"].filter(pl.col("run_id").is_in(list(done.errors))))
+    return done.result.with_errors(done.errors, [(run, [path[run["sha256"]]]) for run in runs])
+
+
+def tables_of_runs(tables: Tables, run_ids: Collection[str]) -> Tables:
+    """The tables without what is of other runs alone."""
+    runs = tables["runs"]
+    if len(run_ids) == runs.height:
+        return tables
+    mine = pl.col("run_id").is_in(list(run_ids))
+    of_source = pl.col("sha256").is_in(runs.filter(mine)["sha256"].implode())
+    return {
+        name: table.filter(mine if "run_id" in table.columns else of_source)
+        for name, table in tables.items()
+    }
+
+
+def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
+    """The analysis of all runs of the tables; raises whatever goes wrong with one."""
+    possible = refuse_impossible(tables)
+    single = possible.tables
+    united = same_run.merge_launches(single)
     tables = united.tables
     held = resolved_facts.resolve_facts(tables["facts"])
     facts = resolved_facts.typed_facts(held)
@@ -190,8 +286,9 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     good = goodput(runs, spans, links, clocks, rates)
     linked = links.join(good, on="run_id").rows_by_key("run_id", named=True, unique=True)
     each_rank = rank_skew.measure_ranks(tables["steps"], spans)
-    apart = rank_skew.compare_ranks(tables["steps"], each_rank)
-    of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
+    of_ranks = rank_skew.compare_ranks(tables["steps"], each_rank).rows_by_key(
+        "run_id", named=True, unique=True
+    )
     each_printed = logged.lines_by_source(single["steps"], single["events"])
     stated = resolved_facts.logged_values(tables["facts"])
     odd = sanity_checks.sanity_warnings(single["steps"], single["runs"])
@@ -202,11 +299,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     for run in run_rows(runs):
         run_id, members = run["run_id"], united.members[run["run_id"]]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
-        mixed = "mixed_writers" in known_facts  # which says all of it
+        of_lines = possible.warnings, {} if "mixed_writers" in known_facts else odd  # it says all
         warnings = [
             *(row["warning"] for row in differ.get(run_id, [])),
             *united.doubts.get(run_id, []),
-            *(one for m in members for one in odd.get(m["run_id"], []) if not mixed),
+            *(one for told in of_lines for m in members for one in told.get(m["run_id"], [])),
         ]
         lines, known[run_id] = _own_figures(
             run, members, known_facts, each_printed, stated.get(run_id, ())
@@ -229,15 +326,17 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
             printed[run_id] = lines
         _set_audit(row, audited)
         _set_outside_of_steps(row, lines)
-        row["warnings"] += logged.reproduction_warnings(audited, known[run_id]) + _other_tokens(row)
-        row["warnings"] += logged.era_date_warnings(audited, known[run_id])
+        row["warnings"] += [
+            *logged.reproduction_warnings(audited, known[run_id]),
+            *_other_tokens(row),
+            *logged.era_date_warnings(audited, known[run_id]),
+        ]
         row["bound"] = rank_skew.bottleneck(row["data_share"])
         rows.append({**row, **linked.get(run_id, {}), **of_ranks.get(run_id, {})})
+        _check_finite(rows[-1])
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    metrics = with_cross_run_warnings(alone)
-    united = replace(united, tables={})
     return Analysis(
-        metrics=metrics,
+        metrics=with_cross_run_warnings(alone),
         windows=spans,
         events=tables["events"],
         resolved_facts=pl.concat([held, pl.DataFrame(inferred, schema=held.schema)]),
@@ -246,7 +345,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         logged_lines=printed,
         rank_times=each_rank,
         isolated_metrics=alone,
-        merged_launches=united,
+        merged_launches=replace(united, tables={}),
         resume_links=links,
     )
 
@@ -259,6 +358,23 @@ def _flos_params(held: Sequence[dict[str, Any]]) -> int | None:
         return None
     adapters = count_adapter_params(facts, shape) or 0
     return shape.params_total - shape.params_embedding + adapters
+
+
+def _failed_row(run: RunRow, paths: Sequence[str], error: str) -> MetricsRow:
+    """The row of a run that could not be computed: what it is, and why it has no figures."""
+    columns = (
+        *("run_id", "name", "framework", "log_format", "synthetic", "launch", "outcome"),
+        *("outcome_text", "started_at", "step_unit", "rate_excludes_data"),
+    )
+    row = (
+        dict.fromkeys(METRICS)
+        | {name: value_of(run, name) for name in columns}
+        | {name: [] for name in ("inferred", "proven", "missing")}
+        | {"steps": 0, "formula": FORMULA_VERSION, "error": error}
+        | {"warnings": [f"{FAULT}{error}{NOT_RANKED}"]}
+        | {"sources": list(paths), "members": [run["run_id"]]}
+    )
+    return cast(MetricsRow, row)
 
 
 MAX_UNREAD_SHARE: Final = 0.1
@@ -327,6 +443,13 @@ def _row(  # noqa: PLR0913 - one row from its parts
         | {name: value for name, value in scored.values.items() if value is not None}
     )
     return cast(MetricsRow, row)
+
+
+def _check_finite(row: Mapping[str, Any]) -> None:
+    """Raises ArithmeticError on a figure that is no number: no reader can do with one."""
+    for name, value in row.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise ArithmeticError(f"{name} is {value}")
 
 
 def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:

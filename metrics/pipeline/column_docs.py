@@ -117,6 +117,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "logged_lengths": ("tokens", "lengths of single lines that follow from the figures alone"),
     "proven": ("", "facts of which no other usual value reproduces every line"),
     # what is doubtful
+    "error": ("", "what went wrong in fairmfu when the run was computed, where, and an identifier"),
     "missing": ("", "facts without which a figure is null"),
     "warnings": ("", "what speaks against a figure, in words"),
     # files and launches

@@ -23,13 +23,16 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.schema import TEXT, TEXT_LIST, frame_schema
+from fairmfu.ingest.core.schema import TEXT, TEXT_LIST, frame_schema, run_rows
 
+from ..core.impossible_values import refuse_impossible
 from ..core.link_columns import LAST_STEP_SCHEMA, LAUNCH_COURSE_SCHEMA
+from ..core.run_table import not_null
 from ..formula.accelerators import Accelerator
 from ..runs import same_run
 from ..runs.resume_chains import may_continue, resume_candidates
 from .analysis import Analysis, analyse
+from .bulkhead import compute_apart
 from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
 
 FIRST_CANDIDATES: Final = 4
@@ -75,9 +78,36 @@ def rescore(
     runs: the whole table; kept: all kept rows, or none yet; changed: runs that are new, or whose
     rows, facts or path changed since they were kept. Runs that are not kept count as changed, kept
     ones that are not in `runs` as gone. load: the tables of ingest.core.schema for some runs; it is
-    asked once for each. overlay: as for `analyse`.
+    asked once for each. overlay: as for `analyse`. Runs that cannot be looked at beside the others,
+    whatever is raised, have that as their error, as in `analyse`.
     """
     loaded = TableLoader(runs, load)
+    asked = sorted(requested_runs(runs, upgrade_kept(kept).select(DEPENDENCY_COLUMNS), changed))
+    asked = [run_id for run_id in asked if run_id in loaded.known]
+
+    def compute(run_ids: Sequence[str]) -> RescoredRuns:
+        left_out = pl.col("run_id").is_in(list(set(asked).difference(run_ids)))
+        return _rescore(loaded.without(left_out), kept, changed, overlay)
+
+    done = compute_apart(asked, compute)
+    if not done.errors:
+        return done.result
+    tables = loaded.tables(done.errors)
+    path = dict(tables["sources"].select("sha256", "path").iter_rows())
+    failed = [(run, [path[run["sha256"]]]) for run in run_rows(tables["runs"])]
+    analysis = not_null(done.result.analysis).with_errors(done.errors, failed)
+    removed = [run_id for run_id in done.result.removed if run_id not in done.errors]
+    return RescoredRuns(_rows(analysis, overlay), analysis, removed)
+
+
+def _rescore(
+    loaded: TableLoader,
+    kept: pl.DataFrame,
+    changed: Collection[str],
+    overlay: Sequence[Accelerator],
+) -> RescoredRuns:
+    """`rescore` of the runs of a loader; raises whatever goes wrong with one."""
+    runs = loaded.runs
     about = upgrade_kept(kept).select(DEPENDENCY_COLUMNS).rechunk()  # of a part a night
     new = requested_runs(runs, about, changed)
     links = pl.concat([kept_links(about), new_links(about, new, loaded)])
@@ -98,6 +128,12 @@ def rescore(
 
 class TableLoader:
     """Tables of the runs that were asked for so far."""
+
+    def without(self, left_out: pl.Expr) -> TableLoader:
+        """The same without some runs; what either loads from now on the other does not have."""
+        other = TableLoader(self.runs.filter(~left_out), self.load)
+        other.parts, other.here = [*self.parts], {*self.here}
+        return other
 
     def __init__(self, runs: pl.DataFrame, load: LoadTables) -> None:
         self.runs, self.load = runs.rechunk(), load
@@ -167,10 +203,12 @@ def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -
     )
     if not mine or not ends.height:
         return LINK_SCHEMA.to_frame()
-    beside = same_run.find_candidates(loader.runs, ends, loader.tables(mine)["steps"], mine)
+    steps = refuse_impossible(loader.tables(mine)).tables["steps"]
+    beside = same_run.find_candidates(loader.runs, ends, steps, mine)
     if not beside:
         return LINK_SCHEMA.to_frame()
-    pairs = same_run.find_source_links(loader.tables(mine.union(beside)), mine)
+    possible = refuse_impossible(loader.tables(mine.union(beside))).tables
+    pairs = same_run.find_source_links(possible, mine)
     return pl.DataFrame(pairs, schema=LINK_SCHEMA, orient="row")
 
 

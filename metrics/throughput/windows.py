@@ -476,8 +476,8 @@ def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """
     found = events.filter(_restarts(), pl.col("step").is_not_null())
     if not found.height:
-        none = pl.lit(None, pl.Int64)
-        return steps.with_columns(rated_from=none, restarts=none)
+        never = (pl.col("step") * 0).diff().over("run_id")  # as where another run's does
+        return steps.with_columns(rated_from=pl.lit(None, pl.Int64), restarts=never)
     found = found.select("run_id", "step", rated_from="step").unique().sort("step")
     joined = steps.sort("step").join_asof(
         found.with_columns(restarts=pl.int_range(1, pl.len() + 1).over("run_id")),

@@ -16,12 +16,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
+from fairmfu.ingest.core.schema import FACT_BOUNDS
+
 from ..core.run_table import NOT_RANKED
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator, UnknownAcceleratorError
 from ..formula.flops import Dtype, Operator, Recompute, Trainable, adapter_params
 from ..formula.model_shapes import (
     Attention,
+    ImpossibleShapeError,
     LayerGroup,
     ModelShape,
     ShapeError,
@@ -230,9 +233,12 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
         result.missing.append("model")
         return None
     given.sort(key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
+    best = given[0]
     try:
         best = _describing(given, facts, result)
         shape = _build(best, facts)
+        if shape.params_total > FACT_BOUNDS["parameters"].highest:
+            raise ImpossibleShapeError(f"No model has {shape.params_total:.3g} parameters.")
         if best != given[0]:
             _hold_against(str(facts[given[0]]["value"]), shape)
         modules = _mtp_modules(shape, facts)
@@ -246,8 +252,15 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
         return _checked(replace(shape, mtp_modules=modules), facts, result)
     except ShapeError as error:
         result.missing.append("model_config")
-        result.warnings.append(str(error))
+        damaged = isinstance(error, ImpossibleShapeError)
+        result.warnings.append(f"{error} ({_where(facts[best])})" if damaged else str(error))
         return None
+
+
+def _where(fact: Mapping[str, Any]) -> str:
+    """Where a fact was read: its origin, with its line where the log says it."""
+    origin, line = str(fact["origin"]), fact.get("line")
+    return origin if line is None or str(line) in origin else f"{origin}, line {line:,}"
 
 
 def _describing(

@@ -36,6 +36,7 @@ from .night_report import (
     change_evidence,
     compare_command,
     exit_code,
+    failed_runs,
     format_day,
     headline,
     is_alarm,
@@ -213,7 +214,15 @@ def _run(run: NightRun) -> dict[str, Any]:
     names = (
         *("run_id", "name", "framework", "framework_version", "model", "accelerator", "gpus"),
         *("seq_len", "precision", "series", "tgs", "tgs_low", "tgs_high", "against_level", "mfu"),
-        *("mfu_full_attention", "formula", "outcome", "outcome_text", "started_at", "synthetic"),
+        *(
+            "mfu_full_attention",
+            "formula",
+            "outcome",
+            "outcome_text",
+            "started_at",
+            "synthetic",
+            "error",
+        ),
     )
     return {name: _plain(value_of(run, name)) for name in names}
 
@@ -247,14 +256,15 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a cell of a frame
 
 
 def junit(night: Night) -> str:
-    """JUnit XML: a test case per series, an error per log that could not be read.
+    """JUnit XML: a test case per series, an error per log that could not be read or computed.
 
     A case fails on a regression that counts and is new tonight or holds against a baseline; it is
     skipped where its series has too few runs to tell.
     """
     found = build_digest(night)
     cases = [_case(row, found) for row in found.series]
-    cases += [_unread_case(row) for row in found.failed]
+    cases += [_error_case(row["path"], "unreadable", row["message"] or "") for row in found.failed]
+    cases += [_error_case(run["label"], "fault", run["error"] or "") for run in failed_runs(found)]
     totals = {"tests": str(len(cases))}
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         totals[name] = str(sum(case.find(tag) is not None for case in cases))
@@ -292,10 +302,11 @@ def series_sentence(series: NightSeries, now: datetime) -> str:
     return f"{series['label']}: {series['state']}, {level}." + (f" {since}." if since else "")
 
 
-def _unread_case(source: Mapping[str, Any]) -> ET.Element:
-    case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": for_xml(source["path"])})
-    about = {"type": "unreadable", "message": for_xml(source["message"] or "")}
-    ET.SubElement(case, "error", about).text = for_xml(source["message"] or "")
+def _error_case(name: str, kind: str, message: str) -> ET.Element:
+    """The case of a log that could not be read, or whose run could not be computed."""
+    case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": for_xml(name)})
+    about = {"type": kind, "message": for_xml(message)}
+    ET.SubElement(case, "error", about).text = for_xml(message)
     return case
 
 

@@ -164,14 +164,15 @@ class NightDigest:
 
 
 def exit_code(night: Night) -> int:
-    """3 on a regression of tonight or against a baseline, else 4 if a source failed, else 0."""
+    """3 on a regression of tonight or against a baseline, else 4 if a log failed, else 0.
+
+    A log fails where it cannot be read, or where its run cannot be computed.
+    """
     if any(map(is_alarm, night.changes.iter_rows(named=True))):
         return EXIT_REGRESSION
-    return (
-        EXIT_UNREAD_SOURCE
-        if (night.sources["status"] == SOURCE_FAILED).any()
-        else EXIT_NO_REGRESSION
-    )
+    unread = (night.sources["status"] == SOURCE_FAILED).any()
+    failed = night.tonight["error"].is_not_null().any()
+    return EXIT_UNREAD_SOURCE if unread or failed else EXIT_NO_REGRESSION
 
 
 def is_alarm(change: Row) -> bool:
@@ -458,6 +459,8 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
         _mixed(digest, style),
     ]
     first = f"{_nothing(digest)} {tonight}." if news is None else news
+    if failed := _failed(digest, style):
+        first = f"{failed} {first}"
     return Verdict("", first, tuple(note for note in notes if note))
 
 
@@ -599,6 +602,21 @@ def bad_outcome_runs(digest: NightDigest) -> list[NightRun]:
     return [run for run in digest.runs if run["outcome"] in BAD_OUTCOMES]
 
 
+def failed_runs(digest: NightDigest) -> list[NightRun]:
+    """Runs of tonight that could not be computed."""
+    return [run for run in digest.runs if run["error"] is not None]
+
+
+def _failed(digest: NightDigest, style: Style) -> str:
+    bad = [style.plain(f"{run['label']} ({run['error']})") for run in failed_runs(digest)]
+    if not bad:
+        return ""
+    return (
+        f"{count_noun(len(bad), 'run')} could not be analysed, a fault of fairmfu that no other "
+        f"run depends on: {join_some(bad)}. Please report it with the log."
+    )
+
+
 def _ended_badly(digest: NightDigest, style: Style) -> str:
     bad = [
         f"{style.plain(run['label'])} ({outcome_label(run)})" for run in bad_outcome_runs(digest)
@@ -616,7 +634,11 @@ def _not_read(digest: NightDigest, style: Style) -> str:
 def _not_watched(digest: NightDigest, style: Style) -> str:
     """Runs of tonight in no series, with why while they are few."""
     why = dict(digest.night.unplaced.select("run_id", "why").iter_rows())
-    left = [r for r in digest.runs if r["series"] is None and r["outcome"] not in BAD_OUTCOMES]
+    left = [
+        run
+        for run in digest.runs
+        if run["series"] is None and run["outcome"] not in BAD_OUTCOMES and run["error"] is None
+    ]
     if not left:
         return ""
     named = [

@@ -305,8 +305,12 @@ def _told(
     _against_the_log(tonight.runs, diary)
     comparison: list[str] = []
     if tonight.analysis is not None:
-        ranked = rank_runs(tonight.shown, tonight.analysis.windows, order.price)
-        comparison = _side_by_side(comparison_rows(tonight.analysis, tonight.shown, ranked))
+        comparison = tonight.analysis.present(
+            tonight.shown,
+            lambda analysis, runs: _side_by_side(
+                comparison_rows(analysis, runs, rank_runs(runs, analysis.windows, order.price))
+            ),
+        )
     return (
         Night(
             title=order.title,
@@ -483,7 +487,7 @@ def full_page(
     told = build_content(
         analysis, metrics, tables, title, order.price, made_by, redaction=order.redaction
     )
-    return html_report.render_page(told)
+    return told.render(html_report.render_page)
 
 
 def _nights(order: NightlyOrder) -> pl.DataFrame:

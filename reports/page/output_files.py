@@ -37,9 +37,7 @@ def save_report(content: ReportContent, out: str | Path, kind: str | None = None
     kind = report_format(out, kind)
     if kind == "md":
         return _save_markdown(content, out)
-    write_file(
-        out, (html_report.render_page(content) if kind == "html" else _json(content)).encode()
-    )
+    write_file(out, content.render(html_report.render_page if kind == "html" else _json).encode())
     return [out]
 
 
@@ -65,7 +63,7 @@ def _json(content: ReportContent) -> str:
 def _save_markdown(content: ReportContent, out: Path) -> list[Path]:
     """Pictures first, then what shows them, then those away that the report before had alone."""
     folder = out.with_name(f"{out.stem}_files")
-    report = markdown_report.markdown_report(content, folder.name)
+    report = content.render(lambda one: markdown_report.markdown_report(one, folder.name))
     before = out.read_text(encoding="utf-8", errors="replace") if out.is_file() else ""
     for name, drawn in report.pictures.items():
         write_file(folder / name, drawn.encode())

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import metadata
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import polars as pl
 import polars.selectors as cs
@@ -58,6 +58,7 @@ from ..text.verdict import (
 from .redaction import Redaction
 
 Json = dict[str, Any]
+Result = TypeVar("Result")
 
 REPORT_SCHEMA_VERSION: Final = 1
 """Rises where a key goes or changes its meaning; new keys may come without."""
@@ -93,6 +94,8 @@ class ReportContent:
     rows: of all runs, in the order of data["runs"]
     figures: by kind, behind a colon the place of a group or model, or a run_id
     redaction: what is not told, and the words in its place; null where all is told
+    analysis, metrics, say: what it is made of, so that `render` can leave out a run that fails
+    failed: runs that `render` left out, by `name` and `error`
     """
 
     data: Json
@@ -100,6 +103,23 @@ class ReportContent:
     rows: Sequence[ComparisonRow]
     figures: Mapping[str, Figure]
     redaction: Redaction | None = None
+    analysis: Analysis | None = None
+    metrics: pl.DataFrame | None = None
+    say: Callable[[Analysis, pl.DataFrame], ReportContent] | None = None
+    failed: list[Json] = field(default_factory=list)
+
+    def render(self, draw: Callable[[ReportContent], Result]) -> Result:
+        """What `draw` makes of the report; a run that it raises for has failed."""
+        analysis, metrics, say = self.analysis, self.metrics, self.say
+        if analysis is None or metrics is None or say is None:
+            return draw(self)
+
+        def draw_of(known: Analysis, rows: pl.DataFrame) -> Result:
+            if known is not analysis:
+                self.failed.extend(rows.filter(pl.col("error").is_not_null()).to_dicts())
+            return draw(self if rows is metrics else say(known, rows))
+
+        return analysis.present(metrics, draw_of)
 
     def verdicts(self, style: Style) -> list[Verdict]:
         """One for each of data["verdicts"], with the same words."""
@@ -165,6 +185,24 @@ def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
     fairmfu; redaction: what is not for others, and what it finds here.
     """
+
+    def say(analysis: Analysis, metrics: pl.DataFrame) -> ReportContent:
+        content = _content(analysis, metrics, tables, title, price, version, redaction=redaction)
+        return replace(content, analysis=analysis, metrics=metrics, say=say)
+
+    return analysis.present(metrics, say)
+
+
+def _content(  # noqa: PLR0913, PLR0917 - as `build_content`
+    analysis: Analysis,
+    metrics: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    title: str,
+    price: Price | None,
+    version: str,
+    *,
+    redaction: Redaction | None,
+) -> ReportContent:
     parts = _Parts(analysis, metrics, tables)
     comparison = rank_runs(metrics, parts.windows, price)
     rows = join_comparison(

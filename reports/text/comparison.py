@@ -66,6 +66,9 @@ def compare(analysis: Analysis, *names: str, price: Price | None = None) -> Comp
 
     >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
     """
-    chosen = choose(analysis.metrics, *names)
-    ranked = comparability.rank_runs(chosen, analysis.windows, price)
-    return Comparison(ranked, comparison_rows(analysis, chosen, ranked))
+
+    def side_by_side(analysis: Analysis, chosen: pl.DataFrame) -> Comparison:
+        ranked = comparability.rank_runs(chosen, analysis.windows, price)
+        return Comparison(ranked, comparison_rows(analysis, chosen, ranked))
+
+    return analysis.present(choose(analysis.metrics, *names), side_by_side)

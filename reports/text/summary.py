@@ -15,7 +15,7 @@ from fairmfu.metrics.audit.fact_suggestions import Proposal
 from fairmfu.metrics.audit.formula_era import Era
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_selection import choose_one
-from fairmfu.metrics.core.run_table import METRICS, MetricsRow, not_null, value_of
+from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_rows, not_null, value_of
 from fairmfu.metrics.formula import accelerators
 from fairmfu.metrics.formula.model_shapes import known_models
 from fairmfu.metrics.pipeline.analysis import Analysis
@@ -233,7 +233,20 @@ def explain(
 
     >>> print(explain(analysis, "titan-8b"))
     """
-    row = choose_one(analysis.metrics, run)
+    chosen = choose_one(analysis.metrics, run)["run_id"]
+
+    def tell(analysis: Analysis, metrics: pl.DataFrame) -> str:
+        return "".join(
+            _explained(analysis, row, output, propose=propose) for row in metrics_rows(metrics)
+        )
+
+    return analysis.present(analysis.metrics.filter(pl.col("run_id") == chosen), tell)
+
+
+def _explained(
+    analysis: Analysis, row: MetricsRow, output: Literal["table", "json"], *, propose: bool
+) -> str:
+    """What `explain` says of one run."""
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)

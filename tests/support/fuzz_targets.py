@@ -420,7 +420,9 @@ def read_metrics(data: bytes, folder: Path) -> None:
 
 
 def _possible(metrics: pl.DataFrame) -> None:
-    """Rates and shares are finite and not negative, or null."""
+    """No run failed; rates and shares are finite and not negative, or null."""
+    for error in metrics["error"].drop_nulls():
+        raise Wrong(error)
     for name in ("mfu", "tgs", "tokens_per_second", "hfu_low", "hfu_high"):
         for value in metrics[name].drop_nulls():
             if not 0 <= value < float("inf"):

@@ -33,6 +33,10 @@ HELD = {
     ("metrics.audit.bridge._counts", "metrics.formula.flops.operators"),
     # of full training
     ("metrics.audit.other_tools.compare_other_formulas", "metrics.formula.flops.operators"),
+    # what is raised there becomes the error of a run (metrics.pipeline.bulkhead)
+    ("metrics.pipeline.analysis.analyse", "metrics.pipeline.analysis._analyse"),
+    ("metrics.pipeline.incremental.rescore", "metrics.pipeline.incremental._rescore"),
+    ("reports.page.report_data.build_content", "reports.page.report_data._content"),
     # at the path of a store that stands
     ("ingest.store.store.Store.without_waiting", "ingest.store.store.Store.__init__"),
 }

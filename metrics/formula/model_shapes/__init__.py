@@ -10,6 +10,7 @@ A shape comes from one of four places, never from a guess:
 Errors:
 
     ShapeError (ValueError)
+    ├── ImpossibleShapeError   a dimension that no model has
     └── UnknownModelError      `known` has no model of this name
 """
 
@@ -22,6 +23,7 @@ from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,
     FeedForward,
+    ImpossibleShapeError,
     LayerGroup,
     LinearAttention,
     MixtureOfExperts,
@@ -36,6 +38,7 @@ __all__ = [
     "Attention",
     "Config",
     "FeedForward",
+    "ImpossibleShapeError",
     "LayerGroup",
     "LinearAttention",
     "MixtureOfExperts",

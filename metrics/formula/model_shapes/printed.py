@@ -32,8 +32,8 @@ class PrintedArguments:
 
     def get(self, key: str) -> str | None:
         """The text of an argument; None where it is absent or none."""
-        value = self.values.get(key)
-        return None if value is None or value.strip() in ("None", "null", "") else value.strip()
+        text = str(self.values.get(key)).strip()  # who gives JSON may write a number, or true
+        return None if text in ("None", "null", "") else text
 
     def optional(self, key: str) -> int | None:
         """A whole number; None where it is absent or none."""
@@ -41,9 +41,10 @@ class PrintedArguments:
         if value is None:
             return None
         try:
-            return int(value)
+            number = int(value)
         except ValueError:
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.") from None
+        return check_dimension(self.source, key, number)
 
     def number(self, key: str, default: int | None = None) -> int:
         """A whole number of at least 1."""
@@ -54,7 +55,7 @@ class PrintedArguments:
                 f"{self.source}: {key!r} is {value}, but the model's shape needs it:"
                 " --set model_config=PATH/config.json or --set model=NAME"
             )
-        return check_dimension(self.source, key, value)
+        return value
 
     def flag(self, key: str, *, default: bool) -> bool:
         """A true or false, as Python or JSON has it."""

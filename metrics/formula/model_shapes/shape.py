@@ -14,6 +14,10 @@ class ShapeError(FairmfuError, ValueError):
     """A configuration that does not give a shape."""
 
 
+class ImpossibleShapeError(ShapeError):
+    """A configuration with a dimension that no model has: a damaged one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     """One kind of weight matrix of a layer.
@@ -62,6 +66,18 @@ class Attention:
     output_bias: bool = False
     qk_norm: Literal["none", "head", "all"] = "none"
     sinks: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ImpossibleShapeError for heads or lengths that no attention has."""
+        lengths = {"window": self.window, "chunk": self.chunk}
+        widths = {"key and value heads": self.kv_heads, "head width": self.qk_head_dim}
+        for name, size in (lengths | widths | {"width of a value": self.v_head_dim}).items():
+            if size is not None and size < 1:
+                raise ImpossibleShapeError(f"Attention cannot have a {name} of {size:,}.")
+        if self.heads < 1 or self.heads % self.kv_heads:
+            raise ImpossibleShapeError(
+                f"{self.heads:,} query heads cannot share {self.kv_heads:,} key and value heads."
+            )
 
     def weights(self, hidden: int) -> tuple[Weight, ...]:
         """Weight matrices of a layer whose input is `hidden` wide."""
@@ -533,12 +549,15 @@ def grouped_query(
 
 _LAYERS = frozenset({"num_hidden_layers", "num_layers", "n_layers", "n_layer"})
 _MOST_LAYERS = 100_000
-_LARGEST = 2**40
-"""The largest dimension, far beyond any model's, so that FLOPs fit into a float."""
+_LARGEST = 2**28
+"""The largest dimension, far beyond any model's."""
 
 
 def check_dimension(source: str, key: str, value: int) -> int:
-    """A dimension that a model can have. Raises ShapeError."""
-    if abs(value) > (_MOST_LAYERS if key in _LAYERS else _LARGEST):
-        raise ShapeError(f"{source}: {key!r} is larger than that of any model.")
+    """A dimension that a model can have. Raises ImpossibleShapeError."""
+    most = _MOST_LAYERS if key in _LAYERS else _LARGEST
+    if not 0 <= value <= most:
+        raise ImpossibleShapeError(
+            f"{source}: {key!r} is {value}, and no model has less than 0 or more than {most:,}."
+        )
     return value

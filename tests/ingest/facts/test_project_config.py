@@ -203,7 +203,7 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
         (
             '[[facts]]\npaths = "*"\ngpus = 0\nprecision = "bf17"',
             [
-                "[[facts]] 1, gpus=0 is impossible [accelerators]: it is more than 0.",
+                "[[facts]] 1, gpus=0 is impossible [accelerators]: it is 1 to 10,000,000.",
                 "[[facts]] 1, precision='bf17': one of fp32, tf32, fp16, bf16, fp8, fp8+lm_head, "
                 "mxfp8, nvfp4.",
             ],

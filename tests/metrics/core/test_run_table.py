@@ -71,7 +71,9 @@ Float64: logged_unexplained logged_flops_per_token logged_peak logged_unit logge
 Float64: logged_flops_high
 String: logged_hypothesis logged_not_compared
 List(Int64): logged_lengths
-List(String): proven missing warnings sources members
+List(String): proven
+String: error
+List(String): missing warnings sources members
 Int64: launch
 Datetime(us): started_at
 String: outcome outcome_text continues

@@ -339,10 +339,11 @@ def model_shapes(draw: st.DrawFn) -> ModelShape:
     groups = []
     for _ in range(draw(st.integers(1, 3))):
         latent = draw(st.booleans())
-        heads, width, rope = draw(size), draw(size), draw(size)
+        groups_of, kv_heads, width, rope = draw(size), draw(size), draw(size), draw(size)
+        heads = groups_of * kv_heads
         attention = Attention(
             heads=heads,
-            kv_heads=heads if latent else draw(size),
+            kv_heads=heads if latent else kv_heads,
             qk_head_dim=width + rope if latent else width,
             v_head_dim=draw(size),
             window=draw(st.none() | st.integers(1, 300)),

@@ -1,0 +1,147 @@
+"""Refuse what no run can have, before anything is computed of it.
+
+The store keeps a value as it was printed. Here a fact, a figure of a step or of an event that lies
+outside the bounds of ingest.core.schema is taken out of the tables, and said with its line: it
+enters no figure. What is left is computed as if the log had not printed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from fairmfu.ingest.core.schema import (
+    EVENT_BOUNDS,
+    EVENT_COLUMNS,
+    FACT_NAMES,
+    STEP_BOUNDS,
+    STEP_COLUMNS,
+    Bounds,
+    Column,
+    fact_problem,
+)
+
+Tables = Mapping[str, pl.DataFrame]
+
+_CHECKED_FACTS: Final = [
+    name for name, known in FACT_NAMES.items() if known.kind not in ("json", "text")
+] + [name for name, known in FACT_NAMES.items() if known.choices]
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleTables:
+    """Tables without what no run can have; warnings: by run_id, what was taken out of them."""
+
+    tables: dict[str, pl.DataFrame]
+    warnings: dict[str, list[str]]
+
+
+def refuse_impossible(tables: Tables) -> PossibleTables:
+    """Take out of `facts`, `steps` and `events` what no run can have.
+
+    tables: as in ingest.core.schema; others are left as they are. A value becomes null, a fact and
+    a line whose step cannot be are left out.
+    """
+    warnings: dict[str, list[str]] = {}
+    facts, about_facts = _possible_facts(tables["facts"])
+    steps, about_steps = _possible_rows(tables["steps"], STEP_BOUNDS, STEP_COLUMNS)
+    events, about_events = _possible_rows(tables["events"], EVENT_BOUNDS, EVENT_COLUMNS)
+    for run_id, words in (*about_facts, *about_steps, *about_events):
+        warnings.setdefault(run_id, []).append(words)
+    return PossibleTables({**tables, "facts": facts, "steps": steps, "events": events}, warnings)
+
+
+Warnings = list[tuple[str, str]]
+
+
+def _possible_facts(facts: pl.DataFrame) -> tuple[pl.DataFrame, Warnings]:
+    """Facts that a run can have, and of each other one why."""
+    checked = pl.col("name").is_in(_CHECKED_FACTS)
+    values = facts.lazy().filter(checked).select("name", "value").unique().collect()
+    problems = [
+        (name, value, why)
+        for name, value in values.iter_rows()
+        if (why := fact_problem(name, value or "")) is not None
+    ]
+    if not problems:
+        return facts, []
+    schema = {"name": pl.String, "value": pl.String, "why": pl.String}
+    found = pl.DataFrame(problems, schema=schema, orient="row")
+    keys = ["name", "value"]
+    refused = facts.join(found, on=keys, how="inner", maintain_order="left", nulls_equal=True)
+    said = refused.select("run_id", "why", "origin", "line").unique(maintain_order=True)
+    warnings = [
+        (run_id, f"{why} ({_place(origin, line)}); it counts in no figure")
+        for run_id, why, origin, line in said.iter_rows()
+    ]
+    return facts.join(found, on=keys, how="anti", maintain_order="left", nulls_equal=True), warnings
+
+
+def _place(origin: str, line: int | None) -> str:
+    return origin if line is None or str(line) in origin else f"{origin}, line {line:,}"
+
+
+def _possible_rows(
+    rows: pl.DataFrame, bounds: Mapping[str, Bounds], columns: Mapping[str, Column]
+) -> tuple[pl.DataFrame, Warnings]:
+    """Rows with the values that can be; what is no number (NaN, infinity) stays."""
+    if not rows.height:
+        return rows, []
+    ends = (
+        end.alias(f"{name} {place}")
+        for name in bounds
+        for place, end in enumerate(_extremes(pl.col(name)))
+    )
+    extremes = rows.lazy().select(ends).collect().row(0, named=True)
+    found = {name: [extremes[f"{name} {place}"] for place in range(3)] for name in bounds}
+    odd = [
+        name
+        for name, values in found.items()
+        if any(value is not None and value not in bounds[name] for value in values)
+    ]
+    if not odd:
+        return rows, []
+    warnings = [
+        words for name in odd for words in _refused(rows, name, bounds[name], columns[name].unit)
+    ]
+    possible = {name: _fits(name, bounds[name]).fill_null(value=True) for name in odd}
+    possible |= {name: fits | ~_is_finite(name, columns) for name, fits in possible.items()}
+    kept = rows.filter(possible["step"]) if "step" in odd else rows
+    return kept.with_columns(
+        pl.when(fits).then(pl.col(name)) for name, fits in possible.items() if name != "step"
+    ), warnings
+
+
+def _extremes(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """The greatest, the least, and the smallest in size that is not 0; infinite ones, too."""
+    return value.max(), value.min(), value.abs().filter(value != 0).min()
+
+
+def _is_finite(name: str, columns: Mapping[str, Column]) -> pl.Expr:
+    value = pl.col(name)
+    return value.is_finite() if columns[name].dtype.is_float() else value.is_not_null()
+
+
+def _fits(name: str, bound: Bounds) -> pl.Expr:
+    value = pl.col(name).cast(pl.Float64)
+    tiny = (value != 0) & (value.abs() < bound.smallest)
+    return value.is_between(bound.lowest, bound.highest) & ~tiny
+
+
+def _refused(rows: pl.DataFrame, name: str, bound: Bounds, unit: str) -> Iterator[tuple[str, str]]:
+    """A warning for each run with a value that cannot be."""
+    refused = (
+        rows.lazy()
+        .filter(pl.col(name).cast(pl.Float64).is_finite(), ~_fits(name, bound))
+        .group_by("run_id", maintain_order=True)
+        .agg(pl.col("line").first(), pl.col(name).first(), pl.len().alias("lines"))
+        .collect()
+    )
+    for run_id, line, first, lines in refused.iter_rows():
+        where = f"line {line:,}" if lines == 1 else f"{lines:,} lines, the first line {line:,}"
+        value = f"{name}={first:g}" + (f" [{unit}]" if unit else "")
+        why = f"{value} is impossible: {bound.why_not(first)} ({where})"
+        yield run_id, f"{why}; it counts in no figure"

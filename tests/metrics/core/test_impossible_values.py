@@ -1,0 +1,112 @@
+"""What no run can have enters no figure, and is said with its line."""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairmfu.ingest.core.schema import (
+    EVENT_BOUNDS,
+    EVENT_COLUMNS,
+    FACT_NAMES,
+    STEP_BOUNDS,
+    STEP_COLUMNS,
+    fact_bounds,
+    fact_problem,
+    frame_schema,
+)
+from fairmfu.metrics.core.impossible_values import refuse_impossible
+
+TABLES = {name: frame_schema(name).to_frame() for name in ("runs", "facts", "steps", "events")}
+
+
+def steps(**values: list[float | None]) -> dict[str, pl.DataFrame]:
+    height = len(next(iter(values.values())))
+    rows = {"run_id": ["a"] * height, "line": list(range(1, height + 1)), **values}
+    rows.setdefault("step", list(range(height)))
+    schema = frame_schema("steps")
+    frame = pl.DataFrame(rows, schema={name: schema[name] for name in rows})
+    return TABLES | {"steps": frame.match_to_schema(schema, missing_columns="insert")}
+
+
+@pytest.mark.parametrize("name", sorted(STEP_BOUNDS))
+def test_every_figure_of_a_step_has_bounds(name: str) -> None:
+    dtype, bound = STEP_COLUMNS[name].dtype, STEP_BOUNDS[name]
+    far = 2 * bound.highest
+    kept = [bound.lowest, 0, 1, bound.highest, None]
+    values = [*kept, far] if dtype.is_float() else [*(v and int(v) for v in kept), int(far)]
+    found = refuse_impossible(steps(**{name: values}))
+    after = found.tables["steps"]
+    if name == "step":
+        assert after[name].to_list() == values[:-1]
+    else:
+        assert after[name].to_list() == [*values[:-1], None]
+    (words,) = found.warnings["a"]
+    assert words.startswith(f"{name}={far:g}")
+    assert "(line 6)" in words
+
+
+def test_all_numbers_of_steps_and_events_have_bounds() -> None:
+    for columns, bounds in ((STEP_COLUMNS, STEP_BOUNDS), (EVENT_COLUMNS, EVENT_BOUNDS)):
+        numbers = {name for name, column in columns.items() if column.dtype.is_numeric()}
+        assert numbers - {"line"} == set(bounds)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_left_to_those_who_tell_of_it(value: float) -> None:
+    found = refuse_impossible(steps(loss=[1.0, value], elapsed_s=[value, 1e308]))
+    assert str(found.tables["steps"]["loss"][1]) == str(value)
+    assert str(found.tables["steps"]["elapsed_s"][0]) == str(value)
+    assert [words.split("=")[0] for words in found.warnings["a"]] == ["elapsed_s"]
+
+
+def test_a_time_next_to_nothing_is_none() -> None:
+    found = refuse_impossible(steps(elapsed_s=[1e-308, 0.0, 0.5]))
+    assert found.tables["steps"]["elapsed_s"].to_list() == [None, 0.0, 0.5]
+    assert "at least 1e-09" in found.warnings["a"][0]
+
+
+def test_good_tables_stay_the_same_frames() -> None:
+    tables = steps(loss=[5.0], elapsed_s=[1.0])
+    found = refuse_impossible(tables)
+    assert found.tables["steps"] is tables["steps"]
+    assert found.tables["facts"] is tables["facts"]
+    assert found.warnings == {}
+
+
+NUMBERS = sorted(name for name, known in FACT_NAMES.items() if known.kind in ("int", "float"))
+
+
+@given(st.sampled_from(NUMBERS), st.floats() | st.integers(-(10**30), 10**30))
+def test_a_fact_lies_within_its_bounds_or_is_refused(name: str, value: float) -> None:
+    possible = value in fact_bounds(name) and (
+        FACT_NAMES[name].kind == "float" or value == int(value)
+    )
+    assert (fact_problem(name, str(value)) is None) == possible
+    facts = pl.DataFrame(
+        [
+            {"run_id": "a", "name": name, "value": "1", "origin": "log:3", "line": 3},
+            {"run_id": "a", "name": name, "value": str(value), "origin": "log:7", "line": 7},
+        ]
+    ).match_to_schema(frame_schema("facts"), missing_columns="insert")
+    found = refuse_impossible(TABLES | {"facts": facts})
+    kept = found.tables["facts"].filter(pl.col("line") == 7)
+    assert kept.height == possible
+    told = [words for words in found.warnings.get("a", []) if "(log:7)" in words]
+    assert len(told) == (not possible)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_among_facts_has_bounds(name: str) -> None:
+    assert fact_bounds(name).lowest < fact_bounds(name).highest
+
+
+def test_words_that_a_fact_cannot_be_are_refused() -> None:
+    assert fact_problem("precision", "bf17")
+    assert fact_problem("packed", "maybe")
+    assert fact_problem("gpus", "eight")
+    assert fact_problem("model", "anything") is None
