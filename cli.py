@@ -477,7 +477,7 @@ def _echo_outcome(outcome: Outcome) -> None:
         return
     if outcome.status == "failed":
         _say(f"Error: {outcome.message}")
-    elif outcome.status == "read" and outcome.message:
+    elif outcome.status == "unlisted" or (outcome.status == "read" and outcome.message):
         _say(outcome.message)
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
@@ -492,7 +492,7 @@ def _echo_outcome(outcome: Outcome) -> None:
 
 def _echo_trouble(outcome: Outcome) -> None:
     """For mail and the logs of jobs: not a line for each log that was read as it should be."""
-    as_ever = outcome.status == "known" and not outcome.urgent
+    as_ever = outcome.status in ("known", "unlisted") and not outcome.urgent
     if not as_ever and (outcome.status != "read" or outcome.message):
         _echo_outcome(outcome)
 

@@ -104,7 +104,7 @@ SOURCE_COLUMNS: Final[dict[str, Column]] = {
     "step_lines": Column(INT, "lines", "read as steps, before ranks are folded"),
     "known_lines": Column(INT, "lines", "read as facts or events, or blank"),
     "other_lines": Column(INT, "lines", "no pattern knows them"),
-    "unread_lines": Column(INT, "lines", "look like a step and could not be read"),
+    "unread_lines": Column(INT, "lines", "hold a step, or facts, and could not be read"),
     "companion_lines": Column(INT, "lines", "step lines of a companion format, kept as events"),
     "other_kinds": Column(
         pl.List(UNMATCHED_KIND), "", "the commonest other lines, one example each"

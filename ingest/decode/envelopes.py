@@ -14,7 +14,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
-from . import ansi_residue
+from . import ansi_residue, copied_text
+from .known_lines import known_lines
+from .learned_prefix import detect_learned_prefix
 from .log_collectors import (
     LOSS_DICT_START,
     MakeUnwrap,
@@ -24,7 +26,9 @@ from .log_collectors import (
     detect_line_envelope,
     detect_node_copies,
     detect_terminal_width,
+    unwrap_json_texts,
 )
+from .wrapped_lines import detect_wrapped_lines
 
 MAX_BEGINNING_LINES: Final = 1_000
 MAX_SAMPLED_LINES: Final = 64
@@ -56,28 +60,32 @@ def detect_envelopes(
     beginning: bytes, keeps_envelope: KeepsEnvelope = lambda *_: False
 ) -> Envelopes:
     """What takes off the wrappings of a file that begins so."""
-    every = beginning.split(b"\n", MAX_BEGINNING_LINES)[:-1]
-    some, first = _sample(every), list[MakeUnwrap]()
-    if colour := ansi_residue.detect_colours(every, some, beginning):
+    every, first = _lines_of(beginning), list[MakeUnwrap]()
+    if colour := ansi_residue.detect_colours(every, _sample(every), beginning):
         bare = partial(ansi_residue.strip_colours, colour)
         if not keeps_envelope(bare, every):
             first.append(lambda: bare)
             beginning = colour.sub(b"", beginning)
-            every = beginning.split(b"\n", MAX_BEGINNING_LINES)[:-1]
-            some = _sample(every)
+            every = _lines_of(beginning)
+    for undone in copied_text.detect_copy(beginning):
+        if not keeps_envelope(undone, every):
+            first.append(partial(partial, undone))
+            every = [*_texts(every, [undone])]
     lines = every
     if (made := detect_file_envelope(every, beginning)) is None:
-        lines = some
-        made = detect_line_envelope(lines)
+        lines = _sample(every)
+        made = _detect_line_envelope(lines)
     found, newest_first = list[MakeUnwrap](), False
     while made is not None and len(found) < MAX_ENVELOPES and not keeps_envelope(made(), lines):
         found.append(made)
         pieces = [piece for piece in map(made(), lines) if piece]
         newest_first = newest_first or _falls([piece.at for piece in pieces if piece.at])
         lines = _sample([piece.text for piece in pieces])
-        made = detect_line_envelope(lines)
-    made = None if found else detect_terminal_width(every, beginning)
-    if made is not None and not keeps_envelope(made(), every):
+        made = _detect_line_envelope(lines)
+    bare_lines = _whole_texts(every, [one() for one in found])
+    made = detect_wrapped_lines(bare_lines)
+    made = made or (None if found else detect_terminal_width(every, beginning))
+    if made is not None and not keeps_envelope(made(), bare_lines):
         found.append(made)
     steps = _behind(beginning, LOSS_DICT_START)
     made = detect_node_copies(_texts(steps, [one() for one in found])) if steps else None
@@ -86,10 +94,30 @@ def detect_envelopes(
     return Envelopes([made() for made in (*first, *found)], newest_first)
 
 
+def _detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:
+    """What lines are wrapped in: as collectors are known to, else as the lines show."""
+    return detect_line_envelope(lines) or detect_learned_prefix(lines)
+
+
+def _lines_of(beginning: bytes) -> list[bytes]:
+    """The first lines, without one that may go on."""
+    return beginning.split(b"\n", MAX_BEGINNING_LINES)[:-1]
+
+
 def _behind(beginning: bytes, text: bytes) -> list[bytes]:
     """The lines from the first one on that holds a text."""
     at = beginning.find(text)
     return [] if at < 0 else beginning[beginning.rfind(b"\n", 0, at) + 1 :].split(b"\n")[:-1]
+
+
+def _whole_texts(lines: Sequence[bytes], unwraps: Sequence[Unwrap]) -> Sequence[bytes]:
+    """The lines without these wrappings; none where a wrapping tells of itself which go on."""
+    for unwrap in unwraps:
+        pieces = [unwrap(line) or UnwrappedLine(line) for line in lines]
+        if any(piece.partial or piece.continues for piece in pieces):
+            return ()
+        lines = [piece.text for piece in pieces]
+    return lines
 
 
 def _texts(lines: Iterable[bytes], unwraps: Sequence[Unwrap]) -> Iterator[bytes]:
@@ -130,6 +158,22 @@ class LineTags:
 
 MAX_TAGS: Final = 2**16 - 1
 """Names that are told apart, at most."""
+
+
+def detect_json_texts(beginning: bytes) -> Unwrap | None:
+    """What takes the texts of several lines out of JSON, where a log stands in one.
+
+    One does if its lines say more by themselves than they do as one line.
+    """
+    if beginning.lstrip()[:1] not in (b"{", b"[", b'"') or b"\\n" not in beginning:
+        return None
+    known = known_lines()
+    for line in beginning.split(b"\n", MAX_BEGINNING_LINES):
+        if (piece := unwrap_json_texts(line)) is not None:
+            inside = piece.text.split(b"\n", MAX_BEGINNING_LINES)
+            if sum(map(known.count, inside)) > known.count(line):
+                return unwrap_json_texts
+    return None
 
 
 class UnwrappedStream:

@@ -3,10 +3,8 @@
 A line ends at a newline only; carriage returns stay (progress bars put records behind them). But a
 first line without an end, or of more than MAX_LINE_BYTES, is as many lines as they part it in:
 so a log of the old Macintosh, or one that went through `tr`, has its lines.
-Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), so do
-byte-order marks (editors and shells of Windows write them), and no-break spaces of web copies
-become spaces. What is large or compressed is read by a thread, some
-chunks ahead of who asks: it decompresses, hashes, and finds the newlines.
+What is large or compressed is read by a thread, some chunks ahead of who asks: it decompresses,
+hashes, and finds the newlines.
 """
 
 from __future__ import annotations
@@ -30,7 +28,15 @@ from isal import isal_zlib
 from ..core.arrays import Ints, find_byte
 from ..core.errors import UnknownFormatError, UnreadableSourceError, explain_read_error
 from ..core.paths import as_remote
-from .envelopes import ByteStream, KeepsEnvelope, LineTags, UnwrappedStream, detect_envelopes
+from .envelopes import (
+    ByteStream,
+    KeepsEnvelope,
+    LineTags,
+    UnwrappedStream,
+    detect_envelopes,
+    detect_json_texts,
+)
+from .line_text import decode_line
 from .tfevents import EventValues, TagSampler, is_event_file, read_event_values
 
 NEWLINE: Final = ord("\n")
@@ -40,6 +46,8 @@ BYTES_AFTER_BLOCK: Final = BYTES_BEFORE_BLOCK + 4_000
 """Bytes around a block, so that what is read at its ends stays inside (see line_block)."""
 MAX_CHUNKS_AHEAD: Final = 2
 """Decompressed, that wait for who reads."""
+MAX_NESTED_TEXTS: Final = 2
+"""Texts of JSON, one within another, that a log may stand in."""
 MAX_PEEK_BYTES: Final = 4 * READ_BLOCK_BYTES
 """Of a file that is looked at before it is read: as much is not read twice."""
 MAX_PEEK_VALUE_BYTES: Final = 32 * 1024 * 1024
@@ -61,7 +69,6 @@ ARCHIVE_MAGICS: Final[dict[bytes, tuple[str, str]]] = {
 """How files begin that other programs packed, what they are, and how they are unpacked."""
 GZIP_READ_BYTES: Final = 256 * 1024
 STDIN_PATH: Final = Path("-")
-UTF16_BYTE_ORDER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 CONTROL_BYTES: Final = bytes(byte for byte in range(27) if not 9 <= byte <= 13)  # noqa: PLR2004
 """Characters of which a log has few: not tabs, newlines, nor what colours it."""
 
@@ -191,14 +198,6 @@ class ValueChunk(Chunk):
         for number, text in enumerate(self.values.texts, self.number):
             short = len(text) <= MAX_LINE_BYTES  # they are ASCII
             yield NumberedLine(number, decode_line(text.encode()), cut=False, ended=short)
-
-
-def decode_line(raw: bytes) -> str:
-    """The text of a line's bytes."""
-    if raw.startswith(UTF16_BYTE_ORDER_MARKS):
-        raw = raw[2:]  # of which the NUL bytes go, so that ASCII is left
-    text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
-    return text.replace("\ufeff", "").rstrip("\r")
 
 
 class Source:
@@ -366,6 +365,11 @@ class Source:
 
     def _unwrapped(self, stream: ByteStream, first: bytes) -> tuple[ByteStream, bytes]:
         """A stream and its first block without what is around the lines."""
+        for _ in range(MAX_NESTED_TEXTS):
+            if (texts := detect_json_texts(first)) is None or self._keeps(texts, [first]):
+                break
+            inside = UnwrappedStream(stream, [texts])
+            stream, first = inside, inside.given(first) or inside.read()
         unwraps, self.newest_first = detect_envelopes(first, self._keeps)
         if not unwraps:
             return stream, first

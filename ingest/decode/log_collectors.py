@@ -401,6 +401,26 @@ def unwrap_json_text(line: bytes) -> UnwrappedLine:
     return UnwrappedLine(b"", taken[1] if taken else b"")
 
 
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+MIN_INNER_LINES: Final = 3
+"""Lines that a text of JSON has at least, if it is a log."""
+
+
+def unwrap_json_texts(line: bytes) -> UnwrappedLine | None:
+    """The lines of all texts of several lines in a line of JSON, such as an issue's body."""
+    if b"\\n" not in line:
+        return None
+    texts = list[str]()
+    for match in _STRING.finditer(line):
+        if match[0].count(b"\\n") + 1 >= MIN_INNER_LINES:
+            with suppress(ValueError):
+                texts.append(json.loads(match[0], strict=False))
+    inner = (unwrap_json_texts(_bytes(text)) if "\n" not in text else None for text in texts)
+    texts += [piece.text.decode("utf-8", "replace") for piece in inner if piece]  # JSON in JSON
+    long = [text for text in texts if text.count("\n") + 1 >= MIN_INNER_LINES]
+    return UnwrappedLine(_bytes("\n".join(long).replace("\r\n", "\n"))) if long else None
+
+
 # -- CSV ---------------------------------------------------------------------------------------
 
 _HEADING: Final = re.compile(rb'%s[\w@" ]+(?:,[\w@". ]+)+\r?' % BYTE_ORDER_MARK)

@@ -13,17 +13,18 @@ import pyarrow as pa
 
 from ..core.arrays import Ints, copy_to_arrow
 from ..core.prefilter import REPEAT_OPS, PatternPart, PatternParts, parse_pattern, required_literals
-from .line_reader import decode_line
+from .line_text import NORMALIZED_CHARS, decode_line
 
 ANSI_ESCAPE: Final = r"\x1b\[[0-9;]*[A-Za-z]"
 NUL_CHAR: Final = "\0"
 """What `text_of` drops."""
-UNSTABLE_NON_ASCII: Final = r"[\x{A0}\x{FEFF}\x{10000}-\x{10FFFF}]"
+UNSTABLE_NON_ASCII: Final = (
+    "[" + "".join(rf"\x{{{ord(char):X}}}" for char in NORMALIZED_CHARS) + r"\x{10000}-\x{10FFFF}]"
+)
 """What it may change beyond ASCII, and characters of which the tables of Polars may be newer."""
 LINE_END_CHARS: Final = "\r\n"
 MAX_SINGLY_CLEANED_LINES: Final = 200
 """Lines that are cleaned one by one in the time of a few calls of Polars."""
-NORMALIZED_CHARS: Final = "\xa0\ufeff"
 MIN_NON_ASCII_BYTE: Final = 0x80
 """The least byte of a character that is not ASCII."""
 

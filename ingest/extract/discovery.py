@@ -54,6 +54,16 @@ NON_LOG_SUFFIXES: Final = frozenset(
 """Endings of what stands beside logs: settings and tables, code, weights (many GB each), data,
 stores and traces, pictures. A folder's walk passes them over, but for LogFormat.file_names; a file
 named on the command line is always read."""
+TEXT_SUFFIXES: Final = frozenset([".json", ".jsonl", ".md", ".html", ".csv", ".tsv", ".ipynb"])
+"""Those of them in which a log may stand after all: an issue, a page, a notebook, a table."""
+BESIDE_LOGS: Final = re.compile(
+    r".*config.*\.json|.*(?:tokens?|tokenizer|vocab|index|trainer_state|results)(?:_\w+|\.\w+)*\.json"
+    r"|README.*|CHANGELOG.*|LICENSE.*",
+    re.IGNORECASE,
+)
+"""Names of such files that frameworks and people put beside logs, and that are none."""
+MAX_TOLD_NAMES: Final = 5
+"""Names that are told of files that are passed over for them."""
 COMPRESSED_SUFFIXES: Final = (".gz", ".zst")
 """Endings of what is read unpacked: before them stands what it is."""
 
@@ -243,6 +253,8 @@ class FileWalk:
         """
         self._remembered = known_folders or {}
         self.unchanged: list[str] = []
+        self.unlisted: list[str] = []
+        """Files of folders that may be logs, and are passed over for their names, as given."""
         self.whole: dict[str, str] = {}
         names = {translate(name) for f in formats for name in f.file_names}
         self._log_name = re.compile("|".join(sorted(names)) or "(?!)")
@@ -395,10 +407,17 @@ class FileWalk:
                     if one.identity not in self._found:
                         self._found.add(one.identity)
                         yield one
+                else:
+                    self._pass_over(folder, entry)
             else:
                 within.pop()
         if not found and len(self.unchanged) == told:
-            raise UnreadableSourceError(f"{root}: the folder holds no log file.")
+            raise UnreadableSourceError(self._without_logs(root))
+
+    def _without_logs(self, root: Path) -> str:
+        names = ", ".join(sorted({Path(path).name for path in self.unlisted})[:MAX_TOLD_NAMES])
+        why = f" Not opened for their names: {names}; give one by name." if names else ""
+        return f"{root}: the folder holds no log file.{why}"
 
     def _enter(self, within: list[_Folder], path: str, whole: str) -> LogFile | None:
         """Put a folder at the end, with what may be of interest in it by name; or say why not.
@@ -487,6 +506,14 @@ class FileWalk:
             return False
         self._of_logs.add(ending)
         return True
+
+    def _pass_over(self, folder: _Folder, entry: os.DirEntry[str]) -> None:
+        """Remember a file that may hold a log, and has the name of none."""
+        name = entry.name
+        if name[name.rfind(".") :].lower() not in TEXT_SUFFIXES or BESIDE_LOGS.match(name):
+            return
+        if not self._may_be_log(name):
+            self.unlisted.append(_path(folder, entry))
 
     def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
         same = self._left_out.get(entry.inode())

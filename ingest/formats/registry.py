@@ -26,7 +26,7 @@ from .torchtitan.spans import TORCHTITAN_SPANS
 from .torchtitan.tensorboard import TORCHTITAN_EVENTS
 from .xtuner.mmengine import XTUNER
 from .xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
-from .xtuner.v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
+from .xtuner.v1 import RL_TRAINER_LINE, XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 
 BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
@@ -63,3 +63,6 @@ BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, *STEPLESS_OUTPUTS)
 """How files without steps begin that frameworks leave beside their logs, and what each is."""
+
+UNREAD_TRAINERS: Final = (RL_TRAINER_LINE,)
+"""Lines of trainers that are known and not read, and what is said of their logs."""

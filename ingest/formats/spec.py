@@ -77,6 +77,8 @@ class FactLine:
 
     With `inferred` the line does not say the fact itself; the text says why it follows. A line
     that states nothing is only known: it is not counted among the lines that no pattern knows.
+    `begins`: words with which each such line begins. One that has them, and is matched by no
+    pattern of these words, is cut off or damaged: it is unread, for half a line proves nothing.
     """
 
     anchor: str
@@ -87,6 +89,7 @@ class FactLine:
     factors: Mapping[str, float] = field(default_factory=dict)
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     inferred: str | None = None
+    begins: str | None = None
     composed: bool = False
 
     @property
@@ -325,6 +328,8 @@ class LogFormat:
     its lines are the steps. Lower ones are its companions: their facts count where the primary
     says nothing, their step lines become events of the kind `as_companion`.
 
+    step_pieces: matches what only step lines hold, wherever they are broken or damaged: a line with
+        it that no pattern takes is unread
     header: matches lines of a companion that prints no step (a quiet DeepSpeed engine)
     alone: it runs on no engine, so it has no companion
     join: makes records of lines before they are read
@@ -363,6 +368,7 @@ class LogFormat:
     addition: LineAddition | None = None
     precedence: int = TRAINER_PRECEDENCE
     as_companion: str = "engine_step"
+    step_pieces: str | None = None
     header: str | None = None
     alone: bool = False
     rank_in_path: str | None = None

@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from ..core.numbers import parse_integer, parse_optional
-from ..core.prefilter import literal_matcher, numbered_literals
+from ..core.prefilter import NEVER_MATCHING, literal_matcher, numbered_literals
 from ..core.safe_regex import GuardedRegex, Regex
-from ..decode.line_reader import decode_line
+from ..decode.line_text import decode_line
 from ..decode.text_cleaning import Cleaner
 from ..formats.spec import EventLine, FactBlock, FactLine, LogFormat, StepLine
 from ..launches.outcomes import ENDING_EVENT_LINES
@@ -73,6 +73,7 @@ class LineMatcher:
         self.cleaner = Cleaner(primary.noise)
         self._clock = re.compile(primary.clock) if primary.clock else None
         self._looks = GuardedRegex(primary.looks_like_step)
+        self._pieces = GuardedRegex(primary.step_pieces or NEVER_MATCHING)
         self._launch = GuardedRegex(primary.launch) if primary.launch else None
         self._late = re.compile(primary.late) if primary.late else None
         self._steps = [(line, Regex(line.regex)) for line in primary.steps]
@@ -84,6 +85,7 @@ class LineMatcher:
         ]
         facts = _each(line for f in both for line in f.facts)
         self._facts = [(line, Regex(line.regex)) for line in facts]
+        self._begins = {line.begins for line in facts if line.begins}
         self._own = {id(line) for line in (*primary.facts, *primary.blocks)}
         events = [*_each(line for f in both for line in f.events), *ENDING_EVENT_LINES]
         self._events = [(line, Regex(line.regex)) for line in events]
@@ -96,6 +98,7 @@ class LineMatcher:
         ]
         starts = [block.start for block in blocks]
         patterns = [*filter(None, (*starts, primary.looks_like_step, primary.launch))]
+        patterns += [*filter(None, (primary.step_pieces, *map(re.escape, self._begins)))]
         self.may_match = literal_matcher({line.anchor for line in known}, patterns)
         self._may_be_event = literal_matcher(line.anchor for line in events)
         lines = [(line.anchor, line.regex) for line in known]
@@ -115,7 +118,11 @@ class LineMatcher:
         if (event := self.event(text)) is not None:
             form = event[0]
             aside = not (
-                form.with_facts or form.ends_training or form.begins or self.begins_launch(text)
+                form.with_facts
+                or form.ends_training
+                or form.begins
+                or self.begins_launch(text)
+                or self.facts_before(text, event[1])
             )
             return _aside(self.event_row(0, text, *event)) if aside else None
         if (step := self.step(text)) is not None:
@@ -131,12 +138,14 @@ class LineMatcher:
         facts = self.facts(text)
         if self.begins_launch(text) or self.blocks(text):
             return None
-        if any(line.states_facts for line, _ in facts):
+        if any(line.states_facts for line, _ in facts) or self.damage(text, facts):
             return None
         return KnownReading() if facts else UnmatchedReading(line_kind(text))
 
     def _sure_step(self, text: str, line: StepLine, match: re.Match[str]) -> StepReading | None:
         if line.may_continue or (line.numbered and line.every_step):
+            return None
+        if self.facts_before(text, match):
             return None
         try:
             printed = self.printed(line, match)
@@ -256,6 +265,21 @@ class LineMatcher:
             for line, regex in self._facts
             if line.anchor in text and (match := regex.search(text))
         ]
+
+    def facts_before(self, text: str, match: re.Match[str]) -> list[tuple[FactLine, re.Match[str]]]:
+        """Facts of a record that stands before another one's match: a newline is missing there."""
+        return self.facts(text[: match.start()]) if match.start() > MAX_PREFIX_CHARS else []
+
+    def damage(self, text: str, facts: Iterable[tuple[FactLine, re.Match[str]]]) -> str:
+        """Why a line is unread that is no step and no event; else empty. facts: its own."""
+        for words in self._begins:
+            if words in text and not any(line.begins == words for line, _ in facts):
+                patterns = (one.regex for one, _ in self._facts if one.begins == words)
+                best = max((longest_matched_prefix(one, text) for one in patterns), key=len)
+                return f'cut off or damaged: understood up to "…{best[-40:]}", so it states nothing'
+        if not facts and self._pieces.search(text):
+            return f"holds fields of a step of {self.primary.name}, not as a step line has them"
+        return ""
 
     def blocks(self, text: str) -> list[tuple[FactBlock, Regex]]:
         """Each block that it begins, with what ends that."""

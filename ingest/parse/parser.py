@@ -274,6 +274,7 @@ class Parser:
         if found is None:
             return False
         kind = "begin" if found[0].begins else "event"
+        self._state_before(number, text, found[1])
         self._wait(kind, self.patterns.event_row(number, text, *found))
         if found[0].ends_training and (launch := self.out.launches[-1]).rows:
             launch.ends[parse_rank(text)] = number
@@ -304,7 +305,9 @@ class Parser:
     def _read_step(self, number: int, text: str) -> tuple[StepLine | None, dict[str, Any] | None]:
         if (found := self.patterns.step(text)) is None:
             return None, None
-        return found[0], self._row(number, text, *found)
+        row = self._row(number, text, *found)
+        self._state_before(number, text, found[1])
+        return found[0], row
 
     def _continue_held(self, text: str) -> bool:
         """Whether `text` is the rest of the held line; if not, the held line is settled."""
@@ -360,7 +363,8 @@ class Parser:
 
     def _header(self, number: int, text: str) -> None:
         known, primary = self._mark(number, text), False
-        for line, match in self.patterns.facts(text):
+        facts = self.patterns.facts(text)
+        for line, match in facts:
             self._state(number, text, line, match)
             known, primary = True, primary or self.patterns.is_primary_line(line)
         for block, end in self.patterns.blocks(text):
@@ -370,7 +374,9 @@ class Parser:
                 self._open_block = _OpenBlock(block, end, number, text)
                 known = True
                 break
-        if known:
+        if damage := self.patterns.damage(text, facts):
+            self._unread(number, text, damage)
+        elif known:
             self.out.known_lines += self._count
         else:
             self._other(number, text)
@@ -562,6 +568,11 @@ class Parser:
             scaled = _scaled(value, line.factors.get(name))
             if name in FACT_NAMES and scaled is not None:
                 self._wait(kind, _stated(number, name, scaled, origin, text))
+
+    def _state_before(self, number: int, text: str, match: re.Match[str]) -> None:
+        """The facts of a record that another one, of a step or an event, stands behind."""
+        for line, fact in self.patterns.facts_before(text, match):
+            self._state(number, text, line, fact)
 
     def _continue_block(self, number: int, text: str) -> bool:
         block = self._open_block

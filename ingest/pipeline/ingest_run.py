@@ -25,6 +25,7 @@ from ..core.spill import LogTables, Spool, collect_rows, iterate_frames
 from ..decode.line_reader import STDIN_PATH, hash_content
 from ..detect.detection import BUILT_IN_CHOICE, FormatChoice
 from ..extract.discovery import (
+    MAX_TOLD_NAMES,
     NO_FACT_FILES,
     FactFiles,
     FileWalk,
@@ -74,8 +75,10 @@ class Outcome(NamedTuple):
     given: the path, as it was given. status: read, known (its content is stored), unchanged
     (known, and it need not be opened to see that), failed (message says why), or passed: a file
     that a folder's walk came upon and that has no line of these frameworks; no message where that
-    was seen before. A message of one that was read says what became of an earlier run, or that more
-    is to come. urgent: of one that was read or known, that somebody has to see to it.
+    was seen before. One more, of the status unlisted, is reported alone: its message is of all
+    files of folders that are passed over for their names. A message of one that was read says what
+    became of an earlier run, or that more is to come. urgent: of one that was read or known, that
+    somebody has to see to it.
     """
 
     given: str
@@ -515,6 +518,8 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     told = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
     for one in told:
         report(one)
+    if walk.unlisted and any(one.status == "read" for one in outcomes):
+        report(Outcome(walk.unlisted[0], "unlisted", _unlisted(walk.unlisted)))
     return outcomes + told
 
 
@@ -728,6 +733,17 @@ def _known_as(path: str, stored: str) -> str:
     if stored == path:
         return "known already"
     return f"known already: same content as {stored}; its facts are used"
+
+
+def _unlisted(paths: Sequence[str]) -> str:
+    """What is said of files that are passed over for their names, all of them in one line."""
+    names = ", ".join(Path(path).name for path in paths[:MAX_TOLD_NAMES])
+    more = f" and {len(paths) - MAX_TOLD_NAMES:,} more" if len(paths) > MAX_TOLD_NAMES else ""
+    count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
+    return (
+        f"{count} of folders not opened, for their names are of no logs: {names}{more}. "
+        "To read one, give it by name."
+    )
 
 
 def _found(paths: Iterable[Path], walk: FileWalk) -> Iterator[LogFile]:

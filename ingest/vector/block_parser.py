@@ -19,7 +19,8 @@ import numpy as np
 import polars as pl
 
 from ..core.arrays import Ints, distinct_integers, release_free_memory
-from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, ValueChunk, decode_line
+from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, ValueChunk
+from ..decode.line_text import decode_line
 from ..formats.spec import StepLine
 from ..launches.duplicate_steps import EarlierRows
 from ..launches.launch import (

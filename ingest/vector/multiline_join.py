@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Self
 
-from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, count_newlines, decode_line
+from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, count_newlines
+from ..decode.line_text import NORMALIZED_CHARS, decode_line
 from ..formats.spec import AddText, LineAddition
 
-REWRITTEN_BYTES: Final = (b"\0", b"\xc2\xa0", b"\xef\xbb\xbf", b"\r\n")
-"""Bytes of lines that `text_of` changes, but for those that are no UTF-8."""
+_ODD: Final = {char.encode()[:2] for char in NORMALIZED_CHARS}  # two bytes are sought soonest
+REWRITTEN_BYTES: Final = (b"\0", b"\r\n", *sorted(_ODD))
+"""Bytes of lines that `decode_line` may change, but for those that are no UTF-8; two are ASCII."""
 MAX_JOINED_LINE_BYTES: Final = MAX_LINE_BYTES // 4
 """Bytes of a line of which what is added, or decoded otherwise, might make one too long."""
 
@@ -105,7 +107,7 @@ def _holds_line(chunk: Chunk, text: str) -> bool:
 
 def _as_text(data: bytes) -> bytes:
     """Lines whose bytes are those of their texts."""
-    if not any(_holds(data, odd) for odd in REWRITTEN_BYTES):
+    if not any(_holds(data, odd) for odd in REWRITTEN_BYTES[: 2 if data.isascii() else None]):
         return data
     return b"\n".join(decode_line(line).encode() for line in data.split(b"\n"))
 

@@ -397,7 +397,7 @@ def _row(  # noqa: PLR0913 - one row from its parts
     if unread := sum(source["unread_lines"] for source in sources):
         read = sum(source["step_lines"] for source in sources)
         many = unread > MAX_UNREAD_LINES and unread > MAX_UNREAD_SHARE * (read + unread)
-        words = f"lines that look like steps and could not be read: {unread}"
+        words = f"lines of steps or facts that are cut off or damaged, and were not read: {unread}"
         warnings.append(f"{words} of {read + unread}{NOT_RANKED}" if many else words)
     warnings += _of_reading(sources)
     plain = (

@@ -61,15 +61,13 @@ def uncounted(tables: Tables, lines: int) -> Iterator[str]:
 
 
 def lines_of(log: bytes) -> list[str]:
-    """The text of each line: no NUL bytes nor byte-order marks, no-break spaces as spaces."""
+    """The text of each line: no NUL bytes nor what has no width, other spaces as plain ones."""
     raw = log.removesuffix(b"\n").split(b"\n")
+    texts = (
+        re.sub("[\0\xad\u200b-\u200f\u2060\ufeff]", "", x.decode("utf-8", "replace")) for x in raw
+    )
     return [
-        one.decode("utf-8", "replace")
-        .replace("\0", "")
-        .replace("\xa0", " ")
-        .replace("\ufeff", "")
-        .rstrip("\r")
-        for one in raw
+        re.sub("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]", " ", x).rstrip("\r") for x in texts
     ]
 
 

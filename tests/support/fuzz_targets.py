@@ -36,7 +36,8 @@ from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.core.prefilter import required_clauses
 from fairmfu.ingest.core.schema import FACT_NAMES
 from fairmfu.ingest.core.spill import Spool
-from fairmfu.ingest.decode.line_reader import NumberedLine, Source, decode_line
+from fairmfu.ingest.decode.line_reader import NumberedLine, Source
+from fairmfu.ingest.decode.line_text import decode_line
 from fairmfu.ingest.decode.tfevents import is_event_file, read_event_values
 from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE, FormatChoice
 from fairmfu.ingest.detect.format_lookup import FormatCatalog

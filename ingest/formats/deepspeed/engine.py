@@ -53,7 +53,7 @@ PROFILER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/profiling/flops_profiler/profiler.
 NODE_PREFIX: Final = r"^(?:\S+: ?)?"
 """The tag of a node or rank before a bare line."""
 
-CONFIG_DUMP_PREFIX: Final = rf"(?:\[(?:deepspeed_)?config\.py:\d+:print\] |{NODE_PREFIX})  "
+CONFIG_DUMP_PREFIX: Final = rf"(?:\[(?:deepspeed_)?config\.py:\d+:print\] +|{NODE_PREFIX}  )"
 DEEPSPEED_NUMBER: Final = r"[-+]?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
 TIMER_PAIR: Final = re.compile(r"(?:^|[|(,] *)(\w[\w -]*): *(-?(?:[\d.]+|inf|nan))")
 TIMER_FIELDS: Final = r"(?:(?!time \(ms\)).)*"
@@ -207,8 +207,8 @@ def _key(name: str, fact: str) -> FactLine:
     """
     dots = "." * (29 - len(name))
     return FactLine(
-        anchor=f"  {name} ",
-        regex=rf"{CONFIG_DUMP_PREFIX}{name} {re.escape(dots)} (?P<{fact}>\d+)(?:\.0)?\s*$",
+        anchor=f" {name} ",
+        regex=rf"{CONFIG_DUMP_PREFIX}{name} +{re.escape(dots)} *(?P<{fact}>\d+)(?:\.0)?\s*$",
         example=f"[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   {name} {dots} 2",
         printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
     )
@@ -742,7 +742,7 @@ FACT_LINES: Final = (
 
 FACT_BLOCKS: Final = (
     FactBlock(
-        start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
+        start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\] +\w+ [. ]*)\{\s*$",
         end=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\] ).*\{\s*$",
         braces=True,
         others=r"\[(?:INFO|WARNING)\] \[\w+\.py:\d+:",
@@ -821,6 +821,7 @@ DEEPSPEED: Final = LogFormat(
     r"|\bstep(?:s: \d+|: +\d+ / +\d+) loss: \S+ .*iter time \(s\)",
     looks_like_step=r"step=\d+, skipped=|\d/(?:\d+|micro_step=\d+/global_step=\d+), "
     r"(?:RunningAvg)?SamplesPerSec=|\bstep(?:s: \d+|: +\d+ / +\d+) loss: \S+ .*iter time",
+    step_pieces=r"\bskipped=\d+, lr=\[|(?:SamplesPerSec|micro_step|global_step)=\d|MaxMemAllocated=",
     clock=LOG_STAMP,
     launch=LAUNCH_START,
     evidence=("elapsed", "stamp", "rate"),

@@ -464,6 +464,8 @@ TORCHTITAN: Final = LogFormat(
     signature=r"\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?loss:"
     r"(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:|iter: |lr: \S+ gnorm:))"
     r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
+    # not a table of such values, which people write
+    step_pieces=r"\bstep:\W{0,9}[\d,]+\W{1,9}loss:|^[^|]*\b(?:tps|tflops):\W{0,9}\d[^|]*$",
     looks_like_step=r"(?<!validate )(?<!evaluation:  )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
@@ -904,23 +906,28 @@ TORCHTITAN: Final = LogFormat(
         ),
         FactLine(
             anchor="used for computing MFU",
-            regex=r"Peak FLOP[Ss] used for computing MFU: (?P<logged_peak_flops>[\d.e+]+)",
+            regex=r"Peak FLOP[Ss] used for computing MFU: (?P<logged_peak_flops>[\d.]+e\+\d\d)(?!\d)",
             example="[rank0]:[titan] 2026-11-20 15:53:47,308 - root - INFO - Peak FLOPS used for "
             "computing MFU: 3.120e+14",
             printed_by=TRAIN_SOURCE,
         ),
         FactLine(
             anchor="-D device mesh with ",  # a tuple of names until 2024-03
-            regex=r"Building \d+-D device mesh with [\[(](?P<names>.*?)[\])], \[(?P<degrees>.*?)\]",
+            regex=r"Building \d+-D device mesh with [\[(](?P<names>[^\[\]()]*)[\])], "
+            r"\[(?P<degrees>[\d, ]*)\]",
             read=_mesh,
+            begins="-D device mesh with ",
             example="Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]",
             printed_by="pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@29624e3",
             composed=True,
         ),
         FactLine(
             anchor="device mesh with parallelism",
-            regex=r"device mesh with parallelism: (?P<degrees>[\w=, ]+)",
+            # what of these is absent was cut off: each version prints them, and others behind them
+            regex=r"device mesh with parallelism: (?=[\w=, ]*\bdp_shard=\d+,)(?=[\w=, ]*\bcp=\d+,)"
+            r"(?=[\w=, ]*\btp=\d+,)(?P<degrees>[\w=, ]+)",
             read=_parallelism_pairs,
+            begins="device mesh with parallelism",
             example="[rank0]:[titan] 2026-11-20 15:53:46,957 - root - INFO - Building device mesh "
             "with parallelism: pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1, ep=1",
             printed_by=PARALLEL_DIMS_SOURCE,
@@ -966,7 +973,8 @@ TORCHTITAN: Final = LogFormat(
             r"(?:global batch size (?P<global_batch_size>\d+), )?"
             r"(?:gradient[ _]accumulation[ _]steps:? (?P<gradient_accumulation>\d+), )?"
             # a terminal wraps behind the comma
-            r"sequence length:? (?P<seq_len>\d+),(?: total steps:? (?P<total_steps>\d+))?",
+            r"sequence length:? (?P<seq_len>\d+),(?: total steps:? (?P<total_steps>\d++)(?!$))?",
+            begins="Trainer is initialized with ",
             example="[rank0]:[titan] 2026-11-20 15:53:47,342 - root - INFO - Trainer is initialized "
             "with local batch size 2, global batch size 4, gradient accumulation steps 1, "
             "sequence length 256, total steps 60 (warmup 2)",
@@ -977,7 +985,8 @@ TORCHTITAN: Final = LogFormat(
             regex=r"initialized with (?P<rank_tokens>\d+) tokens per DP rank, "
             r"(?P<step_tokens>\d+) tokens per train step, "
             r"gradient accumulation steps (?P<gradient_accumulation>\d+), "
-            r"maximum context length (?P<seq_len>\d+), total steps (?P<total_steps>\d+)",
+            r"maximum context length (?P<seq_len>\d+), total steps (?P<total_steps>\d++)(?!$)",
+            begins="Trainer is initialized with ",
             read=_token_batch,
             example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
             "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
@@ -1066,7 +1075,8 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="-D device mesh with ",
             regex=r"Building \d+-D device mesh with [\[(]"
-            r"(?:'(?:dp_replicate|tp|sp|pp)'(?:, ?)?){0,4}[\])]",
+            r"(?:'(?:dp_replicate|tp|sp|pp)'(?:, ?)?){0,4}[\])], \[[\d, ]*\]",
+            begins="-D device mesh with ",
             constants={"mixed_precision": "none"},
             inferred=NO_MIXED_PRECISION_NOTE,
             example="Building 1-D device mesh with ['dp_replicate'], [8]",

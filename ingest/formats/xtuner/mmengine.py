@@ -267,6 +267,7 @@ XTUNER: Final = LogFormat(
     signature=r"(?:Iter|Epoch)\(train\) +(?:\[ *\d+\])?\[ *\d+/\d+\] ++"
     rf"(?!.*{VISION_FIELDS}).*\btime: ",
     looks_like_step=r"(?:Iter|Epoch)\(train\)",
+    step_pieces=r"\b(?:data_time|tokens_per_sec):\W{0,9}\d",
     clock=r"(?P<stamp>(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d)(?= - mmengine)",
     launch=r"System environment:|mmengine - INFO - Config:",
     evidence=("elapsed", "stamp", "rate"),

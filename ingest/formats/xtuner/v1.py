@@ -501,6 +501,7 @@ XTUNER_V1: Final = LogFormat(
     versions="2025-07 … 1.0.1 and later (variants A0-Q)",
     signature=UNNAMED_STEP_PREFIX + r"(?!internal_metrics).*(?:text_tokens|total_loss): *[\d.]",
     looks_like_step=UNNAMED_STEP_PREFIX + r"(?!internal_metrics)",
+    step_pieces=r"^(?!.*\[XTuner\]).*\b(?:text_tokens|reduced_llm_loss|reserved_memory|\w+_tgs):\W{0,9}\d",
     clock=r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]",
     launch=r"XTuner Training Environment|\] Training config: \{",
     evidence=("elapsed", "stamp"),
@@ -535,6 +536,13 @@ XTUNER_V1: Final = LogFormat(
     facts=FACT_LINES,
     blocks=FACT_BLOCKS,
 )
+
+RL_TRAINER_LINE: Final = (
+    r"\bRank\d+ Rollout \d+ Step \d+: |\bTrain step \d+ finished and timing listed:",
+    "the log of XTuner's RL trainer, which is not read: rollout and training share each step, so "
+    "no step line says the time of training alone",
+)
+"""InternLM/xtuner/xtuner/v1/train/rl_trainer.py."""
 
 # -- what the trainer writes for trackers --------------------------------------------------
 

@@ -79,7 +79,7 @@ def test_all_origins_of_a_real_ingest_are_put_in_order(
     """Each of the sources states one fact more than the one that holds over it."""
     log = logs / "run.log"
     header = (
-        "Building device mesh with parallelism: dp_shard=4\n"
+        "Building device mesh with parallelism: dp_shard=4, cp=1, tp=1, ep=1\n"
         "Trainer is initialized with local batch size 2, sequence length 256, total steps 60\n"
         "Applied FSDP to the model\n"
     )

@@ -169,7 +169,7 @@ def test_lora_on_layers_that_are_not_known_has_no_mfu(rates: Any, on: str, model
     stamp = "[titan] 2026-04-02 10:11:"
     lines = [
         f"{stamp}00,500 - root - INFO - LoRA training active with rank=8, alpha=16.0{on}",
-        f"{stamp}01,000 - root - INFO - Building device mesh with parallelism: dp_shard=1",
+        f"{stamp}01,000 - root - INFO - Building device mesh with parallelism: dp_shard=1, cp=1, tp=1, ep=1",
         f"{stamp}01,500 - root - INFO - Applied FSDP to the model",
         *(
             f"{stamp}{n + 10},000 - root - INFO - step: {n:2}  loss: 9.0  memory:  1.50GiB(3.00%)  "
@@ -190,7 +190,7 @@ def test_replicas_of_shards_are_another_setup(
     for name, replicas, shards, loss in (("fsdp", 1, 8, 5.0), ("hsdp", 2, 4, 6.0)):
         mesh = (
             "[titan] 2026-01-02 03:04:00,000 - root - INFO - Building device mesh with "
-            f"parallelism: pp=1, dp_replicate={replicas}, dp_shard={shards}, cp=1, tp=1\n"
+            f"parallelism: pp=1, dp_replicate={replicas}, dp_shard={shards}, cp=1, tp=1, ep=1\n"
         )
         (logs / f"{name}.log").write_text(mesh + titan(steps=9, loss=loss))
     ingest(logs)
@@ -202,7 +202,7 @@ def test_replicas_of_shards_are_another_setup(
 def test_a_mesh_of_one_device_that_is_built_late_begins_no_launch(parse: Any, titan: Any) -> None:
     first, *rest = titan(steps=7).splitlines()
     stamp = "[titan] 2026-01-02 03:04:01,900 - root - INFO - "
-    late = f"{stamp}Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=1, tp=1"
+    late = f"{stamp}Building device mesh with parallelism: dp_shard=1, cp=1, tp=1, ep=1"
     (launch,) = parse("torchtitan", [first, late, *rest]).launches
     assert [row["step"] for row in launch.rows] == [*range(1, 8)]
     assert ("gpus", "1") in [(fact["name"], fact["value"]) for fact in launch.facts]
@@ -245,7 +245,7 @@ def test_a_mesh_of_one_device_begins_a_launch_behind_one_that_has_its_own(
     """Of a log without its heads: else the first launch had the one GPU of the second."""
     stamp = "[titan] 2026-01-02 03:03:01,900 - root - INFO - "
     meshes = [
-        f"{stamp}Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard={n}, tp=1"
+        f"{stamp}Building device mesh with parallelism: dp_shard={n}, cp=1, tp=1, ep=1"
         for n in (8, 1)
     ]
     lines = [meshes[0], *titan(steps=5).splitlines(), meshes[1], *titan(steps=5).splitlines()]

@@ -240,7 +240,7 @@ def test_another_number_of_planned_steps_is_of_another_process(parse: Parse) -> 
 
 
 def test_a_header_between_steps_begins_a_launch_with_its_own_facts(parse: Parse) -> None:
-    header = "[titan] - root - INFO - Building device mesh with parallelism: dp_shard={}"
+    header = "[titan] Building device mesh with parallelism: dp_shard={}, cp=1, tp=1, ep=1"
     lines = [header.format(4), titan_step(1), header.format(8), titan_step(2, "4.0")]
     first, second = parse("torchtitan", lines).launches
     gpus = [[f["value"] for f in x.facts if f["name"] == "gpus"] for x in (first, second)]
@@ -249,7 +249,7 @@ def test_a_header_between_steps_begins_a_launch_with_its_own_facts(parse: Parse)
 
 
 def test_a_header_behind_the_last_step_is_a_launch_without_steps(parse: Parse) -> None:
-    mesh = "Building device mesh with parallelism: dp_shard=4"
+    mesh = "Building device mesh with parallelism: dp_shard=4, cp=1, tp=1, ep=1"
     launches = parse("torchtitan", [titan_step(1), mesh]).launches
     assert [len(launch.rows) for launch in launches] == [1, 0]
 

@@ -188,7 +188,10 @@ def test_facts_stay_with_a_launch_that_got_its_first_step(
     store: Store, logs: Path, titan: Callable[..., str], ingest: Callable[..., object]
 ) -> None:
     """Its id comes from its first step, which it had not when the facts were given."""
-    log, starting = logs / "a.log", "Building device mesh with parallelism: dp_shard=4\n"
+    log, starting = (
+        logs / "a.log",
+        "Building device mesh with parallelism: dp_shard=4, cp=1, tp=1, ep=1\n",
+    )
     log.write_text(starting + titan() + starting)
     ingest(log)
     *_, second = store.table("runs")["run_id"]
