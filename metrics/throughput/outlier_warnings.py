@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.arrays import FloatArray, IntArray
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
-from ..core.run_arrays import RunArrays, total
+from ..core.run_arrays import RunArrays, median, total
 from .unlogged_work import (
     MIN_WINDOWS,
     find_period,
@@ -123,7 +123,12 @@ def _are(found: WindowSelection) -> str:
 
 
 def _times(found: WindowSelection, others: WindowSelection) -> str:
-    times = float(np.median(_paces(found))) / float(np.median(_paces(others)))
+    """How many times as long, by token; by window where one side has no tokens."""
+    of_tokens = median(_paces(found)), median(_paces(others))
+    slow, usual = (
+        of_tokens if None not in of_tokens else (median(found.seconds), median(others.seconds))
+    )
+    times = (slow or 0.0) / (usual or 1.0)
     return f"{times:.2g}x" if times < MAX_TENTHS else f"{times:.0f}x"
 
 

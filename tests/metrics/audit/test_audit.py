@@ -272,7 +272,8 @@ def test_what_misses_by_more_than_last_digits_explain_is_not_named(
     ("framework", "fact", "suspect", "text"),
     [
         ("xtuner", "recompute=none", "recompute", "recompute=full"),
-        ("xtuner", "seq_len=4096", "seq_len", "seq_len=8,192"),
+        # 0.1.10 counted the whole of attention, later versions half of it: both print the same
+        ("xtuner", "seq_len=4096", "seq_len", "seq_len=8,192, or by the formula of xtuner-0.1.10,"),
         ("xtuner", "model=llama-3-70b", "model", "model=llama-3-8b"),
         ("megatron-deepspeed", "recompute=none", "recompute", "recompute=full"),
         ("megatron-deepspeed", "gpus=16", "gpus", "gpus=8"),
@@ -315,7 +316,7 @@ def test_a_wrong_fact_of_a_public_log_is_named_first(
     right = rightly(CORPUS / path, launch)
     assert right.reproduced
     wrong = audited(CORPUS / path, launch, [*RIGHT, fact], times(printed, right))
-    if right == wrong:
+    if wrong.reproduced and run == PUBLIC[0]:
         assert "accelerator" in fact  # the log prints the peak, which goes before a table's
         return
     if run == PUBLIC[0] and suspect == "model":  # the log counts its parameters

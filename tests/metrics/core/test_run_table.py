@@ -107,7 +107,9 @@ Int64: evidence_windows
 String: evidence_cause
 Float64: token_gap
 List(String): token_counts
-Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total attention_ratio sequence_length
+Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total attention_ratio
+List(Float64): document_pairs
+Float64: sequence_length
 List(String): throughput_missing throughput_warnings
 """
 COMPARISON_COLUMNS = """

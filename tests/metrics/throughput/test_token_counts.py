@@ -122,10 +122,14 @@ def test_lines_picked_out_of_a_log_contradict_one_another_where_the_pace_varies(
     assert text.endswith(NOT_RANKED)
 
 
+def contradictions(rows: list[dict[str, object]]) -> list[str]:
+    return [text for text in warned(rows) if "a step holds" in text]
+
+
 def test_the_warning_says_what_a_step_would_hold() -> None:
     pace = np.ones(300)
     pace[[99, 199, 299]] = 0.5, 1.0, 2.0
-    (text,) = warned(picked(pace, [1, 100, 200, 300]))
+    (text,) = contradictions(picked(pace, [1, 100, 200, 300]))
     assert text == (
         "by the logged rate and time stamps a step holds 4,137 to 16,301 tokens on one GPU, and no "
         f"two of 3 windows agree ({PICKED}): not ranked"
@@ -171,7 +175,7 @@ def test_a_batch_that_grows_is_not_held_to_it() -> None:
         row | {"samples": 8 * n, "logged_tgs": row["logged_tgs"] * n}
         for n, row in enumerate(rows, start=1)
     ]
-    assert not warned(grown)
+    assert not contradictions(grown)
 
 
 @pytest.mark.parametrize(("interval", "told"), [(1, True), (100, False)])
@@ -179,4 +183,4 @@ def test_two_windows_contradict_each_other(interval: int, *, told: bool) -> None
     pace = np.ones(200)
     pace[[99, 199]] = 0.5, 1.5
     rows = [row for row in Run(pace=pace, interval=interval).tables()[0] if row["step"] % 100 < 2]
-    assert bool(warned([row for row in rows if row["step"] in {1, 100, 200}])) is told
+    assert bool(contradictions([row for row in rows if row["step"] in {1, 100, 200}])) is told
