@@ -198,6 +198,7 @@ DTYPES = {
     "Datetime(us)": pl.Datetime("us"),
     "List(String)": pl.List(pl.String),
     "List(Int64)": pl.List(pl.Int64),
+    "List(Float64)": pl.List(pl.Float64),
     "List(TimeLost)": pl.List(
         pl.Struct(
             {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
