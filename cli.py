@@ -557,12 +557,17 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU and what is missing."""
     from fairmfu.metrics.core.run_table import metrics_rows
-    from fairmfu.reports.text.runs_table import DROPPABLE_RUN_COLUMNS, RUN_COLUMNS, labelled
+    from fairmfu.reports.text.runs_table import (
+        DROPPABLE_RUN_COLUMNS,
+        columns_of_runs,
+        labelled,
+    )
     from fairmfu.reports.text.tabular import render_frame
 
     metrics = _metrics(_open(store))
     shown = labelled(metrics) if output in ("table", "markdown") else metrics
-    click.echo(render_frame(shown, output, RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS))
+    columns = columns_of_runs(metrics)
+    click.echo(render_frame(shown, output, columns, droppable=DROPPABLE_RUN_COLUMNS))
     if output == "table":
         _echo_doubts(metrics_rows(labelled(metrics)))
     _end(metrics_rows(metrics))

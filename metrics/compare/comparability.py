@@ -101,7 +101,7 @@ COMPARISON_COLUMNS: Final = (
     *("gpu_hours_per_billion_tokens_end_to_end", "price_per_gpu_hour"),
     *("cost_per_billion_tokens", "cost_per_billion_tokens_end_to_end", "equal_tokens"),
     *("loss_at_equal_tokens", "loss_spread", "same_loss", "no_loss", "differs"),
-    *("nearest_group", "nearest_differs", "not_ranked", "synthetic"),
+    *("nearest_group", "nearest_differs", "not_ranked", "doubts", "synthetic"),
 )
 
 _DTYPES: Final = row_dtypes(MetricsRow) | row_dtypes(ComparisonColumns)

@@ -23,6 +23,17 @@ FAULT: Final = (
 )
 """How the warning begins of a run that could not be computed; then its `error`."""
 
+DOUBT_WORDS: Final = (
+    NOT_RANKED,
+    "left out of TGS",
+    "in TGS, which is",
+    "may be off by",
+    "a single window",
+    "MFU is by the given one",
+    " against ",
+)
+"""Words of the warnings that may change a figure of their run by more than 1 %."""
+
 OUTDATED_READING: Final = (
     "read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
 )
@@ -164,6 +175,7 @@ class CourseColumns(TypedDict):
     error: str | None
     missing: list[str]
     warnings: list[str]
+    doubts: list[str]
     sources: list[str]
     members: list[str]
     launch: int
@@ -215,18 +227,36 @@ def not_null(value: Value | None) -> Value:
 
 
 def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Rows of METRICS with the warnings that take the rows of other runs.
+    """Rows of METRICS with the warnings that take the rows of other runs, and with `doubts`.
 
-    These are `formula_change_warnings`. All else of a row follows from its own launch and
+    These warnings are `formula_change_warnings`. All else of a row follows from its own launch and
     those that it continues.
     """
     told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
     found = formula_change_warnings(metrics_rows(told))
     warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
     more = pl.concat_list("warnings", warning)
-    return metrics.with_columns(
-        warnings=pl.when(warning.is_not_null()).then(more).otherwise("warnings")
+    told_all = pl.when(warning.is_not_null()).then(more).otherwise("warnings")
+    doubt = pl.element().filter(pl.element().str.contains_any(list(DOUBT_WORDS)))
+    return metrics.with_columns(warnings=told_all).with_columns(
+        doubts=pl.col("warnings").list.eval(doubt)
     )
+
+
+def short_doubt(doubts: Sequence[str]) -> str | None:
+    """The worst of a run's doubts in a few words, to stand beside a figure; None without one."""
+    if not doubts:
+        return None
+    worst = next((doubt for doubt in doubts if doubt.endswith(NOT_RANKED)), doubts[0])
+    clause = worst.removesuffix(NOT_RANKED)
+    ends = (at for mark in (": ", "; ", " (", ", ") if (at := clause.find(mark, MIN_CLAUSE)) > 0)
+    clause = clause[: min(ends, default=len(clause))]
+    return clause if len(clause) <= MAX_CLAUSE else f"{clause[: MAX_CLAUSE - 1].rstrip()}…"
+
+
+MIN_CLAUSE: Final = 24
+MAX_CLAUSE: Final = 44
+"""Characters of a doubt beside a figure; the whole sentence stands among the warnings."""
 
 
 FORMULA_CHANGE_COLUMNS: Final = (

@@ -14,7 +14,7 @@ from typing import Final
 
 import polars as pl
 
-from ..page.html_cells import dotted_label
+from ..page.html_cells import dotted_label, doubt_cell
 from ..page.html_document import DASH, Column, Sheet, esc, number, packaged, table
 from ..page.html_report import HTML_STYLE, verdict_html
 from ..page.redaction import REDACTED
@@ -414,7 +414,8 @@ def _run_tgs(run: Row) -> str:
     if run["tgs"] is None:
         return DASH
     sure = "no interval" if low is None or high is None else f"{low:,.0f}{DASH}{high:,.0f}"
-    return f'<strong>{number(run["tgs"])}</strong><span class="small">{sure}</span>'
+    shown = f'<strong>{number(run["tgs"])}</strong><span class="small">{sure}</span>'
+    return shown + doubt_cell(run)
 
 
 def _outcome(run: Row) -> str:

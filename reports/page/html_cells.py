@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from fairmfu.metrics.core.run_table import short_doubt
+
 from ..charts.theme import ACCENT, FRAMEWORK_COLOURS
 from ..charts.tooltips import CONVENTIONS
 from ..text import tabular
@@ -138,12 +140,20 @@ def keep_units_together(sentence: str) -> str:
 
 
 def tgs_cell(run: Row) -> str:
-    """With its interval beneath."""
+    """With its interval beneath, and what puts it in doubt."""
     if run["tgs"] is None:
         return field_span("tgs", DASH)
     interval = interval_cell(run, "tgs_low", "tgs_high", number) or "no interval"
     shown = f"<strong>{field_span('tgs', number(run['tgs']))}</strong>"
-    return f'{shown}<span class="small">{interval}</span>'
+    return f'{shown}<span class="small">{interval}</span>{doubt_cell(run)}'
+
+
+def doubt_cell(run: Row) -> str:
+    """The first doubt of a figure, to stand beneath it; the whole of it on the mouse."""
+    if (short := short_doubt(run["doubts"])) is None:
+        return ""
+    whole = esc("; ".join(run["doubts"]))
+    return f'<span class="small doubt" title="{whole}">? {esc(short)}</span>'
 
 
 CLAIMS: Final[dict[str, tuple[Callable[[float | None], str], str]]] = {

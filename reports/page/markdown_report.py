@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
+from fairmfu.metrics.core.run_table import short_doubt
+
 from ..charts.charts import Figure
 from ..text import bridge_text
 from ..text.markdown import MARKDOWN_STYLE, svg_name
@@ -253,6 +255,7 @@ def _figures(content: ReportContent, group: Sequence[Row]) -> str:
         "framework": lambda run: _safe(run["framework"]),
         "TGS": lambda run: _number(run["tgs"], count),
         "95 % interval": _interval,
+        "doubt": lambda run: _safe(short_doubt(run["doubts"]) or EMPTY_CELL),
         "of best setup": lambda run: _number(run["relative_tgs"], percent),
         "MFU exact attention": lambda run: _number(run["mfu_exact_own"], percent),
         "MFU full attention": lambda run: _number(run["mfu_full_own"], percent),

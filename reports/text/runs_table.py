@@ -12,11 +12,17 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.metrics.core.run_table import MetricsRow
+from fairmfu.metrics.core.run_table import MetricsRow, short_doubt
 
 from .tabular import Formatter, count, decimal, join_values, percent
 
 Columns = dict[str, tuple[str, Formatter]]
+
+
+def first_doubt(doubts: Sequence[str]) -> str:
+    """What puts a figure in doubt, as a cell beside it."""
+    return short_doubt(doubts) or ""
+
 
 RUN_COLUMNS: Final[Columns] = {
     "name": ("run", str),
@@ -27,6 +33,7 @@ RUN_COLUMNS: Final[Columns] = {
     "precision": ("dtype", str),
     "steps": ("steps", "{:,}".format),
     "tgs": ("TGS", count),
+    "doubts": ("doubt", first_doubt),
     "tgs_end_to_end": ("TGS end to end", count),
     "mfu": ("MFU exact attention", percent),
     "mfu_full_attention": ("MFU full attention", percent),
@@ -42,6 +49,12 @@ DROPPABLE_RUN_COLUMNS: Final = (
     *("precision", "seq_len", "logged_tflops", "model"),
 )
 """What a narrow terminal does without, the first of it first."""
+
+
+def columns_of_runs(metrics: pl.DataFrame) -> Columns:
+    """RUN_COLUMNS, without that of doubts where there are none."""
+    doubted = metrics["doubts"].list.len().sum()
+    return {name: how for name, how in RUN_COLUMNS.items() if name != "doubts" or doubted}
 
 
 def labelled(metrics: pl.DataFrame) -> pl.DataFrame:

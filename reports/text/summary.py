@@ -29,7 +29,7 @@ from .run_narrative import (
     time_rows,
     time_spent,
 )
-from .runs_table import Columns
+from .runs_table import Columns, first_doubt
 from .tabular import (
     Formatter,
     count,
@@ -57,6 +57,7 @@ SPEED_COLUMNS: Final[Columns] = {
     "name": ("run", str),
     "tgs": ("TGS", count),
     "interval": ("95 % interval", str),
+    "doubts": ("doubt", first_doubt),
     "relative_tgs": ("of best\nsetup", percent),
     "mfu": ("MFU exact\nattention", percent),
     "mfu_full_attention": ("MFU full\nattention", percent),
@@ -95,6 +96,8 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
 def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
     """Without the columns that hold nothing, or that say nothing."""
     empty = {name for name in columns if of[name].null_count() == of.height}
+    if "doubts" in columns and not of["doubts"].list.len().sum():
+        empty.add("doubts")
     if of["logged_tflops"].null_count() < of.height:
         empty.add("logged_mfu")
     if of.height == 1:

@@ -73,7 +73,7 @@ String: logged_hypothesis logged_not_compared
 List(Int64): logged_lengths
 List(String): proven
 String: error
-List(String): missing warnings sources members
+List(String): missing warnings doubts sources members
 Int64: launch
 Datetime(us): started_at
 String: outcome outcome_text continues
@@ -134,7 +134,7 @@ Boolean: same_loss
 String: no_loss
 List(String): differs
 String: nearest_group
-List(String): nearest_differs not_ranked
+List(String): nearest_differs not_ranked doubts
 Boolean: synthetic
 """
 RUNS_COLUMNS = """

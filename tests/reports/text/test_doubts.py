@@ -1,0 +1,88 @@
+"""Doubts stand beside the figure: in the table of runs, the comparison, and on the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairmfu.ingest.pipeline.api import read_logs
+from fairmfu.metrics.core.run_table import (
+    DOUBT_WORDS,
+    MAX_CLAUSE,
+    NOT_RANKED,
+    metrics_rows,
+    short_doubt,
+)
+from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.reports.page.html_cells import doubt_cell, tgs_cell
+from fairmfu.reports.text.runs_table import columns_of_runs
+from fairmfu.reports.text.comparison import compare
+from tests.support.folders import ROOT
+
+LOG = ROOT / "sample_logs" / "synthetic" / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
+
+
+@pytest.fixture(scope="module")
+def sound() -> Analysis:
+    return analyse(read_logs(LOG))
+
+
+@pytest.fixture(scope="module")
+def doubted(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """The same log, with a length given by hand that it contradicts."""
+    path: Path = tmp_path_factory.mktemp("doubted") / "run.log"
+    path.write_text(LOG.read_text())
+    return analyse(read_logs(path, facts={"seq_len": 4096}))
+
+
+def test_a_sound_run_has_no_column_of_doubts(sound: Analysis) -> None:
+    assert sound.metrics["doubts"].to_list() == [[]]
+    assert "doubts" not in columns_of_runs(sound.metrics)
+    assert "?" not in tgs_cell(metrics_rows(sound.metrics)[0])
+
+
+def test_doubts_are_those_of_the_warnings_that_may_change_a_figure(doubted: Analysis) -> None:
+    (row,) = metrics_rows(doubted.metrics)
+    assert row["doubts"]
+    assert [w for w in row["warnings"] if any(mark in w for mark in DOUBT_WORDS)] == row["doubts"]
+    assert any(doubt.endswith(NOT_RANKED) for doubt in row["doubts"])
+
+
+def test_a_doubt_stands_beside_the_figure(doubted: Analysis) -> None:
+    (row,) = metrics_rows(doubted.metrics)
+    names = list(columns_of_runs(doubted.metrics))
+    assert names[names.index("tgs") + 1] == "doubts"
+    short = short_doubt(row["doubts"])
+    assert short is not None
+    assert short.rstrip("…") in tgs_cell(row).replace("&#x27;", "'")
+    assert doubt_cell(row | {"doubts": []}) == ""
+    assert compare(doubted).table["doubts"].to_list() == [row["doubts"]]
+
+
+@pytest.mark.parametrize(
+    ("doubts", "short"),
+    [
+        ([], None),
+        (
+            ["TGS is of 2 windows, 20 steps, and may be off by 61%, as they differ: a longer log"],
+            "TGS is of 2 windows, 20 steps",
+        ),
+        (["some", f"steps of two runs{NOT_RANKED}"], "steps of two runs"),
+        (["x" * 100], f"{'x' * (MAX_CLAUSE - 1)}…"),
+    ],
+)
+def test_a_doubt_in_a_few_words(doubts: list[str], short: str | None) -> None:
+    assert short_doubt(doubts) == short
+
+
+@pytest.mark.parametrize("words", DOUBT_WORDS[1:])
+def test_some_warning_has_each_of_the_words(words: str) -> None:
+    """They are written where each is made: none may be left behind when a sentence changes."""
+    sources = [path.read_text() for path in (ROOT / "metrics").rglob("*.py")]
+    own = (ROOT / "metrics" / "core" / "run_table.py").read_text()
+    assert any(
+        words in text.replace('"\n        f"', "").replace('"\n        "', "")
+        for text in sources
+        if text != own
+    )
