@@ -73,6 +73,7 @@ REGEX_KEY_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "noise": (),
     "clock": ("stamp",),
     "header": (),
+    "step_pieces": (),
     "rank_in_path": (),
 }
 """Keys that are regexes, with the groups that they need."""
@@ -183,6 +184,8 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     if not re.fullmatch(r"[\w.-]*", values["name"]):
         top.add_problem("name", "may hold letters, digits, dots, - and _ only.")
     values["versions"] = top.take("versions", str, old.versions if old else "")
+    unsaid = top.take("framework_unsaid", str, "")
+    values["framework_unsaid"] = unsaid or (old.framework_unsaid if old else None)
     values |= {key: top.regex(key, *groups) for key, groups in REGEX_KEY_GROUPS.items()}
     if (path := values["rank_in_path"]) and re.compile(path).groups != 1:
         top.add_problem("rank_in_path", "needs one group: the rank.")
@@ -319,6 +322,7 @@ def _fact(table: _Table, file: str) -> FactLine:
     inferred = table.take("inferred", str, "")
     return FactLine(
         **_common(table, regex, file),
+        begins=table.take("begins", str, "") or None,
         constants=constants,
         factors=factors,
         inferred=inferred or None,

@@ -128,7 +128,8 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
             lines,
             first.detected,
             spool,
-            may_be_page=source.bytes <= MAX_SMALL_BYTES,
+            may_be_page=source.bytes <= MAX_SMALL_BYTES and _has_fences(parsed),
+            may_break=source.bytes <= MAX_SMALL_BYTES,
         )
     if source.bytes > MAX_PEEK_BYTES:  # what its blocks took goes before its rows are written
         release_free_memory()
@@ -136,6 +137,11 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
         source, parsed, [*path_facts, *facts_from_files(path), *flag_facts], format_choice
     )
     return next(_logs(*first.detected, [text]))
+
+
+def _has_fences(parsed: ParsedSource) -> bool:
+    """Whether lines that nothing reads are fences of code blocks, as a Markdown page has."""
+    return any(fence in kind["example"] for kind in parsed.other_kinds for fence in ("```", "~~~"))
 
 
 def _lines_again(path: Path, tried: FormatChoice) -> Iterator[NumberedLine]:
@@ -257,6 +263,7 @@ def _read_alike(
                 detected,
                 spool,
                 may_be_page=text.may_be_page(),
+                may_break=text.may_be_page(),
             )
             parsed.append(_Text.of(text.source, by_writer, facts, tried))
         except (FairmfuError, OSError) as error:

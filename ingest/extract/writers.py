@@ -41,11 +41,12 @@ def apart(  # noqa: PLR0913 - of one file
     spool: Spool,
     *,
     may_be_page: bool,
+    may_break: bool,
 ) -> ParsedSource:
     """Return what a file says with the launches of each of its writers; as it is of one writer.
 
     parsed: all lines read as one writer's; tags: whose each line is; read_lines: gives them again;
-    may_be_page: it may be a page with code blocks
+    may_be_page: it may be a page with code blocks; may_break: runs may stand one behind the other
     """
     reader = _WriterReader(read_lines, formats, spool)
     if len(tags.names) > 1 and may_hold_several_jobs(parsed.launches):
@@ -56,7 +57,7 @@ def apart(  # noqa: PLR0913 - of one file
             numbers: list[int] = np.unique(owners[owners != SHARED]).tolist()
             return _with_launches(parsed, [reader.launches(owners, n) for n in numbers])
     parsed = _by_tracks(parsed, reader)
-    return _by_pace(parsed, reader) if may_be_page else parsed
+    return _by_pace(parsed, reader) if may_break else parsed
 
 
 class _WriterReader:

@@ -274,8 +274,13 @@ def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
     spans = warmup.mark_warm_up_and_stalls(spans, runs)
     clocks = launch_clocks(runs, spans, facts, single["events"], united.members)
     about = held.rows_by_key("run_id", named=True, include_key=True)
+    stated = resolved_facts.logged_values(tables["facts"])
     ends = closing_figures(
-        runs, tables["steps"], tables["events"], lambda run_id: _flos_params(about.get(run_id, []))
+        runs,
+        tables["steps"],
+        tables["events"],
+        lambda run_id: _flos_params(about.get(run_id, [])),
+        [run_id for run_id, said in stated.items() if "global_batch_size" in dict(said)],
     )
     clocked = runs.join(clocks, on="run_id", how="left").join(ends, on="run_id", how="left")
     rates = throughput.summarise(spans, clocked, facts)
@@ -290,7 +295,6 @@ def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
         "run_id", named=True, unique=True
     )
     each_printed = logged.lines_by_source(single["steps"], single["events"])
-    stated = resolved_facts.logged_values(tables["facts"])
     odd = sanity_checks.sanity_warnings(single["steps"], single["runs"])
     printed: dict[str, FigureLines] = {}
     audits: dict[str, Audit] = {}
@@ -371,7 +375,7 @@ def _failed_row(run: RunRow, paths: Sequence[str], error: str) -> MetricsRow:
         | {name: value_of(run, name) for name in columns}
         | {name: [] for name in ("inferred", "proven", "missing")}
         | {"steps": 0, "formula": FORMULA_VERSION, "error": error}
-        | {"warnings": [f"{FAULT}{error}{NOT_RANKED}"]}
+        | {name: [f"{FAULT}{error}{NOT_RANKED}"] for name in ("warnings", "doubts")}
         | {"sources": list(paths), "members": [run["run_id"]]}
     )
     return cast(MetricsRow, row)

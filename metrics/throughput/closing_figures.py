@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -136,15 +136,22 @@ def _printed(said: Mapping[str, str], name: str) -> tuple[float, float] | None:
 
 
 def closing_figures(
-    runs: pl.DataFrame, steps: pl.DataFrame, events: pl.DataFrame, params: FlosParams
+    runs: pl.DataFrame,
+    steps: pl.DataFrame,
+    events: pl.DataFrame,
+    params: FlosParams,
+    batch_stated: Collection[str] = (),
 ) -> pl.DataFrame:
     """What the closing figures of each run say: columns of CLOSING_SCHEMA.
 
-    runs, steps, events: as in ingest.core.schema; params: asked for runs that print FLOPs alone
+    runs, steps, events: as in ingest.core.schema; params: asked for runs that print FLOPs alone;
+    batch_stated: runs whose log states the batch. DeepSpeed's timer divides just that by the time,
+    so there it witnesses nothing of its own.
     """
+    timed = runs.filter(~pl.col("run_id").is_in(list(batch_stated)))
     rows = [
         {"run_id": end[0], "closing": [*_of_run(end[1])]}
-        for end in _run_ends(runs, steps, events, params)
+        for end in _run_ends(timed, steps, events, params)
     ]
     return pl.DataFrame(rows, schema=CLOSING_SCHEMA)
 

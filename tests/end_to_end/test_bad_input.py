@@ -150,7 +150,10 @@ def test_a_folder_without_a_log_harms_no_other(good: Path, ingest: Ingest, store
         (folder / name).write_text("text")
     first, second = ingest(folder, good)
     assert (first.status, second.status) == ("failed", "read")
-    assert first.message == f"{folder}: the folder holds no log file."
+    assert first.message == (
+        f"{folder}: the folder holds no log file. Not opened for their names: notes.md; give one "
+        "by name."
+    )
     assert store.table("runs").height == 1
 
 

@@ -206,9 +206,10 @@ def _key(name: str, fact: str) -> FactLine:
     Where ranks share a sequence, their world and what is divided by it may be whole as a float.
     """
     dots = "." * (29 - len(name))
+    between = rf" +{re.escape(dots)} *" if dots else " +"
     return FactLine(
         anchor=f" {name} ",
-        regex=rf"{CONFIG_DUMP_PREFIX}{name} +{re.escape(dots)} *(?P<{fact}>\d+)(?:\.0)?\s*$",
+        regex=rf"{CONFIG_DUMP_PREFIX}{name}{between}(?P<{fact}>\d+)(?:\.0)?\s*$",
         example=f"[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   {name} {dots} 2",
         printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
     )

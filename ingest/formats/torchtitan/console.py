@@ -1039,7 +1039,7 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="Converted ",
             regex=r"(?P<quantization>Converted (?:Linear layers to \w+"
-            r"|MoE layers matching FQNS .*|\w+(?: \w+)* to use dynamic \w.*quantization.*"
+            r"|MoE layers matching FQNS .*|\w+(?: \w+){0,8} to use dynamic \w.*quantization.*"
             r"|MoE to float8.*))",
             example="Converted Linear layers to MXFP8Linear",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@b5bcd76",

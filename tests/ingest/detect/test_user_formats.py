@@ -112,7 +112,7 @@ def rows(log_format: LogFormat, text: str) -> list[dict[str, Any]]:
     parsed = Parser(log_format).parse([NumberedLine(1, text, cut=False)])
     beside = ("extra", "says")  # what has no column depends on how a line is cut
     every = [row for launch in parsed.launches for row in launch.rows]
-    return [{k: v for k, v in row.items() if k not in beside} for row in every]
+    return [{k: v for k, v in row.items() if k not in beside and v is not None} for row in every]
 
 
 @pytest.mark.parametrize("name", OWN)

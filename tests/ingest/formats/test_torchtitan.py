@@ -235,7 +235,7 @@ def test_a_run_of_which_most_steps_are_unread_is_not_ranked(
         line.replace("tps: 1,000", "tps: 1,0?0") for line in lines[10:][:unread]
     ]
     warnings = " ".join(rates(lines, *GIVEN)["warnings"])
-    assert f"could not be read: {unread}" in warnings
+    assert f"were not read: {unread}" in warnings
     assert ("of 30: not ranked" not in warnings) is ranked
 
 

@@ -291,7 +291,9 @@ def test_an_odd_log_costs_no_other_its_figures(what: str, tmp_path: Path) -> Non
     store = Store(tmp_path / "store")
     ingest_paths([tmp_path / name, LOG], store, flag_facts=facts_from_flags(["gpus=8"]))
     rows = analyse(store.tables()).metrics
-    assert rows.height == 2
+    assert rows.height == (
+        1 if text.startswith(LOG.read_text()) else 2
+    )  # a copy of LOG is that run
     assert rows.filter(pl.col("log_format") == "torchtitan")["tgs"].max() == pytest.approx(
         6400, rel=0.01
     )

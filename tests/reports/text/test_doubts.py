@@ -16,8 +16,8 @@ from fairmfu.metrics.core.run_table import (
 )
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.page.html_cells import doubt_cell, tgs_cell
-from fairmfu.reports.text.runs_table import columns_of_runs
 from fairmfu.reports.text.comparison import compare
+from fairmfu.reports.text.runs_table import columns_of_runs
 from tests.support.folders import ROOT
 
 LOG = ROOT / "sample_logs" / "synthetic" / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
