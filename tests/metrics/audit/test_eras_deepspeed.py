@@ -575,7 +575,7 @@ EVERY = [
     (
         "bigscience__tr11-176B-ml__chronicles.md",
         (*BLOOM, "gpus=384"),
-        [(BLOOM_ERA, 13)],
+        [(BLOOM_ERA, 18)],
     ),
     ("bigscience__tr11-176B-ml__README.md", (*BLOOM, "gpus=384"), [(BLOOM_ERA, 1)]),
     (
