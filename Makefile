@@ -14,7 +14,7 @@ ifndef IS_INSTALLED
 .NOTPARALLEL:
 endif
 
-.PHONY: demo check test lint types tests test-ray seconds golden corpus coverage changes audit evidence thorough verify \
+.PHONY: demo check test lint types tests test-ray some-ray seconds golden corpus coverage changes audit evidence thorough verify \
 	metamorphic year kills browser screenshots clean gate fuzz fuzz-facts bench bench-ingest bench-start \
 	bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
@@ -33,9 +33,9 @@ check: lint types
 	$(BIN)/python -m tests.tools.affected --base $(BASE) | POLARS_MAX_THREADS=1 xargs --no-run-if-empty \
 		$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-# The tests with Ray mostly wait, so they run beside the others.
+# The tests with Ray mostly wait, so some of them run beside the others; make test-ray has all.
 test: lint types
-	+$(MAKE) --jobs 2 --output-sync=line --no-print-directory IS_INSTALLED=yes tests test-ray
+	+$(MAKE) --jobs 2 --output-sync=line --no-print-directory IS_INSTALLED=yes tests some-ray
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check $(CHECKED)
@@ -51,6 +51,9 @@ tests: $(VENV)/tested
 # Logs read by a Ray cluster of two nodes on this machine; workers and a node are killed. Ray may end
 # the process: what it says of that goes to the real standard error, so that is not captured.
 test-ray: $(VENV)/tested
+	FAIRMFU_THOROUGH=1 $(MAKE) --no-print-directory some-ray
+
+some-ray: $(VENV)/tested
 	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest tests/ingest/workers/test_ray_engine.py --capture=sys -v
 
 # The seconds of each test file, by which `make check` chooses.
@@ -99,7 +102,7 @@ year: $(VENV)/tested
 # every log: whichever ask for it. Long.
 thorough: $(VENV)/tested
 	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal \
-		$$(grep -rlE 'THOROUGH|every_log|@given' tests --include='test_*.py')
+		$$(grep -rlE 'THOROUGH|every_log|sampled|@given' tests --include='test_*.py')
 
 # Runs killed at each step that writes, and at 1,000 random moments; disks that fail at each of
 # these steps; a hundred readers. Long.
@@ -114,8 +117,8 @@ metamorphic: $(VENV)/tested
 # The fast reading of logs against the reading line by line: so many damaged lines of each format,
 # every public and generated log. Long.
 gate: $(VENV)/tested
-	FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest tests/ingest/vector/test_gate.py \
-		--numprocesses auto --dist worksteal -rs
+	FAIRMFU_THOROUGH=1 FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest \
+		tests/ingest/vector/test_gate.py --numprocesses auto --dist worksteal -rs
 
 # Hostile inputs to every reader, with coverage as the guide: so many seconds a target. Long.
 fuzz: $(VENV)/fuzzed

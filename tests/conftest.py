@@ -19,7 +19,7 @@ from fairmfu.ingest.parse import unmatched_lines
 from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled_items
 
 os.environ[FORMATS_FOLDER_VARIABLE] = ""  # no test depends on the formats of who runs it
 
@@ -31,11 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """A name with packed bytes in it holds the second in which they were packed.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A share of the cases of `sampled` modules runs.
 
-    Workers that collect the same tests then disagree on their names.
+    A name with packed bytes in it holds the second in which they were packed. Workers that collect
+    the same tests then disagree on their names.
     """
+    items[:], left = sampled_items(items)
+    if left:
+        config.hook.pytest_deselected(items=left)
     odd = [item.nodeid for item in items if r"\x1f\x8b" in item.nodeid]
     if odd:
         raise pytest.UsageError(f"{odd[0]}: give it an id")

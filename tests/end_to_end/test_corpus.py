@@ -19,7 +19,7 @@ from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled
 from tests.support.folders import ROOT
 from tests.tools.corpus import (
     CORPUS,
@@ -30,6 +30,8 @@ from tests.tools.corpus import (
     reading,
     reasons,
 )
+
+pytestmark = sampled(3)
 
 GOLDEN = ROOT / "tests" / "golden"
 SAMPLES = sorted((ROOT / "sample_logs").glob("*/*/*/run.log"))

@@ -23,8 +23,10 @@ from fairmfu.ingest.decode.envelopes import detect_envelopes
 from fairmfu.ingest.decode.line_reader import Source
 from fairmfu.ingest.extract.discovery import FileWalk
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled
 from tests.support.folders import ROOT
+
+pytestmark = sampled(3)
 
 SAMPLES = ROOT / "sample_logs"
 LOGS = [

@@ -28,9 +28,11 @@ from fairmfu.ingest.store import parquet_parts
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store, Tables
 from tests.support.damaged_lines import damaged_log
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled
 from tests.support.folders import TESTS
 from tests.support.log_lines import KINDS, Kind, Style, noise, write_log
+
+pytestmark = sampled(2)
 
 HERE = TESTS
 EVERY = sorted(HERE.glob("variants/*/*.txt"))

@@ -22,8 +22,10 @@ from fairmfu.ingest.decode.line_reader import Source
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics import analyse
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled
 from tests.support.folders import ROOT
+
+pytestmark = sampled(2)
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
 AT = "2026-11-20T03:04:05.000600700Z"

@@ -31,6 +31,9 @@ from fairmfu.metrics.throughput.token_counts import (
     PROCESS_SUM_UNKNOWN,
     RANK_SUM_UNKNOWN,
 )
+from tests.support.effort import sampled
+
+pytestmark = sampled(2)
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
 HEADER = (

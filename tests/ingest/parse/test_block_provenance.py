@@ -30,8 +30,11 @@ from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from tests.support import old_store
+from tests.support.effort import sampled
 from tests.support.folders import ROOT
 from tests.tools.corpus import CORPUS, GENERATED
+
+pytestmark = sampled(4)
 
 SAMPLES: Final = ROOT / "sample_logs"
 FORMAT: Final = {f.name: f for f in BUILT_IN_FORMATS}

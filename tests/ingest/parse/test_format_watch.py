@@ -42,7 +42,10 @@ from fairmfu.ingest.vector.block_plan import BlockPlan
 from tests.ingest.vector.test_block_plan import Other
 from tests.ingest.vector.test_gate import BY_LINE, LINES, Reading, differences, reading
 from tests.support.damaged_lines import DAMAGES, damaged_log, varied
+from tests.support.effort import sampled
 from tests.support.log_lines import BY_NAME, Style, noise, write_log
+
+pytestmark = sampled(3)
 
 BEGINNING: Final = 4_000
 """Bytes of a log that are looked at before it is read."""

@@ -25,8 +25,10 @@ from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts
 from fairmfu.ingest.vector.block_plan import BlockPlan, plan_chunk
 from tests.ingest.vector.test_gate import BY_LINE, Reading, differences, reading
 from tests.support.damaged_lines import damaged_log
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled
 from tests.support.folders import ROOT
+
+pytestmark = sampled(2)
 
 SYNTHETIC: Final = sorted((ROOT / "sample_logs" / "synthetic").iterdir())
 FEW_STEPS: Final = 5

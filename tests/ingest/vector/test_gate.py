@@ -34,9 +34,12 @@ from fairmfu.ingest.store.store import Tables
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts, tfevents_columns
 from tests.support.damaged_events import TAGS, damaged_events
 from tests.support.damaged_lines import damaged_log
+from tests.support.effort import sampled
 from tests.support.folders import ROOT
 from tests.support.log_lines import KINDS, Kind, Style, noise, write_log
 from tests.tools.corpus import CORPUS, GENERATED
+
+pytestmark = sampled(3)
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""

@@ -35,6 +35,7 @@ from fairmfu.reports.nightly.night_report import Night
 from fairmfu.reports.nightly.nightly import NightlyOrder, nightly
 from fairmfu.reports.store.metrics_store import METRICS_TABLE
 from tests.support.alike import expect_alike, put_logs
+from tests.support.effort import thorough_only
 from tests.support.folders import ROOT
 from tests.support.log_lines import KINDS, write_log
 from tests.support.object_server import served
@@ -179,6 +180,7 @@ def fairmfu(*words: str | Path) -> list[str]:
     return [sys.executable, "-c", SMALL_TASKS, *map(str, words)]
 
 
+@thorough_only
 def test_a_node_that_is_lost_loses_nothing(many: Path, tmp_path: Path) -> None:
     _, store = read([many], tmp_path / "one", LocalEngine(2))
     with nodes(2) as made:
@@ -210,6 +212,7 @@ def deadly(order: ray_engine.RayJob, files: list[Any]) -> Any:
     return ray_engine._read(order, files)
 
 
+@thorough_only
 def test_a_file_that_kills_workers_is_told_and_the_others_are_read(
     tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +230,7 @@ def test_a_file_that_kills_workers_is_told_and_the_others_are_read(
     assert store.table("sources").height == 3
 
 
+@thorough_only
 def test_two_drivers_at_once_store_each_log_once(
     many: Path, tmp_path: Path, two_nodes: Nodes
 ) -> None:
@@ -339,6 +343,7 @@ def test_metrics_are_the_same_whoever_computes_them(
     expect_same_night(alone, apart)
 
 
+@thorough_only
 def test_workers_that_are_killed_lose_no_metrics(
     logs: Path, tmp_path: Path, engine: ReadEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +365,7 @@ def test_workers_that_are_killed_lose_no_metrics(
     expect_same_night(alone, apart)
 
 
+@thorough_only
 def test_a_night_of_logs_and_a_store_at_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,6 +412,7 @@ def test_work_that_cannot_be_done_is_told(
         list(engine.each(work, [1, 3]))
 
 
+@thorough_only
 def test_an_error_is_told_whatever_other_pieces_do_meanwhile(engine: ReadEngine) -> None:
     """Ray ended this process where a piece was cancelled at the moment of its answer."""
 
@@ -422,6 +429,7 @@ def test_an_error_is_told_whatever_other_pieces_do_meanwhile(engine: ReadEngine)
 # -- large files ------------------------------------------------------------------------------
 
 
+@thorough_only
 @pytest.mark.usefixtures("engine")
 def test_blocks_of_a_large_file_are_planned_by_idle_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
