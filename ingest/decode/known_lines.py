@@ -39,7 +39,7 @@ class KnownLines:
             for line in _lines(f)
         }
         self._lines = [
-            (line.anchor, Regex(line.regex), _pair(line), isinstance(line, StepLine))
+            (line.anchor, line.regex, _pair(line), isinstance(line, StepLine))
             for line in lines.values()
             if line.anchor
         ]
@@ -66,9 +66,10 @@ class KnownLines:
             return 0
         found, of_step = sum(regex.search(text) is not None for regex in self._blocks), 0
         for anchor, regex, pair, is_step in self._lines:
-            if anchor in text and (match := regex.search(text)):
+            if anchor in text and (match := _compiled(regex).search(text)):
                 values = 1 + sum(group is not None for group in match.groups())
-                values += sum(1 for _ in pair.finditer(match["pairs"] or "")) if pair else 0
+                pairs = re.finditer(pair, match["pairs"] or "") if pair else ()
+                values += sum(1 for _ in pairs)
                 if is_step:  # of which several forms may match one line
                     of_step = max(of_step, values)
                 else:
@@ -92,11 +93,17 @@ def _lines(log_format: LogFormat) -> Iterable[StepLine | FactLine | EventLine]:
     return chain(log_format.steps, log_format.facts, log_format.events)
 
 
-def _pair(line: StepLine | FactLine | EventLine) -> re.Pattern[str] | None:
+def _pair(line: StepLine | FactLine | EventLine) -> str | None:
     """What finds the values of a step line that its regex does not name."""
     if isinstance(line, StepLine) and line.pair and line.pair != JSON_PAIRS:
-        return re.compile(line.pair)
+        return line.pair
     return None
+
+
+@cache
+def _compiled(pattern: str) -> Regex:
+    """Made where a line first has what it begins with: most logs have lines of one format."""
+    return Regex(pattern)
 
 
 @cache
