@@ -30,14 +30,14 @@ SCHEMA_VERSION: Final = "3"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a quantity of a run can be: from `lowest` to `highest`, and 0 or `smallest` in size."""
+    """Bounds of a quantity of a run: from `lowest` to `highest`, and 0 or `smallest` in size."""
 
     lowest: float
     highest: float
     smallest: float = 0.0
 
     def why_not(self, value: float) -> str:
-        """What a value would have to be instead."""
+        """Say in words which values are possible."""
         if 0 < abs(value) < self.smallest:
             return f"it is at least {self.smallest:g}"
         least = "up" if self.lowest == -self.highest else _plain(self.lowest)

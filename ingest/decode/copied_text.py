@@ -1,4 +1,4 @@
-"""What a copy does to the text of lines: tabs for blanks, characters as HTML spells them.
+"""Damage that a copy does to the text of lines: tabs for blanks, characters as HTML spells them.
 
 A copy out of a spreadsheet or a web page has tabs between fields, the source of a page `&nbsp;`.
 The beginning of a file tells; where it holds neither a tab nor a `&`, nothing is done. Tabs that
@@ -42,7 +42,7 @@ def unwrap_entities(line: bytes) -> UnwrappedLine | None:
 
 
 def detect_copy(beginning: bytes) -> Iterator[Unwrap]:
-    """What undoes the work of a copy, where several lines say more then and none says less."""
+    """Return the undoing of a copy, where several lines say more then and none says less."""
     for mark, unwrap in ((b"&", unwrap_entities), (b"\t", unwrap_tabs)):
         if mark in beginning and _gains(unwrap, islice(_lines_with(mark, beginning), MAX_LINES)):
             yield unwrap
@@ -63,7 +63,7 @@ def _lines_with(mark: bytes, beginning: bytes) -> Iterator[bytes]:
 
 
 def _gains(unwrap: Unwrap, lines: Iterable[bytes]) -> bool:
-    """Whether MIN_ALIKE_LINES say more once they are unwrapped, and none says less."""
+    """Tell whether MIN_ALIKE_LINES say more once they are unwrapped, and none says less."""
     known, more = known_lines(), 0
     for line in lines:
         if (piece := unwrap(line)) is not None:

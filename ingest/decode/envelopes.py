@@ -95,7 +95,7 @@ def detect_envelopes(
 
 
 def _detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:
-    """What lines are wrapped in: as collectors are known to, else as the lines show."""
+    """Return the wrapping of lines: as collectors are known to, else as the lines show."""
     return detect_line_envelope(lines) or detect_learned_prefix(lines)
 
 
@@ -161,7 +161,7 @@ MAX_TAGS: Final = 2**16 - 1
 
 
 def detect_json_texts(beginning: bytes) -> Unwrap | None:
-    """What takes the texts of several lines out of JSON, where a log stands in one.
+    """Return what takes the texts of several lines out of JSON, where a log stands in one.
 
     One does if its lines say more by themselves than they do as one line.
     """

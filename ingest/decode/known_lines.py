@@ -1,4 +1,4 @@
-"""How much of a line the built-in formats read: what tells a right unwrapping from a wrong one.
+"""Count of what the built-in formats read of a line: it tells a right unwrapping from a wrong one.
 
 Where words before lines, or breaks within them, are learned from a log and not listed, only what
 the lines say afterwards shows whether it was right: no line may say less.

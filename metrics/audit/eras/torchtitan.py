@@ -174,6 +174,14 @@ def _era(name: str, since: str, until: str | None, **more: object) -> partial[Er
     return partial(dated_era, name=name, since=since, until=until, **(known | more))
 
 
+_HUGGING_FACE_STAGES: Final = (
+    _ATTENTION,
+    FormulaStage("norms", own_heads),
+    FormulaStage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
+    FormulaStage("experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)),
+)
+"""Up to the table, which one of its versions counts."""
+
 ERA_ROWS: Final[tuple[partial[Era], ...]] = (
     _era(
         "2024-03",
@@ -266,12 +274,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         fork=True,
         formula="6 N + 6 L H q T: half of the attention, all experts, the embedding",
         stages=(
-            _ATTENTION,
-            FormulaStage("norms", own_heads),
-            FormulaStage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
-            FormulaStage(
-                "experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)
-            ),
+            *_HUGGING_FACE_STAGES,
             FormulaStage("embedding", hugging_face_backend),
         ),
     ),
@@ -285,12 +288,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         formula="6 (N - embedding) + 6 L H q T: half of the attention, all experts; a tied lm_head"
         " goes with the embedding",
         stages=(
-            _ATTENTION,
-            FormulaStage("norms", own_heads),
-            FormulaStage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
-            FormulaStage(
-                "experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)
-            ),
+            *_HUGGING_FACE_STAGES,
             FormulaStage("lm_head", hugging_face_backend_without_table),
         ),
     ),
