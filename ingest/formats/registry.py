@@ -10,7 +10,13 @@ from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OU
 from .hugging_face.llamafactory import LLAMAFACTORY
 from .hugging_face.mlperf import MLPERF
 from .hugging_face.ms_swift import MS_SWIFT
-from .hugging_face.trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD, STEPLESS_STATE
+from .hugging_face.trainer import (
+    HF_CONSOLE,
+    HF_STATE,
+    HF_TENSORBOARD,
+    STEPLESS_RESULTS,
+    STEPLESS_STATE,
+)
 from .megatron.console import (
     MEGATRON_DEEPSPEED,
     MEGATRON_LM,
@@ -61,7 +67,7 @@ BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
 )
 
 
-STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, *STEPLESS_OUTPUTS)
+STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)
 """How files without steps begin that frameworks leave beside their logs, and what each is."""
 
 UNREAD_TRAINERS: Final = (RL_TRAINER_LINE,)

@@ -158,6 +158,8 @@ class CourseColumns(TypedDict):
     logged_tflops: float | None
     logged_mfu: float | None
     logged_tgs_total: float | None
+    logged_samples_per_second: float | None
+    logged_samples_running: float | None
     logged_formula: str | None
     logged_reproduced: bool | None
     logged_lines: int | None

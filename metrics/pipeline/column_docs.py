@@ -102,6 +102,8 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "logged_tflops": ("TFLOP/s/GPU", "the claim, by the framework's own formula; median"),
     "logged_mfu": ("", "the claim as a fraction, by its own formula and peak; median"),
     "logged_tgs_total": ("tokens/s/GPU", "tokens over time by the printed rates"),
+    "logged_samples_per_second": ("samples/s", "the claim, over all ranks; median"),
+    "logged_samples_running": ("samples/s", "DeepSpeed's last mean since the start"),
     "logged_formula": ("", "the era whose formula printed these figures"),
     "logged_reproduced": ("", "every line comes out by that formula, to its last digit"),
     "logged_lines": ("lines", "compared"),

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal
 
@@ -30,6 +30,8 @@ CLOSING_SCHEMA: Final = pl.Schema(
     {
         "run_id": TEXT,
         "closing": pl.List(pl.Struct({"identity": TEXT, "per_step": FLOAT, "error": FLOAT})),
+        "end_samples_per_second": FLOAT,
+        "running_samples_per_second": FLOAT,
     }
 )
 
@@ -146,12 +148,18 @@ def closing_figures(
 
     runs, steps, events: as in ingest.core.schema; params: asked for runs that print FLOPs alone;
     batch_stated: runs whose log states the batch. DeepSpeed's timer divides just that by the time,
-    so there it witnesses nothing of its own.
+    so there it witnesses nothing of its own. end_samples_per_second: of the whole training and all
+    ranks, as the last line prints it; running_samples_per_second: the timer's last mean since the
+    start.
     """
-    timed = runs.filter(~pl.col("run_id").is_in(list(batch_stated)))
     rows = [
-        {"run_id": end[0], "closing": [*_of_run(end[1])]}
-        for end in _run_ends(timed, steps, events, params)
+        {
+            "run_id": run_id,
+            "closing": [*_of_run(replace(end, average=None) if run_id in batch_stated else end)],
+            "end_samples_per_second": (_printed(end.said, "train_samples_per_second") or [None])[0],
+            "running_samples_per_second": end.average,
+        }
+        for run_id, end in _run_ends(runs, steps, events, params)
     ]
     return pl.DataFrame(rows, schema=CLOSING_SCHEMA)
 

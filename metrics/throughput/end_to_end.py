@@ -333,6 +333,8 @@ def end_to_end(windows: RunArrays, evidence: str | None, run: Mapping[str, Any])
         EVIDENCE from start   all steps by the lines' own time, where they speak of every step
         EVIDENCE              the same of the steps behind the first line
 
+    Where no time or no batch is known, `rate_of_last_line` is left.
+
     Stamps and clocks of whole seconds may be off by 2 % and more over less than 50 s (`_shortest`):
     then they count only where the last two bases tell nothing. Where the logged rate and the stamps
     show that tokens are counted wrongly (`has_wrong_token_count`), only the last two count.
@@ -346,6 +348,24 @@ def end_to_end(windows: RunArrays, evidence: str | None, run: Mapping[str, Any])
         if found is not None and (by_lines is None or found.seconds >= found.enough):
             return _named(found)
     return _named(by_lines)
+
+
+def rate_of_last_line(run: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """`tgs_end_to_end` [tokens/s/GPU] of the samples/s of all ranks that a log's last line prints.
+
+    The Trainer divides the samples of the whole training by its time, start-up included.
+
+    run: with the column `end_samples_per_second` of metrics.throughput.closing_figures;
+    facts: with `gpus` and metrics.throughput.token_counts.sample_length, both or nothing
+    """
+    rate, gpus, length = (
+        run.get("end_samples_per_second"),
+        facts.get("gpus"),
+        facts.get("sample_length"),
+    )
+    if not rate or not gpus or not length:
+        return {}
+    return {"tgs_end_to_end": rate * length / gpus, "end_to_end_basis": "printed samples/s"}
 
 
 def with_fitted_tokens(

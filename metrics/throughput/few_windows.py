@@ -20,14 +20,10 @@ MAX_UNSURE: Final = 0.05
 """How far off a rate without an interval may be before that is said."""
 MAX_UNSURE_SAMPLE: Final = 0.02
 """The same, where lines time a part of the steps."""
-MIN_DEGREES: Final = 2
-"""Degrees of freedom of the scatter, at least: by one, two windows would say nothing."""
 MIN_TIMED_SHARE: Final = 0.8
 """The share of the steps between lines that these time, below which the others are a doubt."""
-MIN_SCATTER_WINDOWS: Final = 2
-"""A single window has no scatter."""
-MIN_SAMPLE_WINDOWS: Final = 3
-"""Fewer windows that time a part of the steps can't stand for all of them."""
+MIN_SCATTER_WINDOWS: Final = 3
+"""Two windows may agree by chance, and a single one has no scatter."""
 
 
 def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
@@ -45,7 +41,7 @@ def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: s
     partial = timed < MIN_TIMED_SHARE * passed
     apart = _apart_from_stamps(windows, steady) if partial else None
     unsure, most = _half_width(steady), MAX_UNSURE_SAMPLE if partial else MAX_UNSURE
-    too_few = number < (MIN_SAMPLE_WINDOWS if partial else MIN_SCATTER_WINDOWS)
+    too_few = number < MIN_SCATTER_WINDOWS
     if not too_few and unsure is not None and unsure <= most and apart is None:
         return None
     which = "a single window" if number == 1 else f"{number} windows"
@@ -63,7 +59,7 @@ def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: s
 def _half_width(steady: WindowSelection) -> float | None:
     """Half of the rate's 95 % interval by the scatter of its windows, as a share of it.
 
-    None of a single window, which has no scatter.
+    None of too few windows to tell their scatter.
     """
     number = len(steady.indices)
     if number < MIN_SCATTER_WINDOWS:
@@ -71,7 +67,7 @@ def _half_width(steady: WindowSelection) -> float | None:
     pace = total(steady.seconds) / total(steady.tokens)
     off = steady.seconds - pace * steady.tokens
     sigma = float(np.sqrt((off**2).sum() / (number - 1)))
-    factor = student_t_quantile(max(number - 1, MIN_DEGREES), UPPER_PROBABILITY)
+    factor = student_t_quantile(number - 1, UPPER_PROBABILITY)
     return factor * sigma * float(np.sqrt(number)) / total(steady.seconds)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypedDict, cast
 import numpy as np
 import polars as pl
 
-from fairmfu.ingest.core.schema import row_dtypes
+from fairmfu.ingest.core.schema import INT, row_dtypes
 
 from ..core.arrays import FloatArray
 from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread, robust_summary
@@ -27,7 +27,7 @@ from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColum
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .document_pairs import document_pairs
-from .end_to_end import end_to_end
+from .end_to_end import end_to_end, rate_of_last_line
 from .few_windows import few_windows_warning
 from .outlier_warnings import (
     counted_outliers_warning,
@@ -82,6 +82,8 @@ class LoggedRateColumns(TypedDict):
     logged_tflops: float | None
     logged_mfu: float | None
     logged_tgs_total: float | None
+    logged_samples_per_second: float | None
+    logged_samples_running: float | None
     attention_ratio: float | None
     document_pairs: list[float] | None
     sequence_length: float | None
@@ -108,7 +110,12 @@ def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) ->
     `time_lost` are as metrics.throughput.time_breakdown.time_lost.
     """
     by_run = RunArrays(windows).by_run()
-    known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
+    lengths = facts.with_columns(sequence_length=pl.lit(None, INT)).select(
+        "run_id", sample_length=counts.sample_length()
+    )
+    known = facts.join(lengths, on="run_id").rows_by_key(
+        "run_id", named=True, unique=True, include_key=True
+    )
     rows = [
         _summary(run, by_run.get(run["run_id"]), known.get(run["run_id"], {}))
         for run in runs.sort("run_id").iter_rows(named=True)
@@ -131,6 +138,10 @@ def _summary(
         "throughput_warnings": [],
     }
     if windows is None:
+        if run.get("end_samples_per_second"):
+            row["throughput_missing"] = [name for name in END_RATE_FACTS if not facts.get(name)]
+            row["throughput_warnings"] = [ONLY_LAST_LINE]
+            return row | rate_of_last_line(run, facts)
         row["throughput_warnings"] = ["no training step in this launch"]
         return row
     row |= {
@@ -148,6 +159,8 @@ def _summary(
         return row
     evidence = choose_evidence(windows, run["evidence"])
     row |= end_to_end(windows, evidence, run)
+    if row["tgs_end_to_end"] is None and run["runtime_s"]:
+        row |= rate_of_last_line(run, facts)
     if evidence is None:
         row |= _no_rate(windows, run | row, facts)
         return row
@@ -162,6 +175,7 @@ def _summary(
     row |= _claims(windows, lines_of_windows(windows, evidence, steady))
     row |= evidences.summarise_evidence(windows, run, evidence)
     row |= counts.summarise_counts(windows, facts, run.get("closing") or ())
+    row["logged_samples_running"] = run.get("running_samples_per_second")
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
     doubts = (
         counts.uncounted_tokens_reason(windows, facts),
@@ -295,7 +309,7 @@ def _claims(windows: RunArrays, steady: WindowSelection) -> dict[str, Any]:
 
     `logged_tgs_total` is a ratio of sums, as ours: tokens over time by the printed rates.
     """
-    names = ("logged_tgs", "logged_tflops", "logged_mfu")
+    names = ("logged_tgs", "logged_tflops", "logged_mfu", "logged_samples_per_second")
     printed = {name: windows[name][steady.indices] for name in names}
     rates = printed["logged_tgs"]
     rated = np.isfinite(rates) & (rates > 0)
@@ -545,6 +559,13 @@ ONLY_TOTAL_TIME: Final = (
     "The Trainer's times are in its progress bar as it stands beside each dict, on standard error, "
     "and in its TensorBoard files"
 )
+ONLY_LAST_LINE: Final = (
+    "no line of a step, but a last line with samples/s of the whole training: end to end is by it, "
+    "start-up included, and too high where the run was resumed. The console or trainer_state.json "
+    "would tell TGS"
+)
+END_RATE_FACTS: Final = ("seq_len", "gpus", "packed")
+"""What samples/s need to be tokens/s of a GPU."""
 NO_TIMES_BY_FORMAT: Final = {
     "hf-trainer": TRAINER_TIMES_ELSEWHERE,
     "hf-trainer-state": TRAINER_TIMES_ELSEWHERE,
@@ -563,6 +584,7 @@ NO_RATE_REASONS: Final = (
         NO_TIMES,
         ONLY_ENGINE_TIMES,
         ONLY_TOTAL_TIME,
+        ONLY_LAST_LINE,
         *NO_TIMES_BY_FORMAT.values(),
         *NONSTANDARD_OBJECTIVES.values(),
     ),

@@ -56,6 +56,7 @@ END_TO_END: Final = {
     "clock from start": "from the start of training, time by the clock that its lines print",
     "stamp and first line": "from the start of training: the first line's own time, then stamps",
     "runtime": "over the run time that the log prints",
+    "printed samples/s": "by the samples/s of the log's last line, start-up included",
     "stamp": "from the first line of a step on, time by stamps",
 }
 

@@ -287,8 +287,11 @@ def _cut(value: str) -> str:
 
 def _formula(row: MetricsRow) -> str:
     """MFU = TGS x F / P with this run's numbers, and what each is."""
+    whole = row["tgs_end_to_end"]
     if row["tgs"] is None:
-        return "TGS: not known, so nothing follows."
+        told = "TGS    not known, so no MFU follows"
+        ends = "" if whole is None else f"\n       {whole:,.1f} end to end, {end_to_end_words(row)}"
+        return f"{told}{ends}"
     windows = count_noun(not_null(row["windows"]), "window")
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {windows}, "
@@ -296,8 +299,8 @@ def _formula(row: MetricsRow) -> str:
         f"       {_interval(row)}",
         f"       left out of steady: {_left_out(row)}",
     ]
-    if row["tgs_end_to_end"] is not None:
-        lines.append(f"       {row['tgs_end_to_end']:,.1f} end to end, {end_to_end_words(row)}")
+    if whole is not None:
+        lines.append(f"       {whole:,.1f} end to end, {end_to_end_words(row)}")
     if row["goodput"] is not None:
         lines.append(f"       {row['goodput']:,.1f} goodput, {goodput_words(row)}")
     if row["flops_per_token"] is not None:
@@ -383,8 +386,24 @@ def _claims(row: MetricsRow) -> str:
                 else ""
             )
             lines.append(f"  {name} {form(figure)}{told}")
+    lines += _samples_claim(row)
     head = "The log's own figures (medians over the same windows; they never enter the formula)"
     return "\n".join([head, *lines]) if lines else ""
+
+
+def _samples_claim(row: MetricsRow) -> list[str]:
+    """Return the samples/s of all ranks that the log prints, beside ours."""
+    printed = {
+        "": row["logged_samples_per_second"],
+        " as a mean since the start": row["logged_samples_running"],
+    }
+    told = [f"{figure:,.4g}{of}" for of, figure in printed.items() if figure]
+    if not told:
+        return []
+    ours = ""
+    if row["tgs"] and row["gpus"] and row["seq_len"] and row["token_basis"] != "non_padding":
+        ours = f"; ours {row['tgs'] * row['gpus'] / row['seq_len']:,.4g}, TGS x GPUs / length"
+    return [f"  logged samples/s {', '.join(told)}{ours}"]
 
 
 def _audit(row: MetricsRow, audit: Audit) -> str:

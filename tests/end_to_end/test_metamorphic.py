@@ -30,10 +30,12 @@ def read(name: str) -> metamorphic.Case:
 @pytest.mark.parametrize("what", TRANSFORMATIONS)
 def test_no_damage_changes_a_figure_in_silence(what: str) -> None:
     """One of the logs for each, so that all are damaged in some way."""
-    name = Random(what).choice(LOGS)  # noqa: S311 - no secret
+    names = Random(what).sample(LOGS, len(LOGS))  # noqa: S311 - no secret
+    damaged = (
+        (name, metamorphic.transformed(read(name), what, name, read(name))) for name in names
+    )
+    name, rows = next((name, rows) for name, rows in damaged if rows is not None)
     case = read(name)
-    rows = metamorphic.transformed(case, what, name, case)
-    assert rows is not None
     assert not [str(one) for one in metamorphic.violations(name, what, rows, case.rows)]
 
 

@@ -7,6 +7,7 @@ silence: `tests/tools/metamorphic.py` holds the figures of the log against those
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -19,10 +20,11 @@ Files = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Log:
-    """Lines of a log, which of them are of steps, and another log of the same format."""
+    """Lines of a log, which of them are of steps, what they tell, another log of this format."""
 
     lines: Lines
     steps: frozenset[int]
+    told: Mapping[str, object]
     other: Lines | None = None
 
 
@@ -202,6 +204,61 @@ def split(log: Log, _: Random) -> Files:
     }
 
 
+def shuffled(log: Log, draw: Random) -> Files:
+    """One run in three files, whose names are in another order than its lines."""
+    names, third = ["a.log", "b.log", "c.log"], len(log.lines) // 3 + 1
+    draw.shuffle(names)
+    parts = [log.lines[at : at + third] for at in range(0, len(log.lines), third)]
+    return {
+        name: "".join(f"{line}\n" for line in part)
+        for name, part in zip(names, parts, strict=False)
+    }
+
+
+# --- clocks and facts ---------------------------------------------------------------------
+
+
+def clock_set(hours: int) -> Transformation:
+    """A clock that is set between two lines, as summer time sets it."""
+
+    def transform(log: Log, _: Random) -> Files | None:
+        half = len(log.lines) // 2
+        moved = [_moved(line, hours) for line in log.lines[half:]]
+        return None if moved == list(log.lines[half:]) else _one([*log.lines[:half], *moved])
+
+    return transform
+
+
+def _moved(line: str, hours: int) -> str:
+    return re.sub(
+        r"(\d{4}[-/]\d\d[-/]\d\d[ T])(\d\d)(?=:\d\d:\d\d)",
+        lambda found: f"{found[1]}{(int(found[2]) + hours) % 24:02}",
+        line,
+    )
+
+
+def shouted(log: Log, _: Random) -> Files:
+    """True facts beside the log, their texts in capitals."""
+    words = {name: value.upper() for name, value in log.told.items() if isinstance(value, str)}
+    return {**_one(log.lines), "facts.toml": _toml({**log.told, **words})}
+
+
+def near_fact(name: str) -> Transformation:
+    """A fact beside the log that is half of what its lines tell."""
+
+    def transform(log: Log, _: Random) -> Files | None:
+        value = log.told.get(name)
+        if not isinstance(value, int) or value < 2:
+            return None
+        return {**_one(log.lines), "facts.toml": _toml({name: value // 2})}
+
+    return transform
+
+
+def _toml(facts: Mapping[str, object]) -> str:
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in facts.items())
+
+
 TRANSFORMATIONS: Final[Mapping[str, Transformation]] = {
     "grep": grep,
     "every 2nd step line": every(2),
@@ -237,4 +294,11 @@ TRANSFORMATIONS: Final[Mapping[str, Transformation]] = {
     "twice": twice,
     "overlapping excerpts": overlapping,
     "split over two files": split,
+    "three files, names out of order": shuffled,
+    "clock set an hour ahead": clock_set(1),
+    "clock set an hour back": clock_set(-1),
+    "facts in capitals": shouted,
+    "half of gpus given": near_fact("gpus"),
+    "half of seq_len given": near_fact("seq_len"),
+    "half of global_batch_size given": near_fact("global_batch_size"),
 }

@@ -12,18 +12,23 @@ another, no warning is new and the run is ranked.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import polars as pl
+
 from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.facts.facts import SIDECAR_NAME
 from fairmfu.ingest.pipeline.api import read_logs
+from fairmfu.ingest.store.store import Tables
 from fairmfu.metrics.core.run_table import NOT_RANKED, MetricsRow, metrics_rows
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.folders import ROOT
@@ -38,6 +43,8 @@ MAX_LINES: Final = 4_000
 """Of a longer log the first ones are the log."""
 KEPT_FACTS: Final = ("gpus", "seq_len", "global_batch_size", "micro_batch_size", "packed")
 """What somebody who cuts a log's header away still knows."""
+NEAR_FACTS: Final = ("gpus", "seq_len", "global_batch_size", "accelerator", "precision")
+"""What somebody may give by hand beside a log that prints it."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +81,22 @@ def _is_text(path: Path) -> bool:
 
 
 def figures_of(files: Files, facts: Mapping[str, object]) -> list[MetricsRow]:
-    """The rows of the runs of some files, read into a store of their own."""
+    """The rows of the runs of some files; none where they are refused with a message."""
+    try:
+        return metrics_rows(analyse(tables_of(files, facts)).metrics)
+    except FairmfuError:
+        return []
+
+
+def tables_of(files: Files, facts: Mapping[str, object]) -> Tables:
+    """The tables of some files, which lie in a folder of their own."""
     with TemporaryDirectory(prefix="fairmfu-metamorphic-") as folder:
-        paths = []
+        paths: list[Path] = []
         for name, text in files.items():
-            paths.append(Path(folder) / name)
-            paths[-1].write_text(text, encoding="utf-8", errors="surrogateescape")
-        try:
-            return metrics_rows(analyse(read_logs(*paths, facts=facts)).metrics)
-        except FairmfuError:
-            return []  # it says so: nothing is shown
+            path = Path(folder) / name
+            path.write_text(text, encoding="utf-8", errors="surrogateescape")
+            paths += [] if name == SIDECAR_NAME else [path]
+        return read_logs(*paths, facts=facts)
 
 
 def violations(
@@ -110,9 +123,14 @@ def violations(
 
 
 def _half_width(row: MetricsRow) -> float:
-    """Half of a run's interval, as a share of its rate; a rate without one says so beside it."""
+    """How far a rate may be off, as a share of it: by its interval, or by the words beside it."""
     low, high, tgs = row["tgs_low"], row["tgs_high"], row["tgs"]
-    return (high - low) / 2 / tgs if low and high and tgs else 0.0
+    if low and high and tgs:
+        return (high - low) / 2 / tgs
+    said = " ".join(row["warnings"])
+    if told := re.findall(r"(?:may be off by|TGS, which is) ([\d.]+)%", said):
+        return max(map(float, told)) / 100
+    return float("inf") if re.search(r"TGS is of (a single window|2 windows)", said) else 0.0
 
 
 def doubts(row: MetricsRow) -> list[str]:
@@ -149,7 +167,21 @@ def read_case(path: Path) -> Case | None:
     steps = frozenset(line - 1 for line in tables["steps"]["line"].drop_nulls().unique())
     if not any(row["tgs"] for row in rows):
         return None
-    return Case(Log(lines, steps), rows, silent)
+    return Case(Log(lines, steps, printed_facts(text)), rows, silent)
+
+
+def printed_facts(text: str) -> dict[str, object]:
+    """Facts that the lines of a log tell, and tell once."""
+    try:
+        facts = tables_of({"run.log": text}, {})["facts"]
+    except FairmfuError:
+        return {}
+    printed = facts.filter(pl.col("origin").str.starts_with("log")).unique(["name", "value"])
+    return {
+        name: json.loads(value) if value.isdigit() else value
+        for name, value in printed.select("name", "value").iter_rows()
+        if name in NEAR_FACTS and printed["name"].to_list().count(name) == 1
+    }
 
 
 def told_facts(rows: Sequence[MetricsRow]) -> dict[str, object]:
@@ -167,7 +199,7 @@ def transformed(
     case: Case, what: str, name: str, other: Case | None = None
 ) -> list[MetricsRow] | None:
     """The rows of the files that a transformation makes of a log; None where it makes none."""
-    log = Log(case.log.lines, case.log.steps, other.log.lines if other else None)
+    log = replace(case.log, other=other.log.lines if other else None)
     files = TRANSFORMATIONS[what](log, Random(name + what))  # noqa: S311 - no secret
     if files is None:
         return None
@@ -195,10 +227,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if given.only in what and (damaged := transformed(case, what, name, other)) is not None:
                 tried[what] += 1
                 known = [*case.rows, *(other.rows if other else [])]
-                found += violations(name, what, damaged, known)
+                for violation in violations(name, what, damaged, known):
+                    print(violation, flush=True)
+                    found.append(violation)
         last[case.rows[0]["log_format"]] = case
-    for violation in sorted(found, key=lambda one: (one.transformation, one.log)):
-        print(violation)
     silent = Counter((one.transformation, one.ranked) for one in found)
     print(f"\n{'transformation':42}{'tried':>7}{'ranked':>8}{'unranked':>10}")
     for what, count in tried.items():

@@ -246,7 +246,6 @@ DEEPSPEED_CHAT: Final = LogFormat(
             anchor="--max_seq_len",
             regex=r"\bcmd = (?P<command>.*\bmain\.py .*--max_seq_len.*)",
             read=_options,
-            constants={"packed": "false"},
             example="[2026-11-20 15:01:09,500] [INFO] [runner.py:618:main] cmd = python3 -u -m "
             "deepspeed.launcher.launch --master_port=29500 main.py --per_device_train_batch_size 8 "
             "--max_seq_len 512 --gradient_accumulation_steps 2 --zero_stage 2 "

@@ -746,6 +746,13 @@ STEPLESS_STATE: Final = (
 )
 """What a state without steps looks like, and what to do about it."""
 
+STEPLESS_RESULTS: Final = (
+    r'\{\s*"(?:epoch|total_flos|train_\w+)": .*"train_runtime": ',
+    "the results of a Hugging Face run, which hold no step. Read its trainer_state.json or its "
+    "console, whose last line says the same.",
+)
+"""What all_results.json and train_results.json look like, and what to do about it."""
+
 HF_STATE: Final = LogFormat(
     name="hf-trainer-state",
     framework="transformers",

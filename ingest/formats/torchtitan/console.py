@@ -1143,6 +1143,7 @@ TORCHTITAN: Final = LogFormat(
             anchor="Preparing ",
             regex=r"Preparing (?:c4|c4_test) dataset",
             constants={"packed": "true"},
+            inferred="Torchtitan's text data set fills every sample to seq_len",
             example="[rank0]:[titan] 2026-11-20 15:53:47,312 - root - INFO - Preparing c4_test "
             "dataset from /data/fm/assets_tt/corpus",
             printed_by="pytorch/torchtitan/torchtitan/hf_datasets/text_datasets.py@b5bcd76",

@@ -64,6 +64,7 @@ List(String): token_counts
 Float64: tokens_per_gpu_step attention_ratio sequence_length
 String: formula
 Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total
+Float64: logged_samples_per_second logged_samples_running
 String: logged_formula
 Boolean: logged_reproduced
 Int64: logged_lines logged_lines_reproduced
@@ -107,7 +108,8 @@ Int64: evidence_windows
 String: evidence_cause
 Float64: token_gap
 List(String): token_counts
-Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total attention_ratio
+Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total
+Float64: logged_samples_per_second logged_samples_running attention_ratio
 List(Float64): document_pairs
 Float64: sequence_length
 List(String): throughput_missing throughput_warnings

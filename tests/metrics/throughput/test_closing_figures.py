@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest import read_logs
+from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.metrics import analyse
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.throughput.closing_figures import (
@@ -20,6 +22,7 @@ from fairmfu.metrics.throughput.closing_figures import (
     RunEnd,
     closing_figures,
 )
+from fairmfu.reports import explain
 
 FACTS: dict[str, object] = {
     "gpus": 1,
@@ -200,3 +203,55 @@ def test_a_run_without_closing_figures_has_no_row_of_worth(tmp_path: Path) -> No
     assert found.schema == CLOSING_SCHEMA
     assert found.is_empty()
     assert isinstance(found, pl.DataFrame)
+
+
+@pytest.mark.parametrize("dicts", [0, 4], ids=["the last line alone", "dicts without times"])
+@settings(max_examples=12)
+@given(rate=st.floats(0.001, 9999), length=st.integers(1, 10**6), gpus=st.integers(1, 4096))
+def test_a_last_line_without_any_time_gives_the_rate_of_the_whole(
+    dicts: int, rate: float, length: int, gpus: int
+) -> None:
+    """The samples/s of all ranks by the tokens of a sample, over the GPUs; TGS stays unknown."""
+    lines = [
+        f"{{'loss': {1 - n / 9}, 'grad_norm': 1.0, 'learning_rate': 0.0001, 'epoch': {n / 4}}}"
+        for n in range(1, dicts + 1)
+    ]
+    lines.append(
+        f"{{'train_runtime': 2040.0, 'train_samples_per_second': {rate:.3f}, "
+        "'train_steps_per_second': 0.196, 'train_loss': 0.5, 'epoch': 1.0}"
+    )
+    facts = {"seq_len": length, "gpus": gpus, "packed": "true"}
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "final.log"
+        log.write_text("\n".join(lines) + "\n")
+        row = analyse(read_logs(log, facts=facts)).metrics.row(0, named=True)
+    assert row["tgs"] is None
+    assert row["tgs_end_to_end"] == pytest.approx(float(f"{rate:.3f}") * length / gpus)
+    assert row["end_to_end_basis"] == "printed samples/s"
+
+
+def test_a_last_line_alone_asks_for_what_samples_lack_to_be_tokens(tmp_path: Path) -> None:
+    log = tmp_path / "final.log"
+    log.write_text(
+        "{'train_runtime': 2040.0, 'train_samples_per_second': 3.137, "
+        "'train_steps_per_second': 0.196, 'train_loss': 0.5, 'epoch': 1.0}\n"
+    )
+    row = analyse(read_logs(log)).metrics.row(0, named=True)
+    assert row["missing"][:3] == ["seq_len", "gpus", "packed"]
+    assert "no line of a step, but a last line with samples/s" in row["warnings"][0]
+
+
+def test_results_without_a_step_say_what_to_read(tmp_path: Path) -> None:
+    file = tmp_path / "all_results.json"
+    file.write_text(
+        json.dumps({"epoch": 1.0, "train_loss": 0.5, "train_runtime": 2040.0}, indent=2)
+    )
+    with pytest.raises(FairmfuError, match=r"results of a Hugging Face run.*trainer_state\.json"):
+        read_logs(file)
+
+
+def test_both_rates_of_the_engine_stand_beside_ours(tmp_path: Path) -> None:
+    tables = read_logs(engine(tmp_path), facts=FACTS | {"global_batch_size": 1024})
+    analysis = analyse(tables)
+    told = explain(analysis, "engine")
+    assert "2,594, 400.1 as a mean since the start; ours 400, TGS x GPUs / length" in told, told

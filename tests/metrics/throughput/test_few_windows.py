@@ -25,8 +25,14 @@ def test_a_single_window_has_no_scatter() -> None:
     assert of_rates(1.0) == ["TGS is of a single window, 10 steps: a longer log would tell"]
 
 
+@pytest.mark.parametrize("second", [1.0, 1.5])
+def test_two_windows_may_agree_by_chance(second: float) -> None:
+    (told,) = of_rates(1.0, second)
+    assert told == "TGS is of 2 windows, 20 steps: a longer log would tell"
+
+
 def test_windows_that_agree_need_no_word() -> None:
-    assert not of_rates(1.0, 1.001)
+    assert not of_rates(1.0, 1.001, 1.002)
     assert not of_rates(1.0, 1.01, 0.99, 1.005)
 
 

@@ -219,7 +219,7 @@ def of_each_interval(*rates_logged: float, printed: Sequence[int]) -> dict:
 @pytest.mark.parametrize("opening", [800.0, 1200.0])
 def test_what_completes_the_interval_of_step_1_is_warm_up(opening: float) -> None:
     """Torchtitan prints step 1, then 10: XTuner's first line is of both."""
-    row = of_each_interval(100.0, opening, 1000.0, 1000.0, printed=(1, 10, 20, 30))
+    row = of_each_interval(100.0, opening, 1000.0, 1000.0, 1000.0, printed=(1, 10, 20, 30, 40))
     assert row["tgs"] == pytest.approx(1000.0)
     assert row["steady_from"] == 10
     assert not row["throughput_warnings"]

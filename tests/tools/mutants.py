@@ -1,0 +1,337 @@
+"""`make mutants`: small faults planted in the code, and how many of them a test notices.
+
+    python -m tests.tools.mutants [--rooms TEXT] [--minutes N] [--jobs N] [--again] [--report]
+
+cosmic-ray plants them: another comparison, a number off by one, `and` for `or`, `abs()` removed.
+Each is planted alone in a copy of the project, and the test files nearest to its module run, as far
+as BUDGET_S reaches, until one fails. They come in a random order, a few of each room by turns, so
+that those of any number of minutes are a fair sample; what is known is kept in .mutants/ and not
+tried again. Where none fails, the mutant survives: a test is missing, or it changes nothing
+that can be seen, and then it stands in tests/golden/equivalent_mutants.tsv with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from difflib import unified_diff
+from hashlib import sha256
+from itertools import chain, zip_longest
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Operator
+from cosmic_ray.plugins import get_operator
+
+from tests.support.folders import ROOT
+from tests.tools.affected import DEFAULT_S, affected, seconds
+
+KEPT: Final = ROOT / ".mutants"
+RESULTS: Final = KEPT / "results.jsonl"
+EQUIVALENT: Final = ROOT / "tests" / "golden" / "equivalent_mutants.tsv"
+ROOMS: Final = (
+    *("metrics/audit", "metrics/compare", "metrics/core", "metrics/formula", "metrics/pipeline"),
+    *("metrics/runs", "metrics/throughput", "metrics/utilization"),
+    *("ingest/core", "ingest/decode", "ingest/detect", "ingest/extract", "ingest/facts"),
+    *("ingest/launches", "ingest/parse", "ingest/store", "ingest/vector"),
+)
+OPERATORS: Final = (
+    "ReplaceComparisonOperator_Lt_LtE",
+    "ReplaceComparisonOperator_Lt_GtE",
+    "ReplaceComparisonOperator_LtE_Lt",
+    "ReplaceComparisonOperator_LtE_Gt",
+    "ReplaceComparisonOperator_Gt_GtE",
+    "ReplaceComparisonOperator_Gt_LtE",
+    "ReplaceComparisonOperator_GtE_Gt",
+    "ReplaceComparisonOperator_GtE_Lt",
+    "ReplaceComparisonOperator_Eq_NotEq",
+    "ReplaceComparisonOperator_NotEq_Eq",
+    "ReplaceComparisonOperator_Is_IsNot",
+    "ReplaceComparisonOperator_IsNot_Is",
+    "ReplaceBinaryOperator_Add_Sub",
+    "ReplaceBinaryOperator_Sub_Add",
+    "ReplaceBinaryOperator_Mul_Div",
+    "ReplaceBinaryOperator_Div_Mul",
+    "ReplaceBinaryOperator_FloorDiv_Mul",
+    "ReplaceBinaryOperator_Mod_Mul",
+    "ReplaceBinaryOperator_Pow_Mul",
+    "ReplaceUnaryOperator_Delete_Not",
+    "ReplaceUnaryOperator_Delete_USub",
+    "ReplaceAndWithOr",
+    "ReplaceOrWithAnd",
+    "ReplaceTrueWithFalse",
+    "ReplaceFalseWithTrue",
+    "ReplaceBreakWithContinue",
+    "ReplaceContinueWithBreak",
+    "AddNot",
+    "NumberReplacer",
+    "ZeroIterationForLoop",
+)
+BUDGET_S: Final = 45.0
+"""Processor seconds of the tests of one mutant, by tests/golden/seconds.tsv."""
+LIMIT_S: Final = 400.0
+"""A mutant that runs longer loops: a person would notice."""
+SEED: Final = 0
+
+
+class RemoveAbs(Operator):  # type: ignore[misc]  # cosmic-ray has no types
+    """`abs(x)` becomes `(x)`."""
+
+    def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
+        if node.type in ("atom_expr", "power") and node.children[0].get_code().strip() == "abs":
+            yield node.start_pos, node.end_pos
+
+    @classmethod
+    def examples(cls) -> Sequence[Any]:
+        return ()
+
+    def mutate(self, node: Any, index: int) -> Any:  # noqa: ARG002 - there is one way
+        node.children[0].value = ""
+        return node
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: the occurrence of an operator in a module, and the line where it stands."""
+
+    path: str
+    operator: str
+    occurrence: int
+    line: int
+    key: str
+    """What names it while other lines of its module change."""
+
+    def planted(self, source: str) -> str | None:
+        """The module with the fault; None where that is no Python."""
+        mutated: str | None = mutate_code(source, operator(self.operator), self.occurrence)
+        try:
+            compile(mutated or "", "mutant", "exec")
+        except SyntaxError:
+            return None
+        return mutated
+
+
+def operator(name: str) -> Any:
+    """An operator of cosmic-ray, or our own."""
+    return RemoveAbs() if name == "RemoveAbs" else get_operator(f"core/{name}")()
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """Every fault of a module."""
+    source = (ROOT / path).read_text(encoding="utf-8")
+    lines, nodes = source.splitlines(), list(ast_nodes(get_ast(source)))
+    same: Counter[tuple[object, ...]] = Counter()
+    for name in (*OPERATORS, "RemoveAbs"):
+        plant = operator(name)
+        found = chain.from_iterable(map(plant.mutation_positions, nodes))
+        for occurrence, ((line, column), _) in enumerate(found):
+            what = (str(path), name, lines[line - 1], column)
+            key = sha256(repr((*what, same[what])).encode()).hexdigest()[:16]
+            same[what] += 1
+            yield Mutant(str(path), name, occurrence, line, key)
+
+
+def sample(rooms: str) -> list[tuple[str, Path]]:
+    """The modules of the rooms whose names hold a text."""
+    return [
+        (room, path.relative_to(ROOT))
+        for room in ROOMS
+        if rooms in room
+        for path in sorted((ROOT / room).rglob("*.py"))
+    ]
+
+
+def in_turns(rooms: str) -> list[Mutant]:
+    """Every mutant in a random order that any start of is a fair sample of each room."""
+    by_room: dict[str, list[Mutant]] = defaultdict(list)
+    for room, path in sample(rooms):
+        by_room[room] += mutants_of(path)
+    for room, found in by_room.items():
+        Random(f"{SEED}{room}").shuffle(found)  # noqa: S311 - no secret
+    turns = chain.from_iterable(zip_longest(*by_room.values()))
+    return [mutant for mutant in turns if mutant is not None]
+
+
+def tests_of(path: str) -> list[str]:
+    """The test files nearest to a module that fit into the budget, the quickest of the near first.
+
+    Tests of the repository itself are left out: they would notice any change.
+    """
+    cost, left = seconds(), BUDGET_S
+    chosen = []
+    near = affected({Path(path)})
+    for _, test in sorted(near, key=lambda one: (one[0], cost.get(one[1], DEFAULT_S))):
+        taken = cost.get(test, DEFAULT_S)
+        if test.parts[1] != "repository" and (taken <= left or not chosen):
+            chosen.append(str(test))
+            left -= taken
+    return chosen
+
+
+def copy_project(to: Path) -> None:
+    """Copy what git knows of the project, and what it does not ignore."""
+    shutil.rmtree(to, ignore_errors=True)
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    for name in subprocess.check_output(command, cwd=ROOT, text=True).splitlines():  # noqa: S603
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, to / name, follow_symlinks=False)
+    subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)  # noqa: S607
+
+
+def attempt(mutant: Mutant, folder: Path) -> dict[str, Any]:
+    """Plant a fault in a copy of the project and run the tests near it."""
+    path = folder / mutant.path
+    source = path.read_text(encoding="utf-8")
+    begun, row = time.monotonic(), asdict(mutant)
+    if (mutated := mutant.planted(source)) is None or mutated == source:
+        return {**row, "outcome": "no Python", "test": "", "s": 0.0, "change": ""}
+    try:
+        path.write_text(mutated, encoding="utf-8")
+        outcome, test = _tested(tests_of(mutant.path), folder)
+    finally:
+        path.write_text(source, encoding="utf-8")
+    taken = round(time.monotonic() - begun, 1)
+    change = _changed_lines(source, mutated)
+    return {**row, "outcome": outcome, "test": test, "s": taken, "change": change}
+
+
+def _changed_lines(source: str, mutated: str) -> str:
+    lines = unified_diff(source.splitlines(), mutated.splitlines(), n=0, lineterm="")
+    return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
+
+
+def _tested(tests: Sequence[str], folder: Path) -> tuple[str, str]:
+    """Run test files until one fails; say which."""
+    options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = os.environ | {
+        "POLARS_MAX_THREADS": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / ".hypothesis"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(folder),
+    }
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    try:
+        ran = subprocess.run(  # noqa: S603 - our own tests
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return "killed", "time limit"
+    if ran.returncode == 0:
+        return "survived", ""
+    failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return "killed", (failed or ran.stdout.splitlines()[-1:] or ["?"])[0][:200]
+
+
+def known() -> dict[str, dict[str, Any]]:
+    """What was tried before, the last try of each."""
+    if not RESULTS.is_file():
+        return {}
+    rows = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())
+    return {row["key"]: row for row in rows}
+
+
+def equivalents() -> dict[str, str]:
+    """Reasons of mutants that change nothing, by key."""
+    if not EQUIVALENT.is_file():
+        return {}
+    rows = (line.split("\t") for line in EQUIVALENT.read_text(encoding="utf-8").splitlines()[1:])
+    return {key: reason for key, *_, reason in rows}
+
+
+def run(todo: Sequence[Mutant], minutes: float, jobs: int) -> None:
+    """Try mutants, each job in its own copy, until the minutes are over."""
+    end = time.monotonic() + 60 * minutes
+    waiting, lock = iter(todo), threading.Lock()
+
+    def work(number: int) -> None:
+        folder = KEPT / f"copy-{number}"
+        copy_project(folder)
+        while time.monotonic() < end:
+            with lock:
+                mutant = next(waiting, None)
+            if mutant is None:
+                return
+            row = attempt(mutant, folder)
+            with lock, RESULTS.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(row) + "\n")
+            where = f"{mutant.path}:{mutant.line}"
+            print(f"{row['outcome']:9}{row['s']:6} s  {where}  {row['test']}", flush=True)
+
+    KEPT.mkdir(exist_ok=True)
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(jobs)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def report(rooms: str) -> None:
+    """Print the score of each room, and the mutants that survive."""
+    same = equivalents()
+    rows = [r for r in known().values() if rooms in r["path"] and r["outcome"] != "no Python"]
+    for row in sorted(rows, key=lambda row: (row["path"], row["line"])):
+        if row["outcome"] == "survived" and row["key"] not in same:
+            print(f"{row['path']}:{row['line']}  {row['operator']}  {row['key']}")
+            print(row["change"], "\n")
+    print(f"{'room':24}{'tried':>7}{'killed':>8}{'survived':>10}{'the same':>10}{'score':>8}")
+    of_room: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        outcome = "same" if row["key"] in same else row["outcome"]
+        for room in ("/".join(row["path"].split("/")[:2]), "~ all"):
+            of_room[room][outcome] += 1
+    for room, count in sorted(of_room.items()):
+        matter = count["killed"] + count["survived"]
+        score = f"{count['killed'] / matter:8.1%}" if matter else f"{'-':>8}"
+        print(
+            f"{room.strip('~ '):24}{count.total():7,}{count['killed']:8,}{count['survived']:10,}"
+            f"{count['same']:10,}{score}"
+        )
+
+
+def main() -> int:
+    """Try mutants for some minutes and print the score."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rooms", default="", help="folders that hold this text")
+    parser.add_argument("--minutes", type=float, default=600)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--again", action="store_true", help="those that survived, once more")
+    parser.add_argument("--report", action="store_true", help="try none")
+    given = parser.parse_args()
+    if not given.report:
+        before, same = known(), equivalents()
+        todo = [
+            mutant
+            for mutant in in_turns(given.rooms)
+            if mutant.key not in same
+            and (
+                before.get(mutant.key, {}).get("outcome") == "survived"
+                if given.again
+                else mutant.key not in before
+            )
+        ]
+        print(f"{len(todo):,} mutants are left to try", flush=True)
+        run(todo, given.minutes, given.jobs)
+    report(given.rooms)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
