@@ -15,7 +15,7 @@ ifndef IS_INSTALLED
 endif
 
 .PHONY: demo check test lint types tests test-ray some-ray seconds golden corpus coverage changes audit evidence thorough verify \
-	metamorphic year kills browser screenshots clean gate fuzz fuzz-facts bench bench-ingest bench-start \
+	metamorphic year kills browser screenshots clean gate fuzz fuzz-facts mutants bench bench-ingest bench-start \
 	bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
 
@@ -128,6 +128,11 @@ fuzz: $(VENV)/fuzzed
 fuzz-facts: $(VENV)/tested
 	$(BIN)/python -m tests.tools.fuzz_facts --inputs $${INPUTS:-100000}
 
+# Small faults planted in metrics/ and in the reading of logs: how many of them a test notices.
+# Hours; what is known is kept in .mutants/. MINUTES=60 stops earlier, ROOMS=metrics/core takes a part.
+mutants: $(VENV)/mutated
+	$(BIN)/python -m tests.tools.mutants --minutes $${MINUTES:-600} --rooms "$(ROOMS)"
+
 # What everything costs beside what else would do it, one table for each of these: long, 6 GB on the
 # disk. With QUICK=1 small and in a few minutes: before a commit. benchmarks/README.md
 BENCHMARKS := ingest start chart summary scalars
@@ -172,6 +177,10 @@ $(VENV)/tested: pyproject.toml
 
 $(VENV)/fuzzed: $(VENV)/tested
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	touch $@
+
+$(VENV)/mutated: $(VENV)/tested
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mutants]'
 	touch $@
 
 $(VENV)/benched: $(VENV)/tested

@@ -43,6 +43,8 @@ MAX_LINES: Final = 4_000
 """Of a longer log the first ones are the log."""
 KEPT_FACTS: Final = ("gpus", "seq_len", "global_batch_size", "micro_batch_size", "packed")
 """What somebody who cuts a log's header away still knows."""
+ASSUMED: Final = {"seq_len": 1024, "gpus": 8}
+"""What is given to a log that has no rate without it."""
 NEAR_FACTS: Final = ("gpus", "seq_len", "global_batch_size", "accelerator", "precision")
 """What somebody may give by hand beside a log that prints it."""
 
@@ -163,6 +165,8 @@ def read_case(path: Path) -> Case | None:
         return None
     beside = told_facts(metrics_rows(analyse(tables).metrics))
     silent = {name: of for name, of in beside.items() if name not in told_facts([*alone.values()])}
+    lacking = {name for row in alone.values() for name in row["missing"]}
+    silent |= {name: value for name, value in ASSUMED.items() if name in lacking - set(silent)}
     rows = figures_of({"run.log": text}, silent)
     steps = frozenset(line - 1 for line in tables["steps"]["line"].drop_nulls().unique())
     if not any(row["tgs"] for row in rows):

@@ -286,6 +286,8 @@ def test_commands_tell_it_and_exit_with_4(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("runs", "--format", "json"),
         ("compare",),
         ("explain", name),
+        ("query", "select name from metrics"),
+        ("rescore",),
         ("report", "--out", tmp_path / "report.json"),
         ("export", "--to", "tensorboard", "--out", tmp_path / "tensorboard"),
         ("chart", "comparison", "--out", tmp_path / "chart.json"),
