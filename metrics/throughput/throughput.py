@@ -159,7 +159,7 @@ def _summary(
         return row
     evidence = choose_evidence(windows, run["evidence"])
     row |= end_to_end(windows, evidence, run)
-    if row["tgs_end_to_end"] is None and run["runtime_s"]:
+    if row["tgs_end_to_end"] is None and run.get("runtime_s"):
         row |= rate_of_last_line(run, facts)
     if evidence is None:
         row |= _no_rate(windows, run | row, facts)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -202,9 +203,25 @@ def attempt(mutant: Mutant, folder: Path) -> dict[str, Any]:
         outcome, test = _tested(tests_of(mutant.path), folder)
     finally:
         path.write_text(source, encoding="utf-8")
+    if outcome == "killed" and "::" in test:
+        _check_passes(re.sub(r"^\w+ | - .*", "", test), folder)
     taken = round(time.monotonic() - begun, 1)
     change = _changed_lines(source, mutated)
     return {**row, "outcome": outcome, "test": test, "s": taken, "change": change}
+
+
+def _check_passes(test: str, folder: Path) -> None:
+    """End all where a test fails without a fault, too; one test of each file is tried."""
+    file = test.partition("::")[0]
+    if file not in PASSING:
+        outcome, why = _tested([test], folder)
+        if outcome != "survived":
+            raise RuntimeError(f"{test} fails without a fault: {why}")
+        PASSING.add(file)
+
+
+PASSING: Final = set[str]()
+"""Test files of which one that noticed a fault passes without it."""
 
 
 def _changed_lines(source: str, mutated: str) -> str:
@@ -237,7 +254,7 @@ def _tested(tests: Sequence[str], folder: Path) -> tuple[str, str]:
     if ran.returncode == 0:
         return "survived", ""
     failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return "killed", (failed or ran.stdout.splitlines()[-1:] or ["?"])[0][:200]
+    return "killed", (failed or ran.stdout.splitlines()[-1:] or ["?"])[0]
 
 
 def known() -> dict[str, dict[str, Any]]:
