@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from math import exp, log, sqrt
+from statistics import geometric_mean, stdev
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t
 
 from fairmfu.metrics.core.arrays import FloatArray
-from fairmfu.metrics.core.intervals import MIN_QUANTILE_WINDOWS, robust_summary
+from fairmfu.metrics.core.intervals import (
+    MIN_QUANTILE_WINDOWS,
+    MIN_REPEATS,
+    mean_over_runs,
+    robust_summary,
+)
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 windows_of_runs = st.lists(
@@ -84,3 +93,17 @@ def test_stamps_of_whole_seconds_tell_no_spread_of_short_windows() -> None:
     assert row["tgs_median"] is None
     slow = steps(*({"step": n, "logged_at": at(500 * n)} for n in range(1, 40)))
     assert rates(slow, run(evidence=["stamp"]), given)["tgs_median"] == pytest.approx(0.2)
+
+
+@given(st.lists(st.floats(100.0, 100_000.0), min_size=MIN_REPEATS, max_size=9))
+def test_repeats_have_students_interval_of_their_logarithms(repeats: list[float]) -> None:
+    """By the standard library's n - 1 standard deviation and SciPy's t: as a textbook has it."""
+    found = mean_over_runs(repeats)
+    logs = [log(rate) for rate in repeats]
+    half = t.ppf(0.975, len(logs) - 1) * stdev(logs) / sqrt(len(logs))
+    assert found is not None
+    assert found.value == pytest.approx(geometric_mean(repeats))
+    assert (found.low, found.high) == pytest.approx(
+        (found.value * exp(-half), found.value * exp(half))
+    )
+    assert mean_over_runs(repeats[: MIN_REPEATS - 1]) is None
