@@ -292,6 +292,7 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ReadingChange(
         "writers of one log that names, code blocks or clocks tell apart are runs of their own"
     ),
+    ReadingChange("the lines of a pipeline's engine are told from others", ("deepspeed",)),
 )
 """In their order; one is never taken out. What was read without knowing one is to be read again."""
 
@@ -438,6 +439,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "trainable": FactName("text", "", "what is trained", ("full", "lora", "frozen")),
     "lora_rank": FactName("int", "", "rank r of the adapters"),
     "lora_targets": FactName("text", "", "all-linear, every-linear (and lm_head), or names"),
+    "pipelined": FactName(
+        "bool", "", "a pipeline's engine prints the steps: its stages share each micro-batch"
+    ),
     "zero_stage": FactName("int", "", "ZeRO stage"),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "steps_counted": FactName(

@@ -292,7 +292,10 @@ def _global_batch() -> pl.Expr:
 
 
 def _micro_batches() -> pl.Expr:
-    """A local batch is a data-parallel rank's; the ranks of its model-parallel group share it."""
+    """A local batch is a data-parallel rank's; the ranks of its model-parallel group share it.
+
+    Null where a pipeline's stages share it, and how many they are is not known.
+    """
     micro_step = pl.col("step_unit") == "micro_step"
     sharing = pl.lit(1)
     for name in TOKEN_SHARING_DEGREES:
@@ -300,7 +303,17 @@ def _micro_batches() -> pl.Expr:
     local = pl.col("micro_batch_size") * training_steps_per_step() * pl.col("seq_len") / sharing
     unsaid = pl.when(pl.col("framework") == ACCUMULATION_STATED_BY).then(1)
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
-    return pl.when(_filled()).then(local)
+    stages = pl.coalesce("pipeline_parallel", "gpus")
+    known = stages.is_not_null() | pl.col("pipelined").is_null()
+    return pl.when(_filled() & known).then(local)
+
+
+def _data_parallel_batches() -> pl.Expr:
+    """The local batches of all data-parallel ranks, where no global batch is known."""
+    each = pl.col("micro_batch_size") * pl.col("gradient_accumulation") * pl.col("seq_len")
+    whole = each * training_steps_per_step() * pl.col("data_parallel") / pl.col("gpus")
+    known = (pl.col("step_unit") != "micro_step") & pl.col("global_batch_size").is_null()
+    return pl.when(_filled() & known).then(whole)
 
 
 def _same_span() -> pl.Expr:
@@ -329,6 +342,9 @@ TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
     "samples": TokenCount("samples of the step", "slots", _samples),
     "global_batch": TokenCount("global batch", "slots", _global_batch),
     "micro_batches": TokenCount("micro-batches", "slots", _micro_batches),
+    "data_parallel_batches": TokenCount(
+        "micro-batches of the data-parallel ranks", "slots", _data_parallel_batches, usable=False
+    ),
     "stated_all_ranks": TokenCount(
         "sum over all ranks", "tokens", lambda: tokens_from_ranks()[0], usable=False
     ),

@@ -291,6 +291,7 @@ _INPUTS: Final = (
     "tensor_parallel",
     "pipeline_parallel",
     "context_parallel",
+    "pipelined",
     "log_interval",
     "steps_counted",
     "average_window",

@@ -130,8 +130,10 @@ def _half_width(row: MetricsRow) -> float:
     if low and high and tgs:
         return (high - low) / 2 / tgs
     said = " ".join(row["warnings"])
-    if told := re.findall(r"(?:may be off by|TGS, which is) ([\d.]+)%", said):
-        return max(map(float, told)) / 100
+    off = [int(told) / 100 for told in re.findall(r"may be off by (\d+)%", said)]
+    low = [float(told) / 100 for told in re.findall(r"TGS, which is ([\d.]+)% lower for it", said)]
+    if off or low:
+        return max(*off, *(share / (1 - share) for share in low), 0.0)
     return float("inf") if re.search(r"TGS is of (a single window|2 windows)", said) else 0.0
 
 

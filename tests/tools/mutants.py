@@ -253,6 +253,8 @@ def _tested(tests: Sequence[str], folder: Path) -> tuple[str, str]:
         return "killed", "time limit"
     if ran.returncode == 0:
         return "survived", ""
+    if ran.returncode not in (1, 2):  # a test failed, or could not be imported
+        raise RuntimeError(f"{ran.stdout[-500:]}{ran.stderr[-500:]}")
     failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return "killed", (failed or ran.stdout.splitlines()[-1:] or ["?"])[0]
 

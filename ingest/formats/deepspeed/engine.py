@@ -229,6 +229,7 @@ PIPELINE_LINE: Final = StepLine(
         "elapsed": "elapsed_s",
         "rate": "logged_samples_per_second",
     },
+    tells={"elapsed": ("pipelined", "true")},
     example="steps: 5 loss: 7.0552 iter time (s): 0.138 samples/sec: 58.137",
     printed_by=f"{PIPELINE_SOURCE} PipelineEngine.train_batch",
 )

@@ -184,3 +184,32 @@ def test_two_windows_contradict_each_other(interval: int, *, told: bool) -> None
     pace[[99, 199]] = 0.5, 1.5
     rows = [row for row in Run(pace=pace, interval=interval).tables()[0] if row["step"] % 100 < 2]
     assert bool(contradictions([row for row in rows if row["step"] in {1, 100, 200}])) is told
+
+
+LOCAL = {"micro_batch_size": 4, "gradient_accumulation": 2, "seq_len": 100}
+PACE: list[dict] = [{"step": n, "elapsed_s": 1.0} for n in range(1, 40)]
+TIMED = run(elapsed_covers="interval")
+
+
+@pytest.mark.parametrize(
+    ("degrees", "tgs"),
+    [({}, None), ({"gpus": 8}, 800.0), ({"pipeline_parallel": 2}, 400.0)],
+)
+def test_stages_whose_number_is_unknown_share_a_batch_of_no_known_size(
+    degrees: dict[str, int], tgs: float | None
+) -> None:
+    """Else a log of two stages that has lost its header would be twice as fast."""
+    row = rates(steps(*PACE), TIMED, facts(**LOCAL, **degrees, pipelined=True))
+    assert row["tgs"] == (tgs if tgs is None else pytest.approx(tgs))
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.sampled_from([1, 2, 4, 8]))
+def test_gpus_that_neither_data_nor_any_degree_explains_are_doubted(
+    groups: int, data_parallel: int, tensor_parallel: int
+) -> None:
+    """GPUs / data-parallel ranks share each local batch: the degrees have to say as many."""
+    known = {"gpus": groups * data_parallel, "data_parallel": data_parallel}
+    told = facts(**LOCAL, **known, tensor_parallel=tensor_parallel)
+    row = rates(steps(*PACE), TIMED, told)
+    doubts = [text for text in row["throughput_warnings"] if "of the data-parallel ranks" in text]
+    assert [text.endswith(NOT_RANKED) for text in doubts] == [True] * (groups != tensor_parallel)
