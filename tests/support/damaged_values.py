@@ -317,11 +317,18 @@ def findings(runs: Sequence[DamagedRun], good: int, *, page: bool = False) -> It
 
 
 def _same(alone: Analysis, beside: Analysis) -> bool:
-    """Whether good runs have the same rows, windows and facts in both."""
+    """Whether good runs have the same rows, windows and facts in both.
+
+    The rows of a run stay in their order; which run's come first says nothing.
+    """
     mine = pl.col("run_id").is_in(alone.metrics["run_id"].to_list())
     tables = ("metrics", "windows", "resolved_facts", "events", "rank_times")
     both = [(getattr(alone, name), getattr(beside, name).filter(mine)) for name in tables]
-    return all(seen.select(mine.columns).equals(mine) for mine, seen in both)
+    both = [(own, seen.select(own.columns)) for own, seen in both]
+    return all(
+        seen.sort("run_id", maintain_order=True).equals(own.sort("run_id", maintain_order=True))
+        for own, seen in both
+    )
 
 
 def _culprits(tables: Tables, alone: Analysis, read: Mapping[int, Tables]) -> Iterator[int]:

@@ -80,7 +80,7 @@ OPERATORS: Final = (
     "NumberReplacer",
     "ZeroIterationForLoop",
 )
-BUDGET_S: Final = 45.0
+BUDGET_S: Final = 30.0
 """Processor seconds of the tests of one mutant, by tests/golden/seconds.tsv."""
 LIMIT_S: Final = 400.0
 """A mutant that runs longer loops: a person would notice."""
