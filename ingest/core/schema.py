@@ -509,7 +509,7 @@ STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "since_start_s": Bounds(-1e10, 1e10, 1e-9),
     "elapsed_s": Bounds(-1e8, 1e8, 1e-9),
     "data_s": Bounds(-1e8, 1e8, 1e-12),
-    "samples": Bounds(0, 1e9),
+    "samples": Bounds(1, 1e9),
     "sequence_length": Bounds(0, 1e9),
     "rank_tokens": Bounds(0, 1e12, 1e-3),
     "rank_slots": Bounds(0, 1e12, 1e-3),

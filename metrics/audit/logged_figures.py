@@ -127,6 +127,10 @@ def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
     return lines.with_columns(*taken).drop("of")
 
 
+MAX_PRINTED: Final = 1e30
+"""Far beyond any rate, number of tokens or of FLOPs: a damaged number is no claim."""
+
+
 def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl.DataFrame:
     """Lines with columns of keys of their `extra`, where any line has it; `54.97%` is 54.97."""
     said = pl.col("extra").fill_null("")
@@ -139,7 +143,8 @@ def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl
     for key in there:
         column, factor = keys[key]
         number = fields.struct.field(key).str.strip_chars(" %").cast(pl.Float64, strict=False)
-        found.setdefault(column, []).append(number * factor)
+        possible = pl.when(number.abs() <= MAX_PRINTED).then(number)
+        found.setdefault(column, []).append(possible * factor)
     return lines.with_columns(
         pl.coalesce(spellings).alias(column) for column, spellings in found.items()
     )

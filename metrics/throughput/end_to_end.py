@@ -586,8 +586,9 @@ def first_line_seconds(windows: RunArrays, evidence: str, run: Mapping[str, Any]
     seconds = windows[f"{evidence}_time"][0]
     if np.isnan(span) and windows.value(f"{evidence}_covers") == "interval":
         whole = windows["wall_s" if windows.value("elapsed_excludes_data") else "elapsed_s"][0]
-        rate = windows["tokens_per_gpu"][0] / windows["logged_tgs"][0]
-        seconds, span = steps * (whole if evidence == "elapsed" else rate), steps
+        tokens, rate = windows["tokens_per_gpu"][0], windows["logged_tgs"][0]
+        each = whole if evidence == "elapsed" else tokens / rate if rate > 0 else float("nan")
+        seconds, span = steps * each, steps
     return float(seconds) if span == steps and seconds > 0 else None
 
 

@@ -637,10 +637,11 @@ def _curriculum(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> st
     if apart.other not in FULL_BATCH_COUNTS or longest is None:
         return None
     last, before = (windows["sequence_length"][places] for places in (at, np.maximum(at - 1, 0)))
-    ours = windows["tokens_per_gpu"][at] / windows[f"{apart.other}_count"][at] * longest
+    whole = windows[f"{apart.other}_count"][at]
+    ours = windows["tokens_per_gpu"][at] * longest
     grew = last[0] < last[-1] <= longest and bool((before <= last).all())
-    within = (ours >= before * (1 - MAX_UNEXPLAINED_GAP)) & (
-        ours <= last * (1 + MAX_UNEXPLAINED_GAP)
+    within = (ours >= whole * before * (1 - MAX_UNEXPLAINED_GAP)) & (
+        ours <= whole * last * (1 + MAX_UNEXPLAINED_GAP)
     )
     if not (grew and within.all()):
         return None
@@ -658,7 +659,7 @@ def _grown(windows: RunArrays, apart: _Gap) -> str | None:
     ours, theirs = windows["tokens_per_gpu"][later], windows[f"{apart.other}_count"][later]
     last, before = windows["samples_count"][later], windows["samples_count"][later - 1]
     grew = (before < last).any() and bool((before <= last).all())
-    of_last = np.abs(theirs / last - 1) <= MAX_UNEXPLAINED_GAP
+    of_last = np.abs(theirs - last) <= MAX_UNEXPLAINED_GAP * last
     within = (ours >= before * (1 - FLOAT_TOLERANCE)) & (ours <= last * (1 + FLOAT_TOLERANCE))
     if not (grew and of_last.all() and within.all()):
         return None

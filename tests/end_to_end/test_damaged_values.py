@@ -16,7 +16,15 @@ from click.testing import CliRunner, Result
 
 from fairmfu.cli import main
 from fairmfu.ingest.store.store import Store
-from tests.support.damaged_values import LLAMA, MIXTRAL, SAMPLES, damaged, findings
+from tests.support.damaged_values import (
+    LLAMA,
+    MIXTRAL,
+    SAMPLES,
+    DamagedRun,
+    bases,
+    damaged,
+    findings,
+)
 
 INPUTS: Final = int(os.environ.get("FAIRMFU_FUZZ") or 60)
 GOOD: Final = 6
@@ -215,3 +223,23 @@ def test_a_fault_is_found_and_so_is_a_run_that_changes_others(
     monkeypatch.setattr(module, "score_utilization", found)
     monkeypatch.setattr(module.throughput, "summarise", slower)
     assert any(words.startswith("changes others") for words in findings(runs[:2], GOOD))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (r"(Samples/sec: )[\d.]+", "1e308"),  # a figure that has no column, in `extra`
+        (r"(global batch size: +)\d+", "0"),  # behind a batch that grows
+    ],
+)
+def test_found_by_the_fuzzer(field: str, value: str) -> None:
+    """In all lines, and in those of the log's second half alone."""
+    runs = [
+        DamagedRun({**files, "run.log": text[:first] + changed_text}, f"{field} from {first}")
+        for files in bases()
+        for text in [files["run.log"]]
+        for first in (0, len(text) // 2)
+        if (changed_text := re.sub(field, rf"\g<1>{value}", text[first:])) != text[first:]
+    ]
+    assert runs
+    assert not list(findings(runs, GOOD))

@@ -37,7 +37,7 @@ def steps(**values: list[float | None]) -> dict[str, pl.DataFrame]:
 def test_every_figure_of_a_step_has_bounds(name: str) -> None:
     dtype, bound = STEP_COLUMNS[name].dtype, STEP_BOUNDS[name]
     far = 2 * bound.highest
-    kept = [bound.lowest, 0, 1, bound.highest, None]
+    kept = [bound.lowest, max(0, bound.lowest), 1, bound.highest, None]
     values = [*kept, far] if dtype.is_float() else [*(v and int(v) for v in kept), int(far)]
     found = refuse_impossible(steps(**{name: values}))
     after = found.tables["steps"]
