@@ -1,6 +1,7 @@
 """`make mutants`: small faults planted in the code, and how many of them a test notices.
 
-    python -m tests.tools.mutants [--rooms TEXT] [--minutes N] [--jobs N] [--again] [--report]
+    python -m tests.tools.mutants [--rooms TEXT] [--minutes N] [--jobs N] [--budget S] [--again]
+    python -m tests.tools.mutants --report [--rooms TEXT]
 
 cosmic-ray plants them: another comparison, a number off by one, `and` for `or`, `abs()` removed.
 Each is planted alone in a copy of the project, and the test files nearest to its module run, as far
@@ -81,8 +82,9 @@ OPERATORS: Final = (
     "ZeroIterationForLoop",
 )
 BUDGET_S: Final = 30.0
-"""Processor seconds of the tests of one mutant, by tests/golden/seconds.tsv."""
-LIMIT_S: Final = 400.0
+"""Seconds of the tests of one mutant, by tests/golden/seconds.tsv. What survives these is tried
+again with more: `--again --budget 300`."""
+LIMIT_S: Final = 900.0
 """A mutant that runs longer loops: a person would notice."""
 SEED: Final = 0
 
@@ -138,6 +140,8 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
         plant = operator(name)
         found = chain.from_iterable(map(plant.mutation_positions, nodes))
         for occurrence, ((line, column), _) in enumerate(found):
+            if lines[line - 1].lstrip().startswith("@"):
+                continue  # slots, frozen: nothing that can be seen
             what = (str(path), name, lines[line - 1], column)
             key = sha256(repr((*what, same[what])).encode()).hexdigest()[:16]
             same[what] += 1
@@ -165,12 +169,12 @@ def in_turns(rooms: str) -> list[Mutant]:
     return [mutant for mutant in turns if mutant is not None]
 
 
-def tests_of(path: str) -> list[str]:
+def tests_of(path: str, budget_s: float) -> list[str]:
     """The test files nearest to a module that fit into the budget, the quickest of the near first.
 
     Tests of the repository itself are left out: they would notice any change.
     """
-    cost, left = seconds(), BUDGET_S
+    cost, left = seconds(), budget_s
     chosen = []
     near = affected({Path(path)})
     for _, test in sorted(near, key=lambda one: (one[0], cost.get(one[1], DEFAULT_S))):
@@ -191,7 +195,7 @@ def copy_project(to: Path) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)  # noqa: S607
 
 
-def attempt(mutant: Mutant, folder: Path) -> dict[str, Any]:
+def attempt(mutant: Mutant, folder: Path, budget_s: float) -> dict[str, Any]:
     """Plant a fault in a copy of the project and run the tests near it."""
     path = folder / mutant.path
     source = path.read_text(encoding="utf-8")
@@ -200,7 +204,7 @@ def attempt(mutant: Mutant, folder: Path) -> dict[str, Any]:
         return {**row, "outcome": "no Python", "test": "", "s": 0.0, "change": ""}
     try:
         path.write_text(mutated, encoding="utf-8")
-        outcome, test = _tested(tests_of(mutant.path), folder)
+        outcome, test = _tested(tests_of(mutant.path, budget_s), folder)
     finally:
         path.write_text(source, encoding="utf-8")
     if outcome == "killed" and "::" in test:
@@ -275,7 +279,7 @@ def equivalents() -> dict[str, str]:
     return {key: reason for key, *_, reason in rows}
 
 
-def run(todo: Sequence[Mutant], minutes: float, jobs: int) -> None:
+def run(todo: Sequence[Mutant], minutes: float, jobs: int, budget_s: float) -> None:
     """Try mutants, each job in its own copy, until the minutes are over."""
     end = time.monotonic() + 60 * minutes
     waiting, lock = iter(todo), threading.Lock()
@@ -288,7 +292,7 @@ def run(todo: Sequence[Mutant], minutes: float, jobs: int) -> None:
                 mutant = next(waiting, None)
             if mutant is None:
                 return
-            row = attempt(mutant, folder)
+            row = attempt(mutant, folder, budget_s)
             with lock, RESULTS.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(row) + "\n")
             where = f"{mutant.path}:{mutant.line}"
@@ -331,6 +335,7 @@ def main() -> int:
     parser.add_argument("--rooms", default="", help="folders that hold this text")
     parser.add_argument("--minutes", type=float, default=600)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds of tests, each")
     parser.add_argument("--again", action="store_true", help="those that survived, once more")
     parser.add_argument("--report", action="store_true", help="try none")
     given = parser.parse_args()
@@ -347,7 +352,7 @@ def main() -> int:
             )
         ]
         print(f"{len(todo):,} mutants are left to try", flush=True)
-        run(todo, given.minutes, given.jobs)
+        run(todo, given.minutes, given.jobs, given.budget)
     report(given.rooms)
     return 0
 

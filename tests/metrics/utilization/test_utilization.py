@@ -428,6 +428,9 @@ def test_the_logged_parameter_count_checks_the_model() -> None:
     wrong = score_utilization(held(params_total="7000000000"), rate())
     assert "mfu" not in wrong.values
     assert wrong.missing == ["model_config"]
+    assert "or model=" not in " ".join(wrong.warnings)
+    other = score_utilization(held(params_total="6738415616"), rate())
+    assert "or model=llama-2-7b or llama-7b, of as many" in " ".join(other.warnings)
 
 
 def test_the_best_origin_decides_between_two_descriptions_of_the_model() -> None:
