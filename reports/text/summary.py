@@ -380,12 +380,14 @@ def _claims(row: MetricsRow) -> str:
     ):
         figure = value_of(row, name)
         if figure is not None:
+            total = row["logged_tgs_total"] if name == "logged_tgs" else None
+            whole = "" if total is None else f" as a median, {form(total)} as tokens over time"
             told = (
-                f"; ours {form(ours)}{convention}, logged / ours {ratio(figure / ours)}"
+                f"; ours {form(ours)}{convention}, logged / ours {ratio((total or figure) / ours)}"
                 if ours
                 else ""
             )
-            lines.append(f"  {name} {form(figure)}{told}")
+            lines.append(f"  {name} {form(figure)}{whole}{told}")
     lines += _samples_claim(row)
     head = "The log's own figures (medians over the same windows; they never enter the formula)"
     return "\n".join([head, *lines]) if lines else ""
