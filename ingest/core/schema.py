@@ -173,6 +173,29 @@ class RunRow(TypedDict):
         list[str] | None, Described("time evidence by preference: elapsed, rate, clock, stamp")
     ]
     synthetic: Annotated[bool | None, Described("the log says that it was composed, not run")]
+    quirks: Annotated[list[str] | None, Described("what its figures mean otherwise, of QUIRKS")]
+    engine_below: Annotated[
+        str | None, Described("the framework that may train below these lines and print its own")
+    ]
+    times_elsewhere: Annotated[
+        str | None, Described("of lines without times: where there are some, or why not")
+    ]
+
+
+QUIRKS: Final[Mapping[str, str]] = {
+    "rates_rounded": "printed rates are rounded to whole numbers",
+    "accumulation_stated": "a log that says nothing of gradient accumulation does none",
+    "tokens_of_processes": "printed tokens are summed over processes, also where some of them are "
+    "given the same",
+    "tokens_of_ranks": "tokens without padding are summed over ranks, each of which counts the "
+    "whole of a sequence that it shares, and no line says how many share it",
+    "first_step_stamped_at_end": "the first step is stamped when it has ended, which does not say "
+    "when the run began",
+    "step_unsaid": "lines with figures print no step, so a copy of one may stand at another step",
+    "single_writer": "one process of a job prints the steps, as a rule without a loss",
+    "timer_of_steps": "the engine's timer times just the steps of these lines",
+}
+"""What is true of the logs of some formats alone, and changes what their figures mean."""
 
 
 RUN_COLUMNS: Final[dict[str, Column]] = {
@@ -264,6 +287,7 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
 
 
 LATER_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "runs": ("quirks", "engine_below", "times_elsewhere"),
     "sources": ("reading", "forced"),
     "facts": ("text",),
     "steps": ("consumed_non_padding",),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.errors import FactError, FormatFileError
-from ..core.schema import EVENT_KINDS, FACT_NAMES, STEP_COLUMNS
+from ..core.schema import EVENT_KINDS, FACT_NAMES, QUIRKS, STEP_COLUMNS
 from ..core.toml_reader import TomlTable, list_choices, raise_problems, read_toml, suggest_or_list
 from ..decode.line_reader import NumberedLine
 from ..decode.text_cleaning import Cleaner
@@ -186,6 +186,7 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     values["versions"] = top.take("versions", str, old.versions if old else "")
     unsaid = top.take("framework_unsaid", str, "")
     values["framework_unsaid"] = unsaid or (old.framework_unsaid if old else None)
+    values |= {key: top.take(key, str, "") for key in ("engine_below", "times_elsewhere")}
     values |= {key: top.regex(key, *groups) for key, groups in REGEX_KEY_GROUPS.items()}
     if (path := values["rank_in_path"]) and re.compile(path).groups != 1:
         top.add_problem("rank_in_path", "needs one group: the rank.")
@@ -193,6 +194,7 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     values |= {key: top.take(key, bool, False) for key in FLAG_KEYS if key in top.values}  # noqa: FBT003
     values["evidence"] = _words(top, "evidence", EVIDENCE_KINDS)
     values["file_names"] = _words(top, "file_names")
+    values["quirks"] = _words(top, "quirks", tuple(QUIRKS))
     values["implies"] = _implied(top)
     values["steps"] = [_step(table, file) for table in top.tables("steps")]
     values["facts"] = [_fact(table, file) for table in top.tables("facts")]

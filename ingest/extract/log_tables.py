@@ -403,6 +403,9 @@ def _run(
         "rate_covers": primary.rate_covers,
         "rate_excludes_data": primary.rate_excludes_data,
         "evidence": list(primary.evidence),
+        "quirks": list(primary.quirks),
+        "engine_below": primary.engine_below,
+        "times_elsewhere": primary.times_elsewhere,
     }
 
 
@@ -424,7 +427,7 @@ def _framework(primary: LogFormat, companions: Sequence[LogFormat], engine: str 
     engines = [f.framework for f in companions if f.precedence <= ENGINE_PRECEDENCE]
     if primary.framework_unsaid:
         return engine or next(iter(engines), primary.framework_unsaid)
-    return engines[0] if engines and primary.framework == "transformers" else primary.framework
+    return engines[0] if engines and primary.engine_below else primary.framework
 
 
 def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:

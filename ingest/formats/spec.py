@@ -341,6 +341,9 @@ class LogFormat:
     late: matches those of them that may also be printed behind the first steps of their launch,
         and then begin none: where the launch has not said how many GPUs it has
     rank_in_path: the rank that a file of one rank has in its name only (a group)
+    quirks: what is true of its logs and changes what their figures mean (core.schema.QUIRKS)
+    engine_below: the framework whose engine may train below its lines and print lines of its own
+    times_elsewhere: of lines that may lack times: where there are some, or why there are none
     file_names: globs of its files where their ending (.json, .csv) is one that a folder's walk
         passes over
     """
@@ -381,3 +384,6 @@ class LogFormat:
     elapsed_excludes_data: bool = False
     rate_covers: str | None = None
     rate_excludes_data: bool = False
+    quirks: Sequence[str] = ()
+    engine_below: str | None = None
+    times_elsewhere: str | None = None

@@ -37,6 +37,7 @@ import polars as pl
 from ..core.errors import StoreError, explain_write_error
 from ..core.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ..core.spill import LogTables, Spool
+from ..formats.run_quirks import with_quirks
 from . import catalogue, compaction, lock, old_schema, parquet_parts
 from .catalogue import FILE_MARK_SCHEMA, Connection, OutdatedSource
 from .changeset import FileMark, FileRemark, KnownFile, Tables
@@ -326,7 +327,7 @@ class Store:
             frame: pl.DataFrame = con.sql(
                 f"select {columns} from {name} order by {TABLE_ORDER[name]}"  # noqa: S608 - constants
             ).pl()
-        return frame.match_to_schema(frame_schema(name))
+        return _as_now(name, frame)
 
     def tables(self, runs: Collection[str] | None = None) -> Tables:
         """All of `TABLES`, at one state of the store."""
@@ -335,7 +336,7 @@ class Store:
                 name: con.sql(f"select {', '.join(TABLES[name])} from {name} order by {order}").pl()  # noqa: S608
                 for name, order in TABLE_ORDER.items()
             }
-        return {name: frame.match_to_schema(frame_schema(name)) for name, frame in found.items()}
+        return {name: _as_now(name, frame) for name, frame in found.items()}
 
     def require_batches(self) -> None:
         """Raises StoreError where nothing was ever stored."""
@@ -794,3 +795,9 @@ def _refused(store: Path, error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _as_now(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the dtypes of the schema, and what their formats say by now."""
+    rows = frame.match_to_schema(frame_schema(table))
+    return with_quirks(rows) if table == "runs" else rows

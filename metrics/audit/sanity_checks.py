@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, digits_by
+from ..core.quirks import has_quirk
 from ..core.run_table import NOT_RANKED
 from .eras.torchtitan import LOG_FORMATS
 
@@ -92,8 +93,6 @@ _EARLIER_EPOCH: Final = (
     "the epoch goes back from one line to the next ({}): lines of several runs, one behind the "
     "other or at the same time" + NOT_RANKED
 )
-STEPLESS_FORMAT: Final = "hf-trainer"
-"""The format whose lines with figures print no step: of others a copy has the step of the first."""
 EPOCH_PATTERN: Final = r'"epoch": "([^"]{1,40})"'
 MIN_COPY_SHARE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
@@ -106,8 +105,6 @@ _OTHER_FIGURES: Final = (
 )
 MAX_LOSS_DIFFERENCE: Final = 1e-3
 """Two prints of one loss differ by less, absolutely or relatively; so does launch count."""
-SINGLE_WRITER_FORMAT: Final = "deepspeed"
-"""The format whose lines are printed by one process of a job alone, as a rule without a loss."""
 MAX_HANDLER_DELAY: Final = timedelta(seconds=0.1)
 """A line that several handlers of one logger print has stamps at most so far apart, or none."""
 _IN_TURN: Final = (
@@ -198,7 +195,7 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
 
 def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Lines with a loss of the format that prints no step beside it; `at`: epoch, as printed."""
-    mine = runs.filter(pl.col("log_format") == STEPLESS_FORMAT)["run_id"]
+    mine = runs.filter(has_quirk("step_unsaid"))["run_id"]
     lines = steps.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
     told = lines.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
     return told.with_columns(at=pl.col("extra").str.extract(EPOCH_PATTERN))
@@ -235,7 +232,7 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     lines = steps.filter(run.is_in(some.implode()))
     again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))["run_id"].unique()
     lines = lines.filter(run.is_in(again.implode()))
-    own = runs.filter(pl.col("log_format") == SINGLE_WRITER_FORMAT)["run_id"]
+    own = runs.filter(has_quirk("single_writer"))["run_id"]
     of_one = lines.filter(run.is_in(own.implode()))
     odd = pl.concat([_of_another_loss(lines), _of_another_engine(of_one)])
     return odd.unique(("run_id", "line")).sort("run_id", "line")
@@ -403,7 +400,7 @@ def _in_turn(
         longest=stamp.diff().max(),
     )
     ends = steps.group_by("run_id").agg(ended=stamp.max())
-    counts = pl.col("log_format") == STEPLESS_FORMAT
+    counts = has_quirk("step_unsaid")
     further = pl.when(counts).then(pl.coalesce("tokens", "first")).otherwise("first")
     before = {name: pl.col(name).shift().over("sha256") for name in ("last", "uneven")}
     of_source = (

@@ -108,6 +108,11 @@ class RunArrays:
         """A column's value in one row, which may count from the end."""
         return self._whole.frame[name][self._from + (row if row >= 0 else self.height + row)]
 
+    def has_quirk(self, name: str) -> bool:
+        """Whether the run has a quirk (ingest.core.schema.QUIRKS)."""
+        held = self.value("quirks")
+        return held is not None and name in held.to_list()
+
     def has_any(self, name: str) -> bool:
         """Whether any row has a value."""
         return not np.isnan(self[name]).all()

@@ -54,7 +54,7 @@ from ..core.link_columns import (
 from ..core.print_precision import MAX_STAMP_ERROR_S, Digits, digits_by, printed_digits
 from ..throughput.windows import split_repeated_steps, without_placeholder_losses
 from . import replica_groups
-from .source_merging import ENGINE_BY_FRAMEWORK, merge_sources
+from .source_merging import merge_sources
 
 MIN_TWIN_BITS: Final = 24.0
 """Evidence that twins need, in bits: they agree by chance once in sixteen million."""
@@ -379,7 +379,7 @@ def _placed(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         "run_id",
         place=pl.int_range(pl.len()),
         sha256="sha256",
-        family=pl.col("framework").replace(ENGINE_BY_FRAMEWORK),
+        family=pl.coalesce("engine_below", "framework"),
         unit="step_unit",
         utc="utc",
         log_format="log_format",

@@ -34,10 +34,6 @@ EVIDENCE_COLUMNS: Final = {
 }
 """Columns of each kind of time evidence."""
 
-ENGINE_BY_FRAMEWORK: Final = dict.fromkeys(("transformers", "megatron-lm", "megatron"), "deepspeed")
-"""The Hugging Face Trainer's files do not say that DeepSpeed ran below it, nor do the event files
-of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that it did not."""
-
 
 FAILURE_EVENTS: Final = ("error", "out_of_memory", "killed")
 """Kinds of events of which each source has its own, also at one step: each rank ends by itself."""
@@ -383,7 +379,7 @@ def _ended(rows: Sequence[Mapping[str, Any]], tops: Mapping[str, int]) -> Mappin
 def _framework(rows: Sequence[Mapping[str, Any]]) -> str:
     """The engine where one of the sources tells of it, as within one file; else the lead's."""
     own = str(rows[0]["framework"])
-    engine = ENGINE_BY_FRAMEWORK.get(own, own)
+    engine = rows[0]["engine_below"] or own
     return engine if any(row["framework"] == engine for row in rows) else own
 
 

@@ -23,6 +23,8 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import FLOAT, TEXT
 
+from ..core.quirks import has_quirk
+
 FlosParams = Callable[[str], int | None]
 """run_id to the parameters whose FLOPs the Trainer counts; None where the model is not known."""
 
@@ -34,9 +36,6 @@ CLOSING_SCHEMA: Final = pl.Schema(
         "running_samples_per_second": FLOAT,
     }
 )
-
-TIMER_FORMAT: Final = "deepspeed"
-"""The format whose own steps DeepSpeed's timer times; beside others' it may time micro-batches."""
 
 UNKNOWN_EPOCH_ERROR: Final = 0.1
 """How far samples over steps may be from the batch where the steps of an epoch are not known: the
@@ -199,7 +198,7 @@ EPOCH_PATTERN: Final = re.compile(r"""["']epoch["']: '?(\d{1,9}(?:\.\d{1,9})?)\b
 
 def _timer(runs: pl.DataFrame, steps: pl.DataFrame) -> dict[str, tuple[float | None, float | None]]:
     """The timer's last mean since the start [samples/s], and the median time of a step [s]."""
-    mine = runs.filter(pl.col("log_format") == TIMER_FORMAT)["run_id"]
+    mine = runs.filter(has_quirk("timer_of_steps"))["run_id"]
     if mine.is_empty():
         return {}
     asked = steps.select("run_id", "line", "step", "logged_at", "extra")

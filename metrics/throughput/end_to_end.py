@@ -53,15 +53,6 @@ CLOCK_SCHEMA: Final = pl.Schema(
     }
 )
 
-STAMPED_AT_STEP_END: Final = (
-    "deepspeed-tensorboard",
-    "gpt-neox-tensorboard",
-    "megatron-deepspeed-tensorboard",
-    "megatron-lm-tensorboard",
-    "torchtitan-tensorboard",
-)
-"""Formats whose first step is stamped when it has ended: that does not say when a run began."""
-
 SourcesByLaunch = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -132,7 +123,8 @@ class _LaunchClock:
                 opening = {"kind": None, "line": member["first_line"] or 0, "logged_at": start}
                 self.own = [opening, *stamped] if start is not None else stamped
             else:
-                begun = start is not None and member["log_format"] not in STAMPED_AT_STEP_END
+                late = "first_step_stamped_at_end" in (member["quirks"] or ())
+                begun = start is not None and not late
                 self.others += [e["logged_at"] for e in stamped] + ([start] if begun else [])
 
     def clock(self) -> dict[str, Any]:

@@ -550,14 +550,8 @@ ONLY_ENGINE_TIMES: Final = (
     "no times in its own step lines, but those of DeepSpeed's engine are stamped: ingest the log "
     "with --log-format deepspeed, into another --store or after fairmfu remove"
 )
-TRAINER_TIMES_ELSEWHERE: Final = (
-    f"{NO_TIMES}: the Trainer's are in its progress bar, on standard error, and in its TensorBoard "
-    "files"
-)
 ONLY_TOTAL_TIME: Final = (
-    "no times of steps in the log, but one of all of them, with the start-up: end to end is by it. "
-    "The Trainer's times are in its progress bar as it stands beside each dict, on standard error, "
-    "and in its TensorBoard files"
+    "no times of steps in the log, but one of all of them, with the start-up: end to end is by it"
 )
 ONLY_LAST_LINE: Final = (
     "no line of a step, but a last line with samples/s of the whole training: end to end is by it, "
@@ -566,14 +560,6 @@ ONLY_LAST_LINE: Final = (
 )
 END_RATE_FACTS: Final = ("seq_len", "gpus", "packed")
 """What samples/s need to be tokens/s of a GPU."""
-NO_TIMES_BY_FORMAT: Final = {
-    "hf-trainer": TRAINER_TIMES_ELSEWHERE,
-    "hf-trainer-state": TRAINER_TIMES_ELSEWHERE,
-    "deepspeed-chat": f"{NO_TIMES}: steps 1 and 2 of DeepSpeed-Chat print them as Latency, and the "
-    "engine's step lines (steps_per_print) are stamped; E2E latency, of step 3, is of generation "
-    "and two models, of which the formula for one says nothing",
-}
-"""What to give that has times, by log format."""
 NO_TOKENS: Final = "its steps count no token"
 NO_OPTIMIZER_STEP: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
@@ -585,7 +571,6 @@ NO_RATE_REASONS: Final = (
         ONLY_ENGINE_TIMES,
         ONLY_TOTAL_TIME,
         ONLY_LAST_LINE,
-        *NO_TIMES_BY_FORMAT.values(),
         *NONSTANDARD_OBJECTIVES.values(),
     ),
 )
@@ -598,7 +583,7 @@ RATE_FACTS: Final = (
 def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
     """Why a row of metrics has no TGS, and which facts would mend that, if any would."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
-    fatal = [w for w in warnings if w in NO_RATE_REASONS]
+    fatal = [w for w in warnings if w.startswith(NO_RATE_REASONS)]
     if fatal or row["steps"] == 0:
         return "; ".join(fatal or warnings[:1]), []
     lacks = list(takewhile(lambda name: name in RATE_FACTS, missing))
@@ -632,9 +617,7 @@ def _untimed(run: Mapping[str, Any]) -> str:
     """In words, that a run's steps have no times, and where there are some."""
     if run["engine_s"]:
         return ONLY_ENGINE_TIMES
-    if (
-        run["tgs_end_to_end"]
-        and NO_TIMES_BY_FORMAT.get(run["log_format"]) == TRAINER_TIMES_ELSEWHERE
-    ):
-        return ONLY_TOTAL_TIME
-    return NO_TIMES_BY_FORMAT.get(run["log_format"], NO_TIMES)
+    elsewhere = run.get("times_elsewhere")
+    if run["tgs_end_to_end"] and elsewhere:
+        return f"{ONLY_TOTAL_TIME}; {elsewhere}"
+    return f"{NO_TIMES}: {elsewhere}" if elsewhere else NO_TIMES

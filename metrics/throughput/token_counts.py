@@ -25,6 +25,7 @@ from fairmfu.ingest.core.schema import NO_BATCH_CHANGES, TOKEN_SHARING_DEGREES
 from ..core.arrays import FloatArray, IntArray
 from ..core.intervals import FLOAT_TOLERANCE
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, Digits, digits_of, rounding_share
+from ..core.quirks import has_quirk
 from ..core.run_arrays import RunArrays
 from ..core.run_table import NOT_RANKED
 from .closing_figures import CLOSING_IDENTITIES
@@ -40,26 +41,6 @@ UNIT_FACTOR_TOLERANCE: Final = 0.05
 MAX_RANK_TOKEN_RATIO: Final = 1.5
 """Tokens of ranks, or rates of samples of steps, differ by less; a wrong degree of parallelism or
 a wrong world size makes them differ by a factor of 2 at least."""
-
-ACCUMULATION_STATED_BY: Final = "torchtitan"
-"""It has printed how many batches a step accumulates since it can accumulate any, so where it says
-nothing there is one. Of other frameworks' logs nothing may mean any number."""
-
-PROCESS_SUM_FORMATS: Final = (
-    "hf-trainer",
-    "hf-trainer-state",
-    "hf-trainer-tensorboard",
-    "llamafactory",
-    "ms-swift",
-)
-"""Formats of the Hugging Face Trainer, whatever trains below it: its num_input_tokens_seen, and
-axolotl's tokens/total, are sums over all processes, also where some of them are given the same
-tokens (Trainer._inner_training_loop, accelerator.gather)."""
-
-RANK_SUM_FRAMEWORK: Final = "mindspeed-llm"
-"""Its tokens are summed over all ranks, each of which has counted the whole of a sequence that it
-shares, and its log never says how many do (TrainMonitor._compute_throughput_metrics and
-Trainer._get_batch_samples_ulysses of Ascend/MindSpeed-LLM/mindspeed_llm/fsdp2@2f0d9f7)."""
 
 MIN_COUNTER_DIGITS: Final = 4
 """Digits that a counter has at least (transformers since 5.0); where it shows fewer, it is round by
@@ -179,13 +160,13 @@ def _consumed_tokens() -> pl.Expr:
 
     With a model that is spread over devices by one process, these are no ranks and share nothing.
     """
-    twice = pl.col("log_format").is_in(PROCESS_SUM_FORMATS) & _given_to_several()
+    twice = has_quirk("tokens_of_processes") & _given_to_several()
     return pl.when(~twice.fill_null(value=False)).then(_consumed(pl.col("new_consumed_tokens")))
 
 
 def _non_padding() -> pl.Expr:
     """Null where ranks share tokens, and whether each of them counts them is not known."""
-    known = ~has_shared_tokens() | (pl.col("framework") == RANK_SUM_FRAMEWORK)
+    known = ~has_shared_tokens() | has_quirk("tokens_of_ranks")
     return pl.when(known).then(pl.col("non_padding_tokens") / pl.col("gpus"))
 
 
@@ -206,9 +187,7 @@ def _each_once() -> pl.Expr:
     degrees = (pl.coalesce(name, 1) for name in ("tensor_parallel", "context_parallel"))
     times = pl.coalesce(groups, prod(degrees))
     counter = pl.col("consumed_non_padding")
-    return (
-        pl.when(pl.col("framework") == RANK_SUM_FRAMEWORK).then(counter / times).otherwise(counter)
-    )
+    return pl.when(has_quirk("tokens_of_ranks")).then(counter / times).otherwise(counter)
 
 
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
@@ -301,7 +280,7 @@ def _micro_batches() -> pl.Expr:
     for name in TOKEN_SHARING_DEGREES:
         sharing *= pl.coalesce(name, 1)
     local = pl.col("micro_batch_size") * training_steps_per_step() * pl.col("seq_len") / sharing
-    unsaid = pl.when(pl.col("framework") == ACCUMULATION_STATED_BY).then(1)
+    unsaid = pl.when(has_quirk("accumulation_stated")).then(1)
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
     stages = pl.coalesce("pipeline_parallel", "gpus")
     known = stages.is_not_null() | pl.col("pipelined").is_null()
@@ -745,7 +724,7 @@ def _may_share(windows: RunArrays) -> bool:
     degrees = ("tensor_parallel", "context_parallel")
     unsaid = any(windows.value(name) is None for name in degrees)
     told = windows.value("data_parallel") is not None
-    return windows.value("framework") == RANK_SUM_FRAMEWORK and unsaid and not told
+    return windows.has_quirk("tokens_of_ranks") and unsaid and not told
 
 
 def _summed_twice(windows: RunArrays) -> str | None:

@@ -52,10 +52,6 @@ PRINTED_TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Columns that the other kinds are printed in; of several the first that is known counts."""
 
-WHOLE_RATE_FRAMEWORKS: Final = frozenset({"torchtitan"})
-"""Frameworks that round their rates (pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76
-MetricsProcessor.log)."""
-
 WALL_CLOCK_EVIDENCE: Final = ("stamp", "clock")
 """Kinds that see all of the wall time; of several the first that a log has counts."""
 
@@ -249,6 +245,7 @@ def build_windows(
         "elapsed_covers",
         "elapsed_excludes_data",
         "rate_covers",
+        "quirks",
     )
     return (
         fold_ranks(steps)
@@ -892,11 +889,10 @@ def has_balanced_steps(run: RunArrays, evidence: str) -> bool:
 def has_coarse_rates(run: RunArrays, selection: WindowSelection) -> bool:
     """Whether rates are whole numbers so small that half a unit is more than 1 % of them.
 
-    Of WHOLE_RATE_FRAMEWORKS alone: another framework's may be whole by chance (`8.0` is 8 in a
-    table).
+    Of formats that round them alone: another's may be whole by chance (`8.0` is 8 in a table).
     """
     rates = run["logged_tgs"][selection.indices]
-    whole = run.value("framework") in WHOLE_RATE_FRAMEWORKS and not (rates % 1).any()
+    whole = run.has_quirk("rates_rounded") and not (rates % 1).any()
     return whole and bool(np.median(0.5 / rates) > MAX_UNEXPLAINED_GAP)
 
 

@@ -60,8 +60,16 @@ def _options(groups: Mapping[str, str]) -> dict[str, str]:
 _known: Final = partial(known_line, composed=True)
 
 
+TIMES_ELSEWHERE: Final = (
+    "steps 1 and 2 of DeepSpeed-Chat print them as Latency, and the engine's step lines "
+    "(steps_per_print) are stamped; E2E latency, of step 3, is of generation and two models, of "
+    "which the formula for one says nothing"
+)
+"""Where times of DeepSpeed-Chat are, whose lines may print none."""
+
 DEEPSPEED_CHAT: Final = LogFormat(
     name="deepspeed-chat",
+    times_elsewhere=TIMES_ELSEWHERE,
     framework="deepspeed",
     versions="DeepSpeed-Chat 2023-2026, steps 1 to 3",
     signature=r"Model Parameters: [^,:]+, Latency: |End-to-End => Latency: |[Ee]poch: \d+ ?\| ?[Ss]tep: "

@@ -816,6 +816,7 @@ LAUNCH_START: Final = (
 
 DEEPSPEED: Final = LogFormat(
     name="deepspeed",
+    quirks=("single_writer", "timer_of_steps"),
     framework="deepspeed",
     versions="engine 0.1 … 0.19, pipeline engine",
     signature=r"step=[1-9]\d*, skipped=\d+, lr=|/global_step=\d+, RunningAvgSamplesPerSec="

@@ -243,6 +243,7 @@ def _value_records(steps: _Steps, tag: str, rows: Sequence[_Row]) -> Iterator[tu
 
 DEEPSPEED_TENSORBOARD: Final = LogFormat(
     name="deepspeed-tensorboard",
+    quirks=("first_step_stamped_at_end",),
     framework="deepspeed",
     versions="engine 0.3 … 0.19, pipeline engine (monitor tensorboard)",
     signature=r'^\{"tag": "Train/Samples/(?:lr|train_loss|loss_scale|elapsed_time_ms_)'

@@ -49,6 +49,8 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 LLAMAFACTORY: Final = LogFormat(
     name="llamafactory",
+    quirks=("tokens_of_processes",),
+    engine_below="deepspeed",
     framework="transformers",
     versions="trainer_log.jsonl of LLaMA-Factory 0.5 … 0.9",
     signature=r'"current_steps": \d+, "total_steps": \d+, "loss": ',

@@ -55,6 +55,7 @@ def _key(key: str, fact: str) -> FactLine:
 
 MLPERF: Final = LogFormat(
     name="mlperf",
+    engine_below="deepspeed",
     framework="transformers",
     versions="MLPerf Training 4.0 and later, llama2_70b_lora reference",
     signature=r':::MLLOG .*"key": "train_loss", .*"file": "(?:[^"]*/)?mlperf_logging_utils\.py"'

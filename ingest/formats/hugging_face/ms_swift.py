@@ -48,6 +48,8 @@ def _step(place: str, example: str, printed_by: str) -> StepLine:
 
 MS_SWIFT: Final = LogFormat(
     name="ms-swift",
+    quirks=("tokens_of_processes",),
+    engine_below="deepspeed",
     framework="transformers",
     versions="logging.jsonl of ms-swift 2 … 4, lines with global_step/max_steps or iteration",
     signature=rf'{_START}"loss": .*{_OF}\d+/',

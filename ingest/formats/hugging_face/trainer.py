@@ -447,8 +447,16 @@ those of ms-swift and axolotl that are made from them."""
 _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
 _BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
 
+TIMES_ELSEWHERE: Final = (
+    "the Trainer's are in its progress bar, on standard error, and in its TensorBoard files"
+)
+"""Where times of the Trainer are, whose lines may print none."""
+
 HF_CONSOLE: Final = LogFormat(
     name="hf-trainer",
+    quirks=("tokens_of_processes", "step_unsaid"),
+    engine_below="deepspeed",
+    times_elsewhere=TIMES_ELSEWHERE,
     framework="transformers",
     versions="transformers 3 … 5",
     signature=rf"\{{'loss': {DICT_NUMBER}, .*'(?:learning_rate|epoch)': "
@@ -755,6 +763,9 @@ STEPLESS_RESULTS: Final = (
 
 HF_STATE: Final = LogFormat(
     name="hf-trainer-state",
+    quirks=("tokens_of_processes",),
+    engine_below="deepspeed",
+    times_elsewhere=TIMES_ELSEWHERE,
     framework="transformers",
     versions="trainer_state.json of transformers 3 … 5",
     signature=r'^ *"log_history": (?!\[\])',
@@ -839,6 +850,8 @@ def _tag(tag: str, column: str, value: str) -> StepLine:
 
 HF_TENSORBOARD: Final = LogFormat(
     name="hf-trainer-tensorboard",
+    quirks=("tokens_of_processes",),
+    engine_below="deepspeed",
     framework="transformers",
     versions="event files of transformers 3 … 5",
     signature=rf'"tag": "train/{STEP_TAG_NAMES}", "step": \d',  # not a rate alone, as GPT-NeoX's

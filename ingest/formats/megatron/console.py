@@ -467,6 +467,7 @@ _DEEPSPEED_TELLS: Final = dict.fromkeys(
 
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
+    engine_below="deepspeed",
     framework="deepspeed",
     framework_unsaid="megatron",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
@@ -589,6 +590,7 @@ TRAIN_ENGINE_SOURCE: Final = (
 MINDSPEED_MM: Final = replace(
     MEGATRON_LM,
     name="mindspeed-mm",
+    engine_below=None,
     framework="mindspeed-mm",
     versions="Ascend's MindSpeed-MM 2025 and later, its own engine (FSDP2)",
     signature=rf"iteration +\d+ */ *\d+ \| consumed samples: +\d+ {_OF_MINDSPEED}",
@@ -626,6 +628,8 @@ _LLM_TRAIN: Final = f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train"
 MINDSPEED_LLM: Final = replace(
     MEGATRON_LM,
     name="mindspeed-llm",
+    quirks=("tokens_of_ranks",),
+    engine_below=None,
     framework="mindspeed-llm",
     versions="Ascend's MindSpeed-LLM 2026 and later, its FSDP2 backend",
     signature=rf"iteration +\d+ */ *\d+ \| consumed samples: .*{_OF_MINDSPEED_LLM}",
@@ -699,5 +703,5 @@ MINDSPEED_LLM: Final = replace(
 """Its lines look like Megatron-DeepSpeed's. The time is the mean since the line before, checkpoints
 included. Tokens are without padding (the sum of each attention mask), since the process started,
 summed over all ranks: those that share a sequence (context_parallel, tensor_parallel) count it each
-(metrics.throughput.token_counts.RANK_SUM_FRAMEWORK). The batch is its setting, also of the step that an epoch ends.
+(core.schema.QUIRKS, tokens_of_ranks: TrainMonitor._compute_throughput_metrics and Trainer._get_batch_samples_ulysses). The batch is its setting, also of the step that an epoch ends.
 `tokens/s` is of all ranks."""

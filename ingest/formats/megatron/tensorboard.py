@@ -305,6 +305,8 @@ def make_event_format(
     head = f"{name}:"
     return LogFormat(
         name=name,
+        quirks=("first_step_stamped_at_end",),
+        engine_below=console_format.engine_below,
         framework=console_format.framework,
         versions=versions,
         signature=rf'"tag": "{unique_tag}", "step": \d|^{head} "wall_time": ',

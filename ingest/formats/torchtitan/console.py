@@ -458,6 +458,7 @@ KNOWN_LINES: Final = (
 
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
+    quirks=("rates_rounded", "accumulation_stated"),
     framework="torchtitan",
     alone=True,
     versions="2024-01 … 2026-08, flame, mmm",

@@ -61,6 +61,7 @@ def _logged_step(said: dict[str, Any], spans: dict[str, float], scalars: dict[st
 
 TORCHTITAN_SPANS: Final = LogFormat(
     name="torchtitan-spans",
+    quirks=("rates_rounded", "accumulation_stated"),
     framework="torchtitan",
     versions="2026-05 … 0.3.0",
     signature=r'"global_rank": \d+, .*"logger_name": "torchtitan\.',

@@ -15,13 +15,15 @@ from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.hugging_face.trainer import (
     GENERATED_TOKENS_NOTE,
     OBJECTIVE_KEYS,
+    TIMES_ELSEWHERE,
     UNKNOWN_TOKENS_NOTE,
 )
+from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse.parser import ParsedSource
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.throughput import (
-    NO_TIMES_BY_FORMAT,
+    NO_TIMES,
     ONLY_ENGINE_TIMES,
     ONLY_TOTAL_TIME,
     explain_missing_rate,
@@ -268,7 +270,9 @@ def test_steps_without_times_say_where_these_are(name: str, line: str, tmp_path:
     log = tmp_path / "run.log"
     log.write_text(f"{line}\n" * 9)
     (row,) = analyse(read_log_tables(log)).metrics.rows(named=True)
-    assert explain_missing_rate(row) == (NO_TIMES_BY_FORMAT[name], [])
+    (elsewhere,) = (one.times_elsewhere for one in BUILT_IN_FORMATS if one.name == name)
+    assert elsewhere
+    assert explain_missing_rate(row) == (f"{NO_TIMES}: {elsewhere}", [])
 
 
 def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None:
@@ -282,7 +286,9 @@ def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None
     log.write_text("".join(f"{line}\n" for line in (*dicts, end, bar)))
     facts = facts_from_flags(["gpus=1", "seq_len=2048", "global_batch_size=2", "packed=true"])
     (row,) = analyse(read_log_tables(log, flag_facts=facts)).metrics.rows(named=True)
-    assert explain_missing_rate(row) == (ONLY_TOTAL_TIME, [])
+    why, lacks = explain_missing_rate(row)
+    assert why == f"{ONLY_TOTAL_TIME}; {TIMES_ELSEWHERE}"
+    assert not lacks
     assert row["end_to_end_basis"] == "runtime"
     assert row["tgs_end_to_end"] == pytest.approx(40 * 2 * 2048 / 82.4)
 

@@ -154,6 +154,8 @@ String: rate_covers
 Boolean: rate_excludes_data
 List(String): evidence
 Boolean: synthetic
+List(String): quirks
+String: engine_below times_elsewhere
 """
 POINT_COLUMNS = """
 String: series run_id name

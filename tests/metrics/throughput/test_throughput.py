@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core.schema import frame_schema
+from fairmfu.ingest.formats.run_quirks import with_quirks
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
 from fairmfu.metrics.throughput.resolved_facts import (
@@ -28,7 +29,8 @@ START = datetime(2026, 1, 1)
 
 def frame(table: str, *rows: dict) -> pl.DataFrame:
     schema = frame_schema(table)
-    return pl.DataFrame([{n: row.get(n) for n in schema} for row in rows], schema=schema)
+    made = pl.DataFrame([{n: row.get(n) for n in schema} for row in rows], schema=schema)
+    return with_quirks(made) if table == "runs" else made
 
 
 def run(**about: object) -> pl.DataFrame:
@@ -284,7 +286,7 @@ def test_a_rate_of_one_digit_gives_way_to_finer_stamps(parts: int, tgs: float) -
     """As of a pipeline over many GPUs: `tps: 8` may be 7.5 or 8.5."""
     printed = float(round(8.02 * parts))
     rows = [{"step": s, "logged_tgs": printed, "logged_at": at(s * 12.0)} for s in (1, 10, 20, 30)]
-    about = run(evidence=["rate", "stamp"], rate_covers="interval", framework="torchtitan")
+    about = run(evidence=["rate", "stamp"], rate_covers="interval", log_format="torchtitan")
     given = facts(gpus=1, micro_batch_size=1, gradient_accumulation=1, seq_len=100 * parts)
     row = rates(steps(*rows), about, given)
     assert row["time_basis"] == ("stamp" if parts == 1 else "rate")
@@ -298,7 +300,7 @@ def test_a_rate_of_one_digit_gives_way_to_finer_stamps(parts: int, tgs: float) -
 
 def test_an_interval_holds_what_coarse_prints_leave_open() -> None:
     rows = [{"step": 10 * s, "logged_tgs": 8.0} for s in range(1, 12)]
-    about = run(evidence=["rate"], rate_covers="interval", framework="torchtitan")
+    about = run(evidence=["rate"], rate_covers="interval", log_format="torchtitan")
     row = rates(steps(*rows), about, facts(gpus=1))
     assert (row["tgs_low"], row["tgs_high"]) == pytest.approx((7.53, 8.53), abs=0.01)
     assert not row["throughput_warnings"]
@@ -542,20 +544,20 @@ def test_a_step_time_longer_than_the_stamps_on_most_lines_is_told(
 
 
 @pytest.mark.parametrize(
-    ("framework", "accumulated", "tgs"),
+    ("log_format", "accumulated", "tgs"),
     [
-        ("transformers", None, None),
-        ("transformers", 2, 200.0),
+        ("hf-trainer", None, None),
+        ("hf-trainer", 2, 200.0),
         ("torchtitan", None, 100.0),  # it says so, since it can
     ],
 )
 def test_what_a_step_accumulates_is_known_or_there_are_no_tokens(
-    framework: str, accumulated: int | None, tgs: float | None
+    log_format: str, accumulated: int | None, tgs: float | None
 ) -> None:
     rows = ({"step": n, "elapsed_s": 1.0} for n in (1, 2, 3))
     given = facts(gpus=2, micro_batch_size=1, seq_len=100)
     given = given.with_columns(gradient_accumulation=pl.lit(accumulated, pl.Int64))
-    row = rates(steps(*rows), run(elapsed_covers="step", framework=framework), given)
+    row = rates(steps(*rows), run(elapsed_covers="step", log_format=log_format), given)
     assert row["tgs"] == tgs
 
 
