@@ -37,12 +37,12 @@ import polars as pl
 from ..core.errors import StoreError, explain_write_error
 from ..core.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ..core.spill import LogTables, Spool
-from ..formats.run_quirks import with_quirks
 from . import catalogue, compaction, lock, old_schema, parquet_parts
 from .catalogue import FILE_MARK_SCHEMA, Connection, OutdatedSource
 from .changeset import FileMark, FileRemark, KnownFile, Tables
 from .local_backend import WRITING_SUFFIX, BatchConflictError, StoreBackend, sync_to_disk
 from .parquet_parts import BatchRecord, ParquetPart
+from .run_quirks import with_quirks
 from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
 
 __all__ = ["FileMark", "FileRemark", "KnownFile", "Store", "Tables"]

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core.schema import frame_schema
-from fairmfu.ingest.formats.run_quirks import with_quirks
+from fairmfu.ingest.store.run_quirks import with_quirks
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
 from fairmfu.metrics.throughput.resolved_facts import (

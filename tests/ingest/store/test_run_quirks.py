@@ -11,7 +11,7 @@ from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.ingest.core.schema import QUIRKS
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
-from fairmfu.ingest.formats.run_quirks import COLUMNS, with_quirks
+from fairmfu.ingest.store.run_quirks import COLUMNS, with_quirks
 from fairmfu.metrics import analyse
 
 NOVA = r"""

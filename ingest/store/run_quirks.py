@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from ..core.schema import RUN_COLUMNS
-from .registry import BUILT_IN_FORMATS
+from ..formats.registry import BUILT_IN_FORMATS
 
 COLUMNS: Final = ("quirks", "engine_below", "times_elsewhere")
 
