@@ -1,4 +1,4 @@
-"""What is true of one format's logs alone is data: of a format of one's own as of a built-in one."""
+"""What is true of one format alone is data: of a format of one's own as of a built-in one."""
 
 from __future__ import annotations
 
