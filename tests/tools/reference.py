@@ -20,7 +20,7 @@ import click
 import polars as pl
 
 from fairmfu.cli import CONTEXT_SETTINGS, main
-from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, TABLES
+from fairmfu.ingest.core.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, QUIRKS, TABLES
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import StepLine
 from fairmfu.ingest.pipeline import ingest_run
@@ -260,6 +260,20 @@ def event_kinds() -> str:
 # -- tables of the formula -------------------------------------------------------------------
 
 
+def quirks() -> str:
+    """Return what is true of some formats alone, and of which."""
+    return table(
+        [
+            {
+                "quirk": name,
+                "meaning": told,
+                "formats": ", ".join(one.name for one in BUILT_IN_FORMATS if name in one.quirks),
+            }
+            for name, told in QUIRKS.items()
+        ]
+    )
+
+
 def eras() -> str:
     """The formulas that frameworks print by."""
     return render_frame(era_table(all_eras()), "markdown")
@@ -363,6 +377,7 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "comparison-columns": comparison_columns,
     "outcomes": outcomes,
     "event-kinds": event_kinds,
+    "quirks": quirks,
     "eras": eras,
     "peaks": peaks,
     "models": models,
