@@ -64,13 +64,49 @@ def test_a_run_that_slows_down_is_one_run() -> None:
     assert breaks((8, 1.0), (8, 2.0), gaps=[20.0]) == []
 
 
-@pytest.mark.parametrize(("gap", "found"), [(90.0, []), (90.5, [18])])
+@pytest.mark.parametrize(("gap", "found"), [(90.0, []), (90.000001, [18])])
+@pytest.mark.parametrize("clock", ["since_start_s", "logged_at"])
 def test_the_gap_is_three_times_that_of_its_steps_and_thirty_seconds_longer(
-    gap: float, found: list[int]
+    gap: float, found: list[int], clock: str
 ) -> None:
-    """Ten steps of the slower side, 2 s each: 3 x 20 s + 30 s."""
-    assert breaks((8, 1.0), (8, 2.0), gaps=[gap]) == found
-    assert breaks((8, 2.0), (8, 1.0), gaps=[gap]) == found
+    """Ten steps of the slower side, 2 s each: 3 x 20 s + 30 s; a stamp has microseconds."""
+    for parts in (((8, 1.0), (8, 2.0)), ((8, 2.0), (8, 1.0))):
+        lines = list(rows(*parts, gaps=[gap]))
+        for row in lines if clock == "logged_at" else ():
+            row["logged_at"] = MIDNIGHT + timedelta(seconds=row.pop("since_start_s"))
+        assert pace_breaks(launch_of(lines)) == found
+
+
+@pytest.mark.parametrize("own", ["elapsed_s", "logged_tgs"])
+@pytest.mark.parametrize("unit", [1, 2000])
+def test_what_lines_say_of_their_speed_wins_over_the_time_between_them(own: str, unit: int) -> None:
+    """The second part waits for data: the run is as fast as before; a rate may be below 1."""
+    says = {"elapsed_s": 10.0, "logged_tgs": 1000 / unit}[own]
+    lines = [row | {own: says} for row in rows((8, 1.0), (8, 2.0), own="")]
+    assert pace_breaks(launch_of(lines)) == []
+    slower = [row | {own: says * (1 + (row["step"] > 80))} for row in lines]
+    assert pace_breaks(launch_of(slower)) == [18]
+
+
+def test_lines_of_every_step_tell_it_too() -> None:
+    lines = [row | {"step": row["step"] // STEPS_A_LINE} for row in rows((8, 1.0), (8, 2.0))]
+    assert pace_breaks(launch_of(lines)) == [18]
+
+
+def test_a_pace_is_that_of_a_step_however_many_a_line_has() -> None:
+    """Ten and twenty steps by turns, always of one second, but for a gap: no other speed."""
+    step = at = 0
+    lines = []
+    for number in range(1, 17):
+        step += 20 if number % 2 else 10
+        at += 10_000 if number == 9 else (20 if number % 2 else 10)
+        lines.append({"line": number, "step": step, "since_start_s": float(at)})
+    assert pace_breaks(launch_of(lines)) == []
+    later = [
+        row | {"since_start_s": row["since_start_s"] + row["step"] * (row["line"] > 8)}
+        for row in lines
+    ]
+    assert pace_breaks(launch_of(later)) == [9]
 
 
 def test_many_steps_between_two_lines_take_their_time() -> None:
@@ -87,6 +123,11 @@ def test_many_steps_between_two_lines_take_their_time() -> None:
 )
 def test_speeds_differ_by_five_percent_at_least(change: float, found: list[int]) -> None:
     assert breaks((8, 1.0), (8, change)) == found
+
+
+def test_five_percent_themselves_are_no_other_speed() -> None:
+    """10 s and 10.5 s."""
+    assert breaks((8, 1.0), (8, 1.05)) == breaks((8, 1.05), (8, 1.0)) == []
 
 
 @pytest.mark.parametrize(
