@@ -186,6 +186,13 @@ def test_earlier_readers_may_have_counted_more_lines() -> None:
     assert removed(changed([before], read("a", "s2", step_lines=3))) == {"s1"}
 
 
+def test_a_source_is_read_as_today_unless_it_is_said() -> None:
+    source = StoredSource("a", "s1", (RUN,), None, 3, lambda: frozenset([RUN]))
+    assert source.is_prefix_of([RUN], 3)
+    assert not source.is_prefix_of([RUN], 2)
+    assert source.is_prefix_of([f"{RUN}-abcdef"], 3)
+
+
 def test_content_that_a_file_began_with_is_replaced_whatever_it_held() -> None:
     changes = changed([stored("a", "s1")], read("a", "s2", (OTHER_RUN,), 1), grown=["s1"])
     assert removed(changes) == {"s1"}
@@ -228,6 +235,14 @@ def test_a_run_of_another_file_gets_an_id_of_its_own() -> None:
     third = changed([stored("a", "s1"), stored("b", "s2", (own,))], read("b", "s3", step_lines=2))
     assert base_id(ids(third)[0]) == RUN
     assert ids(third)[0] not in (RUN, own)
+
+
+def test_each_of_several_runs_gets_an_id_of_its_own() -> None:
+    """And keeps its own rows."""
+    changes = changed([stored("a", "s1", (RUN, OTHER_RUN))], read("b", "s2", (RUN, OTHER_RUN)))
+    assert [*map(base_id, ids(changes))] == [RUN, OTHER_RUN]
+    assert written(changes, "steps")["run_id"].to_list() == ids(changes)
+    assert {RUN, OTHER_RUN}.isdisjoint(ids(changes))
 
 
 def test_a_run_keeps_its_id_while_its_file_grows() -> None:
