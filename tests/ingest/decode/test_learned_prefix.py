@@ -85,10 +85,15 @@ def test_the_longest_words_that_are_right_go() -> None:
     assert unwrapped(before(b"node-07: ")(BARE)) == BARE
 
 
-def test_words_end_before_a_long_common_beginning() -> None:
-    long = b"a" * 100 + b": "
-    assert unwrapped(before(long)(DICTS)) == DICTS
-    assert unwrapped(before(b"a" * 130 + b": ")(DICTS)) is None  # 120 bytes are looked at
+def test_words_of_120_bytes_are_looked_at() -> None:
+    assert unwrapped(before(b"a" * 118 + b": ")(DICTS)) == DICTS
+    assert unwrapped(before(b"a" * 120 + b":")(DICTS)) is None
+
+
+@pytest.mark.parametrize(("known", "learned"), [(0, False), (1, False), (2, True)])
+def test_two_lines_behind_the_words_have_to_be_known(known: int, *, learned: bool) -> None:
+    lines = [*DICTS[:known], *[TEXT] * 7]
+    assert unwrapped(before(b"node-07: ")(lines)) == (lines if learned else None)
 
 
 def test_a_blank_line_may_lack_the_last_blanks() -> None:
