@@ -195,6 +195,25 @@ def test_a_rank_that_repeats_a_step_is_of_its_writer(
     assert tracks(lines) == (found or None)
 
 
+@pytest.mark.parametrize(
+    ("says", "of_a", "of_b"),
+    [("logged_tgs", 0.8, 0.4), ("logged_tgs", 4e3, 2e3), ("peak_memory_bytes", 1e9, 2e9)],
+)
+def test_what_lines_say_of_themselves_decides_where_steps_fit_both(
+    says: str, of_a: float, of_b: float
+) -> None:
+    """Step 101 is one behind step 100 of the other, and two behind step 99 of its own writer.
+
+    Nothing is known of their paces yet: lines of both come each 10 s, two of each by turns.
+    """
+    a = [{"who": "a", "step": 100 + 2 * n, "at": 10.0 * n, says: of_a} for n in range(12)]
+    b = [
+        {"who": "b", "step": 99 + 2 * n, "at": 10.0 * n + (-1) ** n, says: of_b} for n in range(12)
+    ]
+    lines = merged(a, b, clock="logged_at")
+    assert tracks(lines) == truth(lines)
+
+
 # -- writers that nothing tells apart ----------------------------------------------------------
 
 
@@ -273,7 +292,7 @@ def test_each_line_is_of_one_writer_whose_steps_and_clock_rise(
         writer("a", counts[0], paces[0], 5.0, first_step), writer("b", counts[1], paces[1], begins)
     )
     found = tracks(lines)
-    if found is None:
+    if not found:
         return
     assert sorted(line for its in found for line in its) == [*range(1, len(lines) + 1)]
     for one, other in _neighbours(found):
