@@ -49,14 +49,49 @@ PARTED = [SHARED, *[0] * 5, *[1] * 6]
 """Text before the first block is of both; text before the second is the second's."""
 
 
+def test_lines_of_every_run_are_of_none() -> None:
+    assert SHARED < 0
+
+
 @pytest.mark.parametrize(
     ("between", "found"), [(5.0, None), (4.9, PARTED), (17.0, None), (17.1, PARTED)]
 )
+@pytest.mark.parametrize("clock", ["since_start_s", "logged_at"])
 def test_a_block_goes_on_where_its_time_fits_the_pace(
-    between: float, found: list[int] | None
+    between: float, found: list[int] | None, clock: str
 ) -> None:
     """One step of 10 s further on: 0.7 x 10 - 2 to 1.5 x 10 + 2 seconds later."""
-    assert owners(FIRST, block(4, 30.0 + between)) == found
+    blocks = [FIRST, block(4, 30.0 + between)]
+    if clock == "logged_at":
+        blocks = [
+            [
+                {"step": row["step"], clock: MIDNIGHT + timedelta(seconds=row["since_start_s"])}
+                for row in lines
+            ]
+            for lines in blocks
+        ]
+    assert owners(*blocks) == found
+
+
+def test_a_pace_is_that_of_a_step_however_many_a_line_has() -> None:
+    """Each tenth step of 10 s is printed."""
+    first, second = (
+        [
+            {"step": 10 * row["step"], "since_start_s": 10 * row["since_start_s"]}
+            for row in block(step, at)
+        ]
+        for step, at in ((1, 10.0), (4, 40.0))
+    )
+    assert owners(first, second) is None
+    assert owners(
+        first, [row | {"since_start_s": row["since_start_s"] + 60} for row in second]
+    ) == (PARTED)
+
+
+def test_the_pace_is_that_of_all_blocks_of_the_run() -> None:
+    """One line tells none of its own."""
+    assert owners(FIRST, block(4, 40.0, 1), block(5, 50.0, 1)) is None
+    assert owners(FIRST, block(4, 40.0, 1), block(5, 500.0, 1)) == [SHARED, *[0] * 9, *[1] * 4]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +122,8 @@ def test_stamps_tell_as_clocks_do_and_win() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "found"), [((100, 109), None), ((100, 111), PARTED), ((100, 89), PARTED)]
+    ("memory", "found"),
+    [((100, 109), None), ((100, 111), PARTED), ((100, 89), PARTED), ((0, 100), PARTED)],
 )
 def test_the_peak_memory_of_a_run_changes_by_a_tenth_at_most(
     memory: tuple[int, int], found: list[int] | None
@@ -107,6 +143,7 @@ def test_the_peak_memory_of_a_run_changes_by_a_tenth_at_most(
         ((10.0, 6.9), PARTED),
         ((10.0, None), PARTED),
         ((None, 10.0), PARTED),
+        ((0.0, 10.0), PARTED),
     ],
 )
 def test_without_moments_the_times_of_the_lines_decide(
@@ -195,6 +232,15 @@ def test_the_heading_before_the_first_block_is_of_its_run(before: list[str], sha
     assert found is not None
     own = len(before) + 1 - shared
     assert found.tolist() == [*[SHARED] * shared, *[0] * (own + 5), *[1] * 6]
+
+
+def test_a_heading_behind_the_first_block_is_not_the_first_runs() -> None:
+    texts, launch = page(FIRST, block(4, 3600.0))
+    found = page_owners(
+        ["# Title", *["## Run B" if text == "text" else text for text in texts[1:]]], [launch]
+    )
+    assert found is not None
+    assert found.tolist() == PARTED
 
 
 def test_starts_that_part_all_runs_need_no_blocks() -> None:
