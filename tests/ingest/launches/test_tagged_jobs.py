@@ -55,6 +55,11 @@ def test_losses_are_the_same_within_their_printed_digits(apart: float, one: bool
     assert are_one_job(rows(*[5.0] * 10), rows(*[5.0 + apart] * 10)) == one
 
 
+def test_losses_of_nought_are_the_same_up_to_a_thousandth() -> None:
+    assert are_one_job(rows(*[0.0] * 10), rows(*[0.001] * 10))
+    assert not are_one_job(rows(*[0.0] * 10), rows(*[0.0011] * 10))
+
+
 @pytest.mark.parametrize(("damaged", "one"), [(1, True), (2, False)])
 def test_nine_of_ten_steps_have_to_agree(damaged: int, one: bool) -> None:  # noqa: FBT001
     other = [9.0] * damaged + LOSSES[damaged:]
@@ -70,7 +75,7 @@ def test_a_stage_without_the_loss_tells_by_its_stamps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late_s", "one"), [(2.0, True), (-2.0, True), (2.1, False), (-2.1, False)]
+    ("late_s", "one"), [(2.0, True), (-2.0, True), (2.000001, False), (-2.1, False)]
 )
 def test_ranks_stamp_a_step_two_seconds_apart_at_most(late_s: float, one: bool) -> None:  # noqa: FBT001
     none = [None] * 10
@@ -99,6 +104,9 @@ def test_one_of_ten_stamps_may_be_late(late: int, one: bool) -> None:  # noqa: F
     for row in other[:late]:
         row["logged_at"] += timedelta(hours=1)
     assert are_one_job(rows(*LOSSES, late_s=0), iter(other)) == one
+    for row in other:
+        row["loss"] = None
+    assert are_one_job(rows(*LOSSES, late_s=0), iter(other)) == one  # by the stamps alone
 
 
 def test_names_that_share_no_step_are_of_two_jobs() -> None:
@@ -158,7 +166,8 @@ def test_without_any_step_there_is_no_job() -> None:
         ((5.0, 5.0061), True),
         ((5.0061, 5.0), True),
         ((5.0, -1.0), False),  # a stage that has no loss
-        ((0.0, 0.002), True),  # a loss may be 0
+        ((0.0, 0.001), False),
+        ((0.0, 0.0011), True),  # a loss may be 0
         ((5.0, None), False),
     ],
 )
