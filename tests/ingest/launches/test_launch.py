@@ -462,3 +462,28 @@ def test_only_rows_like_the_first_are_sure_at_once() -> None:
     ):
         assert count_same_process_rows(launch, known, of_rows(steps, stamps, clocks)) == count
     assert count_same_process_rows(launch, None, of_rows([2], [NO_STAMP], [np.nan])) == 0
+
+
+def test_step_0_is_a_step() -> None:
+    """Some frameworks print it: its stamp is the first of the launch's top step."""
+    progress = FormProgress()
+    advance_progress(progress, of_rows([0], [2_000_000], [0.5]))
+    assert (progress.low_step, progress.top_step, progress.top_clock) == (0, 0, 0.5)
+    assert progress.top_stamp == datetime(1970, 1, 1, 0, 0, 2)
+
+
+def test_a_form_that_has_printed_no_step_is_none_of_the_launchs() -> None:
+    launch = launched(row_of(5))
+    launch.progress_of(row_of(None, form=OTHER))
+    assert launch.has_one_form
+    assert launch.known_progress(OTHER, None) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("seconds", "sure"), [(501.0, 2), (501.5, 1)])
+def test_a_row_is_held_against_the_highest_step_right_before_it(seconds: float, sure: int) -> None:
+    """Step 20 at 100 s; then step 21 at 500 s, and step 15 a second later."""
+    launch = launched(row_of(10, logged_at=at(0)), row_of(20, logged_at=at(100)))
+    stamps = [np.datetime64(at(moment), "us").astype(int) for moment in (500, seconds)]
+    rows = of_rows([21, 15], stamps, [np.nan, np.nan])
+    known = launch.known_progress(PLAIN, None)  # type: ignore[arg-type]
+    assert count_same_process_rows(launch, known, rows) == sure
