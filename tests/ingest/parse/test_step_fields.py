@@ -100,6 +100,17 @@ def test_a_number_that_goes_on_behind_its_pattern_is_refused(text: str, *, refus
         assert cut(text) == {"loss": "1.5"}
 
 
+def test_a_number_that_goes_on_is_shown_with_what_follows() -> None:
+    cut = pair_cutter(r"(?P<key>loss): (?P<value>\d)")
+    with pytest.raises(RejectedLineError, match=r"behind 'loss: 1': 'e-05 x'"):
+        cut("loss: 1e-05 x")
+
+
+def test_a_pair_without_its_value_is_none() -> None:
+    cut = pair_cutter(r"(?P<key>\w+):(?: (?P<value>\d+))?")
+    assert cut("loss: | lr: 3") == {"lr": "3"}
+
+
 # -- columns -----------------------------------------------------------------------------------
 
 
