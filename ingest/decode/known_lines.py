@@ -7,7 +7,7 @@ the lines say afterwards shows whether it was right: no line may say less.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Final
@@ -39,7 +39,7 @@ class KnownLines:
             for line in _lines(f)
         }
         self._lines = [
-            (line.anchor, line.regex, _pair(line), isinstance(line, StepLine))
+            (line.anchor, line.regex, _pair(line), _keys(line), isinstance(line, StepLine))
             for line in lines.values()
             if line.anchor
         ]
@@ -56,6 +56,7 @@ class KnownLines:
     def count(self, raw: bytes) -> int:
         """How many patterns match a line, and how many values they find in it; a clock is one.
 
+        A value whose key is known counts twice: that of words put together wrongly is not.
         Lines alike but for their digits are looked at once: logs share most of their lines.
         """
         return self._count(raw[:MAX_READ_CHARS].translate(_DIGITS_ALIKE))
@@ -65,11 +66,11 @@ class KnownLines:
         if not self._may_match(text):
             return 0
         found, of_step = sum(regex.search(text) is not None for regex in self._blocks), 0
-        for anchor, regex, pair, is_step in self._lines:
+        for anchor, regex, pair, keys, is_step in self._lines:
             if anchor in text and (match := _compiled(regex).search(text)):
                 values = 1 + sum(group is not None for group in match.groups())
                 pairs = re.finditer(pair, match["pairs"] or "") if pair else ()
-                values += sum(1 for _ in pairs)
+                values += sum(1 + (one["key"].strip() in keys) for one in pairs)
                 if is_step:  # of which several forms may match one line
                     of_step = max(of_step, values)
                 else:
@@ -98,6 +99,11 @@ def _pair(line: StepLine | FactLine | EventLine) -> str | None:
     if isinstance(line, StepLine) and line.pair and line.pair != JSON_PAIRS:
         return line.pair
     return None
+
+
+def _keys(line: StepLine | FactLine | EventLine) -> Collection[str]:
+    """The keys of values that fill a column or state a fact."""
+    return {*line.columns, *line.facts, *line.tells} if isinstance(line, StepLine) else ()
 
 
 @cache

@@ -109,10 +109,10 @@ def _indented(lines: Sequence[bytes]) -> Iterator[Unwrap]:
         for indent, line in zip(indents, lines, strict=True)
         if indent and known_lines().count(line)
     )
-    for indent, count in known.most_common(1):
+    for indent, _ in known.most_common(1):
         deep = sum(other.startswith(indent) for other in indents)
         enough = len(indent) >= MIN_INDENT or b"\t" in indent
-        if enough and count > 1 and deep * 2 >= len(lines):
+        if enough and deep * 2 >= len(lines):
             yield partial(unwrap_constant, indent)
 
 

@@ -84,7 +84,8 @@ def _of_one_job(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     same = off <= LOSS_PRINT_TOLERANCE * (1 + losses["loss"].abs())
     apart_s = (both["logged_at"] - both["logged_at_other"]).dt.total_microseconds().abs() / 1e6
     apart_s = apart_s.drop_nulls()
-    if len(apart_s) and (apart_s > MAX_COPY_DELAY.total_seconds()).mean() > 1 - MIN_AGREEING_SHARE:  # type: ignore[operator]
+    near = apart_s <= MAX_COPY_DELAY.total_seconds()
+    if len(near) and near.mean() < MIN_AGREEING_SHARE:  # type: ignore[operator]
         return False
     if losses.height and same.mean() >= MIN_AGREEING_SHARE:  # type: ignore[operator]
         return True

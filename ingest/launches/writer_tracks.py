@@ -177,7 +177,7 @@ def _cost(rows: _Rows, writer: _Writer, row: int) -> float | None:
     if usual and apart > 0:
         off = abs(math.log(apart / steps / usual)) - CLOCK_UNIT_S / max(apart, CLOCK_UNIT_S)
         cost += min(MAX_COST, max(0.0, off))
-    if writer.intervals and steps != (interval := mode(writer.intervals)):
+    if steps != (interval := mode(writer.intervals or [1])):  # one line: the fewer, the nearer
         cost += OTHER_INTERVAL_COST + abs(math.log(steps / interval)) / 2
     for values in rows.features:
         if values[row] > 0 and values[before] > 0:

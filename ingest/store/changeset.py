@@ -162,7 +162,6 @@ class Changeset:
         stale, kept = self._at(path, runs, step_lines)
         if before:
             stale = [before, *(source for source in stale if source is not before)]
-            kept = [source for source in kept if source is not before]
         for source in stale:
             self._drop(source)
         stepped = _runs_of(tables["steps"])

@@ -183,3 +183,72 @@ def test_the_last_loss_that_was_printed_tells_of_all_pieces(
     assert (kept.last_line, kept.top_step) == (5, 4)
     kept.transform(lambda frame: frame.with_columns(pl.col("^step$") * 10))
     assert (kept.last_line, kept.top_step) == (5, 40)
+
+
+def outcome(*events: tuple[int, str, int | None], planned: int | None = None) -> str:
+    """Of steps 1 to 4 on lines 1 to 4, with events (line, kind, step)."""
+    rows, kept = StepRows(None, [None]), EventRows()
+    for step_number in range(1, 5):
+        rows.append({"line": step_number, "step": step_number, "loss": 1.0, "form": None})
+    for line, kind, of_step in events:
+        kept.append({"line": line, "kind": kind, "step": of_step, "text": f" {kind} "})
+    return launch_outcome(rows, kept, planned)[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "of_step", "name"),
+    [
+        (4, 4, "completed"),  # an event file has more values of the last step behind its end
+        (3, 4, "completed"),
+        (4, 5, "completed"),
+        (4, 3, "incomplete"),  # an earlier end: then the run went on
+        (4, None, "incomplete"),
+        (5, None, "completed"),  # behind the last step
+        (5, 3, "completed"),
+    ],
+)
+def test_an_end_is_that_of_the_last_step(line: int, of_step: int | None, name: str) -> None:
+    assert outcome((line, "end", of_step)) == name
+
+
+@pytest.mark.parametrize(
+    ("planned", "saved", "name"),
+    [
+        (4, None, "completed"),
+        (3, None, "completed"),
+        (5, None, "incomplete"),
+        (5, 5, "completed"),
+        (5, 4, "incomplete"),
+        (0, None, "incomplete"),  # no plan
+    ],
+)
+def test_the_planned_steps_are_trained_or_saved(planned: int, saved: int | None, name: str) -> None:
+    events = [] if saved is None else [(5, "checkpoint", saved)]
+    assert outcome(*events, planned=planned) == name  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_before_the_last_step_tells_nothing() -> None:
+    assert outcome((4, "checkpoint", 5), planned=5) == "incomplete"
+    assert outcome((5, "checkpoint", None), planned=5) == "incomplete"
+
+
+def test_the_planned_end_comes_before_what_fails_behind_it() -> None:
+    assert outcome((5, "error", None), planned=4) == "completed"
+    assert outcome((5, "error", None), planned=5) == "crashed"
+    assert outcome((4, "error", None), planned=5) == "incomplete"  # then it went on
+
+
+def test_a_failure_wins_over_a_later_end() -> None:
+    """What is printed by the process that starts it, say."""
+    assert outcome((5, "killed", None), (6, "end", None)) == "killed"
+    assert outcome((5, "error", None), (6, "out_of_memory", None)) == "out_of_memory"
+    assert outcome((5, "error", None), (6, "killed", None)) == "crashed"
+    assert outcome((5, "killed", None), (6, "error", None)) == "killed"
+
+
+def test_a_launch_without_steps_has_not_reached_its_plan() -> None:
+    events = EventRows()
+    events.append({"line": 5, "kind": "checkpoint", "step": 10, "text": "saved"})
+    assert launch_outcome(StepRows(None, [None]), events, 10)[0] == "incomplete"
+    events.append({"line": 6, "kind": "end", "step": None, "text": " done "})
+    assert launch_outcome(StepRows(None, [None]), events, 10) == ("completed", 6, "done")

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairmfu.ingest.core import spill
 from fairmfu.ingest.extract import log_tables
@@ -161,6 +163,7 @@ class Form:
     """Of a StepLine what alignment asks for."""
 
     counts: str | None
+    every_step: bool = False
 
 
 FORMS = [Form(None), Form(MICRO_STEPS), Form("global_step"), Form(MICRO_STEPS)]
@@ -210,3 +213,185 @@ def test_columns_are_aligned_as_rows_are(seed: int, monkeypatch: pytest.MonkeyPa
     rows, accumulation = list(drawn(rng)), rng.choice((0, 0, 1, 2, 4))
     plain = plain_alignment.align(of(rows), accumulation)
     assert told(step_alignment.align_steps(of(rows), accumulation)) == told(plain)
+
+
+# -- steps that no line prints -----------------------------------------------------------------
+
+
+def counted(*epochs: str | None, first: int = 1) -> StepRows:
+    """Lines that print no step, each with the epoch that it prints, counted one by one."""
+    return of(
+        [
+            {"line": n, "rank": None, "form": FORMS[0], "step": n, "counted": True}
+            | {"extra": None if epoch is None else json.dumps({"epoch": epoch})}
+            for n, epoch in enumerate(epochs, first)
+        ]
+    )
+
+
+def ends(*steps: int | None) -> list[dict[str, Any]]:
+    return [{"step": step} for step in steps]
+
+
+TENTHS = tuple(f"0.{n}" for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("last", "interval"),
+    [
+        (90, 10),  # 9 lines: 10 x 9
+        (99, None),  # 10 x 9 and 11 x 9 both fit
+        (98, 10),  # and up to 8 steps behind the last line
+        (9, 1),
+        (8, None),  # fewer steps than lines
+    ],
+)
+def test_the_end_tells_how_many_steps_lie_between_two_lines(
+    last: int, interval: int | None
+) -> None:
+    """So many lines, and none more, were printed until then."""
+    fitting = [n for n in range(1, 100) if 9 * n <= last < 10 * n]
+    assert interval == (fitting[0] if len(fitting) == 1 else None)
+    found = step_alignment.steps_between_lines(counted(*TENTHS), ends(last))
+    assert found == interval
+
+
+def test_ends_have_to_agree_and_to_be_there() -> None:
+    rows = counted(*TENTHS)
+    between = step_alignment.steps_between_lines
+    assert between(rows, ends(90, None, 90)) == 10
+    assert between(rows, ends(90, 80)) is None
+    assert between(rows, ends()) is None
+    assert between(of([]), ends(90)) is None
+
+
+def test_a_step_that_is_printed_denies_that_lines_are_counted() -> None:
+    rows = counted(*TENTHS)
+    assert step_alignment.has_only_counted_steps(rows)
+    rows.append({"line": 10, "rank": None, "form": FORMS[0], "step": 10, "extra": None})
+    assert not step_alignment.has_only_counted_steps(rows)
+    assert not step_alignment.has_only_counted_steps(of([]))
+    assert step_alignment.steps_between_lines(rows, ends(100)) is None
+
+
+@pytest.mark.parametrize(
+    ("epochs", "grows"),
+    [
+        (("0.1", "0.2", "0.3"), True),
+        (("0.1", "0.2", "0.5"), True),  # 0.15 x 3 is 0.45 to two digits
+        (("0.1", "0.2", "0.51"), False),
+        (("0.1", "0.2", "0.1"), True),
+        (("0.1", "0.2", "0.09"), False),
+        (("0.5", "0.6", "0.7"), False),  # resumed
+        ((None, None, None), False),
+        (("x", "y", "z"), False),
+        (("0.1", "0.2", "nan"), False),
+    ],
+)
+def test_the_epoch_grows_with_the_lines_from_the_start(
+    epochs: Sequence[str | None], *, grows: bool
+) -> None:
+    """Within half a last digit of each."""
+    found = step_alignment.steps_between_lines(counted(*epochs), ends(6))
+    assert found == (2 if grows else None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "epochs", "interval"),
+    [
+        (1000, 10, ("0.10", "0.20", "0.30"), 10),  # 100 steps an epoch, 30 in three lines
+        (1000, 10, ("0.1", "0.2", "0.3"), None),  # 9 to 11 fit
+        (1000, 1, ("0.1", "0.2", "0.3"), None),  # 0.25 to 0.35 of 1000 steps: several fit
+        (1000, 1, ("0.100", "0.200", "0.300"), 100),
+        (9, 10, ("0.1", "0.2", "0.3"), None),  # no batch in an epoch
+        (10, 10, ("1.0", "2.0", "3.0"), None),  # one batch, or two of which one is not full
+        (1000, 10, ("0.5", "0.6", "0.7"), None),
+        (1000, 10, ("0.0", "0.0", "0.0"), None),
+        (1000, 10, (None, None, None), None),
+    ],
+)
+def test_epochs_tell_how_many_steps_lie_between_two_lines(
+    samples: int, batch: int, epochs: Sequence[str | None], interval: int | None
+) -> None:
+    found = step_alignment.steps_between_lines_by_epochs(counted(*epochs), samples, batch)
+    assert found == interval
+
+
+@given(
+    interval=st.integers(1, 50),
+    steps_an_epoch=st.integers(2, 5000),
+    lines=st.integers(2, 30),
+    digits=st.integers(2, 6),
+)
+def test_an_interval_by_epochs_is_the_true_one_or_none(
+    interval: int, steps_an_epoch: int, lines: int, digits: int
+) -> None:
+    """Of a batch of 4 samples; the epoch is printed rounded."""
+    epochs = [f"{interval * n / steps_an_epoch:.{digits}f}" for n in range(1, lines + 1)]
+    rows = counted(*epochs)
+    found = step_alignment.steps_between_lines_by_epochs(rows, 4 * steps_an_epoch, 4)
+    assert found in (interval, None)
+
+
+def mixed(*steps: tuple[int, bool], rank: str | None = None) -> StepRows:
+    """Lines of a step, printed or counted."""
+    return of(
+        [
+            {"line": n, "rank": rank, "form": FORMS[0], "step": step, "extra": None}
+            | ({"counted": True} if is_counted else {})
+            for n, (step, is_counted) in enumerate(steps, 1)
+        ]
+    )
+
+
+def placed(rows: StepRows, interval: int | None = None) -> list[int] | None:
+    found = step_alignment.place_counted_rows(rows, interval)
+    return None if found is None else [row["step"] for row in found]
+
+
+@pytest.mark.parametrize(
+    ("steps", "interval", "found"),
+    [
+        ([(1, True), (320, False)], 10, [310, 320]),  # of an excerpt
+        ([(1, True), (2, True), (30, False)], 10, [10, 20, 30]),
+        ([(1, True), (2, True), (20, False)], 10, [1, 10, 20]),  # step 1 is always printed
+        ([(1, True), (2, True), (19, False)], 10, [17, 18, 19]),  # ten do not lead there
+        ([(1, True), (5, False)], 10, [4, 5]),
+        ([(1, True), (2, True), (3, True), (3, False)], 10, None),  # no room before it
+        ([(10, False), (11, True), (30, False)], 10, [10, 20, 30]),
+        ([(10, False), (11, True), (25, False)], 10, None),  # each line is one step, as counted
+        ([(10, False), (20, False), (21, True), (22, True)], None, [10, 20, 30, 40]),
+        ([(10, False), (20, False), (21, True), (22, True)], 5, [10, 20, 25, 30]),
+        ([(10, False), (11, True)], None, None),
+        ([(10, False), (11, True), (12, True)], 5, [10, 15, 20]),
+        ([(10, False), (11, True), (30, False), (31, True)], None, [10, 20, 30, 40]),
+        ([(10, False), (20, False), (25, False), (26, True)], None, None),  # no interval of most
+        ([(1, True), (2, True)], 10, None),
+        ([(10, False), (20, False)], 10, None),
+    ],
+)
+def test_counted_steps_stand_whole_intervals_from_printed_ones(
+    steps: Sequence[tuple[int, bool]], interval: int | None, found: list[int] | None
+) -> None:
+    assert placed(mixed(*steps), interval) == found
+
+
+def test_counted_steps_of_each_rank_stand_beside_its_own() -> None:
+    rows = mixed((1, True), (30, False), rank="0")
+    for row in mixed((1, True), (50, False), rank="1"):
+        rows.append(row | {"form": FORMS[0]})
+    assert placed(rows, 10) == [20, 30, 40, 50]
+
+
+def test_counted_steps_stay_below_the_limit() -> None:
+    top = step_alignment.STEP_LIMIT - 5
+    assert placed(mixed((top, False), (1, True), (2, True)), 10) == [top, top + 2, top + 4]
+
+
+@pytest.mark.parametrize("form", [Form(MICRO_STEPS), Form(None, every_step=True)])
+def test_a_counter_of_its_own_is_not_placed_so(form: Form) -> None:
+    rows = StepRows(None, [form])
+    for step, is_counted in ((1, True), (320, None)):
+        said = {"line": step, "rank": None, "step": step, "extra": None, "counted": is_counted}
+        rows.append({**said, "form": form})
+    assert placed(rows, 10) is None

@@ -1,0 +1,36 @@
+"""How far a pattern matches a line that it does not match: for the words of an error."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairmfu.ingest.parse.partial_match import longest_matched_prefix
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matched"),
+    [
+        (r"step: (\d+) loss: (\d+)", "x step: 12 loss: 5", "step: 12 loss: 5"),
+        (r"step: (\d+) loss: (\d+)", "x step: 12 los: 5", "step: 12 los"),
+        (r"step: (\d+) loss: (\d+)", "x step: a", "step: "),
+        (r"step: [0-9]+ x", "step: 12 y", "step: 12 "),
+        (r"(?:a|b)c", "bd", "b"),
+        (r"abc", "xyz", ""),
+        (r"", "xyz", ""),
+    ],
+)
+def test_the_longest_beginning_of_a_pattern_that_matches(
+    pattern: str, text: str, matched: str
+) -> None:
+    assert longest_matched_prefix(pattern, text) == matched
+
+
+@given(text=st.text("ab1 ", max_size=12), words=st.text("ab1 ", max_size=12))
+def test_of_plain_words_it_is_their_longest_beginning_in_the_line(text: str, words: str) -> None:
+    longest = max((words[:end] for end in range(len(words) + 1) if words[:end] in text), key=len)
+    assert longest_matched_prefix(words, text) == longest
+    assert longest_matched_prefix(re.escape(words), words) == words
