@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -27,16 +27,13 @@ def windows(
     *,
     tokens: Sequence[float] | float | None = 10.0,
     steps: Sequence[int] | None = None,
-    stalled: Collection[int] = (),
-    events: Mapping[int, list[str]] | None = None,
-    waits: Sequence[float] | None = None,
-    **flags: Collection[int],
+    **places: Collection[int],
 ) -> RunArrays:
-    """Windows of ten steps, by their seconds; tokens: of a step; flags: places that have them."""
+    """Windows of ten steps, by their seconds; tokens: of a step; places: of windows that are so."""
     number = len(seconds)
     last = [10 * n for n in range(1, number + 1)] if steps is None else list(steps)
     marks = {
-        name: [at in flags.get(name, ()) for at in range(number)]
+        name: [at in places.get(name, ()) for at in range(number)]
         for name in ("warming", "unlogged")
     }
     frame = pl.DataFrame(
@@ -50,10 +47,10 @@ def windows(
             "stamp_time": [None, *(float(s) for s in seconds[1:])],
             "logged_at": [START + timedelta(seconds=float(s)) for s in np.cumsum(seconds)],
             "tokens_per_gpu": tokens if isinstance(tokens, Sequence) else [tokens] * number,
-            "stall_s": [0.5 if at in stalled else 0.0 for at in range(number)],
-            "events": [(events or {}).get(at, []) for at in range(number)],
+            "stall_s": [0.5 * (at in places.get("stalled", ())) for at in range(number)],
+            "events": [["restart"] * (at in places.get("restarted", ())) for at in range(number)],
             "gc_s": [0.0] * number,
-            "data_s": [0.0] * number if waits is None else list(waits),
+            "data_s": [1.9 * (at in places.get("waiting", ())) for at in range(number)],
             "smeared": [False] * number,
             "step_unit": ["optimizer_step"] * number,
             "gradient_accumulation": [1] * number,
@@ -181,9 +178,8 @@ def test_a_hundredth_of_tgs_is_not_told() -> None:
 
 def test_what_the_log_explains_is_not_told() -> None:
     slow = [99, *[10] * 4, 30, *[10] * 5]
-    assert counted(windows(slow, stalled=(5,), events={5: ["restart"]})) is None
-    waits = [0.0] * 5 + [1.9] + [0.0] * 5  # of each of its ten steps
-    assert counted(windows(slow, stalled=(5,), waits=waits)) is None
+    assert counted(windows(slow, stalled=(5,), restarted=(5,))) is None
+    assert counted(windows(slow, stalled=(5,), waiting=(5,))) is None
 
 
 def test_where_stalls_are_marked_these_alone_count() -> None:
