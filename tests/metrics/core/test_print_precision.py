@@ -42,7 +42,7 @@ def test_digits_counted_at_once_are_those_of_each_print() -> None:
     values = [np.round(rng.lognormal(0, 4, 200), digits) for digits in range(12)]
     values += [1e-3 * np.round(rng.lognormal(5, 2, 200), 1), rng.integers(1, 10**10, 200) / 1e10]
     values += [rng.integers(10**9, 10**10, 200) + 0.5, 10.0 ** np.arange(-300, 300)]  # ties
-    values += [np.array([99.999999999, 9.9999999996, 5e-324, 1.5e-305, 1.7e308])]
+    values += [np.array([99.999999999, 9.9999999996, 0.99999999996, 5e-324, 1.5e-305, 1.7e308])]
     for value in np.concatenate(values):
         mantissa, _, exponent = f"{value:.9e}".partition("e")
         significant = len(mantissa.replace(".", "").rstrip("0"))

@@ -80,6 +80,38 @@ def test_the_first_lines_own_time_and_stamps_behind_it() -> None:
     assert ended(table, elapsed_covers="step") == ("stamp", pytest.approx(100))
 
 
+def test_a_first_line_of_less_than_a_second_counts() -> None:
+    table = lines(1, 20, elapsed_s=0.05)
+    found = ended(table, elapsed_covers="interval")
+    assert found == ("stamp and first line", pytest.approx(20_000 / 190.5))
+
+
+def test_a_single_line_has_no_end_to_end_rate_by_stamps() -> None:
+    assert ended(lines(1, 1), START) == (None, None)
+
+
+def counting(first: float, *, gpus: int = 1, before: float = 0.0) -> pl.DataFrame:
+    """Lines with a counter of tokens: `first` of the first ten steps, then 1000 of each ten."""
+    table = lines(1, 20).with_columns(
+        consumed_tokens=pl.Series([gpus * (before + first + 1000.0 * n) for n in range(20)])
+    )
+    return table.with_columns(logged_at=pl.lit(None, pl.Datetime), elapsed_s=pl.lit(1.0))
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_counter_tells_the_tokens_of_the_first_line(gpus: int) -> None:
+    about = run(evidence=["elapsed"], elapsed_covers="interval")
+    end = END | {"seconds": 250.0}
+    row = rates(counting(1500.0, gpus=gpus), about, facts(gpus=gpus, log_interval=10), end)
+    assert row["end_to_end_basis"] == "runtime"
+    assert row["tgs_end_to_end"] == pytest.approx((1500 + 19 * 1000) / 250)
+
+
+def test_a_counter_far_ahead_at_the_first_line_is_of_an_earlier_launch() -> None:
+    assert clock(counting(1000.0))["trained_from"] == 0
+    assert clock(counting(1000.0, before=50_000.0))["trained_from"] is None
+
+
 def test_a_run_time_is_of_all_steps() -> None:
     table = lines(1, 20).with_columns(logged_at=pl.lit(None, pl.Datetime), elapsed_s=pl.lit(1.0))
     about = {"evidence": ["elapsed"], "elapsed_covers": "interval"}
@@ -92,6 +124,7 @@ def test_a_run_time_is_of_all_steps() -> None:
 
 def test_an_excerpt_is_of_the_steps_behind_its_first_line() -> None:
     assert ended(lines(31, 50)) == ("stamp", pytest.approx(100))
+    assert ended(lines(31, 50), START) == ("stamp", pytest.approx(100))  # from an unknown step
 
 
 @pytest.mark.parametrize(
@@ -134,11 +167,12 @@ def test_rates_of_wrong_tokens_are_held_against_nothing() -> None:
     assert ended(right, START, **about)[0] == "stamp from start"
 
 
+@pytest.mark.parametrize("rate", [200.0, 50.0])
 @pytest.mark.parametrize(("wrong", "told"), [(9, False), (10, True)])
-def test_most_stamps_have_to_contradict_the_rate(wrong: int, *, told: bool) -> None:
-    """19 windows behind the first line, of which so many say half."""
+def test_most_stamps_have_to_contradict_the_rate(rate: float, wrong: int, *, told: bool) -> None:
+    """19 windows behind the first line, of which so many say twice as much, or half."""
     table = lines(1, 20).with_columns(
-        logged_tgs=pl.when(pl.col("step") > 200 - 10 * wrong).then(200.0).otherwise(100.0)
+        logged_tgs=pl.when(pl.col("step") > 200 - 10 * wrong).then(rate).otherwise(100.0)
     )
     about = run(evidence=["rate"], rate_covers="interval")
     windows = RunArrays(build_windows(table, about, FACTS, frame("events")))
