@@ -109,8 +109,7 @@ def printed_digits(values: FloatArray) -> Digits:
     )
     for i in np.flatnonzero(~known & (size > 0)):
         significant[i], exponent[i] = _print(size[i])
-    decimals = np.where(size > 0, significant - 1 - exponent, 0)
-    return Digits(np.maximum(decimals, 0), np.where(size > 0, significant, 1))
+    return Digits(np.maximum(significant - 1 - exponent, 0), significant)
 
 
 def _print(value: float) -> tuple[int, int]:

@@ -19,11 +19,11 @@ from .unlogged_work import (
     unexplained_stalls,
     windows_apart,
 )
-from .warmup import MIN_LATER_WINDOWS, MIN_START_SHARE, usual_seconds
+from .warmup import MIN_START_SHARE, usual_seconds
 from .windows import WindowSelection, stamp_error, timed_windows, window_after_step_1
 
 MAX_OUTLIERS: Final = 1 / 4
-"""The largest share of a few windows that can stand apart from the others."""
+"""The largest share of a few windows that can stand apart from the others: of three none can."""
 MAX_TENTHS: Final = 9.5
 """Ratios from which on tenths say nothing."""
 
@@ -95,11 +95,8 @@ def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
     """Places among the steady windows of those that stand out and that nothing explains."""
     usual = usual_seconds(steady.seconds, steady.tokens)
     stalls = windows["stall_s"][steady.indices] > 0
-    if not stalls.any() and len(usual) > MIN_LATER_WINDOWS:
-        pace = float(
-            np.median(steady.seconds[steady.tokens > 0] / steady.tokens[steady.tokens > 0])
-        )
-        usual = pace * steady.tokens
+    if not stalls.any():
+        usual = float(np.median(_paces(steady))) * steady.tokens
         apart = windows_apart(
             share_above(steady.seconds, usual), MIN_START_SHARE, int(len(usual) * MAX_OUTLIERS)
         )
@@ -124,12 +121,16 @@ def _are(found: WindowSelection) -> str:
 
 def _times(found: WindowSelection, others: WindowSelection) -> str:
     """How many times as long, by token; by window where one side has no tokens."""
-    of_tokens = median(_paces(found)), median(_paces(others))
-    slow, usual = (
-        of_tokens if None not in of_tokens else (median(found.seconds), median(others.seconds))
-    )
-    times = (slow or 0.0) / (usual or 1.0)
+    slow, usual = _paces(found), _paces(others)
+    if not len(slow) or not len(usual):
+        slow, usual = found.seconds, others.seconds
+    times = _middle(slow) / _middle(usual)
     return f"{times:.2g}x" if times < MAX_TENTHS else f"{times:.0f}x"
+
+
+def _middle(values: FloatArray) -> float:
+    """The median, or the mean where most are 0, as times between stamps of whole seconds may be."""
+    return median(values) or total(values) / len(values)
 
 
 def _paces(windows: WindowSelection) -> FloatArray:

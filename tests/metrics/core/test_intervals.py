@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import exp, log, sqrt
 from statistics import geometric_mean, stdev
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import t
+from scipy.fft import dct
+from scipy.stats import gamma, t
 
 from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.intervals import (
     MIN_QUANTILE_WINDOWS,
     MIN_REPEATS,
+    Estimate,
+    autocorrelation,
+    estimate_ratio,
     mean_over_runs,
+    rate_interval,
+    robust_spread,
     robust_summary,
+    smallest_difference,
 )
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
@@ -107,3 +115,188 @@ def test_repeats_have_students_interval_of_their_logarithms(repeats: list[float]
         (found.value * exp(-half), found.value * exp(half))
     )
     assert mean_over_runs(repeats[: MIN_REPEATS - 1]) is None
+
+
+def test_repeats_are_no_surer_than_their_own_intervals_make_their_mean() -> None:
+    """Three that agree, each 0.2 up or 0.1 down on the log scale: sqrt(3 x 0.2^2) / 3."""
+    own = [Estimate(100.0, 100 * exp(-0.1), 100 * exp(0.2))] * 3
+    found = mean_over_runs([100.0] * 3, own)
+    assert found is not None
+    assert log(found.high / 100) == pytest.approx(0.2 / sqrt(3))
+    assert log(100 / found.low) == pytest.approx(0.2 / sqrt(3))
+    down = [Estimate(100.0, 100 * exp(-0.3), 100 * exp(0.2))] * 3
+    found = mean_over_runs([100.0] * 3, down)
+    assert found is not None
+    assert log(found.high / 100) == pytest.approx(0.3 / sqrt(3))
+    apart = [100.0, 120.0, 80.0]
+    assert mean_over_runs(apart, own[:1] * 3) == mean_over_runs(apart)  # these differ by more
+
+
+# --- one run's rate ------------------------------------------------------------------------
+
+
+def of_seconds(*seconds: float, stalls: FloatArray | None = None) -> tuple[float, float, float]:
+    """The rate of windows of 100 tokens with its bounds."""
+    found = rate_interval(
+        np.full(len(seconds), 100.0),
+        np.array(seconds),
+        np.zeros(len(seconds)) if stalls is None else stalls,
+    ).estimate
+    assert found is not None
+    return found.value, found.low, found.high
+
+
+def noise(number: int, seed: int = 1) -> FloatArray:
+    return 1 + 0.01 * np.random.default_rng(seed).standard_normal(number)
+
+
+@pytest.mark.parametrize(("number", "cosines"), [(9, 2), (29, 2), (30, 3), (52, 5), (200, 8)])
+def test_an_interval_is_of_projections_on_cosines(number: int, cosines: int) -> None:
+    """By SciPy's cosine transform: a cosine for each ten windows, from two to eight."""
+    seconds = noise(number)
+    if number == 30:
+        seconds[1::2] -= 0.01  # neighbours that go against each other are as many as they are
+    projected = dct(seconds, type=2, norm="ortho")[1 : cosines + 1]
+    error = sqrt(float(np.mean(projected**2)) / number)
+    half = t.ppf(0.975, cosines) * error * (1 + 2 / number)
+    value, low, high = of_seconds(*seconds)
+    assert value == pytest.approx(100 / seconds.mean())
+    assert (100 / high, 100 / low) == pytest.approx(
+        (seconds.mean() - half, seconds.mean() + half), rel=1e-9
+    )
+
+
+def test_stalls_are_as_sure_as_their_number() -> None:
+    """Four of 10 s among 100 windows of 1 s: Jeffreys' interval of four events."""
+    excess = np.zeros(100)
+    excess[[10, 35, 60, 85]] = 10.0
+    value, low, high = of_seconds(*(1 + excess), stalls=excess)
+    few, many = (10 * gamma.ppf(q, 4.5) for q in (0.025, 0.975))
+    assert value == pytest.approx(10_000 / 140)
+    assert (low, high) == pytest.approx((10_000 / (100 + many), 10_000 / (100 + few)))
+
+
+def test_one_large_stall_among_small_ones_is_hardly_more_than_one() -> None:
+    """(20 + 1 + 1)^2 / (400 + 1 + 1) = 1.204 events of 402 / 22 s."""
+    excess = np.zeros(50)
+    excess[[10, 20, 30]] = 20.0, 1.0, 1.0
+    _, low, high = of_seconds(*(1 + excess), stalls=excess)
+    few, many = (402 / 22 * gamma.ppf(q, 22**2 / 402 + 0.5) for q in (0.025, 0.975))
+    assert (low, high) == pytest.approx((5000 / (50 + many), 5000 / (50 + few)))
+
+
+@settings(max_examples=25)
+@given(st.integers(9, 60), st.floats(1e-6, 1e6), st.floats(1e-3, 1e9), st.integers(0, 99))
+def test_an_interval_knows_no_unit(number: int, of_time: float, of_text: float, seed: int) -> None:
+    seconds, stalls = noise(number, seed), np.zeros(number)
+    stalls[number // 2] = 3.0
+    tokens = np.full(number, 100.0)
+    one = rate_interval(tokens, seconds + stalls, stalls)
+    other = rate_interval(of_text * tokens, of_time * (seconds + stalls), of_time * stalls)
+    assert one.estimate is not None
+    assert other.estimate is not None
+    ratio = of_text / of_time
+    assert (other.estimate.low, other.estimate.value, other.estimate.high) == pytest.approx(
+        (ratio * one.estimate.low, ratio * one.estimate.value, ratio * one.estimate.high), rel=1e-6
+    )
+    assert other.effective_windows == pytest.approx(one.effective_windows)
+
+
+def test_a_print_too_coarse_for_its_windows_counts_in_full() -> None:
+    """Windows of 1.00 s that scatter by 0.01: a print to 0.1 s is coarser, one to 0.001 is not."""
+    seconds = noise(60)
+    tokens, none = np.full(60, 100.0), np.zeros(60)
+    exact = rate_interval(tokens, seconds, none).estimate
+    fine = rate_interval(tokens, seconds, none, 0.0005).estimate
+    coarse = rate_interval(tokens, seconds, none, 0.05).estimate
+    assert exact is not None
+    assert coarse is not None
+    assert fine == exact
+    left = 0.05 * float(seconds.mean())
+    assert 100 / coarse.low == pytest.approx(100 / exact.low + left)
+    assert 100 / coarse.high == pytest.approx(100 / exact.high - left)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"), [(1, "1 window:"), (8, "8 windows:"), (0, "0 windows:"), (9, None)]
+)
+def test_nine_windows_have_an_interval(number: int, why: str | None) -> None:
+    found = rate_interval(np.full(number, 100.0), noise(number), np.zeros(number))
+    assert (found.estimate is None) == (why is not None)
+    told = found.no_interval_reason
+    assert told == (why and f"{why} an interval needs 9")
+
+
+def test_windows_that_drift_have_none() -> None:
+    slower = np.linspace(1, 2, 400)
+    found = rate_interval(np.full(400, 100.0), slower, np.zeros(400))
+    assert found.estimate is None
+    assert found.no_interval_reason is not None
+    assert found.no_interval_reason.startswith("the windows drift (autocorrelation 0.99)")
+    assert found.effective_windows == pytest.approx(400 * 0.01 / 1.99)
+
+
+@pytest.mark.parametrize(("number", "most"), [(400, 0.76), (144, 0.6 + 3.2 / 12), (40, 0.9)])
+def test_the_more_windows_the_surer_that_they_drift(number: int, most: float) -> None:
+    """Above 0.6 by four standard errors, 0.8 / sqrt(n) each; above 0.9 of any number."""
+    random, seen = np.random.default_rng(7), set()
+    for alike in most + np.linspace(-0.2, 0.1, 40):
+        series = random.standard_normal(number)
+        for n in range(1, number):
+            series[n] += alike * series[n - 1]
+        found = rate_interval(np.full(number, 100.0), 1 + 0.001 * series, np.zeros(number))
+        assert found.autocorrelation is not None
+        drifts = found.autocorrelation > most
+        assert (found.estimate is None) == drifts
+        seen.add(drifts)
+    assert seen == {False, True}
+
+
+def test_windows_that_alternate_are_as_many_as_they_are() -> None:
+    seconds = np.where(np.arange(40) % 2, 1.1, 0.9)
+    found = rate_interval(np.full(40, 100.0), seconds, np.zeros(40))
+    assert found.effective_windows == 40
+    assert found.autocorrelation is not None
+    assert found.autocorrelation < -0.9
+
+
+@given(st.lists(st.floats(-100, 100), min_size=3, max_size=40))
+def test_autocorrelation_is_that_of_neighbours_without_its_bias(values: list[float]) -> None:
+    series = np.array(values)
+    away = [v - sum(values) / len(values) for v in values]
+    found = autocorrelation(series, 1e-6)
+    squares = sum(a * a for a in away)
+    if squares > len(values) * 1.01e-12:
+        raw = sum(a * b for a, b in pairwise(away)) / squares
+        unbiased = raw + (1 + 3 * raw) / len(values)
+        assert found == pytest.approx(max(-0.99, min(0.99, unbiased)), abs=1e-6)
+    elif squares < len(values) * 0.99e-12:
+        assert found == 0.0
+    assert autocorrelation(np.full(9, 3.0)) == 0.0
+    assert autocorrelation(np.array([0.1, -0.1] * 10)) < -0.9  # small, but not equal
+
+
+def test_a_ratio_of_two_runs_joins_their_distances() -> None:
+    """3 and 4 hundredths on the log scale are 5: down is the one's low and the other's high."""
+    one = Estimate(200.0, 200 * exp(-0.03), 200 * exp(0.12))
+    other = Estimate(100.0, 100 * exp(-0.05), 100 * exp(0.04))
+    found = estimate_ratio(one, other)
+    assert found.value == 2.0
+    assert log(2 / found.low) == pytest.approx(0.05)
+    assert log(found.high / 2) == pytest.approx(0.13)
+    back = estimate_ratio(other, one)
+    assert (back.low, back.high) == pytest.approx((1 / found.high, 1 / found.low))
+
+
+def test_a_difference_of_five_thirds_of_an_interval_is_found() -> None:
+    exact, wide = Estimate(1.0, 1.0, 1.0), Estimate(1.0, exp(-0.06), exp(0.03))
+    assert smallest_difference(wide, exact) == pytest.approx(exp(0.1) - 1)
+    assert smallest_difference(exact, wide) == pytest.approx(exp(0.1) - 1)
+    assert smallest_difference(exact, exact) == 0.0
+
+
+def test_a_robust_spread_is_the_median_distance_as_a_standard_deviation() -> None:
+    assert robust_spread(np.array([1.0, 2.0, 4.0, 8.0, 1000.0])) == pytest.approx(1.4826 * 3)
+    assert robust_spread(np.array([])) == 0.0
+    normal = np.random.default_rng(2).standard_normal(20_000)
+    assert robust_spread(normal) == pytest.approx(1.0, abs=0.03)

@@ -12,7 +12,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.schema import READING_CHANGES, TABLES, frame_schema
-from fairmfu.metrics.core.print_precision import Digits, digits_of
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.runs.same_run import merge_launches
 
@@ -713,42 +712,6 @@ def test_facts_are_pooled_and_the_leads_hold() -> None:
     gpus = united.tables["facts"].filter(name="gpus").sort("sequence")
     assert gpus["value"].to_list() == ["4", "8"]
     assert gpus["origin"].to_list() == ["log:7 of twin", "log:7"]
-
-
-@pytest.mark.parametrize(
-    ("values", "units"),
-    [
-        ([1.5, 2.25], [0.01, 0.01]),
-        ([7034.0, 80.0], [1.0, 1.0]),
-        ([0.1 * 3], [0.1]),
-        ([6.795, 10.23, 0.01234], [1e-3, 1e-2, 1e-5]),  # four significant digits
-        ([9.2216e-4, 3.9443e-6], [1e-8, 1e-10]),
-    ],
-)
-def test_the_unit_of_a_value_is_its_last_printed_place(
-    values: Sequence[float], units: Sequence[float]
-) -> None:
-    found = digits_of(np.array(values)).last_places(np.array(values))
-    assert found.tolist() == pytest.approx(units)
-
-
-def test_digits_counted_at_once_are_those_of_each_print() -> None:
-    rng = np.random.default_rng(1)
-    values = [np.round(rng.lognormal(0, 4, 200), digits) for digits in range(12)]
-    values += [1e-3 * np.round(rng.lognormal(5, 2, 200), 1), rng.integers(1, 10**10, 200) / 1e10]
-    values += [rng.integers(10**9, 10**10, 200) + 0.5, 10.0 ** np.arange(-300, 300)]  # ties
-    values += [np.array([99.999999999, 9.9999999996, 5e-324, 1.5e-305, 1.7e308])]
-    for value in np.concatenate(values):
-        mantissa, _, exponent = f"{value:.9e}".partition("e")
-        significant = len(mantissa.replace(".", "").rstrip("0"))
-        if value:
-            decimals = max(0, significant - 1 - int(exponent))
-            assert digits_of(np.array([value])) == Digits(decimals, significant), value
-
-
-def test_of_zero_and_of_no_number_no_digits_are_known() -> None:
-    assert digits_of(np.array([])) == digits_of(np.array([0.0, np.nan, np.inf])) == Digits(0, 1)
-    assert digits_of(np.array([0.0, np.nan, -np.inf, -2.5])) == Digits(1, 2)
 
 
 def test_launches_united_together_are_as_each_united_alone() -> None:

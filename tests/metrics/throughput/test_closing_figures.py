@@ -23,6 +23,7 @@ from fairmfu.metrics.throughput.closing_figures import (
     closing_figures,
 )
 from fairmfu.reports import explain
+from tests.metrics.throughput.test_throughput import at, frame
 
 FACTS: dict[str, object] = {
     "gpus": 1,
@@ -255,3 +256,99 @@ def test_both_rates_of_the_engine_stand_beside_ours(tmp_path: Path) -> None:
     analysis = analyse(tables)
     told = explain(analysis, "engine")
     assert "2,594, 400.1 as a mean since the start; ours 400, TGS x GPUs / length" in told, told
+
+
+# --- the figures of a run, from its rows ------------------------------------------------------
+
+
+def printed(*rows: dict, **end: Any) -> dict[str, Any]:
+    """What the closing figures say of a run of DeepSpeed's: rows of steps, and its end."""
+    lines = ({"run_id": "r", "line": n} | row for n, row in enumerate(rows, 1))
+    events = [{"run_id": "r", "line": 99, "kind": "end"} | end] if end else []
+    stated = ["r"] if end.pop("batch_stated", False) else []
+    runs = frame("runs", {"run_id": "r", "log_format": "deepspeed"})
+    found = closing_figures(
+        runs, frame("steps", *lines), frame("events", *events), lambda _: 10**9, stated
+    )
+    row = found.row(0, named=True) if found.height else {"closing": []}
+    row["closing"] = {x["identity"]: (x["per_step"], x["error"]) for x in row["closing"]}
+    return row
+
+
+RATES = '{"train_samples_per_second": "8.0", "train_steps_per_second": "0.5"}'
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "partial"),
+    [
+        (100, "{'epoch': 2.0}", 0.02),  # two last batches among 100
+        (100, "{'epoch': '2.0'}", 0.02),
+        (100, '{"epoch": 3}', 0.03),
+        (100, "{'epoch': 50.0}", 0.1),
+        (100, "no epoch is said", 0.1),
+        (None, "{'epoch': 2.0}", 0.1),
+    ],
+)
+def test_samples_of_a_step_are_as_exact_as_their_print_and_the_last_batches(
+    step: int | None, text: str, partial: float
+) -> None:
+    """8.0 is of 7.95 to 8.05, and 0.5 of 0.45 to 0.55."""
+    row = printed(extra=RATES, step=step, text=text)
+    per_step, error = row["closing"]["end_samples"]
+    assert per_step == 16.0
+    assert error == pytest.approx(0.05 / 8 + 0.05 / 0.5 + partial)
+    assert row["end_samples_per_second"] == 8.0
+
+
+def test_flops_of_a_step_are_six_for_each_parameter_and_token() -> None:
+    row = printed(extra='{"total_flos": "2.4e15"}', step=100)
+    tokens, error = row["closing"]["total_flos"]
+    assert tokens == pytest.approx(2.4e15 / (6 * 1e9 * 100))
+    assert error == pytest.approx(0.05 / 2.4 + 0.03)
+    assert "total_flos" not in printed(extra='{"total_flos": "2.4e15"}')["closing"]  # no step
+    one = printed(extra='{"total_flos": "6e11"}', step=100)
+    assert one["closing"]["total_flos"][0] == 1.0
+    assert not printed(extra='{"total_flos": "5.9e11"}', step=100)["closing"]
+
+
+def timed(average: float | str, step: int, seconds: float) -> dict[str, Any]:
+    extra = f'{{"average": {average}, "current": 1.0}}'
+    return {"step": step, "logged_at": at(seconds), "extra": extra}
+
+
+def test_the_timers_last_mean_by_the_usual_time_of_a_step() -> None:
+    """Steps of 2 s, one of 30 s among them; the mean of 4 samples/s is 8 samples a step."""
+    rows = [
+        timed(9.0, 10, 0),
+        timed(7.0, 20, 20),
+        timed(6.0, 30, 320),
+        timed(5.0, 40, 340),
+        timed(4.0, 50, 360),
+    ]
+    row = printed(*rows)
+    assert row["closing"]["timer_samples"] == (8.0, 0.4)
+    assert row["running_samples_per_second"] == 4.0
+    stated = printed(*rows, extra="{}", batch_stated=True)
+    assert (stated["closing"], stated["running_samples_per_second"]) == ({}, 4.0)
+
+
+def test_a_step_of_two_lines_has_one_stamp() -> None:
+    rows = [timed(4.0, 10, 0), {"step": 10, "logged_at": at(15)}, timed(4.0, 20, 20)]
+    assert printed(*rows)["closing"]["timer_samples"] == (8.0, 0.4)
+
+
+def test_lines_of_one_stamp_tell_no_time() -> None:
+    rows = [timed(4.0, 10, 0), timed(4.0, 20, 20), timed(4.0, 30, 20)]
+    row = printed(*rows)
+    assert (row["closing"], row["running_samples_per_second"]) == ({}, 4.0)
+
+
+@pytest.mark.parametrize("average", [0.0, -1.0, "NaN", '"inf"'])
+def test_a_mean_that_is_none_says_nothing(average: float | str) -> None:
+    rows = [timed(4.0, 10, 0), timed(average, 20, 20)]
+    assert printed(*rows) == {"closing": {}}
+
+
+def test_a_line_behind_the_timers_last_takes_nothing_from_it() -> None:
+    rows = [timed(4.0, 10, 0), timed(5.0, 20, 20), {"step": 30, "logged_at": at(40)}]
+    assert printed(*rows)["closing"]["timer_samples"] == (10.0, 0.4)

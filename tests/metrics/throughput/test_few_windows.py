@@ -81,3 +81,50 @@ def test_stamps_bear_out_some_windows_that_time_a_part() -> None:
         f"TGS is of a single window, 10 of 70 steps: give the whole log{NOT_RANKED}"
     ]
     assert not means_of_ten(1.0, kept=(70, 140, 210, 280), stamped=False)
+
+
+def test_stamps_within_two_hundredths_and_a_second_are_no_contradiction() -> None:
+    """143.6 s for 140 steps of 1 s are 2.5 % off; a second of these is 0.7 %."""
+    (near,) = means_of_ten(1.03, kept=(70, 140, 210))
+    assert near.startswith("TGS is of 2 windows, 20 of 140 steps: give")
+    (far,) = means_of_ten(1.04, kept=(70, 140, 210))
+    assert f"by time stamps all of these steps ran at {140 / 144.8 - 1:+.1%}" in far
+
+
+def gapped(*paces: float, gaps: Sequence[int]) -> list[str]:
+    """Warnings of lines that print the mean of the last ten steps, so many steps apart."""
+    ends = np.cumsum([10, *gaps]).tolist()
+    table = steps(*({"step": n, "elapsed_s": p} for n, p in zip(ends, (20.0, *paces), strict=True)))
+    return rates(table, run(elapsed_covers="interval"), FACTS)["throughput_warnings"]
+
+
+def test_four_fifths_of_the_steps_are_most_of_them() -> None:
+    """40 of 50 steps are all that a reader asks for; 40 of 60 are a sample, and may be ranked."""
+    apart = (1.0, 1.1, 0.9, 1.05)
+    (most,) = gapped(*apart, gaps=[10, 10, 10, 20])
+    assert most.startswith("TGS is of 4 windows, 40 steps, and may be off by")
+    assert most.endswith("a longer log would tell")
+    (few,) = gapped(*apart, gaps=[10, 10, 20, 20])
+    assert few.startswith("TGS is of 4 windows, 40 of 60 steps, and may be off by")
+    assert few.endswith("give the whole log")
+
+
+def test_a_sample_may_be_off_by_less_than_the_whole() -> None:
+    """Half-widths of 3.2 %: 3.182 x 0.02 / sqrt(4)."""
+    apart = (1 + 0.02 * np.array([-0.5, -0.5, -0.5, 1.5])).tolist()
+    assert np.std(apart, ddof=1) == pytest.approx(0.02)
+    assert not gapped(*apart, gaps=[10, 10, 10, 10])
+    (told,) = gapped(*apart, gaps=[20, 20, 20, 20])
+    assert "40 of 80 steps, and may be off by 3%" in told
+
+
+def test_stamps_of_one_second_contradict_nothing() -> None:
+    rows = ({"step": 20 * n, "elapsed_s": 1.0, "logged_at": at(0.5)} for n in range(1, 6))
+    assert not rates(steps(*rows), run(elapsed_covers="interval"), FACTS)["throughput_warnings"]
+
+
+def test_a_single_step_is_one() -> None:
+    table = steps(*({"step": n, "elapsed_s": 1.0} for n in (1, 2)))
+    row = rates(table, run(elapsed_covers="step"), facts(gpus=1, global_batch_size=1, seq_len=100))
+    (told,) = row["throughput_warnings"]
+    assert told == "TGS is of a single window, 1 step: a longer log would tell"

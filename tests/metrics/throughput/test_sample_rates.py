@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
-from fairmfu.metrics.core.quantities import GpuTokens, StepSamples, StepTokens
 from fairmfu.metrics.pipeline.analysis import analyse
 
 
@@ -79,20 +78,3 @@ def test_a_printed_time_counts_the_batch_of_a_rate_that_leaves_time_out(tmp_path
         ]
     row = metrics_of("\n".join(lines) + "\n", tmp_path, "gpus=8", "seq_len=1024")
     assert row["tgs_end_to_end"] == pytest.approx(64 * 1024 / 8 / 4, rel=0.02)
-
-
-def test_samples_become_tokens_only_with_gpus_and_a_length() -> None:
-    samples, lengths = StepSamples(np.array([64.0, 32.0])), np.array([100.0, 200.0])
-    tokens = samples.to_tokens(lengths, 8)
-    assert tokens is not None
-    assert tokens.per_gpu.tolist() == [800.0, 800.0]
-    assert samples.to_tokens(lengths, None) is None
-    assert samples.to_tokens(np.full(2, np.nan), 8) is None
-    assert not hasattr(samples, "__add__")
-
-
-def test_tokens_of_steps_are_known_or_none() -> None:
-    tokens = StepTokens(np.array([100.0, np.nan, 300.0]))
-    assert tokens.over(np.array([2.0, 0.0, 1.0])) == GpuTokens(500.0)
-    assert tokens.over(np.ones(3)) is None
-    assert (GpuTokens(300.0) + GpuTokens(200.0)).per_second(2.0) == 250.0

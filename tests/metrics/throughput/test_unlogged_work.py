@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.metrics.core.arrays import FloatArray
-from fairmfu.metrics.throughput.unlogged_work import UNLOGGED_WORK, find_period, windows_apart
+from fairmfu.metrics.core.run_arrays import RunArrays
+from fairmfu.metrics.throughput.unlogged_work import (
+    UNLOGGED_WORK,
+    find_period,
+    share_above,
+    stall_cause,
+    windows_apart,
+)
 from tests.metrics.throughput.test_throughput import facts, rates, run, steps
 from tests.support.effort import THOROUGH
 from tests.support.simulated import Simulation
@@ -197,3 +204,109 @@ def test_intervals_cover_the_truth_of_runs_with_unlogged_evaluations(
     assert (found["windows"] <= 319 - 7).mean() >= 0.99  # type: ignore[operator]
     cover = found.select(pl.lit(law.tgs).is_between("tgs_low", "tgs_high").mean()).item()
     assert abs(cover - 0.95) <= 3 * (0.95 * 0.05 / runs) ** 0.5
+
+
+# --- the bounds ------------------------------------------------------------------------------
+
+
+def test_what_is_above_is_a_share_of_the_usual() -> None:
+    above = share_above(np.array([10.0, 20.0, 5.0, 7.0]), np.array([10.0, 8.0, 10.0, 0.0]))
+    assert above.tolist() == [0.0, 1.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("above", "most", "apart"),
+    [
+        ([0.1, 2.0, 0.1], 1, [1]),
+        ([0.1, 1.99, 0.1], 1, []),
+        ([1.0, 3.0, 0.0], 1, [1]),  # three times as far as the next
+        ([1.0, 2.99, 0.0], 1, []),
+        ([0.1, 9.0, 0.1, 8.0, 0.1], 2, [1, 3]),
+        ([0.1, 9.0, 0.1, 8.0, 0.1], 1, []),  # more than so many
+        ([0.1, 90.0, 0.1, 8.0, 0.1], 1, [1]),
+        ([9.0, 9.0], 2, []),  # nothing is left to stand apart from
+        ([9.0, 0.0], 0, []),
+    ],
+)
+def test_windows_apart_are_far_above_all_others(
+    above: list[float], most: int, apart: list[int]
+) -> None:
+    assert windows_apart(np.array(above), 2.0, most).tolist() == apart
+
+
+def period_of(stalled: Sequence[int], windows: int = 60) -> int | None:
+    """The period of stalls among windows of ten steps, by place; the first ends at step 10."""
+    mask = np.isin(np.arange(windows), stalled)
+    found = find_period(10.0 * np.arange(1, windows + 1), np.full(windows, 10.0), mask)
+    if found is not None:
+        assert not (found.hits & ~mask).any()
+    return None if found is None else found.period
+
+
+@pytest.mark.parametrize(
+    ("stalled", "period"),
+    [
+        ([], None),
+        ([9], None),
+        ([9, 19], None),  # any two make a period
+        ([9, 19, 29], None),  # three of six
+        ([9, 19, 29, 39, 49, 59], 100),
+        ([9, 19, 39, 49, 59], 100),  # five of six
+        ([9, 19, 49, 59], None),  # four of six are less than seven tenths
+        ([9, 19, 29, 39, 49, 59, 13], 100),
+        ([9, 16, 19, 26, 29, 33, 39, 41, 49, 52, 59], 100),  # one between each two
+    ],
+)
+def test_a_period_is_hit_by_most_of_its_multiples(stalled: list[int], period: int | None) -> None:
+    assert period_of(stalled) == period
+
+
+def cause(lost_s: float, *events: str, gc_s: float = 0.0, waits: float = 0.0) -> str | None:
+    """Of the third of five windows of ten steps, whose lines wait 0.1 s for the data of each."""
+    frame = pl.DataFrame(
+        {
+            "first": [True, False, False, False, False],
+            "gc_s": [0.0, 0.0, gc_s, 0.0, 0.0],
+            "data_s": [9.0, 0.1, 0.1 + waits, 0.1, None],
+            "new_step": [None, 10, 10, 10, 10],
+        }
+    )
+    return stall_cause(RunArrays(frame), 2, events, lost_s)
+
+
+def test_the_cause_of_a_stall_is_what_makes_up_half_of_it() -> None:
+    assert cause(10.0) is None
+    assert cause(10.0, waits=0.5) is None
+    assert cause(10.0, waits=0.51) == "data loading"
+    assert cause(10.0, "gc", gc_s=5.0) is None
+    assert cause(10.0, "gc", gc_s=5.1) == "garbage collection"
+    assert cause(10.0, "gc", gc_s=1.0, waits=0.6) == "data loading"
+
+
+def test_a_restart_explains_a_stall_before_all_else() -> None:
+    assert cause(10.0, "gc", "restart", gc_s=9.0, waits=0.9) == "restart"
+    assert cause(10.0, "load") == "loading"
+    assert cause(10.0, "compile", "load") == "loading"
+    assert cause(10.0, "compile") == "compilation"
+    assert cause(10.0, "checkpoint") is None
+
+
+@pytest.mark.parametrize(
+    ("windows", "slow", "left_out"),
+    [
+        (10, (5,), 1),  # nine behind the first
+        (9, (5,), 0),
+        (60, (20, 21), 0),  # one behind the other is an episode
+        (60, (20, 22), 2),
+        (33, (5, 12, 27), 3),
+        (33, (5, 12, 17, 22, 27), 0),  # more than an eighth of 32
+    ],
+)
+def test_so_few_windows_and_so_many_stalls_are_left_out(
+    windows: int, slow: tuple[int, ...], left_out: int
+) -> None:
+    pace = noisy(windows, spread=0.001)
+    pace[[*slow]] = 9.0
+    row = logged(pace)
+    assert len(told(row)) == bool(left_out)
+    assert row["windows"] == windows - 1 - left_out

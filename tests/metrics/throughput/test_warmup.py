@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.intervals import rate_interval
-from fairmfu.metrics.throughput.warmup import stall_excess, warm_up_length
+from fairmfu.metrics.throughput.warmup import (
+    stall_excess,
+    usual_seconds,
+    variance_of_mean,
+    warm_up_length,
+)
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 FACTS = facts(gpus=1, global_batch_size=1, seq_len=100)
@@ -262,3 +267,41 @@ def test_a_slow_window_elsewhere_in_a_short_run_counts_with_a_doubt() -> None:
     ]
     (scattered,) = short_run(1.0, 1.3, 0.9, 1.1, 1.2)["throughput_warnings"]
     assert "counts" not in scattered
+
+
+@given(st.integers(1, 30), st.floats(0.0, 0.95))
+def test_a_mean_of_values_alike_varies_as_all_their_pairs_do(number: int, alike: float) -> None:
+    apart = np.abs(np.subtract.outer(np.arange(number), np.arange(number)))
+    (found,) = variance_of_mean(np.array([float(number)]), alike)
+    assert found == pytest.approx(float((alike**apart).sum()) / number**2, rel=1e-6)
+
+
+def test_the_usual_time_is_that_of_the_51_windows_around() -> None:
+    """26 of 51 are at the new pace from the first window of it on."""
+    seconds, tokens = counted(*[1.0] * 60, *[2.0] * 60)
+    assert usual_seconds(seconds, tokens).tolist() == [1.0] * 60 + [2.0] * 60
+    tokens[10], tokens[70] = 200.0, 0.0  # twice the tokens take twice the time, none take none
+    usual = usual_seconds(seconds, tokens)
+    assert (usual[10], usual[70]) == (2.0, 0.0)
+
+
+def test_where_most_windows_take_no_time_the_mean_is_usual() -> None:
+    seconds, tokens = counted(*[0.0, 0.0, 1.0] * 10)
+    assert usual_seconds(seconds, tokens) == pytest.approx(np.full(30, 1 / 3))
+
+
+def test_a_stall_is_a_twentieth_and_six_spreads_above() -> None:
+    alike = [1.0] * 20
+    assert not stall_excess(*counted(*alike, 1.0499, *alike)).any()
+    assert stall_excess(*counted(*alike, 1.0501, *alike))[20] == pytest.approx(0.0501)
+    # Of the distances the median is 0.02: a spread of 0.0297, six of which are 0.178.
+    wide = [0.98, 1.0, 1.02, 1.02, 0.98] * 8
+    assert not stall_excess(*counted(*wide, 1.17, *wide)).any()
+    assert stall_excess(*counted(*wide, 1.19, *wide))[40] > 0.1
+
+
+def test_a_clock_that_may_be_off_hides_twice_that() -> None:
+    alike = [1.0] * 20
+    assert not stall_excess(*counted(*alike, 3.0, *alike), 1.0).any()
+    assert stall_excess(*counted(*alike, 3.1, *alike), 1.0)[20] == pytest.approx(2.1)
+    assert not stall_excess(np.ones(9), np.zeros(9)).any()  # no tokens, no pace

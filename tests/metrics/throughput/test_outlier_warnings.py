@@ -1,0 +1,257 @@
+"""Doubts about slow windows: each sentence, its numbers, and where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairmfu.metrics.core.run_arrays import RunArrays
+from fairmfu.metrics.throughput.outlier_warnings import (
+    counted_outliers_warning,
+    late_start_warning,
+    unlogged_work_warning,
+)
+from fairmfu.metrics.throughput.windows import steady_windows
+
+START = datetime(2026, 1, 1)
+
+
+def windows(
+    seconds: Sequence[float],
+    *,
+    tokens: Sequence[float] | float | None = 10.0,
+    steps: Sequence[int] | None = None,
+    **places: Collection[int],
+) -> RunArrays:
+    """Windows of ten steps, by their seconds; tokens: of a step; places: of windows that are so."""
+    number = len(seconds)
+    last = [10 * n for n in range(1, number + 1)] if steps is None else list(steps)
+    marks = {
+        name: [at in places.get(name, ()) for at in range(number)]
+        for name in ("warming", "unlogged")
+    }
+    frame = pl.DataFrame(
+        {
+            "step": last,
+            "new_step": [None, *np.diff(last).tolist()],
+            "first": [at == 0 for at in range(number)],
+            "elapsed_span": [last[0], *np.diff(last).tolist()],
+            "elapsed_time": [float(s) for s in seconds],
+            "stamp_span": [None, *np.diff(last).tolist()],
+            "stamp_time": [None, *(float(s) for s in seconds[1:])],
+            "logged_at": [START + timedelta(seconds=float(s)) for s in np.cumsum(seconds)],
+            "tokens_per_gpu": tokens if isinstance(tokens, Sequence) else [tokens] * number,
+            "stall_s": [0.5 * (at in places.get("stalled", ())) for at in range(number)],
+            "events": [["restart"] * (at in places.get("restarted", ())) for at in range(number)],
+            "gc_s": [0.0] * number,
+            "data_s": [1.9 * (at in places.get("waiting", ())) for at in range(number)],
+            "smeared": [False] * number,
+            "step_unit": ["optimizer_step"] * number,
+            "gradient_accumulation": [1] * number,
+            **marks,
+        },
+        schema_overrides={"tokens_per_gpu": pl.Float64, "events": pl.List(pl.String)},
+    )
+    return RunArrays(frame)
+
+
+def unlogged(run: RunArrays) -> str | None:
+    return unlogged_work_warning(run, steady_windows(run, "elapsed"), "elapsed")
+
+
+def late(run: RunArrays) -> str | None:
+    return late_start_warning(run, steady_windows(run, "elapsed"), "elapsed")
+
+
+def counted(run: RunArrays, evidence: str = "elapsed") -> str | None:
+    return counted_outliers_warning(run, steady_windows(run, evidence), evidence)
+
+
+LEFT_OUT = "left out of TGS: an evaluation or a checkpoint whose lines are gone? The whole log"
+
+
+def test_windows_left_out_are_counted_beside_those_that_stay() -> None:
+    """Two of 30 s beside nine of 10 s: 60 s of 150 s; the start is neither."""
+    told = unlogged(windows([99, 10, 10, 30, *[10] * 5, 30, 10, 10], unlogged=(3, 9)))
+    assert told == (
+        "2 of 11 windows take 3x as long as the others, 40.0% of their time, and are "
+        f"{LEFT_OUT} would tell"
+    )
+
+
+def test_one_window_left_out_is_one() -> None:
+    told = unlogged(windows([99, 10, 10, 50, 10, 10], unlogged=(3,)))
+    assert told is not None
+    assert told.startswith("1 of 5 windows takes 5x as long as the others, 55.6% of their time, ")
+    assert f"and is {LEFT_OUT}" in told
+
+
+def test_windows_left_out_on_a_period_say_it() -> None:
+    at = range(5, 31, 5)
+    told = unlogged(windows([40 if n in at else 10 for n in range(31)], unlogged=at))
+    assert told is not None
+    assert told.startswith("6 of 30 windows every 50 steps take 4x as long as the others, 50.0% ")
+
+
+def test_nothing_left_out_is_no_sentence() -> None:
+    assert unlogged(windows([99, 10, 10, 50, 10])) is None
+    assert late(windows([99, 10, 10, 50, 10])) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times"), [(30, "1.5x"), (188, "9.4x"), (190, "10x"), (246, "12x"), (2468, "123x")]
+)
+def test_tenths_are_said_of_small_ratios(seconds: float, times: str) -> None:
+    told = unlogged(windows([99, 20, 20, seconds, 20], tokens=1.0, unlogged=(3,)))
+    assert told is not None
+    assert f"takes {times} as long" in told
+
+
+def test_a_ratio_is_by_token_where_both_sides_have_tokens() -> None:
+    """40 s for twice the tokens are twice the usual pace, not four times."""
+    told = unlogged(windows([99, 10, 40, 10, 10], tokens=[1, 1, 2, 1, 1.0], unlogged=(2,)))
+    assert told is not None
+    assert "takes 2x as long" in told
+    told = unlogged(windows([99, 10, 40, 10, 10], tokens=[1, 1, 0, 1, 1.0], unlogged=(2,)))
+    assert told is not None
+    assert "takes 4x as long" in told
+
+
+def test_others_that_mostly_take_no_second_are_told_by_their_mean() -> None:
+    """Stamps of whole seconds: 0 or 1 s, the mean of ten of them is 0.3 s."""
+    told = unlogged(windows([99, *[0, 0, 1, 0, 0, 1, 0, 0, 1, 0], 30], unlogged=(11,)))
+    assert told is not None
+    assert "takes 100x as long" in told
+
+
+def test_a_slow_start_of_few_windows_is_told() -> None:
+    told = late(windows([99, 16, 10, 10, 10], warming=(1,)))
+    assert told == (
+        "the first of 4 windows behind the start took 1.6x as long as the others and is left out "
+        "of TGS: still start-up? A longer log would tell"
+    )
+    told = late(windows([99, 16, 16, *[10] * 6], warming=(1, 2)))
+    assert told is not None
+    assert told.startswith("the first 2 of 8 windows behind the start took 1.6x ")
+    assert "and are left out of TGS" in told
+
+
+def test_nine_windows_behind_the_start_tell_by_themselves() -> None:
+    assert late(windows([99, 16, *[10] * 7], warming=(1,))) is not None
+    assert late(windows([99, 16, *[10] * 8], warming=(1,))) is None
+
+
+def test_what_completes_the_interval_of_step_1_is_no_slow_start() -> None:
+    """Step 1 has a line of its own, then step 10: that window is start-up as step 1 is."""
+    steps = [1, 10, 20, 30, 40]
+    assert late(windows([99, 16, 10, 10, 10], steps=steps, warming=(1,))) is None
+    told = late(windows([99, 16, 16, 10, 10], steps=steps, warming=(1, 2)))
+    assert told is not None
+    assert told.startswith("the first of 3 windows")
+
+
+def test_a_window_that_counts_says_what_it_costs() -> None:
+    """Nine of 10 s and one of 30 s: 100 steps in 120 s, in 100 s without it: 1 - 100 / 120."""
+    told = counted(windows([99, *[10] * 4, 30, *[10] * 5], stalled=(5,)))
+    assert told == (
+        "1 of 10 windows takes 3x as long as the others, 25.0% of their time, and counts in TGS, "
+        "which is 16.7% lower for it: real stalls, or work whose lines are gone? "
+        "The whole log would tell"
+    )
+    told = counted(windows([99, *[10] * 4, 30, 30, *[10] * 4], stalled=(5, 6)))
+    assert told is not None
+    assert "take 3x" in told
+    assert "and count in TGS, which is 28.6% lower for them" in told
+
+
+def test_a_hundredth_of_tgs_is_not_told() -> None:
+    """More tokens a second without it: 1 - 99 x 10 / (98 x 10 + x) of 99 windows."""
+    assert counted(windows([99, *[10] * 98, 19.9], stalled=(99,))) is None
+    assert counted(windows([99, *[10] * 98, 20.2], stalled=(99,))) is not None
+
+
+def test_what_the_log_explains_is_not_told() -> None:
+    slow = [99, *[10] * 4, 30, *[10] * 5]
+    assert counted(windows(slow, stalled=(5,), restarted=(5,))) is None
+    assert counted(windows(slow, stalled=(5,), waiting=(5,))) is None
+
+
+def test_where_stalls_are_marked_these_alone_count() -> None:
+    told = counted(windows([99, *[10] * 4, 30, 10, 10, 16, 10, 10], stalled=(5,)))
+    assert told is not None
+    assert told.startswith("1 of 10 windows takes 3x")
+
+
+def test_a_share_of_no_time_is_not_told() -> None:
+    assert counted(windows([99, 0, 0, 0, 0, 30], stalled=(5,))) is None
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(12, False), (13, True), (12.5, True)])
+def test_stamps_of_whole_seconds_tell_no_two_seconds(seconds: float, *, told: bool) -> None:
+    """Each end may be off by one, so that 12 s may be 10; half a second shows a finer clock."""
+    run = windows([99, 10, 10, 10, 10, seconds])
+    assert (counted(run, "stamp") is not None) == told
+    assert counted(run) is not None  # a printed time is what it says
+
+
+def test_windows_of_a_single_token_are_told_by_token() -> None:
+    """As where a rate of unknown tokens counts each step as one."""
+    told = unlogged(windows([99, 10, 40, 10], tokens=[0.1, 0.1, 0.2, 0.1], unlogged=(2,)))
+    assert told is not None
+    assert "takes 2x as long" in told
+
+
+def test_a_window_without_tokens_has_no_say_in_the_usual_pace() -> None:
+    tokens = [1, 1, 1, 1, 1, 0, 0, 0, 0, 1.0]
+    told = counted(windows([99, 10, 10, 10, 10, 1, 1, 1, 1, 16], tokens=tokens))
+    assert told is not None
+    assert told.startswith("1 of 9 windows takes 1.6x")
+
+
+def test_windows_without_tokens_have_no_rate_to_lower() -> None:
+    slow = [99, *[10] * 4, 30, *[10] * 5]
+    assert counted(windows(slow, tokens=None, stalled=(5,))) is None
+    assert counted(windows(slow, tokens=0.0, stalled=(5,))) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        ([99, 10, 10, 10, 16], True),
+        ([99, 10, 10, 16], False),  # two others tell no scatter
+        ([99, 10, 10, 10, 11.9], False),  # no fifth above the usual
+        ([99, 10, 10, 10, 12], True),
+        ([99, 10, 10, 16, 16], False),  # half of them are speed
+        ([99, *[10] * 6, 16, 16], True),
+        ([99, *[10] * 5, 16, 16], False),
+    ],
+)
+def test_of_a_few_windows_those_that_stand_apart_are_told(
+    seconds: list[float], *, told: bool
+) -> None:
+    """No stall is marked, for too few windows tell how much windows scatter."""
+    assert (counted(windows(seconds)) is not None) == told
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(1, 3),
+    st.floats(1.3, 50),
+    st.floats(0.01, 100),
+    st.floats(1.0, 1e6),
+)
+def test_tgs_without_the_told_windows_is_higher_by_the_share_told(
+    number: int, times: float, pace: float, tokens: float
+) -> None:
+    """In no unit of time or tokens; the order does not matter either."""
+    seconds = [99 * pace, *[10 * pace] * 12, *[10 * pace * times] * number]
+    text = counted(windows(seconds, tokens=tokens, stalled=range(13, 13 + number)))
+    lower = 1 - (12 + number) / (12 + number * times)
+    assert text is not None
+    assert f"which is {lower:.1%} lower" in text

@@ -1,0 +1,197 @@
+"""Where the wall time of a launch went, by each kind of clock, worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
+
+FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)
+"""100 tokens a step on the one GPU, a line each ten steps."""
+
+STEADY = [10.0, 10.1, 9.9] * 10
+
+
+def causes(row: dict) -> dict[str, tuple[int, float]]:
+    return {x["cause"]: (x["windows"], round(x["seconds"], 3)) for x in row["time_lost"]}
+
+
+def by_bar(*seconds: float, runtime_s: float | None = None, **about: object) -> dict:
+    """A progress bar's clock, a line each ten steps; seconds: from line to line."""
+    ends = np.cumsum(seconds).tolist()
+    table = steps(*({"step": 10 * n, "since_start_s": end} for n, end in enumerate(ends, 1)))
+    end = {"line": 9999, "kind": "end", "seconds": runtime_s}
+    return rates(table, run(evidence=["clock"], **about), FACTS, *([end] if runtime_s else []))
+
+
+def by_time(*seconds: float, events: Sequence[dict] = (), **about: object) -> dict:
+    """Printed times of a step, each the mean of ten; seconds: of ten steps."""
+    rows = ({"line": 10 * n, "step": 10 * n, "elapsed_s": s / 10} for n, s in enumerate(seconds, 1))
+    return rates(steps(*rows), run(elapsed_covers="interval", **about), FACTS, *events)
+
+
+def test_a_bars_clock_began_with_training() -> None:
+    """25.1 s up to the line of step 10, ten steps of which take 10 s: 15 s are start-up."""
+    row = by_bar(25.0, *STEADY)
+    assert causes(row) == {"start-up": (1, 15.0)}
+    assert row["wall_s"] == pytest.approx(25 + 300)
+    assert row["time_lost"][0]["share"] == pytest.approx(15 / 325)
+
+
+def test_a_run_time_behind_the_bars_last_line_is_after_the_last_step() -> None:
+    row = by_bar(25.0, *STEADY, runtime_s=345.0)
+    assert causes(row) == {"after the last step": (0, 20.0), "start-up": (1, 15.0)}
+    assert row["wall_s"] == pytest.approx(345)
+    # One that ends before the clock does tells nothing.
+    assert causes(by_bar(25.0, *STEADY, runtime_s=320.0)) == {"start-up": (1, 15.0)}
+
+
+def test_a_printed_time_of_the_first_steps_holds_start_up() -> None:
+    row = by_time(31.0, *STEADY)
+    assert causes(row) == {"start-up": (1, 21.0)}
+    assert row["wall_s"] == pytest.approx(331)
+
+
+def test_a_fast_first_line_is_no_start_up_and_takes_its_usual_time() -> None:
+    row = by_time(6.0, *STEADY)
+    assert causes(row) == {}
+    assert row["wall_s"] == pytest.approx(310)
+
+
+def test_a_run_time_longer_than_all_step_times_is_between_them() -> None:
+    end = {"line": 9999, "kind": "end", "seconds": 400.0}
+    row = by_time(31.0, *STEADY, events=[end])
+    assert row["wall_s"] == pytest.approx(400)
+    assert causes(row) == {
+        "before, after and between the steps' times": (0, 69.0),
+        "start-up": (1, 21.0),
+    }
+    assert sum(x["share"] for x in row["time_lost"]) == pytest.approx(90 / 400)
+    # A shorter one, as of the last of several processes, does not shorten what was timed.
+    row = by_time(31.0, *STEADY, events=[end | {"seconds": 300.0}])
+    assert row["wall_s"] == pytest.approx(331)
+    assert causes(row) == {"start-up": (1, 21.0)}
+
+
+def test_a_window_of_a_checkpoint_and_an_evaluation_is_of_both() -> None:
+    events = [
+        {"line": 155, "kind": "evaluation"},
+        {"line": 156, "kind": "checkpoint"},
+        {"line": 215, "kind": "evaluation"},
+    ]
+    seconds = [10.0] * 31
+    seconds[15], seconds[21] = 50.0, 30.0
+    assert causes(by_time(*seconds, events=events)) == {
+        "checkpoint and evaluation": (1, 40.0),
+        "evaluation": (1, 20.0),
+    }
+
+
+def test_a_window_of_an_evaluation_counts_though_it_does_not_stand_out() -> None:
+    """What the log says comes first: 0.2 s of an evaluation are no stall."""
+    seconds = [10.0, *[10.0] * 30]
+    seconds[15] = 10.2
+    row = by_time(*seconds, events=[{"line": 155, "kind": "evaluation"}])
+    assert causes(row) == {"evaluation": (1, 0.2)}
+    # A restart takes no time by itself.
+    assert not causes(by_time(*seconds, events=[{"line": 155, "kind": "restart"}]))
+
+
+def test_stalls_on_a_period_and_others_are_two_causes() -> None:
+    """A stall each 150 steps, and one between."""
+    seconds = [9.0, *STEADY, *STEADY, *STEADY, *STEADY]
+    seconds[4::15] = [40.0] * 8
+    seconds[32] = 25.0
+    assert causes(by_time(*seconds)) == {
+        "unexplained, every 150 steps": (8, pytest.approx(240.0, rel=0.02)),
+        "unexplained": (1, pytest.approx(15.0, rel=0.05)),
+    }
+
+
+def test_the_largest_cause_comes_first() -> None:
+    seconds = [10.0, *STEADY]
+    seconds[15], seconds[21] = 30.0, 50.0
+    events = [{"line": 155, "kind": "evaluation"}, {"line": 215, "kind": "checkpoint"}]
+    assert list(causes(by_time(*seconds, events=events))) == ["checkpoint", "evaluation"]
+
+
+@pytest.mark.parametrize(("lost_lines", "told"), [(0, True), (6, True), (7, True), (8, False)])
+def test_printed_times_are_wall_time_where_they_are_of_most_steps(
+    lost_lines: int, *, told: bool
+) -> None:
+    """A mean of ten steps: 28 of 35 stretches are four fifths, and 28 of 36 less."""
+    printed, rows = list(range(1, 30)), []
+    for n in printed:
+        gap = sum(1 for lost in range(lost_lines) if n > 3 * lost + 2)
+        rows.append({"step": 10 * (n + gap), "elapsed_s": 1.0})
+    row = rates(steps(*rows), run(elapsed_covers="interval"), FACTS)
+    assert (row["wall_s"] is not None) == told
+
+
+def test_a_first_line_of_unknown_tokens_has_the_usual_ones() -> None:
+    """Resumed behind step 100; the line of step 110 alone does not print its tokens."""
+    table = steps(
+        *(
+            {"step": 100 + 10 * n, "elapsed_s": 1.0, "rank_tokens": 100.0 if n > 1 else None}
+            for n in range(1, 32)
+        )
+    )
+    start = {"line": 0, "kind": "train_start", "step": 101}
+    row = rates(table, run(elapsed_covers="interval"), facts(gpus=1, log_interval=10), start)
+    assert row["wall_s"] == pytest.approx(310)
+    assert not row["time_lost"]
+
+
+def test_lines_before_and_behind_a_clock_take_no_wall_time_from_it() -> None:
+    """Of 40 lines those of the steps 80 to 300 have a bar's clock: most, but not four fifths."""
+    table = steps(
+        *(
+            {"step": 10 * n, "since_start_s": 10.0 * n if 8 <= n <= 30 else None}
+            for n in range(1, 41)
+        )
+    )
+    row = rates(table, run(evidence=["clock"]), FACTS)
+    assert row["wall_s"] == pytest.approx(300)
+    assert not row["time_lost"]
+
+
+def test_an_optimizers_micro_step_is_no_loss() -> None:
+    """Each fourth micro-step holds the optimizer's step: 3 s more, as training does."""
+    ends = np.cumsum([4.0 if n % 4 == 0 else 1.0 for n in range(1, 81)]).tolist()
+    table = steps(*({"step": n, "logged_at": at(end)} for n, end in enumerate(ends, 1)))
+    known = facts(gpus=1, micro_batch_size=1, seq_len=100, packed=True, gradient_accumulation=4)
+    about = run(evidence=["stamp"], step_unit="micro_step")
+    assert not causes(rates(table, about, known))
+    late = table.with_columns(
+        logged_at=pl.when(pl.col("step") >= 42)
+        .then(pl.col("logged_at") + pl.duration(seconds=20))
+        .otherwise("logged_at")
+    )
+    (found,) = rates(late, about, known)["time_lost"]
+    assert (found["cause"], found["windows"]) == ("unexplained", 1)
+
+
+@settings(max_examples=12)
+@given(
+    st.floats(0.1, 1000.0),
+    st.integers(1, 20),
+    st.floats(0.0, 500.0),
+    st.floats(5.0, 500.0),
+)
+def test_what_is_lost_and_what_is_steady_are_the_wall_time(
+    pace: float, stalled: int, start: float, stall: float
+) -> None:
+    """31 windows at the same pace, a start and a stall: nothing else is lost, in any unit."""
+    seconds = [10 * pace] * 31
+    seconds[0] += start * pace
+    seconds[5 + stalled] += stall * pace
+    row = by_time(*seconds)
+    lost = sum(x["seconds"] for x in row["time_lost"])
+    assert lost == pytest.approx((start + stall) * pace, rel=1e-6, abs=1e-6)
+    assert row["wall_s"] - lost == pytest.approx(310 * pace, rel=1e-6)
