@@ -251,6 +251,11 @@ def test_work_is_the_same_without_names_vocabulary_windows_and_mtp() -> None:
         assert work_key(replace(run, shape=other)) != key
 
 
+def test_the_key_of_a_model_stays_the_same_in_every_store() -> None:
+    """Runs that were analysed before and today have to stand side by side."""
+    assert work_key(known(held(**LLAMA))) == "12ab2177a1c2"
+
+
 def test_a_known_shape_has_its_known_name() -> None:
     shape = find_model("llama3-8b")
     assert canonical_model_name(replace(shape, name="mine")) == canonical_model_name(shape)
@@ -386,6 +391,24 @@ def test_a_count_of_parameters_gives_the_vocabulary(counted: int, vocabulary: in
     if out.warnings:
         assert f"a vocabulary of {vocabulary:,} (inferred) explains it" in out.warnings[0]
         assert run.shape.name == f"llama-3-8b with {vocabulary:,} words"
+
+
+VOCABULARIES = (
+    *(2000, 2048, 2256),  # of tests
+    *(32_000, 32_064, 32_768),  # Llama 2, Phi-3, Mistral v3
+    *(50_257, 50_304),  # GPT-2, GPT-NeoX in whole 64s
+    *(100_277, 100_352),  # cl100k, and in whole 128s
+    *(102_400, 128_815, 129_280),  # DeepSeek V2, V3's tokenizer, V3
+    128_256,  # Llama 3
+    *(151_643, 151_646, 151_936, 152_064),  # Qwen 2: words, with control words, models
+    *(201_088, 202_048),  # gpt-oss, Llama 4
+)
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_a_vocabulary_of_a_tokenizer_in_use_explains_a_count(vocabulary: int) -> None:
+    facts = held(**LLAMA, params_total=str(PARAMS + (vocabulary - 128_256) * WORD))
+    assert known(facts).shape.vocab_size == vocabulary
 
 
 def test_a_vocabulary_of_no_tokenizer_is_another_model() -> None:

@@ -155,7 +155,9 @@ def test_a_unit_error_is_likely_where_real_training_reaches_what_is_left(
     out = score_utilization(held(gpus="2"), rate(mfu * 989.4e12 / F))
     assert out.values["implied"] == pytest.approx(mfu)
     assert (cause in out.warnings[0]) is is_named
-    assert ("no usual unit error explains it" in out.warnings[0]) is ("likely" not in out.warnings[0])
+    assert ("no usual unit error explains it" in out.warnings[0]) is (
+        "likely" not in out.warnings[0]
+    )
 
 
 def test_a_rate_of_nothing_uses_nothing() -> None:
@@ -296,7 +298,9 @@ def test_a_peak_given_by_hand_says_so() -> None:
 
 def test_a_given_peak_that_is_not_the_known_devices_is_doubted() -> None:
     sparse = score_utilization(held(peak_flops="1979e12"), rate())
-    assert "2.00x the dense bf16 peak of NVIDIA H100 SXM, 989.4" in sparse.warnings[0]
+    assert sparse.warnings[0].startswith(
+        "peak_flops=1,979 TFLOP/s is 2.00x the dense bf16 peak of NVIDIA H100 SXM, 989.4."
+    )
     assert score_utilization(held(peak_flops="990e12"), rate()).warnings == []
     assert (
         score_utilization(held(accelerator="NVIDIA H20Z", peak_flops="5e14"), rate()).warnings == []
