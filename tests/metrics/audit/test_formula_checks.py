@@ -30,7 +30,7 @@ from fairmfu.metrics.audit.formula_checks import (
 )
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES, dated_era
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
-from tests.metrics.audit.figures import known, lines
+from tests.support.figures import known, lines
 from tests.support.bad_rows import assert_commands_work
 
 NAMES = [
