@@ -30,8 +30,8 @@ from fairmfu.metrics.audit.formula_checks import (
 )
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES, dated_era
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
-from tests.support.figures import known, lines
 from tests.support.bad_rows import assert_commands_work
+from tests.support.figures import known, lines
 
 NAMES = [
     (row.keywords["log_formats"][0], row.keywords["name"])
