@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.metrics.formula.flops import Trainable, flops_per_token
-from fairmfu.metrics.formula.model_shapes import find_model
+from fairmfu.metrics.formula.model_shapes import find_model, from_megatron
+from fairmfu.metrics.formula.model_shapes.megatron_header import rank_params
 from fairmfu.metrics.utilization.formula_inputs import (
     DOCUMENT_LENGTHS_UNKNOWN,
     PADDED_LENGTHS_UNKNOWN,
@@ -33,6 +34,7 @@ from fairmfu.metrics.utilization.formula_inputs import (
     unknown_name_errors,
     work_key,
 )
+from tests.metrics.formula.test_model_shapes import QWEN_7B
 
 Facts = dict[str, dict[str, Any]]
 
@@ -450,6 +452,32 @@ def test_each_fact_of_lora_that_is_missing_is_named(
 ) -> None:
     run, out = inputs(held(**LLAMA | {"trainable": "lora"} | facts))
     assert (run, out.missing) == (None, missing)
+
+
+@pytest.mark.parametrize(
+    ("facts", "counted", "fits"),
+    [
+        ({}, (1, 1, 152_064), True),  # one rank holds all
+        ({"tensor_parallel": "2"}, (2, 1, 152_064), True),
+        ({"tensor_parallel": "2"}, (1, 1, 152_064), False),
+        ({"pipeline_parallel": "4"}, (1, 4, 152_064), True),
+        ({"pipeline_parallel": "4"}, (1, 1, 152_064), False),
+        ({"padded_vocab_size": "200000"}, (1, 1, 200_000), True),
+        ({"padded_vocab_size": "200000"}, (1, 1, 152_064), False),
+        ({}, (2, 1, 152_064), False),
+    ],
+)
+def test_a_rank_holds_as_many_parameters_as_the_log_counts(
+    facts: dict[str, str], counted: tuple[int, int, int], *, fits: bool
+) -> None:
+    """The share of a rank of a layer, of a stage, and of the padded vocabulary."""
+    model = from_megatron(QWEN_7B, 152_064)
+    printed = f"(0, 0): {rank_params(model, 0, *counted)}"
+    header = held("log:1", megatron_arguments=json.dumps(QWEN_7B), vocab_size="152064", **facts)
+    shape, why = find_shape(header | held("log:2", rank_params=printed))
+    assert (shape is not None) is fits
+    assert ("parameters on a rank" in why) is not fits
+    assert find_shape(header)[0] == model
 
 
 # --- precision and peaks ----------------------------------------------------------------------
