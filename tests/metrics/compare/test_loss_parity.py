@@ -181,6 +181,27 @@ def test_the_narrowest_window_that_both_fill_is_taken() -> None:
     assert rows["b"]["equal_tokens"] == 50 * 65536
 
 
+@pytest.mark.parametrize(
+    ("every", "last", "median"),
+    [
+        (2, 50, 45.0),  # 6 lines in the last fifth, from 40 on; 3 in the last tenth
+        (3, 48, 41.0),  # 5 in the last 30 %, from 33.6 on
+        (4, 48, 38.5),  # 5 in the last 40 %, from 28.8 on
+        (6, 48, 36.0),  # 5 in the last half
+    ],
+)
+def test_a_rare_line_widens_the_window_of_both(every: int, last: int, median: float) -> None:
+    steps = [row | {"loss": float(row["step"])} for row in lines("a", steps=50)]
+    rows = found(steps, flat("b", 2.0, steps=50, every=every))
+    assert rows["a"]["equal_tokens"] == last * 65536
+    assert rows["a"]["loss_at_equal_tokens"] == median
+
+
+def test_losses_of_nothing_are_the_same() -> None:
+    rows = found(flat("a", 0.0), flat("b", 0.0))
+    assert {row["same_loss"] for row in rows.values()} == {True}
+
+
 def test_a_count_of_tokens_that_may_hold_padding_is_not_taken() -> None:
     """Where lines tell padding apart, the printed total need not: steps count."""
     padded = [row | {"non_padding_count": 8000.0} for row in lines("a", consumed_tokens=float)]
