@@ -387,6 +387,21 @@ def test_two_groups_of_one_label_say_what_tells_them_apart() -> None:
     assert "FLOPs/token" not in label
 
 
+def test_groups_are_told_apart_whatever_a_run_calls_its_model() -> None:
+    """The second run has the layers of the first, and another name for them."""
+    found = rank_runs(
+        metrics({}, {"model": "mine", "flops_per_token": 5.11e10}, {"synthetic": True})
+    )
+    assert found["group"].n_unique() == 2
+    assert all("FLOPs/token, model " in label for label in found["group"])
+
+
+@pytest.mark.parametrize("name", ["replicas", "replica_groups"])
+def test_one_replica_and_none_that_is_said_are_one_setup(name: str) -> None:
+    for value, setups in ((1, ["A", "A"]), (2, ["A", "B"]), (0, ["A", "B"])):
+        assert rank_runs(metrics({}, {name: value}))["setup"].to_list() == setups
+
+
 def test_what_only_some_runs_say_stands_last() -> None:
     found = rank_runs(metrics({"torch": "2.8", "gpus": 64}, {}, {"torch": "2.8"}))
     differs = found["differs"][0].to_list()
