@@ -372,6 +372,13 @@ def test_the_label_says_each_column_of_the_key() -> None:
     assert label == "NVIDIA H100 80GB HBM3, lora of rank 8, 8,192 tokens, recompute full"
 
 
+def test_many_series_stand_in_the_order_of_their_names() -> None:
+    names = [f"model {n:03}" for n in range(300)]
+    found = history(metrics(runs([6000.0] * 300, model=[*reversed(names)])))
+    assert found.series["model"].to_list() == names
+    assert found.points["series"].is_sorted()
+
+
 def test_a_run_of_unknown_origin_is_not_in_the_series_of_composed_ones() -> None:
     rows = runs(LEVEL[:3], synthetic=[None, True, False])
     assert sorted(history(metrics(rows)).series["points"]) == [1, 2]
