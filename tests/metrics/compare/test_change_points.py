@@ -148,6 +148,23 @@ def test_two_points_agree_within_four_deviations_of_their_difference(
     assert found.lone_points[20:].tolist() == [not is_change] * 2
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (-0.1, 0.0, -0.1, 0.25),  # the night between agrees with the one before all
+        (-0.1, -0.3, -0.1, -0.3),  # each agrees with the next but one, across one that does so
+    ],
+)
+def test_nights_agree_across_a_lone_one_only(sizes: tuple[float, ...]) -> None:
+    assert find_levels(nights(*sizes)).lone_points[20:].all()
+
+
+def test_nights_agree_across_one_that_is_alone() -> None:
+    found = find_levels(nights(-0.1, -0.3, -0.1))
+    assert found.lone_points[20:].tolist() == [False, True, False]
+    assert not find_levels(nights(-0.1)).lone_points[:20].any()
+
+
 def test_intervals_of_levels_by_hand() -> None:
     """Of 30 nights D from two levels: squares over 28, Student's t of 28 degrees of freedom."""
     found = find_levels(np.concatenate([alternating(0.0, 20), alternating(-0.5, 10)]))
