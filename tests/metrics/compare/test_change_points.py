@@ -165,6 +165,16 @@ def test_nights_agree_across_one_that_is_alone() -> None:
     assert not find_levels(nights(-0.1)).lone_points[:20].any()
 
 
+def test_the_quick_spread_is_by_the_median_of_the_last_hundred_steps() -> None:
+    """Of steps D, 2 D, 3 D, …: a difference of two nights varies twice as much as a night."""
+    steps = D * np.arange(1, 150)
+    quick = find_levels(np.concatenate([[0.0], np.cumsum(steps)])).quick_spreads
+    for night in (9, 10, 11, 99, 100, 101, 149):
+        median = np.median(steps[max(0, night - 100) : night])
+        assert quick[night] == pytest.approx(median * 1.4826 / 2**0.5)
+    assert quick[:9].tolist() == [quick[9]] * 9
+
+
 def test_intervals_of_levels_by_hand() -> None:
     """Of 30 nights D from two levels: squares over 28, Student's t of 28 degrees of freedom."""
     found = find_levels(np.concatenate([alternating(0.0, 20), alternating(-0.5, 10)]))
