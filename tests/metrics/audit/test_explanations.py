@@ -9,9 +9,12 @@ import pytest
 
 from fairmfu.metrics.audit.explanations import (
     COMMON_LENGTHS,
+    ChangedFact,
     Hypothesis,
+    alternatives,
     best_hypothesis,
     contradicts_log,
+    hypothesis_from_case,
     list_hypotheses,
     matching_models,
     mean_rate_note,
@@ -314,3 +317,69 @@ def test_tflops_that_follow_the_mean_time_are_a_mean() -> None:
     assert mean_rate_note(lines(logged_tgs=swinging[:2], **two), known(own_time=False)) is None
     off = of_mean | {"logged_tflops": [300.0, 280.0, 330.0, 306.0]}
     assert mean_rate_note(lines(logged_tgs=swinging, **off), known(own_time=False)) is None
+
+
+# --- what is tried ----------------------------------------------------------------------------
+
+
+def tried(era: Era, facts: FormulaFacts, *eras: Era) -> dict[str, list[Any]]:
+    """Values of each fact that is changed alone."""
+    values: dict[str, list[Any]] = {}
+    for case in alternatives(era, facts, eras):
+        values.setdefault(case.fact, []).append(case.value)
+    return values
+
+
+def test_counts_are_tried_by_usual_factors() -> None:
+    """48 times 1/16 to 16, and 2/3 and 3/2; of 8 only whole ones."""
+    found = tried(TITAN, known(gpus=48, batch=48, micro_batch=8))
+    by_factor = [3, 6, 12, 16, 24, 32, 72, 96, 144, 192, 384, 768]
+    assert found["gpus"] == found["global_batch_size"] == by_factor
+    assert found["micro_batch_size"] == [1, 2, 4, 12, 16, 24, 32, 64, 128]
+    assert found["context_parallel"] == [2, 3, 4, 8, 16]
+    unknown = tried(TITAN, known(gpus=None, batch=None))
+    assert not {"gpus", "global_batch_size", "micro_batch_size"} & unknown.keys()
+
+
+def test_every_peak_length_and_policy_is_tried() -> None:
+    found = tried(TITAN, known())
+    assert found["logged_peak_flops"] == sorted(set(TITAN.peak_values))
+    assert found["seq_len"] == [*COMMON_LENGTHS]
+    assert "recompute" not in found  # Torchtitan counts none
+    assert tried(XTUNER, known(log_format="xtuner"))["recompute"] == ["none", "full"]
+
+
+def test_two_facts_are_tried_where_another_formula_sees_the_length_otherwise() -> None:
+    older, facts = ERAS_BY_NAME["xtuner-0.1.14"], known(log_format="xtuner")
+    assert tried(XTUNER, facts, older)["seq_len"] == [*COMMON_LENGTHS, *COMMON_LENGTHS]
+    texts = [case.text for case in alternatives(XTUNER, facts, (older,))]
+    assert "seq_len=8,192 by the formula of xtuner-0.1.14" in texts
+    given = known(log_format="xtuner", era=XTUNER.name)
+    assert tried(XTUNER, given, older)["seq_len"] == [*COMMON_LENGTHS]
+    first = next(iter(alternatives(XTUNER, given, (older,))))
+    assert (first.fact, first.value) == ("logged_formula", older.name)
+
+
+def test_a_case_is_the_factor_by_which_it_changes_a_prediction() -> None:
+    facts = known()
+    checks = check_formulas(titan_lines(facts), TITAN, facts)
+    longer = known(T=8192)
+    found = hypothesis_from_case(
+        ChangedFact("seq_len", "long", TITAN, longer), TITAN, facts, checks
+    )
+    assert found is not None
+    assert (found.fact, found.text, found.value) == ("seq_len", "long", 8192)
+    assert found.factors == {"logged_tflops": flops(TITAN, longer) / flops(TITAN, facts)}
+    nothing = ChangedFact("model", "none", TITAN, known(shape=None))
+    assert hypothesis_from_case(nothing, TITAN, facts, checks) is None
+
+
+def test_half_and_twice_an_unusual_length_are_tried_too() -> None:
+    facts = known(T=5000)
+    checks = check_formulas(titan_lines(facts), TITAN, facts)
+    found = other_readings(TITAN, facts, checks, (TITAN,))
+    assert "seq_len=10,000 with half of its attention (causal)" in found
+    assert "seq_len=2,500 with twice its attention" in found
+    per_token = flops(TITAN, facts)
+    models = matching_models(TITAN, facts, per_token * 0.999999, per_token * 1.000001)
+    assert (LLAMA.params_total, 5000) in {(shape.params_total, n) for shape, n in models}

@@ -9,7 +9,13 @@ import polars as pl
 import pytest
 
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.metrics.audit.logged_figures import LOGGED_FIGURES, figure_lines, lines_by_run
+from fairmfu.metrics.audit import flops_profiler
+from fairmfu.metrics.audit.logged_figures import (
+    FIXED_DECIMALS,
+    LOGGED_FIGURES,
+    figure_lines,
+    lines_by_run,
+)
 
 
 def table(name: str, *rows: dict[str, Any]) -> pl.DataFrame:
@@ -89,12 +95,17 @@ def test_a_figure_of_timers_is_of_the_step_before_it() -> None:
 def test_the_engines_line_has_its_own_time_and_batch() -> None:
     extra = {"device_samples_per_second": "4.0", "tflops": "50", "elapsed": "0.5"}
     extra |= {"batch": "2", "length": "512"}
-    steps = table("steps", step(1, elapsed_s=9.0))
+    steps = table("steps", step(1, elapsed_s=9.0, samples=16))
     found = figure_lines(steps, table("events", event("engine_step", 2, extra)))
     names = ("logged_device_samples_per_second", "logged_tflops", "elapsed_s")
     assert found.select(*names, "device_samples", "sequence_length").rows() == [
         (4.0, 50.0, 0.5, 2.0, 512)
     ]
+    assert "samples" not in found.columns or found["samples"].to_list() == [None]
+
+
+def test_only_the_profilers_figures_have_decimals_of_every_version() -> None:
+    assert set(FIXED_DECIMALS) == {flops_profiler.FLOPS_FIGURE, flops_profiler.SAMPLES_FIGURE}
 
 
 def test_the_trainers_total_stands_beside_its_last_step() -> None:
