@@ -383,3 +383,23 @@ def test_half_and_twice_an_unusual_length_are_tried_too() -> None:
     per_token = flops(TITAN, facts)
     models = matching_models(TITAN, facts, per_token * 0.999999, per_token * 1.000001)
     assert (LLAMA.params_total, 5000) in {(shape.params_total, n) for shape, n in models}
+
+
+def test_another_known_model_may_give_the_same_flops() -> None:
+    """Where the log counts no parameters; those that it counts are of the given model."""
+    other = find_model("qwen3-8b")
+    per_token = flops(TITAN, known(shape=other))
+    bounds = (per_token * 0.999999, per_token * 1.000001)
+    found = matching_models(TITAN, known(), *bounds)
+    assert (other.params_total, 4096) in {(shape.params_total, n) for shape, n in found}
+    counted = matching_models(TITAN, known(params=LLAMA.params_total), *bounds)
+    assert other.params_total not in {shape.params_total for shape, _ in counted}
+
+
+def test_readings_of_an_mfu_are_by_the_peak() -> None:
+    facts = known(device="NVIDIA H100")
+    rates = [6000.0, 6100.0]
+    figures = [round(rate * flops(TITAN, facts) / 989e12, 4) for rate in rates]
+    checks = check_formulas(lines(logged_tgs=rates, logged_mfu=figures), TITAN, facts)
+    found = other_readings(TITAN, facts, checks, (TITAN,))
+    assert "seq_len=8,192 with half of its attention (causal)" in found

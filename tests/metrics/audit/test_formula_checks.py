@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -414,3 +415,41 @@ def test_the_padded_vocabulary_is_the_next_multiple(
     facts = facts_of(model="llama3-8b", **values)
     assert facts.padded_vocab == padded
     assert facts.padded_vocabs == possible
+
+
+def test_a_given_length_goes_before_that_of_the_lines_and_of_the_facts() -> None:
+    lengths = []
+    for facts in (known(line_length=2048), known(), known(T=None)):
+        models = (facts.simplified_model(512), facts.simplified_model())
+        lengths.append([None if model is None else model.T for model in models])
+    assert lengths == [[512, 2048], [512, 4096], [512, None]]
+    model = known().simplified_model()
+    assert model is not None
+    assert (model.tensor_parallel, model.pipeline_parallel, model.adapters) == (1, 1, 0)
+
+
+def test_lines_are_of_micro_steps_where_the_log_counts_these() -> None:
+    assert not facts_of().micro_steps
+    assert facts_of(run={"step_unit": "micro_step"}).micro_steps
+
+
+def test_adapters_are_counted_where_the_model_is_known() -> None:
+    """Rank 8 on q_proj: 32 layers of 8 x (4,096 in + 4,096 out)."""
+    lora = {"trainable": "lora", "lora_rank": "8", "lora_targets": "q_proj"}
+    assert facts_of(model="llama3-8b", **lora).adapters == 32 * 8 * 8192
+    assert facts_of(**lora).adapters == 0
+
+
+def test_the_table_of_peaks_is_of_the_day_else_of_the_eras_last() -> None:
+    """The B200 came with 4,500 TFLOP/s, with sparsity, and has 2,250 today."""
+    days = (date(2025, 6, 1), date(2026, 1, 1), None)
+    peaks = [era_peak(TITAN, known(device="NVIDIA B200", day=day)) for day in days]
+    assert peaks == [4.5e15, 2.25e15, 2.25e15]
+
+
+def test_a_step_may_take_less_than_a_second() -> None:
+    """2 sequences of 4,096 tokens in 0.5 s."""
+    (found,) = check_formulas(lines(logged_tgs=[16_384.0], elapsed_s=[0.5]), XTUNER, known())
+    assert found.reproduced == 1
+    width = found.ratio.half_width / found.ratio.middle
+    assert width == pytest.approx(0.5 * 1e-4 / 0.5, rel=0.01)  # of four decimals
