@@ -247,6 +247,8 @@ def test_the_trainers_total_is_flops_times_tokens() -> None:
     )
     (found,) = check_formulas(printed, era, known())
     assert (found.reproduced, found.depends_on) == (1, {"model"})
+    (found,) = check_formulas(printed, era, known(T=None))  # it counts no attention
+    assert found.reproduced == 1
     (doubled,) = check_formulas(
         lines(logged_tgs=[None], logged_total_flops=[flops * 1e6], consumed_tokens=[2e6]),
         era,
