@@ -420,6 +420,13 @@ def test_a_vocabulary_of_a_tokenizer_in_use_explains_a_count(vocabulary: int) ->
     assert known(facts).shape.vocab_size == vocabulary
 
 
+def test_the_tokenizer_of_another_model_explains_a_count_too() -> None:
+    """Llama 2 7B, of 32,000 words, with Llama 3's."""
+    counted = find_model("llama-2-7b").params_total + (128_256 - 32_000) * WORD
+    facts = held(**LLAMA | {"model": "llama-2-7b"}, params_total=str(counted))
+    assert known(facts).shape.vocab_size == 128_256
+
+
 def test_a_vocabulary_of_no_tokenizer_is_another_model() -> None:
     run, out = inputs(held(**LLAMA, params_total=str(PARAMS + WORD)))
     assert (run, out.missing) == (None, ["model_config"])
