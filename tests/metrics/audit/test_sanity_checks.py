@@ -677,3 +677,155 @@ def test_a_fact_of_one_of_them_leaves_the_others_in_its_file(tmp_path: Path) -> 
     kept, whole = current_metrics(store), analyse(store.tables()).metrics
     assert_frame_equal(kept.sort("run_id"), whole.sort("run_id"))
     assert all(any("several runs wrote" in one for one in said) for said in kept["warnings"])
+
+
+# --- bounds, line by line ---------------------------------------------------------------------
+
+TEN = datetime(2026, 1, 1, 10)
+
+
+def said_of(*lines: dict, log_format: str = "xtuner") -> list[str]:
+    """Warnings of lines 1, 2, … of one launch."""
+    rows = [{"line": n, "step": n} | line for n, line in enumerate(lines, 1)]
+    runs = frame("runs", {"run_id": "r", "launch": 1, "log_format": log_format})
+    return sanity_warnings(steps(*rows), runs).get("r", [])
+
+
+@pytest.mark.parametrize(
+    ("odd", "usual", "words"),
+    [
+        ({"logged_tgs": 0.0}, {"logged_tgs": 0.001}, "a rate that is not above 0"),
+        ({"logged_samples_per_second": -1.0}, {}, "a rate that is not above 0"),
+        ({"elapsed_s": 0.0}, {"elapsed_s": 0.001}, "a step time that is not above 0"),
+        ({"data_s": -0.1}, {"data_s": 0.0}, "a step time that is not above 0"),
+        ({"logged_tgs": float("inf")}, {"logged_tgs": 1e9}, "a rate or time that is no number"),
+        ({"elapsed_s": float("nan")}, {"elapsed_s": 1e9}, "a rate or time that is no number"),
+        ({"logged_mfu": 1.001}, {"logged_mfu": 1.0}, "an MFU above 100 %"),
+    ],
+)
+def test_a_value_that_no_line_can_have_is_told(odd: dict, usual: dict, words: str) -> None:
+    (said,) = said_of({}, odd)
+    assert said.startswith(words)
+    assert "(line 2, step 2)" in said
+    assert not said.endswith(NOT_RANKED)
+    assert said_of({}, usual) == []
+    (several,) = said_of(odd, usual, odd)
+    assert "(2 lines, the first line 1, step 1)" in several
+
+
+@pytest.mark.parametrize(
+    ("back", "rank", "is_told"), [(60, "0", False), (61, "0", True), (61, "1", False)]
+)
+def test_a_clock_may_be_a_minute_behind(back: int, rank: str, *, is_told: bool) -> None:
+    """Of its own rank's latest stamp; each rank has a clock of its own."""
+    early = {"logged_at": TEN - timedelta(seconds=back), "rank": rank}
+    lines = ({"logged_at": TEN, "rank": "0"}, {"rank": "0"}, early)
+    assert bool([one for one in said_of(*lines) if "time stamps go back" in one]) is is_told
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_told"),
+    [(9.0, False), (9.0099, False), (9.0101, True), (8.9899, True), (-1, False)],
+)
+def test_a_loss_is_another_from_a_thousandth_on(loss: float, *, is_told: bool) -> None:
+    """Of 1 + 9, the first print of the step: 0.01."""
+    lines = ({"loss": 9.0}, {"step": 1, "loss": loss})
+    told = [one for one in said_of(*lines) if one.startswith("a step is printed again with")]
+    assert bool(told) is is_told
+    assert not told or told[0].endswith(NOT_RANKED)
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(0.1, False), (0.101, True)])
+def test_handlers_of_one_logger_print_within_a_tenth_of_a_second(
+    seconds: float, *, is_told: bool
+) -> None:
+    line = {"step": 1, "skipped_steps": 0, "learning_rate": 1e-5, "logged_at": TEN}
+    late = line | {"logged_at": TEN + timedelta(seconds=seconds)}
+    assert bool(said_of(line, late, log_format="deepspeed")) is is_told
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_told"), [(1286, False), (1287, True), (1274, False), (1273, True)]
+)
+def test_counters_are_rounded_by_one_percent(samples: int, *, is_told: bool) -> None:
+    """10 steps of 64 samples: 640, so 633.6 to 646.4 more than 640."""
+    assert bool(of_one_run((10, 640, 64), (20, samples, 64))) is is_told
+
+
+def test_tokens_that_stand_still_are_told_by_the_last_line_too() -> None:
+    rows = [{"consumed_tokens": 4096.0 * n} for n in (1, 2, 2)]
+    (said,) = said_of(*rows)
+    assert "(line 3, step 3): lines of several runs" in said
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "is_told"), [(9, 8, True), (8, 8, False), (9, 7, False)]
+)
+def test_a_level_has_eight_lines_on_either_side(before: int, behind: int, *, is_told: bool) -> None:
+    """The first line, which holds the start-up, has no say."""
+    assert bool(at_levels((before, 40.1, 4000.0), (behind, 60.2, 6000.0))) is is_told
+
+
+@pytest.mark.parametrize(
+    ("memory", "speed", "is_told"),
+    [
+        (40.93, 6000.0, True),  # 40.1 and 40.11 before: 0.82 GB apart, more than 2 % of 40.1
+        (40.90, 6000.0, False),  # 0.79
+        (39.30, 6000.0, True),  # 0.79 below, more than 2 % of 39.3
+        (39.32, 6000.0, False),  # 0.77 of 0.786
+        (60.2, 4320.0, True),  # the middle 80 % of lines: 6.3 % apart
+        (60.2, 4200.0, False),  # 3.4 %
+        (60.2, 3700.0, True),
+        (60.2, 3850.0, False),
+    ],
+)
+def test_levels_are_two_and_five_percent_apart(
+    memory: float, speed: float, *, is_told: bool
+) -> None:
+    assert bool(at_levels((15, 40.1, 4000.0), (15, memory, speed))) is is_told
+
+
+@pytest.mark.parametrize(("copies", "is_told"), [(4, True), (3, False)])
+def test_copies_are_a_tenth_of_the_lines(copies: int, *, is_told: bool) -> None:
+    """Of 40 dicts."""
+    alone = [(n, n, n) for n in range(40 - copies)]
+    twice = [one for n, one in enumerate(alone) for _ in range(2 if n < copies else 1)]
+    assert len(twice) == 40
+    assert bool(told_twice(twice)) is is_told
+
+
+def test_a_start_that_is_not_printed_is_told_with_what_came_before() -> None:
+    def of(last: int, first: int) -> list[str]:
+        rows = [
+            {"run_id": "a", "line": 1, "step": last, "logged_tgs": 5.0},
+            {"run_id": "b", "line": 2, "step": first, "logged_tgs": 5.0},
+        ]
+        runs = [
+            {"run_id": name, "sha256": "s", "launch": n, "first_line": n, "last_line": n}
+            for n, name in enumerate("ab", 1)
+        ]
+        warnings = sanity_warnings(steps(*rows), frame("runs", *runs))
+        assert "a" not in warnings
+        return warnings["b"]
+
+    for last, first in ((20, 10), (20, 20)):
+        (said,) = of(last, first)
+        assert said.startswith(f"steps go back to {first} at line 2, where the log prints no start")
+    (said,) = of(20, 21)
+    assert said.startswith("another process begins with step 21 at line 2")
+
+
+@pytest.mark.parametrize(("lines", "is_told"), [([1, 2, 3, 4], True), ([1, 2, 3, 4, 5], False)])
+def test_turns_are_of_four_lines_at_most(lines: list[int], *, is_told: bool) -> None:
+    """Three launches behind the first, of so many steps, each a step further than the last."""
+    launches = [bare(*(n + later for n in lines)) for later in range(4)]
+    assert any(of_launches(*launches)) is is_told
+    assert not any(of_launches(*launches[:3]))  # two are not enough
+
+
+@pytest.mark.parametrize(("gap", "is_told"), [(24, True), (25, False), (0, True), (-1, False)])
+def test_a_turn_comes_sooner_than_half_the_time_between_lines(gap: int, *, is_told: bool) -> None:
+    """Lines come each 50 s; a process that starts again needs more than 25 s."""
+    first = [(10, 0.0), (20, 50.0), (30, 100.0)]
+    second = [(20, 100.0 + gap), (40, 150.0 + gap)]
+    assert any(of_launches(first, second)) is is_told

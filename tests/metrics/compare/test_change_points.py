@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fairmfu.metrics.compare.change_points import MIN_POINTS, MIN_RELATIVE_SPREAD, find_levels
+from fairmfu.metrics.core import quantiles
+from fairmfu.metrics.throughput.warmup import MAD_EFFICIENCY
 from tests.support.series import Array, Nights
 
 WOBBLE = np.array([0.0, 4.0, -3.0, 1.0, -5.0, 2.0, 5.0, -2.0, -1.0, 3.0]) / 1000
@@ -123,6 +125,176 @@ def test_a_drift_below_the_baseline_is_told_once_it_is_sure() -> None:
     at_once = find_levels(values[: off.confirmed_at + 1]).shift_from_baseline(0.0, since=0)
     assert at_once is not None
     assert at_once.confirmed_at == off.confirmed_at
+
+
+# --- by hand: nights that alternate, d above and d below a level ------------------------------
+
+D = 0.01
+"""Each step is 2 D, so the quick spread is 2 D x 1.4826 / sqrt(2) = 2.0967 D."""
+
+
+def alternating(level: float, count: int, d: float = D) -> Array:
+    return np.asarray(level + d * (-1.0) ** np.arange(count))
+
+
+@pytest.mark.parametrize(("spreads", "is_change"), [(5.6, True), (5.7, False)])
+def test_two_points_agree_within_four_deviations_of_their_difference(
+    spreads: float, *, is_change: bool
+) -> None:
+    """4 x sqrt(2) = 5.66 quick spreads."""
+    apart = spreads * 2 * D * 1.4826 / 2**0.5
+    found = find_levels(np.concatenate([alternating(0.0, 20), [-1.0, -1.0 - apart]]))
+    assert bool(found.changes) is is_change
+    assert found.lone_points[20:].tolist() == [not is_change] * 2
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (-0.1, 0.0, -0.1, 0.25),  # the night between agrees with the one before all
+        (-0.1, -0.3, -0.1, -0.3),  # each agrees with the next but one, across one that does so
+    ],
+)
+def test_nights_agree_across_a_lone_one_only(sizes: tuple[float, ...]) -> None:
+    assert find_levels(nights(*sizes)).lone_points[20:].all()
+
+
+def test_nights_agree_across_one_that_is_alone() -> None:
+    found = find_levels(nights(-0.1, -0.3, -0.1))
+    assert found.lone_points[20:].tolist() == [False, True, False]
+    assert not find_levels(nights(-0.1)).lone_points[:20].any()
+
+
+def test_the_quick_spread_is_by_the_median_of_the_last_hundred_steps() -> None:
+    """Of steps D, 2 D, 3 D, …: a difference of two nights varies twice as much as a night."""
+    steps = D * np.arange(1, 150)
+    quick = find_levels(np.concatenate([[0.0], np.cumsum(steps)])).quick_spreads
+    for night in (9, 10, 11, 99, 100, 101, 149):
+        median = np.median(steps[max(0, night - 100) : night])
+        assert quick[night] == pytest.approx(median * 1.4826 / 2**0.5)
+    assert quick[:9].tolist() == [quick[9]] * 9
+
+
+def test_intervals_of_levels_by_hand() -> None:
+    """Of 30 nights D from two levels: squares over 28, Student's t of 28 degrees of freedom."""
+    found = find_levels(np.concatenate([alternating(0.0, 20), alternating(-0.5, 10)]))
+    spread, t = D * (30 / 28) ** 0.5, 2.048407
+    assert (found.spread, found.degrees_of_freedom) == (pytest.approx(spread), 28)
+    assert found.autocorrelation == 0  # neighbours are unlike: that makes no mean surer
+    one, rate = found.ratio(0), found.rate(slice(20, 30))
+    to_baseline = found.ratio_to_baseline(-0.4)
+    assert rate is not None
+    assert to_baseline is not None
+    for estimate, middle, variance in (
+        (rate, -0.5, 1 / 10),
+        (one, -0.5, 1 / 20 + 1 / 10),
+        (to_baseline, -0.1, 1 / 10 + 1),  # one run, as unsure as any
+    ):
+        half = t * spread * variance**0.5
+        assert np.log([estimate.value, estimate.low, estimate.high]) == pytest.approx(
+            [middle, middle - half, middle + half], rel=1e-5
+        )
+
+
+def test_nights_that_are_like_their_neighbours_make_a_level_less_sure() -> None:
+    """The mean of n values that correlate by a^k at distance k varies by mean(a^|i - j|)."""
+    found = find_levels(np.repeat(alternating(0.0, 10), 4))
+    assert 0.3 < found.autocorrelation < 0.9
+    rate = found.rate(slice(0, 40))
+    assert rate is not None
+    assert found.spread is not None
+    places = np.arange(40)
+    variance = float(np.mean(found.autocorrelation ** np.abs(places[:, None] - places)))
+    half = 2.024394 * found.spread * variance**0.5  # Student's t of 38
+    assert np.log(rate.high / rate.value) == pytest.approx(half, rel=1e-5)
+
+
+def test_the_spread_is_that_of_the_last_hundred_nights() -> None:
+    found = find_levels(np.concatenate([alternating(0.0, 150, 2 * D), alternating(0.0, 100)]))
+    assert found.changes == ()
+    assert found.spread == pytest.approx(D * (100 / 98) ** 0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize(("far", "is_clipped"), [(6.0, False), (6.5, True), (10.0, True)])
+def test_a_night_far_out_widens_the_spread_by_no_more_than_four_spreads(
+    far: float, *, is_clipped: bool
+) -> None:
+    """It agrees with a neighbour, so it has a say; the median distance of the 20 is D."""
+    values = np.append(-alternating(0.0, 19), far * D)
+    found = find_levels(values)
+    assert not found.lone_points.any()
+    rest, widest = values - values.mean(), 4 * 1.4826 * D
+    assert bool(rest[-1] > widest) is is_clipped
+    squares = rest[:-1] @ rest[:-1] + min(rest[-1], widest) ** 2
+    assert found.spread == pytest.approx((squares / 18) ** 0.5)
+
+
+@pytest.mark.parametrize(("times", "is_change"), [(0.99, False), (1.01, True)])
+def test_two_nights_are_a_change_from_so_many_standard_errors_on(
+    times: float, *, is_change: bool
+) -> None:
+    """Chance of 3e-7, of both sides, by Student's t of 22 - 2 degrees of freedom."""
+    bound, apart = 7.5185, 0.003
+    squares = 20 * WOBBLE.var() + 2 * apart**2
+    error = (squares / 20) ** 0.5 * (1 / 20 + 1 / 2) ** 0.5
+    size = times * bound * error - WOBBLE.mean()
+    found = find_levels(nights(-size + apart, -size - apart))
+    assert bool(found.changes) is is_change
+
+
+@pytest.mark.parametrize(("times", "is_off"), [(0.99, False), (1.01, True)])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_baseline_is_off_by_a_chance_of_one_in_a_thousand(
+    times: float, sign: int, *, is_off: bool
+) -> None:
+    """20 nights whose mean is 0, and a baseline that is one more night of the same spread."""
+    quick = 2 * D * 1.4826 / 2**0.5
+    bound = quantiles.student_t_quantile(MAD_EFFICIENCY * 19, 1 - 0.001 / 2)
+    baseline = sign * times * bound * quick * (1 + 1 / 20) ** 0.5
+    off = find_levels(alternating(0.0, 20)).shift_from_baseline(baseline, since=0)
+    assert (off is not None) is is_off
+    if off is not None:
+        assert (off.first, off.confirmed_at) == (0, 19)
+
+
+@pytest.mark.parametrize(("since", "first", "sure"), [(0, 0, 9), (9, 9, 9), (12, 12, 12)])
+def test_a_baseline_is_asked_from_ten_nights_on_and_behind_its_own(
+    since: int, first: int, sure: int
+) -> None:
+    off = find_levels(alternating(-1.0, 20)).shift_from_baseline(0.0, since=since)
+    assert off is not None
+    assert (off.first, off.confirmed_at) == (first, sure)
+
+
+def test_a_shift_matters_from_the_threshold_on() -> None:
+    """A level 10 % below its baseline: exp(ln 0.9) - 1 = -0.1."""
+    found = find_levels(alternating(np.log(0.9), 20, 0.001))
+    assert found.shift_from_baseline(0.0, since=0, threshold=0.099) is not None
+    assert found.shift_from_baseline(0.0, since=0, threshold=0.101) is None
+
+
+def test_ten_points_have_a_spread() -> None:
+    assert find_levels(alternating(0.0, 9)).spread is None
+    assert find_levels(alternating(0.0, 10)).spread == pytest.approx(D * (10 / 8) ** 0.5)
+
+
+def test_the_level_of_lone_points_is_their_median() -> None:
+    found = find_levels(nights(-0.08, -0.25, 0.4, *WOBBLE))
+    assert found.lone_points[20:23].all()
+    assert found.level(slice(20, 23)) == pytest.approx(-0.08)
+    assert found.level(slice(18, 21)) == pytest.approx(WOBBLE[8:].mean())  # it has no say
+
+
+def test_a_lone_night_near_a_level_that_swings_is_no_outlier() -> None:
+    """A slow swing: neighbours are alike, the level is wide. Lone by its neighbours alone."""
+    values = np.sin(np.arange(60) * 2 * np.pi / 20)
+    values[40] = 2.0
+    found = find_levels(values)
+    assert found.changes == ()
+    assert found.lone_points[40]
+    assert not found.outliers().any()
+    values[40] = 4.0
+    assert np.flatnonzero(find_levels(values).outliers()).tolist() == [40]
 
 
 # --- laws ---------------------------------------------------------------------------------

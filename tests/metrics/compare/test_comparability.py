@@ -6,9 +6,14 @@ import polars as pl
 import pytest
 
 from fairmfu.metrics.compare import cost
-from fairmfu.metrics.compare.comparability import COMPARISON, rank_runs
+from fairmfu.metrics.compare.comparability import (
+    COMPARISON,
+    compare_pair,
+    format_value,
+    rank_runs,
+)
 from fairmfu.metrics.compare.repeated_runs import comparison_sides, first_launches, speed_ratio
-from fairmfu.metrics.core.run_table import METRICS
+from fairmfu.metrics.core.run_table import METRICS, metrics_rows
 
 RUN: dict[str, Any] = {
     "framework": "torchtitan",
@@ -310,3 +315,202 @@ def test_the_columns_are_those_of_the_schema() -> None:
 
 def test_no_run_at_all_is_an_empty_table() -> None:
     assert rank_runs(metrics()).height == 0
+
+
+# --- bounds and words, by hand ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("times", "groups"), [(1.0099, 1), (1.0101, 2), (1 / 1.0101, 2)])
+def test_flops_of_one_group_differ_by_less_than_one_percent(times: float, groups: int) -> None:
+    found = rank_runs(metrics({}, {"flops_per_token": 5.1e10 * times}))
+    assert found["group"].n_unique() == groups
+
+
+def test_a_group_is_held_against_its_run_of_the_least_flops() -> None:
+    """0.9 % above the least and 1.8 %: the third is like the second, and not like the first."""
+    flops = [5.1e10 * times for times in (1.018, 1.0, 1.009)]
+    found = by_name(rank_runs(metrics(*({"flops_per_token": one} for one in flops))))
+    assert found["r1"]["group"] == found["r2"]["group"] != found["r0"]["group"]
+
+
+def pair(first: dict[str, Any], second: dict[str, Any]) -> Any:
+    return compare_pair(*metrics_rows(metrics(first, second)))
+
+
+def test_a_pair_says_all_that_differs() -> None:
+    verdict = pair({}, {"seq_len": 4096, "precision": "fp8", "gpus": 64})
+    assert verdict.verdict == "same model"
+    assert verdict.sentence == (
+        "same model, different sequence length (8,192 / 4,096); number format (bf16 / fp8)"
+    )
+    assert verdict.differing_columns == ("seq_len", "precision")
+    assert any(text.startswith("GPUs: ") for text in verdict.context)
+    assert pair({}, {"gpus": 64}).sentence == "like for like"
+
+
+def test_a_pair_with_obstacles_says_whose() -> None:
+    verdict = pair({}, {"work": "other layers", "model": "mine", "synthetic": True, "tgs": None})
+    assert verdict.verdict == "not comparable"
+    assert verdict.sentence.startswith("not comparable: r1: no TGS")
+    assert "one of the two is synthetic" in verdict.obstacles
+    assert any("different models (" in text and "/ mine)" in text for text in verdict.obstacles)
+    assert verdict.differences == ()
+
+
+def test_measured_flops_are_context_only_of_runs_that_are_alike() -> None:
+    near = pair({}, {"flops_per_token": 5.11e10})
+    assert any("FLOPs per token" in text for text in near.context)
+    far = pair({}, {"seq_len": 4096, "flops_per_token": 4.8e10})
+    assert not any("FLOPs per token" in text for text in far.context)
+
+
+def test_what_keeps_a_run_out_is_all_named() -> None:
+    bad = {"precision": None, "device": None, "implied": 1.7, "warnings": ["odd: not ranked", "x"]}
+    found = by_name(rank_runs(metrics({}, bad)))
+    assert found["r1"]["not_ranked"] == [
+        "unknown: number format, accelerator",
+        "odd: not ranked",
+        "impossible: MFU would be 170%",
+    ]
+    unknown = {"flops_per_token": None, "missing": ["model_config"]}
+    found = by_name(rank_runs(metrics({}, unknown)))
+    assert found["r1"]["not_ranked"] == ["unknown FLOPs per token: model_config"]
+
+
+def test_two_groups_of_one_label_say_what_tells_them_apart() -> None:
+    found = rank_runs(metrics({}, {"flops_per_token": 6e10}, {"synthetic": True}))
+    labels = set(found["group"])
+    assert len(labels) == 3
+    assert all("FLOPs/token, model " in label for label in labels)
+    assert sum(label.endswith(", synthetic") for label in labels) == 1
+    (label,) = rank_runs(metrics({}))["group"]
+    assert "FLOPs/token" not in label
+
+
+def test_groups_are_told_apart_whatever_a_run_calls_its_model() -> None:
+    """The second run has the layers of the first, and another name for them."""
+    found = rank_runs(
+        metrics({}, {"model": "mine", "flops_per_token": 5.11e10}, {"synthetic": True})
+    )
+    assert found["group"].n_unique() == 2
+    assert all("FLOPs/token, model " in label for label in found["group"])
+
+
+@pytest.mark.parametrize("name", ["replicas", "replica_groups"])
+def test_one_replica_and_none_that_is_said_are_one_setup(name: str) -> None:
+    for value, setups in ((1, ["A", "A"]), (2, ["A", "B"]), (0, ["A", "B"])):
+        assert rank_runs(metrics({}, {name: value}))["setup"].to_list() == setups
+
+
+def test_what_only_some_runs_say_stands_last() -> None:
+    found = rank_runs(metrics({"torch": "2.8", "gpus": 64}, {}, {"torch": "2.8"}))
+    differs = found["differs"][0].to_list()
+    assert differs[0].startswith("GPUs: ")
+    assert differs[-1].startswith("said by some only: ")
+    assert "PyTorch" in differs[-1]
+
+
+def test_the_logs_order_is_by_what_more_than_half_print() -> None:
+    """Two of four are not enough for TFLOP/s; then MFU, that three print, gives the order."""
+    runs = [{"tgs": 6000.0 - i} for i in range(4)]
+    for one, tflops in zip(runs, (300.0, 400.0), strict=False):
+        one["logged_tflops"] = tflops
+    for one, mfu in zip(runs, (0.3, 0.4, 0.4), strict=False):
+        one["logged_mfu"] = mfu
+    found = by_name(rank_runs(metrics(*runs)))
+    assert found["r0"]["logged_by"] == "logged_mfu"
+    assert [found[f"r{i}"]["logged_rank"] for i in range(4)] == [3, 1, 1, None]
+
+
+OWN = {
+    "logged_reproduced": True,
+    "logged_formula": "one",
+    "logged_tflops": 300.0,
+    "logged_flops_per_token": 5.1e10,
+    "logged_unit": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"logged_flops_per_token": 5.1e10 * 1.0009}, None),
+        ({"logged_flops_per_token": 5.1e10 * 1.0011, "logged_formula": "two"}, "1.001x apart"),
+        ({"logged_flops_per_token": 5.1e10 * 4 / 3, "logged_formula": "two"}, "1.333x apart"),
+        ({"logged_unit": 8.0}, "8.000x apart"),
+        ({"logged_flops_per_token": 6e10, "logged_reproduced": False}, None),
+        ({"logged_flops_per_token": 6e10, "logged_tflops": None}, None),
+        ({"logged_flops_per_token": 6e10, "framework": "xtuner"}, None),
+    ],
+)
+def test_two_formulas_of_one_framework_do_not_compare(
+    other: dict[str, Any], told: str | None
+) -> None:
+    differs = rank_runs(metrics(OWN, OWN | other))["differs"][0].to_list()
+    said = [text for text in differs if text.startswith("own formula of")]
+    assert len(said) == (told is not None)
+    assert told is None or told in said[0]
+
+
+@pytest.mark.parametrize(
+    ("other", "is_told"),
+    [
+        ({"logged_peak": 312e12}, True),
+        ({"logged_peak": 989e12}, False),
+        ({"logged_peak": 312e12, "logged_mfu": None}, False),
+    ],
+)
+def test_two_peaks_of_one_device_do_not_compare(other: dict[str, Any], *, is_told: bool) -> None:
+    own = OWN | {"logged_peak": 989e12, "logged_mfu": 0.4}
+    differs = rank_runs(metrics(own, own | other))["differs"][0].to_list()
+    said = [text for text in differs if text.startswith("peak of")]
+    assert bool(said) is is_told
+    assert not is_told or "312 / 989 TFLOP/s" in said[0]
+
+
+def test_the_nearest_group_differs_in_the_least() -> None:
+    found = by_name(
+        rank_runs(
+            metrics(
+                {},
+                {"precision": "fp8"},
+                {"precision": "fp8", "trained": "lora of rank 8 on q_proj"},
+                {"work": "other layers"},
+            )
+        )
+    )
+    assert found["r0"]["nearest_group"] == found["r1"]["group"]
+    assert found["r2"]["nearest_group"] == found["r1"]["group"]
+    assert found["r2"]["nearest_differs"] == ["trained weights (lora of rank 8 on q_proj / full)"]
+    assert (found["r3"]["nearest_group"], found["r3"]["nearest_differs"]) == (None, [])
+
+
+def test_equal_flops_are_of_the_group_with_the_least() -> None:
+    long = {"seq_len": 32_768, "flops_per_token": 7.1e10, "tgs": 4000.0}
+    found = by_name(rank_runs(metrics(long, {})))
+    assert {found[name]["equal_flops"] for name in ("r0", "r1")} == {5.1e10}
+    assert found["r0"]["tgs_at_equal_flops"] == pytest.approx(4000 * 7.1 / 5.1)
+    alone = by_name(rank_runs(metrics({}, {})))
+    assert alone["r0"]["tgs_at_equal_flops"] is None
+
+
+def test_our_tflops_are_tgs_times_flops() -> None:
+    found = by_name(rank_runs(metrics({}, {"tgs": None})))
+    assert found["r0"]["tflops"] == pytest.approx(6000 * 5.1e10 / 1e12)
+    assert found["r1"]["tflops"] is None
+    assert found["r1"]["group"] is None
+
+
+def test_documents_of_other_lengths_are_repeats_where_they_are_masked() -> None:
+    masked = {"attention_pattern": "causal, stops at document borders"}
+    for facts, setups in ((masked, ["A", "A"]), ({}, ["A", "B"])):
+        runs = (facts | {"flops_per_token": flops} for flops in (5.1e10, 5.11e10))
+        assert rank_runs(metrics(*runs))["setup"].to_list() == setups
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(8192, "8,192"), (5.1234567e10, "5.1235e+10"), ("TRUE", "yes"), (False, "no"), ("x" * 61, 60)],
+)
+def test_values_as_they_are_shown(value: object, text: str | int) -> None:
+    assert format_value(value) == ("x" * text if isinstance(text, int) else text)

@@ -314,6 +314,173 @@ def test_a_baseline_beyond_the_threshold_only_and_one_that_is_lost() -> None:
     assert found.unplaced.rows() == [("gone", "pinned", "a baseline, and its run is in no series")]
 
 
+# --- bounds of what has a place, by hand ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "last", "is_short"),
+    [
+        ([8] * 9, 6, False),  # 3/4 of 8
+        ([8] * 9, 5, True),
+        ([40] * 9, 9, False),  # windows that an interval needs, whatever runs before had
+        ([40] * 9, 8, True),
+        ([40] * 2, 1, False),  # two runs before say nothing
+        ([40] * 3, 1, True),
+        ([40] * 4 + [10] * 5, 7, True),  # of the last nine, the median is 10
+        ([40] * 9 + [8] * 9, 6, False),  # older ones are forgotten
+        ([40, 8] * 4 + [8], 6, False),
+    ],
+)
+def test_a_run_is_short_by_three_quarters_of_the_nine_before(
+    before: list[int], last: int, *, is_short: bool
+) -> None:
+    found = of_windows([*before, last], slower=1.0)
+    named = f"r{len(before):03}"
+    assert (named in found.unplaced["run_id"].to_list()) is is_short
+    if is_short:
+        why = found.unplaced.filter(run_id=named)["why"].item()
+        assert f"of {last} window{'s' if last > 1 else ''} the warm-up" in why
+
+
+def test_a_run_of_unknown_windows_is_as_short_as_one_of_none() -> None:
+    rows = [{**one, "windows": 40} for one in runs(LEVEL[:12])]
+    rows[11]["windows"] = None
+    assert history(metrics(rows)).unplaced["run_id"].to_list() == ["r011"]
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_an_impossible_rate_has_no_place(rate: float) -> None:
+    rows = runs([6000.0, rate])
+    found = history(metrics(rows))
+    assert found.points["run_id"].to_list() == ["r000"]
+    assert found.unplaced["run_id"].to_list() == ["r001"]
+
+
+def test_nights_go_from_noon_to_noon() -> None:
+    rows = runs(LEVEL[:4])
+    stamps = ((1, 12, 0), (2, 11, 59), (2, 12, 0), (2, 12, 1))
+    for one, (day, hour, minute) in zip(rows, stamps, strict=True):
+        one["started_at"] = datetime(2026, 1, day, hour, minute)
+    assert row(history(metrics(rows)).series)["nights"] == 2
+
+
+def test_the_label_says_each_column_of_the_key() -> None:
+    rows = metrics(runs(LEVEL[:1], trained="lora of rank 8"))
+    by = ("device", "trained", "seq_len", "recompute")
+    rows = rows.with_columns(recompute=pl.lit("full"))
+    (label,) = history(rows, by=by).series["series"]
+    assert label == "NVIDIA H100 80GB HBM3, lora of rank 8, 8,192 tokens, recompute full"
+
+
+def test_many_series_stand_in_the_order_of_their_names() -> None:
+    names = [f"model {n:03}" for n in range(20)]
+    found = history(metrics(runs([6000.0] * 20, model=[*reversed(names)])))
+    assert found.series["model"].to_list() == names
+    assert found.points["series"].is_sorted()
+
+
+def test_a_run_of_unknown_origin_is_not_in_the_series_of_composed_ones() -> None:
+    rows = runs(LEVEL[:3], synthetic=[None, True, False])
+    assert sorted(history(metrics(rows)).series["points"]) == [1, 2]
+
+
+# --- what a series says of itself -------------------------------------------------------------
+
+
+def test_settings_take_turns_from_two_returns_on() -> None:
+    def turns(*values: int | None) -> list[str]:
+        return row(of(LEVEL[: len(values)], global_batch_size=[*values]).series)["setups"]
+
+    assert turns(64, 128, 64) == []  # taken back
+    assert turns(64, 128, 64, 128) == ["global batch: 128 / 64"]
+    assert turns(64, None, 128, None, 64, 64, 128) == ["global batch: 128 / 64"]
+    assert turns(64, 128, 256, 512) == []  # each is new
+
+
+def test_layers_of_the_model_are_marked_by_a_few_characters() -> None:
+    found = of(LEVEL[:2], work=["0123456789ab", "a123456789ab"])
+    assert found.points["marks"].to_list()[1] == ["layers of the model 012345 -> a12345"]
+
+
+def test_the_mfu_of_a_level_is_the_median_of_its_own_points() -> None:
+    """Neither of the level before, nor of a night far out, nor by other peaks."""
+    slow = DOWN[:5]
+    found = of([*LEVEL, *slow, 3000.0], mfu=[0.5] * 20 + [0.40, 0.41, 0.42, 0.43, 0.44, 0.2])
+    assert found.points["outlier"].to_list()[-1] is True
+    assert row(found.series)["mfu"] == pytest.approx(0.42)
+    found = of(LEVEL[:4], mfu=[0.1, 0.4, 0.5, None], peaks=["a", "b", "b", "b"])
+    assert row(found.series)["mfu"] == pytest.approx(0.45)
+    assert row(found.series)["peaks"] == ["a", "b"]
+
+
+def test_the_first_runs_have_the_interval_between_them() -> None:
+    """Three nights: no spread, but Student's t of their rates, of two degrees of freedom."""
+    series = row(of(LEVEL[:3]).series)
+    logs = np.log(LEVEL[:3])
+    half = 4.30265 * logs.std(ddof=1) / 3**0.5
+    assert np.log(series["level_high"] / series["level"]) == pytest.approx(half, rel=1e-4)
+    assert series["spread"] is None
+
+
+def test_the_rates_before_and_behind_a_change_are_levels() -> None:
+    change = row(of(LEVEL + DOWN).changes)
+    level = 6000 * np.prod(WOBBLE) ** 0.1
+    assert change["before"] == pytest.approx(level)
+    assert change["after"] == pytest.approx(0.95 * level)
+    assert change["points_after"] == 10
+
+
+@pytest.mark.parametrize(("threshold", "counts"), [(0.0499, True), (0.0501, False)])
+def test_a_change_counts_from_the_threshold_on(threshold: float, *, counts: bool) -> None:
+    assert row(of(LEVEL + DOWN, threshold=threshold).changes)["counts"] is counts
+    up = [rate * 1.05 for rate in LEVEL[:10]]
+    assert row(of(LEVEL + up, threshold=threshold).changes)["counts"] is counts
+
+
+# --- baselines: which one, and since when -----------------------------------------------------
+
+
+def test_the_baseline_pinned_last_holds() -> None:
+    rows = metrics(runs(LEVEL + DOWN))
+    two = pins(("r025", 5700.0), ("r003", 6000.0))
+    series = row(history(rows, baselines=two).series)
+    assert (series["baseline_run"], series["state"]) == ("r003", "regressed")
+    stamps = pl.Series([START + timedelta(hours=2), None], dtype=two.schema["at"])
+    undated = two.with_columns(at=stamps)
+    assert row(history(rows, baselines=undated).series)["baseline_run"] == "r025"
+
+
+@pytest.mark.parametrize("tgs", [0.0, None])
+def test_a_baseline_pinned_without_a_rate_has_that_of_its_run(tgs: float | None) -> None:
+    rows = metrics(runs(LEVEL))
+    held = pins(("r003", 1.0)).with_columns(tgs=pl.lit(tgs, pl.Float64))
+    series = row(history(rows, baselines=held).series)
+    assert series["baseline_tgs"] == LEVEL[3]
+    assert series["against_baseline"] == pytest.approx(series["level"] / LEVEL[3])
+
+
+def test_a_row_of_a_baseline_says_since_when() -> None:
+    found = history(metrics(runs(LEVEL + DOWN)), baselines=pins(("r003", 6000.0)))
+    pinned = found.changes.row(1, named=True)
+    assert (pinned["run_id"], pinned["points_after"]) == ("r020", 10)
+    assert pinned["after"] == pytest.approx(0.95 * 6000 * np.prod(WOBBLE) ** 0.1)
+    assert pinned["ratio"] == pytest.approx(pinned["after"] / 6000)
+
+
+def test_without_a_spread_a_baseline_has_no_interval() -> None:
+    series = row(history(metrics(runs(LEVEL[:3])), baselines=pins(("r000", 3000.0))).series)
+    assert series["against_baseline"] == pytest.approx(series["level"] / 3000)
+    assert (series["against_low"], series["against_high"]) == (None, None)
+    assert series["state"] == "new"
+
+
+def test_an_improvement_since_the_baseline_is_one() -> None:
+    up = [rate * 1.05 for rate in LEVEL[:10]]
+    rows = metrics(runs(LEVEL + up))
+    assert row(history(rows, baselines=pins(("r019", 6000.0))).series)["state"] == "improved"
+    assert row(history(rows, baselines=pins(("r020", 6300.0))).series)["state"] == "steady"
+
+
 # --- laws ---------------------------------------------------------------------------------
 
 DRAWN = st.builds(

@@ -124,3 +124,88 @@ def test_why_there_is_no_loss() -> None:
 
 def test_one_run_alone_is_not_compared() -> None:
     assert found(lines("a"))["a"]["same_loss"] is None
+
+
+# --- bounds, by hand: losses without noise ----------------------------------------------------
+
+
+def flat(run_id: str, loss: float, steps: int = 50, **more: Any) -> list[dict[str, Any]]:
+    """Every line of the same loss."""
+    return [row | {"loss": loss} for row in lines(run_id, steps=steps, **more)]
+
+
+@pytest.mark.parametrize(("apart", "same"), [(0.0009, True), (0.0011, False)])
+def test_losses_differ_from_a_thousandth_on(apart: float, *, same: bool) -> None:
+    for sign in (-1, 1):
+        rows = found(flat("a", 2.0), flat("b", 2.0 * (1 + sign * apart)))
+        assert {row["same_loss"] for row in rows.values()} == {same}
+        assert rows["a"]["loss_at_equal_tokens"] == 2.0
+        assert rows["a"]["loss_spread"] == 0
+
+
+def test_a_run_that_scatters_may_be_as_far_off_as_it_scatters() -> None:
+    """The last 20 losses are 2 +- 0.1 in turns: their spread is 0.1 x 1.4826."""
+    wide = [row | {"loss": 2.0 + 0.1 * (-1) ** row["step"]} for row in lines("a", steps=199)]
+    for shift, same in ((0.147, True), (0.150, False)):
+        rows = found(wide, flat("b", 2.0 + shift, 199))
+        assert rows["a"]["loss_spread"] == pytest.approx(0.14826)
+        assert rows["a"]["same_loss"] is same
+
+
+def test_of_three_the_middle_one_counts() -> None:
+    rows = found(flat("a", 2.0), flat("b", 2.1), flat("c", 2.2))
+    assert [rows[name]["same_loss"] for name in "abc"] == [False, True, False]
+
+
+@pytest.mark.parametrize(("steps", "is_enough"), [(4, False), (5, True)])
+def test_a_median_needs_five_lines(steps: int, *, is_enough: bool) -> None:
+    """Of 8 lines those over the last half of the tokens are 5: from step 4 on."""
+    few = [row | {"loss": None if i >= steps else 2.0} for i, row in enumerate(lines("a"))]
+    rows = found(few, flat("b", 2.0))
+    assert (rows["a"]["no_loss"] == "a log prints too few losses") is not is_enough
+    rows = found(flat("a", 2.0, steps=8), flat("b", 2.0, steps=8))
+    assert rows["a"]["same_loss"] is True
+    rows = found(flat("a", 2.0, steps=7), flat("b", 2.0, steps=7))
+    assert rows["a"]["no_loss"] == "no common token count"
+
+
+def test_the_narrowest_window_that_both_fill_is_taken() -> None:
+    """Losses are their step: over the last tenth of 50 steps, 45 to 50, the median is 47.5."""
+    steps = [row | {"loss": float(row["step"])} for row in lines("a", steps=50)]
+    rows = found(steps, flat("b", 2.0, steps=50))
+    assert rows["a"]["loss_at_equal_tokens"] == 47.5
+    # Every fifth line: five of them, 30 to 50, stand in the last 40 % only.
+    rare = flat("b", 2.0, steps=50, every=5)
+    rows = found(steps, rare)
+    assert rows["a"]["loss_at_equal_tokens"] == 40.0
+    assert rows["b"]["equal_tokens"] == 50 * 65536
+
+
+@pytest.mark.parametrize(
+    ("every", "last", "median"),
+    [
+        (2, 50, 45.0),  # 6 lines in the last fifth, from 40 on; 3 in the last tenth
+        (3, 48, 41.0),  # 5 in the last 30 %, from 33.6 on
+        (4, 48, 38.5),  # 5 in the last 40 %, from 28.8 on
+        (6, 48, 36.0),  # 5 in the last half
+    ],
+)
+def test_a_rare_line_widens_the_window_of_both(every: int, last: int, median: float) -> None:
+    steps = [row | {"loss": float(row["step"])} for row in lines("a", steps=50)]
+    rows = found(steps, flat("b", 2.0, steps=50, every=every))
+    assert rows["a"]["equal_tokens"] == last * 65536
+    assert rows["a"]["loss_at_equal_tokens"] == median
+
+
+def test_losses_of_nothing_are_the_same() -> None:
+    rows = found(flat("a", 0.0), flat("b", 0.0))
+    assert {row["same_loss"] for row in rows.values()} == {True}
+
+
+def test_a_count_of_tokens_that_may_hold_padding_is_not_taken() -> None:
+    """Where lines tell padding apart, the printed total need not: steps count."""
+    padded = [row | {"non_padding_count": 8000.0} for row in lines("a", consumed_tokens=float)]
+    rows = found(padded, lines("b"))
+    assert rows["a"]["equal_tokens"] == 200 * 65536
+    rows = found(lines("a", consumed_tokens=lambda step: step * 65536.0), lines("b"))
+    assert rows["a"]["equal_tokens"] == 200 * 65536

@@ -2,13 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from fairmfu.cli import main
 from fairmfu.metrics.formula.model_shapes import find_model
-from fairmfu.metrics.pipeline.calculator import Question, answer, parse_amount
+from fairmfu.metrics.pipeline.calculator import (
+    Question,
+    answer,
+    ask,
+    compare_with_other_tools,
+    parse_amount,
+    parse_image_size,
+)
 from tests.support.folders import ROOT
 
 F = 51_471_187_968
@@ -172,3 +180,131 @@ def test_a_question_without_an_answer_says_why(options: tuple, says: str) -> Non
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1
     assert says in result.stderr
+
+
+# --- what contradicts itself, and the arithmetic ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"accelerator": "h100", "tgs": 1.0, "mfu": 0.4}, "speed is given twice"),
+        ({"tgs": 1.0}, "give --accelerator"),
+        ({"mfu": 0.4}, "give --accelerator"),
+        ({"tokens": 1e12, "accelerator": "h100", "tgs": 1.0}, "needs --gpus"),
+        ({"tokens": 1e12, "accelerator": "h100", "gpus": 8}, "and the speed"),
+        ({"images": ["28x28"]}, "no vision tower"),
+        ({"phase": "decode", "accelerator": "h100", "tgs": 1.0}, "leave --phase out"),
+        ({"phase": "decode", "accelerator": "h100", "mfu": 0.4}, "leave --phase out"),
+        ({"phase": "prefill", "trainable": "frozen"}, "leave --phase out"),
+        ({"phase": "prefill", "mtp_modules": 1}, "leave --phase out"),
+    ],
+)
+def test_a_question_that_contradicts_itself_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ask("llama3-8b", 8192, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"accelerator": "h100"},
+        {"accelerator": "h100", "tgs": 1.0},
+        {"accelerator": "h100", "mfu": 0.4, "tokens": "1T", "gpus": 8},
+        {"phase": "decode"},
+        {"mtp_modules": 1},
+        {"trainable": "lora", "lora_rank": 8, "lora_targets": "q_proj,v_proj"},
+    ],
+)
+def test_a_whole_question_is_answered(options: dict[str, Any]) -> None:
+    assert answer(ask("llama3-8b", 8192, **options))["model"] == "llama-3-8b"
+
+
+def test_a_model_that_sees_needs_images_and_full_training() -> None:
+    with pytest.raises(ValueError, match="give --image"):
+        ask(QWEN2_VL_2B, 1024)
+    for more in ({"phase": "prefill"}, {"recompute": "full"}, {"trainable": "frozen"}):
+        with pytest.raises(ValueError, match="only full training"):
+            ask(QWEN2_VL_2B, 1024, images=["448x672"], **more)  # type: ignore[arg-type]
+    out = answer(ask(QWEN2_VL_2B, 1024, images=["448x672"]))
+    text = {name: value for name, value in QWEN2_VL_2B.items() if name != "vision_config"}
+    alone = answer(ask(text | {"model_type": "qwen2"}, 1024))
+    assert out["params_total"] > alone["params_total"]
+    assert out["params_active"] - alone["params_active"] == (
+        out["params_total"] - alone["params_total"]
+    )
+    assert out["flops_per_token"] > alone["flops_per_token"]
+    assert out["rules"][2]["exact"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("1T", 1e12), ("300B", 3e11), ("2.5M", 2.5e6), ("8K", 8e3), ("15e12", 15e12), (" 7 ", 7.0)],
+)
+def test_an_amount_as_people_write_it(text: str, amount: float) -> None:
+    assert parse_amount(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "1 TB", "many", "-1T", "1t"])
+def test_what_is_no_amount(text: str) -> None:
+    with pytest.raises(ValueError, match="is no amount"):
+        parse_amount(text)
+
+
+def test_an_image_is_height_by_width() -> None:
+    assert parse_image_size(" 448x672") == (448, 672)
+    for text in ("448", "448x", "448x672x3", "1234567x1"):
+        with pytest.raises(ValueError, match="is no image"):
+            parse_image_size(text)
+
+
+@pytest.mark.parametrize(
+    ("precision", "bytes_"),
+    [("fp32", 4), ("tf32", 4), ("fp16", 2), ("bf16", 2), ("fp8", 1), ("mxfp8", 1), ("nvfp4", 0.5)],
+)
+def test_a_cache_has_the_bytes_of_its_format(precision: str, bytes_: float) -> None:
+    """Keys and values of 32 layers, 8 heads of 128."""
+    assert asked(precision=precision)["kv_cache_bytes_per_token"] == bytes_ * 2 * 32 * 8 * 128
+
+
+def test_a_run_in_days_and_flops() -> None:
+    """1e9 tokens at 1,000 tokens/s/GPU are 1e6 GPU-seconds, on 8 GPUs 125,000 s."""
+    out = asked(accelerator="h100", tgs=1000.0, gpus=8, tokens=1e9)
+    assert out["training_seconds"] == 125_000
+    assert out["training_days"] == 125_000 / 86_400
+    assert out["gpu_hours"] == pytest.approx(1e6 / 3600)
+    assert out["training_flops"] == 1e9 * F
+    assert out["tgs_at_peak"] == pytest.approx(989.4e12 / F)
+    assert out["peak_flops"] == 989.4e12
+    assert "training_seconds" not in asked(accelerator="h100", tgs=1000.0, gpus=8)
+    assert "tgs" not in asked(accelerator="h100")
+    assert "accelerator" not in asked()
+
+
+def test_rules_of_thumb_count_the_weights_that_multiply() -> None:
+    """N = 8.03e9 less the embedding of 128,256 x 4,096; norms multiply nothing."""
+    out = asked(recompute="full")
+    weights = out["params_matmul"]
+    assert [rule["flops_per_token"] / weights for rule in out["rules"]] == [2, 6, 8]
+    assert [rule["exact"] for rule in out["rules"]][:2] == [F / 3, F]
+    low, high = out["hardware_flops_per_token"]
+    assert F < low < high == out["rules"][2]["exact"] < F * 4 / 3
+    assert asked(recompute="none")["hardware_flops_per_token"] == [F, F]
+    assert asked()["hardware_flops_per_token"] is None
+
+
+@pytest.mark.parametrize("phase", ["train", "prefill", "decode"])
+def test_shares_of_operators_are_of_what_the_phase_does(phase: str) -> None:
+    rows = asked(phase=phase)["operators"]
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert all(("flops_per_token" in row) is (phase == "train") for row in rows)
+    total = sum(row["forward_flops_per_token"] for row in rows)
+    for row in rows:  # each is trained alike, so shares are those of the forward
+        assert row["share"] == pytest.approx(row["forward_flops_per_token"] / total)
+
+
+def test_other_tools_count_with_recomputation_where_it_is_asked() -> None:
+    plain = {row["name"]: row for row in compare_with_other_tools(ask("llama3-8b", 8192))}
+    again = ask("llama3-8b", 8192, recompute="full")
+    assert {row["name"] for row in compare_with_other_tools(again)} <= plain.keys()
+    assert [row for row in compare_with_other_tools(again) if row != plain[row["name"]]]
