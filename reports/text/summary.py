@@ -403,7 +403,7 @@ def _samples_claim(row: MetricsRow) -> list[str]:
     if not told:
         return []
     ours = ""
-    if row["tgs"] and row["gpus"] and row["seq_len"] and row["token_basis"] != "non_padding":
+    if row["tgs"] and row["gpus"] and row["seq_len"] and row["token_basis"] in ("slots", "packed"):
         ours = f"; ours {row['tgs'] * row['gpus'] / row['seq_len']:,.4g}, TGS x GPUs / length"
     return [f"  logged samples/s {', '.join(told)}{ours}"]
 
