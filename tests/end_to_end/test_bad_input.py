@@ -39,7 +39,7 @@ from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import analyse
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled
 
 Ingest = Callable[..., list[Outcome]]
 
@@ -581,6 +581,7 @@ def grows(regex: Regex, line: tuple[str, str, str], short: int, long: int) -> fl
     return taken / min(seconds(regex, line, short) for _ in range(2)) if taken > least else 0.0
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "form", [None, *BUILT_IN_FORMATS], ids=lambda f: f.name if f else "endings"
 )

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.support.effort import sampled
 from tests.support.folders import ROOT
 from tests.support.transformations import TRANSFORMATIONS
 from tests.tools import metamorphic
@@ -27,6 +28,7 @@ def read(name: str) -> metamorphic.Case:
     return case
 
 
+@sampled(2)
 @pytest.mark.parametrize("what", TRANSFORMATIONS)
 def test_no_damage_changes_a_figure_in_silence(what: str) -> None:
     """One of the logs for each, so that all are damaged in some way."""

@@ -15,6 +15,7 @@ from fairmfu.ingest.extract.discovery import FileWalk
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
 from fairmfu.ingest.store.store import KnownFolders, Store
+from tests.support.effort import sampled
 
 Titan = Callable[..., str]
 HOUR = 3600
@@ -159,6 +160,7 @@ CHANGES = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: str(change.__name__))
 def test_a_change_is_seen_as_it_is_file_by_file(
     change: Callable[[Path, Titan], None], folder: Path, store: Store, titan: Titan

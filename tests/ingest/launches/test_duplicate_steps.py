@@ -37,7 +37,7 @@ from fairmfu.ingest.vector import block_parser, block_plan
 from tests.ingest.vector.test_gate import BY_LINE, differences, reading
 from tests.support import damaged_lines
 from tests.support.damaged_lines import next_step
-from tests.support.effort import THOROUGH
+from tests.support.effort import THOROUGH, sampled
 
 Lines = list[bytes]
 
@@ -113,6 +113,7 @@ def of_ranks(log: Lines, draw: Random) -> Lines:
 COPIES: Final = (whole, tail, thrice, each_block, changed, shuffled, of_ranks)
 
 
+@sampled(3)
 @pytest.mark.parametrize("form", BY_LINE, ids=lambda form: form.name)
 def test_a_log_with_copies_of_its_steps_is_read_alike(
     form: LogFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

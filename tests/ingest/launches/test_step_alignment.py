@@ -23,6 +23,7 @@ from fairmfu.ingest.launches.step_alignment import AlignedRows
 from fairmfu.ingest.launches.step_rows import StepRows
 from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from tests.support import plain_alignment
+from tests.support.effort import sampled
 
 Parse = Callable[..., ParsedSource]
 
@@ -206,6 +207,7 @@ def told(aligned: AlignedRows) -> tuple[list[dict[str, Any]], list[dict[str, Any
     return said[0], said[1], aligned.step_unit
 
 
+@sampled(4)
 @pytest.mark.parametrize("seed", range(300))
 def test_columns_are_aligned_as_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(seed)  # noqa: S311 - rows to try
