@@ -675,9 +675,13 @@ def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
 
 def disturbed_by_events(run: RunArrays, evidence: str) -> BoolArray:
     """Windows that an event of DISTURBING_EVENTS fell into, by one kind of time evidence."""
-    out = np.zeros(run.height, np.bool_)
-    out[[*disturbances(run, evidence)]] = True
-    return out
+
+    def compute() -> BoolArray:
+        out = np.zeros(run.height, np.bool_)
+        out[[*disturbances(run, evidence)]] = True
+        return out
+
+    return run.once(f"disturbed {evidence}", compute)
 
 
 def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
