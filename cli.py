@@ -44,7 +44,6 @@ CONTEXT_SETTINGS = {
     "max_content_width": 100,
 }
 EXIT_UNREAD_SOURCE = 4
-FAILED_RUNS = "select name, error from metrics where error is not null order by name"
 """Exit code: done, but some sources could not be read, or their runs not be analysed."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -854,13 +853,14 @@ def query(sql: str, store: Path, output: str) -> None:
     Example:
       fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
     """
-    from fairmfu.reports import query as select
+    from fairmfu.reports.store.metrics_store import METRICS_TABLE
     from fairmfu.reports.text.tabular import render_frame
 
     opened = _open(store)
-    click.echo(render_frame(select(opened, sql, _overlay()), output))
-    if "metrics" in sql.lower():
-        _end(select(opened, FAILED_RUNS, _overlay()).iter_rows(named=True))
+    metrics = _metrics(opened)
+    click.echo(render_frame(opened.query(sql, {METRICS_TABLE: metrics}), output))
+    if METRICS_TABLE in sql.lower():
+        _end(metrics.select("name", "error").iter_rows(named=True))
 
 
 @main.command()
@@ -1006,13 +1006,12 @@ def rescore(store: Path) -> None:
     What is new or whose facts changed needs no rescore: the next nightly, or any other command,
     computes that by itself.
     """
-    from fairmfu.reports import query as select
     from fairmfu.reports.store.metrics_store import rescore_all
 
     opened = _open(store)
     done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
     click.echo(f"{done:,} runs computed anew", err=True)
-    _end(select(opened, FAILED_RUNS, _overlay()).iter_rows(named=True))
+    _end(_metrics(opened).select("name", "error").iter_rows(named=True))
 
 
 @main.command()

@@ -195,7 +195,7 @@ QUIRKS: Final[Mapping[str, str]] = {
     "single_writer": "one process of a job prints the steps, as a rule without a loss",
     "timer_of_steps": "the engine's timer times just the steps of these lines",
 }
-"""What is true of the logs of some formats alone, and changes what their figures mean."""
+"""Habits of some formats alone that change what their figures mean."""
 
 
 RUN_COLUMNS: Final[dict[str, Column]] = {

@@ -1,4 +1,4 @@
-"""What runs of built-in formats lack that were stored before their formats said it."""
+"""Quirks of runs that were stored before their formats said them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final
 
 import polars as pl
 
-from ..core.schema import RUN_COLUMNS
+from ..core.schema import LATER_COLUMNS, RUN_COLUMNS
 from ..formats.registry import BUILT_IN_FORMATS
 
-COLUMNS: Final = ("quirks", "engine_below", "times_elsewhere")
+COLUMNS: Final = LATER_COLUMNS["runs"]
 
 
 def with_quirks(runs: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""What is true of the logs of some formats alone: asked of a run, never by a format's name."""
+"""Habits of some formats alone: asked of a run, never by a format's name."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import polars as pl
 
 
 def has_quirk(name: str) -> pl.Expr:
-    """Whether a run has a quirk of ingest.core.schema.QUIRKS; of rows with the column `quirks`."""
+    """Tell whether a run has a quirk of ingest.core.schema.QUIRKS, by its column `quirks`."""
     return pl.col("quirks").list.contains(name).fill_null(value=False)

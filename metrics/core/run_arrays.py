@@ -110,12 +110,12 @@ class RunArrays:
         return self._whole.frame[name][self._from + (row if row >= 0 else self.height + row)]
 
     def has_quirk(self, name: str) -> bool:
-        """Whether the run has a quirk (ingest.core.schema.QUIRKS)."""
+        """Tell whether the run has a quirk (ingest.core.schema.QUIRKS)."""
         held = self.value("quirks")
         return held is not None and name in held.to_list()
 
     def once(self, key: str, compute: Callable[[], BoolArray]) -> BoolArray:
-        """What is computed of columns that `with_values` cannot change, the first time; read only.
+        """Compute something of columns that `with_values` cannot change, the first time; read only.
 
         key: names it among all that is computed so
         """

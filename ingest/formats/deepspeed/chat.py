@@ -65,7 +65,7 @@ TIMES_ELSEWHERE: Final = (
     "(steps_per_print) are stamped; E2E latency, of step 3, is of generation and two models, of "
     "which the formula for one says nothing"
 )
-"""Where times of DeepSpeed-Chat are, whose lines may print none."""
+"""Places of the times of DeepSpeed-Chat, whose lines may print none."""
 
 DEEPSPEED_CHAT: Final = LogFormat(
     name="deepspeed-chat",

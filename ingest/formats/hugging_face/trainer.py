@@ -450,7 +450,7 @@ _BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after 
 TIMES_ELSEWHERE: Final = (
     "the Trainer's are in its progress bar, on standard error, and in its TensorBoard files"
 )
-"""Where times of the Trainer are, whose lines may print none."""
+"""Places of the times of the Trainer, whose lines may print none."""
 
 HF_CONSOLE: Final = LogFormat(
     name="hf-trainer",
@@ -759,7 +759,7 @@ STEPLESS_RESULTS: Final = (
     "the results of a Hugging Face run, which hold no step. Read its trainer_state.json or its "
     "console, whose last line says the same.",
 )
-"""What all_results.json and train_results.json look like, and what to do about it."""
+"""Beginning of all_results.json and train_results.json, and what to read instead."""
 
 HF_STATE: Final = LogFormat(
     name="hf-trainer-state",

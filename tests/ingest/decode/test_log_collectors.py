@@ -25,6 +25,7 @@ from fairmfu.ingest.decode.log_collectors import (
     unwrap_json_texts,
     unwrap_logfmt,
 )
+from tests.support.pieces import joined_by
 
 AT = "2026-11-20T03:04:05"
 TEXT = [b"line number %d says" % n for n in range(1, 11)]
@@ -318,17 +319,7 @@ def broken(line: bytes, columns: int) -> list[bytes]:
 
 
 def joined(lines: Sequence[bytes]) -> list[bytes] | None:
-    made = detect_terminal_width(lines, b"\n".join(lines))
-    if made is None:
-        return None
-    whole: list[bytes] = []
-    for piece in map(made(), lines):
-        assert piece is not None
-        if piece.continues:
-            whole[-1] += piece.text
-        else:
-            whole.append(piece.text)
-    return whole
+    return joined_by(detect_terminal_width(lines, b"\n".join(lines)), lines)
 
 
 @pytest.mark.parametrize("columns", [80, 90, 100, 120])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from fairmfu.ingest.decode.wrapped_lines import WrappedLines, detect_wrapped_lines
+from tests.support.pieces import joined_by
 
 MEGATRON = (
     b" iteration %8d/    2000 | consumed samples: %12d | elapsed time per iteration (ms): 1234.5 | "
@@ -24,17 +25,7 @@ TITANS = [TITAN % (n, n) for n in range(1, 11)]
 
 def joined(lines: Sequence[bytes]) -> list[bytes] | None:
     """The lines put together; None where they stay."""
-    made = detect_wrapped_lines(lines)
-    if made is None:
-        return None
-    whole: list[bytes] = []
-    for piece in map(made(), lines):
-        assert piece is not None
-        if piece.continues:
-            whole[-1] += piece.text
-        else:
-            whole.append(piece.text)
-    return whole
+    return joined_by(detect_wrapped_lines(lines), lines)
 
 
 def hard(lines: Sequence[bytes], width: int) -> list[bytes]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.metrics.utilization.utilization import operator_table, score_utilization
+from tests.metrics.utilization.test_formula_inputs import OF_8B
 
 LLAMA = {
     "model": "llama3-8b",
@@ -490,17 +491,6 @@ def test_the_best_origin_decides_between_two_descriptions_of_the_model() -> None
     facts = held(model_config='{"model_type": "llama"}')
     facts["model_config"]["origin"] = "companion:config.json"
     assert score_utilization(facts, rate()).values["flops_per_token"] == F
-
-
-OF_8B = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-}
 
 
 def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() -> None:
