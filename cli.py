@@ -853,14 +853,13 @@ def query(sql: str, store: Path, output: str) -> None:
     Example:
       fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
     """
-    from fairmfu.reports.store.metrics_store import METRICS_TABLE
+    from fairmfu.reports import query as select
     from fairmfu.reports.text.tabular import render_frame
 
     opened = _open(store)
-    metrics = _metrics(opened)
-    click.echo(render_frame(opened.query(sql, {METRICS_TABLE: metrics}), output))
-    if METRICS_TABLE in sql.lower():
-        _end(metrics.select("name", "error").iter_rows(named=True))
+    click.echo(render_frame(select(opened, sql, _overlay()), output))
+    if "metrics" in sql.lower():
+        _end(_metrics(opened).select("name", "error").iter_rows(named=True))
 
 
 @main.command()
