@@ -6,7 +6,7 @@ what it computes. So each column is converted once, for all runs together, and c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,6 @@ class _Whole:
         self.flags: dict[str, BoolArray] = {}
         self.texts: dict[str, TextArray] = {}
         self.lists: dict[str, tuple[IntArray, Sequence[Sequence[str]]]] = {}
-        self.computed: dict[tuple[object, ...], BoolArray] = {}
 
     def number(self, name: str) -> FloatArray:
         if name not in self.numbers:
@@ -113,17 +112,6 @@ class RunArrays:
         """Tell whether the run has a quirk (ingest.core.schema.QUIRKS)."""
         held = self.value("quirks")
         return held is not None and name in held.to_list()
-
-    def once(self, key: str, compute: Callable[[], BoolArray]) -> BoolArray:
-        """Compute something of columns that `with_values` cannot change, the first time; read only.
-
-        key: names it among all that is computed so
-        """
-        whole = (self._from, self.height, key)
-        if whole not in self._whole.computed:
-            self._whole.computed[whole] = compute()
-            self._whole.computed[whole].flags.writeable = False
-        return self._whole.computed[whole]
 
     def has_any(self, name: str) -> bool:
         """Whether any row has a value."""

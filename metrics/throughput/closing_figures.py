@@ -23,6 +23,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import FLOAT, TEXT
 
+from ..core.extra_figures import extra_figure
 from ..core.quirks import has_quirk
 
 FlosParams = Callable[[str], int | None]
@@ -203,13 +204,12 @@ def _timer(runs: pl.DataFrame, steps: pl.DataFrame) -> dict[str, tuple[float | N
         return {}
     asked = steps.select("run_id", "line", "step", "logged_at", "extra")
     lines = asked.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
-    average = pl.col("extra").str.json_path_match("$.average").cast(pl.Float64, strict=False)
     told = (
         lines.filter(pl.col("extra").str.contains('"average": ', literal=True))
         .group_by("run_id", maintain_order=True)
         .last()
-        .select("run_id", average=average)
-        .filter(pl.col("average").is_finite(), pl.col("average") > 0)
+        .select("run_id", average=extra_figure("average"))
+        .filter(pl.col("average") > 0)
     )
     stamped = lines.filter(pl.col("logged_at").is_not_null()).unique(
         ["run_id", "step"], keep="first", maintain_order=True

@@ -27,6 +27,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import FLOAT, INT, TEXT, TIMESTAMP
 
 from ..core.arrays import IntArray
+from ..core.extra_figures import figure_of
 from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP
 from ..core.quantities import GpuTokens, StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, median, total
@@ -457,10 +458,10 @@ def _of_fewer_steps(windows: RunArrays, end: Mapping[str, Any], start: int | Non
     steps, losses = windows["step"], windows["loss"]
     if start is None or last is None or not (steps[-1] <= last):
         return False
-    rate = float(said.get("train_steps_per_second", "nan"))
+    rate = figure_of(said, "train_steps_per_second")
     if rate * end["seconds"] * MIN_FOREIGN_RATIO < last - start:
         return True
-    summed = float(said.get("train_loss", "nan")) * last
+    summed = figure_of(said, "train_loss") * last
     logged = float(np.sum(losses * np.diff(steps, prepend=start)))
     return bool(logged > MIN_PRECISE_LOSS * steps[-1] and logged > MIN_FOREIGN_RATIO * summed)
 

@@ -29,6 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..core.arrays import BoolArray, FloatArray, IntArray
+from ..core.extra_figures import extra_figure
 from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP, digits_of
 from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays, total
 from .smoothed_times import IS_MOVING_MEAN, mark_single_step_times, with_disjoint_spans
@@ -232,7 +233,8 @@ def build_windows(
     where absent], `events` and `gc_s`: what fell into the window, `rate_events`: those of them that
     its rate may hold, `rated_from`: the last step before behind which the rate started anew,
     `restarts`: how often it did in the window, `smeared`: a moving mean that still holds the
-    start-up or spoiler of an earlier line, `begun_anew`: a rate that began within the window, and
+    start-up or spoiler of an earlier line, `disturbed` and `rate_disturbed`: that an event of
+    DISTURBING_EVENTS fell into it, `begun_anew`: a rate that began within the window, and
     `warming`, `stall_s` and `unlogged`, which
     metrics.throughput.warmup.mark_warm_up_and_stalls fills.
     """
@@ -271,6 +273,7 @@ def build_windows(
         .pipe(with_disjoint_spans)
         .with_columns(_times())
         .pipe(_with_events, events)
+        .with_columns(*_disturbed())
         .with_columns(_smeared(), warming=False, stall_s=0.0, unlogged=False, begun_anew=False)
         .pipe(_with_new_beginnings)
     )
@@ -435,10 +438,7 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         .group_by("run_id", "step", maintain_order=True)
         .agg(engine_at=pl.col("logged_at").min(), engine_line=pl.col("line").min())
     )
-    timer = {
-        f"timer_{name}": pl.col("extra").str.json_path_match(f"$.{name}").cast(pl.Float64)
-        for name in ("rate", "step", "micro_step")
-    }
+    timer = {f"timer_{name}": extra_figure(name) for name in ("rate", "step", "micro_step")}
     averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
     timed = engine.filter(averaged).sort("line").select("run_id", "line", at="line", **timer)
     joined = steps.join(stamped, on=["run_id", "step"], how="left", maintain_order="left")
@@ -541,16 +541,21 @@ def _of_lines_shared(fell: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
     step; `since`, the step before.
     """
     again = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("run_id", "line"))
-    if not places.select(again.any()).item():
+    shared = places.filter(again).select("run_id", "at").unique()
+    if not shared.height:
         return fell
-    each = fell.drop("into", "since").join(
-        places.drop("line"), on=["run_id", "at"], how="left", maintain_order="left"
+    each = (
+        fell.drop("into", "since")
+        .join(shared, on=["run_id", "at"], how="semi", maintain_order="left")
+        .join(places.drop("line"), on=["run_id", "at"], how="left", maintain_order="left")
     )
     into, behind = pl.col("into"), pl.col("behind")
     held = behind.is_between(pl.col("since").min(), into.max()).over("order")
     last = into.max().over("order")
     its = into.filter(into >= pl.min_horizontal(behind + 1, last)).min().over("order")
-    return each.filter((~held | (into == its)).fill_null(value=True))
+    placed = each.filter((~held | (into == its)).fill_null(value=True)).select(fell.columns)
+    alone = fell.join(shared, on=["run_id", "at"], how="anti", maintain_order="left")
+    return pl.concat([alone, placed]).sort("order", maintain_order=True)
 
 
 def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> pl.DataFrame:
@@ -589,6 +594,20 @@ def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> 
     )
 
 
+def _disturbed() -> tuple[pl.Expr, pl.Expr]:
+    """`disturbed`, `rate_disturbed`: windows that `disturbances` finds, by a time and by a rate."""
+
+    def hold(events: str, kinds: Sequence[str]) -> pl.Expr:
+        return pl.col(events).list.eval(pl.element().is_in(kinds)).list.any()
+
+    of_all = (pl.col("rate_covers") == "interval").fill_null(value=False)
+    rate = pl.when(of_all).then(hold("rate_events", NON_TRAINING_EVENTS))
+    return (
+        hold("events", NON_TRAINING_EVENTS).alias("disturbed"),
+        rate.otherwise(hold("rate_events", DISTURBING_EVENTS["rate"])).alias("rate_disturbed"),
+    )
+
+
 def _smeared() -> pl.Expr:
     """Whether a moving mean (mmengine's) holds the start-up, or what spoiled an earlier line.
 
@@ -597,7 +616,7 @@ def _smeared() -> pl.Expr:
     the next step: what is taken from means that share steps leaves that one out. Elsewhere a time
     that is longer than between the stamps holds what ran before them.
     """
-    spoiled = pl.col("events").list.eval(pl.element().is_in(NON_TRAINING_EVENTS)).list.any()
+    spoiled = pl.col("disturbed")
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
     evaluated = pl.when(spoiled).then("step").forward_fill().over("run_id")
     longer = (
@@ -673,17 +692,6 @@ def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
     return found
 
 
-def disturbed_by_events(run: RunArrays, evidence: str) -> BoolArray:
-    """Windows that an event of DISTURBING_EVENTS fell into, by one kind of time evidence."""
-
-    def compute() -> BoolArray:
-        out = np.zeros(run.height, np.bool_)
-        out[[*disturbances(run, evidence)]] = True
-        return out
-
-    return run.once(f"disturbed {evidence}", compute)
-
-
 def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
     """The windows of one run that count as steady.
 
@@ -700,7 +708,9 @@ def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
 
 def disturbed_windows(run: RunArrays, evidence: str) -> BoolArray:
     """Windows that are known to hold more than training, by one kind of evidence."""
-    out = run.flags("first") | disturbed_by_events(run, evidence)
+    out = run.flags("first")
+    if DISTURBING_EVENTS[evidence]:
+        out = out | run.flags("rate_disturbed" if evidence == "rate" else "disturbed")
     return out | run.flags("smeared") if evidence == "elapsed" else out
 
 

@@ -331,6 +331,7 @@ def test_a_completed_launch_that_lacks_lines_without_stamps_counts_them_wrongly(
         ({"train_loss": 2.0}, True),
         ({"train_loss": 1.0}, False),  # half of what the lines sum to
         ({"train_loss": 1.95}, True),
+        ({"train_loss": "true", "train_steps_per_second": "-"}, True),  # a damaged print
     ],
 )
 def test_a_run_time_of_fewer_steps_than_the_lines_is_not_theirs(said: dict, *, own: bool) -> None:

@@ -73,6 +73,8 @@ def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
             events=pl.lit([], pl.List(pl.String)),
             rate_events=pl.lit([], pl.List(pl.String)),
             smeared=False,
+            disturbed=False,
+            rate_disturbed=False,
             warming=False,
             unlogged=False,
             begun_anew=False,

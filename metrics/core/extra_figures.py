@@ -1,0 +1,28 @@
+"""Figures of `extra`, the JSON of what a line printed besides: any text may stand there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+
+def figure_of(said: Mapping[str, Any], name: str) -> float:
+    """The number printed under a key; NaN where it is none, or too large for one.
+
+    said: of one line, decoded
+    """
+    printed = said.get(name, math.nan)
+    try:
+        value = math.nan if isinstance(printed, bool) else float(printed)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def extra_figure(name: str) -> pl.Expr:
+    """The number under a key of the column `extra`; null where it is none."""
+    figure = pl.col("extra").str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
+    return pl.when(figure.is_finite()).then(figure)
