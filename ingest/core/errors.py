@@ -3,6 +3,7 @@
 FairmfuError
 |-- UnknownFormatError      no format, or more than one, fits a file
 |-- UnreadableSourceError   the file cannot be read at all
+|   `-- ReadingFaultError   it made the program itself fail
 |-- FormatFileError         a format of the user's own is not one, or clashes with another
 |-- ConfigError             fairmfu.toml holds something that it can't
 |-- FactError               a fact is misnamed or has an impossible value
@@ -13,13 +14,26 @@ FairmfuError
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import traceback
 from functools import partial
+from pathlib import Path
 from typing import Final
+
+from polars.exceptions import PanicException
 
 DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 PERMISSION_ERRNOS: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of a write: no room; a disk or a folder that may only be read."""
+
+
+FAULTS: Final = (Exception, PanicException)
+"""What a fault of the program may raise: whatever it is, it is the answer of one file or run."""
+
+PACKAGE: Final = Path(__file__).parents[2]
+MAX_MESSAGE: Final = 160
+"""Characters of an error's own words."""
 
 
 class FairmfuError(Exception):
@@ -44,6 +58,25 @@ class UnknownFormatError(FairmfuError):
 
 class UnreadableSourceError(FairmfuError):
     """A file cannot be read: empty, packed, truncated or not there."""
+
+
+class ReadingFaultError(UnreadableSourceError):
+    """A file made the program itself fail: its fault, and yet the answer of that file alone.
+
+    path: the file; error: what was raised while it was read
+    """
+
+    def __init__(self, path: object, error: BaseException | str) -> None:
+        super().__init__(
+            f"{path}: fairmfu failed at this file: "
+            f"{error if isinstance(error, str) else describe_fault(error)}. So nothing of it is "
+            "taken; all others are. Please report it with what stands in brackets."
+        )
+        self.given = str(path), error if isinstance(error, str) else describe_fault(error)
+
+    def __reduce__(self) -> tuple[type[ReadingFaultError], tuple[str, str]]:
+        """So that it comes whole from another process."""
+        return type(self), self.given
 
 
 class FormatFileError(FairmfuError):
@@ -98,3 +131,22 @@ def _is_one_of(numbers: tuple[int, ...], error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in numbers
     return any(os.strerror(number) in str(error) for number in numbers)
+
+
+def describe_fault(error: BaseException) -> str:
+    """What was raised, where, and by which identifier to report it.
+
+    The identifier is of the kind of error and the functions on the way to it, so that one fault has
+    one, whatever the log.
+    """
+    frames = [
+        (place.relative_to(PACKAGE), frame.lineno, frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if (place := Path(frame.filename)).is_relative_to(PACKAGE)
+    ]
+    way = "\n".join(f"{place.as_posix()} {name}" for place, _, name in frames)
+    kind = type(error).__name__
+    identifier = hashlib.sha256(f"{kind}\n{way}".encode()).hexdigest()[:8]
+    place, line, name = frames[-1] if frames else (Path("?"), 0, "?")
+    said = " ".join(str(error).split())[:MAX_MESSAGE]
+    return f"{kind} in {place.as_posix()}, line {line}, {name}: {said} [{identifier}]"

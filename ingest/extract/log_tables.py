@@ -17,7 +17,7 @@ import polars as pl
 from polars import selectors as cs
 
 from ..core.arrays import release_free_memory
-from ..core.errors import FairmfuError, UnreadableSourceError
+from ..core.errors import FAULTS, FairmfuError, ReadingFaultError, UnreadableSourceError
 from ..core.paths import prefetch, request_cache
 from ..core.schema import READING_CHANGES
 from ..core.spill import Spool, collect_rows
@@ -205,18 +205,44 @@ def read_log_files(
                 )
         except (FairmfuError, OSError) as error:
             read[path] = error
-    texts = [(path, text.chunks) for path, text in small.items()]
+        except FAULTS as error:
+            read[path] = ReadingFaultError(path, error)
+    read |= _read_small(small, flag_facts, format_choice)
+    return [read[path] for path, _ in requests]
+
+
+def _read_small(
+    texts: Mapping[Path, _Small], extra: Sequence[Fact], tried: FormatChoice
+) -> dict[Path, LogRows | Exception]:
+    """Texts as logs, read together; where that raises, each half: one takes no other with it."""
+    try:
+        return _read_together(texts, extra, tried)
+    except FAULTS as error:
+        paths = [*texts]
+        if len(paths) == 1:
+            known = isinstance(error, FairmfuError | OSError)
+            return {paths[0]: error if known else ReadingFaultError(paths[0], error)}
+    halves = paths[: len(paths) // 2], paths[len(paths) // 2 :]
+    one, other = (
+        _read_small({path: texts[path] for path in half}, extra, tried) for half in halves
+    )
+    return one | other
+
+
+def _read_together(
+    texts: Mapping[Path, _Small], extra: Sequence[Fact], tried: FormatChoice
+) -> dict[Path, LogRows | Exception]:
+    read: dict[Path, LogRows | Exception] = {}
     alike: dict[DetectedFormats, list[_Small]] = {}
-    for path, found in zip(
-        small, detect_formats(texts, format_choice.formats, format_choice.wanted), strict=True
-    ):
+    chunks = [(path, text.chunks) for path, text in texts.items()]
+    for path, found in zip(texts, detect_formats(chunks, tried.formats, tried.wanted), strict=True):
         if isinstance(found, Exception):
             read[path] = found
         else:
-            alike.setdefault(found, []).append(small[path])
+            alike.setdefault(found, []).append(texts[path])
     for detected, those in alike.items():
-        read |= _read_alike(detected, those, flag_facts, format_choice)
-    return [read[path] for path, _ in requests]
+        read |= _read_alike(detected, those, extra, tried)
+    return read
 
 
 class _Small(NamedTuple):

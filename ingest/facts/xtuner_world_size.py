@@ -299,25 +299,27 @@ def _of_first_step(seen: _Seen) -> int | None:
 
     Only the first step of a run that was not resumed prints all three.
     """
-    sizes: set[int] | None = None
-    for said in seen.first.values():
-        possible = _possible(said)
-        if possible is not None:
-            sizes = possible if sizes is None else sizes & possible
-    return sizes.pop() if sizes is not None and len(sizes) == 1 else None
+    possible = [sizes for said in seen.first.values() if (sizes := _possible(said)) is not None]
+    if not possible:
+        return None
+    least, most = max(one for one, _ in possible), min(other for _, other in possible)
+    return least if least == most else None
 
 
-def _possible(said: Mapping[str, Any]) -> set[int] | None:
-    """World sizes within the rounding of what a first step prints; None where it does not."""
+def _possible(said: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The least and the largest world size within the rounding of what a first step prints.
+
+    None where it prints none; there may be no size between them.
+    """
     total, text, seconds = said.get("consumed_tokens"), said.get("e2e_tgs"), _since_start(said)
     rate = _number(text)
     if total is None or text is None or rate is None or seconds is None or "e" in text:
         return None
     rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
     most, least = (rate + rounding) * seconds[1], (rate - rounding) * seconds[0]
-    if not 0 < least <= most < 2 * least or not 0 < total < math.inf:
+    if not 0 < least <= most < 2 * least or not 0 < total / least < math.inf:
         return None
-    return set(range(math.ceil(total / most), math.floor(total / least) + 1))
+    return math.ceil(total / most), math.floor(total / least)
 
 
 def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:

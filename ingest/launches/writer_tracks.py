@@ -140,7 +140,9 @@ class _Rows:
 
 
 def _floats(values: pl.Series) -> list[float]:
-    return values.cast(pl.Float64).fill_null(math.nan).to_list()
+    """The numbers of a column; NaN for what is none, or infinite."""
+    numbers = values.cast(pl.Float64)
+    return numbers.set(~numbers.is_finite(), math.nan).fill_null(math.nan).to_list()
 
 
 def _follow(rows: _Rows) -> Iterable[_Writer]:

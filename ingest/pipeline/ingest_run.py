@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..core.errors import (
+    FAULTS,
     ClusterError,
     FairmfuError,
+    ReadingFaultError,
     UnknownFormatError,
     UnreadableSourceError,
     explain_read_error,
@@ -196,9 +198,12 @@ class _Job:
         except ClusterError:
             raise
         except FairmfuError as error:
-            return Outcome(found.path, "failed", str(error))
+            why = str(error)
         except OSError as error:
-            return Outcome(found.path, "failed", f"{found.path}: {explain_read_error(error)}")
+            why = f"{found.path}: {explain_read_error(error)}"
+        except FAULTS as error:
+            why = str(ReadingFaultError(found.path, error))
+        return Outcome(found.path, "failed", why)
 
     def _take(self, found: LogFile) -> Outcome:
         if found.error:

@@ -35,8 +35,10 @@ from ray import ObjectRef
 from ray.exceptions import RayError, RayTaskError
 
 from ..core.errors import (
+    FAULTS,
     ClusterError,
     FairmfuError,
+    ReadingFaultError,
     StoreError,
     UnreadableSourceError,
     explain_write_error,
@@ -465,6 +467,8 @@ def _logs(order: RayJob, files: Sequence[ReadRequest]) -> list[LogRows | Excepti
         ]
     except (FairmfuError, OSError) as error:
         return [error]
+    except FAULTS as error:
+        return [ReadingFaultError(path, error)]
 
 
 def _not_here(path: Path, host: str) -> UnreadableSourceError:

@@ -7,25 +7,17 @@ the bad ones. That a number overflows counts as an error, too: what comes of it 
 
 from __future__ import annotations
 
-import hashlib
-import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-import polars as pl
-
-from fairmfu.ingest.core.errors import ClusterError, StoreError
+from fairmfu.ingest.core.errors import FAULTS, ClusterError, StoreError, describe_fault
 
 Result = TypeVar("Result")
 
 ENDS_ALL: Final = (StoreError, ClusterError, OSError, MemoryError)
 """Errors that are of no run: of the store, the disk, the machine."""
-
-PACKAGE: Final = Path(__file__).parents[2]
-MAX_MESSAGE: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +45,7 @@ def compute_apart(
                 return compute(some)
             except ENDS_ALL:
                 raise
-            except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - any fault
+            except FAULTS as error:
                 return error
 
     def sound(some: Sequence[str]) -> Sequence[str]:
@@ -82,23 +74,4 @@ def compute_apart(
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         result = compute([one for one in run_ids if one in frozenset(good)])
-    return Computed(result, {run_id: describe_error(error) for run_id, error in errors.items()})
-
-
-def describe_error(error: BaseException) -> str:
-    """What was raised, where, and by which identifier to report it.
-
-    The identifier is of the kind of error and the functions on the way to it, so that one fault has
-    one, whatever the log.
-    """
-    frames = [
-        (place.relative_to(PACKAGE), frame.lineno, frame.name)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if (place := Path(frame.filename)).is_relative_to(PACKAGE)
-    ]
-    way = "\n".join(f"{place.as_posix()} {name}" for place, _, name in frames)
-    kind = type(error).__name__
-    identifier = hashlib.sha256(f"{kind}\n{way}".encode()).hexdigest()[:8]
-    place, line, name = frames[-1] if frames else (Path("?"), 0, "?")
-    said = " ".join(str(error).split())[:MAX_MESSAGE]
-    return f"{kind} in {place.as_posix()}, line {line}, {name}: {said} [{identifier}]"
+    return Computed(result, {run_id: describe_fault(error) for run_id, error in errors.items()})

@@ -155,7 +155,8 @@ def rate_windows(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 _DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
 _ASKED: Final = (
-    *("first", "warming", "unlogged", "smeared", "begun_anew", "events", "rate_events"),
+    *("first", "warming", "unlogged", "smeared", "disturbed", "rate_disturbed"),
+    *("begun_anew", "events", "rate_events"),
     *("tokens_per_gpu", "rate_covers", "elapsed_reach", "new_step"),
 )
 """Whether a window counts, and its tokens."""

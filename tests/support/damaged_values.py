@@ -23,7 +23,7 @@ from typing import Final
 
 import polars as pl
 
-from fairmfu.ingest.core.errors import FairmfuError
+from fairmfu.ingest.core.errors import FairmfuError, ReadingFaultError
 from fairmfu.ingest.core.spill import Spool, collect_rows
 from fairmfu.ingest.extract.log_tables import facts_from_files, read_log_files, read_log_tables
 from fairmfu.ingest.facts.facts import Fact
@@ -228,7 +228,7 @@ def read_runs(runs: Sequence[DamagedRun]) -> dict[int, Tables]:
             if not isinstance(log_rows, Exception):
                 tables = log_rows.tables(spool).items()
                 read[place] = {name: collect_rows(rows) for name, rows in tables}
-            elif not isinstance(log_rows, FairmfuError):
+            elif isinstance(log_rows, ReadingFaultError) or not isinstance(log_rows, FairmfuError):
                 raise log_rows
         return {place: _on_its_own(read[place], place) for place in sorted(read)}
 

@@ -399,7 +399,9 @@ def read_beside(data: bytes, folder: Path) -> None:
         if facts and len(data) % 4 == 0:  # not always: it takes fifty times as long
             _reckoned(facts)
         elif len(data) % 128 == 1:
-            ingest_paths([log], Store(folder / "store"))
+            for file in ingest_paths([log], Store(folder / "store")):
+                if "fairmfu failed" in file.message:
+                    raise Wrong(file.message)
     except FairmfuError:
         return
 

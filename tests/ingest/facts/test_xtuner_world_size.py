@@ -174,6 +174,16 @@ def test_a_first_step_never_gives_a_wrong_world_size(
     assert facts([line(1, printed)]).get("gpus") in {None, str(world)}
 
 
+@pytest.mark.parametrize("total", [10**9, 10**18, 2**63 - 1])
+@pytest.mark.parametrize("rate", ["0.1", "0.001", f"0.{'0' * 300}1", f"{'9' * 300}.0"])
+def test_however_many_sizes_a_first_step_allows_none_is_listed(
+    total: int, rate: str, facts: Facts
+) -> None:
+    """A damaged rate allows billions of world sizes: a list of them would fill the memory."""
+    said = f"step_consumed_tokens: {total} total_consumed_tokens: {total} e2e_tgs: {rate}"
+    assert "gpus" not in facts([line(1, said)])
+
+
 def test_a_later_step_does_not_give_it(facts: Facts) -> None:
     assert "gpus" not in facts([line(2, first_step(8 * 8000, 8))])
 

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.cli import main
-from fairmfu.ingest.core.errors import StoreError
+from fairmfu.ingest.core.errors import StoreError, describe_fault
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.core.run_table import FAULT
 from fairmfu.metrics.pipeline import analysis as module
 from fairmfu.metrics.pipeline import incremental
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.metrics.pipeline.bulkhead import compute_apart, describe_error
+from fairmfu.metrics.pipeline.bulkhead import compute_apart
 from fairmfu.metrics.pipeline.incremental import rescore
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, finish_metrics
 from fairmfu.reports.page import html_report
@@ -107,7 +107,7 @@ def test_an_error_is_named_by_its_place() -> None:
         try:
             module._check_finite(facts or None)  # type: ignore[arg-type]
         except AttributeError as error:
-            return describe_error(error)
+            return describe_fault(error)
         return ""
 
     first, again = told(), told()
