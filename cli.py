@@ -7,6 +7,7 @@ so that help comes at once.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,13 @@ CONTEXT_SETTINGS = {
     "auto_envvar_prefix": "FAIRMFU",
     "max_content_width": 100,
 }
+TRACEBACK_VARIABLE = "FAIRMFU_TRACEBACK"
+"""Whoever sets it sees where a fault of the program arose."""
+
+FAULT_NOTE = (
+    "fairmfu itself failed: %s. Please report it with what stands in brackets; with "
+    f"{TRACEBACK_VARIABLE}=1 the same command shows where."
+)
 EXIT_UNREAD_SOURCE = 4
 """Exit code: done, but some sources could not be read, or their runs not be analysed."""
 
@@ -301,10 +309,12 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         from fairmfu.ingest import FairmfuError
-        from fairmfu.ingest.core.errors import explain_read_error
+        from fairmfu.ingest.core.errors import FAULTS, describe_fault, explain_read_error
 
         try:
             return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort):
+            raise
         except click.ClickException as error:
             error.message = _printable(error.message)  # type: ignore[misc]
             raise
@@ -315,6 +325,10 @@ class _Group(click.Group):
                 raise
             words = _printable(f"{error.filename}: {explain_read_error(error)}")
             raise click.ClickException(words) from error
+        except FAULTS as error:
+            if TRACEBACK_VARIABLE in os.environ:
+                raise
+            raise click.ClickException(_printable(FAULT_NOTE % describe_fault(error))) from error
 
 
 def _printable(text: str) -> str:

@@ -322,3 +322,27 @@ def test_any_number_of_runs_may_fail(monkeypatch: pytest.MonkeyPatch, tables: Ta
     monkeypatch.setattr(module.logged, "audit", raises)
     assert analyse(tables).metrics["error"].null_count() == 0
     assert report(tables).render(html_report.render_page)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), pl.exceptions.PanicException("x")])
+def test_a_fault_of_a_whole_command_is_a_sentence(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With an identifier; the traceback is there for whoever asks."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("fairmfu.reports.current_metrics", fail)
+    (tmp_path / "run.log").write_text(next(SYNTHETIC.rglob("*.log")).read_text())
+    assert fairmfu("ingest", tmp_path / "run.log", "--store", tmp_path / "store").exit_code == 0
+    result = fairmfu("runs", "--store", tmp_path / "store")
+    assert result.exit_code == 1
+    assert re.search(
+        rf"fairmfu itself failed: {type(error).__name__}.*\[[0-9a-f]{{8}}\]", result.output
+    )
+    monkeypatch.setenv("FAIRMFU_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        CliRunner().invoke(
+            main, ["runs", "--store", str(tmp_path / "store")], catch_exceptions=False
+        )
