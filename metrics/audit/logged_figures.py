@@ -12,6 +12,7 @@ from typing import Final
 
 import polars as pl
 
+from ..core.extra_figures import MAX_PRINTED
 from . import flops_profiler
 
 PER_GPU_FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
@@ -125,10 +126,6 @@ def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
     own = pl.col("step").is_null() | (pl.col("step") == pl.col("of"))
     taken = [pl.when(own).then(pl.col(c)).alias(c) for c in STEP_COLUMNS]
     return lines.with_columns(*taken).drop("of")
-
-
-MAX_PRINTED: Final = 1e30
-"""Far beyond any rate, number of tokens or of FLOPs: a damaged number is no claim."""
 
 
 def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl.DataFrame:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
+
+MAX_PRINTED: Final = 1e30
+"""Far beyond any rate, number of tokens or of FLOPs: a damaged number is no figure."""
 
 
 def figure_of(said: Mapping[str, Any], name: str) -> float:
@@ -19,10 +22,10 @@ def figure_of(said: Mapping[str, Any], name: str) -> float:
         value = math.nan if isinstance(printed, bool) else float(printed)
     except (TypeError, ValueError, OverflowError):
         return math.nan
-    return value if math.isfinite(value) else math.nan
+    return value if abs(value) <= MAX_PRINTED else math.nan
 
 
 def extra_figure(name: str) -> pl.Expr:
     """The number under a key of the column `extra`; null where it is none."""
     figure = pl.col("extra").str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
-    return pl.when(figure.is_finite()).then(figure)
+    return pl.when(figure.abs() <= MAX_PRINTED).then(figure)

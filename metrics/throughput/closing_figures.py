@@ -23,7 +23,7 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import FLOAT, TEXT
 
-from ..core.extra_figures import extra_figure
+from ..core.extra_figures import MAX_PRINTED, extra_figure
 from ..core.quirks import has_quirk
 
 FlosParams = Callable[[str], int | None]
@@ -132,7 +132,7 @@ def _printed(said: Mapping[str, str], name: str) -> tuple[float, float] | None:
     with suppress(InvalidOperation, KeyError, ValueError, TypeError, OverflowError):
         number = Decimal(str(said[name]))
         value, unit = float(number), 10.0 ** int(number.as_tuple().exponent)
-        if 0 < value < float("inf"):
+        if 0 < value <= MAX_PRINTED:
             return value, unit / 2 / value
     return None
 
@@ -166,7 +166,7 @@ def closing_figures(
 
 def _of_run(end: RunEnd) -> Iterator[dict[str, Any]]:
     for one in CLOSING_IDENTITIES.values():
-        if (found := one.per_step(end)) is not None:
+        if (found := one.per_step(end)) is not None and found[0] <= MAX_PRINTED:
             yield {"identity": one.key, "per_step": found[0], "error": found[1]}
 
 

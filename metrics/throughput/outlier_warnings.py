@@ -13,10 +13,13 @@ from ..core.arrays import FloatArray, IntArray
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
 from .unlogged_work import (
+    LOWER_LEVEL_QUANTILE,
     MIN_WINDOWS,
     find_period,
     share_above,
     unexplained_stalls,
+    updates_unknown,
+    upper_level,
     windows_apart,
 )
 from .warmup import MIN_START_SHARE, usual_seconds
@@ -102,6 +105,10 @@ def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
         )
         stalls[apart] = True
         stalls &= steady.seconds - usual > 2 * stamp_error(windows, evidence)
+    if not stalls.any() and not updates_unknown(windows):
+        steps, spans = (windows[name][steady.indices] for name in ("step", f"{evidence}_span"))
+        usual = float(np.quantile(_paces(steady), LOWER_LEVEL_QUANTILE)) * steady.tokens
+        stalls = upper_level(steps, spans, steady.seconds, usual)
     return np.flatnonzero(unexplained_stalls(windows, evidence, steady, usual, stalls))
 
 

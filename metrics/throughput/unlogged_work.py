@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from math import comb
+from math import ceil, comb
 from typing import Final
 
 import numpy as np
@@ -34,11 +34,20 @@ MIN_PERIODIC_STEPS: Final = 1.0
 """The least time that work on a period takes, in usual steps: a garbage collection takes less."""
 MAX_WORK_WINDOWS: Final = 1 / 8
 """The largest share of the windows that hold such work; what comes more often is training."""
+MAX_UPPER_SHARE: Final = 2 / 3
+"""The largest share of the windows that are doubted for such work: those between show the pace."""
+LOWER_LEVEL_QUANTILE: Final = 0.25
+"""Where the lower level of paces is, of which at least a third of the windows are."""
 MIN_PERIOD_HITS: Final = 0.7
 """The share of the multiples of a period that need to have a stall for it to be one."""
 FALSE_PERIOD_CHANCE: Final = 0.01
 """Chance that stalls at random are given a period."""
 MAX_PERIODS_TRIED: Final = 20
+PERIOD_PARTS: Final = (1, 2, 3)
+"""Parts of a distance of stalls that may be their period: work each 1,050 steps in windows of 100
+is 1,000 and 1,100 steps apart by turns, and 2,100 every other time."""
+MAX_TRIES: Final = 4
+"""Phases that are tried of half a distance or a third, which the ends of windows need not tell."""
 MAX_STALLS_BETWEEN: Final = 2
 """Other stalls that may lie between two of a period."""
 
@@ -65,7 +74,7 @@ def find_unlogged_work(
     stalls: those that stand out from these (metrics.throughput.warmup.stall_excess)
     """
     none = np.empty(0, np.int64)
-    if len(usual) < MIN_WINDOWS or not stalls.any() or _updates_unknown(run):
+    if len(usual) < MIN_WINDOWS or not stalls.any() or updates_unknown(run):
         return none
     unsaid = unexplained_stalls(run, evidence, counted, usual, stalls)
     most = int(len(usual) * MAX_WORK_WINDOWS)
@@ -121,7 +130,7 @@ def stall_cause(run: RunArrays, window: int, events: Collection[str], lost_s: fl
     return next(seen, DATA_LOADING if waited > MIN_CAUSE_SHARE * lost_s else None)
 
 
-def _updates_unknown(run: RunArrays) -> bool:
+def updates_unknown(run: RunArrays) -> bool:
     """Whether slow micro-steps may be those of the optimizer, for their number is unknown."""
     return run.value("step_unit") == "micro_step" and run.value("gradient_accumulation") is None
 
@@ -139,6 +148,30 @@ def windows_apart(above: FloatArray, least: float, most: int) -> IntArray:
     return np.sort(order[:number])
 
 
+def upper_level(
+    steps: FloatArray, spans: FloatArray, seconds: FloatArray, usual: FloatArray
+) -> BoolArray:
+    """Windows of the upper of two levels of pace, all on one period; none where it is one level.
+
+    steps, spans: as of `find_period`; usual: the seconds of each window at the pace of
+    LOWER_LEVEL_QUANTILE. An evaluation may be in up to MAX_UPPER_SHARE of the windows, and then
+    none stands out.
+    """
+    none = np.zeros(len(steps), np.bool_)
+    if len(steps) < MIN_WINDOWS:
+        return none
+    above = share_above(seconds, usual)
+    order = np.sort(above)
+    first = len(order) - ceil(len(order) * MAX_UPPER_SHARE)
+    at = first + int(np.argmax(np.diff(order[first - 1 :])))
+    upper = above >= order[at]
+    apart = order[at] >= MIN_APART_RATIO * order[at - 1]
+    if not apart or (above[upper] * spans[upper] < MIN_PERIODIC_STEPS).any():
+        return none
+    rhythm = find_period(steps, spans, upper)
+    return none if rhythm is None or not rhythm.hits[upper].all() else upper
+
+
 @dataclass(frozen=True, slots=True)
 class Rhythm:
     """Stalls that come every `period` steps; hits: which windows hold them."""
@@ -154,23 +187,36 @@ def find_period(steps: FloatArray, spans: FloatArray, stalled: BoolArray) -> Rhy
     the others have to hit it more often than stalls at random would.
     """
     at = steps[stalled].astype(np.int64)
+    best: Rhythm | None = None
     apart = [at[lag:] - at[:-lag] for lag in range(1, MAX_STALLS_BETWEEN + 2)]
     gaps, often = np.unique(np.concatenate(apart), return_counts=True)
-    best: Rhythm | None = None
-    for period in gaps[np.argsort(-often, kind="stable")][:MAX_PERIODS_TRIED].tolist():
-        phases, hits = np.unique(at % period, return_counts=True)
-        phase = int(phases[np.argmax(hits)])
-        due = (steps - phase) % period < spans
-        some = _hits(stalled, due, len(at))
-        if period > 1 and some is not None and (best is None or some.sum() > best.hits.sum()):
-            best = Rhythm(period, some)
+    likely = gaps[np.argsort(-often, kind="stable")][:MAX_PERIODS_TRIED]
+    tries = 1
+    for part in PERIOD_PARTS:
+        for period in (likely[(likely % part == 0) & (likely > part)] // part).tolist():
+            for phase in _phases(at, period, tries):
+                due = (steps - phase) % period < spans
+                some = _hits(stalled, due, len(at), tries)
+                if some is not None and (best is None or some.sum() > best.hits.sum()):
+                    best = Rhythm(period, some)
+        tries = MAX_TRIES
     return best
 
 
-def _hits(stalled: BoolArray, due: BoolArray, stalls: int) -> BoolArray | None:
-    """The stalls among the windows that a period is due in; None where chance explains them."""
+def _phases(at: IntArray, period: int, most: int) -> IntArray:
+    """The likeliest steps of a period that stalls come on, as many as are to be tried."""
+    phases, often = np.unique(at % period, return_counts=True)
+    likeliest: IntArray = phases[np.argsort(-often, kind="stable")][:most]
+    return likeliest
+
+
+def _hits(stalled: BoolArray, due: BoolArray, stalls: int, tries: int) -> BoolArray | None:
+    """The stalls among the windows that a period is due in; None where chance explains them.
+
+    tries: how many phases are tried of one period
+    """
     possible, hits = int(due.sum()), int((stalled & due).sum())
-    if hits < MIN_PERIOD_HITS * possible:
+    if hits < max(2, MIN_PERIOD_HITS * possible):
         return None
     others = stalls - hits
     rate = (others + 1) / (len(due) - possible + 1)
@@ -178,4 +224,4 @@ def _hits(stalled: BoolArray, due: BoolArray, stalls: int) -> BoolArray | None:
         comb(possible - 2, k) * rate**k * max(1 - rate, 0.0) ** (possible - 2 - k)
         for k in range(hits - 2, possible - 1)
     )
-    return stalled & due if chance * comb(stalls, 2) < FALSE_PERIOD_CHANCE else None
+    return stalled & due if chance * tries * comb(stalls, 2) < FALSE_PERIOD_CHANCE else None

@@ -13,7 +13,7 @@ from fairmfu.metrics.core.extra_figures import extra_figure, figure_of
 
 PRINTED = st.one_of(
     st.text(max_size=12), st.booleans(), st.none(), st.integers(-(10**9), 10**9), st.floats(),
-    st.sampled_from(["true", "nan", "1e999", "6.839", " 2.5", "-0", "[]"]),
+    st.sampled_from(["true", "nan", "1e999", "1e308", "6.839", " 2.5", "-0", "[]"]),
 )  # fmt: skip
 
 
@@ -30,7 +30,13 @@ def test_both_readings_say_the_same_of_any_print(printed: object) -> None:
 def test_a_number_is_read_and_a_word_is_none() -> None:
     assert figure_of({"train_loss": "6.839"}, "train_loss") == 6.839
     assert figure_of({"train_loss": 2}, "train_loss") == 2.0
-    for said in ({"train_loss": "true"}, {"train_loss": True}, {"train_loss": [1]}, {}):
+    for said in (
+        {"train_loss": "1e31"},
+        {"train_loss": "true"},
+        {"train_loss": True},
+        {"train_loss": [1]},
+        {},
+    ):
         assert math.isnan(figure_of(said, "train_loss"))
     extra = ['{"rate": "12.5"}', '{"rate": "fast"}', '{"rate": "inf"}', None, "{}"]
     told = pl.DataFrame({"extra": extra}).select(rate=extra_figure("rate"))["rate"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -352,3 +353,19 @@ def test_a_mean_that_is_none_says_nothing(average: float | str) -> None:
 def test_a_line_behind_the_timers_last_takes_nothing_from_it() -> None:
     rows = [timed(4.0, 10, 0), timed(5.0, 20, 20), {"step": 30, "logged_at": at(40)}]
     assert printed(*rows)["closing"]["timer_samples"] == (10.0, 0.4)
+
+
+@pytest.mark.parametrize("average", [1e31, 1e308, 1e-308])
+def test_a_mean_that_no_run_can_have_ends_nothing(average: float, tmp_path: Path) -> None:
+    """A damaged exponent: numpy's overflow would end the analysis of the run."""
+    path = engine(tmp_path)
+    path.write_text(
+        re.sub(
+            r"RunningAvgSamplesPerSec=[\d.]+",
+            f"RunningAvgSamplesPerSec={average}",
+            path.read_text(),
+        )
+    )
+    row = analyse(read_logs(path, facts=FACTS)).metrics.row(0, named=True)
+    assert row["error"] is None
+    assert row["tgs"] is not None

@@ -17,6 +17,7 @@ from fairmfu.metrics.throughput.outlier_warnings import (
     late_start_warning,
     unlogged_work_warning,
 )
+from fairmfu.metrics.throughput.unlogged_work import LOWER_LEVEL_QUANTILE, upper_level
 from fairmfu.metrics.throughput.windows import steady_windows
 
 START = datetime(2026, 1, 1)
@@ -27,6 +28,8 @@ def windows(
     *,
     tokens: Sequence[float] | float | None = 10.0,
     steps: Sequence[int] | None = None,
+    step_unit: str = "optimizer_step",
+    gradient_accumulation: int | None = 1,
     **places: Collection[int],
 ) -> RunArrays:
     """Windows of ten steps, by their seconds; tokens: of a step; places: of windows that are so."""
@@ -52,8 +55,9 @@ def windows(
             "gc_s": [0.0] * number,
             "data_s": [1.9 * (at in places.get("waiting", ())) for at in range(number)],
             "smeared": [False] * number,
-            "step_unit": ["optimizer_step"] * number,
-            "gradient_accumulation": [1] * number,
+            "disturbed": [False] * number,
+            "step_unit": [step_unit] * number,
+            "gradient_accumulation": [gradient_accumulation] * number,
             **marks,
         },
         schema_overrides={"tokens_per_gpu": pl.Float64, "events": pl.List(pl.String)},
@@ -255,3 +259,74 @@ def test_tgs_without_the_told_windows_is_higher_by_the_share_told(
     lower = 1 - (12 + number) / (12 + number * times)
     assert text is not None
     assert f"which is {lower:.1%} lower" in text
+
+
+# -- work in so many windows that it is no exception ---------------------------------------------
+
+
+@settings(max_examples=40)
+@given(
+    period=st.sampled_from([15, 20, 25, 30, 40, 60]),
+    work_s=st.floats(2.5, 30),
+    lines=st.integers(24, 80),
+    seed=st.integers(0, 2**16),
+)
+def test_work_on_a_period_in_many_windows_is_told_with_its_cost(
+    period: int, work_s: float, lines: int, seed: int
+) -> None:
+    """Steps of 1 s with 1 % of noise, a line each ten, an evaluation each `period` steps."""
+    draw = np.random.default_rng(seed)
+    ends = np.arange(10, 10 * lines + 1, 10)
+    held = ends // period - (ends - 10) // period
+    seconds = 10 * draw.normal(1, 0.01, lines) + work_s * held
+    told = counted(windows(seconds.tolist()))
+    assert told is not None
+    (lower,) = [float(word.rstrip("%")) for word in told.split() if word.endswith("%")][-1:]
+    true = 1 - 10 * (lines - 1) / seconds[1:].sum()
+    assert lower / 100 == pytest.approx(true, abs=0.01)
+
+
+@settings(max_examples=40)
+@given(
+    share=st.floats(0.1, 0.6),
+    ratio=st.floats(1.2, 3),
+    lines=st.integers(24, 80),
+    seed=st.integers(0, 2**16),
+)
+def test_two_paces_in_a_random_order_are_no_work_on_a_period(
+    share: float, ratio: float, lines: int, seed: int
+) -> None:
+    """Long and short documents: at most one in twenty such runs is told of, by chance."""
+    told = 0
+    for at in range(20):
+        draw = np.random.default_rng((seed, at))
+        slow = draw.random(lines) < share
+        seconds = 10 * draw.normal(1, 0.01, lines) * np.where(slow, ratio, 1)
+        steps = (10 * np.arange(1, lines + 1)).astype(float)
+        usual = np.full(lines, np.quantile(seconds, LOWER_LEVEL_QUANTILE))
+        told += bool(upper_level(steps, np.full(lines, 10.0), seconds, usual).any())
+    assert told <= 1
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [*[10] * 20, *[14] * 20],  # slower from the middle on
+        [*[14] * 20, *[10] * 20],
+        np.linspace(10, 15, 40),
+        [10 + n % 3 * 0.1 for n in range(40)],  # less than a step's time
+        [10] * 40,
+    ],
+)
+def test_other_courses_are_no_work_on_a_period(seconds: Sequence[float]) -> None:
+    number = len(seconds)
+    steps, spans = 10.0 * np.arange(1, number + 1), np.full(number, 10.0)
+    usual = np.full(number, np.quantile(seconds, LOWER_LEVEL_QUANTILE))
+    assert not upper_level(steps, spans, np.array(seconds, float), usual).any()
+
+
+def test_micro_steps_of_an_unknown_accumulation_may_be_training() -> None:
+    seconds = [40, *[10, 10, 14] * 12]
+    run = windows(seconds, step_unit="micro_step", gradient_accumulation=None)
+    assert counted(run) is None
+    assert counted(windows(seconds)) is not None

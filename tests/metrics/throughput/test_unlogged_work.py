@@ -261,6 +261,22 @@ def test_a_period_is_hit_by_most_of_its_multiples(stalled: list[int], period: in
     assert period_of(stalled) == period
 
 
+@pytest.mark.parametrize(
+    ("span", "period"), [(100, 1050), (10, 15), (10, 35), (50, 75), (100, 250), (7, 21), (1, 40)]
+)
+@pytest.mark.parametrize("first", [0, 3, 17])
+def test_a_period_between_two_distances_is_told_as_it_is(
+    span: int, period: int, first: int
+) -> None:
+    """1,050 steps in windows of 100 are 1,000 and 1,100 apart by turns."""
+    ends = span * np.arange(1, 40 * period // span)
+    stalled = (ends - first) // period > (ends - span - first) // period
+    found = find_period(ends.astype(float), np.full(len(ends), float(span)), stalled)
+    assert found is not None
+    assert found.period == period
+    assert (found.hits == stalled).all()
+
+
 def cause(lost_s: float, *events: str, gc_s: float = 0.0, waits: float = 0.0) -> str | None:
     """Of the third of five windows of ten steps, whose lines wait 0.1 s for the data of each."""
     frame = pl.DataFrame(
