@@ -16,7 +16,7 @@ import polars as pl
 from fairmfu.ingest.core.schema import BOOL, FLOAT, TEXT
 
 from ..core.arrays import FloatArray
-from ..core.intervals import robust_spread
+from ..core.intervals import robust_spread, spread_of_most
 
 LOSS_REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 """The loss at t tokens is the median of the lines that speak of so much of them, to t; the first
@@ -130,7 +130,9 @@ class _Level:
 
 
 def _level(losses: FloatArray) -> _Level:
-    return _Level(float(np.median(losses)), robust_spread(losses))
+    """Losses that alternate, or are mostly printed alike, scatter though their median does not."""
+    middle = float(np.median(losses))
+    return _Level(middle, robust_spread(losses) or spread_of_most(losses - middle))
 
 
 def _against(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:

@@ -62,6 +62,8 @@ MIN_COSINES: Final = 2
 
 MAD_TO_SIGMA: Final = 1.4826
 """Standard deviation of a normal distribution over its median absolute deviation."""
+MIDDLE_80_TO_SIGMA: Final = 2.563
+"""Width of the middle 80 % of a normal distribution, in standard deviations."""
 
 UPPER_PROBABILITY: Final = (1 + CONFIDENCE) / 2
 LOWER_PROBABILITY: Final = 1 - UPPER_PROBABILITY
@@ -145,6 +147,17 @@ def robust_spread(values: FloatArray) -> float:
     if not len(values):
         return 0.0
     return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
+
+
+def spread_of_most(deviations: FloatArray) -> float:
+    """Standard deviation without a say of outliers, of values that may alternate.
+
+    By the median distance from 0, or by what lies within the middle 80 % where that is wider: of
+    micro-steps, or of values that are mostly printed alike, the median distance may be 0.
+    """
+    low, high = np.quantile(deviations, [0.1, 0.9])
+    by_median = MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
+    return max(by_median, float(high - low) / MIDDLE_80_TO_SIGMA)
 
 
 @dataclass(frozen=True, slots=True)

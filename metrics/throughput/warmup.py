@@ -12,7 +12,7 @@ import polars as pl
 
 from ..core import quantiles
 from ..core.arrays import BoolArray, FloatArray
-from ..core.intervals import MAD_TO_SIGMA, MIN_QUANTILE_WINDOWS, autocorrelation
+from ..core.intervals import MIN_QUANTILE_WINDOWS, autocorrelation, spread_of_most
 from ..core.run_arrays import RunArrays, median
 from .unlogged_work import find_unlogged_work, share_above, windows_apart
 from .windows import (
@@ -44,8 +44,6 @@ LONE_WINDOW_SPREADS: Final = 2.5
 MIN_PACE_SPREAD: Final = 0.002
 """The smallest spread, as a share of the pace: a logger that rounds has windows that are all
 alike."""
-MIDDLE_80_TO_SIGMA: Final = 2.563
-"""Width of the middle 80 % of a normal distribution, in standard deviations."""
 MAD_EFFICIENCY: Final = 0.37
 """A spread told from the median of distances is as sure as one of so many values (Rousseeuw and
 Croux 1993)."""
@@ -123,7 +121,7 @@ def warm_up_length(pace: FloatArray) -> int:
         return _start_apart(pace)
     settled = pace[len(pace) // 2 :]
     middle = float(np.median(settled))
-    spread = max(_spread(settled - middle), MIN_PACE_SPREAD * middle)
+    spread = max(spread_of_most(settled - middle), MIN_PACE_SPREAD * middle)
     x = _without_lone(
         np.clip((pace - middle) / spread, -WARM_UP_CLIP_SPREADS, WARM_UP_CLIP_SPREADS)
     )
@@ -187,17 +185,6 @@ def variance_of_mean(counts: FloatArray, lag_correlation: float) -> FloatArray:
     )
 
 
-def _spread(deviations: FloatArray) -> float:
-    """Standard deviation without a say of outliers.
-
-    By the median of the distances, or by what lies within the middle 80 % where that is wider: of
-    steps that alternate, as micro-steps do, the median distance may be 0.
-    """
-    low, high = np.quantile(deviations, [0.1, 0.9])
-    by_median = MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
-    return max(by_median, float(high - low) / MIDDLE_80_TO_SIGMA)
-
-
 def stall_excess(seconds: FloatArray, tokens: FloatArray, time_error: float = 0.0) -> FloatArray:
     """Seconds of each window above its surroundings, where it stands out, else 0.
 
@@ -209,7 +196,7 @@ def stall_excess(seconds: FloatArray, tokens: FloatArray, time_error: float = 0.
     above = seconds - usual
     share = above[usual > 0] / usual[usual > 0]
     least = np.maximum(
-        max(MIN_STALL_SPREADS * _spread(share), MIN_STALL_SHARE) * usual, 2 * time_error
+        max(MIN_STALL_SPREADS * spread_of_most(share), MIN_STALL_SHARE) * usual, 2 * time_error
     )
     return np.where(above > least, above, 0.0)
 

@@ -209,3 +209,18 @@ def test_a_count_of_tokens_that_may_hold_padding_is_not_taken() -> None:
     assert rows["a"]["equal_tokens"] == 200 * 65536
     rows = found(lines("a", consumed_tokens=lambda step: step * 65536.0), lines("b"))
     assert rows["a"]["equal_tokens"] == 200 * 65536
+
+
+def test_losses_that_alternate_scatter_as_far_as_they_alternate() -> None:
+    """2.0 and 2.2 by turns, as of two data sources: the median is 2.2, and so are most of both."""
+
+    def turns(run_id: str, odd: float) -> list[dict[str, Any]]:
+        rows = flat(run_id, 2.2)
+        for row in rows[::3]:
+            row["loss"] = odd
+        return rows
+
+    both = found(turns("a", 2.0), turns("b", 1.9))
+    assert both["a"]["loss_spread"] == pytest.approx(0.2 / 2.563)
+    assert found(turns("a", 2.0), flat("b", 2.25))["a"]["same_loss"]
+    assert not found(flat("a", 2.2), flat("b", 2.25))["a"]["same_loss"]
