@@ -80,8 +80,27 @@ def test_a_line_that_is_sure_is_what_the_parser_takes_it_for(form: LogFormat) ->
             row = after.out.launches[-1].rows[-1]
             said = {name: value for name, value in reading.row.items() if name != "says"}
             assert said["step"] is None or {name: row[name] for name in said} == said
-    assert UnmatchedReading in seen
-    assert type(None) in seen
+    assert seen >= {UnmatchedReading, type(None)}
+    by_itself = (s for s in form.steps if not s.may_continue and not (s.numbered and s.every_step))
+    assert (StepReading in seen) == any(by_itself)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Saving the checkpoint (or staging if async is enabled).", EventReading),
+        ("[rank0]: torch.OutOfMemoryError: Allocation on device", EventReading),
+        ("an unknown line 3", UnmatchedReading),
+        ("Starting job: debug", type(None)),  # begins a launch
+        (BY_NAME["torchtitan"].facts[1].example, type(None)),
+        (BY_NAME["torchtitan"].steps[0].example, type(None)),  # may go on in the next line
+        ("step: 3  loss: x", type(None)),  # looks like a step
+        ("# synthetic log", type(None)),
+        ("  ", type(None)),
+    ],
+)
+def test_a_line_is_sure_where_it_hangs_on_no_other(text: str, kind: type) -> None:
+    assert type(matcher("torchtitan").sure(text.encode())) is kind
 
 
 # -- stamps --------------------------------------------------------------------------------
@@ -97,6 +116,9 @@ def test_the_stamp_of_a_record_is_the_last_before_it() -> None:
     assert mine.stamp("x" + far) is None  # not whole within the prefix
     assert mine.stamp("x" + far, len(far) + 1) == datetime(2026, 1, 2, 3, 4, 6)
     assert mine.stamp("no time") is None
+    primus = "[20260306 10:15:16][rank-7/8][INFO ] step: 1"
+    assert mine.stamp(primus) == datetime(2026, 3, 6, 10, 15, 16)
+    assert mine.stamp(f"{primus} {early}") == datetime(2026, 1, 2, 3, 4, 5)  # its own holds
 
 
 # -- events --------------------------------------------------------------------------------
@@ -168,6 +190,9 @@ def test_a_step_is_quoted_as_far_as_it_is_understood() -> None:
     assert said.startswith('looks like a step of torchtitan; understood up to "…')
     assert "step: 10" in said
     assert "lass" not in said
+    assert said.endswith('"…step: 10  l"')
+    far = mine.furthest_match(step.replace("tps:", "tqs:"))
+    assert len(far.partition('"…')[2]) == 40 + len('"')
     assert (
         mine.furthest_match("?") == "looks like a step of torchtitan; not understood from the start"
     )
