@@ -259,3 +259,23 @@ def test_two_records_in_one_line_are_refused(text: str, *, refused: bool) -> Non
             reject_second_record(text, short)
     else:
         reject_second_record(text, short)
+
+
+def test_a_field_of_one_digit_at_the_start_of_a_line_is_one() -> None:
+    match = re.search(r"(\d) loss", "5 loss 1.5 6 loss 1.4")
+    assert match is not None
+    with pytest.raises(RejectedLineError, match="two records"):
+        reject_second_record("5 loss 1.5 6 loss 1.4", match)
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"), [("at 5.2", True), ("at 5 x", False), ("at 5", False)]
+)
+def test_a_digit_that_no_group_holds_may_not_go_on_either(text: str, *, refused: bool) -> None:
+    match = re.search(r"at \d", text)
+    assert match is not None
+    if refused:
+        with pytest.raises(RejectedLineError, match=r"a number goes on behind 'at 5': '\.2'"):
+            reject_cut_number(text, match)
+    else:
+        reject_cut_number(text, match)
