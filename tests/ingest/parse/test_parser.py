@@ -277,6 +277,9 @@ def test_a_wrapped_step_line_is_joined_with_the_next(parse: Parse) -> None:
 def test_a_step_line_without_a_rate_stands_when_nothing_continues_it(parse: Parse) -> None:
     parsed = parse("torchtitan", [titan_step(step, str(step), tail="") for step in (1, 2, 3)])
     assert [row["step"] for row in rows_of(parsed)] == [1, 2, 3]
+    parsed = parse("torchtitan", [titan_step(1, tail=""), "hello", titan_step(2, "4.0")])
+    assert [row["line"] for row in rows_of(parsed)] == [1, 3]
+    assert (parsed.step_lines, parsed.known_lines, parsed.other_lines) == (2, 0, 1)
 
 
 def test_a_validation_line_is_an_event_and_no_step(parse: Parse) -> None:
