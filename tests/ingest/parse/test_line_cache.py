@@ -50,6 +50,12 @@ def test_what_is_remembered_is_so_of_each_line(noise: str | None, blocks: list[l
                 assert what == (line_kind(text) if text.strip() else BLANK_LINE), line
 
 
+def test_a_blank_line_is_none_that_a_pattern_may_match() -> None:
+    blank, may_match, other = found(LineCache(Cleaner(None), PATTERNS), [b" ", b"loss: 1", b"x 1"])
+    assert len({blank, may_match}) == 2
+    assert other == "x #"
+
+
 def test_other_digits_of_a_literal_are_not_taken_for_it() -> None:
     learned = LineCache(Cleaner(None), PATTERNS)
     assert found(learned, [b"exit code 999", b"exit code 13"]) == [MAY_MATCH, "exit code #"]
