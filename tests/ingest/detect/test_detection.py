@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,12 +15,16 @@ from hypothesis import strategies as st
 from fairmfu.ingest.core.errors import UnknownFormatError
 from fairmfu.ingest.decode.line_reader import Chunk
 from fairmfu.ingest.detect.detection import (
+    FIRST_LOOK_BYTES,
+    LOOK_GROWTH_FACTOR,
     MAX_SNIFFED_LINES,
+    MIN_BEGINNING_BYTES,
     MIN_RECURRING_LINES,
     DetectedFormats,
     FormatChoice,
     detect_format,
     detect_formats,
+    detect_from_beginning,
 )
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 
@@ -120,6 +125,44 @@ def test_of_several_files_one_that_is_no_log_takes_no_other_with_it() -> None:
     assert isinstance(none, UnknownFormatError)
     assert "1.log" in str(none)
     assert names(last) == ["deepspeed"]  # type: ignore[arg-type]
+
+
+def pieces_until(lines: Sequence[str], size: int) -> int:
+    """Lines up to the first newline that stands so many bytes behind the beginning."""
+    text = chunk_of(lines).data
+    return text[: text.index(b"\n", size) + 1].count(b"\n")
+
+
+def test_of_a_long_log_the_beginning_is_looked_at_and_the_rest_is_watched() -> None:
+    lines = [ENGINE] * (3 * MIN_BEGINNING_BYTES // len(ENGINE))
+    first = pieces_until(lines, FIRST_LOOK_BYTES)
+    second = pieces_until(lines, LOOK_GROWTH_FACTOR * FIRST_LOOK_BYTES)
+    found = detect_from_beginning(Path("run.log"), [chunk_of(lines)])
+    assert names(found.detected) == ["deepspeed"]
+    assert found.watch is not None
+    assert found.last == first + second
+    for line in (MEGATRON, TITAN):
+        assert found.watch.may_hold_mark(line)
+    assert not found.watch.may_hold_mark("hello")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([ENGINE] * 20, id="short"),
+        pytest.param([MEGATRON] * 2_000, id="of a trainer, whose companions stand near"),
+        pytest.param([ENGINE, TITAN] * 2_000, id="of two"),
+    ],
+)
+def test_all_is_looked_at_where_watching_is_of_no_use(lines: list[str]) -> None:
+    try:
+        found = detect_from_beginning(Path("run.log"), [chunk_of(lines)])
+    except UnknownFormatError as error:
+        with pytest.raises(UnknownFormatError, match=re.escape(str(error))):
+            detected(*lines)
+    else:
+        assert found.watch is None
+        assert names(found.detected) == detected(*lines)
 
 
 # -- where formats are named -------------------------------------------------------------------
