@@ -137,6 +137,7 @@ def test_the_total_of_a_tracker_is_found_by_its_whole_name(
         counts = (f'"{name.format(TOTAL)}": {count}' for name, count in each)
         lines.append(tracked(step, 100 + step, ", ".join(counts)))
     lines.insert(4, tracked(99, 100, '"runtime_info/tgs": 5.0'))  # not every row has it
+    lines.insert(6, tracked(98, 100, '"runtime_info/other": 5.0'))
     (launch,) = parse("xtuner-v1-tracker", lines).launches
     found = {f["name"]: f["value"] for f in infer_facts(by_name["xtuner-v1-tracker"], [launch])[0]}
     assert found.get("gpus") == gpus
