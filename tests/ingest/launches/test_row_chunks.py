@@ -111,3 +111,16 @@ def test_lines_are_counted_anew_of_rows_of_both_kinds() -> None:
         assert isinstance(made, pl.DataFrame)
         assert made.select("line", "step").rows() == [(7, 5), (9, 6)]
         assert made.schema["line"] == STEP_SCHEMA["line"]
+
+
+def test_rows_are_asked_for_by_their_places() -> None:
+    rows = rows_of(5, 6)
+    spool_waiting_rows([rows])
+    rows.append({"line": 3, "rank": None, "step": 7, "form": "plain"})
+    assert [rows[place]["step"] for place in (0, 1, 2, -1, -3)] == [5, 6, 7, 7, 5]
+    assert [row["step"] for row in rows[1:]] == [6, 7]
+    for place in (3, -4):
+        with pytest.raises(IndexError):
+            rows[place]
+    with pytest.raises(IndexError):
+        rows_of()[0]
