@@ -81,3 +81,20 @@ def test_a_log_that_never_repeats_itself_is_forgotten(monkeypatch: pytest.Monkey
         words = ["".join(map(chr, rng.integers(97, 123, 12))) for _ in range(60)]
         assert found(learned, [word.encode() for word in words]) == words
         assert len(learned.kinds) <= 160
+
+
+def test_lines_alike_but_for_their_digits_are_looked_through_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_through, learn = list[int](), LineCache._learn
+
+    def counted(learned: LineCache, alike: pa.LargeBinaryArray) -> None:
+        looked_through.append(len(alike))
+        learn(learned, alike)
+
+    monkeypatch.setattr(LineCache, "_learn", counted)
+    learned = LineCache(Cleaner(None), PATTERNS)
+    for first in (10, 50):
+        lines = [b"word %d" % n for n in range(first, first + 30)]
+        assert found(learned, lines) == ["word #"] * 30
+    assert looked_through == [1]
