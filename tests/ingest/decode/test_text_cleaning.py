@@ -95,7 +95,7 @@ def test_which_noise_is_so_with_other_digits() -> None:
     digits = {noise for noise in NOISES if Cleaner(noise).digits_alike}
     assert set(NOISES) - digits == {"[1-3]", "[0-8]", "5", "(?:a|b2)", "a1"}
     runs = {noise for noise in NOISES if Cleaner(noise).runs_alike}
-    assert runs >= {"x", "(?:a|b)", r"a\d+b", r"a\d*", r"\[\d+m", r"\d+x", r"\d+[ab]"}
+    assert runs >= {"x", "x{2}", "(?:a|b)", r"a\d+b", r"a\d*", r"\[\d+m", r"\d+x", r"\d+[ab]"}
     assert not runs & {r"\d", "[0-9]", r"a\d{2}", r"\d+\d+", r"a[0-9 ]+b", " x", r"a\d?b"}
     assert Cleaner(None).digits_alike
 
@@ -115,6 +115,7 @@ def test_noise_that_engines_may_see_otherwise_is_cleaned_line_by_line(noise: str
     [
         ("a\u0080b", True),  # the first byte beyond ASCII
         ("│ 4%", True),
+        ("a\u2000b", False),
         ("\u00a0", False),  # a blank that becomes a plain one
         ("\ufeff", False),
         ("٣", False),  # a digit

@@ -160,3 +160,15 @@ def test_formats_of_one_name_or_of_the_same_lines_are_refused(
     with pytest.raises(FormatFileError, match=why) as error:
         catalog.with_user_format(load_user_format(path))
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_a_format_whose_steps_another_takes_is_refused(folder: Path) -> None:
+    """Sixty characters of the line are shown."""
+    write(folder / "a.toml", alone("first"))
+    more = " " + "x" * 90
+    text = alone("other", "other", more).replace('"other step', '"first step 1 took 2, other step')
+    path = write(folder.parent / "c.toml", text)
+    with pytest.raises(FormatFileError, match="signature: first takes its step line") as error:
+        load_format_catalog().with_user_format(load_user_format(path))
+    quoted = ("first step 1 took 2, other step 3 took 250" + more)[:60]
+    assert f"({quoted!r})" in str(error.value)

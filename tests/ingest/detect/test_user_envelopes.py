@@ -10,7 +10,7 @@ import pytest
 from fairmfu.ingest.decode.log_collectors import UnwrappedLine
 from fairmfu.ingest.detect.user_envelopes import envelope_keeper
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
-from fairmfu.ingest.formats.spec import LogFormat, StepLine
+from fairmfu.ingest.formats.spec import FactLine, LogFormat, StepLine
 
 TITAN: Final = next(f for f in BUILT_IN_FORMATS if f.name == "torchtitan")
 HEAD: Final = b"<09:00> "
@@ -51,6 +51,20 @@ def test_a_wrapping_stays_where_less_is_found_without_it(
 ) -> None:
     keeps = envelope_keeper((*BUILT_IN_FORMATS, mine), BUILT_IN_FORMATS)
     assert keeps(unwrap, lines) is stays
+
+
+def test_a_line_without_groups_is_lost_as_a_whole() -> None:
+    fact = FactLine(
+        anchor="",
+        regex="<09:00> bf16",
+        example="bf16",
+        printed_by="",
+        constants={"precision": "bf16"},
+    )
+    mine = replace(own(BARE, "step 1"), facts=(fact,))
+    keeps = envelope_keeper((*BUILT_IN_FORMATS, mine), BUILT_IN_FORMATS)
+    assert keeps(unwrap, [HEAD + b"bf16"])
+    assert not keeps(unwrap, [HEAD + b"fp16"])
 
 
 def test_lines_of_a_format_that_is_extended_keep_no_wrapping() -> None:
