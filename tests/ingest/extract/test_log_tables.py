@@ -127,6 +127,34 @@ def test_stamps_without_a_year_go_on_over_new_year(
     assert set(tables["events"]["logged_at"].dt.year().drop_nulls()) <= {years[-1]}
 
 
+DICT = "{'loss': 2.5, 'grad_norm': 1.2, 'learning_rate': 1e-05, 'epoch': 0.1}"
+ENGINE = (
+    "[2026-11-20 15:01:25,144] [INFO] [logging.py:123:log_dist] [Rank 0] step=5, skipped=0, "
+    "lr=[0.0005], mom=[(0.9, 0.95)]"
+)
+MEGATRON = " iteration       10/ 100 | elapsed time per iteration (ms): 2349.1 | lm loss: 1.1E+01 |"
+WITH_SAMPLES = MEGATRON + " samples per second: 20.434 |"
+
+
+@pytest.mark.parametrize(
+    ("lines", "framework"),
+    [
+        ([DICT, DICT], "transformers"),
+        ([ENGINE, DICT], "deepspeed"),  # the engine below the Trainer
+        ([ENGINE], "deepspeed"),
+        ([MEGATRON], "megatron"),  # with or without an engine
+        ([WITH_SAMPLES], "deepspeed"),  # a field that is printed with it alone
+        ([ENGINE, MEGATRON], "deepspeed"),
+    ],
+)
+def test_the_framework_is_the_engine_that_trains(
+    lines: list[str], framework: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "lr3.log"
+    log.write_text("\n".join([*lines, ""]))
+    assert read_log_tables(log)["runs"]["framework"].to_list() == [framework]
+
+
 # -- several files -----------------------------------------------------------------------------
 
 
