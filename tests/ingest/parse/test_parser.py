@@ -277,6 +277,10 @@ def test_a_wrapped_step_line_is_joined_with_the_next(parse: Parse) -> None:
 def test_a_step_line_without_a_rate_stands_when_nothing_continues_it(parse: Parse) -> None:
     parsed = parse("torchtitan", [titan_step(step, str(step), tail="") for step in (1, 2, 3)])
     assert [row["step"] for row in rows_of(parsed)] == [1, 2, 3]
+    validated = "validate step:  1  loss:  8.1  memory:  0.7GiB(3%)  tps: 4,331"
+    parsed = parse("torchtitan", [titan_step(1, tail=""), validated])
+    assert [event["line"] for event in parsed.launches[0].events] == [2]
+    assert len(rows_of(parsed)) == 1
     parsed = parse("torchtitan", [titan_step(1, tail=""), "hello", titan_step(2, "4.0")])
     assert [row["line"] for row in rows_of(parsed)] == [1, 3]
     assert (parsed.step_lines, parsed.known_lines, parsed.other_lines) == (2, 0, 1)
