@@ -17,8 +17,15 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.errors import UnreadableSourceError
-from fairmfu.ingest.decode.envelopes import detect_envelopes
+from fairmfu.ingest.decode import envelopes
+from fairmfu.ingest.decode.envelopes import (
+    LineTags,
+    UnwrappedStream,
+    detect_envelopes,
+    detect_json_texts,
+)
 from fairmfu.ingest.decode.line_reader import Source
+from fairmfu.ingest.decode.log_collectors import Unwrap, UnwrappedLine
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.metrics import analyse
@@ -625,3 +632,80 @@ def test_few_lines_with_colours_are_enough(escape: str) -> None:
 )
 def test_what_is_no_colour_as_text_stays(lines: list[str]) -> None:
     assert not detect_envelopes("\n".join([*lines, ""]).encode()).unwraps
+
+
+# -- a stream whose lines say themselves how they are wrapped --------------------------------
+
+
+def told(line: bytes) -> UnwrappedLine | None:
+    """`name>text`, with `~` before it where it goes on, and behind it where the next one does."""
+    name, mark, text = line.partition(b">")
+    if not mark:
+        return None
+    continues, partial = text.startswith(b"~"), text.endswith(b"~")
+    return UnwrappedLine(text.strip(b"~"), partial=partial, continues=continues, tag=name)
+
+
+def streamed(text: bytes, size: int = 1 << 22, *unwraps: Unwrap) -> tuple[bytes, list[int]]:
+    """All lines without what is around them, and the number of the name of each."""
+    stream = UnwrappedStream(io.BytesIO(text), unwraps or (told,))
+    read = b"".join(iter(lambda: stream.read(size), b""))
+    return read, stream.tags.numbers.tolist()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_line_in_parts_is_one_and_the_others_are_blank(size: int) -> None:
+    """So that the number of a line is that in the file; a name has the number of its coming."""
+    text = b"a>one\nb>two~\nb>three\nbare\na>four\nc>~ five\n>six"
+    whole = b"one\n\ntwothree\nbare\n\nfour five\nsix"
+    assert streamed(text, size) == (whole, [1, 2, 2, 0, 1, 3, 0])
+    assert streamed(text + b"\n", size)[0] == whole + b"\n"
+
+
+def test_a_text_that_breaks_off_within_a_part_has_no_newline() -> None:
+    assert streamed(b"a>one\na>two~\n")[0] == b"one\ntwo"
+    assert streamed(b"")[0] == b""
+    assert streamed(b"\n\n")[0] == b"\n\n"
+
+
+def test_of_several_wrappings_the_outermost_name_holds() -> None:
+    assert streamed(b"a>b>one\n>b>two\na>three\n", 99, told, told) == (
+        b"one\ntwo\nthree\n",
+        [1, 2, 1],
+    )
+
+
+def test_names_beyond_those_that_are_told_apart_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelopes, "MAX_TAGS", 2)
+    tags = LineTags()
+    for name in (b"", b"a", b"b", b"c", b"a", b"d"):
+        tags.add(name)
+    assert tags.numbers.tolist() == [0, 1, 2, 2, 1, 2]
+
+
+def test_two_bytes_hold_the_number_of_a_name() -> None:
+    tags = LineTags()
+    for number in range(2**16 + 3):
+        tags.add(b"%d" % number)
+    assert tags.numbers[2**16 - 3 :].tolist() == [2**16 - 2, *[2**16 - 1] * 5]
+
+
+def test_a_log_within_json_is_found_where_it_says_more() -> None:
+    """As the body of an issue does."""
+    step = "step: {}  loss:  8.1  memory: 1.50GiB(3.00%)  tps: 883  mfu: 1%"
+    body = json.dumps({"body": "\n".join(step.format(n) for n in range(1, 30))})
+    for text, known in (
+        (body, True),
+        (f" {body}", True),
+        (f"[{body}]\n", True),
+        (f"x {body}", False),
+        (json.dumps({"body": "\n".join(["hello"] * 30)}), False),
+        (json.dumps({"body": step}), False),
+    ):
+        found = detect_json_texts(text.encode())
+        assert (found is not None) == known, text[:20]
+    (unwrap,) = [detect_json_texts(body.encode())]
+    assert unwrap is not None
+    piece = unwrap(body.encode())
+    assert piece is not None
+    assert piece.text.count(b"\n") == 28

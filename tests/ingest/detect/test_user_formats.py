@@ -21,7 +21,7 @@ from fairmfu.ingest.detect.format_lookup import (
     FormatCatalog,
     load_format_catalog,
 )
-from fairmfu.ingest.detect.user_formats import load_user_format
+from fairmfu.ingest.detect.user_formats import UNIT_FACTORS, load_user_format
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import EventLine, FactLine, LogFormat, StepLine
 from fairmfu.ingest.parse.parser import Parser
@@ -271,6 +271,24 @@ def test_named_formats_keep_their_companions() -> None:
             '[[events]]\nregex = "mine"\nexample = "mine"\nkind = "end"\n[[steps]]',
             ["[[steps]] 1, example: is taken for an event (end)."],
         ),
+        ("0.001]", "0]", ["columns.took: 0 is no factor to s: write a number, or one of s, ms"]),
+        ("0.001]", "true]", ["columns.took: True is no factor to s"]),
+        ('loss = "loss"', 'loss = ["loss", "ms"]', ["'ms' is no factor to a fraction: write"]),
+        (
+            "[[steps]]",
+            '[[facts]]\nregex = "mine (?P<gpus>x)"\nexample = "mine x"\n'
+            "factors = { gpus = 2, seq_len = 2 }\n[[steps]]",
+            [
+                "[[facts]] 1, factors.gpus: only a group that is a fact with a fraction can have",
+                "[[facts]] 1, factors.seq_len: only a group that is a fact with a fraction can",
+            ],
+        ),
+        (
+            "[[steps]]",
+            '[[events]]\nregex = "(?P<x>y)"\nexample = "y"\nkind = "end"\n'
+            "factors = { x = 2 }\n[[steps]]",
+            ["[[events]] 1, factors.x: only the group seconds can have a factor."],
+        ),
         (
             "[[steps]]",
             "[implies]\npacked = true\n[[steps]]",
@@ -284,6 +302,44 @@ def test_what_is_wrong_is_said_with_its_place(
     assert ALONE.count(old) >= 1
     message = said_of(ALONE.replace(old, new, 1), tmp_path)
     assert [text for text in says if text not in message] == []
+
+
+def test_words_for_units_are_what_they_mean() -> None:
+    """1 h = 60 min = 3600 s; 1 GB = 1000 MB, 1 GiB = 1024 MiB; 1 PFLOP/s = 1000 TFLOP/s."""
+    time, size = UNIT_FACTORS["s"], UNIT_FACTORS["bytes"]
+    assert time["s"] == size["bytes"] == UNIT_FACTORS["TFLOP/s/GPU"]["TFLOP/s"] == 1
+    assert time["h"] == 60 * time["min"] == 3600 * time["s"]
+    assert time["s"] == pytest.approx(1000 * time["ms"]) == pytest.approx(1e6 * time["us"])
+    assert size["GB"] == 1000 * size["MB"] == 1000**2 * size["kB"] == 1000**3
+    assert size["GiB"] == 1024 * size["MiB"] == 1024**2 * size["KiB"] == 1024**3
+    assert UNIT_FACTORS["FLOP/s"]["GFLOP/s"] == 1e9
+    for flops in (UNIT_FACTORS["TFLOP/s/GPU"], UNIT_FACTORS["FLOP/s"]):
+        assert flops["PFLOP/s"] == 1000 * flops["TFLOP/s"] == pytest.approx(1e6 * flops["GFLOP/s"])
+    for count in (UNIT_FACTORS[unit] for unit in ("tokens", "tokens/s/GPU", "sequences/s")):
+        assert count["billion"] == 1000 * count["million"] == 1000**2 * count["thousand"] == 1e9
+    assert 100 * UNIT_FACTORS[""]["%"] == 1
+
+
+def test_a_fact_that_a_line_implies_says_from_what(tmp_path: Path) -> None:
+    (path := tmp_path / "mine.toml").write_text(
+        ALONE
+        + "[[facts]]\nregex = 'mine runs in bf16'\nexample = 'mine runs in bf16'\n"
+        + 'constants = { precision = "bf16" }\ninferred = "its name"\n'
+        + "[[facts]]\nregex = 'mine peak (?P<peak_flops>\\d+)'\nexample = 'mine peak 989'\n"
+        + 'factors = { peak_flops = "TFLOP/s" }\n'
+    )
+    lines = ["mine runs in bf16", "mine peak 989", "mine step 1 loss 1.5 took 250"]
+    numbered = [NumberedLine(n, text, cut=False) for n, text in enumerate(lines, 1)]
+    (launch,) = Parser(load_user_format(path).log_format).parse(numbered).launches
+    told = {
+        fact["name"]: (
+            float(fact["value"]) if fact["name"] == "peak_flops" else fact["value"],
+            fact["origin"],
+        )
+        for fact in launch.stated
+    }
+    assert told["precision"] == ("bf16", "inferred: its name (log:1)")
+    assert told["peak_flops"] == (989e12, "log:2")
 
 
 def test_a_name_that_is_taken_and_a_second_extension_are_refused(own: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from polars.testing import assert_frame_equal
 
-from fairmfu.ingest.extract.discovery import FileWalk
+from fairmfu.ingest.core.errors import UnreadableSourceError
+from fairmfu.ingest.extract.discovery import FileWalk, folder_signature
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import Outcome, ingest_paths
 from fairmfu.ingest.store.store import KnownFolders, Store
@@ -214,3 +215,124 @@ def test_a_folder_that_is_not_there_any_more_is_an_error(folder: Path, store: St
     shutil.rmtree(folder)
     (one,) = ingest_paths([folder], store)
     assert one.status == "failed"
+
+
+# -- what a walk finds -------------------------------------------------------------------------
+
+
+def made(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    return root
+
+
+def found_in(path: Path, walk: FileWalk | None = None) -> list[str]:
+    return [os.path.relpath(one.path, path) for one in (walk or FileWalk()).of(path)]
+
+
+def test_a_walk_finds_what_may_be_logs(tmp_path: Path) -> None:
+    made(tmp_path, "a.log", "b", "sub/c.txt.gz", "sub/events.out.tfevents.1", ".hidden/d.log", ".e")
+    made(tmp_path, "trainer_state.json", "x.pt", "X.PT", "x.pt.gz", "x.json.zst", "facts.toml")
+    names = ["a.log", "b", "sub/c.txt.gz", "sub/events.out.tfevents.1", "trainer_state.json"]
+    assert found_in(tmp_path) == names
+
+
+def test_what_is_passed_over_for_its_name_is_told(tmp_path: Path) -> None:
+    """What frameworks put beside logs is not."""
+    made(tmp_path, "page.md", "issue.HTML", "table.csv", "README.md", "model_config.json", "x.py")
+    walk = FileWalk()
+    with pytest.raises(UnreadableSourceError) as error:
+        list(walk.of(tmp_path))
+    names = ["issue.HTML", "page.md", "table.csv"]
+    assert sorted(Path(path).name for path in walk.unlisted) == names
+    assert str(error.value).endswith(
+        f"Not opened for their names: {', '.join(names)}; give one by name."
+    )
+    assert [one.named for one in FileWalk().of(tmp_path / "page.md")] == [True]
+
+
+def test_at_most_five_names_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableSourceError, match=r"names: 0\.md, 1\.md, 2\.md, 3\.md, 4\.md; "):
+        list(FileWalk().of(made(tmp_path, *(f"{n}.md" for n in range(7)))))
+
+
+def test_a_pattern_finds_each_file_once(tmp_path: Path) -> None:
+    made(tmp_path, "a/x.log", "a/y.log", "b/x.log", "b/store.duckdb", "c.parquet")
+    walk = FileWalk()
+    first = [one.path for one in walk.of(tmp_path / "a" / "x.log")]
+    assert first == [str(tmp_path / "a" / "x.log")]
+    rest = [os.path.relpath(one.path, tmp_path) for one in walk.of(tmp_path / "*" / "*.log")]
+    assert rest == ["a/y.log", "b/x.log"]
+    assert [one.path for one in walk.of(tmp_path / "?")] == []
+    assert list(FileWalk().of(tmp_path / "*.parquet")) == []
+    with pytest.raises(UnreadableSourceError, match="no file or folder matches"):
+        list(FileWalk().of(tmp_path / "*.none"))
+
+
+def test_what_a_path_is_not_is_said(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in (
+        ("none", "no such file or folder"),
+        ("loop", "a link that leads nowhere, or in a circle"),
+        ("pipe", "no regular file"),
+    ):
+        with pytest.raises(UnreadableSourceError, match=why):
+            list(FileWalk().of(tmp_path / name))
+
+
+def test_links_within_a_folder_are_found_by_the_files_own_names(tmp_path: Path) -> None:
+    root, outside = made(tmp_path / "root", "a.log", ".b.log"), made(tmp_path / "else", "c.log")
+    for link, to in (
+        ("latest.log", root / "a.log"),
+        ("hidden.log", root / ".b.log"),
+        ("outside.log", outside / "c.log"),
+    ):
+        (root / link).symlink_to(to)
+    assert found_in(root) == ["a.log", "hidden.log", "outside.log"]
+
+
+def test_a_folder_that_is_left_out_is_not_entered(tmp_path: Path) -> None:
+    made(tmp_path, "a.log", "store/b.log", "logs/store/c.log")
+    walk = FileWalk(excluded_folders=[tmp_path / "store"])
+    assert found_in(tmp_path, walk) == ["a.log", "logs/store/c.log"]
+
+
+def test_what_gives_facts_to_a_log_shows_when_it_changes(tmp_path: Path) -> None:
+    """A file of the folder reaches all its logs, one of a log's own name that log alone."""
+    made(tmp_path, "a.log", "b.log")
+
+    def beside() -> list[str]:
+        return [one.beside((), ()).text for one in FileWalk().of(tmp_path)]
+
+    assert beside() == ["", ""]
+    write(tmp_path / "a.log.facts.toml", "gpus = 8\n")
+    own, other = beside()
+    assert own
+    assert other == ""
+    write(tmp_path / "facts.toml", "gpus = 8\n", ago=2 * HOUR)
+    both = beside()
+    assert all(both)
+    assert both[0] != own
+    write(tmp_path / "facts.toml", "gpus = 9\n", ago=HOUR)
+    assert all(now != before for now, before in zip(beside(), both, strict=True))
+    (one, _) = FileWalk().of(tmp_path)
+    flags = facts_from_flags(["gpus=4"])
+    assert one.beside(flags, ()).text != one.beside((), ()).text
+    named = one.beside((), [str(tmp_path / "config.json")])
+    assert named.text.splitlines()[1:] == [str(tmp_path / "config.json")]
+    assert named.newest_ns == max(
+        (tmp_path / name).stat().st_mtime_ns for name in ("facts.toml", "a.log.facts.toml")
+    )
+
+
+def test_a_signature_changes_with_each_column() -> None:
+    files: tuple[list[str], list[int], list[int], list[int]] = (["a", "b"], [1, 2], [3, 4], [5, 6])
+    before = folder_signature(files, "")
+    assert before == folder_signature(files, "")
+    assert before != folder_signature(files, "x")
+    for place in range(4):
+        changed = [list(column) for column in files]
+        changed[place] = changed[place][::-1]
+        assert before != folder_signature(tuple(changed), "")  # type: ignore[arg-type]

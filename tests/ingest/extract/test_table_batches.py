@@ -11,6 +11,9 @@ from random import Random
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core import spill as spools
 from fairmfu.ingest.core.errors import FairmfuError
@@ -28,6 +31,9 @@ from fairmfu.ingest.detect import detection
 from fairmfu.ingest.extract import table_batches
 from fairmfu.ingest.extract.log_tables import read_log, read_log_files, read_log_tables
 from fairmfu.ingest.extract.table_batches import LogBatch, LogGroup, LogRows
+from fairmfu.ingest.launches.event_rows import EventRows
+from fairmfu.ingest.launches.row_chunks import MAPPING_ROW_WEIGHT
+from fairmfu.ingest.launches.step_rows import StepRows
 from fairmfu.ingest.store.changeset import LOG_TABLES
 from fairmfu.ingest.store.store import Tables
 from fairmfu.ingest.workers import local_engine
@@ -278,3 +284,99 @@ def test_what_is_said_behind_the_end_of_a_long_line_is_not_said(tmp_path: Path, 
     expected, found = (read_log_tables(log, use_fast_path=fast) for fast in (False, True))
     for name, table in expected.items():
         assert found[name].equals(table), name
+
+
+# -- logs of a few rows, written by hand ---------------------------------------------------------
+
+
+def log_of(name: str, steps: int, events: int, unread: int) -> LogRows:
+    """A log of one run, with so many rows of each table."""
+    step_rows, event_rows = StepRows(None, ["plain"]), EventRows()
+    for n in range(1, steps + 1):
+        step_rows.append({"line": n, "rank": None, "step": n, "form": "plain"})
+    for n in range(1, events + 1):
+        event_rows.append({"line": n, "kind": "checkpoint", "text": f"{name} {n}"})
+    step_rows.settle()
+    event_rows.settle()
+    rows = {
+        "sources": [{"sha256": name, "path": name}],
+        "runs": [{"run_id": name, "sha256": name}],
+        "facts": [{"run_id": name, "name": "gpus", "value": "8"}],
+        "unread": [{"sha256": name, "line": n} for n in range(unread)],
+    }
+    return LogRows(rows, [(name, step_rows)], [(name, event_rows)])
+
+
+SIZES = st.lists(st.tuples(*[st.sampled_from((0, 1, 3, 7))] * 3), min_size=1, max_size=4)
+
+
+def logs_of(sizes: list[tuple[int, int, int]]) -> list[LogRows]:
+    return [log_of(str(n), *size) for n, size in enumerate(sizes)]
+
+
+def expect_same(found: list[LogTables], logs: list[LogRows]) -> None:
+    assert len(found) == len(logs)
+    for mine, log in zip(found, logs, strict=True):
+        alone = log.tables(Spool())
+        assert set(mine) == set(alone)
+        for name, table in alone.items():
+            assert_frame_equal(collect_rows(mine[name]), collect_rows(table))
+            assert mine[name].height == log.heights[name]
+
+
+@pytest.mark.parametrize("most", [4, 1000])
+@given(sizes=SIZES)
+@settings(max_examples=8)
+def test_each_of_several_logs_has_its_own_rows_again(
+    most: int, sizes: list[tuple[int, int, int]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_batches, "CHUNK_ROWS", most)
+        patch.setattr(table_batches, "MAX_GROUP_LOGS", 3)
+        logs = logs_of(sizes)
+        expect_same(LogGroup.of(logs).logs(Spool()), logs)
+        sent: LogGroup = pickle.loads(pickle.dumps(LogGroup.packed(logs)))  # noqa: S301 - ours
+        expect_same(sent.logs(Spool()), logs)
+        batch = LogBatch(Spool())
+        for place, log in enumerate(logs):
+            batch.add(log.tables(Spool()) if place % 3 == 1 else log)
+        expect_same(batch.tables(), logs)
+
+
+def test_rows_of_a_log_that_may_be_many_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps always, others where they are more than a piece has."""
+    monkeypatch.setattr(table_batches, "CHUNK_ROWS", 5)
+    for size, framed in (
+        ((1, 5, 5), {"events", "unread"}),
+        ((1, 6, 5), {"unread"}),
+        ((0, 5, 6), {"events", "steps"}),
+    ):
+        tables = LogGroup.packed([log_of("a", *size)]).tables
+        few = {name for name, table in tables.items() if isinstance(table, pl.DataFrame)}
+        assert few == {"sources", "runs", "facts", *framed}, size
+
+
+def test_a_log_weighs_what_its_rows_do() -> None:
+    """A row by itself as much as four of a frame: sources, runs, facts and what is unread."""
+    bare = log_of("a", 0, 0, 0)
+    assert bare.weight == 3 * MAPPING_ROW_WEIGHT
+    assert log_of("a", 7, 0, 0).weight == 3 * MAPPING_ROW_WEIGHT + 7
+    assert log_of("a", 0, 0, 2).weight == 5 * MAPPING_ROW_WEIGHT
+    assert log_of("a", 0, 2, 0).weight > bare.weight
+
+
+@pytest.mark.parametrize(("heavy", "together"), [(10, [1, 1, 1]), (100, [3]), (25, [2, 1])])
+def test_logs_become_tables_together_while_they_are_few(
+    heavy: int, together: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each weighs 12, and three of them 36."""
+    monkeypatch.setattr(table_batches, "CHUNK_ROWS", heavy)
+    made, of = list[int](), LogGroup.of
+    monkeypatch.setattr(
+        LogGroup, "of", classmethod(lambda _, logs: made.append(len(logs)) or of(logs))
+    )
+    batch = LogBatch(Spool())
+    for log in logs_of([(0, 0, 0)] * 3):
+        batch.add(log)
+    assert len(batch.tables()) == 3
+    assert made == [count for count in together if count > 1]

@@ -21,6 +21,7 @@ from fairmfu.ingest.facts.facts import (
     facts_from_sidecars,
     facts_from_toml,
     infer_facts,
+    shared_fact_files,
 )
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse.parser import ParsedSource
@@ -31,6 +32,7 @@ from fairmfu.metrics.throughput.resolved_facts import (
     resolve_facts,
     typed_facts,
 )
+from tests.support.launches_by_hand import launch_of
 
 FROM_EACH_ORIGIN = [
     ("flag", "flag"),
@@ -437,6 +439,20 @@ def test_a_config_that_is_given_as_a_log_says_where_it_is_read(logs: Path) -> No
         read_log_tables(logs / "config.py")
 
 
+def test_files_that_give_facts_to_a_whole_folder_are_named(logs: Path) -> None:
+    """Whoever watches a folder reads its logs again when one of these changes."""
+    wandb = logs / "wandb" / "run-20261120_153416-ab12cd34" / "files" / "config.yaml"
+    wandb.parent.mkdir(parents=True)
+    wandb.touch()
+    every = {"facts.toml", "config.json", "ds_config.json", "config.yaml", "job.toml"}
+    assert {p.name for p in shared_fact_files(logs, None) if p.parent == logs} == every
+    assert wandb in shared_fact_files(logs, None)
+    assert shared_fact_files(logs, ["facts.toml", "run.log"]) == [logs / "facts.toml"]
+    assert shared_fact_files(logs, ["wandb"]) == [wandb]
+    dump = logs / "vis_data" / "config.py"
+    assert shared_fact_files(dump.parent, ["config.py"]) == [dump]
+
+
 # -- what follows --------------------------------------------------------------------------
 
 
@@ -486,6 +502,90 @@ def test_the_sequence_length_follows_from_lines_that_all_print_it(
     ]
     (launch,) = parse("megatron-deepspeed", text).launches
     assert given(infer_facts(by_name["megatron-deepspeed"], [launch])[0]).get("seq_len") == seq_len
+
+
+def stated(**values: int) -> list[dict[str, Any]]:
+    """Facts of a log, each of a line of its own."""
+    return [{"name": n, "value": str(v), "line": i} for i, (n, v) in enumerate(values.items(), 1)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "more", "groups"),
+    [
+        (48, {}, "2"),  # 48 / (2 x 3 x 4)
+        (24, {}, "1"),
+        (12, {}, None),  # less than one group's: the sizes are not of one job
+        (50, {}, None),
+        (48, {"data_parallel": 0}, None),  # not known
+        (48, {"replica_group": None}, None),
+    ],
+)
+def test_replica_groups_follow_from_the_global_batch(
+    batch: int, more: dict[str, Any], groups: str | None, by_name: dict[str, LogFormat]
+) -> None:
+    sizes = {"micro_batch_size": 2, "gradient_accumulation": 3, "data_parallel": 4}
+    said = {"replica_group": 0, "global_batch_size": batch, **sizes, **more}
+    launch = launch_of([{"line": 9, "step": 1}])
+    launch.facts = stated(**{name: value for name, value in said.items() if value is not None})
+    found = given(infer_facts(by_name["torchtitan"], [launch])[0])
+    assert found.get("replica_groups") == groups
+
+
+STAMP: Final = "[2026-05-01 10:00:00,000] [INFO] "
+BEGINS: Final = f"{STAMP}[comm.py:652:init_distributed] cdb=None\n"
+WORLD: Final = f"{STAMP}[config.py:1007:print]   world_size ................... {{}}\n"
+LAUNCHED: Final = f"{STAMP}[launch.py:163:main] dist_world_size={{}}\n"
+FAILED: Final = (
+    'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nRuntimeError: no\n'
+)
+FIRST_STEP: Final = (
+    f"{STAMP}[timer.py:264:stop] epoch=0/micro_step=1/global_step=1, RunningAvgSamplesPerSec=16.1, "
+    "CurrSamplesPerSec=16.1, MemAllocated=4.32GB, MaxMemAllocated=38.49GB\n"
+)
+
+
+def groups(model: int, sequence: int = 1) -> str:
+    """What the engine prints of its groups: how many GPUs share a model, and a sequence."""
+    sizes = {"dp_world_size": 2, "mp_world_size": model}
+    sizes |= {"seq_dp_world_size": 2, "sequence_parallel_size": sequence}
+    return "".join(f"\t self.{name}={size}\n" for name, size in sizes.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "tensor"),
+    [
+        pytest.param(BEGINS * 8 + WORLD.format(2), "8", None, id="one node of several?"),
+        pytest.param(BEGINS * 2 + WORLD.format(1), "2", None, id="two of one rank"),
+        pytest.param(BEGINS * 2 + WORLD.format(2), None, None, id="each a rank"),
+        pytest.param(BEGINS * 7 + WORLD.format(2), None, None, id="no multiple"),
+        pytest.param(BEGINS + WORLD.format(2), None, None, id="fewer"),
+        pytest.param(LAUNCHED.format(8) + BEGINS * 8 + WORLD.format(2), None, "4", id="launcher"),
+        pytest.param(LAUNCHED.format(16) + BEGINS * 8 + WORLD.format(2), None, None, id="node"),
+        pytest.param(BEGINS * 8 + FAILED + BEGINS * 8 + WORLD.format(2), "8", None, id="again"),
+        pytest.param(BEGINS * 8 + WORLD.format(2) + FIRST_STEP + BEGINS, "8", None, id="later"),
+        pytest.param(groups(1) + WORLD.format(2), None, None, id="a model each"),
+        pytest.param(groups(2) + WORLD.format(2), "4", "2", id="models of two"),
+        pytest.param(BEGINS + groups(4) + WORLD.format(2), "8", "4", id="models of four"),
+        pytest.param(groups(4, 2) + WORLD.format(2), "16", "4", id="sequences of two"),
+        pytest.param(LAUNCHED.format(8) + groups(4) + WORLD.format(2), None, "4", id="both"),
+        pytest.param(groups(4) + WORLD.format(2) + WORLD.format(8), None, "4", id="two worlds"),
+        pytest.param(BEGINS * 8 + WORLD.format(2) + WORLD.format(4), None, None, id="and none"),
+        pytest.param(
+            BEGINS * 8 + groups(1) + WORLD.format(2) + WORLD.format(4), "8", None, id="of one GPU"
+        ),
+    ],
+)
+def test_gpus_follow_from_data_parallel_ranks_of_several_gpus(
+    text: str,
+    gpus: str | None,
+    tensor: str | None,
+    parse: Callable[..., ParsedSource],
+    by_name: dict[str, LogFormat],
+) -> None:
+    """GPUs = data-parallel ranks x GPUs of a model x GPUs of a sequence, of 2 ranks."""
+    (launch,) = parse("deepspeed", text + FIRST_STEP.replace("=1,", "=2,")).launches
+    found = given(infer_facts(by_name["deepspeed"], [launch])[0])
+    assert (found.get("gpus"), found.get("tensor_parallel")) == (gpus, tensor)
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,14 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
             ['[series] threshold: is 3: write a fraction below 1, 0.03, or "3 %".'],
         ),
         (
+            "[series]\nthreshold = 1",
+            ['[series] threshold: is 1: write a fraction below 1, 0.03, or "3 %".'],
+        ),
+        (
+            '[series]\nthreshold = "100 %"',
+            ["[series] threshold: is '100 %': write a fraction below 1, 0.03, or \"3 %\"."],
+        ),
+        (
             '[series]\nby = ["modle"]',
             ["[series] by: no column of metrics is called 'modle'. Did you mean model?"],
         ),
@@ -213,6 +221,10 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
             ['[[facts]] 1, paths: is missing: write a pattern of paths, "*/h100/*.log".'],
         ),
         ("[[baselines]]", ["[[baselines]] 1, run: is missing."]),
+        (
+            '[[baselines]]\nrun = "a"\nthreshold = 0.1',
+            ["[[baselines]] 1, threshold: is no key here. One of: run."],
+        ),
         ("[[baselines]]\nrun = 3", ["[[baselines]] 1, run: is 3: write text in quotes."]),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest.facts.facts import infer_facts
+from fairmfu.ingest.facts.xtuner_world_size import FIRST_LOOK_ROWS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse.parser import ParsedSource
 
@@ -76,6 +77,18 @@ def test_a_gap_in_the_steps_is_passed_over(facts: Facts) -> None:
     assert facts(lines)["gpus"] == "8"
 
 
+@pytest.mark.parametrize("before", [FIRST_LOOK_ROWS - 2, FIRST_LOOK_ROWS - 1, FIRST_LOOK_ROWS])
+def test_a_short_launch_behind_a_long_one_tells_its_gpus(
+    before: int, parse: Callable[..., ParsedSource], by_name: dict[str, LogFormat]
+) -> None:
+    """Two steps in a row suffice, wherever they lie among the rows that are looked at together."""
+    long = [line(1 + 2 * n, "", tokens=100) for n in range(before)]
+    short = [approximate(20, 100, 1600), approximate(21, 100, 2400)]
+    both = [parse("xtuner-v1", lines).launches[0] for lines in (long, short)]
+    found = infer_facts(by_name["xtuner-v1"], both)[1]
+    assert {fact["name"]: fact["value"] for fact in found}["gpus"] == "8"
+
+
 def test_ranks_of_one_node_are_not_the_world(facts: Facts) -> None:
     lines = [approximate(1, 100 + rank, 64 * (100 + rank), rank) for rank in range(8)]
     assert facts(lines)["gpus"] == "64"
@@ -105,6 +118,8 @@ TOTAL = "approximate_total_consumed_tokens"
         (("runtime_info/{}",), "8"),
         (("{}",), "8"),
         (("mean_{}",), None),  # part of another name, which says something else
+        (("x{}",), None),
+        (("runtime_info/_{}",), None),
         (("mean_{}", "runtime_info/{}"), "8"),
         (("before/{}", "runtime_info/{}"), "8"),  # the last one counts
     ],
@@ -122,6 +137,7 @@ def test_the_total_of_a_tracker_is_found_by_its_whole_name(
         counts = (f'"{name.format(TOTAL)}": {count}' for name, count in each)
         lines.append(tracked(step, 100 + step, ", ".join(counts)))
     lines.insert(4, tracked(99, 100, '"runtime_info/tgs": 5.0'))  # not every row has it
+    lines.insert(6, tracked(98, 100, '"runtime_info/other": 5.0'))
     (launch,) = parse("xtuner-v1-tracker", lines).launches
     found = {f["name"]: f["value"] for f in infer_facts(by_name["xtuner-v1-tracker"], [launch])[0]}
     assert found.get("gpus") == gpus

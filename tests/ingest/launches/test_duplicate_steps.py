@@ -325,3 +325,18 @@ def test_rows_whose_steps_are_to_be_counted_are_no_copies_of_each_other() -> Non
     same = known_of(StepRows(None, FORMS), *({"line": n, "step": 1} | said for n in range(3)))
     same.of(np.arange(3))
     assert same.with_repeats(3)[REPEAT_COLUMN].to_list() == [False, True, True]
+
+
+def test_what_is_asked_of_a_few_rows_may_be_asked_of_more_behind_them() -> None:
+    said = {FORM_COLUMN: FORMS[0], "rank": None}
+    behind = [{"line": n, "step": n // 2, "loss": float(n)} | said for n in range(6)]
+    asked, fresh = (known_of(StepRows(None, FORMS), *behind) for _ in range(2))
+    assert not asked.was_asked
+    assert asked.of(np.array([0, 1])).has_earlier_row.tolist() == [False, True]
+    assert asked.was_asked
+    every = fresh.of(np.arange(6))
+    assert every.first_loss[[1, 3, 5]].tolist() == [0.0, 2.0, 4.0]
+    for one, other in zip(asked.of(np.arange(6)), every, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip(asked.of(np.array([4])), every, strict=True):  # known already
+        np.testing.assert_array_equal(one, other[4:5])

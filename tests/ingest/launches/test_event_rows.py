@@ -82,6 +82,17 @@ def test_events_stand_in_the_order_of_their_lines(
         assert [one["logged_at"] for one in found.dated(later)] == later
 
 
+@pytest.mark.parametrize("many", [1, 100])
+def test_events_of_a_part_come_as_a_list_or_as_a_frame(many: int) -> None:
+    draw = Random(1)  # noqa: S311 - events to try
+    rows = [event(line, draw) for line in range(1, many + 1)]
+    for part in (rows, pl.DataFrame(rows, schema=EVENT_SCHEMA)):
+        found = EventRows()
+        found.extend(part)
+        assert list(found) == rows
+        assert list(found.of_kinds(KINDS)) == rows
+
+
 STEP = (
     " iteration {0:8}/    1000 | consumed samples: {0} | elapsed time per iteration (ms): 7.{0} | "
     "learning rate: 3.000E-04 | global batch size:   512 | lm loss: {1}.{0:06}E+00 | "

@@ -487,3 +487,28 @@ def test_a_row_is_held_against_the_highest_step_right_before_it(seconds: float, 
     rows = of_rows([21, 15], stamps, [np.nan, np.nan])
     known = launch.known_progress(PLAIN, None)  # type: ignore[arg-type]
     assert count_same_process_rows(launch, known, rows) == sure
+
+
+@pytest.mark.parametrize(
+    ("clocks", "sure"),
+    [
+        ([101.0, 100.0, 99.0], 3),  # each a second early, of whole seconds
+        ([101.0, 99.9, 99.9], 1),
+        ([200.0, 300.0, 150.0], 2),  # back behind step 23, though not behind step 20
+        ([98.9, 300.0, 400.0], 0),
+    ],
+)
+@pytest.mark.parametrize("without_step", [False, True])
+def test_a_time_since_the_start_goes_on_from_row_to_row(
+    clocks: list[float], sure: int, *, without_step: bool
+) -> None:
+    """Step 20 at 100 s, then three rows that go on."""
+    launch = launched(row_of(20, since_start_s=100.0))
+    steps = [NO_STEP] * 3 if without_step else [21, 22, 23]
+    rows = of_rows(steps, [NO_STAMP] * 3, clocks)._replace(ranks=lambda _: (None,))
+    known = launch.known_progress(PLAIN, None)  # type: ignore[arg-type]
+    assert count_same_process_rows(launch, known, rows) == sure
+
+
+def test_a_row_without_a_stamp_has_the_one_that_numpy_calls_none() -> None:
+    assert np.datetime64("NaT", "us").astype(np.int64) == NO_STAMP

@@ -6,10 +6,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
+import polars as pl
 import pytest
 
 from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.facts import facts as given
+from fairmfu.ingest.launches.micro_steps import (
+    TimerMicroSteps,
+    find_unstated_micro_steps,
+    samples_per_step,
+)
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 
@@ -331,3 +337,106 @@ def test_a_configuration_that_is_not_the_timers_changes_no_batch(
 ) -> None:
     row = measured(dump(1, 2) + "".join(trained(steadily(CONFIGURED))))
     assert any(one.endswith(NOT_RANKED) for one in row["warnings"])  # type: ignore[attr-defined]
+
+
+# -- what the timer's counts are, without the rest of the analysis -------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "accumulation", "samples"),
+    [
+        ([*trained(steadily(4))], 4, 4 * SAMPLES),
+        ([*trained(steadily(4))], 2, None),  # the counts are of other micro-steps
+        ([*trained_before_0_8(steadily(4))], 4, None),  # it counts no step
+        ([*trained(steadily(4), ranks=("[rank0]: ", "[rank1]: "))], 4, 4 * SAMPLES),
+    ],
+    ids=["four", "not two", "no steps", "two ranks"],
+)
+@pytest.mark.parametrize("engine", [True, False], ids=["engine", "timer alone"])
+def test_the_timer_tells_the_samples_of_a_step(lines, accumulation, samples, engine, parse):
+    """Its rate times the seconds from line to line, over the steps between them."""
+    text = "".join(line for line in lines if engine or "timer.py" in line)
+    (launch,) = parse("deepspeed", text).launches
+    assert samples_per_step(launch.rows, accumulation) == pytest.approx(samples)
+
+
+@pytest.mark.parametrize(
+    ("micro_steps", "stated", "counted"),
+    [
+        (steadily(4), [4], None),
+        (steadily(4), [2, 4], None),  # of two engines, as one of them says
+        (steadily(1), [], None),  # the same in each step
+        (steadily(4), [2], (4, 4)),
+        (doubles_behind(150), [4], (4, 8)),
+        (doubles_behind(150), [], (4, 8)),
+    ],
+)
+def test_micro_steps_are_found_where_none_of_those_stated_fit(micro_steps, stated, counted, parse):
+    (launch,) = parse("deepspeed", "".join(trained(micro_steps))).launches
+    found = find_unstated_micro_steps(launch.rows, stated, timer_stops_once=False)
+    assert (found and (found.least, found.most)) == counted
+
+
+def test_a_timer_that_is_stopped_once_a_step_tells_no_micro_steps(parse):
+    (launch,) = parse("deepspeed", "".join(trained(steadily(1)))).launches
+    assert find_unstated_micro_steps(launch.rows, [4], timer_stops_once=True) is None
+    found = find_unstated_micro_steps(launch.rows, [4], timer_stops_once=False)
+    assert found is not None
+    assert not found.is_sure  # it may be stopped so, or have one micro-step a step
+
+
+def counted(**changes: object) -> TimerMicroSteps:
+    """Four micro-steps a step are configured, of 32 samples, and the timer counts eight."""
+    said = {"least": 8.0, "most": 8.0, "stated": 4, "firsts": [2], "line": 4, "is_sure": True}
+    return TimerMicroSteps(**{**said, "batch": 32.0, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "batch", "known"),
+    [
+        ({}, 32, True),
+        ({"stated": 0}, 32, False),  # the log has no configuration
+        ({}, 0, False),
+        ({}, 30, False),  # no multiple of four micro-steps
+        ({"is_sure": False}, 32, False),
+        ({"batch": None}, 32, False),  # without stamps, or a rate
+        ({"batch": 47.0}, 32, True),  # the rate leaves out waiting
+        ({"batch": 49.0}, 32, False),  # of another engine: 1.5 times as many
+        ({"batch": 22.0}, 32, True),
+        ({"batch": 21.0}, 32, False),
+    ],
+)
+def test_counts_tell_samples_of_a_batch_that_is_known_alone(changes, batch, known):
+    assert (counted(**changes).make_correction(batch) is not None) == known
+
+
+def test_samples_are_the_micro_steps_so_far_times_those_of_one():
+    """32 samples over 4 micro-steps are 8 of each: 80 micro-steps have consumed 640."""
+    frame = pl.DataFrame(
+        {
+            "line": [1, 2, 4, 6],
+            "step": [10, 10, 20, 30],
+            "extra": [None, *(f'{{"micro_step": "{count}"}}' for count in (80, 160, 240))],
+            "logged_samples_per_second": [5.0, 16.0, 16.0, None],
+        }
+    )
+    made = counted().make_correction(32)(frame)
+    assert made["consumed_samples"].to_list() == [None, 640, 1280, 1920]
+    assert made["samples"].to_list() == [None, 64, None, None]  # no line before the first
+    assert made["logged_samples_per_second"].to_list() == [5.0, None, None, None]
+    assert made["extra"][1] == '{"micro_step": "80", "samples_per_second_as_configured": 16.0}'
+    odd = counted().make_correction(32)(frame.with_columns(step=pl.col("step") + 1))
+    assert odd["samples"].to_list() == [None] * 4  # 640 samples are not of 11 steps alike
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"least": 1.0, "most": 1.0}, "counts 1 micro-step an optimizer step, and 4 are"),
+        ({"most": 9.5}, "counts 8 to 9.5 micro-steps an optimizer step, and 4 are configured"),
+        ({"stated": 0}, "8 micro-steps an optimizer step, and the log has no configuration; --set"),
+    ],
+)
+def test_what_is_counted_is_said(changes, said):
+    assert said in counted(**changes).text
+    assert ("--set" in counted(**changes).text) == ("most" not in changes or changes["most"] == 1)

@@ -227,6 +227,12 @@ def test_the_planned_steps_are_trained_or_saved(planned: int, saved: int | None,
     assert outcome(*events, planned=planned) == name  # type: ignore[arg-type]
 
 
+def test_step_0_alone_is_not_the_planned_step_1() -> None:
+    rows = StepRows(None, [None])
+    rows.append({"line": 1, "step": 0, "loss": 1.0, "form": None})
+    assert launch_outcome(rows, EventRows(), 1)[0] == "incomplete"
+
+
 def test_a_checkpoint_before_the_last_step_tells_nothing() -> None:
     assert outcome((4, "checkpoint", 5), planned=5) == "incomplete"
     assert outcome((5, "checkpoint", None), planned=5) == "incomplete"

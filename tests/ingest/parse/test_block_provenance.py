@@ -143,6 +143,31 @@ def test_a_block_without_end_is_not_read_again_and_again() -> None:
     assert locate_facts(dump, never, {"tensor": "2"}) == {}
 
 
+def read_numbers(lines: Sequence[str]) -> dict[str, str]:
+    """Values without commas, and whole numbers without their decimals, as most readers do."""
+    pairs = (line.split(": ") for line in lines)
+    return {name: re.sub(r",|\.0+$", "", value) for name, value in pairs}
+
+
+def test_a_number_is_found_however_it_is_spelled() -> None:
+    for said in ("4096", "4,096", "4096.0", "4,096.0", "1,234,567"):
+        dump = ["other: 4095", f"length: {said}", "none: x"]
+        facts = {"length": read_numbers(dump)["length"]}
+        assert locate_facts(dump, read_numbers, facts) == {"length": 1}, said
+
+
+def test_a_text_is_found_as_it_stands() -> None:
+    for said in ("a+b", "a|b", "a.b*c"):
+        dump = ["other: aab", f"model: {said}", "none: x"]
+        assert locate_facts(dump, read_numbers, {"model": said}) == {"model": 1}, said
+
+
+def test_the_longest_block_is_looked_through() -> None:
+    dump = ["length: 2"] + [f"x{n}: 2" for n in range(MAX_SEARCHED_LINES - 1)]
+    assert locate_facts(dump, read_numbers, {"length": "2"}) == {"length": 0}
+    assert locate_facts([*dump, "y: 2"], read_numbers, {"length": "2"}) == {}
+
+
 NAMES: Final = st.sampled_from(["tensor", "pipeline", "length", "decoy", "other"])
 VALUES: Final = st.sampled_from(["1", "2", "True", "none", "0.1", "4,096", "4096", "A100-80GB"])
 

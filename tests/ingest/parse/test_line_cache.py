@@ -50,6 +50,12 @@ def test_what_is_remembered_is_so_of_each_line(noise: str | None, blocks: list[l
                 assert what == (line_kind(text) if text.strip() else BLANK_LINE), line
 
 
+def test_a_blank_line_is_none_that_a_pattern_may_match() -> None:
+    blank, may_match, other = found(LineCache(Cleaner(None), PATTERNS), [b" ", b"loss: 1", b"x 1"])
+    assert len({blank, may_match}) == 2
+    assert other == "x #"
+
+
 def test_other_digits_of_a_literal_are_not_taken_for_it() -> None:
     learned = LineCache(Cleaner(None), PATTERNS)
     assert found(learned, [b"exit code 999", b"exit code 13"]) == [MAY_MATCH, "exit code #"]
@@ -75,3 +81,20 @@ def test_a_log_that_never_repeats_itself_is_forgotten(monkeypatch: pytest.Monkey
         words = ["".join(map(chr, rng.integers(97, 123, 12))) for _ in range(60)]
         assert found(learned, [word.encode() for word in words]) == words
         assert len(learned.kinds) <= 160
+
+
+def test_lines_alike_but_for_their_digits_are_looked_through_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_through, learn = list[int](), LineCache._learn
+
+    def counted(learned: LineCache, alike: pa.LargeBinaryArray) -> None:
+        looked_through.append(len(alike))
+        learn(learned, alike)
+
+    monkeypatch.setattr(LineCache, "_learn", counted)
+    learned = LineCache(Cleaner(None), PATTERNS)
+    for first in (10, 50):
+        lines = [b"word %d" % n for n in range(first, first + 30)]
+        assert found(learned, lines) == ["word #"] * 30
+    assert looked_through == [1]

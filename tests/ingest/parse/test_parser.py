@@ -10,6 +10,7 @@ from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from fairmfu.ingest.extract import log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
+from fairmfu.ingest.launches.row_chunks import frame_of_rows
+from fairmfu.ingest.launches.step_rows import PARSED_STEP_SCHEMA
 from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from fairmfu.ingest.parse.rank_and_time import parse_stamp
 from fairmfu.ingest.parse.step_fields import _cut_pairs
@@ -274,6 +277,13 @@ def test_a_wrapped_step_line_is_joined_with_the_next(parse: Parse) -> None:
 def test_a_step_line_without_a_rate_stands_when_nothing_continues_it(parse: Parse) -> None:
     parsed = parse("torchtitan", [titan_step(step, str(step), tail="") for step in (1, 2, 3)])
     assert [row["step"] for row in rows_of(parsed)] == [1, 2, 3]
+    validated = "validate step:  1  loss:  8.1  memory:  0.7GiB(3%)  tps: 4,331"
+    parsed = parse("torchtitan", [titan_step(1, tail=""), validated])
+    assert [event["line"] for event in parsed.launches[0].events] == [2]
+    assert len(rows_of(parsed)) == 1
+    parsed = parse("torchtitan", [titan_step(1, tail=""), "hello", titan_step(2, "4.0")])
+    assert [row["line"] for row in rows_of(parsed)] == [1, 3]
+    assert (parsed.step_lines, parsed.known_lines, parsed.other_lines) == (2, 0, 1)
 
 
 def test_a_validation_line_is_an_event_and_no_step(parse: Parse) -> None:
@@ -802,3 +812,66 @@ def test_lines_of_two_kinds_speak_of_one_step_side_by_side(parse: Parse) -> None
     ]
     (launch,) = parse("deepspeed", "\n".join(lines)).launches
     assert [row["step"] for row in launch.rows] == [10, 10, 20, 20, 30, 30]
+
+
+# -- many lines at once ------------------------------------------------------------------------
+
+
+def many(*steps: int | None, first_line: int) -> pl.DataFrame:
+    rows = [{"line": first_line + n, "step": step, "form": 0} for n, step in enumerate(steps)]
+    return frame_of_rows(rows, PARSED_STEP_SCHEMA, filled_only=True)
+
+
+@pytest.mark.parametrize(("lines", "counted"), [(None, 2), (5, 5)])
+def test_rows_that_were_read_together_count_as_their_lines(
+    lines: int | None, counted: int, by_name: dict[str, LogFormat]
+) -> None:
+    """Some records are of several lines each."""
+    parser = Parser(by_name["megatron-deepspeed"])
+    parser.read(NumberedLine(1, MEGATRON_STEP.format(1), cut=False))
+    assert parser.settled
+    given_back = parser.add_rows(many(2, 3, first_line=2), "the last", lines)
+    assert given_back["step"].to_list() == [2, 3]
+    assert (parser.out.lines, parser.out.step_lines) == (1 + counted, 1 + counted)
+    parser.add_known_lines(4)
+    parsed = parser.done()
+    assert (parsed.lines, parsed.known_lines) == (5 + counted, 4)
+    (launch,) = parsed.launches
+    assert [row["step"] for row in launch.rows] == [1, 2, 3]
+    assert launch.last_step_text == "the last"
+
+
+def test_rows_without_a_step_that_were_read_together_count_on(
+    by_name: dict[str, LogFormat],
+) -> None:
+    parser = Parser(by_name["hf-trainer"])
+    dicts = ["{'loss': 2.5, 'epoch': 0.1}"] * 2
+    for number, text in enumerate([*dicts, "what ends the second one"], 1):
+        parser.read(NumberedLine(number, text, cut=False))
+    assert parser.settled
+    assert parser.out.launches[-1].counts([None])
+    rows = many(None, None, first_line=4).with_columns(pl.lit(None, pl.Int64).alias("step"))
+    assert parser.add_rows(rows, "")["step"].to_list() == [3, 4]
+
+
+# -- what only the whole launch tells --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "seconds"), [("0.6.1", 2.5), ("0.6.2", 0.0025), ("0.6.3", 0.0025), ("0.6.30", 2.5)]
+)
+def test_times_of_a_version_that_misprints_them_are_put_right(
+    version: str, seconds: float, parse: Parse
+) -> None:
+    """By 1000, with a warning at the first step: they are ms and called s."""
+    head = (
+        "[2026-11-20 15:01:20,507] [INFO] [logging.py:68:log_dist] [Rank 0] DeepSpeed info: "
+        f"version={version}, git-hash=unknown, git-branch=unknown"
+    )
+    step = "steps: {} loss: 2.5 iter time (s): 2.5 samples/sec: 4.0"
+    (launch,) = parse("deepspeed", [head, *map(step.format, (10, 20, 30))]).launches
+    assert [row["elapsed_s"] for row in launch.rows] == [pytest.approx(seconds)] * 3
+    rate = 4.0 if seconds > 1 else 4000.0
+    assert [row["logged_samples_per_second"] for row in launch.rows] == [pytest.approx(rate)] * 3
+    warned = [event["line"] for event in launch.events if event["kind"] == "warning"]
+    assert warned == ([2] if seconds < 1 else [])

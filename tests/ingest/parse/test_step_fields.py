@@ -106,6 +106,13 @@ def test_a_number_that_goes_on_is_shown_with_what_follows() -> None:
         cut("loss: 1e-05 x")
 
 
+def test_of_a_long_line_twenty_characters_are_shown_on_both_sides() -> None:
+    cut = pair_cutter(r"(?P<key>loss): (?P<value>\d)")
+    with pytest.raises(RejectedLineError) as error:
+        cut(f"{'a' * 30}loss: 1e-05{'b' * 30}")
+    assert str(error.value).endswith(f"behind '{'a' * 13}loss: 1': 'e-05{'b' * 16}'")
+
+
 def test_a_pair_without_its_value_is_none() -> None:
     cut = pair_cutter(r"(?P<key>\w+):(?: (?P<value>\d+))?")
     assert cut("loss: | lr: 3") == {"lr": "3"}
@@ -259,3 +266,27 @@ def test_two_records_in_one_line_are_refused(text: str, *, refused: bool) -> Non
             reject_second_record(text, short)
     else:
         reject_second_record(text, short)
+
+
+def test_a_field_of_one_digit_at_the_start_of_a_line_is_one() -> None:
+    exponent = re.search(r"(\d)e\d loss", "1e5 loss")
+    assert exponent is not None
+    with pytest.raises(RejectedLineError, match="a number goes on behind '1': 'e5 loss'"):
+        reject_cut_number("1e5 loss", exponent)
+    match = re.search(r"(\d) loss", "5 loss 1.5 6 loss 1.4")
+    assert match is not None
+    with pytest.raises(RejectedLineError, match="two records"):
+        reject_second_record("5 loss 1.5 6 loss 1.4", match)
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"), [("at 5.2", True), ("at 5 x", False), ("at 5", False)]
+)
+def test_a_digit_that_no_group_holds_may_not_go_on_either(text: str, *, refused: bool) -> None:
+    match = re.search(r"at \d", text)
+    assert match is not None
+    if refused:
+        with pytest.raises(RejectedLineError, match=r"a number goes on behind 'at 5': '\.2'"):
+            reject_cut_number(text, match)
+    else:
+        reject_cut_number(text, match)
