@@ -858,3 +858,133 @@ def test_what_may_be_two_nodes_of_one_job_says_so(
     assert len(united.members) == 2
     assert set(united.doubts) == (set(names) if doubted else set())
     assert all("nodes of one job" in said for whole in united.doubts.values() for said in whole)
+
+
+# -- evidence just within its bounds, and just beyond ------------------------------------------
+
+
+def stamped(seed: int = 3, **shift: float) -> Rows:
+    """Losses and stamps to the microsecond; shift: as for `timedelta`."""
+    times = np.cumsum(2 + np.random.default_rng(seed).standard_normal(40) ** 2)
+    return [
+        {
+            "step": i,
+            "loss": round(8 / i + 1 / 7, 4),
+            "logged_at": START + timedelta(**shift, seconds=t),
+        }
+        for i, t in enumerate(times.tolist(), 1)
+    ]
+
+
+@pytest.mark.parametrize(("late_s", "one"), [(0.5, True), (1.9, True), (2.1, False), (-2.1, False)])
+def test_stamps_of_one_zone_may_be_two_seconds_apart(late_s: float, *, one: bool) -> None:
+    late = [row | {"logged_at": row["logged_at"] + timedelta(seconds=late_s)} for row in stamped()]
+    found = groups(source("a", stamped()), source("b", late, log_format="events"))
+    assert (len(found) == 1) is one
+
+
+@pytest.mark.parametrize(
+    ("minutes", "one"),
+    [(60 * 14, True), (-60 * 14, True), (60 * 14 + 15, False), (345, True), (340, False)],
+)
+def test_zones_are_quarters_of_an_hour_and_at_most_fourteen_hours(
+    minutes: int, *, one: bool
+) -> None:
+    away = source("b", stamped(minutes=minutes), log_format="events", utc=True)
+    assert (len(groups(source("a", stamped()), away)) == 1) is one
+
+
+@pytest.mark.parametrize(("late", "one"), [(1, True), (2, False)])
+def test_of_ten_stamps_one_may_be_written_late(late: int, *, one: bool) -> None:
+    """Of 40 stamps in another zone, without losses; a late one spoils two of the 39 advances."""
+    rows = without(stamped(hours=8), "loss")
+    for row in rows[5 : 5 + 6 * late : 6]:
+        row["logged_at"] += timedelta(seconds=1.5)
+    console = source("a", without(stamped(), "loss"))
+    found = groups(console, source("b", rows, log_format="events", utc=True))
+    assert (len(found) == 1) is one
+
+
+@pytest.mark.parametrize(("slower", "one"), [(1.028, True), (1.032, False)])
+def test_ranks_that_wait_for_each_other_take_about_as_long(slower: float, *, one: bool) -> None:
+    first, second = tracked("a", 0, 1), tracked("a", 1, 1)
+    for mine, its in zip(first["steps"], second["steps"], strict=True):
+        its["elapsed_s"] = mine["elapsed_s"] * slower
+    assert (len(groups(first, second)) == 1) is one
+    for its in second["steps"]:  # what it waits for data counts too
+        its["data_s"] = its["elapsed_s"] * (1 / slower - 1)
+    assert len(groups(first, second)) == 1
+
+
+def test_ranks_of_other_steps_or_of_one_step_are_not_one_launch() -> None:
+    first, second = tracked("a", 0, 1), tracked("a", 1, 1)
+    for at in (0, 19):
+        assert len(groups(first, second | {"steps": second["steps"][at : at + 1]})) == 2
+    assert len(groups(first, second | {"steps": second["steps"][-2:]})) == 2  # too few losses
+    other = [row | {"loss": row["loss"] + 0.1} for row in second["steps"]]
+    assert len(groups(first, second | {"steps": other})) == 2
+
+
+@pytest.mark.parametrize(("steps", "one"), [(39, True), (40, True), (41, True), (42, False)])
+def test_the_bars_of_a_job_end_before_its_dicts_would_print_again(steps: int, *, one: bool) -> None:
+    """The dicts end at step 40, two steps after the line before; the bars have the same end."""
+    assert (len(groups(*streams("a.out", "a.err", steps=steps))) == 1) is (one and steps >= 40)
+
+
+@pytest.mark.parametrize(("off_s", "one"), [(-1.4, True), (-1.6, False), (1.4, True), (1.6, False)])
+def test_a_bar_of_whole_seconds_ends_with_the_run_time(off_s: float, *, one: bool) -> None:
+    found = groups(*streams("a.out", "a.err", runtime=3600.0 + off_s))
+    assert (len(found) == 1) is one
+
+
+@pytest.mark.parametrize(("seconds", "doubted"), [(3601.5, True), (3601.7, False)])
+def test_nodes_end_within_a_second_and_a_half(seconds: float, *, doubted: bool) -> None:
+    nodes = consoles("node0.log", "node1.log", seconds=(3600.1, seconds))
+    assert bool(merge_launches(tables(*nodes)).doubts) is doubted
+
+
+def test_the_whole_run_time_decides_as_far_as_it_is_printed() -> None:
+    """1021.27 may be 1021.2666, 1021.3 may be, 1021.2 may not."""
+
+    def ended(name: str, seconds: float) -> dict[str, Rows]:
+        made = source(name, without(measured(1), "elapsed_s", "logged_at"), log_format=name)
+        event = {"run_id": name, "line": 90, "kind": "end", "seconds": seconds, "text": ""}
+        return made | {"events": [event]}
+
+    exact = ended("a", 1021.2666)
+    for seconds, one in ((1021.27, True), (1021.3, True), (1021.2, False), (1021.28, False)):
+        assert (len(groups(exact, ended("b", seconds))) == 1) is one, seconds
+
+
+def test_one_common_step_is_enough_only_of_a_launch_that_has_no_other() -> None:
+    console = source("console", measured(1, 20))
+    for rows, one in ((measured(1, 20)[19:], False), (measured(1, 20)[15:], True)):
+        found = groups(console, source("twin", rows, log_format="scalars"))
+        assert (len(found) == 1) is one
+
+
+def test_twins_need_times_and_losses_that_are_sharp() -> None:
+    """Losses of one digit and times of whole seconds agree by chance, or at least may."""
+    blunt = [
+        row | {"loss": round(row["loss"]), "elapsed_s": round(row["elapsed_s"])}
+        for row in without(measured(1), "logged_at")
+    ]
+    exact = without(measured(1), "logged_at")
+    assert len(groups(source("a", exact), source("b", blunt, log_format="scalars"))) == 2
+    two = source("b", exact[:2], log_format="scalars")
+    assert len(groups(source("a", exact), two)) == 1  # ten digits of two times
+
+
+def test_a_doubt_is_said_of_both_and_once_for_each_other() -> None:
+    one, two = source("one", measured(1)), source("two", measured(2))
+    united = merge_launches(tables(one, two, state("s", measured(1))))
+    said = {
+        name: [words.split(": ")[0] for words in doubts] for name, doubts in united.doubts.items()
+    }
+    assert said == {
+        "s": [f"may tell of the same launch as {name}" for name in ("one", "two")],
+        "one": ["may tell of the same launch as s"],
+        "two": ["may tell of the same launch as s"],
+    }
+    linked_to = {name: sorted(others) for name, others in united.linked_sources.items()}
+    assert linked_to == {"s": ["one", "two"], "one": ["s"], "two": ["s"]}
