@@ -354,13 +354,13 @@ def test_ranks_in_files_of_their_own_are_one_run() -> None:
     assert run["rank_spread"] == pytest.approx(0.005 / 2, rel=0.1)
 
 
-@pytest.mark.parametrize(("second", "gpus"), [((2, 3), ["4"]), ((5, 6), [])])
+@pytest.mark.parametrize(("second", "gpus"), [((2, 3), ["4"]), ((2,), ["3"]), ((5, 6), [])])
 def test_each_node_prints_its_ranks_and_the_launch_has_the_gpus_of_all(
-    second: tuple[int, int], gpus: list[str]
+    second: tuple[int, ...], gpus: list[str]
 ) -> None:
     """It had those of the first log."""
 
-    def stderr(name: str, ranks: tuple[int, int]) -> dict[str, Rows]:
+    def stderr(name: str, ranks: tuple[int, ...]) -> dict[str, Rows]:
         figures = without(measured(1), "elapsed_s")
         rows = [
             row | {"rank": str(rank), "elapsed_s": 2 + rank / 100 + row["step"] / 1000}
