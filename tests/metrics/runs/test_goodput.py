@@ -361,6 +361,44 @@ def test_a_checkpoint_between_two_lines_is_where_the_course_goes_on(rates: Rates
     assert one["goodput_launches"] == 1
 
 
+def test_a_checkpoint_behind_the_last_line_was_done_at_the_pace_of_steps(rates: Rates) -> None:
+    """The first launch saved step 95 and ended before it printed the line."""
+    made = Made(step_s=2.0)
+    first, crashed = made.launch(0, 1, 95)
+    second, ended = made.launch(crashed + 60, 96, 200)
+    _, two = rates([line for line in first if "step: 95 " not in line], second)
+    assert two["goodput_launches"] == 2
+    assert two["lost_to_restarts_s"] == pytest.approx(60 + LOADING_S + COMPILE_S, rel=1e-3)
+    assert two["goodput"] == pytest.approx(200 * TOKENS / ended)
+
+
+def test_a_checkpoint_before_the_first_line_was_done_at_the_pace_of_steps(rates: Rates) -> None:
+    """Of steps 41 to 80 the first launch has lines from 50 on; the second goes on from 45."""
+    made = Made(step_s=2.0)
+    first, crashed = made.launch(0, 41, 80)
+    second, _ = made.launch(crashed + 60, 46, 200)
+    lines = [
+        [line for line in log if not any(f"step: {n} " in line for n in unprinted)]
+        for log, unprinted in ((first, (41,)), (second, (46, 50)))
+    ]
+    _, two = rates(*lines)
+    assert two["goodput_launches"] == 2
+    # Five of the first launch's 40 steps stand.
+    assert two["lost_to_restarts_s"] == pytest.approx(35 * 2 + 60 + LOADING_S + COMPILE_S, rel=1e-3)
+
+
+def unstamped_header(lines: Sequence[str]) -> list[str]:
+    return [line if "step: " in line else line.partition(" - root")[2] for line in lines]
+
+
+def test_of_a_chain_the_first_launchs_start_has_to_be_seen(rates: Rates) -> None:
+    first, second, ended = crash_and_resume()
+    _, two = rates([*unstamped_header(first), *second])
+    assert (two["goodput_launches"], two["goodput"]) == (2, None)
+    _, two = rates([*first, *unstamped_header(second)])
+    assert two["goodput"] == pytest.approx(200 * TOKENS / ended)
+
+
 def test_a_chain_of_three_tells_each_time_how_it_stands(rates: Rates) -> None:
     first, crashed = Made().launch(0, 1, 100)
     second, again = Made().launch(crashed + 30, 81, 150)
