@@ -171,6 +171,14 @@ def test_a_log_without_stamps_has_neither_clock_nor_goodput(rates: Rates) -> Non
     assert (row["goodput"], row["lost_to_restarts_s"]) == (None, None)
 
 
+def test_where_no_stamp_follows_the_header_there_is_no_goodput(rates: Rates) -> None:
+    lines, _ = Made().launch(0, 1, 100)
+    bare = [line.partition(" - root - INFO - ")[2] if "step: " in line else line for line in lines]
+    (row,) = rates([line for line in bare if "Training starts" not in line])
+    assert (row["error"], row["goodput"]) == (None, None)
+    assert row["tgs"] == pytest.approx(TOKENS, rel=1e-3)
+
+
 def test_tokens_that_rates_and_stamps_contradict_give_no_goodput(rates: Rates) -> None:
     lines, _ = Made().launch(0, 1, 100)
     half = f"tps: {TOKENS / 2:,.0f}  "
@@ -385,6 +393,17 @@ def test_a_checkpoint_before_the_first_line_was_done_at_the_pace_of_steps(rates:
     assert two["goodput_launches"] == 2
     # Five of the first launch's 40 steps stand.
     assert two["lost_to_restarts_s"] == pytest.approx(35 * 2 + 60 + LOADING_S + COMPILE_S, rel=1e-3)
+
+
+@pytest.mark.parametrize(("gap", "known"), [(-1.0, True), (-1.9, True), (-2.1, False)])
+def test_stamps_of_two_launches_may_cross_by_two_seconds(
+    rates: Rates, gap: float, *, known: bool
+) -> None:
+    first, second, ended = crash_and_resume(gap)
+    _, two = rates([*first, *second])
+    assert two["goodput_launches"] == 2
+    assert two["goodput"] == (pytest.approx(200 * TOKENS / ended) if known else None)
+    assert (two["lost_to_restarts_s"] is not None) is known
 
 
 def unstamped_header(lines: Sequence[str]) -> list[str]:

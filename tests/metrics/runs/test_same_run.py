@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.schema import READING_CHANGES, TABLES, frame_schema
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.runs.same_run import merge_launches
+from fairmfu.metrics.runs.same_run import find_candidates, find_source_links, merge_launches
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]
@@ -352,31 +352,6 @@ def test_ranks_in_files_of_their_own_are_one_run() -> None:
     (run,) = analyse(tables(*sources)).metrics.iter_rows(named=True)
     assert run["ranks"] == 3
     assert run["rank_spread"] == pytest.approx(0.005 / 2, rel=0.1)
-
-
-@pytest.mark.parametrize(("second", "gpus"), [((2, 3), ["4"]), ((2,), ["3"]), ((5, 6), [])])
-def test_each_node_prints_its_ranks_and_the_launch_has_the_gpus_of_all(
-    second: tuple[int, ...], gpus: list[str]
-) -> None:
-    """It had those of the first log."""
-
-    def stderr(name: str, ranks: tuple[int, ...]) -> dict[str, Rows]:
-        figures = without(measured(1), "elapsed_s")
-        rows = [
-            row | {"rank": str(rank), "elapsed_s": 2 + rank / 100 + row["step"] / 1000}
-            for row in figures
-            for rank in ranks
-        ]
-        return source(name, rows, framework="xtuner", log_format="xtuner-v1")
-
-    first = stderr("node0", (0, 1))
-    fact = {"run_id": "node0", "name": "gpus", "value": "2", "sequence": 0}
-    first["facts"] += [fact | {"origin": "inferred: 2 ranks print step lines"}]
-    united = merge_launches(tables(first, stderr("node1", second)))
-    assert united.tables["runs"].height == 1
-    facts = united.tables["facts"].filter(name="gpus")
-    assert facts["value"].to_list() == gpus
-    assert facts["origin"].to_list() == [f"inferred: {n} ranks print step lines" for n in gpus]
 
 
 def node(name: str, delays: np.ndarray, seed: int) -> dict[str, Rows]:
@@ -988,3 +963,65 @@ def test_a_doubt_is_said_of_both_and_once_for_each_other() -> None:
     }
     linked_to = {name: sorted(others) for name, others in united.linked_sources.items()}
     assert linked_to == {"s": ["one", "two"], "one": ["s"], "two": ["s"]}
+
+
+# -- some runs against the others --------------------------------------------------------------
+
+
+def several() -> dict[str, dict[str, Rows]]:
+    """Sources of some launches: told twice, of two ranks, in doubt, undated, and days apart."""
+    dated = {"started_at": START}
+    days = 4 * timedelta(days=1)
+    far = [row | {"logged_at": row["logged_at"] + days} for row in measured(5)]
+    ranks = [
+        source(name, [row | {"rank": name[-1], "loss": row["loss"] + 1} for row in measured(7)])
+        for name in ("rank0", "rank1")
+    ]
+    made = [
+        source("console", measured(1, digits=4), facts=3, **dated),
+        source("scalars", without(measured(1)[:15], "logged_at"), log_format="s", **dated),
+        state("state", measured(1)),
+        source("other", measured(2), **dated),
+        source("far", far, started_at=START + days),
+        source("units", measured(1), step_unit="micro_step", **dated),
+        *ranks,
+    ]
+    return {one["runs"][0]["run_id"]: one for one in made}
+
+
+def test_some_runs_against_the_others_find_what_all_at_once_do() -> None:
+    """Candidates may be more than are linked, never fewer; not those of other days or units."""
+    whole = tables(*several().values())
+    united = merge_launches(whole)
+    linked_to = {name: sorted(others) for name, others in united.linked_sources.items()}
+    assert linked_to["rank0"] == ["rank1"]
+    assert "scalars" in linked_to["console"]
+    met = {}
+    for name in several():
+        pairs = find_source_links(whole, [name])
+        assert all(name in pair for pair in pairs)
+        others = sorted(one for pair in pairs for one in pair if one != name)
+        assert others == linked_to.get(name, [])
+        steps = whole["steps"].filter(pl.col("run_id") == name)
+        met[name] = find_candidates(whole["runs"], united.last_steps, steps, [name])
+        assert set(others) <= set(met[name])
+        assert name not in met[name]
+    assert met["far"] == ["state"]  # which has no date
+    assert met["units"] == []
+    assert "far" not in met["console"]
+    assert "console" in met["scalars"]  # whose last step stands inside the other's
+
+
+def test_candidates_are_those_whose_last_step_the_other_may_have() -> None:
+    """The last steps are all that is kept of the others."""
+    long, short = source("long", measured(1)), source("short", measured(1)[:12], log_format="s")
+    whole = tables(long, short)
+    ends = merge_launches(whole).last_steps
+    for name, other in (("long", "short"), ("short", "long")):
+        steps = whole["steps"].filter(pl.col("run_id") == name)
+        assert find_candidates(whole["runs"], ends, steps, [name]) == [other]
+    behind = source("behind", [row | {"step": row["step"] + 20} for row in measured(1)])
+    whole = tables(long, behind)
+    ends = merge_launches(whole).last_steps
+    steps = whole["steps"].filter(pl.col("run_id") == "behind")
+    assert find_candidates(whole["runs"], ends, steps, ["behind"]) == []

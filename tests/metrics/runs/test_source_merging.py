@@ -199,6 +199,35 @@ def test_a_step_without_a_rank_is_the_lowest_ranks() -> None:
     steps = merged(told, plain).tables["steps"]
     assert steps.filter(pl.col("learning_rate").is_not_null())["rank"].unique().to_list() == ["2"]
     assert steps.height == 40
+    others = [row | {"rank": "1"} for row in measured(1)]
+    steps = merged(told, plain, source("other", others)).tables["steps"]
+    assert steps.filter(pl.col("learning_rate").is_not_null())["rank"].unique().to_list() == ["2"]
+    assert steps.height == 60
+
+
+@pytest.mark.parametrize(("second", "gpus"), [((2, 3), ["4"]), ((2,), ["3"]), ((5, 6), [])])
+def test_each_node_prints_its_ranks_and_the_launch_has_the_gpus_of_all(
+    second: tuple[int, ...], gpus: list[str]
+) -> None:
+    """It had those of the first log."""
+
+    def stderr(name: str, ranks: tuple[int, ...]) -> dict[str, Rows]:
+        figures = without(measured(1), "elapsed_s")
+        rows = [
+            row | {"rank": str(rank), "elapsed_s": 2 + rank / 100 + row["step"] / 1000}
+            for row in figures
+            for rank in ranks
+        ]
+        return source(name, rows, framework="xtuner", log_format="xtuner-v1")
+
+    first = stderr("node0", (0, 1))
+    fact = {"run_id": "node0", "name": "gpus", "value": "2", "sequence": 0}
+    first["facts"] += [fact | {"origin": "inferred: 2 ranks print step lines"}]
+    united = merged(first, stderr("node1", second))
+    assert united.tables["runs"].height == 1
+    facts = united.tables["facts"].filter(name="gpus")
+    assert facts["value"].to_list() == gpus
+    assert facts["origin"].to_list() == [f"inferred: {n} ranks print step lines" for n in gpus]
 
 
 def test_facts_of_other_sources_say_where_they_stand() -> None:
