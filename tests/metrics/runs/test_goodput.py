@@ -395,6 +395,20 @@ def test_a_checkpoint_before_the_first_line_was_done_at_the_pace_of_steps(rates:
     assert two["lost_to_restarts_s"] == pytest.approx(35 * 2 + 60 + LOADING_S + COMPILE_S, rel=1e-3)
 
 
+def test_a_checkpoint_between_the_first_two_lines_was_done_between_their_stamps(
+    rates: Rates,
+) -> None:
+    """Behind step 1, at 26 s, stands a pause of 45 s; step 10 is done at 80 s, and so step 5 at 50.
+
+    The first launch ends at 170 s; the second begins step 6 another 60 + 25 s later.
+    """
+    first, crashed = Made().launch(0, 1, 100, pauses={1: 45.0})
+    second, _ = Made().launch(crashed + 60, 6, 200)
+    _, two = rates(first, second)
+    assert two["goodput_launches"] == 2
+    assert two["lost_to_restarts_s"] == pytest.approx(170 + 60 + 25 - 50, rel=2e-3)
+
+
 @pytest.mark.parametrize(("gap", "known"), [(-1.0, True), (-1.9, True), (-2.1, False)])
 def test_stamps_of_two_launches_may_cross_by_two_seconds(
     rates: Rates, gap: float, *, known: bool

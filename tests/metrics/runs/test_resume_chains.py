@@ -84,16 +84,14 @@ def test_a_first_loss_lies_where_the_other_had_come_to(
 
 
 def test_only_the_losses_near_its_first_step_count() -> None:
-    """Ten fell from 90 to 9; of the twenty around step 41 none did, and 9 lies on no course."""
-    first, second = course("first", 1, 50, START), later(41)
-    first["steps"] = [
-        row | {"loss": 100.0 - 9 * row["step"] if row["step"] < 11 else 2.0 + row["step"] / 1000}
-        for row in first["steps"]
-    ]
-    second["steps"] = [row | {"loss": 9.0} for row in second["steps"]]
-    assert not continued(first, second)
-    second["steps"] = [row | {"loss": 2.04} for row in second["steps"]]
-    assert continued(first, second)
+    """Of the first the losses are 91 to 10 up to step 10, then about 2, and 50 from step 61 on."""
+    first, second = course("first", 1, 100, START), later(41)
+    for row in first["steps"]:
+        step = row["step"]
+        row["loss"] = 100.0 - 9 * step if step < 11 else 2.0 + step / 1000 if step < 61 else 50.0
+    for loss, is_resume in ((10.0, False), (2.04, True), (50.0, False)):
+        second["steps"] = [row | {"loss": loss} for row in second["steps"]]
+        assert continued(first, second) is is_resume
 
 
 def test_without_losses_another_file_continues_nothing() -> None:
