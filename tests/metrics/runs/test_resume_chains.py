@@ -9,7 +9,7 @@ import pytest
 
 from fairmfu.metrics.runs.resume_chains import MAX_LOSS_SPREADS
 
-from .test_same_run import START, Rows, course, linked, without
+from .test_same_run import START, Rows, course, happened, linked, without
 
 HOUR = timedelta(hours=1)
 
@@ -41,6 +41,15 @@ def test_of_lines_at_each_tenth_step_one_interval_may_lie_between(
 ) -> None:
     first = thinned(course("first", 10, 50, START), 10)
     assert continued(first, thinned(later(begin), 5 if begin % 10 else 10)) is is_resume
+
+
+def test_a_launch_that_trained_from_its_first_step_continues_nothing() -> None:
+    """Its lines are of each tenth step, so that step 10 is its first; the course is the same."""
+    first, second = course("first", 1, 50, START), later(2)
+    assert not continued(first, thinned(later(10), 10))
+    for step, is_resume in ((1, False), (2, True)):
+        second["events"] = [happened("second", 5, "train_start", step=step)]
+        assert continued(first, second) is is_resume
 
 
 @pytest.mark.parametrize(("after_s", "is_resume"), [(-2.0, True), (-2.5, False), (0.0, True)])
