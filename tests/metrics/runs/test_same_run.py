@@ -900,6 +900,25 @@ def test_ranks_of_other_steps_or_of_one_step_are_not_one_launch() -> None:
     assert len(groups(first, second | {"steps": other})) == 2
 
 
+@pytest.mark.parametrize(("count", "one"), [(1, False), (2, True)])
+def test_two_stamps_at_one_time_make_one_launch_of_two_ranks(count: int, *, one: bool) -> None:
+    first, second = (
+        source(rank, [row | {"rank": rank} for row in measured(1, count)]) for rank in "01"
+    )
+    assert (len(groups(first, second)) == 1) is one
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e5])
+def test_what_an_event_file_rounds_to_32_bits_contradicts_nothing(scale: float) -> None:
+    """Printed as doubles, such figures have many digits that are not the console's."""
+    exact = [row | {"loss": row["loss"] * scale} for row in without(measured(1), "logged_at")]
+    rounded = [
+        row | {name: float(np.float32(row[name])) for name in ("loss", "elapsed_s")}
+        for row in exact
+    ]
+    assert groups(source("a", exact), source("b", rounded, log_format="e")) == [["a", "b"]]
+
+
 @pytest.mark.parametrize(("steps", "one"), [(39, True), (40, True), (41, True), (42, False)])
 def test_the_bars_of_a_job_end_before_its_dicts_would_print_again(steps: int, *, one: bool) -> None:
     """The dicts end at step 40, two steps after the line before; the bars have the same end."""
