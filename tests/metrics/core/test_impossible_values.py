@@ -110,3 +110,51 @@ def test_words_that_a_fact_cannot_be_are_refused() -> None:
     assert fact_problem("packed", "maybe")
     assert fact_problem("gpus", "eight")
     assert fact_problem("model", "anything") is None
+
+
+def facts(*rows: tuple[str, str, str | None, str, int | None]) -> pl.DataFrame:
+    """Run, name, value, origin and line of each."""
+    columns = ("run_id", "name", "value", "origin", "line")
+    made = pl.DataFrame(
+        [dict(zip(columns, row, strict=True)) for row in rows], schema=frame_schema("facts")
+    )
+    return TABLES | {"facts": made}
+
+
+def test_a_fact_is_refused_in_each_run_with_its_place() -> None:
+    found = refuse_impossible(
+        facts(
+            ("a", "gpus", "0", "log", 1234),
+            ("a", "gpus", "8", "log", 5),
+            ("b", "gpus", "0", "log:7", 7),
+            ("c", "gpus", "0", "facts.toml", None),
+            ("c", "gpus", "0", "facts.toml", None),
+            ("d", "model", "0", "log", 1),
+        )
+    )
+    assert found.tables["facts"].select("run_id", "value").rows() == [("a", "8"), ("d", "0")]
+    places = {
+        run: [words.partition(" (")[2] for words in said] for run, said in found.warnings.items()
+    }
+    assert places == {
+        "a": ["log, line 1,234); it counts in no figure"],
+        "b": ["log:7); it counts in no figure"],
+        "c": ["facts.toml); it counts in no figure"],
+    }
+
+
+def test_a_warning_of_several_lines_names_the_first_and_their_number() -> None:
+    found = refuse_impossible(steps(elapsed_s=[1.0, 1e300, 2.0, 2e300]))
+    (words,) = found.warnings["a"]
+    assert words.startswith("elapsed_s=1e+300 [s] is impossible")
+    assert words.endswith("(2 lines, the first line 2); it counts in no figure")
+    assert found.tables["steps"]["elapsed_s"].to_list() == [1.0, None, 2.0, None]
+
+
+def test_a_line_whose_step_cannot_be_is_left_out_and_other_figures_stay() -> None:
+    found = refuse_impossible(
+        steps(step=[1, -5, 3], loss=[1.0, 2.0, 3.0], elapsed_s=[1e300, 1.0, 2.0])
+    )
+    kept = found.tables["steps"].select("step", "loss", "elapsed_s").rows()
+    assert kept == [(1, 1.0, None), (3, 3.0, 2.0)]
+    assert sorted(words.partition("=")[0] for words in found.warnings["a"]) == ["elapsed_s", "step"]

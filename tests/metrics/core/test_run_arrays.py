@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fairmfu.metrics.core.arrays import BoolArray
+from fairmfu.metrics.core.quirks import has_quirk
 from fairmfu.metrics.core.run_arrays import RunArrays, total
 from fairmfu.metrics.throughput.windows import build_windows, steady_window_rows
 from tests.metrics.throughput.test_throughput import at, facts, frame, rates, run, steps
@@ -33,7 +35,8 @@ def test_each_run_has_its_rows_alone() -> None:
     assert cut["a"].events() == []
     assert cut["b"].events() == [(2, ["checkpoint"])]
     assert cut["b"].has_events(["checkpoint", "profiler"]).tolist() == [False, False, True, False]
-    assert cut["b"].value("step", -1) == 4
+    assert [cut[name].value("step") for name in "ab"] == [1, 1]
+    assert [cut[name].value("step", -1) for name in "ab"] == [3, 4]
     assert cut["a"].flags("first").tolist() == [True, False, False]
 
 
@@ -43,6 +46,43 @@ def test_what_is_null_is_no_number_and_times_are_microseconds() -> None:
     assert not first.has_any("data_s")
     assert first.has_all("elapsed_s")
     assert np.diff(first["logged_at"]).tolist() == [1e6, 1e6, 1e6]
+
+
+@pytest.mark.parametrize(
+    ("quirks", "has"), [(None, False), ([], False), (["other"], False), (["other", "mine"], True)]
+)
+def test_a_run_has_the_quirks_that_its_rows_name(quirks: list[str] | None, *, has: bool) -> None:
+    frame = pl.DataFrame({"quirks": [quirks]}, schema={"quirks": pl.List(pl.String)})
+    assert RunArrays(frame).has_quirk("mine") is has
+    assert frame.select(has_quirk("mine")).item() is has
+
+
+def test_values_of_a_run_may_be_replaced_for_it_alone() -> None:
+    run = RunArrays(spans()).by_run()["b"]
+    other = run.with_values(elapsed_s=np.full(4, 2.0))
+    assert (run["elapsed_s"].tolist(), other["elapsed_s"].tolist()) == ([1.0] * 4, [2.0] * 4)
+    both = other.with_values(data_s=np.zeros(4))
+    assert (both["elapsed_s"].tolist(), both["data_s"].tolist()) == ([2.0] * 4, [0.0] * 4)
+    assert both.value("step", -1) == 4
+
+
+def test_what_is_computed_once_is_of_one_run_and_one_question() -> None:
+    runs = RunArrays(spans()).by_run()
+    asked = list[str]()
+
+    def late(run: RunArrays, key: str) -> list[bool]:
+        def compute() -> BoolArray:
+            asked.append(key)
+            return np.asarray(run["step"] > 1)
+
+        return run.once(key, compute).tolist()
+
+    changed = runs["a"].with_values(elapsed_s=np.full(3, 2.0))
+    assert late(runs["a"], "late") == late(changed, "late") == [False, True, True]
+    assert asked == ["late"]
+    assert late(runs["b"], "late") == [False, True, True, True]
+    assert late(runs["a"], "again") == [False, True, True]
+    assert asked == ["late", "late", "again"]
 
 
 def test_clean_windows_of_several_runs_at_once_are_those_of_each() -> None:

@@ -7,21 +7,29 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TypedDict
 
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fairmfu.ingest.core.schema import RUN_COLUMNS, RunRow, frame_schema, row_dtypes
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.compare.history import CHANGE_SCHEMA, POINT_SCHEMA, SERIES_SCHEMA
 from fairmfu.metrics.core.run_table import (
     METRICS,
+    NOT_RANKED,
+    MetricsRow,
+    formula_change_warnings,
     metrics_row,
     metrics_rows,
     not_null,
+    short_doubt,
     value_of,
+    with_cross_run_warnings,
 )
 from fairmfu.metrics.throughput.throughput import SUMMARY
 from tests.support.folders import ROOT
@@ -263,6 +271,106 @@ def test_rows_come_from_a_frame_of_metrics() -> None:
     assert list(row) == METRICS.names()
     with pytest.raises(ValueError, match="null"):
         not_null(row["tgs"])
+
+
+# -- a print that implies other FLOPs than that of an earlier run of the same work ---------------
+
+DAYS = {name: datetime(2026, 3, day) for day, name in enumerate("abc", 1)}
+FLOPS = {"a": (100.0, 110.0), "b": (130.0, 140.0), "c": (135.0, 145.0)}
+
+
+def printed(**of_run: dict[str, object]) -> list[MetricsRow]:
+    """Runs of one work on following days, with the FLOPs per token that their prints imply."""
+    return metrics_rows(
+        pl.DataFrame(
+            [
+                {
+                    "run_id": name,
+                    "name": f"{name}.log",
+                    "started_at": DAYS[name],
+                    "framework": "torchtitan",
+                    "model": "llama3-8b",
+                    "seq_len": 8192,
+                    "logged_flops_low": FLOPS[name][0],
+                    "logged_flops_high": FLOPS[name][1],
+                    "logged_reproduced": False,
+                }
+                | other
+                for name, other in of_run.items()
+            ],
+        ).match_to_schema(METRICS, missing_columns="insert", extra_columns="raise")
+    )
+
+
+def test_the_later_run_says_that_its_print_implies_other_flops() -> None:
+    rows = printed(a={}, b={}, c={})
+    found = formula_change_warnings(rows)
+    assert found == formula_change_warnings(rows[::-1])
+    assert list(found) == ["b"]  # c overlaps with b, the last before it
+    assert "implies 135 FLOPs per token, that of a.log" in found["b"]
+    assert "length, 105:" in found["b"]
+
+
+@settings(max_examples=30)
+@given(st.tuples(*[st.tuples(st.integers(1, 9), st.integers(1, 9))] * 2))
+def test_prints_differ_where_no_flops_agree_with_both(
+    ranges: tuple[tuple[int, int], tuple[int, int]],
+) -> None:
+    bounds = [{"logged_flops_low": float(a), "logged_flops_high": float(b)} for a, b in ranges]
+    within = [set(range(a, b + 1)) for a, b in ranges]
+    found = formula_change_warnings(printed(a=bounds[0], b=bounds[1]))
+    assert bool(found) == (all(within) and not within[0] & within[1])
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "differ"),
+    [
+        ({}, {}, True),
+        ({"recompute": "full"}, {"recompute": "full"}, True),
+        ({"recompute": "full"}, {}, False),
+        ({"model": None}, {"model": None}, False),
+        ({"seq_len": None}, {"seq_len": None}, False),
+        ({"seq_len": 4096}, {}, False),
+        ({"framework": "xtuner"}, {}, False),
+        ({"started_at": None}, {}, False),
+        ({}, {"started_at": None}, False),
+        ({"started_at": DAYS["c"]}, {}, True),  # then a is the later one
+        # One formula that gives both prints tells why they differ.
+        ({"logged_reproduced": True}, {"logged_reproduced": True}, False),
+        ({"logged_reproduced": True}, {}, True),
+        ({}, {"logged_reproduced": True}, True),
+        ({"logged_reproduced": True, "logged_formula": "x"}, {"logged_reproduced": True}, True),
+    ],
+)
+def test_only_prints_of_the_same_work_are_held_against_each_other(
+    earlier: dict[str, object], later: dict[str, object], *, differ: bool
+) -> None:
+    found = formula_change_warnings(printed(a=earlier, b=later))
+    assert list(found) == (["a" if earlier.get("started_at") else "b"] if differ else [])
+
+
+def test_a_warning_of_other_runs_is_added_and_doubts_are_chosen_from_all() -> None:
+    rows = printed(a={"warnings": ["no doubt"]}, b={"warnings": ["odd", f"bad{NOT_RANKED}"]})
+    frame = pl.DataFrame(rows, schema=METRICS)
+    table = with_cross_run_warnings(frame)
+    assert table["warnings"].to_list()[0] == ["no doubt"]
+    assert table["warnings"].to_list()[1][:2] == ["odd", f"bad{NOT_RANKED}"]
+    assert "implies 135" in table["warnings"].to_list()[1][2]
+    assert table["doubts"].to_list() == [[], [f"bad{NOT_RANKED}"]]
+
+
+@pytest.mark.parametrize(
+    ("doubt", "short"),
+    [
+        (f"{'x' * 44}", "x" * 44),
+        (f"{'x' * 45}", "x" * 43 + "…"),
+        (f"{'x' * 24}, y: z", "x" * 24),
+        (f"{'x' * 23}, y: z", f"{'x' * 23}, y"),
+        (f"{'x' * 42} {'y' * 9}", f"{'x' * 42}…"),  # no blank before the dots
+    ],
+)
+def test_a_doubt_is_cut_at_a_clause(doubt: str, short: str) -> None:
+    assert short_doubt([doubt]) == short
 
 
 PROJECT = ROOT / "pyproject.toml"

@@ -150,6 +150,9 @@ def test_uncounted_work_of_other_kinds() -> None:
     assert deepseek["router and loss softmax"] == 5 * (26 * 64 + 102400)
     assert deepseek["activations"] == 5 * (10944 + 26 * (6 + 2) * 1408)
     assert estimates(DELTA, 64)["linear attention gates"] == 3 * 8 * 32 * 48
+    attention, experts = (64 + 8 + 8) * 64 + 2880, 4 * (2 * 2880 + 2880) + 32  # and the router's
+    gpt_oss = estimates(find_model("gpt-oss-20b"), 64)
+    assert gpt_oss["residuals and biases"] == 24 * (2 * 2880 + attention + experts)
     assert estimates(BIASED, 64)["residuals and biases"] == 2 * (6 * 64 + 256 + 64) + 100
 
 

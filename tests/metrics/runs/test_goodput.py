@@ -171,6 +171,14 @@ def test_a_log_without_stamps_has_neither_clock_nor_goodput(rates: Rates) -> Non
     assert (row["goodput"], row["lost_to_restarts_s"]) == (None, None)
 
 
+def test_where_no_stamp_follows_the_header_there_is_no_goodput(rates: Rates) -> None:
+    lines, _ = Made().launch(0, 1, 100)
+    bare = [line.partition(" - root - INFO - ")[2] if "step: " in line else line for line in lines]
+    (row,) = rates([line for line in bare if "Training starts" not in line])
+    assert (row["error"], row["goodput"]) == (None, None)
+    assert row["tgs"] == pytest.approx(TOKENS, rel=1e-3)
+
+
 def test_tokens_that_rates_and_stamps_contradict_give_no_goodput(rates: Rates) -> None:
     lines, _ = Made().launch(0, 1, 100)
     half = f"tps: {TOKENS / 2:,.0f}  "
@@ -359,6 +367,69 @@ def test_a_checkpoint_between_two_lines_is_where_the_course_goes_on(rates: Rates
     assert two["goodput"] == pytest.approx(200 * TOKENS / ended)
     assert two["lost_to_restarts_s"] == pytest.approx(24 + 10 + LOADING_S + COMPILE_S, rel=1e-3)
     assert one["goodput_launches"] == 1
+
+
+def test_a_checkpoint_behind_the_last_line_was_done_at_the_pace_of_steps(rates: Rates) -> None:
+    """The first launch saved step 95 and ended before it printed the line."""
+    made = Made(step_s=2.0)
+    first, crashed = made.launch(0, 1, 95)
+    second, ended = made.launch(crashed + 60, 96, 200)
+    _, two = rates([line for line in first if "step: 95 " not in line], second)
+    assert two["goodput_launches"] == 2
+    assert two["lost_to_restarts_s"] == pytest.approx(60 + LOADING_S + COMPILE_S, rel=1e-3)
+    assert two["goodput"] == pytest.approx(200 * TOKENS / ended)
+
+
+def test_a_checkpoint_before_the_first_line_was_done_at_the_pace_of_steps(rates: Rates) -> None:
+    """Of steps 41 to 80 the first launch has lines from 50 on; the second goes on from 45."""
+    made = Made(step_s=2.0)
+    first, crashed = made.launch(0, 41, 80)
+    second, _ = made.launch(crashed + 60, 46, 200)
+    lines = [
+        [line for line in log if not any(f"step: {n} " in line for n in unprinted)]
+        for log, unprinted in ((first, (41,)), (second, (46, 50)))
+    ]
+    _, two = rates(*lines)
+    assert two["goodput_launches"] == 2
+    # Five of the first launch's 40 steps stand.
+    assert two["lost_to_restarts_s"] == pytest.approx(35 * 2 + 60 + LOADING_S + COMPILE_S, rel=1e-3)
+
+
+def test_a_checkpoint_between_the_first_two_lines_was_done_between_their_stamps(
+    rates: Rates,
+) -> None:
+    """Behind step 1, at 26 s, stands a pause of 45 s; step 10 is done at 80 s, and so step 5 at 50.
+
+    The first launch ends at 170 s; the second begins step 6 another 60 + 25 s later.
+    """
+    first, crashed = Made().launch(0, 1, 100, pauses={1: 45.0})
+    second, _ = Made().launch(crashed + 60, 6, 200)
+    _, two = rates(first, second)
+    assert two["goodput_launches"] == 2
+    assert two["lost_to_restarts_s"] == pytest.approx(170 + 60 + 25 - 50, rel=2e-3)
+
+
+@pytest.mark.parametrize(("gap", "known"), [(-1.0, True), (-1.9, True), (-2.1, False)])
+def test_stamps_of_two_launches_may_cross_by_two_seconds(
+    rates: Rates, gap: float, *, known: bool
+) -> None:
+    first, second, ended = crash_and_resume(gap)
+    _, two = rates([*first, *second])
+    assert two["goodput_launches"] == 2
+    assert two["goodput"] == (pytest.approx(200 * TOKENS / ended) if known else None)
+    assert (two["lost_to_restarts_s"] is not None) is known
+
+
+def unstamped_header(lines: Sequence[str]) -> list[str]:
+    return [line if "step: " in line else line.partition(" - root")[2] for line in lines]
+
+
+def test_of_a_chain_the_first_launchs_start_has_to_be_seen(rates: Rates) -> None:
+    first, second, ended = crash_and_resume()
+    _, two = rates([*unstamped_header(first), *second])
+    assert (two["goodput_launches"], two["goodput"]) == (2, None)
+    _, two = rates([*first, *unstamped_header(second)])
+    assert two["goodput"] == pytest.approx(200 * TOKENS / ended)
 
 
 def test_a_chain_of_three_tells_each_time_how_it_stands(rates: Rates) -> None:

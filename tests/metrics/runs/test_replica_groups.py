@@ -8,13 +8,22 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
-from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.core.schema import TABLES, frame_schema
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.torchtitan.console import job_config_facts
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.runs.replica_groups import (
+    UNEQUAL_GROUPS,
+    GroupedLaunch,
+    group_warnings,
+    grouped_launches,
+    groups_by_source,
+    with_group_facts,
+)
 
 STEPS = 100
 STEP_S = 2.0
@@ -238,3 +247,96 @@ def test_gpus_given_by_hand_are_those_of_the_run(read: Read) -> None:
 )
 def test_the_job_config_says_the_group(config: dict[str, Any], facts: dict[str, str]) -> None:
     assert job_config_facts({"fault_tolerance": config}) == facts
+
+
+# -- the rules, on facts alone -----------------------------------------------------------------
+
+
+def stated(*rows: tuple[str, str, object, str]) -> pl.DataFrame:
+    """Run, name, value and origin of each fact."""
+    made = [
+        {"run_id": run, "name": name, "value": str(value), "origin": origin, "sequence": place}
+        for place, (run, name, value, origin) in enumerate(rows)
+    ]
+    schema = frame_schema("facts")
+    return pl.DataFrame([{c: row.get(c) for c in schema} for row in made], schema=schema)
+
+
+def of_groups(*groups: int, count: int | None, gpus: Sequence[int | None] = ()) -> pl.DataFrame:
+    """Facts of sources r0, r1, …: each of a group, with its GPUs and a batch of 12 of all."""
+    rows: list[tuple[str, str, object, str]] = []
+    for place, group in enumerate(groups):
+        run = f"r{place}"
+        rows += [(run, "replica_group", group, "log:1"), (run, "global_batch_size", 12, "log:2")]
+        if count is not None:
+            rows.append((run, "replica_groups", count, "log:3"))
+        if place < len(gpus) and gpus[place] is not None:
+            rows.append((run, "gpus", gpus[place], "log:4"))
+    return stated(*rows)
+
+
+def launched(facts: pl.DataFrame) -> list[GroupedLaunch]:
+    """All sources as one launch, led by r0."""
+    ids = facts["run_id"].unique(maintain_order=True)
+    return grouped_launches(groups_by_source(facts), facts, {"r0": [{"run_id": i} for i in ids]})
+
+
+def facts_of(facts: pl.DataFrame) -> dict[str, str]:
+    """What the launch's facts are then; pooled as if they were all the lead's."""
+    pooled = facts.with_columns(run_id=pl.lit("r0")).unique(["name"], maintain_order=True)
+    return dict(with_group_facts(facts, pooled, launched(facts)).select("name", "value").rows())
+
+
+def test_the_groups_of_a_launch_are_in_order_and_of_their_first_source() -> None:
+    (found,) = launched(of_groups(2, 0, 2, count=3))
+    assert (found.groups, found.sources, found.groups_in_one_log) == ([0, 2], ["r1", "r0"], [])
+    assert (found.group_count, found.is_incomplete) == (3, True)
+    assert not launched(of_groups(1, 0, count=2))[0].is_incomplete
+    assert launched(of_groups(1, 0, count=None))[0].is_incomplete
+    assert launched(stated(("r0", "gpus", 8, "log:1"))) == []
+
+
+def test_a_group_that_the_log_says_goes_before_one_of_a_config() -> None:
+    facts = stated(("r0", "replica_group", 1, "log:3"), ("r0", "replica_group", 0, "companion"))
+    assert groups_by_source(facts) == {"r0": [1]}
+    both = stated(*(("r0", "replica_group", n, f"log:{n}") for n in (1, 0, 1)))
+    assert groups_by_source(both) == {"r0": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("groups", "count", "batch"),
+    [((0, 1), 3, "8"), ((0,), 3, "4"), ((0, 1), 2, "12"), ((0, 1, 2), 5, None), ((0,), None, "12")],
+)
+def test_the_batch_is_the_share_of_the_groups_that_are_told_of(
+    groups: Sequence[int], count: int | None, batch: str | None
+) -> None:
+    """Of 12 in equal shares; three of five groups would have 7.2."""
+    assert facts_of(of_groups(*groups, count=count)).get("global_batch_size") == batch
+
+
+def test_gpus_of_groups_are_summed_where_all_are_known() -> None:
+    assert facts_of(of_groups(0, 1, count=2, gpus=(4, 8)))["gpus"] == "12"
+    assert "gpus" not in facts_of(of_groups(0, 1, count=2, gpus=(4, None)))
+    alone = facts_of(of_groups(1, count=2, gpus=(4,)))
+    assert (alone["gpus"], alone["replica_group"]) == ("4", "1")
+    assert "replica_group" not in facts_of(of_groups(0, 1, count=2, gpus=(4, 4)))
+    by_hand = of_groups(0, 1, count=2, gpus=(4, 4)).with_columns(
+        origin=pl.when(pl.col("name") == "gpus").then(pl.lit("flag")).otherwise("origin")
+    )
+    assert facts_of(by_hand)["gpus"] == "4"
+
+
+def test_steps_before_the_last_that_a_group_lacks_are_counted() -> None:
+    facts = of_groups(0, 1, count=2, gpus=(4, 4))
+    rows = [("0", step) for step in (1, 2, 3, 4)] + [("1", step) for step in (1, 3)]
+    steps = pl.DataFrame(
+        [{"run_id": "r0", "step": step, "rank": f"{group}/0"} for group, step in rows]
+    )
+    (words,) = group_warnings(steps, facts, launched(facts))["r0"]
+    assert "(group 1 lacks 1 of 3)" in words
+    whole = steps.filter(pl.col("step") != 2)
+    assert group_warnings(whole, facts, launched(facts)) == {}
+    unlike = of_groups(0, 1, count=3, gpus=(4, 8))
+    reasons_ = group_warnings(whole, unlike, launched(unlike))["r0"]
+    assert ["(3)" in words for words in reasons_] == [True, False]
+    assert UNEQUAL_GROUPS in reasons_[1]

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.schema import READING_CHANGES, TABLES, frame_schema
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.runs.same_run import merge_launches
+from fairmfu.metrics.runs.same_run import find_candidates, find_source_links, merge_launches
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]
@@ -352,31 +352,6 @@ def test_ranks_in_files_of_their_own_are_one_run() -> None:
     (run,) = analyse(tables(*sources)).metrics.iter_rows(named=True)
     assert run["ranks"] == 3
     assert run["rank_spread"] == pytest.approx(0.005 / 2, rel=0.1)
-
-
-@pytest.mark.parametrize(("second", "gpus"), [((2, 3), ["4"]), ((5, 6), [])])
-def test_each_node_prints_its_ranks_and_the_launch_has_the_gpus_of_all(
-    second: tuple[int, int], gpus: list[str]
-) -> None:
-    """It had those of the first log."""
-
-    def stderr(name: str, ranks: tuple[int, int]) -> dict[str, Rows]:
-        figures = without(measured(1), "elapsed_s")
-        rows = [
-            row | {"rank": str(rank), "elapsed_s": 2 + rank / 100 + row["step"] / 1000}
-            for row in figures
-            for rank in ranks
-        ]
-        return source(name, rows, framework="xtuner", log_format="xtuner-v1")
-
-    first = stderr("node0", (0, 1))
-    fact = {"run_id": "node0", "name": "gpus", "value": "2", "sequence": 0}
-    first["facts"] += [fact | {"origin": "inferred: 2 ranks print step lines"}]
-    united = merge_launches(tables(first, stderr("node1", second)))
-    assert united.tables["runs"].height == 1
-    facts = united.tables["facts"].filter(name="gpus")
-    assert facts["value"].to_list() == gpus
-    assert facts["origin"].to_list() == [f"inferred: {n} ranks print step lines" for n in gpus]
 
 
 def node(name: str, delays: np.ndarray, seed: int) -> dict[str, Rows]:
@@ -858,3 +833,214 @@ def test_what_may_be_two_nodes_of_one_job_says_so(
     assert len(united.members) == 2
     assert set(united.doubts) == (set(names) if doubted else set())
     assert all("nodes of one job" in said for whole in united.doubts.values() for said in whole)
+
+
+# -- evidence just within its bounds, and just beyond ------------------------------------------
+
+
+def stamped(seed: int = 3, **shift: float) -> Rows:
+    """Losses and stamps to the microsecond; shift: as for `timedelta`."""
+    times = np.cumsum(2 + np.random.default_rng(seed).standard_normal(40) ** 2)
+    return [
+        {
+            "step": i,
+            "loss": round(8 / i + 1 / 7, 4),
+            "logged_at": START + timedelta(**shift, seconds=t),
+        }
+        for i, t in enumerate(times.tolist(), 1)
+    ]
+
+
+@pytest.mark.parametrize(("late_s", "one"), [(0.5, True), (1.9, True), (2.1, False), (-2.1, False)])
+def test_stamps_of_one_zone_may_be_two_seconds_apart(late_s: float, *, one: bool) -> None:
+    late = [row | {"logged_at": row["logged_at"] + timedelta(seconds=late_s)} for row in stamped()]
+    found = groups(source("a", stamped()), source("b", late, log_format="events"))
+    assert (len(found) == 1) is one
+
+
+@pytest.mark.parametrize(
+    ("minutes", "one"),
+    [(60 * 14, True), (-60 * 14, True), (60 * 14 + 15, False), (345, True), (340, False)],
+)
+def test_zones_are_quarters_of_an_hour_and_at_most_fourteen_hours(
+    minutes: int, *, one: bool
+) -> None:
+    away = source("b", stamped(minutes=minutes), log_format="events", utc=True)
+    assert (len(groups(source("a", stamped()), away)) == 1) is one
+
+
+@pytest.mark.parametrize(("late", "one"), [(1, True), (2, False)])
+def test_of_ten_stamps_one_may_be_written_late(late: int, *, one: bool) -> None:
+    """Of 40 stamps in another zone, without losses; a late one spoils two of the 39 advances."""
+    rows = without(stamped(hours=8), "loss")
+    for row in rows[5 : 5 + 6 * late : 6]:
+        row["logged_at"] += timedelta(seconds=1.5)
+    console = source("a", without(stamped(), "loss"))
+    found = groups(console, source("b", rows, log_format="events", utc=True))
+    assert (len(found) == 1) is one
+
+
+@pytest.mark.parametrize(("slower", "one"), [(1.028, True), (1.032, False)])
+def test_ranks_that_wait_for_each_other_take_about_as_long(slower: float, *, one: bool) -> None:
+    first, second = tracked("a", 0, 1), tracked("a", 1, 1)
+    for mine, its in zip(first["steps"], second["steps"], strict=True):
+        its["elapsed_s"] = mine["elapsed_s"] * slower
+    assert (len(groups(first, second)) == 1) is one
+    for its in second["steps"]:  # what it waits for data counts too
+        its["data_s"] = its["elapsed_s"] * (1 / slower - 1)
+    assert len(groups(first, second)) == 1
+
+
+def test_ranks_of_other_steps_or_of_one_step_are_not_one_launch() -> None:
+    first, second = tracked("a", 0, 1), tracked("a", 1, 1)
+    for at in (0, 19):
+        assert len(groups(first, second | {"steps": second["steps"][at : at + 1]})) == 2
+    assert len(groups(first, second | {"steps": second["steps"][-2:]})) == 2  # too few losses
+    other = [row | {"loss": row["loss"] + 0.1} for row in second["steps"]]
+    assert len(groups(first, second | {"steps": other})) == 2
+
+
+@pytest.mark.parametrize(("count", "one"), [(1, False), (2, True)])
+def test_two_stamps_at_one_time_make_one_launch_of_two_ranks(count: int, *, one: bool) -> None:
+    first, second = (
+        source(rank, [row | {"rank": rank} for row in measured(1, count)]) for rank in "01"
+    )
+    assert (len(groups(first, second)) == 1) is one
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e5])
+def test_what_an_event_file_rounds_to_32_bits_contradicts_nothing(scale: float) -> None:
+    """Printed as doubles, such figures have many digits that are not the console's."""
+    exact = [row | {"loss": row["loss"] * scale} for row in without(measured(1), "logged_at")]
+    rounded = [
+        row | {name: float(np.float32(row[name])) for name in ("loss", "elapsed_s")}
+        for row in exact
+    ]
+    assert groups(source("a", exact), source("b", rounded, log_format="e")) == [["a", "b"]]
+
+
+@pytest.mark.parametrize(("steps", "one"), [(39, True), (40, True), (41, True), (42, False)])
+def test_the_bars_of_a_job_end_before_its_dicts_would_print_again(steps: int, *, one: bool) -> None:
+    """The dicts end at step 40, two steps after the line before; the bars have the same end."""
+    assert (len(groups(*streams("a.out", "a.err", steps=steps))) == 1) is (one and steps >= 40)
+
+
+@pytest.mark.parametrize(("off_s", "one"), [(-1.4, True), (-1.6, False), (1.4, True), (1.6, False)])
+def test_a_bar_of_whole_seconds_ends_with_the_run_time(off_s: float, *, one: bool) -> None:
+    found = groups(*streams("a.out", "a.err", runtime=3600.0 + off_s))
+    assert (len(found) == 1) is one
+
+
+@pytest.mark.parametrize(("seconds", "doubted"), [(3601.5, True), (3601.7, False)])
+def test_nodes_end_within_a_second_and_a_half(seconds: float, *, doubted: bool) -> None:
+    nodes = consoles("node0.log", "node1.log", seconds=(3600.1, seconds))
+    assert bool(merge_launches(tables(*nodes)).doubts) is doubted
+
+
+def test_the_whole_run_time_decides_as_far_as_it_is_printed() -> None:
+    """1021.27 may be 1021.2666, 1021.3 may be, 1021.2 may not."""
+
+    def ended(name: str, seconds: float) -> dict[str, Rows]:
+        made = source(name, without(measured(1), "elapsed_s", "logged_at"), log_format=name)
+        event = {"run_id": name, "line": 90, "kind": "end", "seconds": seconds, "text": ""}
+        return made | {"events": [event]}
+
+    exact = ended("a", 1021.2666)
+    for seconds, one in ((1021.27, True), (1021.3, True), (1021.2, False), (1021.28, False)):
+        assert (len(groups(exact, ended("b", seconds))) == 1) is one, seconds
+
+
+def test_one_common_step_is_enough_only_of_a_launch_that_has_no_other() -> None:
+    console = source("console", measured(1, 20))
+    for rows, one in ((measured(1, 20)[19:], False), (measured(1, 20)[15:], True)):
+        found = groups(console, source("twin", rows, log_format="scalars"))
+        assert (len(found) == 1) is one
+
+
+def test_twins_need_times_and_losses_that_are_sharp() -> None:
+    """Losses of one digit and times of whole seconds agree by chance, or at least may."""
+    blunt = [
+        row | {"loss": round(row["loss"]), "elapsed_s": round(row["elapsed_s"])}
+        for row in without(measured(1), "logged_at")
+    ]
+    exact = without(measured(1), "logged_at")
+    assert len(groups(source("a", exact), source("b", blunt, log_format="scalars"))) == 2
+    two = source("b", exact[:2], log_format="scalars")
+    assert len(groups(source("a", exact), two)) == 1  # ten digits of two times
+
+
+def test_a_doubt_is_said_of_both_and_once_for_each_other() -> None:
+    one, two = source("one", measured(1)), source("two", measured(2))
+    united = merge_launches(tables(one, two, state("s", measured(1))))
+    said = {
+        name: [words.split(": ")[0] for words in doubts] for name, doubts in united.doubts.items()
+    }
+    assert said == {
+        "s": [f"may tell of the same launch as {name}" for name in ("one", "two")],
+        "one": ["may tell of the same launch as s"],
+        "two": ["may tell of the same launch as s"],
+    }
+    linked_to = {name: sorted(others) for name, others in united.linked_sources.items()}
+    assert linked_to == {"s": ["one", "two"], "one": ["s"], "two": ["s"]}
+
+
+# -- some runs against the others --------------------------------------------------------------
+
+
+def several() -> dict[str, dict[str, Rows]]:
+    """Sources of some launches: told twice, of two ranks, in doubt, undated, and days apart."""
+    dated = {"started_at": START}
+    days = 4 * timedelta(days=1)
+    far = [row | {"logged_at": row["logged_at"] + days} for row in measured(5)]
+    ranks = [
+        source(name, [row | {"rank": name[-1], "loss": row["loss"] + 1} for row in measured(7)])
+        for name in ("rank0", "rank1")
+    ]
+    made = [
+        source("console", measured(1, digits=4), facts=3, **dated),
+        source("scalars", without(measured(1)[:15], "logged_at"), log_format="s", **dated),
+        state("state", measured(1)),
+        source("other", measured(2), **dated),
+        source("far", far, started_at=START + days),
+        source("units", measured(1), step_unit="micro_step", **dated),
+        *ranks,
+    ]
+    return {one["runs"][0]["run_id"]: one for one in made}
+
+
+def test_some_runs_against_the_others_find_what_all_at_once_do() -> None:
+    """Candidates may be more than are linked, never fewer; not those of other days or units."""
+    whole = tables(*several().values())
+    united = merge_launches(whole)
+    linked_to = {name: sorted(others) for name, others in united.linked_sources.items()}
+    assert linked_to["rank0"] == ["rank1"]
+    assert "scalars" in linked_to["console"]
+    met = {}
+    for name in several():
+        pairs = find_source_links(whole, [name])
+        assert all(name in pair for pair in pairs)
+        others = sorted(one for pair in pairs for one in pair if one != name)
+        assert others == linked_to.get(name, [])
+        steps = whole["steps"].filter(pl.col("run_id") == name)
+        met[name] = find_candidates(whole["runs"], united.last_steps, steps, [name])
+        assert set(others) <= set(met[name])
+        assert name not in met[name]
+    assert met["far"] == ["state"]  # which has no date
+    assert met["units"] == []
+    assert "far" not in met["console"]
+    assert "console" in met["scalars"]  # whose last step stands inside the other's
+
+
+def test_candidates_are_those_whose_last_step_the_other_may_have() -> None:
+    """The last steps are all that is kept of the others."""
+    long, short = source("long", measured(1)), source("short", measured(1)[:12], log_format="s")
+    whole = tables(long, short)
+    ends = merge_launches(whole).last_steps
+    for name, other in (("long", "short"), ("short", "long")):
+        steps = whole["steps"].filter(pl.col("run_id") == name)
+        assert find_candidates(whole["runs"], ends, steps, [name]) == [other]
+    behind = source("behind", [row | {"step": row["step"] + 20} for row in measured(1)])
+    whole = tables(long, behind)
+    ends = merge_launches(whole).last_steps
+    steps = whole["steps"].filter(pl.col("run_id") == "behind")
+    assert find_candidates(whole["runs"], ends, steps, ["behind"]) == []
