@@ -228,6 +228,15 @@ def test_stamps_of_ranks_may_cross_by_two_seconds() -> None:
     assert clock(table, header | {"logged_at": at(FINE + 12.5)})["launched_at"] is None
 
 
+def test_a_start_on_the_first_steps_own_line_is_not_before_it() -> None:
+    opening = START | {"line": 10, "logged_at": at(FINE + 10)}
+    assert clock(lines(1, 20), opening)["trained_at"] is None
+    assert clock(lines(1, 20), opening | {"line": 9})["trained_at"] == at(FINE + 10)
+    behind = END | {"line": 200, "logged_at": at(FINE + 230), "seconds": 240.0}
+    assert clock(lines(1, 20), behind)["trained_at"] is None
+    assert clock(lines(1, 20), behind | {"line": 201})["trained_at"] == at(FINE - 10)
+
+
 def test_lines_around_steps_without_stamps_tell_the_run_time() -> None:
     bare = lines(1, 20).with_columns(logged_at=pl.lit(None, pl.Datetime))
     end = END | {"logged_at": at(FINE + 230)}

@@ -390,7 +390,7 @@ def test_a_counter_is_read_on_lines_with_a_time() -> None:
 
 def test_a_printed_total_counts_slots_where_it_grows_faster_than_tokens_do() -> None:
     """Beside tokens without padding: by more than half a hundredth, else it is the same count."""
-    for more, slots in ((1.02, 51.0), (1.004, None)):
+    for more, slots in ((1.006, 50.3), (1.004, None)):
         rows = [
             {"consumed_non_padding": 4000.0 * n, "consumed_tokens": more * 4000.0 * n}
             for n in (1, 2, 3)
@@ -468,6 +468,21 @@ def test_samples_per_millisecond_are_a_thousand_times_as_many(
     ratio: float, tolerance: float, *, told: bool
 ) -> None:
     assert (per_millisecond_cause(ratio, tolerance) is not None) is told
+
+
+def test_a_batch_that_grows_in_each_window_is_a_cause() -> None:
+    """A line prints 16 where its ten steps have 12 on average, those before it 8."""
+    printed = ((8, 80), (16, 200), (24, 400), (32, 680))
+    rows = [{"samples": batch, "consumed_samples": so_far} for batch, so_far in printed]
+    found = told_of_counts(rows, {"gpus": 1, "seq_len": 10})["samples of the step"]
+    assert found.cause == (
+        "the batch grows from 8 to 32 samples, and a line prints that of its last step"
+    )
+    for so_far in (79.0 + 80, 161.0 + 80):  # fewer than 8 each, or more than 16
+        rows[1]["consumed_samples"] = so_far
+        rows[2]["consumed_samples"], rows[3]["consumed_samples"] = so_far + 200, so_far + 480
+        found = told_of_counts(rows, {"gpus": 1, "seq_len": 10})["samples of the step"]
+        assert found.cause is None
 
 
 # --- what is missing, and what is doubted ------------------------------------------------------

@@ -457,6 +457,15 @@ def test_a_mean_longer_than_its_stamps_allow_holds_what_ran_before(
     assert smeared(rows)[1:] == ([40] if held else [])
 
 
+def test_a_moving_mean_is_of_its_own_steps_less_those_of_the_window_before() -> None:
+    """Steps 6 to 10 take 2.003 s, all others 1.001 s; two means hold them."""
+    means = (1.001, 1.502, 1.502, 1.001)
+    rows = [{"step": 5 * n, "elapsed_s": mean} for n, mean in enumerate(means, 1)]
+    found = windows(rows, elapsed_covers="last_10")
+    assert found["elapsed_span"].to_list() == [5, 5, 5, 5]
+    assert found["elapsed_time"].to_list() == pytest.approx([5.005, 10.015, 5.005, 5.005])
+
+
 def test_a_window_of_several_lines_is_shared_by_them() -> None:
     """A moving mean over ten steps of which each second line is printed: five lines of 2 s."""
     rows = [{"step": n, "elapsed_s": 1.0} for n in range(2, 61, 2)]
