@@ -754,6 +754,46 @@ def test_stamps_tell_a_spread_where_a_second_is_a_hundredth(every: int, *, told:
     assert (row["tgs_median"] is not None) is told
 
 
+PACES = [9.0, 1.5, 1.375, *[1.0, 1.0625, 0.9375, 1.03125] * 6, 3.0, *[1.0, 1.0625, 0.9375] * 5]
+
+
+def paced(unit: float, evidence: str) -> dict:
+    """Rates of a run with a start-up, a warm-up and a stall; unit: of its times, s."""
+    clock = np.cumsum(PACES) * unit
+    logged = steps(
+        *(
+            {"step": n, "elapsed_s": pace * unit, "data_s": pace * unit / 8, "rank_tokens": 100.0}
+            | {"logged_tgs": 100 / (pace * unit), "since_start_s": since, "rank_slots": 125.0}
+            for n, (pace, since) in enumerate(zip(PACES, clock.tolist(), strict=True), 1)
+        )
+    )
+    about = run(evidence=[evidence], elapsed_covers="step", rate_covers="step")
+    return rates(logged, about, facts(gpus=1))
+
+
+@pytest.mark.parametrize("unit", [2.0**-12, 2.0**12])
+@pytest.mark.parametrize("evidence", ["elapsed", "rate", "clock"])
+def test_a_run_as_many_times_as_slow_has_as_much_smaller_a_rate(evidence: str, unit: float) -> None:
+    """And is else the same: steps may take less than a millisecond, or an hour."""
+    one, other = paced(1.0, evidence), paced(unit, evidence)
+    inverse = [name for name in one if name.startswith("tgs") or name == "tokens_per_second"]
+    inverse += ["logged_tgs", "logged_tgs_total"]
+    for name in inverse:
+        expected = one[name] and one[name] / unit
+        same = isinstance(expected, (str, type(None)))
+        assert other[name] == (one[name] if same else pytest.approx(expected)), name
+    assert other["wall_s"] == pytest.approx(one["wall_s"] * unit)
+    assert [x["cause"] for x in other["time_lost"]] == [x["cause"] for x in one["time_lost"]]
+    shares = [[x["share"] for x in row["time_lost"]] for row in (one, other)]
+    assert shares[1] == pytest.approx(shares[0])
+    alike = ("windows", "steady_from", "excluded_causes", "evidence_windows", "no_interval")
+    for name in (*alike, "end_to_end_basis", "throughput_warnings", "token_basis"):
+        assert other.get(name) == one.get(name), name
+    for name in ("data_share", "excluded_share", "effective_windows", "token_gap", "evidence_gap"):
+        assert other.get(name) == pytest.approx(one.get(name)), name
+    assert one["excluded_causes"][:2] == ["start-up", "warm-up"]
+
+
 # --- doubts ----------------------------------------------------------------------------------
 
 
