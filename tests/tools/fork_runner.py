@@ -4,7 +4,8 @@
 
 A line of JSON in has `tests`, files or names of tests; `reload`, the modules that the fork loads
 from the disk again; `limit_s`, the seconds after which it is killed. A line out: whether all
-passed, and which failed first. tests/tools/mutants.py plants a fault in the copy before it asks.
+passed, and which failed first. Before the first it says that it has loaded all, and from then on
+tests/tools/mutants.py may plant a fault in the copy.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from subprocess import PIPE
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -71,17 +72,21 @@ class ForkRunner:
         self._process = subprocess.Popen(  # noqa: S603 - our own tests
             command, cwd=folder, env=environment, stdin=PIPE, stdout=PIPE, text=True
         )
+        self._line()  # a fault that is planted while it loads would stay loaded
 
     def ask(self, tests: Sequence[str], reload: Sequence[str], limit_s: float) -> tuple[bool, str]:
         """Return whether all tests pass, and the first that does not."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         request = {"tests": tests, "reload": reload, "limit_s": limit_s}
         print(json.dumps(request), file=self._process.stdin, flush=True)
+        passed, test = self._line()
+        return passed, test
+
+    def _line(self) -> Any:
+        assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
             raise RuntimeError("the process that runs the tests has ended")
-        passed, test = json.loads(line)
-        return passed, test
+        return json.loads(line)
 
     def close(self) -> None:
         """End the process."""
@@ -145,8 +150,9 @@ def answer(tests: Sequence[str], reload: Sequence[str], limit_s: float) -> tuple
 
 
 def main() -> None:
-    """Answer one request after the other, until there are no more."""
+    """Say that all is loaded, then answer one request after the other until there are no more."""
     load()
+    print(json.dumps("loaded"), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(**json.loads(line))), flush=True)
 
