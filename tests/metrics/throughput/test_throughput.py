@@ -21,6 +21,7 @@ from fairmfu.metrics.throughput.throughput import (
     NO_TIMES,
     NO_TOKENS,
     ONLY_ENGINE_TIMES,
+    ONLY_LAST_LINE,
     ONLY_TOTAL_TIME,
     explain_missing_rate,
     summarise,
@@ -905,6 +906,23 @@ def test_a_run_without_a_clean_window_says_why() -> None:
     assert rates(steps(*bare), elsewhere, HUNDRED, ended)["throughput_warnings"] == [
         f"{ONLY_TOTAL_TIME}; see the console"
     ]
+
+
+def test_the_last_line_gives_a_rate_only_where_nothing_else_does() -> None:
+    """8 samples of 100 tokens a second, as it prints them; an excerpt has no start."""
+    about = run(elapsed_covers="step").with_columns(end_samples_per_second=pl.lit(8.0))
+    ended = {"kind": "end", "line": 99, "seconds": 50.0}
+    excerpt = steps(*({"step": n} for n in (501, 502, 503)))
+    row = rates(excerpt, about, HUNDRED, ended)
+    found = row["tgs"], row["tgs_end_to_end"], row["end_to_end_basis"]
+    assert found == (None, 800.0, "printed samples/s")
+    assert rates(excerpt, about, HUNDRED)["tgs_end_to_end"] is None  # no run time
+    whole = steps(*({"step": n} for n in (1, 2, 3)))
+    row = rates(whole, about, HUNDRED, ended)
+    assert (row["tgs_end_to_end"], row["end_to_end_basis"]) == (300 / 50, "runtime")
+    alone = rates(steps(), about, HUNDRED)
+    assert (alone["tgs_end_to_end"], alone["throughput_warnings"]) == (800.0, [ONLY_LAST_LINE])
+    assert rates(steps(), about, facts(seq_len=100))["throughput_missing"] == ["gpus", "packed"]
 
 
 @pytest.mark.parametrize(

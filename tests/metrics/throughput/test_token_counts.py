@@ -470,6 +470,19 @@ def test_samples_per_millisecond_are_a_thousand_times_as_many(
     assert (per_millisecond_cause(ratio, tolerance) is not None) is told
 
 
+def test_a_total_beside_tokens_without_padding_holds_the_padding() -> None:
+    """50 tokens of a step on a GPU, and 40 without padding."""
+    found = told_of_counts(COUNTING, BATCH)["consumed tokens"]
+    assert (found.used.name, found.gap) == ("tokens without padding", pytest.approx(0.25))
+    assert found.cause == "20.0% of the slots are padding"
+    fewer = [
+        {"consumed_tokens": row["consumed_non_padding"]}
+        | {"consumed_non_padding": row["consumed_tokens"]}
+        for row in COUNTING
+    ]
+    assert told_of_counts(fewer, BATCH)["consumed tokens"].contradicts
+
+
 def test_a_batch_that_grows_in_each_window_is_a_cause() -> None:
     """A line prints 16 where its ten steps have 12 on average, those before it 8."""
     printed = ((8, 80), (16, 200), (24, 400), (32, 680))
