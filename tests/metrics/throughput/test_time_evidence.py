@@ -449,6 +449,48 @@ def test_moments_bear_a_time_out_to_a_hundredth(seconds: float, *, borne_out: bo
     assert (alone["borne_out"], alone["evidence_gap"]) == (False, None)
 
 
+def test_the_best_check_is_told_where_it_disagrees() -> None:
+    about = {"evidence": ["elapsed", "stamp"], "elapsed_covers": "step"}
+    row = run(**about).row(0, named=True)
+    apart = arrays(stamped(1.3, *[1.001] * 20), **about)
+    (told,) = time_evidence.summarise_evidence(apart, row, "elapsed")["evidence_warnings"]
+    assert told.startswith("TGS by time stamps is +29.9% against that by the logged step time")
+    alike = arrays(stamped(1.0, *[1.001] * 20), **about)
+    assert not time_evidence.summarise_evidence(alike, row, "elapsed")["evidence_warnings"]
+
+
+def test_what_is_fitted_to_the_stamps_is_told_though_it_is_no_check() -> None:
+    rows = [
+        {"step": 10 * n, "logged_at": at(20.001 * n + (60 if n > 20 else 0)), "logged_tgs": 512.0}
+        for n in range(1, 30)
+    ]
+    windows = arrays(rows, evidence=["rate", "stamp"], rate_covers="interval")
+    found = time_evidence.summarise_evidence(windows, FITTED, "rate")
+    assert (found["borne_out"], found["evidence_gap"]) == (False, None)
+    (told,) = found["evidence_warnings"]
+    assert "1 of 28 windows hold 60.0 s more by time stamps" in told
+    assert not told.endswith("not ranked")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(1.2001, True), (1.0001, False), (1.6001, True), (1.6601, False)]
+)
+def test_means_that_hold_more_optimizer_steps_than_all_do_take_longer(
+    seconds: float, *, told: bool
+) -> None:
+    """Of each 20 micro-steps the last ten hold the optimizer's: at most 1.5x is put down to it."""
+    rows = [{"step": 20 * n, "elapsed_s": seconds, "logged_at": at(22.001 * n)} for n in range(12)]
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="last_10", step_unit="micro_step")
+    given = facts(average_window=10, gradient_accumulation=20)
+    (one,) = compared(steps(*rows[1:]), about, given).values()
+    assert (one.sampled, one.disagrees) == (True, True)
+    said = (
+        "micro-steps that hold the optimizer's step are 10 of 100 by the logged step time and "
+        "10 of 200 by time stamps, of all 1 of 20"
+    )
+    assert one.cause == (said if told else None)
+
+
 # --- tokens -----------------------------------------------------------------------------------
 
 
