@@ -152,6 +152,20 @@ def test_stamps_of_whole_seconds_allow_more(second: float, resolution: float) ->
     assert one.tolerance == pytest.approx(0.01 + resolution / (20 * second) + 0.05 / 1.1)
 
 
+@pytest.mark.parametrize(("saved", "stretches"), [((10,), 2), ((5, 10), 3), ((2,), 1)])
+def test_each_stretch_of_windows_has_two_truncated_ends(
+    saved: tuple[int, ...], stretches: int
+) -> None:
+    """Of several they are off by as much as chance gives: 1.22 s times the root of their number."""
+    rows = [{"step": n, "elapsed_s": 1.1, "logged_at": at(n)} for n in range(1, 22)]
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="step")
+    events = ({"line": line, "kind": "checkpoint"} for line in saved)
+    (one,) = compared(steps(*rows), about, facts(gpus=1), *events).values()
+    assert one.windows == 20 - len(saved)
+    off = min(stretches, 1.22 * stretches**0.5)
+    assert one.tolerance == pytest.approx(0.01 + off / one.windows + 0.05 / 1.1)
+
+
 def test_a_spike_without_a_line_is_named_with_its_time_and_its_period() -> None:
     clock, rows = 0.0, []
     for step in range(1, 81):
