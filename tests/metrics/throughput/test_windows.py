@@ -426,6 +426,14 @@ def test_new_beginnings_are_a_fifth_of_the_windows_at_most(paused: int, *, told:
     assert found == [False] * (9 - paused) + [told] * paused
 
 
+def test_a_line_without_a_stamp_tells_of_no_new_beginning() -> None:
+    rows = [{"step": 10 * n, "logged_tgs": 100.0, "logged_at": at(20.0 * n)} for n in range(1, 11)]
+    rows[4]["logged_at"] = None
+    about = {"rate_covers": "interval", "elapsed_covers": "step"}
+    found = windows(rows, known={"gpus": 1, "log_interval": 10}, **about)
+    assert not found["begun_anew"].any()
+
+
 def smeared(rows: Sequence[dict], *events: dict, **about: object) -> list[int]:
     found = windows(rows, *events, **{"elapsed_covers": "last_10"} | about)
     return found.filter("smeared")["step"].to_list()
