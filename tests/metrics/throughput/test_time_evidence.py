@@ -469,6 +469,9 @@ def test_the_best_check_is_told_where_it_disagrees() -> None:
     apart = arrays(stamped(1.3, *[1.001] * 20), **about)
     (told,) = time_evidence.summarise_evidence(apart, row, "elapsed")["evidence_warnings"]
     assert told.startswith("TGS by time stamps is +29.9% against that by the logged step time")
+    paused = arrays(stamped(1.0, *[1.001] * 15, 31.001, *[1.001] * 4), **about)
+    (told,) = time_evidence.summarise_evidence(paused, row, "elapsed")["evidence_warnings"]
+    assert "1 of 20 windows hold 30.0 s more by time stamps" in told
     alike = arrays(stamped(1.0, *[1.001] * 20), **about)
     assert not time_evidence.summarise_evidence(alike, row, "elapsed")["evidence_warnings"]
 
