@@ -92,6 +92,16 @@ def importers(name: str) -> frozenset[str]:
     return frozenset(module_name(module) for module in MODULES if name in own_imports(module))
 
 
+def dependents(name: str) -> set[str]:
+    """Return a module of ours and those that import it, or one of these."""
+    found, left = {name}, [name]
+    while left:
+        new = importers(left.pop()) - found
+        found |= new
+        left += new
+    return found
+
+
 def affected(files: set[Path]) -> list[tuple[int, Path]]:
     """Return the test files that a change can break, each with its distance, the nearest first."""
     code = [path for path in files if path.suffix == ".py" and (ROOT / path).exists()]

@@ -5,10 +5,11 @@
 
 cosmic-ray plants them: another comparison, a number off by one, `and` for `or`, `abs()` removed.
 Each is planted alone in a copy of the project, and the test files nearest to its module run, as far
-as BUDGET_S reaches, until one fails. They come in a random order, a few of each room by turns, so
-that those of any number of minutes are a fair sample; what is known is kept in .mutants/ and not
-tried again. Where none fails, the mutant survives: a test is missing, or it changes nothing
-that can be seen, and then it stands in tests/golden/equivalent_mutants.tsv with the reason.
+as BUDGET_S reaches, until one fails: in a fork of a process that has the rest loaded. They come in
+a random order, a few of each room by turns, so that those of any number of minutes are a fair
+sample; what is known is kept in .mutants/ and not tried again. Where none fails, the mutant
+survives: a test is missing, or it changes nothing that can be seen, and then it stands in
+tests/golden/equivalent_mutants.tsv with the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +24,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
 from hashlib import sha256
@@ -38,7 +39,9 @@ from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator
 
 from tests.support.folders import ROOT
-from tests.tools.affected import DEFAULT_S, affected, seconds
+from tests.support.source_tree import module_name
+from tests.tools.affected import DEFAULT_S, affected, dependents, seconds
+from tests.tools.fork_runner import TIME_LIMIT, ForkRunner
 
 KEPT: Final = ROOT / ".mutants"
 RESULTS: Final = KEPT / "results.jsonl"
@@ -84,8 +87,6 @@ OPERATORS: Final = (
 BUDGET_S: Final = 30.0
 """Seconds of the tests of one mutant, by tests/golden/seconds.tsv. What survives these is tried
 again with more: `--again --budget 300`."""
-LIMIT_S: Final = 900.0
-"""A mutant that runs longer loops: a person would notice."""
 SEED: Final = 0
 
 
@@ -175,7 +176,7 @@ def tests_of(path: str, budget_s: float) -> list[str]:
     Tests of the repository itself are left out: they would notice any change.
     """
     cost, left = seconds(), budget_s
-    chosen = []
+    chosen: list[str] = []
     near = affected({Path(path)})
     for _, test in sorted(near, key=lambda one: (one[0], cost.get(one[1], DEFAULT_S))):
         taken = cost.get(test, DEFAULT_S)
@@ -195,72 +196,68 @@ def copy_project(to: Path) -> None:
     subprocess.run(["git", "init", "--quiet"], cwd=to, check=True)  # noqa: S607
 
 
-def attempt(mutant: Mutant, folder: Path, budget_s: float) -> dict[str, Any]:
-    """Plant a fault in a copy of the project and run the tests near it."""
-    path = folder / mutant.path
-    source = path.read_text(encoding="utf-8")
-    begun, row = time.monotonic(), asdict(mutant)
-    if (mutated := mutant.planted(source)) is None or mutated == source:
-        return {**row, "outcome": "no Python", "test": "", "s": 0.0, "change": ""}
-    try:
-        path.write_text(mutated, encoding="utf-8")
-        outcome, test = _tested(tests_of(mutant.path, budget_s), folder)
-    finally:
-        path.write_text(source, encoding="utf-8")
-    if outcome == "killed" and "::" in test:
-        _check_passes(re.sub(r"^\w+ | - .*", "", test), folder)
-    taken = round(time.monotonic() - begun, 1)
-    change = _changed_lines(source, mutated)
-    return {**row, "outcome": outcome, "test": test, "s": taken, "change": change}
+class Copy:
+    """A copy of the project, and the process that runs its tests."""
 
+    def __init__(self, folder: Path) -> None:
+        copy_project(folder)
+        self.folder = folder
+        self.runner = ForkRunner(folder)
+        self.passing = set[tuple[str, str]]()
+        """Modules and test files of which a test that noticed a fault passes without it."""
 
-def _check_passes(test: str, folder: Path) -> None:
-    """End all where a test fails without a fault, too; one test of each file is tried."""
-    file = test.partition("::")[0]
-    if file not in PASSING:
-        outcome, why = _tested([test], folder)
-        if outcome != "survived":
-            raise RuntimeError(f"{test} fails without a fault: {why}")
-        PASSING.add(file)
+    def attempt(self, mutant: Mutant, budget_s: float) -> dict[str, Any]:
+        """Plant a fault and run the tests near it."""
+        source = (self.folder / mutant.path).read_text(encoding="utf-8")
+        begun, row = time.monotonic(), asdict(mutant)
+        if (mutated := mutant.planted(source)) is None or mutated == source:
+            return {**row, "outcome": "no Python", "test": "", "s": 0.0, "change": ""}
+        tests = tests_of(mutant.path, budget_s)
+        with self._planted(mutant.path, mutated):
+            passed, test = self._tested(tests, mutant.path)
+        if not passed and test != TIME_LIMIT:
+            self._check_passes(test or tests[0], mutant.path)
+        return {
+            **row,
+            "outcome": "survived" if passed else "killed",
+            "test": f"FAILED {test}".strip() * (not passed),
+            "s": round(time.monotonic() - begun, 1),
+            "change": _changed_lines(source, mutated),
+        }
 
+    @contextmanager
+    def _planted(self, name: str, mutated: str) -> Iterator[None]:
+        """Change a module, and make it so old that its bytecode is not taken for it."""
+        path = self.folder / name
+        source, times = path.read_bytes(), path.stat()
+        try:
+            path.write_text(mutated, encoding="utf-8")
+            os.utime(path, (0, 0))
+            yield
+        finally:
+            path.write_bytes(source)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
-PASSING: Final = set[str]()
-"""Test files of which one that noticed a fault passes without it."""
+    def _check_passes(self, test: str, path: str) -> None:
+        """End all where a test fails without a fault, too; one test of each file is tried."""
+        pair = (path, test.partition("::")[0])
+        if pair not in self.passing:
+            passed, why = self._tested([test], path)
+            if not passed:
+                raise RuntimeError(f"{test} fails without a fault in {path}: {why}")
+            self.passing.add(pair)
+
+    def _tested(self, tests: Sequence[str], path: str) -> tuple[bool, str]:
+        """Run tests with a module as it is on the disk; return the first that fails."""
+        cost = seconds()
+        taken_s = sum(cost.get(Path(test.partition("::")[0]), DEFAULT_S) for test in tests)
+        reload = sorted(dependents(module_name(Path(path))))
+        return self.runner.ask(tests, reload, 5 * taken_s + 60)
 
 
 def _changed_lines(source: str, mutated: str) -> str:
     lines = unified_diff(source.splitlines(), mutated.splitlines(), n=0, lineterm="")
     return "\n".join(line for line in list(lines)[2:] if not line.startswith("@@"))
-
-
-def _tested(tests: Sequence[str], folder: Path) -> tuple[str, str]:
-    """Run test files until one fails; say which."""
-    options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    environment = os.environ | {
-        "POLARS_MAX_THREADS": "1",
-        "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / ".hypothesis"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONPATH": str(folder),
-    }
-    command = [sys.executable, "-m", "pytest", *options, *tests]
-    try:
-        ran = subprocess.run(  # noqa: S603 - our own tests
-            command,
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return "killed", "time limit"
-    if ran.returncode == 0:
-        return "survived", ""
-    if ran.returncode not in (1, 2):  # a test failed, or could not be imported
-        raise RuntimeError(f"{ran.stdout[-500:]}{ran.stderr[-500:]}")
-    failed = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return "killed", (failed or ran.stdout.splitlines()[-1:] or ["?"])[0]
 
 
 def known() -> dict[str, dict[str, Any]]:
@@ -285,18 +282,18 @@ def run(todo: Sequence[Mutant], minutes: float, jobs: int, budget_s: float) -> N
     waiting, lock = iter(todo), threading.Lock()
 
     def work(number: int) -> None:
-        folder = KEPT / f"copy-{number}"
-        copy_project(folder)
-        while time.monotonic() < end:
-            with lock:
-                mutant = next(waiting, None)
-            if mutant is None:
-                return
-            row = attempt(mutant, folder, budget_s)
-            with lock, RESULTS.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(row) + "\n")
-            where = f"{mutant.path}:{mutant.line}"
-            print(f"{row['outcome']:9}{row['s']:6} s  {where}  {row['test']}", flush=True)
+        copy = Copy(KEPT / f"copy-{number}")
+        with closing(copy.runner):
+            while time.monotonic() < end:
+                with lock:
+                    mutant = next(waiting, None)
+                if mutant is None:
+                    return
+                row = copy.attempt(mutant, budget_s)
+                with lock, RESULTS.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(row) + "\n")
+                where = f"{mutant.path}:{mutant.line}"
+                print(f"{row['outcome']:9}{row['s']:6} s  {where}  {row['test']}", flush=True)
 
     KEPT.mkdir(exist_ok=True)
     workers = [threading.Thread(target=work, args=(number,)) for number in range(jobs)]

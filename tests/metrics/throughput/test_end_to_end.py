@@ -80,6 +80,24 @@ def test_the_first_lines_own_time_and_stamps_behind_it() -> None:
     assert ended(table, elapsed_covers="step") == ("stamp", pytest.approx(100))
 
 
+@pytest.mark.parametrize(
+    ("printed", "covers"),
+    [({"elapsed_s": 2.0}, "elapsed_covers"), ({"logged_tgs": 50.0}, "rate_covers")],
+)
+def test_a_first_line_is_a_mean_since_the_start_where_no_interval_is_said(
+    printed: dict, covers: str
+) -> None:
+    """100 tokens of each of ten steps at 50 a second, or 2 s each: 20 s."""
+    known = facts(gpus=1, global_batch_size=1, seq_len=100)
+    about = {covers: "interval"}
+    row = rates(lines(1, 20, **printed), run(evidence=["stamp"], **about), known)
+    found = row["end_to_end_basis"], row["tgs_end_to_end"]
+    assert found == ("stamp and first line", pytest.approx(20_000 / (190 + 20)))
+    other = {covers: "step"}
+    row = rates(lines(1, 20, **printed), run(evidence=["stamp"], **other), known)
+    assert row["end_to_end_basis"] == "stamp"
+
+
 def test_a_first_line_of_less_than_a_second_counts() -> None:
     table = lines(1, 20, elapsed_s=0.05)
     found = ended(table, elapsed_covers="interval")
@@ -110,6 +128,13 @@ def test_a_counter_tells_the_tokens_of_the_first_line(gpus: int) -> None:
 def test_a_counter_far_ahead_at_the_first_line_is_of_an_earlier_launch() -> None:
     assert clock(counting(1000.0))["trained_from"] == 0
     assert clock(counting(1000.0, before=50_000.0))["trained_from"] is None
+    # By half as much again as it has grown by; what is 0 is no value of it.
+    assert clock(counting(1000.0, before=490.0))["trained_from"] == 0
+    assert clock(counting(1000.0, before=510.0))["trained_from"] is None
+    late = counting(1000.0, before=50_000.0).with_columns(
+        consumed_tokens=pl.when(pl.col("step") > 10).then("consumed_tokens").otherwise(0.0)
+    )
+    assert clock(late)["trained_from"] is None
 
 
 def test_a_run_time_is_of_all_steps() -> None:
@@ -210,6 +235,9 @@ def test_a_clock_has_each_moment_and_what_lies_between() -> None:
     assert (row["wall_s"], row["after_s"], row["runtime_s"]) == (267.0, 7.0, 225.0)
     assert row["step_s"] == pytest.approx(1.0)
     assert row["startup_s"] == pytest.approx(60.0)  # 70 s up to step 10, of 1 s each
+    assert clock(lines(1, 20, every=0.5))["step_s"] == pytest.approx(0.05)
+    slow = clock(lines(1, 20, every=20.0), START)
+    assert slow["startup_s"] == pytest.approx(20.0)  # 40 s up to step 10, of 2 s each
 
 
 def test_stamps_of_ranks_may_cross_by_two_seconds() -> None:
@@ -226,6 +254,15 @@ def test_stamps_of_ranks_may_cross_by_two_seconds() -> None:
     header = START | {"logged_at": at(FINE + 12)}
     assert clock(table, header)["trained_at"] == at(FINE + 10)
     assert clock(table, header | {"logged_at": at(FINE + 12.5)})["launched_at"] is None
+
+
+def test_a_start_on_the_first_steps_own_line_is_not_before_it() -> None:
+    opening = START | {"line": 10, "logged_at": at(FINE + 10)}
+    assert clock(lines(1, 20), opening)["trained_at"] is None
+    assert clock(lines(1, 20), opening | {"line": 9})["trained_at"] == at(FINE + 10)
+    behind = END | {"line": 200, "logged_at": at(FINE + 230), "seconds": 240.0}
+    assert clock(lines(1, 20), behind)["trained_at"] is None
+    assert clock(lines(1, 20), behind | {"line": 201})["trained_at"] == at(FINE - 10)
 
 
 def test_lines_around_steps_without_stamps_tell_the_run_time() -> None:
@@ -339,6 +376,13 @@ def test_a_run_time_of_fewer_steps_than_the_lines_is_not_theirs(said: dict, *, o
     end = END | {"seconds": 200.0, "step": 200, "extra": extra}
     row = clock(lines(1, 20, loss=2.0), end)
     assert (row["runtime_s"] is not None) == own
+
+
+@pytest.mark.parametrize(("loss", "own"), [(0.02, False), (0.008, True)])
+def test_a_mean_loss_that_rounds_to_little_tells_nothing(loss: float, *, own: bool) -> None:
+    """It has four decimals."""
+    end = END | {"seconds": 200.0, "step": 200, "extra": f'{{"train_loss": "{loss / 2}"}}'}
+    assert (clock(lines(1, 20, loss=loss), end)["runtime_s"] is not None) == own
 
 
 def test_an_interval_is_what_the_log_says_or_its_lines_show() -> None:

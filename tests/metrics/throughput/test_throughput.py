@@ -16,8 +16,13 @@ from fairmfu.metrics.throughput.resolved_facts import (
     typed_facts,
 )
 from fairmfu.metrics.throughput.throughput import (
+    NO_CLEAN_WINDOW,
     NO_OPTIMIZER_STEP,
+    NO_TIMES,
     NO_TOKENS,
+    ONLY_ENGINE_TIMES,
+    ONLY_LAST_LINE,
+    ONLY_TOTAL_TIME,
     explain_missing_rate,
     summarise,
 )
@@ -679,3 +684,261 @@ def test_a_rank_that_waits_where_another_computes_changes_nothing() -> None:
         kept = [row for i, row in enumerate(rows) if i not in lost]
         row = rates(steps(*kept), about, facts(gpus=2))
         assert row["tgs"] == pytest.approx(4000 * 99 / (89 + 10 * 6), rel=1e-3)
+
+
+# --- what a log says itself ------------------------------------------------------------------
+
+
+EACH_STEP = run(elapsed_covers="step", rate_covers="step")
+HUNDRED = facts(gpus=1, global_batch_size=1, seq_len=100)
+
+
+def test_logged_rates_are_a_median_and_a_ratio_of_sums() -> None:
+    """Of the steady windows; a rate below 1 is one, and one that is none is left out."""
+    printed = (9.0, 0.5, 0.25, 0.25, 0.5, 0.5, float("inf"), 0.0)
+    logged = steps(
+        *({"step": n, "elapsed_s": 1.0, "logged_tgs": r} for n, r in enumerate(printed, 1))
+    )
+    row = rates(logged, EACH_STEP, HUNDRED)
+    assert row["logged_tgs"] == 0.375  # the middle of 0, 0.25, 0.25, 0.5, 0.5 and 0.5
+    assert row["logged_tgs_total"] == pytest.approx(5 / (3 / 0.5 + 2 / 0.25))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "mean"), [((900.0, 100.0, 300.0), 0.5), ((None,) * 3, 0.4), ((9.0, 0.0, 0.0), None)]
+)
+def test_an_attention_ratio_is_weighed_by_the_tokens(
+    tokens: tuple[float | None, ...], mean: float | None
+) -> None:
+    """The first line left out; where no tokens are known each step weighs as much."""
+    logged = steps(
+        *(
+            {"step": n, "elapsed_s": 1.0, "rank_tokens": t, "attention_ratio": a}
+            for n, (t, a) in enumerate(zip(tokens, (1.0, 0.2, 0.6), strict=True), 1)
+        )
+    )
+    row = rates(logged, EACH_STEP, facts(gpus=1))
+    assert row["attention_ratio"] == (None if mean is None else pytest.approx(mean))
+
+
+@pytest.mark.parametrize(("excluded", "share"), [(False, 0.25), (True, 0.2)])
+@pytest.mark.parametrize("covers", ["step", "interval"])
+def test_waiting_for_data_is_a_share_of_the_time_with_it(
+    covers: str, share: float, *, excluded: bool
+) -> None:
+    rows = [{"step": 10 * n, "elapsed_s": 1.0, "data_s": 0.25} for n in range(1, 6)]
+    rows[0]["data_s"] = 0.75
+    about = run(elapsed_covers=covers, elapsed_excludes_data=excluded)
+    assert rates(steps(*rows), about, HUNDRED)["data_share"] == pytest.approx(share)
+    assert rates(steps(*rows), about, facts(gpus=1))["data_share"] == pytest.approx(share)
+    bare = [row | {"data_s": None} for row in rows]
+    assert rates(steps(*bare), about, HUNDRED)["data_share"] is None
+
+
+def test_slots_have_a_rate_of_their_own_where_each_window_tells_them() -> None:
+    rows = [
+        {"step": n, "elapsed_s": s, "rank_tokens": 90.0, "rank_slots": 100.0}
+        for n, s in enumerate((9.0, 1.0, 1.0, 2.0), 1)
+    ]
+    row = rates(steps(*rows), EACH_STEP, facts(gpus=4))
+    assert (row["tgs"], row["tgs_slots"]) == pytest.approx((270 / 4, 300 / 4))
+    assert row["tokens_per_second"] == pytest.approx(270.0)
+    assert row["tokens_per_gpu_step"] == 90.0
+    rows[2]["rank_slots"] = None
+    assert rates(steps(*rows), EACH_STEP, facts(gpus=4))["tgs_slots"] is None
+
+
+@pytest.mark.parametrize(("every", "told"), [(99, False), (101, True)])
+def test_stamps_tell_a_spread_where_a_second_is_a_hundredth(every: int, *, told: bool) -> None:
+    rows = [{"step": n, "logged_at": at(every * n)} for n in range(1, 12)]
+    row = rates(steps(*rows), run(evidence=["stamp"]), HUNDRED)
+    assert (row["tgs_median"] is not None) is told
+
+
+PACES = [9.0, 1.5, 1.375, *[1.0, 1.0625, 0.9375, 1.03125] * 6, 3.0, *[1.0, 1.0625, 0.9375] * 5]
+
+
+def paced(unit: float, evidence: str) -> dict:
+    """Rates of a run with a start-up, a warm-up and a stall; unit: of its times, s."""
+    clock = np.cumsum(PACES) * unit
+    logged = steps(
+        *(
+            {"step": n, "elapsed_s": pace * unit, "data_s": pace * unit / 8, "rank_tokens": 100.0}
+            | {"logged_tgs": 100 / (pace * unit), "since_start_s": since, "rank_slots": 125.0}
+            for n, (pace, since) in enumerate(zip(PACES, clock.tolist(), strict=True), 1)
+        )
+    )
+    about = run(evidence=[evidence], elapsed_covers="step", rate_covers="step")
+    return rates(logged, about, facts(gpus=1))
+
+
+@pytest.mark.parametrize("unit", [2.0**-12, 2.0**12])
+@pytest.mark.parametrize("evidence", ["elapsed", "rate", "clock"])
+def test_a_run_as_many_times_as_slow_has_as_much_smaller_a_rate(evidence: str, unit: float) -> None:
+    """And is else the same: steps may take less than a millisecond, or an hour."""
+    one, other = paced(1.0, evidence), paced(unit, evidence)
+    inverse = [name for name in one if name.startswith("tgs") or name == "tokens_per_second"]
+    inverse += ["logged_tgs", "logged_tgs_total"]
+    for name in inverse:
+        expected = one[name] and one[name] / unit
+        same = isinstance(expected, (str, type(None)))
+        assert other[name] == (one[name] if same else pytest.approx(expected)), name
+    assert other["wall_s"] == pytest.approx(one["wall_s"] * unit)
+    assert [x["cause"] for x in other["time_lost"]] == [x["cause"] for x in one["time_lost"]]
+    shares = [[x["share"] for x in row["time_lost"]] for row in (one, other)]
+    assert shares[1] == pytest.approx(shares[0])
+    alike = ("windows", "steady_from", "excluded_causes", "evidence_windows", "no_interval")
+    for name in (*alike, "end_to_end_basis", "throughput_warnings", "token_basis"):
+        assert other.get(name) == one.get(name), name
+    for name in ("data_share", "excluded_share", "effective_windows", "token_gap", "evidence_gap"):
+        assert other.get(name) == pytest.approx(one.get(name)), name
+    assert one["excluded_causes"][:2] == ["start-up", "warm-up"]
+
+
+# --- doubts ----------------------------------------------------------------------------------
+
+
+def printed_micro_steps(reach: int | None, accumulation: int | None) -> list[str]:
+    """Warnings of lines each ten micro-steps, whose times are means over some of them."""
+    rows = [{"step": 10 * n, "elapsed_s": 1.0} for n in range(1, 12)]
+    known: dict[str, object] = {"micro_batch_size": 1, "seq_len": 100, "packed": True}
+    known |= {} if reach is None else {"average_window": reach}
+    known |= {} if accumulation is None else {"gradient_accumulation": accumulation}
+    about = run(elapsed_covers="last_10", step_unit="micro_step")
+    return rates(steps(*rows), about, facts(**known))["throughput_warnings"]
+
+
+def test_micro_steps_that_stand_for_all_have_a_known_accumulation_or_a_doubt() -> None:
+    """Nine of ten may stand for all."""
+    assert printed_micro_steps(10, None) == printed_micro_steps(9, None) == []
+    (doubt,) = printed_micro_steps(8, None)
+    assert doubt.startswith("TGS is of 80 of 100 micro-steps, and over how many gradients")
+    assert doubt.endswith(f"--set gradient_accumulation{NOT_RANKED}")
+    assert printed_micro_steps(8, 1) == []
+    assert not [one for one in printed_micro_steps(8, 8) if "--set" in one]
+    for accumulation in (None, 10):
+        (doubt,) = printed_micro_steps(None, accumulation)
+        assert "fewer than 100 of 100, with more optimizer steps" in doubt
+        assert doubt.endswith(f"--set average_window{NOT_RANKED}")
+    assert printed_micro_steps(None, 1) == []
+
+
+def evaluated(aligned: int, between: int, before: float, *, noise: float = 0.0) -> list[str]:
+    """Warnings of a run of 1 s a step, evaluated for 30 s behind some lines or between two.
+
+    Each second window holds an evaluation, the first `between` of them behind five steps of
+    `before` s each, the next `aligned` ones at once behind the line; noise: evaluations take so
+    much less, as long, and so much more.
+    """
+    rows, events, clock = [], [], 0.0
+    for n in range(1, 2 * (aligned + between) + 4):
+        held = n > 1 and n % 2 == 0 and n // 2 <= aligned + between
+        apart = held and n // 2 <= between
+        start = 10 * (n - 1)
+        if held:
+            event = {"line": 10 * n - 5, "step": start + 5 * apart} | ANEW
+            events.append(event)
+        spent = 5 * before + 5 if apart else 10.0
+        clock += spent + (30.0 + noise * ((n // 2 - 1) % 3 - 1) if held else 0.0)
+        rows.append({"line": 10 * n, "step": 10 * n, "logged_at": at(clock), "logged_tgs": 8192.0})
+    about = run(evidence=["rate", "stamp"], rate_covers="interval", elapsed_covers="step")
+    known = facts(gpus=1, seq_len=8192, global_batch_size=1, log_interval=10)
+    told = rates(steps(*rows), about, known, *events)["throughput_warnings"]
+    return [one for one in told if "are in no printed rate" in one]
+
+
+def test_steps_before_an_evaluation_between_two_lines_are_told() -> None:
+    (doubt,) = evaluated(3, 3, before=1.0)
+    steps_told = "15 of 140 steps are in no printed rate, those before an evaluation between two"
+    assert doubt.startswith(steps_told)
+    assert doubt.endswith("behind which the rate starts anew: TGS is of the others")
+    assert evaluated(3, 0, before=1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "said"), [(2.0, "these take 15.0 s more than"), (0.5, "these take 7.5 s less than")]
+)
+def test_steps_in_no_rate_that_take_another_time_cost_the_rank(before: float, said: str) -> None:
+    """Five of 1 s more are in each of three windows, where three others hold an evaluation alone.
+
+    Two of either tell nothing, nor do evaluations that vary by more.
+    """
+    (doubt,) = evaluated(3, 3, before)
+    assert said in doubt
+    assert doubt.endswith(NOT_RANKED)
+    for few in ((2, 3), (3, 2)):
+        (doubt,) = evaluated(*few, before)
+        assert not doubt.endswith(NOT_RANKED)
+    (doubt,) = evaluated(3, 3, before, noise=20.0)
+    assert not doubt.endswith(NOT_RANKED)
+
+
+def test_windows_under_a_profiler_count_with_a_doubt() -> None:
+    rows = [{"line": 10 * n, "step": n, "elapsed_s": 1.0} for n in range(1, 7)]
+    seen = {"kind": "profiler", "step": 6, "line": 61, "extra": '{"profiled": "steps"}'}
+    row = rates(steps(*rows), EACH_STEP, HUNDRED, seen)
+    assert row["throughput_warnings"][0].startswith("4 of 5 windows hold steps that ran under a")
+
+
+# --- no rate ---------------------------------------------------------------------------------
+
+
+def test_a_run_without_a_clean_window_says_why() -> None:
+    rows = [{"line": 10 * n, "step": n, "elapsed_s": 1.0} for n in (1, 2)]
+    saved = {"line": 15, "kind": "checkpoint"}
+    assert rates(steps(*rows), EACH_STEP, HUNDRED, saved)["throughput_warnings"] == [
+        NO_CLEAN_WINDOW
+    ]
+    bare = [row | {"elapsed_s": None} for row in rows]
+    assert rates(steps(*bare), EACH_STEP, HUNDRED)["throughput_warnings"] == [NO_TIMES]
+    elsewhere = run(elapsed_covers="step", quirks=[], times_elsewhere="see the console")
+    assert rates(steps(*bare), elsewhere, HUNDRED)["throughput_warnings"] == [
+        f"{NO_TIMES}: see the console"
+    ]
+    stamps = [
+        {"kind": "engine_step", "line": 10 * n - 1, "step": 9 * n, "logged_at": at(n)}
+        for n in (1, 2)
+    ]
+    assert rates(steps(*bare), elsewhere, HUNDRED, *stamps)["throughput_warnings"] == [
+        ONLY_ENGINE_TIMES
+    ]
+    ended = {"kind": "end", "line": 99, "seconds": 50.0}
+    assert rates(steps(*bare), elsewhere, HUNDRED, ended)["throughput_warnings"] == [
+        f"{ONLY_TOTAL_TIME}; see the console"
+    ]
+
+
+def test_the_last_line_gives_a_rate_only_where_nothing_else_does() -> None:
+    """8 samples of 100 tokens a second, as it prints them; an excerpt has no start."""
+    about = run(elapsed_covers="step").with_columns(end_samples_per_second=pl.lit(8.0))
+    ended = {"kind": "end", "line": 99, "seconds": 50.0}
+    excerpt = steps(*({"step": n} for n in (501, 502, 503)))
+    row = rates(excerpt, about, HUNDRED, ended)
+    found = row["tgs"], row["tgs_end_to_end"], row["end_to_end_basis"]
+    assert found == (None, 800.0, "printed samples/s")
+    assert rates(excerpt, about, HUNDRED)["tgs_end_to_end"] is None  # no run time
+    whole = steps(*({"step": n} for n in (1, 2, 3)))
+    row = rates(whole, about, HUNDRED, ended)
+    assert (row["tgs_end_to_end"], row["end_to_end_basis"]) == (300 / 50, "runtime")
+    alone = rates(steps(), about, HUNDRED)
+    assert (alone["tgs_end_to_end"], alone["throughput_warnings"]) == (800.0, [ONLY_LAST_LINE])
+    assert rates(steps(), about, facts(seq_len=100))["throughput_missing"] == ["gpus", "packed"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said", "lacks"),
+    [
+        ({"missing": ["seq_len", "gpus"]}, "missing seq_len, gpus", ["seq_len", "gpus"]),
+        ({"missing": ["gpus", "model"]}, "missing gpus", ["gpus"]),
+        ({"missing": ["model", "gpus"], "warnings": ["a", "b"]}, "a", []),
+        ({"missing": ["gpus"], "warnings": ["a", NO_TOKENS]}, NO_TOKENS, []),
+        ({"missing": ["gpus"], "warnings": ["a", "b"], "steps": 0}, "a", []),
+        ({"missing": ["gpus"], "steps": 1}, "missing gpus", ["gpus"]),
+        ({}, "", []),
+    ],
+)
+def test_a_missing_rate_is_explained_by_what_no_fact_mends_or_by_the_facts(
+    row: dict, said: str, lacks: list[str]
+) -> None:
+    known = {"warnings": None, "missing": None, "steps": 5}
+    assert explain_missing_rate(known | row) == (said, lacks)

@@ -3,15 +3,18 @@ hand, on logs of known truth, and on every public and generated log against the 
 """
 
 import json
+from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.metrics.core.quantities import StepSamples, StepTokens
 from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import time_evidence, token_counts
-from fairmfu.metrics.throughput.time_evidence import EvidenceComparison
+from fairmfu.metrics.throughput.time_evidence import EvidenceComparison, fit_step_batch
 from fairmfu.metrics.throughput.windows import build_windows
 from tests.metrics.throughput.test_throughput import at, facts, frame, run, steps
 from tests.support.effort import every_log
@@ -149,6 +152,20 @@ def test_stamps_of_whole_seconds_allow_more(second: float, resolution: float) ->
     assert one.tolerance == pytest.approx(0.01 + resolution / (20 * second) + 0.05 / 1.1)
 
 
+@pytest.mark.parametrize(("saved", "stretches"), [((10,), 2), ((5, 10), 3), ((2,), 1)])
+def test_each_stretch_of_windows_has_two_truncated_ends(
+    saved: tuple[int, ...], stretches: int
+) -> None:
+    """Of several they are off by as much as chance gives: 1.22 s times the root of their number."""
+    rows = [{"step": n, "elapsed_s": 1.1, "logged_at": at(n)} for n in range(1, 22)]
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="step")
+    events = ({"line": line, "kind": "checkpoint"} for line in saved)
+    (one,) = compared(steps(*rows), about, facts(gpus=1), *events).values()
+    assert one.windows == 20 - len(saved)
+    off = min(stretches, 1.22 * stretches**0.5)
+    assert one.tolerance == pytest.approx(0.01 + off / one.windows + 0.05 / 1.1)
+
+
 def test_a_spike_without_a_line_is_named_with_its_time_and_its_period() -> None:
     clock, rows = 0.0, []
     for step in range(1, 81):
@@ -230,7 +247,7 @@ def test_the_run_time_of_the_end_is_held_against_the_clock() -> None:
     about = run(evidence=["clock"])
     ended = {"line": 99, "kind": "end", "seconds": 104.0}
     one = compared(steps(*rows), about, facts(gpus=1), ended)["clock", "runtime"]
-    assert one.ratio == pytest.approx(100 / 104)
+    assert (one.ratio, one.sampled) == (pytest.approx(100 / 104), False)
     assert one.cause == "4.0 s of it lie before the first or behind the last step"
     late = compared(steps(*rows), about, facts(gpus=1), ended | {"seconds": 90.0})
     assert late["clock", "runtime"].contradicts
@@ -265,7 +282,233 @@ def test_a_timer_that_is_read_once_a_step_times_one_micro_batch() -> None:
     assert not good.disagrees
 
 
-# --- tokens ---------------------------------------------------------------------------------
+def comparison(**fields: Any) -> EvidenceComparison:
+    base = {"kind": "rate", "other": "stamp", "ratio": 1.0, "windows": 9, "seconds": 90.0}
+    return EvidenceComparison(
+        **base | {"resolution": None, "tolerance": 0.02, "cause": None} | fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "disagrees", "contradicts"),
+    [
+        ({"ratio": 1.0199}, False, False),
+        ({"ratio": 1.0201}, True, True),
+        ({"ratio": 0.9801}, False, False),
+        ({"ratio": 0.9799}, True, True),
+        ({"ratio": 1.1, "cause": "known"}, True, False),
+        ({"ratio": 1.1, "cause": "tokens", "miscounted": True}, True, True),
+        ({"ratio": 1.1, "cause": "a pause", "has_exceptions": True}, True, False),
+        ({"ratio": 1.1, "cause": "a pause", "has_exceptions": True, "kind": "stamp"}, True, True),
+        ({"ratio": 0.9, "cause": "a pause", "has_exceptions": True, "kind": "stamp"}, True, False),
+        ({"cause": "no fit", "has_no_fit": True}, True, True),
+        ({"ratio": 1.1, "fitted_tokens": 8.0}, True, True),
+        ({"ratio": 1.1, "fitted_tokens": 8.0, "sampled": True}, True, False),
+        ({"ratio": 1.99, "tolerance": 9.0, "sampled": True}, False, False),
+        ({"ratio": 2.0, "tolerance": 9.0, "sampled": True}, True, True),
+        ({"ratio": 0.51, "tolerance": 9.0, "sampled": True}, False, False),
+        ({"ratio": 0.5, "tolerance": 9.0, "sampled": True}, True, True),
+        ({"ratio": 2.0, "tolerance": 9.0}, False, False),
+    ],
+)
+def test_two_kinds_contradict_each_other_beyond_what_is_allowed_and_without_a_cause(
+    fields: dict[str, Any], *, disagrees: bool, contradicts: bool
+) -> None:
+    one = comparison(**fields)
+    assert (one.disagrees, one.contradicts) == (disagrees, contradicts)
+    warning = time_evidence.evidence_warning(one)
+    assert (warning is not None) is disagrees
+    assert str(warning).endswith("not ranked") is contradicts
+
+
+def test_rates_are_checked_by_the_best_kind_that_is_independent() -> None:
+    of_line = comparison(kind="elapsed", other="rate", ratio=1.1)
+    timer = comparison(kind="elapsed", other="timer")
+    assert time_evidence.select_check([of_line, timer], "elapsed") is None
+    sampled = comparison(kind="elapsed", other="rate", sampled=True)
+    clock = comparison(kind="elapsed", other="clock")
+    stamp = comparison(kind="stamp", other="elapsed", ratio=1.25, seconds=100.0)
+    assert time_evidence.select_check([of_line, sampled, timer], "elapsed") == sampled
+    assert time_evidence.select_check([sampled, clock], "elapsed") == clock
+    found = time_evidence.select_check([sampled, clock, stamp, timer], "elapsed")
+    assert found == comparison(kind="elapsed", other="stamp", ratio=0.8, seconds=80.0)
+    assert time_evidence.select_check([clock, stamp], "rate") is None
+
+
+def stamped(elapsed: float, *seconds: float, **columns: object) -> list[dict[str, Any]]:
+    """A line a step, of one printed time each; between the stamps so many seconds."""
+    clock = (sum(seconds[:n]) for n in range(len(seconds) + 1))
+    return [
+        {"step": n, "elapsed_s": elapsed, "logged_at": at(s)} | columns
+        for n, s in enumerate(clock, 1)
+    ]
+
+
+@pytest.mark.parametrize(("odd", "told"), [(2, True), (3, False)])
+def test_exceptions_are_a_fifth_of_the_windows_at_most(odd: int, *, told: bool) -> None:
+    rows = stamped(1.0, *[1.0] * (10 - odd), *[31.0] * odd)
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="step")
+    (one,) = compared(steps(*rows), about, facts(gpus=1)).values()
+    assert one.disagrees
+    assert one.contradicts is not told
+    assert one.has_exceptions is told
+    said = f"{odd} of 10 windows hold {30 * odd}.0 s more by time stamps"
+    assert str(one.cause).startswith(said) is told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(1.4, True), (1.6, False), (0.9, False), (1.005, None)]
+)
+def test_a_step_time_without_data_loading_is_less_than_a_wrong_degree_would_make_it(
+    seconds: float, *, told: bool | None
+) -> None:
+    rows = stamped(1.0001, *[seconds] * 20)
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="step", elapsed_excludes_data=True)
+    (one,) = compared(steps(*rows), about, facts(gpus=1)).values()
+    assert one.disagrees is (told is not None)
+    assert ("leaves out data loading" in str(one.cause)) is bool(told)
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [(3.0, "3x too few"), (1 / 3, "3x too many"), (2.015, "2x too few"), (2.03, None), (1.5, None)],
+)
+def test_a_whole_factor_of_a_rate_is_named(held: float, said: str | None) -> None:
+    """A rate of so many times the tokens that are known: 100 of each step of 2 s."""
+    rows = stamped(2.0, *[2.0001] * 20, logged_tgs=50.0 * held)
+    about = run(evidence=["rate", "stamp"], rate_covers="interval")
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    one = compared(steps(*rows), about, given)["rate", "stamp"]
+    assert one.contradicts
+    assert one.miscounted is (said is not None)
+    assert (said is None) if one.cause is None else (str(said) in one.cause)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "first", "told"), [(101.0, 1, False), (101.2, 1, True), (101.2, 2, None)]
+)
+def test_the_sum_of_all_steps_is_held_against_the_run_time(
+    runtime: float, first: int, *, told: bool | None
+) -> None:
+    """50 steps of 2 s, each timed from the first on, and not where step 1 is gone."""
+    rows = [{"step": n, "elapsed_s": 2.0} for n in range(first, first + 50)]
+    ended = {"line": 99, "kind": "end", "seconds": runtime}
+    found = compared(steps(*rows), run(elapsed_covers="step"), facts(gpus=1), ended)
+    one = found.get(("elapsed", "runtime"))
+    assert (one is None) is (told is None)
+    if one is not None:
+        assert (one.disagrees, one.resolution) == (told, None)
+        assert one.ratio == pytest.approx(100 / runtime)
+
+
+@pytest.mark.parametrize(("runtime", "told"), [(102.0, False), (102.2, True)])
+def test_a_clock_of_whole_seconds_may_be_one_of_them_off(runtime: float, *, told: bool) -> None:
+    rows = [{"step": n, "since_start_s": 2.0 * n} for n in range(1, 51)]
+    ended = {"line": 99, "kind": "end", "seconds": runtime}
+    found = compared(steps(*rows), run(evidence=["clock"]), facts(gpus=1), ended)
+    one = found["clock", "runtime"]
+    assert (one.disagrees, one.resolution, one.windows) == (told, 1.0, 50)
+
+
+def arrays(rows: list[dict[str, Any]], **about: Any) -> RunArrays:
+    given = facts(gpus=2, log_interval=10)
+    return RunArrays(build_windows(steps(*rows), run(**about), given, frame("events")))
+
+
+def test_windows_of_whole_seconds_are_compared_ten_seconds_at_a_time() -> None:
+    """20 windows of 1 s: 9, 10 and 1 of them, for a clock shifts the first by up to one."""
+    about = {"evidence": ["elapsed", "stamp"], "elapsed_covers": "step"}
+    whole = arrays(stamped(1.25, *[1.0] * 20), **about)
+    assert time_evidence.window_ratios(whole, "elapsed", "stamp").tolist() == [1.25] * 3
+    fine = arrays(stamped(1.25, *[1.001] * 20), **about)
+    assert time_evidence.window_ratios(fine, "elapsed", "stamp").tolist() == pytest.approx(
+        [1.25 / 1.001] * 20
+    )
+
+
+def rated(seconds: Sequence[float], **columns: object) -> RunArrays:
+    """Lines each ten steps that print a rate; between the stamps so many seconds."""
+    clock = (sum(seconds[:n]) for n in range(len(seconds) + 1))
+    rows = [{"step": 10 * n, "logged_at": at(s)} | columns for n, s in enumerate(clock, 1)]
+    return arrays(rows, evidence=["rate", "stamp"], rate_covers="interval")
+
+
+FITTED = run(evidence=["rate", "stamp"], rate_covers="interval").row(0, named=True)
+
+
+def test_a_rate_times_the_time_between_stamps_is_the_batch_of_a_step() -> None:
+    """100 a second over 20 s of ten steps: 200 of each."""
+    found = fit_step_batch(rated([20.001] * 5, logged_tgs=100.0), FITTED)
+    assert isinstance(found, StepTokens)
+    assert found.per_gpu.tolist() == pytest.approx([200.01] * 6)
+    found = fit_step_batch(rated([20.001] * 5, logged_samples_per_second=100.0), FITTED)
+    assert isinstance(found, StepSamples)
+    assert fit_step_batch(rated([20.001], logged_tgs=100.0), FITTED) is None  # any number fits it
+    assert fit_step_batch(rated([100.0] * 5, logged_tgs=100.0), FITTED) is not None
+    assert fit_step_batch(rated([99.0] * 5, logged_tgs=100.0), FITTED) is None  # 1 s of 99
+    unlike = rated([20.001, 30.001, 45.001, 60.001], logged_tgs=100.0)
+    assert fit_step_batch(unlike, FITTED) is None
+
+
+@pytest.mark.parametrize(("seconds", "borne_out"), [(1.009, True), (1.011, False), (0.991, True)])
+def test_moments_bear_a_time_out_to_a_hundredth(seconds: float, *, borne_out: bool) -> None:
+    about = {"evidence": ["elapsed", "stamp"], "elapsed_covers": "step"}
+    windows = arrays(stamped(seconds, *[1.0] * 20), **about)
+    row = run(**about).row(0, named=True)
+    found = time_evidence.summarise_evidence(windows, row, "elapsed")
+    assert found["borne_out"] is borne_out
+    assert found["evidence_gap"] == pytest.approx(seconds - 1)
+    assert (found["evidence_windows"], found["evidence_cause"]) == (20, None)
+    alone = time_evidence.summarise_evidence(windows, row, "clock")
+    assert (alone["borne_out"], alone["evidence_gap"]) == (False, None)
+
+
+def test_the_best_check_is_told_where_it_disagrees() -> None:
+    about = {"evidence": ["elapsed", "stamp"], "elapsed_covers": "step"}
+    row = run(**about).row(0, named=True)
+    apart = arrays(stamped(1.3, *[1.001] * 20), **about)
+    (told,) = time_evidence.summarise_evidence(apart, row, "elapsed")["evidence_warnings"]
+    assert told.startswith("TGS by time stamps is +29.9% against that by the logged step time")
+    paused = arrays(stamped(1.0, *[1.001] * 15, 31.001, *[1.001] * 4), **about)
+    (told,) = time_evidence.summarise_evidence(paused, row, "elapsed")["evidence_warnings"]
+    assert "1 of 20 windows hold 30.0 s more by time stamps" in told
+    alike = arrays(stamped(1.0, *[1.001] * 20), **about)
+    assert not time_evidence.summarise_evidence(alike, row, "elapsed")["evidence_warnings"]
+
+
+def test_what_is_fitted_to_the_stamps_is_told_though_it_is_no_check() -> None:
+    rows = [
+        {"step": 10 * n, "logged_at": at(20.001 * n + (60 if n > 20 else 0)), "logged_tgs": 512.0}
+        for n in range(1, 30)
+    ]
+    windows = arrays(rows, evidence=["rate", "stamp"], rate_covers="interval")
+    found = time_evidence.summarise_evidence(windows, FITTED, "rate")
+    assert (found["borne_out"], found["evidence_gap"]) == (False, None)
+    (told,) = found["evidence_warnings"]
+    assert "1 of 28 windows hold 60.0 s more by time stamps" in told
+    assert not told.endswith("not ranked")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(1.2001, True), (1.0001, False), (1.6001, True), (1.6601, False)]
+)
+def test_means_that_hold_more_optimizer_steps_than_all_do_take_longer(
+    seconds: float, *, told: bool
+) -> None:
+    """Of each 20 micro-steps the last ten hold the optimizer's: at most 1.5x is put down to it."""
+    rows = [{"step": 20 * n, "elapsed_s": seconds, "logged_at": at(22.001 * n)} for n in range(12)]
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="last_10", step_unit="micro_step")
+    given = facts(average_window=10, gradient_accumulation=20)
+    (one,) = compared(steps(*rows[1:]), about, given).values()
+    assert (one.sampled, one.disagrees) == (True, True)
+    said = (
+        "micro-steps that hold the optimizer's step are 10 of 100 by the logged step time and "
+        "10 of 200 by time stamps, of all 1 of 20"
+    )
+    assert one.cause == (said if told else None)
+
+
+# --- tokens -----------------------------------------------------------------------------------
 
 
 def test_counts_that_agree_are_listed_and_have_no_gap() -> None:
