@@ -554,7 +554,8 @@ STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "logged_mfu": Bounds(-1e6, 1e6, 1e-15),
 }
 """Bounds of what a step line can print. Of times and rates those that go back or were not timed are
-negative in good logs, too; what is no number (NaN, infinity) is told apart from these."""
+negative in good logs, too; what is no number (NaN, infinity but of a time) is told apart from
+these."""
 
 EVENT_BOUNDS: Final[Mapping[str, Bounds]] = {
     "step": Bounds(-1, 1e12),

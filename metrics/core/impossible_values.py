@@ -87,7 +87,7 @@ def _place(origin: str, line: int | None) -> str:
 def _possible_rows(
     rows: pl.DataFrame, bounds: Mapping[str, Bounds], columns: Mapping[str, Column]
 ) -> tuple[pl.DataFrame, Warnings]:
-    """Rows with the values that can be; what is no number (NaN, infinity) stays."""
+    """Rows with the values that can be; what is no number (NaN, infinity but of a time) stays."""
     if not rows.height:
         return rows, []
     ends = (
@@ -104,11 +104,9 @@ def _possible_rows(
     ]
     if not odd:
         return rows, []
-    warnings = [
-        words for name in odd for words in _refused(rows, name, bounds[name], columns[name].unit)
-    ]
+    warnings = [words for name in odd for words in _refused(rows, name, bounds[name], columns)]
     possible = {name: _fits(name, bounds[name]).fill_null(value=True) for name in odd}
-    possible |= {name: fits | ~_is_finite(name, columns) for name, fits in possible.items()}
+    possible |= {name: fits | ~_is_told(name, columns) for name, fits in possible.items()}
     kept = rows.filter(possible["step"]) if "step" in odd else rows
     return kept.with_columns(
         pl.when(fits).then(pl.col(name)) for name, fits in possible.items() if name != "step"
@@ -120,9 +118,12 @@ def _extremes(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
     return value.max(), value.min(), value.abs().filter(value != 0).min()
 
 
-def _is_finite(name: str, columns: Mapping[str, Column]) -> pl.Expr:
+def _is_told(name: str, columns: Mapping[str, Column]) -> pl.Expr:
+    """Whether a value is held against its bounds: no NaN, and no infinity but of a time."""
     value = pl.col(name)
-    return value.is_finite() if columns[name].dtype.is_float() else value.is_not_null()
+    if not columns[name].dtype.is_float():
+        return value.is_not_null()
+    return value.is_not_nan() if columns[name].unit == "s" else value.is_finite()
 
 
 def _fits(name: str, bound: Bounds) -> pl.Expr:
@@ -131,11 +132,14 @@ def _fits(name: str, bound: Bounds) -> pl.Expr:
     return value.is_between(bound.lowest, bound.highest) & ~tiny
 
 
-def _refused(rows: pl.DataFrame, name: str, bound: Bounds, unit: str) -> Iterator[tuple[str, str]]:
+def _refused(
+    rows: pl.DataFrame, name: str, bound: Bounds, columns: Mapping[str, Column]
+) -> Iterator[tuple[str, str]]:
     """A warning for each run with a value that cannot be."""
+    unit = columns[name].unit
     refused = (
         rows.lazy()
-        .filter(pl.col(name).cast(pl.Float64).is_finite(), ~_fits(name, bound))
+        .filter(_is_told(name, columns), ~_fits(name, bound))
         .group_by("run_id", maintain_order=True)
         .agg(pl.col("line").first(), pl.col(name).first(), pl.len().alias("lines"))
         .collect()

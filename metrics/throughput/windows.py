@@ -647,7 +647,7 @@ def _with_new_beginnings(steps: pl.DataFrame) -> pl.DataFrame:
     process that began there is over its own start-up and the steps behind that alone. Where the
     tokens of a step are not known, they are what most windows have by their rate and time.
     """
-    of_all = (pl.col("rate_covers") == "interval") & (pl.col("elapsed_covers") != "interval")
+    of_all = (pl.col("rate_covers") == "interval") & pl.col("elapsed_covers").ne_missing("interval")
     if not steps.select((of_all & pl.col("stamp_time").is_not_null()).any()).item():
         return steps
     rate, whole = pl.col("logged_tgs"), pl.col("rate_span") == pl.col("stamp_span")

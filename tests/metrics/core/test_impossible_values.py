@@ -58,10 +58,20 @@ def test_all_numbers_of_steps_and_events_have_bounds() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_left_to_those_who_tell_of_it(value: float) -> None:
-    found = refuse_impossible(steps(loss=[1.0, value], elapsed_s=[value, 1e308]))
+    found = refuse_impossible(steps(loss=[1.0, value], elapsed_s=[math.nan, 1e308]))
     assert str(found.tables["steps"]["loss"][1]) == str(value)
-    assert str(found.tables["steps"]["elapsed_s"][0]) == str(value)
+    assert math.isnan(found.tables["steps"]["elapsed_s"][0])
     assert [words.split("=")[0] for words in found.warnings["a"]] == ["elapsed_s"]
+
+
+@pytest.mark.parametrize("column", ["elapsed_s", "data_s", "since_start_s"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_no_time_is_infinite(column: str, value: float) -> None:
+    """A loss may be; a share of the time that waits for data would be, and end the analysis."""
+    found = refuse_impossible(steps(**{column: [0.5, value]}))
+    assert found.tables["steps"][column].to_list() == [0.5, None]
+    (words,) = found.warnings["a"]
+    assert words.startswith(f"{column}={value:g} [s] is impossible: ")
 
 
 def test_a_time_next_to_nothing_is_none() -> None:
