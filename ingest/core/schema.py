@@ -534,7 +534,7 @@ STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "elapsed_s": Bounds(-1e8, 1e8, 1e-9),
     "data_s": Bounds(-1e8, 1e8, 1e-12),
     "samples": Bounds(1, 1e9),
-    "sequence_length": Bounds(0, 1e9),
+    "sequence_length": Bounds(1, 1e9),
     "rank_tokens": Bounds(0, 1e12, 1e-3),
     "rank_slots": Bounds(0, 1e12, 1e-3),
     "step_tokens": Bounds(0, 1e12, 1e-3),

@@ -168,3 +168,12 @@ def test_a_line_whose_step_cannot_be_is_left_out_and_other_figures_stay() -> Non
     kept = found.tables["steps"].select("step", "loss", "elapsed_s").rows()
     assert kept == [(1, 1.0, None), (3, 3.0, 2.0)]
     assert sorted(words.partition("=")[0] for words in found.warnings["a"]) == ["elapsed_s", "step"]
+
+
+def test_no_sequence_is_empty() -> None:
+    """A predicted rate of 0 tokens would divide by 0 in the audit."""
+    found = refuse_impossible(steps(sequence_length=[0, 2048]))
+    assert found.tables["steps"]["sequence_length"].to_list() == [None, 2048]
+    assert found.warnings["a"][0].startswith(
+        "sequence_length=0 [tokens] is impossible: it is 1 to "
+    )
