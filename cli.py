@@ -309,11 +309,11 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         from fairmfu.ingest import FairmfuError
-        from fairmfu.ingest.core.errors import FAULTS, describe_fault, explain_read_error
+        from fairmfu.ingest.core.errors import describe_fault, explain_read_error
 
         try:
             return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort):
+        except (click.exceptions.Exit, click.Abort, KeyboardInterrupt, SystemExit):
             raise
         except click.ClickException as error:
             error.message = _printable(error.message)  # type: ignore[misc]
@@ -325,7 +325,7 @@ class _Group(click.Group):
                 raise
             words = _printable(f"{error.filename}: {explain_read_error(error)}")
             raise click.ClickException(words) from error
-        except FAULTS as error:
+        except BaseException as error:  # a panic of Polars is no Exception
             if TRACEBACK_VARIABLE in os.environ:
                 raise
             raise click.ClickException(_printable(FAULT_NOTE % describe_fault(error))) from error

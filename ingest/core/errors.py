@@ -21,15 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from polars.exceptions import PanicException
-
 DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 PERMISSION_ERRNOS: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of a write: no room; a disk or a folder that may only be read."""
 
-
-FAULTS: Final = (Exception, PanicException)
-"""What a fault of the program may raise: whatever it is, it is the answer of one file or run."""
 
 PACKAGE: Final = Path(__file__).parents[2]
 MAX_MESSAGE: Final = 160

@@ -17,7 +17,8 @@ import polars as pl
 from polars import selectors as cs
 
 from ..core.arrays import release_free_memory
-from ..core.errors import FAULTS, FairmfuError, ReadingFaultError, UnreadableSourceError
+from ..core.errors import FairmfuError, ReadingFaultError, UnreadableSourceError
+from ..core.faults import FAULTS
 from ..core.paths import prefetch, request_cache
 from ..core.schema import READING_CHANGES
 from ..core.spill import Spool, collect_rows

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ..core.errors import (
-    FAULTS,
     ClusterError,
     FairmfuError,
     ReadingFaultError,
@@ -22,6 +21,7 @@ from ..core.errors import (
     UnreadableSourceError,
     explain_read_error,
 )
+from ..core.faults import FAULTS
 from ..core.paths import as_remote, parse_path, request_cache
 from ..core.spill import LogTables, Spool, collect_rows, iterate_frames
 from ..decode.line_reader import STDIN_PATH, hash_content

@@ -35,7 +35,6 @@ from ray import ObjectRef
 from ray.exceptions import RayError, RayTaskError
 
 from ..core.errors import (
-    FAULTS,
     ClusterError,
     FairmfuError,
     ReadingFaultError,
@@ -43,6 +42,7 @@ from ..core.errors import (
     UnreadableSourceError,
     explain_write_error,
 )
+from ..core.faults import FAULTS
 from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
 from ..extract.discovery import LogFile

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from fairmfu.ingest.core.errors import FAULTS, ClusterError, StoreError, describe_fault
+from fairmfu.ingest.core.errors import ClusterError, StoreError, describe_fault
+from fairmfu.ingest.core.faults import FAULTS
 
 Result = TypeVar("Result")
 

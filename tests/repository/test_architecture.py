@@ -30,8 +30,8 @@ FLOORS = {
 MAX_MODULES = 20
 """Modules of a room, so that its listing is taken in at a glance."""
 
-SHARED_BY_INGEST = {"ingest.core.schema", "ingest.core.errors"}
-"""What metrics and reports know of ingest: the tables, and the errors that a user can mend."""
+SHARED_BY_INGEST = {"ingest.core.schema", "ingest.core.errors", "ingest.core.faults"}
+"""What metrics and reports know of ingest: the tables, errors that a user can mend, and others."""
 
 KNOWS_THE_STORE = {"nightly/nightly.py", "nightly/baselines.py", "store/metrics_store.py"}
 """Reports that open a store themselves."""
