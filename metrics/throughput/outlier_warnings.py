@@ -23,7 +23,13 @@ from .unlogged_work import (
     windows_apart,
 )
 from .warmup import MIN_START_SHARE, usual_seconds
-from .windows import WindowSelection, stamp_error, timed_windows, window_after_step_1
+from .windows import (
+    MOMENT_COLUMNS,
+    WindowSelection,
+    stamp_error,
+    timed_windows,
+    window_after_step_1,
+)
 
 MAX_OUTLIERS: Final = 1 / 4
 """The largest share of a few windows that can stand apart from the others: of three none can."""
@@ -105,11 +111,16 @@ def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
         )
         stalls[apart] = True
         stalls &= steady.seconds - usual > 2 * stamp_error(windows, evidence)
-    if not stalls.any() and not updates_unknown(windows):
+    if not stalls.any() and not updates_unknown(windows) and not _cuts_steps(windows, evidence):
         steps, spans = (windows[name][steady.indices] for name in ("step", f"{evidence}_span"))
         usual = float(np.quantile(_paces(steady), LOWER_LEVEL_QUANTILE)) * steady.tokens
         stalls = upper_level(steps, spans, steady.seconds, usual)
     return np.flatnonzero(unexplained_stalls(windows, evidence, steady, usual, stalls))
+
+
+def _cuts_steps(windows: RunArrays, evidence: str) -> bool:
+    """Whether a line may stand within a step: then windows are long and short by turns."""
+    return evidence in MOMENT_COLUMNS and (windows.value("gradient_accumulation") or 1) > 1
 
 
 def _takes(found: WindowSelection, others: WindowSelection, often: str = "") -> str:

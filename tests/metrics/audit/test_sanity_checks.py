@@ -114,7 +114,7 @@ def test_it_is_told_with_where_it_stands(change: Change, said: str, tmp_path: Pa
         ("0.0000", r"a step time that is not above 0 is printed \(line \d+, step \d+\): a clock"),
         ("-8.0000", r"a step time that is not above 0 is printed \(line \d+, step \d+\): a clock"),
         ("nan", r"a rate or time that is no number is printed \(line \d+, step \d+\): a division"),
-        ("inf", r"a rate or time that is no number is printed \(line \d+, step \d+\): a division"),
+        ("inf", r"elapsed_s=inf \[s\] is impossible: it is up to 100,000,000 \(line \d+\)"),
     ],
 )
 def test_a_step_time_that_none_can_have_is_told(text: str, said: str, tmp_path: Path) -> None:

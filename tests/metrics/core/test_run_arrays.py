@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fairmfu.metrics.core.arrays import BoolArray
 from fairmfu.metrics.core.quirks import has_quirk
 from fairmfu.metrics.core.run_arrays import RunArrays, total
 from fairmfu.metrics.throughput.windows import build_windows, steady_window_rows
@@ -64,25 +63,6 @@ def test_values_of_a_run_may_be_replaced_for_it_alone() -> None:
     both = other.with_values(data_s=np.zeros(4))
     assert (both["elapsed_s"].tolist(), both["data_s"].tolist()) == ([2.0] * 4, [0.0] * 4)
     assert both.value("step", -1) == 4
-
-
-def test_what_is_computed_once_is_of_one_run_and_one_question() -> None:
-    runs = RunArrays(spans()).by_run()
-    asked = list[str]()
-
-    def late(run: RunArrays, key: str) -> list[bool]:
-        def compute() -> BoolArray:
-            asked.append(key)
-            return np.asarray(run["step"] > 1)
-
-        return run.once(key, compute).tolist()
-
-    changed = runs["a"].with_values(elapsed_s=np.full(3, 2.0))
-    assert late(runs["a"], "late") == late(changed, "late") == [False, True, True]
-    assert asked == ["late"]
-    assert late(runs["b"], "late") == [False, True, True, True]
-    assert late(runs["a"], "again") == [False, True, True]
-    assert asked == ["late", "late", "again"]
 
 
 def test_clean_windows_of_several_runs_at_once_are_those_of_each() -> None:
