@@ -38,6 +38,9 @@ from .token_counts import sample_length, step_samples, with_non_padding, with_to
 WHOLE_SECOND: Final = 1.0
 """The unit of stamps of whole seconds, s."""
 
+MAX_UNEVEN_INTERVAL: Final = 2
+"""How many times as many steps as usual may lie between two lines with none left out."""
+
 DEFAULT_AVERAGE_WINDOW: Final = 10
 """mmengine's log_processor.window_size, where the config does not say."""
 
@@ -339,12 +342,14 @@ def _interval() -> pl.Expr:
     """Steps that a mean since the last line is over.
 
     In an excerpt that leaves lines out more steps lie between two lines than that: a line speaks of
-    no more than lie between most of them, or than the log's interval.
+    no more than lie between most of them, or than the log's interval. Where half have far more
+    between them than the others, these tell it.
     """
     from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
     short = _begins_behind_step_1(pl.col("step"), pl.col("new_step"))
     whole = pl.when(short).then("step").otherwise("new_step")
-    usual = whole.quantile(0.5, "higher").over("run_id").cast(pl.Int64)
+    less, more = (whole.quantile(0.5, which).over("run_id") for which in ("lower", "higher"))
+    usual = pl.when(more > MAX_UNEVEN_INTERVAL * less).then(less).otherwise(more).cast(pl.Int64)
     apart = pl.coalesce("log_interval", usual)
     since = pl.when(pl.col("new_step") > apart).then(apart).otherwise("new_step")
     return pl.when(from_start).then("step").otherwise(since)

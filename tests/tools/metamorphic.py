@@ -133,7 +133,7 @@ def _half_width(row: MetricsRow) -> float:
     off = [int(told) / 100 for told in re.findall(r"may be off by (\d+)%", said)]
     low = [float(told) / 100 for told in re.findall(r"TGS, which is ([\d.]+)% lower for it", said)]
     if off or low:
-        return max(*off, *(share / (1 - share) for share in low), 0.0)
+        return max(*off, *(share / max(1 - share, 1e-4) for share in low), 0.0)
     return float("inf") if re.search(r"TGS is of (a single window|2 windows)", said) else 0.0
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.throughput.windows import (
     OptimizerStepCount,
+    _interval,
     accumulation_steps,
     average_window_assumed,
     build_windows,
@@ -663,3 +664,24 @@ def test_a_clock_has_the_coarsest_unit_of_all_its_readings(seconds: float, unit:
     found = arrays(rows)
     for kind in ("stamp", "clock"):
         assert clock_unit(found, kind) == unit
+
+
+@pytest.mark.parametrize(
+    ("steps", "spans"),
+    [
+        ([10, 20, 30, 4180, 14620], [10, 10, 10, 10]),  # excerpts of one log, days apart
+        ([50, 80, 90], [10, 10]),
+        ([10, 20, 90, 160], [70, 70, 70]),  # most lines are left out
+    ],
+)
+def test_a_line_between_excerpts_is_of_the_usual_interval(
+    steps: list[int], spans: list[int]
+) -> None:
+    """A printed mean is of the log's interval, however many steps the excerpt leaves out."""
+    frame = pl.DataFrame({"run_id": ["a"] * len(steps), "step": steps}).with_columns(
+        new_step=pl.col("step").diff(),
+        first=pl.int_range(pl.len()) == 0,
+        log_interval=pl.lit(None, pl.Int64),
+    )
+    told = frame.select(interval=_interval())["interval"].to_list()[1:]
+    assert told == [min(span, apart) for span, apart in zip(spans, np.diff(steps), strict=True)]
