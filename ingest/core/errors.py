@@ -62,12 +62,12 @@ class ReadingFaultError(UnreadableSourceError):
     """
 
     def __init__(self, path: object, error: BaseException | str) -> None:
+        said = error if isinstance(error, str) else describe_fault(error)
         super().__init__(
-            f"{path}: fairmfu failed at this file: "
-            f"{error if isinstance(error, str) else describe_fault(error)}. So nothing of it is "
-            "taken; all others are. Please report it with what stands in brackets."
+            f"{path}: fairmfu failed at this file: {said}. So nothing of it is taken; all others "
+            "are. Please report it with what stands in brackets."
         )
-        self.given = str(path), error if isinstance(error, str) else describe_fault(error)
+        self.given = str(path), said
 
     def __reduce__(self) -> tuple[type[ReadingFaultError], tuple[str, str]]:
         """So that it comes whole from another process."""
@@ -128,8 +128,15 @@ def _is_one_of(numbers: tuple[int, ...], error: Exception) -> bool:
     return any(os.strerror(number) in str(error) for number in numbers)
 
 
+def reading_error(path: object, error: BaseException) -> Exception:
+    """Return the answer of a file that could not be read: its own error, or a fault as one."""
+    if isinstance(error, FairmfuError | OSError):
+        return error
+    return ReadingFaultError(path, error)
+
+
 def describe_fault(error: BaseException) -> str:
-    """What was raised, where, and by which identifier to report it.
+    """Say what was raised, where, and by which identifier to report it.
 
     The identifier is of the kind of error and the functions on the way to it, so that one fault has
     one, whatever the log.

@@ -1,4 +1,4 @@
-"""What a fault of the program may raise: apart from errors, which a command knows before Polars."""
+"""Kinds of faults of the program, apart from errors, which a command knows before Polars."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import polars as pl
 from polars import selectors as cs
 
 from ..core.arrays import release_free_memory
-from ..core.errors import FairmfuError, ReadingFaultError, UnreadableSourceError
+from ..core.errors import FairmfuError, UnreadableSourceError, reading_error
 from ..core.faults import FAULTS
 from ..core.paths import prefetch, request_cache
 from ..core.schema import READING_CHANGES
@@ -204,10 +204,8 @@ def read_log_files(
                     flag_facts=flag_facts,
                     format_choice=format_choice,
                 )
-        except (FairmfuError, OSError) as error:
-            read[path] = error
         except FAULTS as error:
-            read[path] = ReadingFaultError(path, error)
+            read[path] = reading_error(path, error)
     read |= _read_small(small, flag_facts, format_choice)
     return [read[path] for path, _ in requests]
 
@@ -221,8 +219,7 @@ def _read_small(
     except FAULTS as error:
         paths = [*texts]
         if len(paths) == 1:
-            known = isinstance(error, FairmfuError | OSError)
-            return {paths[0]: error if known else ReadingFaultError(paths[0], error)}
+            return {paths[0]: reading_error(paths[0], error)}
     halves = paths[: len(paths) // 2], paths[len(paths) // 2 :]
     one, other = (
         _read_small({path: texts[path] for path in half}, extra, tried) for half in halves

@@ -37,10 +37,10 @@ from ray.exceptions import RayError, RayTaskError
 from ..core.errors import (
     ClusterError,
     FairmfuError,
-    ReadingFaultError,
     StoreError,
     UnreadableSourceError,
     explain_write_error,
+    reading_error,
 )
 from ..core.faults import FAULTS
 from ..core.spill import LogTables, Spool
@@ -465,10 +465,8 @@ def _logs(order: RayJob, files: Sequence[ReadRequest]) -> list[LogRows | Excepti
                 plan_chunks=planned,
             )
         ]
-    except (FairmfuError, OSError) as error:
-        return [error]
     except FAULTS as error:
-        return [ReadingFaultError(path, error)]
+        return [reading_error(path, error)]
 
 
 def _not_here(path: Path, host: str) -> UnreadableSourceError:

@@ -119,7 +119,7 @@ def _extremes(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
 
 
 def _is_told(name: str, columns: Mapping[str, Column]) -> pl.Expr:
-    """Whether a value is held against its bounds: no NaN, and no infinity but of a time."""
+    """Tell whether a value is held against its bounds: no NaN, no infinity but of a time."""
     value = pl.col(name)
     if not columns[name].dtype.is_float():
         return value.is_not_null()

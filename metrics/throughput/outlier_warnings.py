@@ -119,7 +119,7 @@ def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
 
 
 def _cuts_steps(windows: RunArrays, evidence: str) -> bool:
-    """Whether a line may stand within a step: then windows are long and short by turns."""
+    """Tell whether a line may stand within a step: then windows are long and short by turns."""
     return evidence in MOMENT_COLUMNS and (windows.value("gradient_accumulation") or 1) > 1
 
 

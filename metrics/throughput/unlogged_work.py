@@ -37,7 +37,7 @@ MAX_WORK_WINDOWS: Final = 1 / 8
 MAX_UPPER_SHARE: Final = 2 / 3
 """The largest share of the windows that are doubted for such work: those between show the pace."""
 LOWER_LEVEL_QUANTILE: Final = 0.25
-"""Where the lower level of paces is, of which at least a third of the windows are."""
+"""Place of the lower level among the paces: at least a third of the windows are of it."""
 MIN_PERIOD_HITS: Final = 0.7
 """The share of the multiples of a period that need to have a stall for it to be one."""
 FALSE_PERIOD_CHANCE: Final = 0.01

@@ -39,7 +39,7 @@ WHOLE_SECOND: Final = 1.0
 """The unit of stamps of whole seconds, s."""
 
 MAX_UNEVEN_INTERVAL: Final = 2
-"""How many times as many steps as usual may lie between two lines with none left out."""
+"""Times as many steps as usual that may lie between two lines with none left out."""
 
 DEFAULT_AVERAGE_WINDOW: Final = 10
 """mmengine's log_processor.window_size, where the config does not say."""

@@ -1,4 +1,4 @@
-"""Which format a log has is told by its lines, however they are cut, and said where it is not."""
+"""Lines tell the format of a log, however they are cut, and where they do not, it is said."""
 
 from __future__ import annotations
 

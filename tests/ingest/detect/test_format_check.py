@@ -1,4 +1,4 @@
-"""How one format reads one log, line by line: what is told to who writes a format."""
+"""Reading of one log by one format, line by line, as told to who writes a format."""
 
 from __future__ import annotations
 

@@ -49,18 +49,22 @@ def framed(rows: Sequence[Row]) -> pl.DataFrame:
     return frame_of_rows(placed, PARSED_STEP_SCHEMA, filled_only=True)
 
 
+def add(rows: StepRows, plain: list[Row], part: Sequence[Row], *, at_once: bool) -> None:
+    """Add lines to the rows, together or one by one, and to the plain list."""
+    numbered = [row | {"line": len(plain) + n} for n, row in enumerate(part, 1)]
+    if at_once:
+        rows.extend(framed(numbered))
+    else:
+        for row in numbered:
+            rows.append(dict(row))
+    plain += numbered
+
+
 def kept(came: Sequence[tuple[bool, list[Row]]]) -> tuple[StepRows, list[Row]]:
     """The rows of a launch, and the same as a plain list."""
-    rows, plain, line = StepRows(None, FORMS), [], 0
+    rows, plain = StepRows(None, FORMS), list[Row]()
     for at_once, part in came:
-        numbered = [row | {"line": line + n} for n, row in enumerate(part, 1)]
-        line += len(part)
-        if at_once:
-            rows.extend(framed(numbered))
-        else:
-            for row in numbered:
-                rows.append(dict(row))
-        plain += numbered
+        add(rows, plain, part, at_once=at_once)
     return rows, plain
 
 
@@ -97,13 +101,7 @@ def test_rows_of_a_step_are_found_in_each_piece(came: list[tuple[bool, list[Row]
     """And among those that wait, also once more of them have come."""
     rows, plain = StepRows(None, FORMS), list[Row]()
     for at_once, part in came:
-        numbered = [row | {"line": len(plain) + n} for n, row in enumerate(part, 1)]
-        if at_once:
-            rows.extend(framed(numbered))
-        else:
-            for row in numbered:
-                rows.append(dict(row))
-        plain += numbered
+        add(rows, plain, part, at_once=at_once)
         for step in range(-1, 11):
             for rank in (None, "0", "1"):
                 mine = [row for row in plain if (row["rank"], row["step"]) == (rank, step)]
