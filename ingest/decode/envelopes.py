@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
@@ -35,6 +35,8 @@ MAX_SAMPLED_LINES: Final = 64
 """Lines of a beginning that are looked at: so many of these, evenly apart."""
 MAX_ENVELOPES: Final = 3
 """Wrappings of one file, one within another."""
+MAX_REMEMBERED_FILES: Final = 2
+"""Beginnings that are held, each of a few megabytes at most."""
 MIN_ORDERED_TIMES: Final = 3
 """Times of lines that tell their order."""
 
@@ -56,10 +58,19 @@ class Envelopes(NamedTuple):
     newest_first: bool = False
 
 
-def detect_envelopes(
-    beginning: bytes, keeps_envelope: KeepsEnvelope = lambda *_: False
-) -> Envelopes:
+def _keeps_none(*_: object) -> bool:
+    return False
+
+
+def detect_envelopes(beginning: bytes, keeps_envelope: KeepsEnvelope = _keeps_none) -> Envelopes:
     """What takes off the wrappings of a file that begins so."""
+    made, newest_first = _detect(beginning, keeps_envelope)
+    return Envelopes([make() for make in made], newest_first)
+
+
+@lru_cache(MAX_REMEMBERED_FILES)
+def _detect(beginning: bytes, keeps_envelope: KeepsEnvelope) -> tuple[Sequence[MakeUnwrap], bool]:
+    """What makes each of `Envelopes.unwraps`, and its newest_first: a file may be read again."""
     every, first = _lines_of(beginning), list[MakeUnwrap]()
     if colour := ansi_residue.detect_colours(every, _sample(every), beginning):
         bare = partial(ansi_residue.strip_colours, colour)
@@ -91,7 +102,7 @@ def detect_envelopes(
     made = detect_node_copies(_texts(steps, [one() for one in found])) if steps else None
     if made is not None and not keeps_envelope(made(), steps):
         found.append(made)
-    return Envelopes([made() for made in (*first, *found)], newest_first)
+    return (*first, *found), newest_first
 
 
 def _detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:

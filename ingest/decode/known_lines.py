@@ -51,6 +51,7 @@ class KnownLines:
             Regex(one) for one in sorted({f.clock for f in BUILT_IN_FORMATS if f.clock})
         ]
         self._count = lru_cache(MAX_REMEMBERED_LINES)(self._count_anew)
+        self._begins_step = lru_cache(MAX_REMEMBERED_LINES)(self._begins_step_anew)
         self._may_match = literal_matcher({line[0] for line in self._lines}, sorted(blocks | steps))
 
     def count(self, raw: bytes) -> int:
@@ -80,7 +81,10 @@ class KnownLines:
 
     def begins_step(self, raw: bytes) -> bool:
         """Whether a step line of a format begins near the beginning of a line."""
-        text = self._clean(raw[:MAX_READ_CHARS])
+        return self._begins_step(raw[:MAX_READ_CHARS].translate(_DIGITS_ALIKE))
+
+    def _begins_step_anew(self, raw: bytes) -> bool:
+        text = self._clean(raw)
         matches = (regex.search(text) for regex in self._steps)
         return any(match is not None and match.start() < MAX_HEAD_CHARS for match in matches)
 

@@ -35,7 +35,7 @@ from ..decode.line_reader import (
     count_newlines,
 )
 from ..decode.text_cleaning import ANSI_ESCAPE, Cleaner, line_array
-from ..formats.registry import BUILT_IN_FORMATS, STEPLESS_FILES, UNREAD_TRAINERS
+from ..formats.registry import BUILT_IN_FORMATS, STEPLESS_FILES
 from ..formats.spec import TRAINER_PRECEDENCE, LogFormat
 from ..parse.format_watch import FormatWatch
 from . import near_misses
@@ -194,14 +194,15 @@ def _told(
         return primaries[0], _companions(primaries[0], search, formats)
     if known := _without_steps(path):
         raise UnknownFormatError(f"{path}: {known}", recognised=False)
-    if known := _of_unread_trainer(path):
-        raise UnknownFormatError(f"{path}: {known}.", recognised=True)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
     left = (line for chunk in chunks for line in chunk.lines())
     every = Source(path).lines() if path.is_file() else left
+    trainer = near_misses.UnreadTrainer()
     hits, end = near_misses.scan_formats(
-        islice(every, MAX_HEADER_LINES), formats, Cleaner(_noise(formats))
+        islice(every, MAX_HEADER_LINES), formats, Cleaner(_noise(formats)), trainer
     )
+    if trainer.known:
+        raise UnknownFormatError(f"{path}: {trainer.known}.", recognised=True)
     if without_steps := near_misses.formats_by_header(hits, end):
         return without_steps[0], without_steps[1:]
     nearest = near_misses.describe_hits(hits)
@@ -209,19 +210,6 @@ def _told(
     raise UnknownFormatError(
         near_misses.no_format_message(path, nearest, names), recognised=bool(nearest)
     )
-
-
-def _of_unread_trainer(path: Path) -> str:
-    """What a log is of whose trainer is known and not read; empty for others."""
-    marks = [(GuardedRegex(pattern), what) for pattern, what in UNREAD_TRAINERS]
-    lines = Source(path).lines() if path.is_file() else ()
-    found = (
-        what
-        for line in islice(lines, MAX_HEADER_LINES)
-        for mark, what in marks
-        if mark.search(line.text)
-    )
-    return next(found, "")
 
 
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from ..core.prefilter import literal_matcher
+import numpy as np
+import polars as pl
+
+from ..core.prefilter import cached_prefilter, literal_matcher
 from ..core.safe_regex import GuardedRegex, Regex
 from ..decode.line_reader import NumberedLine
 from ..decode.text_cleaning import Cleaner
+from ..formats.registry import UNREAD_TRAINERS
 from ..formats.spec import (
     ENGINE_PRECEDENCE,
     HF_TRAINER_PRECEDENCE,
@@ -29,6 +34,9 @@ PYTHON_FILE_HINT: Final = (
     "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
     "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
 )
+
+LINES_AT_ONCE: Final = 4_096
+"""Lines that are sifted together."""
 
 MIN_HEADER_LINES: Final = 2
 """Different lines of a header that tell its format."""
@@ -50,16 +58,18 @@ MAX_NEAR_MISSES: Final = 20
 
 
 def scan_formats(
-    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...], cleaner: Cleaner
+    lines: Iterable[NumberedLine],
+    formats: tuple[LogFormat, ...],
+    cleaner: Cleaner,
+    trainer: UnreadTrainer | None = None,
 ) -> tuple[list[FormatHits], LaunchEnd]:
     """What each format knows of the lines of such a file, and how it ends.
 
     What an engine prints under anyone says nothing of who trains on it.
+    trainer: is shown the same lines
     """
-    hits, end = (
-        [FormatHits(f) for f in formats if f.precedence > STEP_PARTS_PRECEDENCE],
-        LaunchEnd(),
-    )
+    hits = [FormatHits(f) for f in formats if f.precedence > STEP_PARTS_PRECEDENCE]
+    end, trainer = LaunchEnd(), trainer or UnreadTrainer()
     lower = [hit for hit in hits if hit.log_format.precedence <= ENGINE_PRECEDENCE]
     engines = (f for f in formats if f.precedence == ENGINE_PRECEDENCE)
     of_engines = [(line.anchor, Regex(line.regex)) for f in engines for line in f.facts]
@@ -67,12 +77,18 @@ def scan_formats(
         (anchor for hit in hits for anchor in hit.anchors),
         (pattern for hit in hits for pattern in hit.patterns),
     )
-    for line in lines:
-        clean = line._replace(text=cleaner.strip(line.text))
-        end.look(clean.text)
-        if interesting(clean.text):
-            for hit in lower if _any(of_engines, clean.text) else hits:
-                hit.look(clean)
+    sought = chain(*(hit.sought for hit in hits), end.sought, trainer.sought)
+    may_tell = cached_prefilter(tuple(dict.fromkeys(sought))).lines_may_match
+    lines = iter(lines)
+    while batch := list(islice(lines, LINES_AT_ONCE)):
+        texts = [cleaner.strip(line.text) for line in batch]
+        for at in np.flatnonzero(may_tell(pl.Series(texts))).tolist():
+            end.look(texts[at])
+            trainer.look(texts[at])
+            if interesting(texts[at]):
+                line = batch[at]._replace(text=texts[at])
+                for hit in lower if _any(of_engines, line.text) else hits:
+                    hit.look(line)
     return hits, end
 
 
@@ -131,6 +147,9 @@ class FormatHits:
         self.anchors = {line.anchor for line in stating}
         self.patterns = starts if joined else [log_format.looks_like_step, *starts]
         self._interesting = literal_matcher(self.anchors, self.patterns)
+        self.sought = [(line.anchor, line.regex) for line in stating]
+        """Anchors and patterns of which one matches each line that tells something."""
+        self.sought += [("", pattern) for pattern in self.patterns]
         self.steps = [line.regex for line in log_format.steps]
         self.kinds: Counter[str] = Counter()
         self.like_steps = 0
@@ -199,7 +218,7 @@ class LaunchEnd:
             if line.kind in FAILURE_EVENT_KINDS
         ]
         self._losses = [(anchor, Regex(PRINTED_LOSS)) for anchor in ("loss", "Loss")]
-        self._interesting = literal_matcher(anchor for anchor, _ in (*self._bad, *self._losses))
+        self.sought = [(anchor, regex.pattern) for anchor, regex in (*self._bad, *self._losses)]
         self._ended = self._trained = False
 
     @property
@@ -209,10 +228,24 @@ class LaunchEnd:
 
     def look(self, text: str) -> None:
         """At one line, wherever it stands: a file may hold several launches."""
-        if self._trained or not self._interesting(text):
-            return
         self._ended = self._ended or bool(_any(self._bad, text))
-        self._trained = bool(_any(self._losses, text))
+        self._trained = self._trained or bool(_any(self._losses, text))
+
+
+class UnreadTrainer:
+    """What is said of a log whose trainer is known and not read."""
+
+    def __init__(self) -> None:
+        """known: empty of others."""
+        self.known = ""
+        self.sought = [("", pattern) for pattern, _ in UNREAD_TRAINERS]
+        self._marks = [(Regex(pattern), what) for pattern, what in UNREAD_TRAINERS]
+
+    def look(self, text: str) -> None:
+        """At one line; the first that tells counts."""
+        self.known = self.known or next(
+            (what for mark, what in self._marks if mark.search(text)), ""
+        )
 
 
 def _evidence(hit: FormatHits) -> tuple[int, int]:

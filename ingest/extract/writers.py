@@ -26,7 +26,7 @@ from ..detect.detection import DetectedFormats
 from ..launches.launch import Launch
 from ..launches.pace_breaks import pace_breaks
 from ..launches.page_blocks import SHARED, page_owners
-from ..launches.tagged_jobs import job_names, may_hold_several_jobs
+from ..launches.tagged_jobs import are_one_job, job_names, may_hold_several_jobs
 from ..launches.writer_tracks import find_turns, join_launches
 from ..parse.parser import ParsedSource, Parser
 
@@ -50,7 +50,8 @@ def apart(  # noqa: PLR0913 - of one file
     """
     reader = _WriterReader(read_lines, formats, spool)
     if len(tags.names) > 1 and may_hold_several_jobs(parsed.launches):
-        return _by_names(parsed, tags, reader)
+        each_line = not (formats[0].join or formats[0].join_by_step)
+        return _by_names(parsed, tags, reader, each_line=each_line)
     if may_be_page and parsed.step_lines > 1:
         owners = page_owners([line.text for line in read_lines()], parsed.launches)
         if owners is not None:
@@ -77,9 +78,13 @@ class _WriterReader:
             yield line if is_mine else line._replace(text="", cut=False)
 
 
-def _by_names(parsed: ParsedSource, tags: LineTags, reader: _WriterReader) -> ParsedSource:
-    """The launches of each job whose lines have names."""
+def _by_names(
+    parsed: ParsedSource, tags: LineTags, reader: _WriterReader, *, each_line: bool
+) -> ParsedSource:
+    """The launches of each job whose lines have names; each_line: each step is of one line."""
     numbers = np.frombuffer(tags.numbers, np.uint16).astype(np.int64)
+    if each_line and are_one_job(parsed.launches, numbers):
+        return parsed
     owners = np.where(numbers == 0, SHARED, numbers)
     place = {name.decode("utf-8", "replace"): number for name, number in tags.names.items()}
     by_name = {name: reader.launches(owners, number) for name, number in place.items()}

@@ -13,13 +13,19 @@ from typing import Final
 
 import polars as pl
 
+from ..core.arrays import Ints
 from .launch import LOSS_PRINT_TOLERANCE, MAX_COPY_DELAY, Launch
 
 MIN_AGREEING_SHARE: Final = 0.9
 """Of the steps that two ranks print, as many agree: a line may be damaged."""
 MAX_RANK_GAP_S: Final = 2.0
 """Seconds that ranks of one job may stamp one step apart."""
-COMPARED_COLUMNS: Final = ("rank", "step", "loss", "logged_at")
+COMPARED_COLUMNS: Final[dict[str, pl.DataType]] = {
+    "rank": pl.String(),
+    "step": pl.Int64(),
+    "loss": pl.Float64(),
+    "logged_at": pl.Datetime("us"),
+}
 
 
 def may_hold_several_jobs(launches: Sequence[Launch]) -> bool:
@@ -32,7 +38,7 @@ def may_hold_several_jobs(launches: Sequence[Launch]) -> bool:
 
 
 def _has_two_losses(launch: Launch) -> bool:
-    seen = pl.concat(launch.rows.frames(*COMPARED_COLUMNS[:3]))
+    seen = pl.concat(launch.rows.frames("rank", "step", "loss"))
     loss = pl.col("loss").filter(pl.col("loss") >= 0)
     apart = seen.group_by("rank", "step").agg(
         far=(loss.max() - loss.min()) > LOSS_PRINT_TOLERANCE * (1 + loss.min())
@@ -46,7 +52,27 @@ def job_names(by_name: Mapping[str, Sequence[Launch]]) -> list[list[str]]:
     by_name: what the lines of each name alone say. One that prints no step is of the job whose
     names are most like it.
     """
-    steps = {name: _steps(launches) for name, launches in by_name.items()}
+    return _job_names({name: _steps(launches) for name, launches in by_name.items()})
+
+
+def are_one_job(launches: Sequence[Launch], owners: Ints) -> bool:
+    """Return whether all names are of one job, by what their lines said when read together.
+
+    owners: the number of the name of each line, from the first. Holds of logs whose steps are of
+    one line each: no line has to be read again for its name.
+    """
+    steps = _steps(launches, "line")
+    owner = pl.Series("owner", owners[steps["line"].to_numpy() - 1])
+    each = steps.with_columns(owner).partition_by("owner", include_key=False, as_dict=True)
+    return len(_job_names({str(key): rows for key, rows in each.items()})) == 1
+
+
+def _job_names(by_name: Mapping[str, pl.DataFrame]) -> list[list[str]]:
+    """As `job_names`; by_name: the steps of each, of which the first print counts."""
+    steps = {
+        name: every.unique("step", keep="first", maintain_order=True)
+        for name, every in by_name.items()
+    }
     told = [name for name in by_name if steps[name].height]
     job = {name: name for name in told}
     for one, other in combinations(told, 2):
@@ -59,18 +85,11 @@ def job_names(by_name: Mapping[str, Sequence[Launch]]) -> list[list[str]]:
     return [[name for name in by_name if job.get(name) == of] for of in dict.fromkeys(job.values())]
 
 
-def _steps(launches: Sequence[Launch]) -> pl.DataFrame:
-    empty = pl.DataFrame(
-        schema={
-            "rank": pl.String,
-            "step": pl.Int64,
-            "loss": pl.Float64,
-            "logged_at": pl.Datetime("us"),
-        }
-    )
-    frames = (frame for launch in launches for frame in launch.rows.frames(*COMPARED_COLUMNS))
-    every = pl.concat([empty, *(f.cast(dict(empty.schema)) for f in frames if f.height)])  # type: ignore[arg-type]
-    return every.unique("step", keep="first", maintain_order=True)
+def _steps(launches: Sequence[Launch], *more: str) -> pl.DataFrame:
+    """What is compared of all steps; more: other columns of integers."""
+    schema = COMPARED_COLUMNS | dict.fromkeys(more, pl.Int64())
+    frames = (frame for launch in launches for frame in launch.rows.frames(*schema))
+    return pl.concat([pl.DataFrame(schema=schema), *(f.cast(schema) for f in frames if f.height)])  # type: ignore[arg-type]
 
 
 def _of_one_job(one: pl.DataFrame, other: pl.DataFrame) -> bool:

@@ -45,6 +45,8 @@ SYNTHETIC_LOG_MARK: Final = "# synthetic log"
 
 MAX_PREFIX_CHARS: Final = 64
 """Characters of a line in which its own time stamp stands."""
+BRACKETED_HEAD: Final = re.compile(r"\A(?:\s*\[[^][]*\])*\s*(?:rank=\d+\s*)?")
+"""Stamp, level, source and rank: DeepSpeed's are longer than MAX_PREFIX_CHARS and state no fact."""
 
 MAX_COMPILED_FORMATS: Final = 64
 """Formats, each with the companions of a file, that are kept compiled."""
@@ -268,7 +270,10 @@ class LineMatcher:
 
     def facts_before(self, text: str, match: re.Match[str]) -> list[tuple[FactLine, re.Match[str]]]:
         """Facts of a record that stands before another one's match: a newline is missing there."""
-        return self.facts(text[: match.start()]) if match.start() > MAX_PREFIX_CHARS else []
+        if match.start() <= MAX_PREFIX_CHARS:
+            return []
+        before = BRACKETED_HEAD.sub("", text[: match.start()], 1)
+        return self.facts(before) if before else []
 
     def damage(self, text: str, facts: Iterable[tuple[FactLine, re.Match[str]]]) -> str:
         """Why a line is unread that is no step and no event; else empty. facts: its own."""

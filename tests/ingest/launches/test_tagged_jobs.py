@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import permutations
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmfu.ingest.launches.launch import Launch
+from fairmfu.ingest.launches.tagged_jobs import are_one_job as are_one_job_together
 from fairmfu.ingest.launches.tagged_jobs import job_names, may_hold_several_jobs
 from tests.support.launches_by_hand import launch_of
 
@@ -199,3 +202,25 @@ def test_names_of_one_run_that_overlap_are_one_job(losses: list[float], cuts: li
     every = list(rows(*losses))
     names = {f"n{at}": every[min(cut, len(every) - 1) :] for at, cut in enumerate(cuts)}
     assert jobs(**names) == [list(names)]
+
+
+@given(
+    shifts=st.lists(st.sampled_from([0.0, 0.0, 2.0]), min_size=1, max_size=4),
+    counts=st.lists(st.integers(0, 8), min_size=4, max_size=4),
+    draw=st.randoms(use_true_random=False),
+)
+def test_lines_read_together_tell_what_lines_read_by_name_do(
+    shifts: list[float], counts: list[int], draw: Random
+) -> None:
+    """Names whose losses are as much higher are of one job; their lines come in any order."""
+    every = {
+        f"n{at}": list(rows(*(loss + shift for loss in LOSSES[: counts[at]])))
+        for at, shift in enumerate(shifts)
+    }
+    turns = [name for name, each in every.items() for _ in each]
+    draw.shuffle(turns)
+    left = {name: iter(each) for name, each in every.items()}
+    mixed = [next(left[name]) | {"line": line} for line, name in enumerate(turns, 1)]
+    owners = np.array([int(name[1:]) + 1 for name in turns], np.int64)
+    told = len(jobs(**every)) == 1
+    assert are_one_job_together([launch_of(mixed, 1)], owners) == told
