@@ -84,7 +84,7 @@ COMBINED_REGEX_KEYS: Final = ("signature", "looks_like_step", "launch")
 FLAG_KEYS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
 CODE_ONLY_KEYS: Final = frozenset(
     {"complete", "finer_clock", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
-    | {"counts_worlds"}
+    | {"finish", "infer_sizes"}
 )
 UNFILLABLE_COLUMNS: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
 """Columns that no group fills: `clock` gives logged_at, the launcher's tag the rank."""
@@ -195,6 +195,7 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     values["evidence"] = _words(top, "evidence", EVIDENCE_KINDS)
     values["file_names"] = _words(top, "file_names")
     values["quirks"] = _words(top, "quirks", tuple(QUIRKS))
+    values["timer_stopped_once_with"] = _words(top, "timer_stopped_once_with", tuple(FACT_NAMES))
     values["implies"] = _implied(top)
     values["steps"] = [_step(table, file) for table in top.tables("steps")]
     values["facts"] = [_fact(table, file) for table in top.tables("facts")]

@@ -22,18 +22,16 @@ import polars as pl
 import yaml
 
 from ..core.errors import FactError
-from ..core.numbers import parse_size
 from ..core.schema import FACT_NAMES, TOKEN_SHARING_DEGREES, FactName, fact_bounds, fact_problem
 from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
 from ..formats.deepspeed.engine import BATCH_SHARING_KEYS
-from ..formats.spec import MODEL_PARALLEL_KEY, PROCESS_KEY, LogFormat
+from ..formats.launch_view import Fact, stated_size
+from ..formats.spec import LogFormat
 from ..formats.torchtitan.console import job_config_facts
 from ..formats.xtuner.mmengine import config_facts
-from ..launches.deepspeed_engines import RESTART_EVENT_KINDS
 from ..launches.launch import Launch
 from ..launches.step_rows import StepRows
-from . import xtuner_world_size
 
 SIDECAR_NAME: Final = "facts.toml"
 MAX_COMPANION_BYTES: Final = 4 * 1024 * 1024
@@ -41,8 +39,6 @@ MIN_EQUAL_LENGTH_LINES: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
-
-Fact = dict[str, Any]
 
 
 def facts_from_flags(
@@ -177,23 +173,26 @@ def files_named_in_sidecars(log: Path) -> list[Path]:
     return named
 
 
-def infer_facts(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fact]]:
-    """For each launch the facts that its format implies, or that follow from its steps' numbers."""
+def infer_facts(
+    log_format: LogFormat, launches: Sequence[Launch], companions: Sequence[LogFormat] = ()
+) -> list[list[Fact]]:
+    """For each launch the facts that its format implies, or that follow from its steps' numbers.
+
+    companions: formats whose lines stand among those of log_format.
+    """
     implied = [
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
         for name, (value, why) in log_format.implies.items()
     ]
-    worlds: list[list[Fact]] = [[] for _ in launches]
-    if log_format.counts_worlds:
-        worlds = xtuner_world_size.infer_xtuner_v1_sizes(launches)
+    infers = {f.infer_sizes: None for f in (log_format, *companions) if f.infer_sizes}
+    several = [infer(launches) for infer in infers]
     return [
         implied
         + _gpus_from_rates(launch.rows)
         + (_length_of_all(launch.rows) or _length_of_counts(launch))
         + _replica_groups(launch)
-        + _shared_batches(launch)
-        + world
-        for launch, world in zip(launches, worlds, strict=True)
+        + [fact for each in several for fact in each[place]]
+        for place, launch in enumerate(launches)
     ]
 
 
@@ -206,8 +205,8 @@ def _replica_groups(launch: Launch) -> list[Fact]:
     """
     if launch.last_value("replica_group") is None:
         return []
-    batch = _size(launch, "global_batch_size")
-    own = [number for name in _OF_ONE_GROUP if (number := _size(launch, name))]
+    batch = stated_size(launch, "global_batch_size")
+    own = [number for name in _OF_ONE_GROUP if (number := stated_size(launch, name))]
     if batch is None or len(own) < len(_OF_ONE_GROUP):
         return []
     groups, rest = divmod(batch, math.prod(own))
@@ -215,71 +214,6 @@ def _replica_groups(launch: Launch) -> list[Fact]:
         return []
     why = "inferred: the global batch over the batch of this replica group"
     return [{"name": "replica_groups", "value": str(groups), "origin": why, "line": None}]
-
-
-def _shared_batches(launch: Launch) -> list[Fact]:
-    """GPUs of a launch of which several share a micro-batch by a grouping of the script's own.
-
-    DeepSpeed calls the data-parallel ranks its world. What groups the others (an `mpu` that is
-    handed to it) prints nothing, but each process tells that it begins, and since 0.17 the engine
-    how many share a model, of all axes beside data and sequence. Where no more have begun than are
-    known to train, the log may be of one node of several, and tells nothing. Where the engine
-    groups them itself (AutoTP), its world is that of data-parallel ranks by now
-    (ingest.launches.deepspeed_engines); two numbers of these tell no GPUs.
-    """
-    begun, models = _set_up(launch)
-    each = _size(launch, "data_parallel") if begun > 1 or models > 1 else None
-    if each is None:
-        return []
-    gpus = _size(launch, "gpus")
-    degrees = {name: _size(launch, name) for name in TOKEN_SHARING_DEGREES}
-    sharing = math.prod(degree or 1 for degree in degrees.values())
-    if models > 1:
-        sharing = models * (degrees["context_parallel"] or 1)
-        every, why = each * sharing, f"{each} data-parallel ranks, of which each is {sharing} GPUs"
-    elif begun > each * sharing and begun % each == 0:
-        every, why = begun, f"{begun} processes begin, for {each} data-parallel ranks"
-    else:
-        return []
-    one_world = models == 1 or len(_said(launch, "data_parallel")) == 1
-    found = [("gpus", every)] if gpus is None and one_world else []
-    unsaid = not (degrees["tensor_parallel"] or degrees["pipeline_parallel"])
-    if unsaid and (models > 1 or gpus == begun):
-        found.append(("tensor_parallel", every // each // (degrees["context_parallel"] or 1)))
-    origin = f"inferred: {why}"
-    return [{"name": n, "value": str(v), "origin": origin, "line": None} for n, v in found]
-
-
-def _size(launch: Launch, name: str) -> int | None:
-    """The last value of a fact of a launch, where it is a size."""
-    return parse_size(launch.last_value(name) or "")
-
-
-def _said(launch: Launch, name: str) -> set[str]:
-    """All values of a fact of a launch, of whichever format."""
-    facts = (*launch.facts, *launch.companion_facts)
-    return {fact["value"] for fact in facts if fact["name"] == name}
-
-
-def _set_up(launch: Launch) -> tuple[int, int]:
-    """How many processes have begun before the first step, and how many share a model.
-
-    Of several attempts those of the last one. All of one have begun before its configuration is
-    printed, or its error; a second engine's stands behind that of the first.
-    """
-    first = launch.rows.first_line
-    ends = [f["line"] for f in launch.stated if f["name"] == "data_parallel" and f["line"]]
-    ends += [event["line"] for event in launch.events.of_kinds(RESTART_EVENT_KINDS)]
-    begun, models, last = 0, 0, 0
-    for event in launch.events.of_kinds(["setup"]):
-        if first is not None and event["line"] > first:
-            break
-        said = json.loads(event["extra"] or "{}")
-        models = int(said.get(MODEL_PARALLEL_KEY, models))
-        if PROCESS_KEY in said:
-            again = any(last < end < event["line"] for end in ends)
-            begun, last = (0 if again else begun) + 1, event["line"]
-    return begun, models
 
 
 def _gpus_from_rates(rows: StepRows) -> list[Fact]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
+from .launch_view import FinishLaunch, InferSizes
+
 GIB: Final = 1024.0**3
 MIB: Final = 1024.0**2
 PERCENT: Final = 0.01
@@ -235,7 +237,7 @@ def last_digit_unit(printed: Decimal) -> Decimal:
 PROCESS_KEY: Final = "process"
 MODEL_PARALLEL_KEY: Final = "model_parallel"
 """In events of the kind `setup`: one process of the launch has begun, and how many of them share
-a model; what follows of both see ingest.facts.facts."""
+a model; what follows of both see ingest.formats.deepspeed."""
 
 TRAINER_PRECEDENCE: Final = 3
 HF_TRAINER_PRECEDENCE: Final = 2
@@ -344,6 +346,10 @@ class LogFormat:
     quirks: what is true of its logs and changes what their figures mean (core.schema.QUIRKS)
     engine_below: the framework whose engine may train below its lines and print lines of its own
     times_elsewhere: of lines that may lack times: where there are some, or why there are none
+    timer_stopped_once_with: facts of trainers that stop the engine's timer once a step, so that
+        each step has one micro-step by its count
+    finish: settles what only a whole launch tells, also where it is a companion
+    infer_sizes: facts that follow from the numbers of whole launches, also where it is a companion
     file_names: globs of its files where their ending (.json, .csv) is one that a folder's walk
         passes over
     """
@@ -378,7 +384,6 @@ class LogFormat:
     file_names: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch
     misprints: Sequence[Misprint] = ()
-    counts_worlds: bool = False  # its counts may tell the GPUs (ingest.facts.xtuner_world_size)
     step_unit: str = "optimizer_step"
     elapsed_covers: str | None = None
     elapsed_excludes_data: bool = False
@@ -387,3 +392,6 @@ class LogFormat:
     quirks: Sequence[str] = ()
     engine_below: str | None = None
     times_elsewhere: str | None = None
+    timer_stopped_once_with: Sequence[str] = ()
+    finish: FinishLaunch | None = None
+    infer_sizes: InferSizes | None = None

@@ -28,6 +28,7 @@ from ..spec import (
     parse_json_lines,
     parse_json_object,
 )
+from .world_size import infer_sizes
 
 XTUNER_TRAINER_SOURCE: Final = "InternLM/xtuner/xtuner/v1/train/trainer.py@b934f46"
 XTUNER_ENGINE_SOURCE: Final = "InternLM/xtuner/xtuner/v1/engine/train_engine.py@b934f46"
@@ -511,7 +512,7 @@ XTUNER_V1: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    counts_worlds=True,
+    infer_sizes=infer_sizes,
     rank_in_path=r"(?:^|/)rank_?(\d+)\.log(?:\.gz|\.zst)?$",
     steps=(
         StepLine(
@@ -573,7 +574,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    counts_worlds=True,
+    infer_sizes=infer_sizes,
     rank_in_path=r"(?:^|/)rank(\d+)/tracker\.jsonl(?:\.gz|\.zst)?$",
     file_names=("tracker.jsonl",),
     steps=(
@@ -651,7 +652,7 @@ XTUNER_V1_TENSORBOARD: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    counts_worlds=True,
+    infer_sizes=infer_sizes,
     join=_by_step,
     join_by_step=True,
     clock=r"^(?P<stamp>\d+(?:\.\d+)?) \{",
