@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from .deepspeed.chat import DEEPSPEED_CHAT
+from .deepspeed.config_file import ENGINE_CONFIG
 from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
 from .hugging_face.llamafactory import LLAMAFACTORY
 from .hugging_face.mlperf import MLPERF
+from .hugging_face.model_config import MODEL_CONFIG
 from .hugging_face.ms_swift import MS_SWIFT
 from .hugging_face.trainer import (
     HF_CONSOLE,
@@ -26,11 +28,12 @@ from .megatron.console import (
 from .megatron.domino import DOMINO
 from .megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
 from .megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
-from .spec import LogFormat
+from .spec import CompanionFile, LogFormat
 from .torchtitan.console import TORCHTITAN
+from .torchtitan.job_config import JOB_CONFIGS
 from .torchtitan.spans import TORCHTITAN_SPANS
 from .torchtitan.tensorboard import TORCHTITAN_EVENTS
-from .xtuner.mmengine import XTUNER
+from .xtuner.mmengine import DUMPED_CONFIGS, XTUNER
 from .xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from .xtuner.v1 import RL_TRAINER_LINE, XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 
@@ -65,6 +68,15 @@ BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
     DEEPSPEED_TENSORBOARD,
     DEEPSPEED_CSV,
 )
+
+
+COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
+    MODEL_CONFIG,
+    ENGINE_CONFIG,
+    *JOB_CONFIGS,
+    *DUMPED_CONFIGS,
+)
+"""Files that state facts of the logs beside them; of several the later holds."""
 
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .launch_view import FinishLaunch, InferSizes
 
@@ -277,6 +277,26 @@ class FinerClock:
     steps_per_s: str = ""
     s_per_step: str = ""
     tokens_per_s: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionFile:
+    """A file that a framework leaves beside its log.
+
+    names: globs from the log's folder; within: the name that the folder has to have, if any
+    kind: what it is, and so what `read` gets: the values of a JSON or TOML object, those of a W&B
+        config by key, or lines
+    read: facts of that; none of another framework's file. What is no value of a fact is passed over
+    """
+
+    names: Sequence[str]
+    kind: Literal["JSON", "TOML", "W&B", "lines"]
+    read: Callable[[Any], Mapping[str, str]]
+    within: str | None = None
+
+
+WANDB_CONFIG_NAMES: Final = ("config.yaml", "wandb/run-*/files/config.yaml")
+"""Where Weights & Biases keeps the config of a run, whatever trains."""
 
 
 CompleteRow = Callable[[dict[str, Any], Mapping[str, str]], None]

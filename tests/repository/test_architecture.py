@@ -33,8 +33,10 @@ MAX_MODULES = 20
 SHARED_BY_INGEST = {"ingest.core.schema", "ingest.core.errors"}
 """What metrics and reports know of ingest: the tables, and the errors that a user can mend."""
 
-READS_LAUNCHES = {"launch_view.py", "world_size.py", "engines.py", "shared_batches.py"}
-"""Modules of formats that see whole launches, so they compute; what describes lines does not."""
+COMPUTES = {
+    *("launch_view.py", "world_size.py", "engines.py", "shared_batches.py", "job_config.py"),
+}
+"""Modules of formats that compute facts of whole launches or files; others describe lines."""
 
 KNOWS_THE_STORE = {"nightly/nightly.py", "nightly/baselines.py", "store/metrics_store.py"}
 """Reports that open a store themselves."""
@@ -126,7 +128,7 @@ def test_the_tests_of_a_room_are_in_a_room_of_its_name(top: str) -> None:
 # --- who knows whom ----------------------------------------------------------------------------
 
 
-@param([m for m in within("ingest/formats") if m.name not in READS_LAUNCHES])
+@param([m for m in within("ingest/formats") if m.name not in COMPUTES])
 def test_a_format_imports_the_vocabulary_and_lines_of_formats_only(module: Path) -> None:
     assert {name for name in own_imports(module) if not name.startswith("ingest.formats.")} == set()
     libraries = {
@@ -137,8 +139,8 @@ def test_a_format_imports_the_vocabulary_and_lines_of_formats_only(module: Path)
     assert {name.split(".")[0] for name in libraries} <= {*sys.stdlib_module_names, "ingest"}
 
 
-@param([m for m in within("ingest/formats") if m.name in READS_LAUNCHES])
-def test_what_sees_a_whole_launch_imports_formats_and_core_only(module: Path) -> None:
+@param([m for m in within("ingest/formats") if m.name in COMPUTES])
+def test_what_computes_for_a_format_imports_formats_and_core_only(module: Path) -> None:
     assert all(n.startswith(("ingest.formats.", "ingest.core.")) for n in own_imports(module))
 
 

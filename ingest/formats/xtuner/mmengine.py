@@ -20,6 +20,7 @@ from ..spec import (
     LAUNCHER_TAG,
     MIB,
     ColumnTarget,
+    CompanionFile,
     EventLine,
     FactBlock,
     FactLine,
@@ -464,3 +465,12 @@ XTUNER: Final = LogFormat(
         ),
     ),
 )
+
+DUMPED_CONFIGS: Final = (
+    CompanionFile(names=("vis_data/config.py",), kind="lines", read=config_facts),
+    CompanionFile(names=("config.py",), kind="lines", read=config_facts, within="vis_data"),
+)
+"""The config that is dumped for each launch, as it stands in the launch's own text log.
+
+Beside the scalars, within the folder that mmengine names so; elsewhere it is anyone's module.
+"""
