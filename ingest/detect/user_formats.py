@@ -75,6 +75,7 @@ REGEX_KEY_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "header": (),
     "step_pieces": (),
     "rank_in_path": (),
+    "rank_tag": ("rank",),
 }
 """Keys that are regexes, with the groups that they need."""
 
@@ -188,8 +189,9 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     values["framework_unsaid"] = unsaid or (old.framework_unsaid if old else None)
     values |= {key: top.take(key, str, "") for key in ("engine_below", "times_elsewhere")}
     values |= {key: top.regex(key, *groups) for key, groups in REGEX_KEY_GROUPS.items()}
-    if (path := values["rank_in_path"]) and re.compile(path).groups != 1:
-        top.add_problem("rank_in_path", "needs one group: the rank.")
+    for key in ("rank_in_path", "rank_tag"):
+        if values[key] and re.compile(values[key]).groups != 1:
+            top.add_problem(key, "needs one group: the rank.")
     values |= {key: _choice(top, key, words) for key, words in KEY_CHOICES.items()}
     values |= {key: top.take(key, bool, False) for key in FLAG_KEYS if key in top.values}  # noqa: FBT003
     values["evidence"] = _words(top, "evidence", EVIDENCE_KINDS)

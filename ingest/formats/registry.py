@@ -28,6 +28,7 @@ from .megatron.console import (
 from .megatron.domino import DOMINO
 from .megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
 from .megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
+from .platform_head import PLATFORM_RANK_TAG
 from .spec import CompanionFile, LogFormat
 from .torchtitan.console import TORCHTITAN
 from .torchtitan.job_config import JOB_CONFIGS
@@ -77,6 +78,10 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
     *DUMPED_CONFIGS,
 )
 """Files that state facts of the logs beside them; of several the later holds."""
+
+
+RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATFORM_RANK_TAG)
+"""Regexes of tags before lines, of any format, whose group `rank` is the global rank."""
 
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)

@@ -370,6 +370,8 @@ class LogFormat:
         each step has one micro-step by its count
     finish: settles what only a whole launch tells, also where it is a companion
     infer_sizes: facts that follow from the numbers of whole launches, also where it is a companion
+    rank_tag: a tag before its lines whose group `rank` is the global rank, so it stands for those of
+        launchers
     file_names: globs of its files where their ending (.json, .csv) is one that a folder's walk
         passes over
     """
@@ -401,6 +403,7 @@ class LogFormat:
     header: str | None = None
     alone: bool = False
     rank_in_path: str | None = None
+    rank_tag: str | None = None
     file_names: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch
     misprints: Sequence[Misprint] = ()

@@ -54,7 +54,6 @@ from .line_matcher import (
     named_groups,
     read_facts,
 )
-from .rank_and_time import parse_rank
 from .step_fields import RejectedLineError, ends_like
 from .unmatched_lines import UnmatchedKinds, line_kind
 
@@ -275,7 +274,7 @@ class Parser:
         self._state_before(number, text, found[1])
         self._wait(kind, self.patterns.event_row(number, text, *found))
         if found[0].ends_training and (launch := self.out.launches[-1]).rows:
-            launch.ends[parse_rank(text)] = number
+            launch.ends[self.patterns.rank(text)] = number
         if found[0].with_facts:
             return False
         self._mark(number, text)

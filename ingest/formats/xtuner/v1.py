@@ -514,6 +514,7 @@ XTUNER_V1: Final = LogFormat(
     implies=IMPLIED_FACTS,
     infer_sizes=infer_sizes,
     rank_in_path=r"(?:^|/)rank_?(\d+)\.log(?:\.gz|\.zst)?$",
+    rank_tag=r"\[XTuner\]\[RANK (?P<rank>\d{1,9})\]",
     steps=(
         StepLine(
             anchor="Step ",
