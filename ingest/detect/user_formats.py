@@ -28,17 +28,14 @@ from ..decode.text_cleaning import Cleaner
 from ..facts import facts as given
 from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import (
-    ENGINE_PRECEDENCE,
     GIB,
-    HF_TRAINER_PRECEDENCE,
     JSON_PAIRS,
     LAUNCH_STEPS,
     MIB,
     MICRO_STEPS,
     MS,
     PERCENT,
-    SCRIPT_PRECEDENCE,
-    TRAINER_PRECEDENCE,
+    PRECEDENCE_BY_NAME,
     ColumnTarget,
     EventLine,
     FactLine,
@@ -50,12 +47,6 @@ from ..parse.partial_match import longest_matched_prefix
 
 FormatLine = StepLine | FactLine | EventLine
 
-PRECEDENCE_BY_NAME: Final = {
-    "trainer": TRAINER_PRECEDENCE,
-    "hf_trainer": HF_TRAINER_PRECEDENCE,
-    "engine": ENGINE_PRECEDENCE,
-    "script": SCRIPT_PRECEDENCE,
-}
 KEY_CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "step_unit": ("optimizer_step", "micro_step"),
     "elapsed_covers": ("step", "interval", "last_10"),

@@ -34,7 +34,7 @@ from .torchtitan.console import TORCHTITAN
 from .torchtitan.job_config import JOB_CONFIGS
 from .torchtitan.spans import TORCHTITAN_SPANS
 from .torchtitan.tensorboard import TORCHTITAN_EVENTS
-from .xtuner.mmengine import DUMPED_CONFIGS, XTUNER
+from .xtuner.mmengine import DUMPED_CONFIGS, PYTHON_FILE_HINT, XTUNER
 from .xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from .xtuner.v1 import RL_TRAINER_LINE, XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 
@@ -86,6 +86,9 @@ RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATF
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)
 """How files without steps begin that frameworks leave beside their logs, and what each is."""
+
+FILE_HINTS: Final = {".py": PYTHON_FILE_HINT}
+"""What is said of a file that is no log, by how its name ends."""
 
 UNREAD_TRAINERS: Final = (RL_TRAINER_LINE,)
 """Lines of trainers that are known and not read, and what is said of their logs."""

@@ -240,13 +240,20 @@ MODEL_PARALLEL_KEY: Final = "model_parallel"
 a model; what follows of both see ingest.formats.deepspeed."""
 
 TRAINER_PRECEDENCE: Final = 3
-HF_TRAINER_PRECEDENCE: Final = 2
+LIBRARY_PRECEDENCE: Final = 2
 ENGINE_PRECEDENCE: Final = 1
 SCRIPT_PRECEDENCE: Final = 0
 STEP_PARTS_PRECEDENCE: Final = -1
 """Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
 under either, what a user's script prints beside the engine, and the parts of a step that stand
 for it where nothing else does."""
+PRECEDENCE_BY_NAME: Final = {
+    "trainer": TRAINER_PRECEDENCE,
+    "hf_trainer": LIBRARY_PRECEDENCE,
+    "engine": ENGINE_PRECEDENCE,
+    "script": SCRIPT_PRECEDENCE,
+}
+"""Their names in files of own formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -474,3 +474,8 @@ DUMPED_CONFIGS: Final = (
 
 Beside the scalars, within the folder that mmengine names so; elsewhere it is anyone's module.
 """
+
+PYTHON_FILE_HINT: Final = (
+    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
+    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
+)
