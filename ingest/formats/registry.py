@@ -12,6 +12,7 @@ from .hugging_face.llamafactory import LLAMAFACTORY
 from .hugging_face.mlperf import MLPERF
 from .hugging_face.model_config import MODEL_CONFIG
 from .hugging_face.ms_swift import MS_SWIFT
+from .hugging_face.node_dicts import STEPLESS_DICTS
 from .hugging_face.trainer import (
     HF_CONSOLE,
     HF_STATE,
@@ -28,6 +29,7 @@ from .megatron.console import (
 from .megatron.domino import DOMINO
 from .megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
 from .megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
+from .megatron.terminal_copy import BARRED_STEP_LINE
 from .platform_head import PLATFORM_RANK_TAG
 from .spec import CompanionFile, LogFormat
 from .torchtitan.console import TORCHTITAN
@@ -82,6 +84,13 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
 
 RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATFORM_RANK_TAG)
 """Regexes of tags before lines, of any format, whose group `rank` is the global rank."""
+
+
+BROKEN_BY_TERMINALS: Final = BARRED_STEP_LINE
+"""Step lines that a terminal's copy breaks at its width, so that they are put together."""
+
+PRINTED_BY_NODES: Final = STEPLESS_DICTS
+"""Steps that several nodes print into one file, so that copies are left out."""
 
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)

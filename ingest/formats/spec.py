@@ -287,6 +287,36 @@ class FinerClock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BarredStepLine:
+    """Step lines whose fields end with a bar each, so that a terminal's copy can be put together.
+
+    word: stands in each; begins: matches where one begins, with that word; field: one field, up to
+        its bar or the end
+    max_padding_blanks: how many blanks are printed before a number, which a terminal's copy does
+        not have at the end of a line
+    """
+
+    word: bytes
+    begins: re.Pattern[bytes]
+    field: re.Pattern[bytes]
+    max_padding_blanks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteplessDicts:
+    """Dicts of steps that each node prints, without a step and without its rank.
+
+    begins: how each does; dict_of_line: one (a group `dict`), behind its bar or alone, but not
+        behind a tag, which tells whose it is
+    of_each_node: what each node prints: of a step, of its end, and in its progress bar
+    """
+
+    begins: bytes
+    dict_of_line: re.Pattern[bytes]
+    of_each_node: re.Pattern[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionFile:
     """A file that a framework leaves beside its log.
 
