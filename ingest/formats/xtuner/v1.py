@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from ..launch_view import Fact, LaunchView
 from ..spec import (
     GIB,
     JSON_PAIRS,
@@ -28,7 +29,6 @@ from ..spec import (
     parse_json_lines,
     parse_json_object,
 )
-from .world_size import infer_sizes
 
 XTUNER_TRAINER_SOURCE: Final = "InternLM/xtuner/xtuner/v1/train/trainer.py@b934f46"
 XTUNER_ENGINE_SOURCE: Final = "InternLM/xtuner/xtuner/v1/engine/train_engine.py@b934f46"
@@ -495,6 +495,14 @@ TEXT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "tgs": "logged_tgs",
 }
 
+
+def _infer_sizes(launches: Sequence[LaunchView]) -> list[list[Fact]]:
+    """See world_size, which is imported where a log is read: it takes numpy and pyarrow."""
+    from .world_size import infer_sizes  # noqa: PLC0415 - see above
+
+    return infer_sizes(launches)
+
+
 XTUNER_V1: Final = LogFormat(
     name="xtuner-v1",
     framework="xtuner",
@@ -512,7 +520,7 @@ XTUNER_V1: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    infer_sizes=infer_sizes,
+    infer_sizes=_infer_sizes,
     rank_in_path=r"(?:^|/)rank_?(\d+)\.log(?:\.gz|\.zst)?$",
     rank_tag=r"\[XTuner\]\[RANK (?P<rank>\d{1,9})\]",
     steps=(
@@ -575,7 +583,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    infer_sizes=infer_sizes,
+    infer_sizes=_infer_sizes,
     rank_in_path=r"(?:^|/)rank(\d+)/tracker\.jsonl(?:\.gz|\.zst)?$",
     file_names=("tracker.jsonl",),
     steps=(
@@ -653,7 +661,7 @@ XTUNER_V1_TENSORBOARD: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    infer_sizes=infer_sizes,
+    infer_sizes=_infer_sizes,
     join=_by_step,
     join_by_step=True,
     clock=r"^(?P<stamp>\d+(?:\.\d+)?) \{",
