@@ -371,6 +371,9 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "warning": "a warning that bears on the figures",
 }
 
+RESTART_EVENT_KINDS: Final = ("error", "out_of_memory", "killed", "restart")
+"""Events behind which processes begin anew."""
+
 NO_BATCH_CHANGES: Final = "none"
 """`batch_changes` of a log whose steps have the batch that it, or its reader, says."""
 

@@ -16,6 +16,8 @@ from functools import cache, partial
 from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
+from ..formats.registry import BROKEN_BY_TERMINALS, PRINTED_BY_NODES
+
 MIN_ALIKE_LINES: Final = 2
 """Lines that have to look alike."""
 MIN_RISING_LINES: Final = 5
@@ -248,9 +250,7 @@ def unwrap_prefix(prefix: re.Pattern[bytes], line: bytes) -> UnwrappedLine | Non
     return UnwrappedLine(text, at, partial, continues, tag)
 
 
-_OF_EACH: Final = re.compile(rb"\{'(?:loss|train_runtime)': |\d/\d+ \[[\d:]{5,12}<")
-"""What each node's process of the Hugging Face Trainer prints without its rank: of a step, of its
-end, and in its progress bar."""
+_OF_EACH: Final = PRINTED_BY_NODES.of_each_node
 
 
 class HostPrefixes:
@@ -466,21 +466,20 @@ class CsvCells:
 
 # -- lines that a terminal broke ---------------------------------------------------------------
 
-_WORD: Final = b"iteration"
-_ITERATION: Final = re.compile(rb"(?:^|\s)iteration[ =]+\d+ */ *\d+ \|")
-_FIELD: Final = re.compile(rb"[ \w()/-]*[:=][^|]*(?:\||$)")
-MAX_PADDING_BLANKS: Final = 10
-"""A terminal's copy has none at the end of a line; Megatron prints as many before a number."""
+_WORD: Final = BROKEN_BY_TERMINALS.word
+_BEGINS: Final = BROKEN_BY_TERMINALS.begins
+_FIELD: Final = BROKEN_BY_TERMINALS.field
+MAX_PADDING_BLANKS: Final = BROKEN_BY_TERMINALS.max_padding_blanks
 
 
 def _begins_step(line: bytes) -> bool:
-    """Whether a step line of Megatron begins in a line; of most the word alone tells."""
+    """Whether a step line begins in a line; of most the word alone tells."""
     at = line.find(_WORD)
-    return at >= 0 and _ITERATION.search(line, max(at - 1, 0)) is not None
+    return at >= 0 and _BEGINS.search(line, max(at - 1, 0)) is not None
 
 
 class BrokenStepLines:
-    """Megatron's step lines, each broken where a terminal of so many columns ended."""
+    """Step lines of barred fields, each broken where a terminal of so many columns ended."""
 
     def __init__(self, columns: int) -> None:
         """Nothing is open yet."""
@@ -555,9 +554,8 @@ def _put_together(lines: Iterable[bytes], unwrap: BrokenStepLines) -> Iterator[b
 
 # -- dicts that each node prints ---------------------------------------------------------------
 
-_DICT: Final = re.compile(rb"(?:^|\r|(?:s/it|it/s)\])[ \r]*(?P<dict>\{'loss': [^{}]*\})\s*$")
-"""A step of the Hugging Face Trainer, behind its bar or alone; tagged ones tell whose they are."""
-LOSS_DICT_START: Final = b"{'loss': "
+_DICT: Final = PRINTED_BY_NODES.dict_of_line
+LOSS_DICT_START: Final = PRINTED_BY_NODES.begins
 MAX_SAMPLED_DICTS: Final = 64
 """So many tell whether each stands there several times."""
 MIN_COPIED_STEPS: Final = 3

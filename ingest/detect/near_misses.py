@@ -19,21 +19,16 @@ from ..core.prefilter import cached_prefilter, literal_matcher
 from ..core.safe_regex import GuardedRegex, Regex
 from ..decode.line_reader import NumberedLine
 from ..decode.text_cleaning import Cleaner
-from ..formats.registry import UNREAD_TRAINERS
+from ..formats.registry import FILE_HINTS, UNREAD_TRAINERS
 from ..formats.spec import (
     ENGINE_PRECEDENCE,
-    HF_TRAINER_PRECEDENCE,
+    LIBRARY_PRECEDENCE,
     STEP_PARTS_PRECEDENCE,
     LogFormat,
 )
 from ..launches.outcomes import ENDING_EVENT_LINES, FAILURE_EVENT_KINDS
 from ..parse.parser import Parser
 from ..parse.partial_match import longest_matched_prefix
-
-PYTHON_FILE_HINT: Final = (
-    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
-    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
-)
 
 LINES_AT_ONCE: Final = 4_096
 """Lines that are sifted together."""
@@ -100,7 +95,7 @@ def formats_by_header(hits: Iterable[FormatHits], launch_end: LaunchEnd) -> tupl
     others, whose steps may be unknown here: it is meant where its launch ended before any.
     """
     shown = [hit for hit in hits if len(hit.kinds) >= MIN_HEADER_LINES]
-    least = ENGINE_PRECEDENCE if launch_end.is_early else HF_TRAINER_PRECEDENCE
+    least = ENGINE_PRECEDENCE if launch_end.is_early else LIBRARY_PRECEDENCE
     trainers = [hit for hit in shown if hit.log_format.precedence >= least]
     most = max(map(_evidence, trainers), default=None)
     likely = [hit.log_format for hit in trainers if _evidence(hit) == most]
@@ -124,7 +119,7 @@ def no_format_message(path: Path, near_misses: str, format_names: str) -> str:
     """
     return (
         f"{path}: no known format matches.\n{near_misses}"
-        f"{PYTHON_FILE_HINT if path.suffix == '.py' else ''}"
+        f"{FILE_HINTS.get(path.suffix, '')}"
         f"  known: {format_names}\n"
         "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
         "  A format of your own is a TOML file: fairmfu formats -h shows one, "

@@ -28,17 +28,14 @@ from ..decode.text_cleaning import Cleaner
 from ..facts import facts as given
 from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import (
-    ENGINE_PRECEDENCE,
     GIB,
-    HF_TRAINER_PRECEDENCE,
     JSON_PAIRS,
     LAUNCH_STEPS,
     MIB,
     MICRO_STEPS,
     MS,
     PERCENT,
-    SCRIPT_PRECEDENCE,
-    TRAINER_PRECEDENCE,
+    PRECEDENCE_BY_NAME,
     ColumnTarget,
     EventLine,
     FactLine,
@@ -50,12 +47,6 @@ from ..parse.partial_match import longest_matched_prefix
 
 FormatLine = StepLine | FactLine | EventLine
 
-PRECEDENCE_BY_NAME: Final = {
-    "trainer": TRAINER_PRECEDENCE,
-    "hf_trainer": HF_TRAINER_PRECEDENCE,
-    "engine": ENGINE_PRECEDENCE,
-    "script": SCRIPT_PRECEDENCE,
-}
 KEY_CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "step_unit": ("optimizer_step", "micro_step"),
     "elapsed_covers": ("step", "interval", "last_10"),
@@ -75,6 +66,7 @@ REGEX_KEY_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "header": (),
     "step_pieces": (),
     "rank_in_path": (),
+    "rank_tag": ("rank",),
 }
 """Keys that are regexes, with the groups that they need."""
 
@@ -84,7 +76,7 @@ COMBINED_REGEX_KEYS: Final = ("signature", "looks_like_step", "launch")
 FLAG_KEYS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
 CODE_ONLY_KEYS: Final = frozenset(
     {"complete", "finer_clock", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
-    | {"counts_worlds"}
+    | {"finish", "infer_sizes"}
 )
 UNFILLABLE_COLUMNS: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
 """Columns that no group fills: `clock` gives logged_at, the launcher's tag the rank."""
@@ -188,13 +180,15 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     values["framework_unsaid"] = unsaid or (old.framework_unsaid if old else None)
     values |= {key: top.take(key, str, "") for key in ("engine_below", "times_elsewhere")}
     values |= {key: top.regex(key, *groups) for key, groups in REGEX_KEY_GROUPS.items()}
-    if (path := values["rank_in_path"]) and re.compile(path).groups != 1:
-        top.add_problem("rank_in_path", "needs one group: the rank.")
+    for key in ("rank_in_path", "rank_tag"):
+        if values[key] and re.compile(values[key]).groups != 1:
+            top.add_problem(key, "needs one group: the rank.")
     values |= {key: _choice(top, key, words) for key, words in KEY_CHOICES.items()}
     values |= {key: top.take(key, bool, False) for key in FLAG_KEYS if key in top.values}  # noqa: FBT003
     values["evidence"] = _words(top, "evidence", EVIDENCE_KINDS)
     values["file_names"] = _words(top, "file_names")
     values["quirks"] = _words(top, "quirks", tuple(QUIRKS))
+    values["timer_stopped_once_with"] = _words(top, "timer_stopped_once_with", tuple(FACT_NAMES))
     values["implies"] = _implied(top)
     values["steps"] = [_step(table, file) for table in top.tables("steps")]
     values["facts"] = [_fact(table, file) for table in top.tables("facts")]

@@ -35,7 +35,7 @@ from ..core.paths import (
 )
 from ..decode.line_reader import STDIN_PATH
 from ..facts import facts as given
-from ..facts.facts import Fact
+from ..formats.launch_view import Fact
 from ..formats.registry import BUILT_IN_FORMATS
 from ..formats.spec import LogFormat
 

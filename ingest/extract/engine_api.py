@@ -20,7 +20,7 @@ from typing import Final, Protocol, Self, TypeVar
 from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
 from ..detect.detection import FormatChoice
-from ..facts.facts import Fact
+from ..formats.launch_view import Fact
 from ..parse.format_watch import FormatWatch
 from ..parse.parser import Parser
 from ..store.local_backend import StoreBackend

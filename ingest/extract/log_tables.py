@@ -33,7 +33,7 @@ from ..detect.detection import (
     detect_from_beginning,
 )
 from ..facts import facts as given
-from ..facts.facts import Fact
+from ..formats.launch_view import Fact
 from ..formats.spec import ENGINE_PRECEDENCE, LogFormat
 from ..launches import outcomes
 from ..launches.event_rows import EventRows
@@ -350,7 +350,8 @@ def _logs(
             _date(launch)
             _name_rank(text.source.path, primary, launch)
             _name_group(launch)
-    inferred = iter(given.infer_facts(primary, [launch for mine in launches for launch in mine]))
+    every = [launch for mine in launches for launch in mine]
+    inferred = iter(given.infer_facts(primary, every, companions))
     for text, mine in zip(texts, launches, strict=True):
         yield _log(text, primary, companions, [(launch, next(inferred)) for launch in mine])
 

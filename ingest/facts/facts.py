@@ -22,18 +22,14 @@ import polars as pl
 import yaml
 
 from ..core.errors import FactError
-from ..core.numbers import parse_size
-from ..core.schema import FACT_NAMES, TOKEN_SHARING_DEGREES, FactName, fact_bounds, fact_problem
+from ..core.schema import FACT_NAMES, FactName, fact_bounds, fact_problem
 from ..core.toml_reader import parse_toml
 from ..decode.text_cleaning import to_valid_utf8
-from ..formats.deepspeed.engine import BATCH_SHARING_KEYS
-from ..formats.spec import MODEL_PARALLEL_KEY, PROCESS_KEY, LogFormat
-from ..formats.torchtitan.console import job_config_facts
-from ..formats.xtuner.mmengine import config_facts
-from ..launches.deepspeed_engines import RESTART_EVENT_KINDS
+from ..formats.launch_view import Fact, stated_size
+from ..formats.registry import COMPANION_FILES
+from ..formats.spec import WANDB_CONFIG_NAMES, CompanionFile, LogFormat
 from ..launches.launch import Launch
 from ..launches.step_rows import StepRows
-from . import xtuner_world_size
 
 SIDECAR_NAME: Final = "facts.toml"
 MAX_COMPANION_BYTES: Final = 4 * 1024 * 1024
@@ -41,8 +37,6 @@ MIN_EQUAL_LENGTH_LINES: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
-
-Fact = dict[str, Any]
 
 
 def facts_from_flags(
@@ -116,12 +110,12 @@ def facts_from_companions(log: Path) -> list[Fact]:
     Where several match one name, it is not clear which is the log's: then none is read.
     """
     folder, facts = log.parent, []
-    for name, read in _companions_in(folder).items():
+    for name, files in _companions_in(folder).items():
         paths = [path for path in folder.glob(name) if path.is_file()]
         if len(paths) != 1 or paths[0].stat().st_size > MAX_COMPANION_BYTES:
             continue
         origin = f"companion:{paths[0].relative_to(folder).as_posix()}"
-        for fact, value in read(paths[0]).items():
+        for fact, value in _read_companion(paths[0], files).items():
             try:
                 facts.append(_fact(fact, value, origin, folder, str(paths[0])))
             except FactError:
@@ -141,13 +135,14 @@ def companion_problem(path: Path) -> str | None:
 
     `facts_from_companions` takes no facts of it then, without a word.
     """
-    loads_it, kind = _NAMED_FOR.get(path.name, (None, ""))
-    if loads_it is None:
+    kinds = (file.kind for file in _COMPANIONS if path.name in file.names)
+    kind = next((kind for kind in kinds if kind in ("JSON", "TOML")), None)
+    if kind is None:
         return None
     try:
         if path.stat().st_size > MAX_COMPANION_BYTES:
             return f"larger than {MAX_COMPANION_BYTES:,} bytes"
-        loads_it(path.read_text(encoding="utf-8"))
+        _PARSERS[kind](path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         return f"no readable {kind}: {error}"
     return None
@@ -177,23 +172,26 @@ def files_named_in_sidecars(log: Path) -> list[Path]:
     return named
 
 
-def infer_facts(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fact]]:
-    """For each launch the facts that its format implies, or that follow from its steps' numbers."""
+def infer_facts(
+    log_format: LogFormat, launches: Sequence[Launch], companions: Sequence[LogFormat] = ()
+) -> list[list[Fact]]:
+    """For each launch the facts that its format implies, or that follow from its steps' numbers.
+
+    companions: formats whose lines stand among those of log_format.
+    """
     implied = [
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
         for name, (value, why) in log_format.implies.items()
     ]
-    worlds: list[list[Fact]] = [[] for _ in launches]
-    if log_format.counts_worlds:
-        worlds = xtuner_world_size.infer_xtuner_v1_sizes(launches)
+    infers = {f.infer_sizes: None for f in (log_format, *companions) if f.infer_sizes}
+    several = [infer(launches) for infer in infers]
     return [
         implied
         + _gpus_from_rates(launch.rows)
         + (_length_of_all(launch.rows) or _length_of_counts(launch))
         + _replica_groups(launch)
-        + _shared_batches(launch)
-        + world
-        for launch, world in zip(launches, worlds, strict=True)
+        + [fact for each in several for fact in each[place]]
+        for place, launch in enumerate(launches)
     ]
 
 
@@ -206,8 +204,8 @@ def _replica_groups(launch: Launch) -> list[Fact]:
     """
     if launch.last_value("replica_group") is None:
         return []
-    batch = _size(launch, "global_batch_size")
-    own = [number for name in _OF_ONE_GROUP if (number := _size(launch, name))]
+    batch = stated_size(launch, "global_batch_size")
+    own = [number for name in _OF_ONE_GROUP if (number := stated_size(launch, name))]
     if batch is None or len(own) < len(_OF_ONE_GROUP):
         return []
     groups, rest = divmod(batch, math.prod(own))
@@ -215,71 +213,6 @@ def _replica_groups(launch: Launch) -> list[Fact]:
         return []
     why = "inferred: the global batch over the batch of this replica group"
     return [{"name": "replica_groups", "value": str(groups), "origin": why, "line": None}]
-
-
-def _shared_batches(launch: Launch) -> list[Fact]:
-    """GPUs of a launch of which several share a micro-batch by a grouping of the script's own.
-
-    DeepSpeed calls the data-parallel ranks its world. What groups the others (an `mpu` that is
-    handed to it) prints nothing, but each process tells that it begins, and since 0.17 the engine
-    how many share a model, of all axes beside data and sequence. Where no more have begun than are
-    known to train, the log may be of one node of several, and tells nothing. Where the engine
-    groups them itself (AutoTP), its world is that of data-parallel ranks by now
-    (ingest.launches.deepspeed_engines); two numbers of these tell no GPUs.
-    """
-    begun, models = _set_up(launch)
-    each = _size(launch, "data_parallel") if begun > 1 or models > 1 else None
-    if each is None:
-        return []
-    gpus = _size(launch, "gpus")
-    degrees = {name: _size(launch, name) for name in TOKEN_SHARING_DEGREES}
-    sharing = math.prod(degree or 1 for degree in degrees.values())
-    if models > 1:
-        sharing = models * (degrees["context_parallel"] or 1)
-        every, why = each * sharing, f"{each} data-parallel ranks, of which each is {sharing} GPUs"
-    elif begun > each * sharing and begun % each == 0:
-        every, why = begun, f"{begun} processes begin, for {each} data-parallel ranks"
-    else:
-        return []
-    one_world = models == 1 or len(_said(launch, "data_parallel")) == 1
-    found = [("gpus", every)] if gpus is None and one_world else []
-    unsaid = not (degrees["tensor_parallel"] or degrees["pipeline_parallel"])
-    if unsaid and (models > 1 or gpus == begun):
-        found.append(("tensor_parallel", every // each // (degrees["context_parallel"] or 1)))
-    origin = f"inferred: {why}"
-    return [{"name": n, "value": str(v), "origin": origin, "line": None} for n, v in found]
-
-
-def _size(launch: Launch, name: str) -> int | None:
-    """The last value of a fact of a launch, where it is a size."""
-    return parse_size(launch.last_value(name) or "")
-
-
-def _said(launch: Launch, name: str) -> set[str]:
-    """All values of a fact of a launch, of whichever format."""
-    facts = (*launch.facts, *launch.companion_facts)
-    return {fact["value"] for fact in facts if fact["name"] == name}
-
-
-def _set_up(launch: Launch) -> tuple[int, int]:
-    """How many processes have begun before the first step, and how many share a model.
-
-    Of several attempts those of the last one. All of one have begun before its configuration is
-    printed, or its error; a second engine's stands behind that of the first.
-    """
-    first = launch.rows.first_line
-    ends = [f["line"] for f in launch.stated if f["name"] == "data_parallel" and f["line"]]
-    ends += [event["line"] for event in launch.events.of_kinds(RESTART_EVENT_KINDS)]
-    begun, models, last = 0, 0, 0
-    for event in launch.events.of_kinds(["setup"]):
-        if first is not None and event["line"] > first:
-            break
-        said = json.loads(event["extra"] or "{}")
-        models = int(said.get(MODEL_PARALLEL_KEY, models))
-        if PROCESS_KEY in said:
-            again = any(last < end < event["line"] for end in ends)
-            begun, last = (0 if again else begun) + 1, event["line"]
-    return begun, models
 
 
 def _gpus_from_rates(rows: StepRows) -> list[Fact]:
@@ -418,64 +351,16 @@ def _object(text: str, where: str) -> dict[str, Any]:
     return values
 
 
-def _model_config(path: Path) -> dict[str, str]:
-    """A Hugging Face config.json, or the job config that Torchtitan saves under such a name."""
-    values = _json_object(path)
-    if "model_type" in values:
-        return {"model_config": json.dumps(values)}
-    return _torchtitan_config(values)
-
-
-def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
-    """The job config of Torchtitan; nothing of another's.
-
-    A local batch is a data-parallel rank's and of one micro-step: where the degrees that share it
-    or the number of micro-steps are not known, it says nothing of a GPU's tokens.
-    """
-    if not all(isinstance(config.get(section), dict) for section in ("training", "optimizer")):
-        return {}
-    facts = job_config_facts(config)
-    if "global_batch_size" in facts or not facts.keys() >= {*TOKEN_SHARING_DEGREES}:
-        facts.pop("micro_batch_size", None)
-    return facts
-
-
-def _job_toml(path: Path) -> dict[str, str]:
-    """The TOML file that a Torchtitan job was given, until 2026-02."""
+def _read_companion(path: Path, files: Sequence[CompanionFile]) -> dict[str, str]:
+    """Facts of a file that is one of these, which are of one kind; none of a damaged one."""
+    facts: dict[str, str] = {}
     try:
-        return _torchtitan_config(parse_toml(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return {}
-
-
-def _deepspeed_config(path: Path) -> dict[str, str]:
-    """ds_config.json: batch sizes, precision and ZeRO stage, where they are not "auto"."""
-    values = _json_object(path)
-    names = {
-        "train_batch_size": "global_batch_size",
-        "train_micro_batch_size_per_gpu": "micro_batch_size",
-        "gradient_accumulation_steps": "gradient_accumulation",
-    }
-    facts = {fact: str(values[key]) for key, fact in names.items() if _is_int(values.get(key))}
-    for key, precision in (("bf16", "bf16"), ("fp16", "fp16")):
-        section = values.get(key)
-        if isinstance(section, dict) and section.get("enabled") is True:
-            facts["precision"] = precision
-    zero = values.get("zero_optimization")
-    if isinstance(zero, dict) and _is_int(zero.get("stage")):
-        facts["zero_stage"] = str(zero["stage"])
-    for section in (zero, values.get("tensor_parallel"), values):
-        facts |= _sharing(section) if isinstance(section, dict) else {}
+        values = _PARSERS[files[0].kind](path.read_text(encoding="utf-8"))
+        for file in files if isinstance(values, dict) or files[0].kind == "lines" else ():
+            facts |= file.read(values)
+    except (OSError, ValueError, TypeError, yaml.YAMLError, RecursionError):
+        return {}  # or a value that Python has no text or no key of
     return facts
-
-
-def _sharing(section: Mapping[str, Any]) -> dict[str, str]:
-    """How many ranks share the tokens of a micro-batch; 0 is none."""
-    return {
-        fact: str(section[name])
-        for name, fact in BATCH_SHARING_KEYS.items()
-        if _is_int(section.get(name)) and section[name] > 0
-    }
 
 
 class _WithoutAliases(yaml.SafeLoader):
@@ -488,61 +373,35 @@ class _WithoutAliases(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _wandb_config(path: Path) -> dict[str, str]:
-    """Weights & Biases' config.yaml: `key: {value: …}`; only names that are facts are taken.
-
-    Under Torchtitan it holds the whole job config.
-    """
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _WithoutAliases)  # noqa: S506 - safe
-        if not isinstance(values, dict):
-            return {}
-        pairs = {k: v["value"] for k, v in values.items() if isinstance(v, dict) and "value" in v}
-        named = {k: _toml_text(v) for k, v in pairs.items() if k in ("seq_len", "micro_batch_size")}
-        return _torchtitan_config(pairs) | named
-    except (OSError, ValueError, TypeError, yaml.YAMLError, RecursionError):
-        return {}  # or a value that Python has no text or no key of
+def _wandb_values(text: str) -> dict[Any, Any]:
+    """The values of Weights & Biases' config.yaml: `key: {value: …}`."""
+    values = yaml.load(text, _WithoutAliases)  # noqa: S506 - safe
+    pairs = values.items() if isinstance(values, dict) else ()
+    return {k: v["value"] for k, v in pairs if isinstance(v, dict) and "value" in v}
 
 
-def _mmengine_config(path: Path) -> dict[str, str]:
-    """The config that XTuner dumps for each launch, as it stands in the launch's own text log."""
-    try:
-        return config_facts(path.read_text(encoding="utf-8").splitlines())
-    except (OSError, ValueError):
-        return {}
+def _named_facts(values: Mapping[Any, Any]) -> dict[str, str]:
+    """Only names that are facts are taken."""
+    return {k: _toml_text(v) for k, v in values.items() if k in ("seq_len", "micro_batch_size")}
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
-_COMPANIONS: Final = {
-    "config.json": _model_config,
-    "ds_config.json": _deepspeed_config,
-    "config.yaml": _wandb_config,
-    "wandb/run-*/files/config.yaml": _wandb_config,
-    "job.toml": _job_toml,
-    "vis_data/config.py": _mmengine_config,
+_PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
+    "JSON": json.loads,
+    "TOML": parse_toml,
+    "W&B": _wandb_values,
+    "lines": str.splitlines,
 }
-_NAMED_FOR: Final[Mapping[str, tuple[Callable[[str], object], str]]] = {
-    "config.json": (json.loads, "JSON"),
-    "ds_config.json": (json.loads, "JSON"),
-    "job.toml": (parse_toml, "TOML"),
-}
-_VIS_DATA: Final = {"config.py": _mmengine_config}
-"""Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""
+"""What is made of the text of each kind of CompanionFile."""
+
+_NAMED_FACTS: Final = CompanionFile(names=WANDB_CONFIG_NAMES, kind="W&B", read=_named_facts)
+_COMPANIONS: Final = (*COMPANION_FILES, _NAMED_FACTS)
 
 _IN_FILES: Final = frozenset(name for name, known in FACT_NAMES.items() if known.kind == "json")
 """Facts whose value may be the path of a JSON file."""
 
 
-def _companions_in(folder: Path) -> Mapping[str, Callable[[Path], dict[str, str]]]:
-    return _COMPANIONS | _VIS_DATA if folder.name == "vis_data" else _COMPANIONS
+def _companions_in(folder: Path) -> Mapping[str, Sequence[CompanionFile]]:
+    """The files that may be beside a log in a folder, by the globs of their names."""
+    files = [file for file in _COMPANIONS if file.within in (None, folder.name)]
+    names = dict.fromkeys(name for file in files for name in file.names)
+    return {name: [file for file in files if name in file.names] for name in names}

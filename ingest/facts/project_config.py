@@ -25,8 +25,8 @@ from ..core.toml_reader import (
     suggest_nearest,
     suggest_or_list,
 )
+from ..formats.launch_view import Fact
 from . import facts as given
-from .facts import Fact
 
 CONFIG_NAME: Final = "fairmfu.toml"
 CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from .deepspeed.chat import DEEPSPEED_CHAT
+from .deepspeed.config_file import ENGINE_CONFIG
 from .deepspeed.engine import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from .deepspeed.monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, STEPLESS_OUTPUTS
 from .hugging_face.llamafactory import LLAMAFACTORY
 from .hugging_face.mlperf import MLPERF
+from .hugging_face.model_config import MODEL_CONFIG
 from .hugging_face.ms_swift import MS_SWIFT
+from .hugging_face.node_dicts import STEPLESS_DICTS
 from .hugging_face.trainer import (
     HF_CONSOLE,
     HF_STATE,
@@ -26,11 +29,14 @@ from .megatron.console import (
 from .megatron.domino import DOMINO
 from .megatron.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
 from .megatron.tensorboard import MEGATRON_DEEPSPEED_TENSORBOARD, MEGATRON_LM_TENSORBOARD
-from .spec import LogFormat
+from .megatron.terminal_copy import BARRED_STEP_LINE
+from .platform_head import PLATFORM_RANK_TAG
+from .spec import CompanionFile, LogFormat
 from .torchtitan.console import TORCHTITAN
+from .torchtitan.job_config import JOB_CONFIGS
 from .torchtitan.spans import TORCHTITAN_SPANS
 from .torchtitan.tensorboard import TORCHTITAN_EVENTS
-from .xtuner.mmengine import XTUNER
+from .xtuner.mmengine import DUMPED_CONFIGS, PYTHON_FILE_HINT, XTUNER
 from .xtuner.scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from .xtuner.v1 import RL_TRAINER_LINE, XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 
@@ -67,8 +73,31 @@ BUILT_IN_FORMATS: Final[tuple[LogFormat, ...]] = (
 )
 
 
+COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
+    MODEL_CONFIG,
+    ENGINE_CONFIG,
+    *JOB_CONFIGS,
+    *DUMPED_CONFIGS,
+)
+"""Files that state facts of the logs beside them; of several the later holds."""
+
+
+RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATFORM_RANK_TAG)
+"""Regexes of tags before lines, of any format, whose group `rank` is the global rank."""
+
+
+BROKEN_BY_TERMINALS: Final = BARRED_STEP_LINE
+"""Step lines that a terminal's copy breaks at its width, so that they are put together."""
+
+PRINTED_BY_NODES: Final = STEPLESS_DICTS
+"""Steps that several nodes print into one file, so that copies are left out."""
+
+
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)
 """How files without steps begin that frameworks leave beside their logs, and what each is."""
+
+FILE_HINTS: Final = {".py": PYTHON_FILE_HINT}
+"""What is said of a file that is no log, by how its name ends."""
 
 UNREAD_TRAINERS: Final = (RL_TRAINER_LINE,)
 """Lines of trainers that are known and not read, and what is said of their logs."""

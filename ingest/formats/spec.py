@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from .launch_view import FinishLaunch, InferSizes
 
 GIB: Final = 1024.0**3
 MIB: Final = 1024.0**2
@@ -235,16 +237,23 @@ def last_digit_unit(printed: Decimal) -> Decimal:
 PROCESS_KEY: Final = "process"
 MODEL_PARALLEL_KEY: Final = "model_parallel"
 """In events of the kind `setup`: one process of the launch has begun, and how many of them share
-a model; what follows of both see ingest.facts.facts."""
+a model; what follows of both see ingest.formats.deepspeed."""
 
 TRAINER_PRECEDENCE: Final = 3
-HF_TRAINER_PRECEDENCE: Final = 2
+LIBRARY_PRECEDENCE: Final = 2
 ENGINE_PRECEDENCE: Final = 1
 SCRIPT_PRECEDENCE: Final = 0
 STEP_PARTS_PRECEDENCE: Final = -1
 """Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
 under either, what a user's script prints beside the engine, and the parts of a step that stand
 for it where nothing else does."""
+PRECEDENCE_BY_NAME: Final = {
+    "trainer": TRAINER_PRECEDENCE,
+    "hf_trainer": LIBRARY_PRECEDENCE,
+    "engine": ENGINE_PRECEDENCE,
+    "script": SCRIPT_PRECEDENCE,
+}
+"""Their names in files of own formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +284,56 @@ class FinerClock:
     steps_per_s: str = ""
     s_per_step: str = ""
     tokens_per_s: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarredStepLine:
+    """Step lines whose fields end with a bar each, so that a terminal's copy can be put together.
+
+    word: stands in each; begins: matches where one begins, with that word; field: one field, up to
+        its bar or the end
+    max_padding_blanks: how many blanks are printed before a number, which a terminal's copy does
+        not have at the end of a line
+    """
+
+    word: bytes
+    begins: re.Pattern[bytes]
+    field: re.Pattern[bytes]
+    max_padding_blanks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteplessDicts:
+    """Dicts of steps that each node prints, without a step and without its rank.
+
+    begins: how each does; dict_of_line: one (a group `dict`), behind its bar or alone, but not
+        behind a tag, which tells whose it is
+    of_each_node: what each node prints: of a step, of its end, and in its progress bar
+    """
+
+    begins: bytes
+    dict_of_line: re.Pattern[bytes]
+    of_each_node: re.Pattern[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionFile:
+    """A file that a framework leaves beside its log.
+
+    names: globs from the log's folder; within: the name that the folder has to have, if any
+    kind: what it is, and so what `read` gets: the values of a JSON or TOML object, those of a W&B
+        config by key, or lines
+    read: facts of that; none of another framework's file. What is no value of a fact is passed over
+    """
+
+    names: Sequence[str]
+    kind: Literal["JSON", "TOML", "W&B", "lines"]
+    read: Callable[[Any], Mapping[str, str]]
+    within: str | None = None
+
+
+WANDB_CONFIG_NAMES: Final = ("config.yaml", "wandb/run-*/files/config.yaml")
+"""Where Weights & Biases keeps the config of a run, whatever trains."""
 
 
 CompleteRow = Callable[[dict[str, Any], Mapping[str, str]], None]
@@ -344,6 +403,12 @@ class LogFormat:
     quirks: what is true of its logs and changes what their figures mean (core.schema.QUIRKS)
     engine_below: the framework whose engine may train below its lines and print lines of its own
     times_elsewhere: of lines that may lack times: where there are some, or why there are none
+    timer_stopped_once_with: facts of trainers that stop the engine's timer once a step, so that
+        each step has one micro-step by its count
+    finish: settles what only a whole launch tells, also where it is a companion
+    infer_sizes: facts that follow from the numbers of whole launches, also where it is a companion
+    rank_tag: a tag before its lines whose group `rank` is the global rank, so it stands for those of
+        launchers
     file_names: globs of its files where their ending (.json, .csv) is one that a folder's walk
         passes over
     """
@@ -375,10 +440,10 @@ class LogFormat:
     header: str | None = None
     alone: bool = False
     rank_in_path: str | None = None
+    rank_tag: str | None = None
     file_names: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch
     misprints: Sequence[Misprint] = ()
-    counts_worlds: bool = False  # its counts may tell the GPUs (ingest.facts.xtuner_world_size)
     step_unit: str = "optimizer_step"
     elapsed_covers: str | None = None
     elapsed_excludes_data: bool = False
@@ -387,3 +452,6 @@ class LogFormat:
     quirks: Sequence[str] = ()
     engine_below: str | None = None
     times_elsewhere: str | None = None
+    timer_stopped_once_with: Sequence[str] = ()
+    finish: FinishLaunch | None = None
+    infer_sizes: InferSizes | None = None

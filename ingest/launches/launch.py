@@ -17,6 +17,7 @@ from ..core.numbers import parse_integer, parse_optional
 from ..formats.spec import StepLine
 from .duplicate_steps import EarlierValues
 from .event_rows import EventRows
+from .micro_steps import samples_per_step
 from .step_rows import NO_STEP, StepRows
 
 NO_STAMP: Final = -(2**63)
@@ -94,6 +95,10 @@ class Launch:
     def last_value(self, name: str) -> str | None:
         """The value of a fact that holds so far."""
         return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
+
+    def samples_per_step(self, accumulation: int) -> float | None:
+        """Samples of a step by the engine's timer, where each step has so many micro-steps."""
+        return samples_per_step(self.rows, accumulation)
 
     def next_counted_step(self, step_line: StepLine, rank: str | None) -> int:
         """The step of a line that prints none: one log interval behind the rank's last.

@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from ..core.schema import NO_BATCH_CHANGES
+from ..formats.launch_view import MAX_BATCH_RATIO
 from ..formats.spec import LAUNCH_STEPS, MICRO_STEPS
 from .step_alignment import RATE_COLUMN, has_micro_steps
 from .step_rows import FORM_COLUMN, StepRows
@@ -30,8 +31,6 @@ TIMER_MICRO_STEP: Final = pl.col("extra").str.extract(r'"micro_step": "(\d{1,12}
 """Of the process, or of an epoch where the training tells the engine of these."""
 TIMER_AVERAGE_RATE: Final = pl.col("extra").str.extract(r'"average": "([^"]{1,40})"')
 """The rate since the start, which is all that the timer prints until 0.6."""
-MAX_BATCH_RATIO: Final = 1.5
-"""How many times the configured batch the timer's may seem: its rate leaves waiting out."""
 CONFIGURED_RATE_KEY: Final = "samples_per_second_as_configured"
 """What a row keeps of a rate that is of another batch than its step has."""
 

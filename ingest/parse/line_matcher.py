@@ -19,12 +19,13 @@ from ..core.prefilter import NEVER_MATCHING, literal_matcher, numbered_literals
 from ..core.safe_regex import GuardedRegex, Regex
 from ..decode.line_text import decode_line
 from ..decode.text_cleaning import Cleaner
+from ..formats.platform_head import PLATFORM_STAMP
 from ..formats.spec import EventLine, FactBlock, FactLine, LogFormat, StepLine
 from ..launches.outcomes import ENDING_EVENT_LINES
 from .format_watch import FormatWatch
 from .line_cache import LineCache
 from .partial_match import longest_matched_prefix
-from .rank_and_time import PRIMUS_STAMP, parse_rank, parse_stamp
+from .rank_and_time import compile_rank_tags, parse_rank, parse_stamp
 from .readings import EventReading, KnownReading, LineReading, StepReading, UnmatchedReading
 from .step_fields import (
     RejectedLineError,
@@ -47,6 +48,8 @@ MAX_PREFIX_CHARS: Final = 64
 """Characters of a line in which its own time stamp stands."""
 BRACKETED_HEAD: Final = re.compile(r"\A(?:\s*\[[^][]*\])*\s*(?:rank=\d+\s*)?")
 """Stamp, level, source and rank: DeepSpeed's are longer than MAX_PREFIX_CHARS and state no fact."""
+
+_HEAD_STAMP: Final = re.compile(PLATFORM_STAMP)
 
 MAX_COMPILED_FORMATS: Final = 64
 """Formats, each with the companions of a file, that are kept compiled."""
@@ -74,6 +77,7 @@ class LineMatcher:
         self.primary, self.watch = primary, watch
         self.cleaner = Cleaner(primary.noise)
         self._clock = re.compile(primary.clock) if primary.clock else None
+        self._rank_tag = compile_rank_tags(tuple(f.rank_tag for f in both if f.rank_tag))
         self._looks = GuardedRegex(primary.looks_like_step)
         self._pieces = GuardedRegex(primary.step_pieces or NEVER_MATCHING)
         self._launch = GuardedRegex(primary.launch) if primary.launch else None
@@ -187,7 +191,7 @@ class LineMatcher:
         reject_cut_number(text, match)
         if not self.primary.join_by_step:  # else a record is put together from many lines
             reject_second_record(text, match)
-        row: dict[str, Any] = {"rank": parse_rank(text)}
+        row: dict[str, Any] = {"rank": self.rank(text)}
         row["logged_at"] = self.stamp(text, match.start())
         if step_line.numbered:
             row["step"] = None
@@ -305,6 +309,10 @@ class LineMatcher:
         """
         return self._stamp(text, end, self._clock)
 
+    def rank(self, text: str) -> str | None:
+        """The rank that the tags before a line say."""
+        return parse_rank(text, self._rank_tag)
+
     def _stamp(self, text: str, end: int, clock: re.Pattern[str] | None) -> datetime | None:
         if clock is None:
             return None
@@ -312,7 +320,7 @@ class LineMatcher:
         reach = len(text) if self.primary.utc else max(end, MAX_PREFIX_CHARS)
         for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
-        found = found or PRIMUS_STAMP.search(text, 0, reach)
+        found = found or _HEAD_STAMP.search(text, 0, reach)
         return parse_stamp(found["stamp"]) if found else None
 
 

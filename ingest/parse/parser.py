@@ -30,15 +30,13 @@ from ..core.schema import FACT_NAMES
 from ..core.spill import Spool
 from ..decode.line_reader import MAX_LINE_BYTES, NumberedLine
 from ..decode.text_cleaning import to_valid_utf8
-from ..formats.spec import LAUNCH_STEPS, FactBlock, FactLine, LogFormat, Misprint, StepLine
-from ..launches.deepspeed_engines import settle_engines
+from ..formats.spec import LAUNCH_STEPS, FactBlock, FactLine, LogFormat, StepLine
 from ..launches.elapsed_refinement import refine_elapsed
 from ..launches.event_rows import EventRows
 from ..launches.launch import Launch, begins_new_launch
 from ..launches.micro_steps import find_unstated_micro_steps
 from ..launches.row_chunks import Row, RowBatch
 from ..launches.step_alignment import (
-    RATE_COLUMN,
     align_steps,
     has_only_counted_steps,
     place_counted_rows,
@@ -56,7 +54,6 @@ from .line_matcher import (
     named_groups,
     read_facts,
 )
-from .rank_and_time import parse_rank
 from .step_fields import RejectedLineError, ends_like
 from .unmatched_lines import UnmatchedKinds, line_kind
 
@@ -277,7 +274,7 @@ class Parser:
         self._state_before(number, text, found[1])
         self._wait(kind, self.patterns.event_row(number, text, *found))
         if found[0].ends_training and (launch := self.out.launches[-1]).rows:
-            launch.ends[parse_rank(text)] = number
+            launch.ends[self.patterns.rank(text)] = number
         if found[0].with_facts:
             return False
         self._mark(number, text)
@@ -510,14 +507,14 @@ class Parser:
 
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
-        sure = _settle_engines(launch)
+        sure = self._finish_by_formats(launch)
         accumulation = parse_optional(parse_integer, launch.last_value("gradient_accumulation"))
         launch.forget()
         if self.primary.finer_clock is not None:
             launch.rows.transform(partial(refine_elapsed, self.primary.finer_clock))
         if any(form.counts for form in launch.rows.forms()):
             if sure:
-                _regroup(launch)
+                _regroup(launch, stops_once=self._stops_timer_once(launch))
             aligned = align_steps(launch.rows, accumulation or 0)
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
@@ -531,10 +528,27 @@ class Parser:
         version = launch.last_value("framework_version") or ""
         for misprint in self.primary.misprints:
             if launch.rows and re.match(misprint.versions, version):
-                _correct(launch, misprint)
+                _correct(launch, misprint.factors, misprint.why)
         launch.events.settle()
         launch.started_at = _began(launch)
         launch.rows.settle()
+
+    def _finish_by_formats(self, launch: Launch) -> bool:
+        """Let the formats settle what only the whole launch tells; whether its batch is known."""
+        is_known = True
+        for finish in {f.finish: None for f in (self.primary, *self.companions) if f.finish}:
+            found = finish(launch)
+            if found.unsure is not None:
+                is_known = False
+                _say_batch_unknown(launch, found.unsure)
+            if found.factors is not None:
+                _correct(launch, found.factors, found.why)
+        return is_known
+
+    def _stops_timer_once(self, launch: Launch) -> bool:
+        """Whether what trains stops the engine's timer once a step."""
+        names = (n for f in (self.primary, *self.companions) for n in f.timer_stopped_once_with)
+        return any(launch.last_value(name) is not None for name in names)
 
     @staticmethod
     def _by_epochs(launch: Launch) -> int | None:
@@ -684,32 +698,12 @@ def _began(launch: Launch) -> datetime | None:
     return next((stamp for stamp in stamps if stamp is not None), None)
 
 
-def _settle_engines(launch: Launch) -> bool:
-    """Whether it is known which engine's a launch's lines are; then its batch and rates are."""
-    times, unsure = settle_engines(launch)
-    if unsure is not None:
-        line = next(f["line"] for f in reversed(launch.stated) if f["name"] == "global_batch_size")
-        why = f"inferred: configurations before its steps (log:{line})"
-        launch.facts.append(_stated(line, "batch_changes", unsure, why, ""))
-    elif times > 1 and any(form.counts for form in launch.rows.forms()):
-        why = AUTOTP_BATCH_NOTE.format(times)
-        _correct(launch, Misprint(versions="", factors={RATE_COLUMN: 1 / times}, why=why))
-    return unsure is None
-
-
-AUTOTP_BATCH_NOTE: Final = (
-    "DeepSpeed counts a micro-batch once for each of the {} ranks that share it (AutoTP) in its "
-    "batch and its samples per second; here it counts once"
-)
-
-
-def _regroup(launch: Launch) -> None:
+def _regroup(launch: Launch, *, stops_once: bool) -> None:
     """What steps consume by the timer, where they have other micro-steps than stated."""
     said = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
     counts = [n for one in said if (n := parse_optional(parse_integer, one))]
     batch = parse_optional(parse_integer, launch.last_value("global_batch_size")) or 0
-    by_megatron = launch.last_value("megatron_arguments") is not None
-    found = find_unstated_micro_steps(launch.rows, counts, timer_stops_once=by_megatron)
+    found = find_unstated_micro_steps(launch.rows, counts, timer_stops_once=stops_once)
     if found is None:
         return
     change = found.make_correction(batch)
@@ -735,10 +729,16 @@ def _say_counted(launch: Launch) -> None:
     launch.facts.append(_stated(line, "steps_counted", "true", why, text))
 
 
-def _correct(launch: Launch, misprint: Misprint) -> None:
-    launch.rows.transform(partial(_times_all, misprint.factors))
+def _say_batch_unknown(launch: Launch, unsure: str) -> None:
+    line = next(f["line"] for f in reversed(launch.stated) if f["name"] == "global_batch_size")
+    why = f"inferred: configurations before its steps (log:{line})"
+    launch.facts.append(_stated(line, "batch_changes", unsure, why, ""))
+
+
+def _correct(launch: Launch, factors: Mapping[str, float], why: str) -> None:
+    launch.rows.transform(partial(_times_all, factors))
     line = launch.rows[0]["line"]
-    launch.events.append(event_row(line, "warning", misprint.why, {}))
+    launch.events.append(event_row(line, "warning", why, {}))
 
 
 def _times_all(factors: Mapping[str, float], frame: pl.DataFrame) -> pl.DataFrame:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Final
+
+from ..formats.registry import RANK_TAGS
 
 COMPACT_STAMP_RUNS: Final = 4
 """Runs of a stamp whose date is one number, 20261120: date, hour, minute, second."""
@@ -14,21 +18,11 @@ VALID_YEARS: Final = range(1970, 2971)
 PLACEHOLDER_YEAR: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
-_COMPACT: Final = r"\d{8} \d\d:\d\d:\d\d"
-_OF_PRIMUS: Final = r"\[(?:.{0,199}?\[)?rank-"
-PRIMUS_STAMP: Final = re.compile(rf"\[(?P<stamp>{_COMPACT})\](?={_OF_PRIMUS}\d)")
-"""Of the head that AMD's Primus gives the lines of what runs on it, whatever their own is:
-`[20260306 10:15:16][rank-7/8][INFO ] [--------trainer.py:2382] : `, in its files with the user, the
-module and the address of the node before the rank (AMD-AGI/Primus
-primus/core/utils/logger.py@0db5d5d)."""
-
-LAUNCHER_RANK: Final = re.compile(
-    r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
-    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\]"
-    rf"|\[{_COMPACT}\]{_OF_PRIMUS}(?P<primus>\d{{1,9}})/\d{{1,9}}\])"
+_LAUNCHER_TAGS: Final = (
+    r"\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
+    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:"
 )
-"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner and
-Primus."""
+"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label and Open MPI."""
 EMBEDDED_TAG: Final = re.compile(r"\[(?:rank|default|trainer)\d")
 """The tag of torchrun behind what was printed without a newline, such as a progress bar."""
 
@@ -36,20 +30,34 @@ _DIGITS: Final = re.compile(r"\d+")
 _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
 
 
-def parse_rank(text: str) -> str | None:
-    """The launchers' tags before a line, outermost first: `1: [rank0]:` is 1:0.
+@cache
+def compile_rank_tags(tags: Sequence[str] = ()) -> re.Pattern[str]:
+    """One tag before a line: of a launcher, of RANK_TAGS or of `tags`.
 
-    XTuner's own and that of Primus are the global rank, so they stand for all.
+    Those two are regexes with the group `rank`; each gets a named group, launchers' tags none.
+    """
+    several = [
+        tag.replace("(?P<rank>", f"(?P<rank{place}>")
+        for place, tag in enumerate(dict.fromkeys((*RANK_TAGS, *tags)))
+    ]
+    return re.compile(rf"\s*(?:{'|'.join((_LAUNCHER_TAGS, *several))})")
+
+
+def parse_rank(text: str, tag: re.Pattern[str] | None = None) -> str | None:
+    """The tags before a line, outermost first: `1: [rank0]:` is 1:0.
+
+    A framework's own is the global rank, so it stands for all. tag: of `compile_rank_tags`.
     """
     ranks: dict[str, str] = {}  # by tag: torchrun's may come twice
-    match = LAUNCHER_RANK.match(text)
+    tag = tag or compile_rank_tags()
+    match = tag.match(text)
     if match is None and (glued := EMBEDDED_TAG.search(text)):
-        match = LAUNCHER_RANK.match(text, glued.start())
+        match = tag.match(text, glued.start())
     while match:
-        if whole := match["xtuner"] or match["primus"]:
-            return str(whole)
+        if match.lastgroup:
+            return match[match.lastgroup] or None
         ranks[match[0].strip()] = next(group for group in match.groups() if group)
-        match = LAUNCHER_RANK.match(text, match.end())
+        match = tag.match(text, match.end())
     return ":".join(ranks.values()) or None
 
 

@@ -11,7 +11,8 @@ from ..core.paths import parse_path
 from ..detect.detection import FormatChoice
 from ..detect.format_lookup import load_format_catalog
 from ..extract.engine_api import ReadEngine
-from ..facts.facts import Fact, facts_from_values
+from ..facts.facts import facts_from_values
+from ..formats.launch_view import Fact
 from ..store.store import Store, Tables
 from .ingest_run import SINGLE_PROCESS, Outcome, ingest_paths
 

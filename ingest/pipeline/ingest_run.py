@@ -43,7 +43,7 @@ from ..extract.engine_api import ReadEngine, ReadOptions, ReadRequest, ReadSessi
 from ..extract.log_tables import facts_from_files, read_log
 from ..extract.table_batches import LogBatch, LogRows
 from ..facts import facts as given
-from ..facts.facts import Fact
+from ..formats.launch_view import Fact
 from ..formats.spec import LogFormat
 from ..store.catalogue import OutdatedSource
 from ..store.store import FileMark, FileRemark, KnownFile, KnownFolders, Store

@@ -42,7 +42,7 @@ from ..extract.engine_api import (
 )
 from ..extract.log_tables import MAX_SMALL_BYTES, read_log_files
 from ..extract.table_batches import LogGroup, LogRows
-from ..facts.facts import Fact
+from ..formats.launch_view import Fact
 from ..parse.parser import Parser
 from ..store.local_backend import StoreBackend
 from ..vector.block_parser import without_plans

@@ -60,7 +60,7 @@ from ..extract.engine_api import (
 )
 from ..extract.log_tables import read_log, read_log_files
 from ..extract.table_batches import LogGroup, LogRows
-from ..facts.facts import Fact
+from ..formats.launch_view import Fact
 from ..parse.parser import Parser
 from ..store.local_backend import StoreBackend
 from ..store.staged_parts import StagedPart

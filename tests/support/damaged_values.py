@@ -26,7 +26,7 @@ import polars as pl
 from fairmfu.ingest.core.errors import FairmfuError, ReadingFaultError
 from fairmfu.ingest.core.spill import Spool, collect_rows
 from fairmfu.ingest.extract.log_tables import facts_from_files, read_log_files, read_log_tables
-from fairmfu.ingest.facts.facts import Fact
+from fairmfu.ingest.formats.launch_view import Fact
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from fairmfu.reports.page.report_data import build_content, report_json
 from fairmfu.reports.text.summary import explain

@@ -46,6 +46,7 @@ from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.facts.project_config import load_config
 from fairmfu.ingest.formats.deepspeed.engine import DEEPSPEED
+from fairmfu.ingest.formats.launch_view import Fact
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import ENGINE_PRECEDENCE, LogFormat
 from fairmfu.ingest.launches.step_rows import STEP_SCHEMA
@@ -441,7 +442,7 @@ def _numbers_seeds() -> list[bytes]:
     return [*(log[:TEXT_BYTES] for log in logs), *variants]
 
 
-def _reckoned(facts: Sequence[given.Fact]) -> None:
+def _reckoned(facts: Sequence[Fact]) -> None:
     """The metrics of a log with these facts: null where they can't be, never an exception."""
     tables = dict(_small_tables())
     run_id = tables["runs"]["run_id"][0]

@@ -40,6 +40,8 @@ from ..spec import (
     StepLine,
     known_line,
 )
+from .engines import settle_engines
+from .shared_batches import infer_sizes
 
 DEEPSPEED_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed"
 TIMER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/utils/timer.py@edaa722"
@@ -817,6 +819,9 @@ LAUNCH_START: Final = (
 DEEPSPEED: Final = LogFormat(
     name="deepspeed",
     quirks=("single_writer", "timer_of_steps"),
+    timer_stopped_once_with=("megatron_arguments",),
+    finish=settle_engines,
+    infer_sizes=infer_sizes,
     framework="deepspeed",
     versions="engine 0.1 … 0.19, pipeline engine",
     signature=r"step=[1-9]\d*, skipped=\d+, lr=|/global_step=\d+, RunningAvgSamplesPerSec="
@@ -850,6 +855,9 @@ DEEPSPEED: Final = LogFormat(
 
 DEEPSPEED_TIMERS: Final = LogFormat(
     name="deepspeed-timers",
+    timer_stopped_once_with=("megatron_arguments",),
+    finish=settle_engines,
+    infer_sizes=infer_sizes,
     framework="deepspeed",
     versions="wall_clock_breakdown of 0.1 … 0.19",
     signature=GLOBAL_TIMERS,

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from ..spec import (
     GIB,
-    HF_TRAINER_PRECEDENCE,
     JSON_PAIRS,
+    LIBRARY_PRECEDENCE,
     PREFERENCE_OBJECTIVE,
     REINFORCEMENT_OBJECTIVE,
     EventLine,
@@ -56,7 +56,7 @@ LLAMAFACTORY: Final = LogFormat(
     signature=r'"current_steps": \d+, "total_steps": \d+, "loss": ',
     looks_like_step=r'"current_steps": \d+, "total_steps": \d+, "loss": [^n]',
     evidence=("clock",),
-    precedence=HF_TRAINER_PRECEDENCE,
+    precedence=LIBRARY_PRECEDENCE,
     complete=_complete,
     finer_clock=FinerClock(clock="elapsed_time", tokens_per_s="throughput", early=0, late=1),
     file_names=("trainer_log.jsonl",),

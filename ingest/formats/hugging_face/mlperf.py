@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..spec import HF_TRAINER_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
+from ..spec import LIBRARY_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
 
 MLPERF_SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
 GLOBAL_BATCH_LINE: Final = re.compile(
@@ -65,7 +65,7 @@ MLPERF: Final = LogFormat(
     utc=True,
     launch=r':::MLLOG .*"key": "(?:init_start|cache_clear)"',
     evidence=("stamp",),
-    precedence=HF_TRAINER_PRECEDENCE,
+    precedence=LIBRARY_PRECEDENCE,
     join=_join,
     steps=(
         StepLine(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ..spec import HF_TRAINER_PRECEDENCE, JSON_PAIRS, EventLine, FactLine, LogFormat, StepLine
+from ..spec import JSON_PAIRS, LIBRARY_PRECEDENCE, EventLine, FactLine, LogFormat, StepLine
 from .trainer import (
     DICT_COLUMNS,
     GLOBAL_STEP_KEYS,
@@ -55,7 +55,7 @@ MS_SWIFT: Final = LogFormat(
     signature=rf'{_START}"loss": .*{_OF}\d+/',
     looks_like_step=rf'{_START}"loss": .*{_OF}',
     evidence=("clock",),
-    precedence=HF_TRAINER_PRECEDENCE,
+    precedence=LIBRARY_PRECEDENCE,
     complete=complete_row,
     finer_clock=MS_SWIFT_CLOCK,
     file_names=("logging.jsonl",),

@@ -44,8 +44,8 @@ from typing import Any, Final
 
 from ..spec import (
     GIB,
-    HF_TRAINER_PRECEDENCE,
     JSON_PAIRS,
+    LIBRARY_PRECEDENCE,
     ONE_OR_MORE_TAGS,
     PREFERENCE_OBJECTIVE,
     REINFORCEMENT_OBJECTIVE,
@@ -469,7 +469,7 @@ HF_CONSOLE: Final = LogFormat(
     r"|\[runner\.py:\d+:main\] cmd = |TrainingArguments\("
     rf"|{preamble.UNSLOTH_BANNER}|{preamble.AXOLOTL_CONFIG_START}",
     evidence=("clock",),
-    precedence=HF_TRAINER_PRECEDENCE,
+    precedence=LIBRARY_PRECEDENCE,
     join=_join,
     addition=LineAddition(
         to=DICT_START,
@@ -771,7 +771,7 @@ HF_STATE: Final = LogFormat(
     signature=r'^ *"log_history": (?!\[\])',
     looks_like_step=r'"log_history": \{.*"loss": ',
     evidence=("clock",),
-    precedence=HF_TRAINER_PRECEDENCE,
+    precedence=LIBRARY_PRECEDENCE,
     join=_entries,
     complete=complete_row,
     finer_clock=MS_SWIFT_CLOCK,
@@ -859,7 +859,7 @@ HF_TENSORBOARD: Final = LogFormat(
     clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
     utc=True,
     evidence=("stamp",),
-    precedence=HF_TRAINER_PRECEDENCE,
+    precedence=LIBRARY_PRECEDENCE,
     implies=PADDED_IMPLIES,
     steps=(
         _tag("loss", "loss", "6.951844"),

@@ -20,6 +20,7 @@ from ..spec import (
     LAUNCHER_TAG,
     MIB,
     ColumnTarget,
+    CompanionFile,
     EventLine,
     FactBlock,
     FactLine,
@@ -463,4 +464,18 @@ XTUNER: Final = LogFormat(
             printed_by=MMENGINE_RUNNER_SOURCE,
         ),
     ),
+)
+
+DUMPED_CONFIGS: Final = (
+    CompanionFile(names=("vis_data/config.py",), kind="lines", read=config_facts),
+    CompanionFile(names=("config.py",), kind="lines", read=config_facts, within="vis_data"),
+)
+"""The config that is dumped for each launch, as it stands in the launch's own text log.
+
+Beside the scalars, within the folder that mmengine names so; elsewhere it is anyone's module.
+"""
+
+PYTHON_FILE_HINT: Final = (
+    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
+    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
 )

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from ..launch_view import Fact, LaunchView
 from ..spec import (
     GIB,
     JSON_PAIRS,
@@ -494,6 +495,14 @@ TEXT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "tgs": "logged_tgs",
 }
 
+
+def _infer_sizes(launches: Sequence[LaunchView]) -> list[list[Fact]]:
+    """See world_size, which is imported where a log is read: it takes numpy and pyarrow."""
+    from .world_size import infer_sizes  # noqa: PLC0415 - see above
+
+    return infer_sizes(launches)
+
+
 XTUNER_V1: Final = LogFormat(
     name="xtuner-v1",
     framework="xtuner",
@@ -511,8 +520,9 @@ XTUNER_V1: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    counts_worlds=True,
+    infer_sizes=_infer_sizes,
     rank_in_path=r"(?:^|/)rank_?(\d+)\.log(?:\.gz|\.zst)?$",
+    rank_tag=r"\[XTuner\]\[RANK (?P<rank>\d{1,9})\]",
     steps=(
         StepLine(
             anchor="Step ",
@@ -573,7 +583,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    counts_worlds=True,
+    infer_sizes=_infer_sizes,
     rank_in_path=r"(?:^|/)rank(\d+)/tracker\.jsonl(?:\.gz|\.zst)?$",
     file_names=("tracker.jsonl",),
     steps=(
@@ -651,7 +661,7 @@ XTUNER_V1_TENSORBOARD: Final = LogFormat(
     rate_excludes_data=True,
     complete=_complete,
     implies=IMPLIED_FACTS,
-    counts_worlds=True,
+    infer_sizes=_infer_sizes,
     join=_by_step,
     join_by_step=True,
     clock=r"^(?P<stamp>\d+(?:\.\d+)?) \{",

@@ -534,6 +534,20 @@ def test_a_start_of_the_engine_is_no_step_of_it(tmp_path: Path) -> None:
     assert "nearest" not in said
 
 
+def test_a_tag_of_ones_own_says_the_global_rank(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "name = 'mine'\nframework = 'mine'\nlooks_like_step = 'it '\nevidence = ['elapsed']\n"
+        "rank_tag = '<r(?P<rank>\\d+)>'\nelapsed_covers = 'step'\n[[steps]]\n"
+        "regex = 'it (?P<step>\\d+) took (?P<s>\\S+)'\n"
+        "columns = { step = 'step', s = 'elapsed_s' }\nexample = '<r3> it 1 took 0.5'\n"
+    )
+    lines = ["1: <r3> it 1 took 0.5", "1: [rank2]: it 1 took 0.5", "it 1 took 0.5"]
+    numbered = [NumberedLine(n, line, cut=False) for n, line in enumerate(lines, 1)]
+    (launch,) = Parser(load_user_format(path).log_format).parse(numbered).launches
+    assert [row["rank"] for row in launch.rows] == ["3", "1:2", None]
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_every_format_can_be_extended(tmp_path: Path, name: str) -> None:
     path = tmp_path / "mine.toml"
@@ -543,7 +557,8 @@ def test_every_format_can_be_extended(tmp_path: Path, name: str) -> None:
     )
     mine = load_user_format(path).log_format
     assert mine.evidence == BUILT_IN[name].evidence
-    assert mine.counts_worlds is BUILT_IN[name].counts_worlds is name.startswith("xtuner-v1")
+    assert mine.infer_sizes is BUILT_IN[name].infer_sizes
+    assert mine.finish is BUILT_IN[name].finish
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmfu.ingest.facts.facts import infer_facts
-from fairmfu.ingest.facts.xtuner_world_size import FIRST_LOOK_ROWS
 from fairmfu.ingest.formats.spec import LogFormat
+from fairmfu.ingest.formats.xtuner.world_size import FIRST_LOOK_ROWS
 from fairmfu.ingest.parse.parser import ParsedSource
 
 Facts = Callable[[Iterable[str]], dict[str, str]]

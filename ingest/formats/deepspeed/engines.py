@@ -16,11 +16,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ..core.numbers import parse_integer, parse_optional
-from ..core.schema import NO_BATCH_CHANGES
-from ..formats.spec import MODEL_PARALLEL_KEY, PROCESS_KEY
-from .launch import Launch
-from .micro_steps import MAX_BATCH_RATIO, samples_per_step
+from ...core.numbers import parse_integer, parse_optional
+from ...core.schema import NO_BATCH_CHANGES, RESTART_EVENT_KINDS
+from ..launch_view import MAX_BATCH_RATIO, Finished, LaunchView
+from ..spec import MODEL_PARALLEL_KEY, PROCESS_KEY
 
 ACCUMULATION_FACT: Final = "gradient_accumulation"
 BATCH_FACT: Final = "global_batch_size"
@@ -47,8 +46,10 @@ _BESIDE: Final = {
 _FIRST: Final = (ACCUMULATION_FACT, RANKS_KEY, MODELS_KEY)
 """One of these, behind a configuration, is another engine's."""
 PROCESS_BEGIN_KEY: Final = "begins"
-RESTART_EVENT_KINDS: Final = ("error", "out_of_memory", "killed", "restart")
-"""Events behind which processes begin anew."""
+AUTOTP_BATCH_NOTE: Final = (
+    "DeepSpeed counts a micro-batch once for each of the {} ranks that share it (AutoTP) in its "
+    "batch and its samples per second; here it counts once"
+)
 
 StatedValue = Mapping[str, Any]
 """A fact of a launch, or what stands in its place: it has a `value`."""
@@ -56,23 +57,23 @@ EngineValues = dict[str, StatedValue]
 """What an engine prints of itself, by the names above."""
 
 
-def settle_engines(launch: Launch) -> tuple[int, str | None]:
+def settle_engines(launch: LaunchView) -> Finished:
     """Let the facts of a launch be of the engine whose lines it has, each sample counted once.
 
-    Returns how many times too high the rates of its timer are, and why it is not known which
-    engine that is; 1 and None as a rule.
+    Says by how much the rates of its timer are too high, or why it is not known which engine that
+    is.
     """
     held = [fact for fact in launch.stated if fact["name"] == BATCH_FACT]
     if not held or _OF_DUMP[BATCH_FACT] not in held[-1]["text"]:
-        return 1, None
+        return Finished()
     engines = _engines(launch)
     if not engines:
-        return 1, None
+        return Finished()
     counts = [_counts(launch, engine) for engine in engines]
     fitting = _fitting(launch, engines) if len({*counts}) > 1 else [len(engines) - 1]
     between = _between_steps(launch, held)
     if len({counts[place] for place in fitting}) != 1 or between - {batch for batch, _ in counts}:
-        return 1, _unknown(between | {batch // times for batch, times in counts})
+        return Finished(unsure=_unknown(between | {batch // times for batch, times in counts}))
     holds = fitting[-1]
     if held[-1] is not engines[holds][BATCH_FACT]:
         own = {id(fact) for name, fact in engines[holds].items() if name in _OF_DUMP}
@@ -82,10 +83,13 @@ def settle_engines(launch: Launch) -> tuple[int, str | None]:
     if times > 1:
         for name in (BATCH_FACT, WORLD_FACT):
             _divide(engines[holds][name], times)
-    return times, None
+    if times == 1 or not any(form.counts for form in launch.rows.forms()):
+        return Finished()
+    why = AUTOTP_BATCH_NOTE.format(times)
+    return Finished(factors={"logged_samples_per_second": 1 / times}, why=why)
 
 
-def _engines(launch: Launch) -> list[EngineValues]:
+def _engines(launch: LaunchView) -> list[EngineValues]:
     """Those of the processes that train, in their order, each with a batch."""
     engines: list[EngineValues] = [{}]
     for name, said in _in_order(launch):
@@ -98,7 +102,7 @@ def _engines(launch: Launch) -> list[EngineValues]:
     return [engine for engine in engines if _number(engine, BATCH_FACT)]
 
 
-def _between_steps(launch: Launch, held: Sequence[StatedValue]) -> set[int]:
+def _between_steps(launch: LaunchView, held: Sequence[StatedValue]) -> set[int]:
     """Batches that are configured between steps: of another engine, or of all steps from there on.
 
     What is configured behind the last step is of a training that has none.
@@ -110,7 +114,7 @@ def _between_steps(launch: Launch, held: Sequence[StatedValue]) -> set[int]:
     return {batch for batch in said if batch}
 
 
-def _in_order(launch: Launch) -> Iterator[tuple[str, StatedValue]]:
+def _in_order(launch: LaunchView) -> Iterator[tuple[str, StatedValue]]:
     """What is said of engines before the first step, and that a process begins, or has failed."""
     first = launch.rows.first_line
     said = [(f["line"], name, f) for f in _facts(launch) if (name := _name(f)) is not None]
@@ -124,7 +128,7 @@ def _in_order(launch: Launch) -> Iterator[tuple[str, StatedValue]]:
     return ((name, fact) for line, name, fact in said if first is None or line < first)
 
 
-def _facts(launch: Launch) -> list[dict[str, Any]]:
+def _facts(launch: LaunchView) -> list[dict[str, Any]]:
     return [fact for fact in (*launch.facts, *launch.companion_facts) if fact["line"]]
 
 
@@ -143,12 +147,12 @@ def _number(engine: EngineValues, name: str, unsaid: int = 0) -> int:
     return said or unsaid
 
 
-def _counts(launch: Launch, engine: EngineValues) -> tuple[int, int]:
+def _counts(launch: LaunchView, engine: EngineValues) -> tuple[int, int]:
     """The batch that an engine has configured, and for how many ranks it counts each sample."""
     return _number(engine, BATCH_FACT), _counted_for_each(launch, engine)
 
 
-def _fitting(launch: Launch, engines: Sequence[EngineValues]) -> list[int]:
+def _fitting(launch: LaunchView, engines: Sequence[EngineValues]) -> list[int]:
     """Places of the engines that may have what the timer counts; none where it is of none.
 
     Its micro-steps are exact. Its samples are more than a step has where the run waits, as for what
@@ -157,7 +161,7 @@ def _fitting(launch: Launch, engines: Sequence[EngineValues]) -> list[int]:
     steps = [
         (_number(engine, ACCUMULATION_FACT), _number(engine, BATCH_FACT)) for engine in engines
     ]
-    told = {each: samples_per_step(launch.rows, each) or 0 for each, _ in steps}
+    told = {each: launch.samples_per_step(each) or 0 for each, _ in steps}
     ratios = [told[each] / batch for each, batch in steps]
     able = [place for place, ratio in enumerate(ratios) if ratio > 1 / MAX_BATCH_RATIO]
     return able if all(ratios[place] < MAX_BATCH_RATIO for place in able) else []
@@ -172,7 +176,7 @@ def _unknown(batches: set[int]) -> str:
     )
 
 
-def _counted_for_each(launch: Launch, engine: EngineValues) -> int:
+def _counted_for_each(launch: LaunchView, engine: EngineValues) -> int:
     """How many ranks share each micro-batch that the engine's batch counts for all of them.
 
     Its world is then the product of its groups, or as many as there are GPUs. Where it is handed

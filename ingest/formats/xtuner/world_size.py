@@ -17,14 +17,12 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from ..core.arrays import Floats, Ints, column_values, integers_of
-from ..core.numbers import parse_size
-from ..core.schema import COUNTED_RANKS_SUFFIX
-from ..core.spill import CHUNK_ROWS
-from ..launches.launch import Launch
-from ..launches.step_rows import StepRows
+from ...core.arrays import Floats, Ints, column_values, integers_of
+from ...core.numbers import parse_size
+from ...core.schema import COUNTED_RANKS_SUFFIX
+from ...core.spill import CHUNK_ROWS
+from ..launch_view import Fact, LaunchView, RowsView
 
-Fact = dict[str, Any]
 RankValues = Mapping[str, Any]
 """What a rank prints of a step: of RANK_COLUMNS the number, or null; of COUNT_KEYS the text, if
 any."""
@@ -52,7 +50,7 @@ MAX_EXACT_FLOAT32: Final = 2**24
 """TensorBoard keeps float32: it rounds counts beyond this."""
 
 
-def infer_xtuner_v1_sizes(launches: Sequence[Launch]) -> list[list[Fact]]:
+def infer_sizes(launches: Sequence[LaunchView]) -> list[list[Fact]]:
     """`gpus`, `data_parallel` and `seq_len` of each launch, as far as they follow for certain."""
     several = _Several([_Seen() for _ in launches])
     for frame in _in_order([launch.rows for launch in launches]):
@@ -60,7 +58,7 @@ def infer_xtuner_v1_sizes(launches: Sequence[Launch]) -> list[list[Fact]]:
     return [_facts(launch, seen) for launch, seen in zip(launches, several.each, strict=True)]
 
 
-def _in_order(several: Iterable[StepRows]) -> Iterator[pl.DataFrame]:
+def _in_order(several: Iterable[RowsView]) -> Iterator[pl.DataFrame]:
     """All rows with the number of their launch, by launch, step and line.
 
     Those of short launches come together. Of a long one those of a step do.
@@ -109,7 +107,7 @@ class _Ranks(NamedTuple):
         return cls(places, begins, not (others | step).all())
 
 
-def _facts(launch: Launch, seen: _Seen) -> list[Fact]:
+def _facts(launch: LaunchView, seen: _Seen) -> list[Fact]:
     """What follows of a launch from all that was seen of it."""
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(

@@ -1,0 +1,45 @@
+"""ds_config.json: the configuration that a user gives DeepSpeed, beside logs of any trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..spec import CompanionFile
+from .engine import BATCH_SHARING_KEYS
+
+
+def _engine_config(values: Mapping[str, Any]) -> dict[str, str]:
+    """Batch sizes, precision and ZeRO stage, where they are not "auto"."""
+    names = {
+        "train_batch_size": "global_batch_size",
+        "train_micro_batch_size_per_gpu": "micro_batch_size",
+        "gradient_accumulation_steps": "gradient_accumulation",
+    }
+    facts = {fact: str(values[key]) for key, fact in names.items() if _is_int(values.get(key))}
+    for key, precision in (("bf16", "bf16"), ("fp16", "fp16")):
+        section = values.get(key)
+        if isinstance(section, dict) and section.get("enabled") is True:
+            facts["precision"] = precision
+    zero = values.get("zero_optimization")
+    if isinstance(zero, dict) and _is_int(zero.get("stage")):
+        facts["zero_stage"] = str(zero["stage"])
+    for section in (zero, values.get("tensor_parallel"), values):
+        facts |= _sharing(section) if isinstance(section, dict) else {}
+    return facts
+
+
+def _sharing(section: Mapping[str, Any]) -> dict[str, str]:
+    """How many ranks share the tokens of a micro-batch; 0 is none."""
+    return {
+        fact: str(section[name])
+        for name, fact in BATCH_SHARING_KEYS.items()
+        if _is_int(section.get(name)) and section[name] > 0
+    }
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+ENGINE_CONFIG: Final = CompanionFile(names=("ds_config.json",), kind="JSON", read=_engine_config)
