@@ -321,7 +321,7 @@ def _claims(windows: RunArrays, steady: WindowSelection) -> dict[str, Any]:
 
 def _token_basis(windows: RunArrays, facts: dict[str, Any]) -> str:
     """non_padding where ranks count them, packed where samples have no padding, else slots."""
-    if any(map(windows.has_any, ("rank_tokens", "step_tokens", "non_padding_count"))):
+    if counts.counts_without_padding(windows):
         return "non_padding"
     return "packed" if facts.get("packed") else "slots"
 
