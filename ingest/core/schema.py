@@ -187,13 +187,15 @@ QUIRKS: Final[Mapping[str, str]] = {
     "accumulation_stated": "a log that says nothing of gradient accumulation does none",
     "tokens_of_processes": "printed tokens are summed over processes, also where some of them are "
     "given the same",
-    "tokens_of_ranks": "tokens without padding are summed over ranks, each of which counts the "
-    "whole of a sequence that it shares, and no line says how many share it",
+    "tokens_of_ranks": "printed tokens are summed over ranks, each of which counts the whole of a "
+    "sequence that it shares, and no line says how many share it",
     "first_step_stamped_at_end": "the first step is stamped when it has ended, which does not say "
     "when the run began",
     "step_unsaid": "lines with figures print no step, so a copy of one may stand at another step",
     "single_writer": "one process of a job prints the steps, as a rule without a loss",
     "timer_of_steps": "the engine's timer times just the steps of these lines",
+    "claims_follow_rate": "the TFLOP/s and the MFU of a line are its rate times the FLOPs of a "
+    "token, which a run counts once",
 }
 """Habits of some formats alone that change what their figures mean."""
 

@@ -39,7 +39,7 @@ from ..utilization.formula_inputs import (
     text_fact,
 )
 from . import flops_profiler
-from .eras import deepspeed, torchtitan, xtuner
+from .eras.all_rows import era_rows
 from .formula_era import Era
 from .logged_figures import FIXED_DECIMALS, LOGGED_FIGURES
 
@@ -47,8 +47,7 @@ from .logged_figures import FIXED_DECIMALS, LOGGED_FIGURES
 @cache
 def _era_rows() -> Mapping[str, partial[Era]]:
     """Index the rows of every framework by name, in order of framework and date."""
-    rows = (*torchtitan.ERA_ROWS, *xtuner.ERA_ROWS, *deepspeed.ERA_ROWS)
-    return {row.keywords["name"]: row for row in rows}
+    return {row.keywords["name"]: row for row in era_rows()}
 
 
 @cache

@@ -28,7 +28,6 @@ import polars as pl
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, digits_by
 from ..core.quirks import has_quirk
 from ..core.run_table import NOT_RANKED
-from .eras.torchtitan import LOG_FORMATS
 
 MIN_CLOCK_SETBACK: Final = timedelta(minutes=1)
 """A stamp so far before an earlier one of its rank is of a clock that was set, or of another."""
@@ -343,10 +342,10 @@ def _apart(rates: pl.Series, at: int) -> bool:
 def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Lines whose claims are not their rate times what most of their run's lines make of a token.
 
-    Torchtitan counts the FLOPs of a token once, from the model and the length, and each claim of a
-    line is that times its rate. Small figures leave a token's open, and are held against others'.
+    Of formats whose claims are the rate of their line times the FLOPs of a token, counted once.
+    Small figures leave a token's open, and are held against others'.
     """
-    mine = runs.filter(pl.col("log_format").is_in(LOG_FORMATS))["run_id"]
+    mine = runs.filter(has_quirk("claims_follow_rate"))["run_id"]
     lines, rate = steps.filter(pl.col("run_id").is_in(mine.implode())), "logged_tgs"
     odd = []
     for claim in _CLAIMS:

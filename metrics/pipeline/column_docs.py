@@ -76,7 +76,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "token_basis": ("", "non_padding, packed (no padding), or slots (padding counted)"),
     "time_basis": (
         "",
-        "evidence of tgs: elapsed, rate, clock, stamp or engine (of DeepSpeed's lines)",
+        "evidence of tgs: elapsed, rate, clock, stamp or engine (stamps of an engine's lines)",
     ),
     "end_to_end_basis": ("", "what the end-to-end time is from"),
     "excluded_share": ("", "share of the logged time that tgs leaves out"),
@@ -103,7 +103,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "logged_mfu": ("", "the claim as a fraction, by its own formula and peak; median"),
     "logged_tgs_total": ("tokens/s/GPU", "tokens over time by the printed rates"),
     "logged_samples_per_second": ("samples/s", "the claim, over all ranks; median"),
-    "logged_samples_running": ("samples/s", "DeepSpeed's last mean since the start"),
+    "logged_samples_running": ("samples/s", "the engine's last mean since the start"),
     "logged_formula": ("", "the era whose formula printed these figures"),
     "logged_reproduced": ("", "every line comes out by that formula, to its last digit"),
     "logged_lines": ("lines", "compared"),

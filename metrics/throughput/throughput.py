@@ -321,7 +321,7 @@ def _claims(windows: RunArrays, steady: WindowSelection) -> dict[str, Any]:
 
 def _token_basis(windows: RunArrays, facts: dict[str, Any]) -> str:
     """non_padding where ranks count them, packed where samples have no padding, else slots."""
-    if any(map(windows.has_any, ("rank_tokens", "step_tokens", "non_padding_count"))):
+    if counts.counts_without_padding(windows):
         return "non_padding"
     return "packed" if facts.get("packed") else "slots"
 
@@ -547,8 +547,8 @@ NO_CLEAN_WINDOW: Final = (
 SINGLE_LOGGED_STEP: Final = "a single logged step, which may hold start-up"
 NO_TIMES: Final = "no times in the log"
 ONLY_ENGINE_TIMES: Final = (
-    "no times in its own step lines, but those of DeepSpeed's engine are stamped: ingest the log "
-    "with --log-format deepspeed, into another --store or after fairmfu remove"
+    "no times in its own step lines, but those of the engine below them are stamped: ingest the "
+    "log with --log-format "
 )
 ONLY_TOTAL_TIME: Final = (
     "no times of steps in the log, but one of all of them, with the start-up: end to end is by it"
@@ -616,7 +616,8 @@ def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> 
 def _untimed(run: Mapping[str, Any]) -> str:
     """In words, that a run's steps have no times, and where there are some."""
     if run["engine_s"]:
-        return ONLY_ENGINE_TIMES
+        engine = run.get("engine_below") or "and that engine's format"
+        return f"{ONLY_ENGINE_TIMES}{engine}, into another --store or after fairmfu remove"
     elsewhere = run.get("times_elsewhere")
     if run["tgs_end_to_end"] and elsewhere:
         return f"{ONLY_TOTAL_TIME}; {elsewhere}"

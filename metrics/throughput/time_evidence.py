@@ -44,7 +44,7 @@ EVIDENCE_LABELS: Final[dict[str, str]] = {
     "clock": "the clock since the start",
     "stamp": "time stamps",
     "engine": "the engine's time stamps",
-    "timer": "DeepSpeed's timer",
+    "timer": "the engine's timer",
     "runtime": "the run time that the end prints",
 }
 """Kinds of time evidence, in words."""

@@ -135,7 +135,7 @@ def tokens_from_ranks() -> tuple[pl.Expr, pl.Expr]:
     """
     printed = pl.col("rank_tokens")
     grown = pl.when(printed.is_not_null()).then(_consumed_tokens())
-    return pl.coalesce(pl.col("step_tokens") / pl.col("gpus"), grown), printed
+    return pl.coalesce(_total("step_tokens") / pl.col("gpus"), grown), printed
 
 
 def rank_counts_agree(rank_mean: pl.Expr, rank_tokens: pl.Expr) -> pl.Expr:
@@ -156,12 +156,17 @@ def _consumed(counter: pl.Expr) -> pl.Expr:
 
 
 def _consumed_tokens() -> pl.Expr:
-    """Null where ranks of the Trainer share tokens: it sums what each process is given.
+    return _consumed(_total("new_consumed_tokens"))
 
-    With a model that is spread over devices by one process, these are no ranks and share nothing.
+
+def _total(printed: str) -> pl.Expr:
+    """A printed total over all ranks, with each token once.
+
+    Null where it sums what each process is given, and some of them are given the same tokens. With
+    a model that is spread over devices by one process, these are no ranks and share nothing.
     """
     twice = has_quirk("tokens_of_processes") & _given_to_several()
-    return pl.when(~twice.fill_null(value=False)).then(_consumed(pl.col("new_consumed_tokens")))
+    return pl.when(~twice.fill_null(value=False)).then(_each_once(printed))
 
 
 def _non_padding() -> pl.Expr:
@@ -181,13 +186,13 @@ def _given_to_several() -> pl.Expr:
     return pl.any_horizontal(pl.col("tensor_parallel") > 1, pl.col("context_parallel") > 1)
 
 
-def _each_once() -> pl.Expr:
-    """The counter without padding less what ranks count that others of their group count too."""
+def _each_once(printed: str) -> pl.Expr:
+    """A total over ranks less what ranks count that others of their group count too."""
     groups = pl.col("gpus") / pl.col("data_parallel")
     degrees = (pl.coalesce(name, 1) for name in ("tensor_parallel", "context_parallel"))
     times = pl.coalesce(groups, prod(degrees))
-    counter = pl.col("consumed_non_padding")
-    return pl.when(has_quirk("tokens_of_ranks")).then(counter / times).otherwise(counter)
+    total = pl.col(printed)
+    return pl.when(has_quirk("tokens_of_ranks")).then(total / times).otherwise(total)
 
 
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
@@ -200,7 +205,7 @@ def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
     """
     if steps["consumed_non_padding"].null_count() == steps.height:
         return steps.with_columns(non_padding_tokens=pl.lit(None, pl.Float64))
-    steps = steps.with_columns(consumed_non_padding=_each_once())
+    steps = steps.with_columns(consumed_non_padding=_each_once("consumed_non_padding"))
     runs = steps.select("step", "consumed_non_padding", "timed", run=pl.col("run_id").rle_id())
     each = (_between(run) for (_,), run in runs.group_by("run", maintain_order=True))
     return steps.with_columns(
@@ -709,9 +714,10 @@ def missing_rate_facts(
 
 
 def uncounted_tokens_reason(windows: RunArrays, facts: Mapping[str, Any]) -> str | None:
-    """Why a count of tokens without padding that the log prints gives no figure, or no sure one."""
+    """Why a count of tokens that the log prints gives no figure, or no sure one."""
     if not windows.has_any("consumed_non_padding"):
-        return facts.get("uncounted_tokens") or _summed_twice(windows)
+        summed = _summed_twice(windows) or _summed_in_doubt(windows)
+        return facts.get("uncounted_tokens") or summed
     if facts.get("gpus") is None or windows.height == 1:
         return None
     if windows.has_any("non_padding_count"):
@@ -727,11 +733,31 @@ def _may_share(windows: RunArrays) -> bool:
     return windows.has_quirk("tokens_of_ranks") and unsaid and not told
 
 
+_SUMS: Final = (("step_tokens", "stated_all_ranks"), ("new_consumed_tokens", "consumed_tokens"))
+"""Columns of sums over ranks that lines print, and the count of TOKEN_COUNTS that is of each."""
+
+
 def _summed_twice(windows: RunArrays) -> str | None:
-    """Why the Trainer's own sum gives no figure."""
-    shared = windows.has_any("new_consumed_tokens") and not windows.has_any("consumed_tokens_count")
+    """Why the log's own sum gives no figure."""
+    if not windows.has_quirk("tokens_of_processes"):
+        return None
+    uncounted = any(
+        windows.has_any(name) and not windows.has_any(f"{count}_count") for name, count in _SUMS
+    )
     ranks = any((windows.value(name) or 1) > 1 for name in ("tensor_parallel", "context_parallel"))
-    return PROCESS_SUM_UNKNOWN if shared and ranks and windows.value("gpus") else None
+    return PROCESS_SUM_UNKNOWN if uncounted and ranks and windows.value("gpus") else None
+
+
+def _summed_in_doubt(windows: RunArrays) -> str | None:
+    """Why the log's own sum gives no sure figure."""
+    counted = any(windows.has_any(name) for name, _ in _SUMS) and windows.value("gpus")
+    return RANK_SUM_DOUBTFUL if counted and _may_share(windows) else None
+
+
+def counts_without_padding(windows: RunArrays) -> bool:
+    """Whether lines print tokens without padding that a rate may be of."""
+    summed = windows.has_any("step_tokens") and _summed_twice(windows) is None
+    return summed or any(map(windows.has_any, ("rank_tokens", "non_padding_count")))
 
 
 PROCESS_SUM_UNKNOWN: Final = (

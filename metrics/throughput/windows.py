@@ -910,8 +910,8 @@ def has_coarse_rates(run: RunArrays, selection: WindowSelection) -> bool:
 
     Of formats that round them alone: another's may be whole by chance (`8.0` is 8 in a table).
     """
-    rates = run["logged_tgs"][selection.indices]
-    whole = run.has_quirk("rates_rounded") and not (rates % 1).any()
+    rates = _printed_values(run, selection, "rate")
+    whole = run.has_quirk("rates_rounded") and len(rates) > 0 and not (rates % 1).any()
     return whole and bool(np.median(0.5 / rates) > MAX_UNEXPLAINED_GAP)
 
 
@@ -923,11 +923,17 @@ def evidence_rounding(run: RunArrays, selection: WindowSelection, evidence: str)
     """
     if evidence not in PRINTED_TIME_COLUMNS:
         return stamp_error(run, evidence, selection.indices) / total(selection.seconds)
-    columns = (run[name][selection.indices] for name in PRINTED_TIME_COLUMNS[evidence])
-    values = next((told for column in columns if len(told := column[column > 0])), None)
-    if values is None:  # nothing but waiting for data
+    values = _printed_values(run, selection, evidence)
+    if not len(values):  # nothing but waiting for data
         return 0.0
     return float(np.median(digits_of(values).last_places(values) / 2 / values))
+
+
+def _printed_values(run: RunArrays, selection: WindowSelection, evidence: str) -> FloatArray:
+    """What the lines of windows print of one kind of evidence, above 0: of its first column."""
+    columns = (run[name][selection.indices] for name in PRINTED_TIME_COLUMNS[evidence])
+    above = (column[column > 0] for column in columns)
+    return next((values for values in above if len(values)), np.empty(0))
 
 
 def stamp_error(run: RunArrays, evidence: str, indices: IntArray | None = None) -> float:

@@ -414,15 +414,14 @@ def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
     if name == "model_config":
         return _text_only(json.loads(value))
     if name == "megatron_arguments":
-        return _of_megatron(json.loads(value), facts)
+        return _of_header(json.loads(value), facts)
     if name == "torchtitan_arguments":
-        return from_torchtitan(text_fact(facts, "model") or "torchtitan", json.loads(value))
+        flavour = text_fact(facts, "model") or name.removesuffix("_arguments")
+        return from_torchtitan(flavour, json.loads(value))
     return find_model(value)
 
 
-def _of_megatron(
-    arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]
-) -> ModelShape:
+def _of_header(arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
     """The model of an arguments header, whose parameters a rank holds as the log counts them."""
     shape = from_megatron(arguments, integer_fact(facts, "vocab_size"))
     degrees = (integer_fact(facts, name) for name in ("tensor_parallel", "pipeline_parallel"))
@@ -634,9 +633,11 @@ QUANTIZED: Final = "weights are quantised, and not all products are of 16 bits o
 
 
 NONE_CONVERTED: Final = (
-    "; or bf16 if it converted none, as where Torchtitan prints an MFU beside it since 2026-05"
+    "; or bf16 if it converted none, which an MFU beside it shows where its version prints none "
+    "of quantised weights"
 )
-"""Of a line that says what is to be converted: a filter may leave nothing."""
+"""Of a line that says what is to be converted: a filter may leave nothing. Torchtitan prints
+an MFU beside it only then, since 2026-05."""
 
 
 def _precision_choice(fits: Collection[str]) -> str:

@@ -458,7 +458,7 @@ KNOWN_LINES: Final = (
 
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
-    quirks=("rates_rounded", "accumulation_stated"),
+    quirks=("rates_rounded", "accumulation_stated", "claims_follow_rate"),
     framework="torchtitan",
     alone=True,
     versions="2024-01 … 2026-08, flame, mmm",

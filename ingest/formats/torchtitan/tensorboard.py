@@ -112,7 +112,10 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 TORCHTITAN_EVENTS: Final = LogFormat(
     name="torchtitan-tensorboard",
-    quirks=("rates_rounded", "accumulation_stated", "first_step_stamped_at_end"),
+    quirks=(
+        *("rates_rounded", "accumulation_stated", "first_step_stamped_at_end"),
+        "claims_follow_rate",
+    ),
     framework="torchtitan",
     versions="2024-02 … 0.3.0",
     signature=r'"(?:tag": ")?(?:[^"]*/)?(?:loss_metrics/global_avg_loss|throughput\(tps\))"',

@@ -17,7 +17,6 @@ from ...formula.model_shapes import LinearAttention
 from ...formula.simplified_model import SimplifiedModel, full_attention
 from ..formula_era import Era, FormulaStage, PeakRow, dated_era
 
-LOG_FORMATS: Final = ("torchtitan", "torchtitan-tensorboard")
 TORCHTITAN_DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
 FALLBACK_PEAK: Final = 312e12
 """The A100's peak, which a device gets that the table lacks; without a word until 2024-10-18."""
@@ -163,7 +162,7 @@ _HEADS: Final = FormulaStage("head_size", d_by_heads)
 
 def _era(name: str, since: str, until: str | None, **more: object) -> partial[Era]:
     known: dict[str, object] = {
-        "log_formats": LOG_FORMATS,
+        "log_formats": ("torchtitan", "torchtitan-tensorboard"),
         "repo": "pytorch/torchtitan",
         "path": "torchtitan/models/utils.py",
         "decimals": TORCHTITAN_DECIMALS,

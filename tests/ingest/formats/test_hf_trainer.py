@@ -186,6 +186,9 @@ def engine(step: int, second: int) -> list[str]:
     ]
 
 
+BY_THE_ENGINE: Final = f"{ONLY_ENGINE_TIMES}deepspeed, into another --store or after fairmfu remove"
+
+
 @pytest.mark.parametrize("lines", [[0], [0, 1]], ids=["steps", "steps and timer"])
 def test_dicts_without_times_say_that_the_engine_between_them_has_some(
     lines: list[int], tmp_path: Path
@@ -195,8 +198,8 @@ def test_dicts_without_times_say_that_the_engine_between_them_has_some(
     each = [[engine(10 * n, 20 * n)[k] for k in lines] + [DICT.format(3 - n / 9)] for n in range(9)]
     log.write_text("".join(f"{line}\n" for few in each[1:] for line in few))
     (row,) = analyse(read_log_tables(log)).metrics.rows(named=True)
-    assert explain_missing_rate(row) == (ONLY_ENGINE_TIMES, [])
-    assert "--log-format deepspeed" in ONLY_ENGINE_TIMES
+    assert explain_missing_rate(row) == (BY_THE_ENGINE, [])
+    assert "--log-format deepspeed," in BY_THE_ENGINE
     given = facts_from_flags(["seq_len=2048", "gpus=8", "global_batch_size=64", "packed=true"])
     by_engine = read_log_tables(
         log, flag_facts=given, format_choice=load_format_catalog().tried(["deepspeed"])
@@ -248,7 +251,7 @@ def test_dicts_without_times_are_timed_by_the_engines_lines_of_the_same_steps(
 def test_lines_of_the_engine_that_count_otherwise_time_no_dict(late: int, tmp_path: Path) -> None:
     """Its step of the same number does not stand between the two dicts that it should."""
     row = beside_engine(tmp_path, 5, late=late)
-    assert explain_missing_rate(row) == (ONLY_ENGINE_TIMES, [])
+    assert explain_missing_rate(row) == (BY_THE_ENGINE, [])
 
 
 def test_the_trainers_own_clock_goes_before_the_engines_lines(tmp_path: Path) -> None:

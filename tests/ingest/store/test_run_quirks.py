@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from fairmfu.ingest import read_logs
@@ -13,6 +14,7 @@ from fairmfu.ingest.core.schema import QUIRKS
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.store.run_quirks import COLUMNS, with_quirks
 from fairmfu.metrics import analyse
+from fairmfu.metrics.throughput.token_counts import RANK_SUM_DOUBTFUL
 
 NOVA = r"""
 name = "nova"
@@ -74,18 +76,23 @@ TOKENS = {
     "evidence": "elapsed",
     "field": r"(?P<time>[\d.]+) s/it \| (?P<tokens>\d+) tok",
     "example": "0.812 s/it | 131072 tok",
-    "columns": 'time = "elapsed_s"\ntokens = "consumed_tokens"',
 }
 
 
-def test_tokens_summed_over_processes_that_share_them_give_no_rate(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["consumed_tokens", "step_tokens"])
+def test_tokens_are_summed_as_the_quirks_say(column: str, tmp_path: Path) -> None:
     """Two of four GPUs are given the same tokens, so that a sum over all counts each twice."""
-    fields = [f"0.812 s/it | {131072 * n} tok" for n in range(1, 31)]
-    plain = told(tmp_path, fields, [], **TOKENS)
-    assert plain["tgs"] == pytest.approx(131072 / 4 / 0.812)
-    summed = told(tmp_path, fields, ["tokens_of_processes"], **TOKENS)
+    grows = column == "consumed_tokens"
+    fields = [f"0.812 s/it | {131072 * (n if grows else 1)} tok" for n in range(1, 31)]
+    nova = {**TOKENS, "columns": f'time = "elapsed_s"\ntokens = "{column}"'}
+    once = 131072 / 4 / 0.812
+    assert told(tmp_path, fields, [], **nova)["tgs"] == pytest.approx(once)
+    summed = told(tmp_path, fields, ["tokens_of_processes"], **nova)
     assert summed["tgs"] is None
     assert summed["missing"][:1] == ["global_batch_size"]
+    counted = told(tmp_path, fields, ["tokens_of_ranks"], **nova)
+    assert counted["tgs"] == pytest.approx(once / 2)
+    assert RANK_SUM_DOUBTFUL in counted["warnings"]  # how many share a sequence it may not know
 
 
 def test_a_quirk_that_is_none_is_named(tmp_path: Path) -> None:
@@ -98,11 +105,18 @@ def test_all_quirks_are_known_and_used() -> None:
     assert used == set(QUIRKS)
 
 
+def test_an_engine_below_is_a_format_that_a_log_can_be_read_with() -> None:
+    engines = {one.engine_below for one in BUILT_IN_FORMATS} - {None}
+    assert engines <= {one.name for one in BUILT_IN_FORMATS}
+
+
 def test_a_run_that_was_stored_before_has_what_its_format_says() -> None:
     log = Path("sample_logs/h200/torchtitan-0.2.2/bf16/run.log")
     runs = read_logs(log)["runs"]
     before = runs.with_columns(**dict.fromkeys(COLUMNS)).cast(dict(runs.schema))
     assert with_quirks(before).equals(runs)
     assert "rates_rounded" in runs["quirks"][0].to_list()
-    own = before.with_columns(log_format=runs["log_format"] + "-fork")
-    assert with_quirks(own)["quirks"].to_list() == [None]
+    fewer = runs.with_columns(quirks=pl.lit(["accumulation_stated"]))
+    assert with_quirks(fewer).equals(runs)
+    own = pl.concat([before, fewer]).with_columns(log_format=pl.lit("torchtitan-fork"))
+    assert with_quirks(own)["quirks"].to_list() == [None, ["accumulation_stated"]]

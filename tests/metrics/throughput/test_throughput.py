@@ -892,6 +892,7 @@ def test_a_run_without_a_clean_window_says_why() -> None:
     bare = [row | {"elapsed_s": None} for row in rows]
     assert rates(steps(*bare), EACH_STEP, HUNDRED)["throughput_warnings"] == [NO_TIMES]
     elsewhere = run(elapsed_covers="step", quirks=[], times_elsewhere="see the console")
+    below = run(elapsed_covers="step", quirks=[], engine_below="nova-engine")
     assert rates(steps(*bare), elsewhere, HUNDRED)["throughput_warnings"] == [
         f"{NO_TIMES}: see the console"
     ]
@@ -899,9 +900,9 @@ def test_a_run_without_a_clean_window_says_why() -> None:
         {"kind": "engine_step", "line": 10 * n - 1, "step": 9 * n, "logged_at": at(n)}
         for n in (1, 2)
     ]
-    assert rates(steps(*bare), elsewhere, HUNDRED, *stamps)["throughput_warnings"] == [
-        ONLY_ENGINE_TIMES
-    ]
+    for about, engine in [(elsewhere, "and that engine's format"), (below, "nova-engine")]:
+        (said,) = rates(steps(*bare), about, HUNDRED, *stamps)["throughput_warnings"]
+        assert said.startswith(f"{ONLY_ENGINE_TIMES}{engine}, into another --store")
     ended = {"kind": "end", "line": 99, "seconds": 50.0}
     assert rates(steps(*bare), elsewhere, HUNDRED, ended)["throughput_warnings"] == [
         f"{ONLY_TOTAL_TIME}; see the console"

@@ -327,14 +327,14 @@ COUNTING = [{"consumed_tokens": 4000.0 * n, "consumed_non_padding": 3200.0 * n} 
         ({"data_parallel": 8}, {}, [50.0, 100.0], [40.0, 80.0]),
         ({"tensor_parallel": 2}, {"quirks": ["tokens_of_processes"]}, [None] * 2, [None] * 2),
         ({"context_parallel": 1}, {"quirks": ["tokens_of_processes"]}, [50.0, 100.0], [40.0, 80.0]),
-        ({"tensor_parallel": 2}, {"quirks": ["tokens_of_ranks"]}, [50.0, 100.0], [20.0, 40.0]),
+        ({"tensor_parallel": 2}, {"quirks": ["tokens_of_ranks"]}, [25.0, 50.0], [20.0, 40.0]),
         (
             {"tensor_parallel": 2, "context_parallel": 2},
             {"quirks": ["tokens_of_ranks"]},
-            [50.0, 100.0],
+            [12.5, 25.0],
             [10.0, 20.0],
         ),
-        ({"data_parallel": 2}, {"quirks": ["tokens_of_ranks"]}, [50.0, 100.0], [10.0, 20.0]),
+        ({"data_parallel": 2}, {"quirks": ["tokens_of_ranks"]}, [12.5, 25.0], [10.0, 20.0]),
     ],
 )
 def test_a_counter_is_of_the_steps_since_the_line_before(

@@ -1,0 +1,13 @@
+"""The eras of all frameworks: the one list of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..formula_era import Era
+from . import deepspeed, torchtitan, xtuner
+
+
+def era_rows() -> tuple[partial[Era], ...]:
+    """Every row, in order of framework and date."""
+    return (*torchtitan.ERA_ROWS, *xtuner.ERA_ROWS, *deepspeed.ERA_ROWS)
