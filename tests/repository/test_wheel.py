@@ -96,7 +96,7 @@ def ran(program: Path, folder: Path, *arguments: str) -> str:
 def test_the_wheel_holds_every_file_of_its_packages_and_no_other(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == packaged()
-    assert {Path(name).suffix for name in names} >= {".py", ".js", ".css"}
+    assert {Path(name).suffix for name in names} >= {".py", ".js", ".css", ".toml"}
 
 
 def test_the_wheel_runs_where_the_repository_is_not(installed: Path, elsewhere: Path) -> None:
@@ -118,6 +118,8 @@ def test_the_wheel_runs_where_the_repository_is_not(installed: Path, elsewhere: 
     assert (ROOT / "reports" / "page" / "page.css").read_text(encoding="utf-8").split("{")[
         0
     ].strip() in page
+    for table in ("accelerators", "models"):
+        assert len(json.loads(ran(installed, elsewhere, table, "--format", "json"))) > 60
     assert ran(installed, elsewhere, "completion", "bash").startswith("_fairmfu_completion")
 
 

@@ -8,6 +8,8 @@ A test file is the nearer to a changed module, the lower its distance:
     3  it is in the tests of the module's room
     4  it imports a module that imports the changed one
 
+A table of data, such as accelerators.toml, counts as the module of its name beside it.
+
 Files are taken in this order while their seconds (tests/golden/seconds.tsv, by `make seconds`) fit;
 the others are named, and left to `make test`.
 """
@@ -104,7 +106,8 @@ def dependents(name: str) -> set[str]:
 
 def affected(files: set[Path]) -> list[tuple[int, Path]]:
     """Return the test files that a change can break, each with its distance, the nearest first."""
-    code = [path for path in files if path.suffix == ".py" and (ROOT / path).exists()]
+    modules = [path for path in files if path.suffix in {".py", ".toml"}]
+    code = [path for path in modules if (ROOT / path.with_suffix(".py")).exists()]
     near: dict[Path, int] = {}
     for test in test_files():
         found = [near_by for path in code if (near_by := distance(test, path)) is not None]

@@ -286,7 +286,7 @@ def peaks() -> str:
             lambda peak: f"{peak:,.10g}", return_dtype=pl.String
         )
     )
-    words = (f"- *{short}*: {spelt}" for short, spelt in accelerators.SOURCE_REFERENCES.items())
+    words = (f"- *{short}*: {spelt}" for short, spelt in accelerators.source_references().items())
     return f"{render_frame(devices, 'markdown')}\n\n" + "\n".join(words)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from .hugging_face import Config, from_hugging_face, text_config
 from .megatron_header import check_rank_params
-from .names import UnknownModelError, buildable_models, find_model, known_models, model_names
+from .models import UnknownModelError, buildable_models, find_model, known_models, model_names
 from .printed import from_megatron, from_torchtitan
 from .shape import (
     Attention,

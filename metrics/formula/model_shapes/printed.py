@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .megatron_header import check_arguments
-from .names import find_model
+from .models import find_model
 from .shape import (
     Attention,
     FeedForward,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from functools import partial
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from fairmfu.metrics.formula.accelerators import (
     load_overlay,
     normalise_name,
     peak_source,
+    source_references,
 )
 from tests.support.bad_rows import assert_commands_work
 
@@ -152,42 +154,56 @@ def test_the_error_names_what_is_near() -> None:
     assert "Nearest known: NVIDIA H20" in str(error.value)
 
 
-def test_no_name_means_two_devices() -> None:
-    rows = buildable_accelerators()
-    names = Counter(
-        name for row in rows for name in {normalise_name(n) for n in (row.name, *row.names)}
-    )
-    assert [name for name, rows in names.items() if rows > 1] == []
-    assert len(set(accelerator_names())) == len(accelerator_names())
-
-
 def test_old_hardware_has_no_bf16() -> None:
     for name in ("V100", "Tesla T4", "Ascend910A"):
         assert "bf16" not in find_accelerator(name).peaks
 
 
-@pytest.mark.parametrize("name", accelerator_names())
-def test_each_accelerator_builds_and_is_plausible(name: str) -> None:
-    row = find_accelerator(name)
-    assert row.name == name
-    assert row.unit
-    assert row.source
-    assert row.peaks
+UNITS = {"GPU", "GCD", "OAM module", "APU", "card", "stack", "NPU", "die", "core", "chip"}
+UNITS |= {"TensorCore", "NeuronCore-v2", "2 of 8 NeuronCore-v3", "2 of 8 NeuronCore-v4"}
+TABLE = resources.files(accelerators.__package__).joinpath("accelerators.toml")
+BLOCKS = TABLE.read_text(encoding="utf-8").split("[[accelerator]]")[1:]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.split('"')[1])
+def test_each_row_of_the_table_can_be_taken_and_copied(block: str) -> None:
+    (row,) = load_overlay(f"[[accelerator]]{block}")
+    assert row == find_accelerator(row.name)
+    assert "\nconfidence = " in block, "the table leaves it to no default"
+    assert row.unit.partition(",")[0] in UNITS
     assert all(1e12 < peak < 2e16 for peak in row.peaks.values())
     order = [row.peaks[d] for d in ("fp32", "tf32", "bf16", "fp8", "fp4") if d in row.peaks]
     assert order == sorted(order)
+    assert len(set(row.names)) == len(row.names)
+    names = {normalise_name(name) for name in (row.name, *row.names)}
+    others = [one for one in accelerators._table() if one["name"] != row.name]
+    taken = {
+        normalise_name(name) for one in others for name in (one["name"], *one.get("names", ()))
+    }
+    assert names & taken == set(), "another device has the name too"
+
+
+def test_no_two_rows_of_the_table_have_one_name() -> None:
+    assert len(BLOCKS) == len(set(accelerator_names()))
+
+
+def test_each_short_name_of_a_source_is_used_and_spelt_out() -> None:
+    sources = [row.source for row in buildable_accelerators()]
+    for short, spelt in source_references().items():
+        assert spelt
+        assert any(re.search(rf"\b{short}\b", source) for source in sources), short
 
 
 @pytest.mark.usefixtures("unbuilt")
 def test_a_bad_accelerator_fails_only_what_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = partial(Accelerator, name="ACME Bad")
-    monkeypatch.setattr(accelerators, "_TABLE", (bad, *accelerators._TABLE))
+    rows = ({"name": "ACME Bad"}, *accelerators._table())
+    monkeypatch.setattr(accelerators, "_table", lambda: rows)
     assert_commands_work(tmp_path)
     assert "ACME Bad" not in {row.name for row in buildable_accelerators()}
     for build in (all_accelerators, partial(find_accelerator, "acme bad")):
-        with pytest.raises(TypeError, match="missing"):
+        with pytest.raises(OverlayError, match="ACME Bad"):
             build()
     assert CliRunner().invoke(main, ["accelerators"]).exit_code == 1
 

@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 from fairmfu.cli import main
 from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.metrics.core.data_files import read_data_file
 from fairmfu.metrics.formula.flops import operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
+    Config,
     FeedForward,
     LayerGroup,
     ModelShape,
@@ -26,8 +28,9 @@ from fairmfu.metrics.formula.model_shapes import (
     from_hugging_face,
     from_megatron,
     from_torchtitan,
+    hugging_face,
     model_names,
-    names,
+    models,
     with_params_total,
 )
 from fairmfu.metrics.pipeline.analysis import analyse
@@ -138,6 +141,11 @@ BILLIONS = {
 }
 
 
+def config_of(name: str) -> dict[str, Any]:
+    """The Hugging Face config of a model that is known by name."""
+    return models._config(models._known()[name])
+
+
 def test_every_known_model_has_its_count_here() -> None:
     assert set(model_names()) == set(PARAMETERS) | set(BILLIONS)
 
@@ -152,11 +160,43 @@ def test_each_model_builds_and_counts(name: str) -> None:
         assert shape.params_total / 1e9 == pytest.approx(BILLIONS[name], rel=2e-3)
 
 
+ROWS: Final = read_data_file(models.__package__, "models.toml")["model"]
+TEXTS: Final = {"name", "source", "model_type"}
+KEYS: Final = TEXTS | {"names", "dimensions", "null", "config"}
+
+
+def row_names(row: dict[str, Any]) -> list[str]:
+    return [row["name"], *row.get("names", ())]
+
+
+NEVER_READ: Final = {"llama-4-scout": {"intermediate_size_mlp"}}
+"""Keys of which nothing depends for this model: it has no dense layer."""
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row.get("name")))
+def test_each_row_of_the_models_can_be_taken(row: dict[str, Any]) -> None:
+    assert row.keys() >= TEXTS
+    assert row.keys() <= KEYS
+    assert all(isinstance(row[key], str) and row[key].strip() for key in TEXTS)
+    named, others = row_names(row), [one for one in ROWS if one is not row]
+    assert [models._folded(name) for name in named] == named
+    assert len(set(named)) == len(named)
+    taken = {name for other in others for name in row_names(other)}
+    assert taken & {*named} == set(), "another model has the name too"
+    numbers = [*row.get("dimensions", ()), *row.get("config", {}).values()]
+    assert all(isinstance(number, int) and 0 <= number < 1e6 for number in numbers)
+    config = Config(models._config(row), row["name"])
+    hugging_face._HUGGING_FACE[row["model_type"]](config)
+    unread = {*row.get("config", ()), *row.get("null", ())} - config.read_keys
+    assert unread == NEVER_READ.get(row["name"], set())
+
+
 @pytest.mark.usefixtures("unbuilt")
 def test_a_bad_model_fails_only_what_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(names._KNOWN, "bad-1b", ("bad-1b", names._config("llama", 2048, 16)))  # type: ignore[arg-type]
+    bad = {"name": "bad-1b", "model_type": "llama", "dimensions": [2048, 16]}
+    monkeypatch.setattr(models, "_known", dict(models._known() | {"bad-1b": bad}).copy)
     assert_commands_work(tmp_path)
     assert "bad-1b" not in {shape.name for shape in buildable_models()}
     with pytest.raises(ValueError, match="shorter"):
@@ -267,18 +307,6 @@ def test_a_hint_names_no_other_series(said: str, nearest: str | None) -> None:
     assert (nearest in error.value.nearest) if nearest else not error.value.nearest
 
 
-def test_no_name_means_two_models() -> None:
-    tables = (
-        names._LLAMA_LIKE,
-        names._SPARSE,
-        names._GEMMA,
-        names._GPT_LIKE,
-    )
-    counts = Counter(name for table in tables for key in table for name in key.split())
-    assert [name for name, count in counts.items() if count > 1] == []
-    assert all(names._folded(name) == name for name in counts)
-
-
 # --- layers ---------------------------------------------------------------------------------
 
 
@@ -385,7 +413,7 @@ def test_windows_of_qwen_need_to_be_switched_on() -> None:
 
 def test_layer_types_stand_above_the_pattern() -> None:
     config = {
-        **names._GEMMA["gemma-2-2b gemma2-2b"](),
+        **config_of("gemma-2-2b"),
         "num_hidden_layers": 3,
         "layer_types": ["full_attention", "sliding_attention", "full_attention"],
     }
@@ -492,7 +520,7 @@ def test_llama4_with_experts_in_every_second_layer() -> None:
 
 def test_llama4_says_which_layers() -> None:
     config = {
-        **next(config() for name, config in names._SPARSE.items() if "maverick" in name),
+        **config_of("llama-4-maverick"),
         "num_hidden_layers": 4,
         "moe_layers": [1],
         "no_rope_layers": [1, 0, 0, 0],
@@ -583,7 +611,7 @@ def test_what_a_model_type_reads_is_not_refused() -> None:
 
 def test_deepseek_says_how_many_experts_every_token_passes() -> None:
     """An omission is 1 or 2 to transformers and none to DeepSeek's own code."""
-    config = names._SPARSE["deepseek-v2-lite deepseek-v3-16b"]()
+    config = config_of("deepseek-v2-lite")
     del config["n_shared_experts"]
     with pytest.raises(ShapeError, match="has no 'n_shared_experts'"):
         from_hugging_face(config)
@@ -650,7 +678,7 @@ def test_a_config_that_gives_no_shape(change: dict[str, object], said: str) -> N
 
 
 def test_an_absent_query_rank_is_not_a_null_one() -> None:
-    config = names._SPARSE["deepseek-v2-lite deepseek-v3-16b"]()
+    config = config_of("deepseek-v2-lite")
     del config["q_lora_rank"]
     with pytest.raises(ShapeError, match="has no 'q_lora_rank'"):
         from_hugging_face(config)

@@ -1,0 +1,117 @@
+"""Models that are known by name: models.toml has the config of each."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final, cast
+
+from ...core.data_files import read_data_file
+from .hugging_face import CONFIG_DIMENSIONS, from_hugging_face
+from .shape import ModelShape, ShapeError
+
+
+class UnknownModelError(ShapeError):
+    """No known model has this name.
+
+    name: as it was given
+    nearest: known names that look like it, nearest first
+    """
+
+    def __init__(self, name: str, nearest: list[str]) -> None:
+        self.name = name
+        self.nearest = nearest
+        hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
+        super().__init__(
+            f"No known model is called {name!r}, and a model's dimensions are never guessed from"
+            f" its name.{hint} Give its config, model_config=PATH/config.json, or one of the names"
+            " that `fairmfu models` lists, model=NAME."
+        )
+
+
+_SHAPELESS = re.compile(r"-(?:instruct|chat|base|hf|sft|it|pt|(?:flex|varlen)(?:-attn)?)(?=-|$)")
+"""Words of a name that say nothing of the shape; `flex` and `varlen` are torchtitan's."""
+
+
+def find_model(name: str) -> ModelShape:
+    """Shape of a model that is known by name.
+
+    Case, blanks and `_`, an organisation or folders before the name, `Meta-`, and words such as
+    instruct, chat, hf do not matter; all the rest must be exact. Raises UnknownModelError, with
+    the nearest names of the same series: `internlm2-7b` is no hint for an `internlm-8b`.
+    """
+    whole, known = _folded(name), _known()
+    wanted = whole if whole in known else _SHAPELESS.sub("", whole)
+    if wanted not in known:
+        alike = [other for other in known if _is_same_series(other, wanted)]
+        raise UnknownModelError(name, difflib.get_close_matches(wanted, alike, n=3))
+    return _built(known[wanted]["name"])
+
+
+@cache
+def known_models() -> tuple[ModelShape, ...]:
+    """Every known model once, by name."""
+    return tuple(_built(name) for name in model_names())
+
+
+def model_names() -> tuple[str, ...]:
+    """Canonical names of all known models, sorted; builds no model."""
+    return tuple(sorted(name for name, row in _known().items() if name == row["name"]))
+
+
+@cache
+def buildable_models() -> tuple[ModelShape, ...]:
+    """Every known model that can be built, by name: a search among models skips a bad row."""
+    shapes = []
+    for name in model_names():
+        with suppress(Exception):
+            shapes.append(_built(name))
+    return tuple(shapes)
+
+
+@cache
+def _built(canonical: str) -> ModelShape:
+    """Build one known model, once."""
+    return replace(from_hugging_face(_config(_known()[canonical])), name=canonical)
+
+
+def _folded(name: str) -> str:
+    cached = re.search(r"models--(?:.*--)?([^/\\]+)", name)  # Hugging Face's cache folder
+    last = cached.group(1) if cached else re.split(r"[/\\]", name.strip().rstrip("/\\"))[-1]
+    return re.sub(r"[\s_]+", "-", last.strip().lower()).removeprefix("meta-")
+
+
+def _is_same_series(known: str, wanted: str) -> bool:
+    """Whether the first words are one but for a slip: `lama` is llama, `internlm2` no internlm."""
+    mine, other = known.partition("-")[0], wanted.partition("-")[0]
+    same_version = re.findall(r"\d+", mine) == re.findall(r"\d+", other)
+    return same_version and difflib.SequenceMatcher(None, mine, other).ratio() > MIN_ALIKE
+
+
+MIN_ALIKE: Final = 0.8
+"""Names of series that share more of their letters are one, mistyped."""
+
+_Row = Mapping[str, Any]
+"""A row of models.toml, of which nothing is checked."""
+
+
+@cache
+def _known() -> Mapping[str, _Row]:
+    """Index the rows by normalised name; builds no model."""
+    rows = cast("Sequence[_Row]", read_data_file(__package__, "models.toml")["model"])
+    return {name: row for row in rows for name in (row["name"], *row.get("names", ()))}
+
+
+def _config(row: _Row) -> dict[str, Any]:
+    """The row as a Hugging Face config."""
+    dimensions = row.get("dimensions")
+    return {
+        "model_type": row["model_type"],
+        **(dict(zip(CONFIG_DIMENSIONS, dimensions, strict=True)) if dimensions else {}),
+        **row.get("config", {}),
+        **dict.fromkeys(row.get("null", ())),
+    }
