@@ -631,11 +631,7 @@ def operator_dtypes(
 
 QUANTIZED: Final = "weights are quantised, and not all products are of 16 bits or more"
 
-
-NONE_CONVERTED: Final = (
-    "; or bf16 if it converted none, which an MFU beside it shows where its version prints none "
-    "of quantised weights"
-)
+NONE_CONVERTED: Final = "; or bf16 if it converted none: since 2026-05 logs print an MFU only then"
 """Of a line that says what is to be converted: a filter may leave nothing. Torchtitan prints
 an MFU beside it only then, since 2026-05."""
 
