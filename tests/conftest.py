@@ -15,7 +15,7 @@ from fairmfu.ingest.decode.line_reader import NumberedLine
 from fairmfu.ingest.detect.format_lookup import FORMATS_FOLDER_VARIABLE
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.parse import unmatched_lines
+from fairmfu.ingest.parse import line_cache, unmatched_lines
 from fairmfu.ingest.parse.parser import ParsedSource, Parser
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
@@ -60,6 +60,7 @@ def however_few() -> Iterator[None]:
         patch.setattr(text_cleaning, "MAX_SINGLY_CLEANED_LINES", 0)
         patch.setattr(unmatched_lines, "MAX_SINGLY_KINDED_LINES", 0)
         patch.setattr(prefilter, "MAX_PYTHON_SEARCH_LINES", 0)
+        patch.setattr(line_cache, "MIN_DOUBTFUL_LINES", 1)
         yield
 
 

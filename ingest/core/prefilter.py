@@ -22,9 +22,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 try:
-    from re import _parser as parser  # type: ignore[attr-defined]
+    from re import _parser as _python_parser  # type: ignore[attr-defined]
 except ImportError:  # pragma: no cover - of a later Python
-    parser = None
+    _python_parser = None
+parser: Final[Any] = _python_parser
+"""What Python parses patterns with."""
 
 PatternPart = tuple[Any, Any]
 """Of a pattern as Python parses it: an operator, and what it says."""

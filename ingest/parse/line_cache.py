@@ -8,17 +8,21 @@ patterns need. So digits become zeros first, and what was found of such a line i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice
 from typing import Final
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..core.arrays import cache_windows, integers_of, text_array
+from ..core.arrays import Bools, cache_windows, integers_of, text_array
 from ..core.prefilter import IDENTITY_BYTES, LiteralPrefilter
+from ..core.relaxed_regex import relaxed_union
 from ..decode.text_cleaning import Cleaner
 from .format_watch import FormatWatch
 from .unmatched_lines import line_kinds
@@ -32,6 +36,9 @@ ASCII_ZERO: Final = ord("0")
 DIGIT_FOLDING: Final = bytes(
     ASCII_ZERO if chr(byte).isdecimal() else byte for byte in IDENTITY_BYTES
 )
+MIN_DOUBTFUL_LINES: Final = 1_000
+"""Unlike ones that hold a literal of a pattern, in one block. Each costs Python 50 us, and to make
+a regex of all patterns costs 0.1 s."""
 DIGIT_COUNT: Final = 10
 
 
@@ -50,7 +57,9 @@ class LineCache:
         """
         self._cleaner = cleaner
         self._alike = DIGIT_FOLDING if cleaner.digits_alike else IDENTITY_BYTES
+        patterns = tuple(patterns)
         self._sieve = LiteralPrefilter(patterns, self._alike)
+        self._regexes = [regex or re.escape(literal) for literal, regex in patterns]
         self._watch = watch
         self._watched = LiteralPrefilter(watch.patterns if watch else (), self._alike)
         self._forget()
@@ -83,7 +92,7 @@ class LineCache:
     def _learn(self, alike: pa.LargeBinaryArray) -> None:
         """Look lines through that were not seen before."""
         texts = self._cleaner.texts(alike)
-        other = ~self._sieve.lines_may_match(texts)
+        other = ~self._may_match(texts)
         if self._watch is not None:
             other &= ~self._watched.lines_may_match(self._watch.cleaner.texts(alike))
         others = texts.filter(other)
@@ -97,6 +106,19 @@ class LineCache:
             self.kinds = pa.concat_arrays([self.kinds, new])
         self._known = pa.concat_arrays([self._known, alike])
         self._found = np.concatenate([self._found, found])
+
+    def _may_match(self, texts: pl.Series) -> Bools:
+        """Of each text whether a pattern may match it."""
+        may = self._sieve.lines_may_match(texts)
+        if np.count_nonzero(may) >= MIN_DOUBTFUL_LINES and self._relaxed is not None:
+            doubtful = texts.filter(may)
+            wide = doubtful.str.len_chars() != doubtful.str.len_bytes()
+            may[may] = (wide | doubtful.str.contains(self._relaxed)).to_numpy()
+        return may
+
+    @cached_property
+    def _relaxed(self) -> str | None:
+        return relaxed_union(self._regexes, digits_folded=self._alike is DIGIT_FOLDING)
 
     def _number(self, kind: str) -> int:
         return self._numbers.setdefault(kind, len(self._numbers))

@@ -176,6 +176,11 @@ def read_case(path: Path) -> Case | None:
     return Case(Log(lines, steps, printed_facts(text)), rows, silent)
 
 
+def rows_with(case: Case, facts: Mapping[str, object]) -> list[MetricsRow]:
+    """Return the rows of its runs where these facts are given: of all runs of one file."""
+    return figures_of({"run.log": "".join(f"{line}\n" for line in case.log.lines)}, facts)
+
+
 def printed_facts(text: str) -> dict[str, object]:
     """Facts that the lines of a log tell, and tell once."""
     try:
@@ -229,10 +234,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.verbose:
             print(name, file=sys.stderr, flush=True)
         other = last.get(case.rows[0]["log_format"])
+        known = [*case.rows, *(rows_with(other, case.facts) if other else [])]
         for what in TRANSFORMATIONS:
             if given.only in what and (damaged := transformed(case, what, name, other)) is not None:
                 tried[what] += 1
-                known = [*case.rows, *(other.rows if other else [])]
                 for violation in violations(name, what, damaged, known):
                     print(violation, flush=True)
                     found.append(violation)

@@ -28,6 +28,7 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.launches import event_rows
+from fairmfu.ingest.parse import line_cache
 from fairmfu.ingest.parse.line_matcher import line_matcher
 from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.store.store import Tables
@@ -246,6 +247,7 @@ def test_damaged_logs_are_read_alike(
         monkeypatch.setattr(block_parser, "MAX_SINGLY_READ_LINES", 1)
         monkeypatch.setattr(fixed_layouts, "MIN_LAYOUT_LINES", Random(seed).choice((2, 20)))  # noqa: S311
         monkeypatch.setattr(fixed_layouts, "LAYOUT_LINE_DIVISOR", 10**9)
+        monkeypatch.setattr(line_cache, "MIN_DOUBTFUL_LINES", 1)
         monkeypatch.setattr(event_rows, "MIN_FRAME_EVENTS", Random(seed).choice((1, 5, 64)))  # noqa: S311
         # looked at whole, or by their beginning and watched
         first = Random(seed).choice((5_000, 20_000, detection.FIRST_LOOK_BYTES))  # noqa: S311
