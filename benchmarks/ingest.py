@@ -248,6 +248,21 @@ def sparse(bench: Logs) -> Iterator[Row]:
     yield faster(LEAST, costs, LEAST, "grep -cF")
 
 
+def steplike(bench: Logs) -> Iterator[Row]:
+    """A log most of whose lines hold words of a step and are none, no two of them alike."""
+    clean = bench.log("torchtitan", bench.size // 10, 1)
+    log = clean.with_name("steplike.log")
+    child([*WORK, "steplike", clean, log])
+    _warm(log)
+    bench.checked(log)
+    runs: dict[str, Run] = {
+        "ours": partial(bench.ingest, log),
+        "plain parser": partial(bench.plain, "torchtitan", log),
+    }
+    work = f"torchtitan, four lines like steps behind each, {log.stat().st_size / MB:,.0f} MB"
+    yield faster(f"{work}, ingest", bench.times(runs), "ours", "plain parser")
+
+
 def compressed(bench: Logs) -> Iterator[Row]:
     """The same log as it is and compressed."""
     log = bench.log("torchtitan", bench.size)
@@ -359,7 +374,7 @@ def gate(bench: Logs) -> Iterator[Row]:
 
 
 WORKS: Final[Sequence[Callable[[Logs], Iterator[Row]]]] = (
-    *(torchtitan, formats, sparse, compressed, small_files, memory, gate),
+    *(torchtitan, formats, sparse, steplike, compressed, small_files, memory, gate),
 )
 
 SIZES: Final = {

@@ -63,6 +63,26 @@ def line(given: argparse.Namespace) -> None:
     rows.with_columns(line=moved).write_parquet(log.with_suffix(".rows"))
 
 
+def steplike(given: argparse.Namespace) -> None:
+    """A log with four lines behind each that hold words of a step and are none, and its rows."""
+    from random import Random  # noqa: PLC0415
+
+    import polars as pl  # noqa: PLC0415
+
+    source, log, draw = Path(given.source), Path(given.log), Random(0)  # noqa: S311 - no secret
+    with source.open() as read, log.open("w") as out:
+        for number, text in enumerate(read):
+            out.write(text)
+            out.writelines(
+                f"[data] worker {worker} fetched batch for step: {number} shard "
+                f"{draw.randrange(10**6)} loss: pending key={draw.getrandbits(64):016x}\n"
+                for worker in range(4)
+            )
+    moved = (pl.col("line") - 1) * 5 + 1
+    rows = pl.read_parquet(source.with_suffix(".rows")).with_columns(line=moved)
+    rows.write_parquet(log.with_suffix(".rows"))
+
+
 def _newlines(path: Path, end: int) -> int:
     count = 0
     with path.open("rb") as log:
@@ -163,6 +183,7 @@ def main() -> None:
         (write, ("form", "log", "bytes", "density")),
         (many, ("folder", "files", "bytes")),
         (line, ("source", "log", "bytes")),
+        (steplike, ("source", "log")),
         (pack, ("log", "packed")),
         (check, ("store", "truth")),
         (count, ("store", "runs", "rows")),
