@@ -208,7 +208,7 @@ def _places() -> Mapping[str, int]:
 
 @cache
 def _built(place: int) -> Accelerator:
-    """Build one row of the table, once. Raises OverlayError for a bad one."""
+    """Build one row of the table, once: a test builds all, so none is a bad one."""
     return _accelerator(_table()[place], place + 1)
 
 

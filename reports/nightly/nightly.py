@@ -42,7 +42,8 @@ from fairmfu.metrics.compare.history import SERIES_BY, History, history
 from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline import metrics_cache as scores
-from fairmfu.metrics.pipeline.analysis import Analysis, outdated_reading_warning
+from fairmfu.metrics.pipeline.analysis import Analysis
+from fairmfu.metrics.pipeline.run_scoring import outdated_reading_warning
 
 from ..charts import render_process
 from ..page import html_report

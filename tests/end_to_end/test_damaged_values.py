@@ -201,7 +201,7 @@ def test_a_fault_is_found_and_so_is_a_run_that_changes_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nor is the search vain."""
-    from fairmfu.metrics.pipeline import analysis as module  # noqa: PLC0415 - patched here
+    from fairmfu.metrics.pipeline import run_scoring as module  # noqa: PLC0415 - patched here
 
     draw = Random(3)  # noqa: S311 - no secret
     runs = [damaged(draw) for _ in range(6)]

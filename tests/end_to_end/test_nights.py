@@ -22,7 +22,7 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
-from fairmfu.metrics.pipeline import analysis, metrics_cache
+from fairmfu.metrics.pipeline import analysis, metrics_cache, run_scoring
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.nightly import nightly
 from tests.support import old_store
@@ -295,7 +295,7 @@ def test_a_year_of_nights_over_two_schemas_and_two_formulas(
 
 def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on MFU is 3 % higher, by a formula of another name."""
-    score = analysis.score_utilization
+    score = run_scoring.score_utilization
 
     def higher(*arguments: Any, **options: Any) -> Any:
         found = score(*arguments, **options)
@@ -303,6 +303,6 @@ def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
             found.values["mfu"] *= 1.03
         return found
 
-    for module in (analysis, metrics_cache, nightly):
+    for module in (analysis, run_scoring, metrics_cache, nightly):
         monkeypatch.setattr(module, "FORMULA_VERSION", "fairmfu-next")
-    monkeypatch.setattr(analysis, "score_utilization", higher)
+    monkeypatch.setattr(run_scoring, "score_utilization", higher)

@@ -8,7 +8,7 @@ import pytest
 
 from fairmfu.ingest.core.schema import READING_CHANGES, run_rows
 from fairmfu.metrics.core.run_table import FAULT, METRICS, NOT_RANKED, MetricsRow, metrics_row
-from fairmfu.metrics.pipeline import analysis as module
+from fairmfu.metrics.pipeline import run_scoring as module
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse, tables_of_runs
 from fairmfu.metrics.throughput.token_counts import COUNT_MISMATCH
 from tests.metrics.runs.test_same_run import START, Rows, fed, measured, source, tables, without

@@ -20,9 +20,9 @@ from fairmfu.cli import main
 from fairmfu.ingest.core.errors import StoreError, describe_fault
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.metrics.core.run_table import FAULT
-from fairmfu.metrics.pipeline import analysis as module
-from fairmfu.metrics.pipeline import incremental
-from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.pipeline import incremental, measured_runs
+from fairmfu.metrics.pipeline import run_scoring as module
+from fairmfu.metrics.pipeline.analysis import Analysis, analyse, tables_of_runs
 from fairmfu.metrics.pipeline.bulkhead import compute_apart
 from fairmfu.metrics.pipeline.incremental import rescore
 from fairmfu.metrics.pipeline.metrics_cache import KEPT_SCHEMA, finish_metrics
@@ -136,7 +136,7 @@ def bad_id(tables: Tables) -> str:
 
 def without(tables: Tables) -> Tables:
     return dict(
-        module.tables_of_runs(
+        tables_of_runs(
             tables, [run_id for run_id in tables["runs"]["run_id"] if run_id != bad_id(tables)]
         )
     )
@@ -173,8 +173,8 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tabl
         bad = for_the_bad(module.throughput.summarise, holds_it)
         monkeypatch.setattr(module.throughput, "summarise", bad)
     elif request.param == "merge":
-        bad = for_the_bad(module.same_run.merge_launches, lambda t: holds_it(t["runs"]))
-        monkeypatch.setattr(module.same_run, "merge_launches", bad)
+        bad = for_the_bad(measured_runs.same_run.merge_launches, lambda t: holds_it(t["runs"]))
+        monkeypatch.setattr(measured_runs.same_run, "merge_launches", bad)
     else:
         found = module.rank_skew.bottleneck
         huge = np.array([1e308])
@@ -213,7 +213,7 @@ def test_kept_metrics_are_those_of_all_together(broken: str, tables: Tables) -> 
     for run_id in tables["runs"]["run_id"]:
         known = [*kept["run_id"], run_id]
         runs = tables["runs"].filter(pl.col("run_id").is_in(known))
-        done = rescore(runs, kept, [run_id], lambda ids: module.tables_of_runs(tables, ids))
+        done = rescore(runs, kept, [run_id], lambda ids: tables_of_runs(tables, ids))
         kept = done.replace_in(kept)
     assert finish_metrics(kept).equals(analyse(tables).metrics)
 
@@ -227,7 +227,7 @@ def test_a_fault_in_the_search_for_ties_is_the_runs_own(
     others = without(tables)
     first = rescore(others["runs"], KEPT_SCHEMA.to_frame(), (), lambda _: others)
     kept = first.replace_in(KEPT_SCHEMA.to_frame())
-    load = lambda ids: module.tables_of_runs(tables, ids)  # noqa: E731 - short
+    load = lambda ids: tables_of_runs(tables, ids)  # noqa: E731 - short
     second = rescore(tables["runs"], kept, (), load)
     after = finish_metrics(second.replace_in(kept))
     assert after.filter(pl.col("run_id") != run_id).equals(finish_metrics(kept))

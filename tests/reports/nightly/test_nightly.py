@@ -24,7 +24,7 @@ from fairmfu.cli import main
 from fairmfu.ingest.store import lock, parquet_parts
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.core.run_table import METRICS
-from fairmfu.metrics.pipeline import analysis, incremental
+from fairmfu.metrics.pipeline import analysis, incremental, run_scoring
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.nightly import night_html
 from fairmfu.reports.nightly import nightly as module
@@ -401,7 +401,7 @@ class TestWhatSurroundsIt:
         plan = Plan(seed=1)
         write_nights(logs, range(1, 3), plan)
         nightly()
-        for of in (analysis, module.scores, module):
+        for of in (analysis, run_scoring, module.scores, module):
             monkeypatch.setattr(of, "FORMULA_VERSION", "fairmfu-next")
         write_nights(logs, range(3, 4), plan)
         found = nightly()

@@ -1,0 +1,245 @@
+"""One run: its row of METRICS, and what came of reproducing the figures that its log prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+
+from fairmfu.ingest.core.schema import RunRow, reading_changes_since
+
+from ..audit import audit as logged
+from ..audit.audit import Audit
+from ..audit.bridge import token_count_factor
+from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
+from ..core.run_table import METRICS, NOT_RANKED, OUTDATED_READING, MetricsRow, value_of
+from ..formula.accelerators import Accelerator
+from ..formula.flops import FORMULA_VERSION
+from ..throughput import rank_skew, resolved_facts, throughput
+from ..throughput.token_counts import COUNT_MISMATCH
+from ..utilization.formula_inputs import UtilizationResult, integer_fact, is_inferred, text_fact
+from ..utilization.utilization import score_utilization
+from .measured_runs import MeasuredRuns
+
+FactsByName = Mapping[str, Mapping[str, Any]]
+
+INFERABLE_FACTS: Final = (
+    "precision",
+    "trainable",
+    "packed",
+    "document_mask",
+    "gpus",
+    "recompute",
+)
+"""Facts that may follow from the framework or the numbers instead of being said; then marked."""
+MAX_UNREAD_SHARE: Final = 0.1
+MAX_UNREAD_LINES: Final = 2
+"""The share, and the number, of lines that look like steps that may be unread: where more are,
+those that were read may all be of start-up."""
+
+
+TEXT_FACTS: Final = (
+    *("framework_version", "accelerator", "precision", "recompute", "trainable", "quantization"),
+    *("compile", "torch", "packed", "attention"),
+)
+"""Facts that are columns of METRICS as they stand."""
+RUN_COLUMNS: Final = (
+    *("run_id", "name", "framework", "log_format", "synthetic", "launch", "outcome"),
+    *("outcome_text", "started_at", "step_unit", "rate_excludes_data"),
+)
+"""Columns of the table `runs` that are columns of METRICS."""
+
+
+class ScoredRun(NamedTuple):
+    """row: of METRICS; inferred: facts that follow from the log's figures, as rows of facts."""
+
+    row: dict[str, Any]
+    audit: Audit
+    formula_facts: FormulaFacts
+    lines: FigureLines | None
+    inferred: list[dict[str, Any]]
+
+
+def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator]) -> ScoredRun:
+    """Score one run. Raises ArithmeticError where a figure is no number."""
+    run_id, rates = run["run_id"], measured.rate_of_run[run["run_id"]]
+    facts = {row["name"]: row for row in measured.facts_by_run.get(run_id, [])}
+    doubts = measured.doubts_of_sources(run_id, facts)
+    lines, formula_facts = _own_figures(run, measured, facts)
+    audit = logged.audit(lines, formula_facts)
+    inferred = _follow_from_figures(run_id, audit)
+    facts |= {row["name"]: row for row in inferred}
+    scored = score_utilization(facts, rates, overlay)
+    row = _row(run, rates, measured, facts, scored)
+    row["warnings"] = [
+        *(rates["throughput_warnings"] or []),
+        *scored.warnings,
+        *doubts,
+        *_of_unread_lines(_sources(run, measured)),
+        *_of_reading(_sources(run, measured)),
+    ]
+    _set_audit(row, audit)
+    _set_outside_of_steps(row, lines)
+    row["warnings"] += [
+        *logged.reproduction_warnings(audit, formula_facts),
+        *_other_tokens(row),
+        *logged.era_date_warnings(audit, formula_facts),
+    ]
+    row["bound"] = rank_skew.bottleneck(row["data_share"])
+    more = measured.chain_of_run.get(run_id, {}), measured.ranks_of_run.get(run_id, {})
+    whole = {**row, **more[0], **more[1]}
+    _check_finite(whole)
+    return ScoredRun(whole, audit, audit.formula_facts or formula_facts, lines, inferred)
+
+
+def _sources(run: RunRow, measured: MeasuredRuns) -> list[dict[str, Any]]:
+    """Rows of the table `sources` that tell of a run, each once."""
+    hashes = dict.fromkeys(member["sha256"] for member in measured.members(run))
+    return [measured.sources[sha256] for sha256 in hashes]
+
+
+def _row(
+    run: RunRow,
+    rates: throughput.RateSummary,
+    measured: MeasuredRuns,
+    facts: FactsByName,
+    scored: UtilizationResult,
+) -> MetricsRow:
+    """The row without its warnings, and without what the log says of its own speed."""
+    row: dict[str, Any] = dict.fromkeys(METRICS)
+    row |= {name: text_fact(facts, name) for name in TEXT_FACTS}
+    row |= {name: integer_fact(facts, name) for name in ("seq_len", *resolved_facts.SETUP_FACTS)}
+    inferred = {name for name in INFERABLE_FACTS if name in facts and is_inferred(facts[name])}
+    if "precision" in scored.missing:  # what the log says contradicts what was inferred
+        row["precision"] = None
+        inferred -= {"precision"}
+    row |= {name: value_of(rates, name) for name in throughput.SUMMARY if name in METRICS}
+    row |= {name: value_of(run, name) for name in RUN_COLUMNS}
+    row |= {
+        "model": text_fact(facts, "model"),
+        "formula": FORMULA_VERSION,
+        "inferred": sorted(inferred),
+        "missing": list(dict.fromkeys([*(rates["throughput_missing"] or []), *scored.missing])),
+        "sources": [source["path"] for source in _sources(run, measured)],
+        "members": [member["run_id"] for member in measured.members(run)],
+    }
+    row |= {name: value for name, value in scored.values.items() if value is not None}
+    return cast(MetricsRow, row)
+
+
+def _of_unread_lines(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning of lines that were not read; many cost the rank."""
+    unread = sum(source["unread_lines"] for source in sources)
+    if not unread:
+        return []
+    every = unread + sum(source["step_lines"] for source in sources)
+    many = unread > MAX_UNREAD_LINES and unread > MAX_UNREAD_SHARE * every
+    words = f"lines of steps or facts that are cut off or damaged, and were not read: {unread}"
+    return [f"{words} of {every}{NOT_RANKED}" if many else words]
+
+
+def _check_finite(row: Mapping[str, Any]) -> None:
+    """Raises ArithmeticError on a figure that is no number: no reader can do with one."""
+    for name, value in row.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise ArithmeticError(f"{name} is {value}")
+
+
+def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning where today's readers read a run's sources otherwise than they are stored.
+
+    What was read wrongly is not to win over anything, nor to lose; not even among its like.
+    """
+    columns = ("reading", "log_format", "companions")
+    since = [
+        what for one in sources for what in reading_changes_since(*map(one.__getitem__, columns))
+    ]
+    return [f"{outdated_reading_warning(since)}{NOT_RANKED}"] if since else []
+
+
+def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
+    """Warning text: the sources of a run are read differently now.
+
+    reading_changes: each change of that.
+    """
+    return f"{OUTDATED_READING}{'; '.join(dict.fromkeys(reading_changes))}, so figures may be wrong"
+
+
+def _own_figures(
+    run: RunRow, measured: MeasuredRuns, facts: dict[str, dict[str, Any]]
+) -> tuple[FigureLines | None, FormulaFacts]:
+    """What a run prints of its own speed, and what its own formula reads of its facts.
+
+    Of several sources, by the one that prints it finest.
+    """
+    told = [
+        (member["log_format"], measured.printed_lines[member["run_id"]])
+        for member in measured.members(run)
+        if member["run_id"] in measured.printed_lines
+    ]
+    log_format, lines = logged.finest_source(told) or (run["log_format"], None)
+    stated = measured.stated.get(run["run_id"], ())
+    known = formula_facts_of(run | {"log_format": log_format}, facts, stated)
+    return lines, logged.with_length(known, lines)
+
+
+def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
+    """Facts that nothing says and the log's own figures leave one value of, as rows of facts."""
+    origin = "inferred: by no other do the log's own figures come out"
+    return [
+        {
+            "run_id": run_id,
+            "name": name,
+            "value": value,
+            "origin": origin,
+            "line": None,
+            "text": None,
+        }
+        for name, value in audited.inferred.items()
+    ]
+
+
+def _other_tokens(row: MetricsRow) -> list[str]:
+    """A warning where our rate and the printed ones can't be of the same tokens."""
+    times = token_count_factor(row)
+    if times == 1 or any(COUNT_MISMATCH in warning for warning in row["warnings"]):
+        return []
+    return [
+        f"TGS is {times:.2f}x what the log's own rates say, more than other steps explain: tokens "
+        f"per step are {COUNT_MISMATCH} (micro_batch_size, seq_len, gpus, context_parallel?)"
+        f"{NOT_RANKED}"
+    ]
+
+
+def _set_outside_of_steps(row: MetricsRow, lines: FigureLines | None) -> None:
+    """Fill medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat)."""
+    if row["logged_tflops"] is None:
+        row["logged_tflops"] = _printed_median(lines, "logged_tflops")
+    if row["logged_mfu"] is None:
+        row["logged_mfu"] = _printed_median(lines, "logged_mfu")
+
+
+def _printed_median(lines: FigureLines | None, column: str) -> float | None:
+    if lines is None or column not in lines.digits:
+        return None
+    return float(np.median(lines.printed_values(column)))
+
+
+def _set_audit(row: MetricsRow, audit: Audit) -> None:
+    """Fill the columns of METRICS that an audit gives."""
+    row["logged_formula"] = audit.era.name if audit.lines_by_column and audit.era else None
+    row["logged_reproduced"] = audit.reproduced
+    row["logged_lines"] = audit.lines
+    row["logged_lines_reproduced"] = audit.reproduced_lines
+    row["logged_unexplained"] = audit.unexplained
+    row["logged_flops_per_token"] = audit.flops_per_token
+    row["logged_peak"] = audit.peak_flops
+    row["logged_unit"] = audit.unit
+    row["logged_flops_low"] = audit.flops_low
+    row["logged_flops_high"] = audit.flops_high
+    row["logged_hypothesis"] = audit.hypothesis
+    row["logged_not_compared"] = audit.not_compared_reason or None
+    row["logged_lengths"] = list(audit.solved_lengths)
+    row["proven"] = list(audit.proven)
