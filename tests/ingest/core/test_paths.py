@@ -308,6 +308,8 @@ def test_a_large_log_is_read_in_blocks(
         assert file.read(10) == text[:10].encode()
         assert file.seek(0) == 0
         assert b"".join(iter(lambda: file.read(30_000), b"")) == text.encode()
+        opened = file._raw  # type: ignore[attr-defined]  # of the store's library
+    assert opened.closed  # which lets go of what was read ahead
     gets = [one for one in bucket.between.since() if one.startswith("GET") and "a.log" in one]
     assert 2 <= len(gets) <= len(text) // (64 * 1024) + 1
     assert [one.status for one in ingest(bucket.at("logs"))] == ["read"] * 2

@@ -243,6 +243,15 @@ def test_the_sidecar_of_the_log_comes_behind_that_of_its_folder(logs: Path) -> N
     ]
 
 
+@pytest.mark.parametrize("size", [240, 241, 242, 255])
+def test_a_log_whose_sidecars_name_no_file_could_have_has_none(size: int, logs: Path) -> None:
+    """Of 255 bytes, of which `.facts.toml` takes 11; that of the folder holds all the same."""
+    (logs / "facts.toml").write_text("gpus = 4")
+    log = logs / f"{'a' * (size - 4)}.log"
+    log.touch()
+    assert given(facts_from_sidecars(log)) == {"gpus": "4"}
+
+
 # -- what stands beside the log ------------------------------------------------------------
 
 
@@ -471,6 +480,7 @@ MEGATRON = (
         ([(24, 0)], None),
         ([("inf", 3072)], None),
         ([("nan", 3072), (24, 3072)], "16"),
+        ([(0, 3072), (24, 3072)], "16"),
         ([(0.01, 3072)], None),
     ],
 )
@@ -483,6 +493,17 @@ def test_gpus_follow_from_rates_that_agree(
     text = [MEGATRON.format(step=n, samples=s, tgs=t) for n, (s, t) in enumerate(lines, 1)]
     (launch,) = parse("megatron-deepspeed", text).launches
     assert given(infer_facts(by_name["megatron-deepspeed"], [launch])[0]).get("gpus") == gpus
+
+
+def test_a_line_without_tokens_tells_nothing_of_the_gpus(by_name: dict[str, LogFormat]) -> None:
+    """24 samples/s x 2048 tokens / (3072 tokens/s/GPU) = 16 GPUs, but of a warm-up's line none."""
+    rates = {"logged_samples_per_second": 24.0, "logged_tgs": 3072.0}
+    rows = [
+        {"line": n, "step": n, **rates, "sequence_length": length}
+        for n, length in enumerate((0, 2048, 2048), 1)
+    ]
+    (found,) = infer_facts(by_name["megatron-deepspeed"], [launch_of(rows)])
+    assert given(found)["gpus"] == "16"
 
 
 @pytest.mark.parametrize(

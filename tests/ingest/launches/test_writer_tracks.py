@@ -214,6 +214,21 @@ def test_what_lines_say_of_themselves_decides_where_steps_fit_both(
     assert tracks(lines) == truth(lines)
 
 
+@pytest.mark.parametrize("says", ["elapsed_s", "logged_tgs", "peak_memory_bytes"])
+@pytest.mark.parametrize("odd", [0.0, -1.0, float("nan"), float("inf"), None])
+def test_a_line_that_says_nothing_of_itself_is_of_its_writer_all_the_same(
+    says: str, odd: float | None
+) -> None:
+    """A rate of 0, as a line on which nothing was measured prints it."""
+    a = [row | {says: odd if row["step"] in {104, 105} else 1.0} for row in PAIR[0]]
+    b = [row | {says: odd if row["step"] in {1, 4} else 2.0} for row in PAIR[1]]
+    lines = merged(a, b)
+    assert tracks(lines) == truth(lines)
+
+
+PAIR = (writer("a", 12, 10.0, 10.0, 101), writer("b", 12, 10.0, 14.0))
+
+
 # -- writers that nothing tells apart ----------------------------------------------------------
 
 

@@ -79,6 +79,17 @@ def test_a_stamp_is_a_moment_or_none(text: str, moment: datetime | None) -> None
     )
 
 
+@pytest.mark.parametrize("part", range(7))
+@pytest.mark.parametrize("digits", [9, 10, 11, 19, 20, 400])
+def test_a_number_as_long_as_no_date_has_makes_no_moment(part: int, digits: int) -> None:
+    """However large: it raises nothing. Of a fraction only six digits count."""
+    parts = ["2026", "11", "20", "15", "34", "16", "5"]
+    parts[part] = "9" * digits
+    text = "{}-{}-{} {}:{}:{},{}".format(*parts)
+    expected = datetime(2026, 11, 20, 15, 34, 16, 999_999) if part == 6 else None
+    assert parse_stamp(text) == expected
+
+
 @given(moment=MOMENTS)
 def test_a_moment_that_is_printed_comes_back(moment: datetime) -> None:
     whole = moment.replace(microsecond=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -155,6 +156,8 @@ def a_year(first: int, nightly: int) -> tuple[list[parquet_parts.ParquetPart], l
                 )
                 merged.append(rows)
         assert len(live) < 64
+        small = [part.tier for part in live if part.rows <= compaction.MAX_MERGE_ROWS // 2]
+        assert max(Counter(small).values(), default=0) < compaction.MERGE_FAN_IN
     assert sum(part.rows for part in live) == first + 364 * nightly
     return live, merged
 

@@ -247,6 +247,24 @@ def test_a_line_fits_its_own_shape_however_wide_it_is_padded(blanks: int) -> Non
     assert fits(line.replace(b" 1234", b"12345"), learned=line)
 
 
+def test_each_number_of_a_table_may_be_padded_by_as_many_blanks_as_it_likes() -> None:
+    pattern = re.compile(rb"row +(\d+) +(\d+) +(\d+\.\d+)")
+
+    def cells(raw: bytes) -> LineReading:
+        match = pattern.fullmatch(raw)
+        if match is None:
+            return None
+        row = {"logged_at": None, "step": int(match[1]), "rate": int(match[2]), "says": {}}
+        return StepReading(FORM, frozenset({"step"}), {**row, "loss": float(match[3])})
+
+    shape = shape_of(b"row    7   12  3.5", cells)
+    assert shape is not None
+    pads = list(product((1, 2, 5), repeat=3))
+    lines = [b"row%*d%*d%*.1f" % (a + 2, 61, b + 4, 4802, c + 3, 7.5) for a, b, c in pads]
+    found = [(raw, row["step"], row["rate"], row["loss"]) for raw, row in taken(shape, lines)]
+    assert found == [(line, 61, 4802, 7.5) for line in lines]
+
+
 @pytest.mark.parametrize("form", ["repr", "between two floats", "many digits"])
 def test_long_numbers_are_read_to_the_bit(form: str) -> None:
     draw = random.Random(form)  # noqa: S311 - no secret

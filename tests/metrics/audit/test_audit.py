@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -19,9 +20,12 @@ from click.testing import CliRunner
 from fairmfu.cli import main
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
-from fairmfu.metrics.audit.audit import Audit
+from fairmfu.metrics.audit.audit import Audit, audit
+from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
+from fairmfu.metrics.core.run_table import not_null
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.effort import THOROUGH, every_log
+from tests.support.figures import known, lines
 from tests.support.folders import ROOT
 from tests.tools import audit as report
 from tests.tools.audit import Row
@@ -288,6 +292,27 @@ def test_a_wrong_fact_of_the_other_frameworks_is_named_first(
     wrong = audited(log, 1, [fact])
     assert wrong.reproduced is False
     assert (wrong.suspect, wrong.hypothesis) == (suspect, text)
+
+
+@pytest.mark.parametrize("turn", [1, -1], ids=["in-order", "reversed"])
+@pytest.mark.parametrize(("printed", "compared"), [(4096.0, 2), (8192.0, 1)])
+def test_a_formula_by_which_all_comes_out_is_likelier_than_one_by_which_some_does(
+    printed: float, compared: int, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 sequences of 4,096 tokens a GPU in 2 s are 4,096 tokens/s, by the one that counts so.
+
+    Where 8,192 are printed, only the TFLOP/s come out by it; by the other one they are all there
+    is.
+    """
+    own = ERAS_BY_NAME["xtuner-0.1.16"]
+    eras = (own, replace(own, derived_columns=()))[::turn]
+    monkeypatch.setattr("fairmfu.metrics.audit.audit.eras_of_format", lambda _: eras)
+    truth = known(log_format="xtuner")
+    tflops = own.flops(not_null(truth.simplified_model())) * printed / 1e12
+    figures = lines(logged_tflops=[tflops], logged_tgs=[printed], elapsed_s=[2.0])
+    found = audit(figures, truth)
+    assert found.reproduced is True
+    assert len(found.lines_by_column) == compared
 
 
 PUBLIC = [

@@ -20,6 +20,7 @@ from fairmfu.metrics.audit.eras import deepspeed, torchtitan, xtuner
 from fairmfu.metrics.audit.fact_suggestions import propose_facts
 from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, FormulaFacts, all_eras, era_flops
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES, Era
+from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula.flops import Trainable, flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (
     ModelShape,
@@ -246,6 +247,21 @@ def test_propose_finds_the_model_without_being_told(store: Path) -> None:
     assert (first.model, first.seq_len) == ("llama-3-8b", 8192)
     result = CliRunner().invoke(main, ["explain", run, "--propose", "--store", str(store)])
     assert "Proposals: none needed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("rate", "rounding", "explained"),
+    [(1000.0, {}, True), (1001.0, {}, False), (1000.4, {"logged_tgs": 0.5}, True)],
+)
+def test_a_rate_is_explained_as_far_as_its_digits_go(
+    rate: float, rounding: dict[str, float], *, explained: bool
+) -> None:
+    """A printed 1,000; without a word of its rounding it is as exact as it stands."""
+    row = dict.fromkeys(METRICS) | {"tgs": rate, "logged_tgs": 1000.0}
+    (bridge,) = build_bridges(row, {}, NOTHING_KNOWN, Audit(rounding=rounding), rate)
+    off = sum(rounding.values()) / 1000.0
+    assert (bridge.low, bridge.high) == pytest.approx((1000 / rate - off, 1000 / rate + off))
+    assert bridge.explained is explained
 
 
 def test_no_figure_no_bridge() -> None:

@@ -50,6 +50,15 @@ def test_every_figure_of_a_step_has_bounds(name: str) -> None:
     assert "(line 6)" in words
 
 
+@pytest.mark.parametrize("name", sorted(n for n, of in STEP_BOUNDS.items() if of.smallest))
+def test_what_is_smaller_than_a_figure_can_be_is_refused_but_0(name: str) -> None:
+    smallest = STEP_BOUNDS[name].smallest
+    assert 0 < smallest < 1
+    values = [0.0, smallest, smallest / 2]
+    found = refuse_impossible(steps(**{name: [*values]}))
+    assert found.tables["steps"][name].to_list() == [*values[:-1], None]
+
+
 def test_all_numbers_of_steps_and_events_have_bounds() -> None:
     for columns, bounds in ((STEP_COLUMNS, STEP_BOUNDS), (EVENT_COLUMNS, EVENT_BOUNDS)):
         numbers = {name for name, column in columns.items() if column.dtype.is_numeric()}

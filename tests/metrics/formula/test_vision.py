@@ -159,6 +159,79 @@ def towers(config: dict[str, Any]) -> VisionTower:
     return tower
 
 
+VIT = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_channels": 3,
+    "image_size": 224,
+}
+QWEN = {
+    "depth": 32,
+    "num_heads": 16,
+    "in_channels": 3,
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "spatial_merge_size": 2,
+}
+UNSAID = {
+    "clip_vision_model": {**VIT, "patch_size": 32},
+    "siglip_vision_model": {**VIT, "patch_size": 16},
+    "internvl_vision": {
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "num_channels": 3,
+        "image_size": [448, 448],
+        "patch_size": [14, 14],
+        "norm_type": "layer_norm",
+        "attention_bias": False,
+        "use_qk_norm": False,
+        "use_mean_pooling": True,
+    },
+    "qwen2_vl": {**QWEN, "embed_dim": 1280, "hidden_size": 3584, "mlp_ratio": 4},
+    "qwen2_5_vl": {
+        **QWEN,
+        "hidden_size": 3584,
+        "intermediate_size": 3420,
+        "window_size": 112,
+        "out_hidden_size": 3584,
+        "fullatt_block_indexes": [7, 15, 23, 31],
+    },
+    "qwen3_vl": {
+        **QWEN,
+        "depth": 27,
+        "patch_size": 16,
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_position_embeddings": 2304,
+        "out_hidden_size": 3584,
+        "deepstack_visual_indexes": [8, 16, 24],
+    },
+}
+"""What configurations of transformers mean where they say nothing: their classes' own defaults."""
+
+
+@pytest.mark.parametrize(("kind", "means"), UNSAID.items())
+def test_what_a_vision_config_leaves_out_is_its_classs_default(
+    kind: str, means: dict[str, Any]
+) -> None:
+    """Of everything, of nothing but one key, and of one key alone."""
+    outer = "llava" if kind in {"clip_vision_model", "siglip_vision_model"} else kind
+    model = {**QWEN25, "model_type": outer.replace("_vision", "")}
+
+    def tower(said: dict[str, Any]) -> VisionTower:
+        return towers(model | {"text_config": VICUNA, "vision_config": {"model_type": kind} | said})
+
+    whole = tower(means)
+    assert tower({}) == whole
+    for key, value in means.items():
+        assert tower({key: value}) == whole
+        assert tower({k: v for k, v in means.items() if k != key}) == whole
+
+
 def images(tower: VisionTower, count: int) -> tuple[Any, ...]:
     """Grids of so many images of the tower's own size."""
     assert tower.grid is not None

@@ -117,3 +117,17 @@ def test_what_is_tied_over_partitions_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert gone == ["b2", "z1"]
     assert sorted(one for part in parts for one in part) == ["k1", "m1", "q", "y3"]
     assert_frame_equal(finish_metrics(again), analyse(left).metrics, check_exact=True)
+
+
+def test_a_run_of_the_first_partition_may_continue_one_that_was_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing but its course tells; the other new one has nothing to do with it."""
+    monkeypatch.setattr(partitions, "MAX_PARTITION_RUNS", 1)
+    before = course("k1", 1, 50, START + 24 * HOUR)
+    kept, *_ = scored(store(before))
+    everything = store(before, course("a1", 41, 60, START + 26 * HOUR), of_lines("q", 1))
+    found, parts, _ = scored(everything, kept)
+    assert parts == [["a1"], ["q"]]
+    rows = finish_metrics(found)
+    assert rows.select("run_id", "continues").rows() == [("a1", "k1"), ("k1", None), ("q", None)]

@@ -400,6 +400,22 @@ def test_a_printed_total_counts_slots_where_it_grows_faster_than_tokens_do() -> 
         assert found["slots_per_gpu"].to_list()[1:] == pytest.approx([slots] * 2), more
 
 
+@pytest.mark.parametrize(
+    "other", [{"consumed_tokens": 4000.0}, {"consumed_samples": 40.0}, {"samples": 40}]
+)
+def test_lines_of_a_run_are_not_counted_with_padding_where_others_are_without(other: dict) -> None:
+    """Only its last two lines are behind one with tokens without padding: 40 a step on a GPU."""
+    (name,) = other
+    rows = [
+        {name: of if name == "samples" else of * n} for n in range(1, 6) for of in [other[name]]
+    ]
+    some = [row | {"consumed_non_padding": 3200.0 * n} for n, row in enumerate(rows, 1) if n > 2]
+    assert built(rows, BATCH)["counted_by"].to_list()[1:] == [name] * 4
+    found = built(rows[:2] + some, BATCH)
+    assert found["counted_by"].to_list() == [None, None, None, *["non_padding"] * 2]
+    assert found["tokens_per_gpu"].to_list() == [None, None, None, 40.0, 40.0]
+
+
 # --- which count is used, and what it is told of the others -----------------------------------
 
 

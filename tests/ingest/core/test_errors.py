@@ -1,0 +1,49 @@
+"""Why a write or a read failed, in words of whoever told of it, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from fairmfu.ingest.core.errors import explain_read_error, explain_write_error
+
+FULL = "the disk is full"
+NO_ROOM = os.strerror(errno.ENOSPC)
+DENIED = os.strerror(errno.EACCES)
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "todo"),
+    [
+        (OSError(errno.ENOSPC, NO_ROOM), FULL, "Free some space"),
+        (RuntimeError(f"IO Error: could not write: {NO_ROOM}"), FULL, "Free some space"),
+        (OSError(errno.EACCES, DENIED), f"cannot be written to ({DENIED})", "Give another --out"),
+        (OSError(errno.EIO, "bad sector"), "cannot be written to (bad sector)", "have the disk"),
+        (OSError("no words of a number"), "cannot be written to (no words of a number)", "again"),
+        (RuntimeError("first\nsecond line"), "cannot be written to (first)", "Run it again"),
+        (RuntimeError(), "cannot be written to (RuntimeError)", "Run it again"),
+    ],
+)
+def test_a_failed_write_is_told_in_the_words_of_the_error(
+    error: Exception, why: str, todo: str
+) -> None:
+    told = explain_write_error(error, "--out")
+    assert told[0] == why
+    assert todo in told[1]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(errno.EACCES, DENIED), f"{DENIED}. Get the right to read it; "),
+        (PermissionError(errno.EACCES, "the store says no"), "the store says no."),
+        (OSError(errno.EIO, "bad sector"), "bad sector."),
+        (OSError("gone"), "gone."),
+    ],
+)
+def test_a_failed_read_is_told_in_the_words_of_the_error(error: OSError, told: str) -> None:
+    found = explain_read_error(error)
+    assert found.startswith(told)
+    assert ("right to read" in found) == ("right to read" in told)
