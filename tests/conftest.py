@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"{odd[0]}: give it an id")
 
 
+def pytest_collection_finish() -> None:
+    """What was collected stays: else each full collection of garbage looks through all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def nothing_is_forced_to_the_disk() -> Iterator[None]:
     """No test outlives a power cut, and every store would wait for the disk twenty times."""
@@ -74,6 +81,12 @@ def parse() -> Callable[..., ParsedSource]:
         return Parser(formats[name], [formats[c] for c in companions]).parse(numbered)
 
     return read
+
+
+@pytest.fixture(scope="module")
+def one_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder at which all tests of a module may take place: see tests.support.prepared."""
+    return tmp_path_factory.mktemp("one") / "place"
 
 
 @pytest.fixture
