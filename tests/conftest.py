@@ -24,7 +24,7 @@ from tests.support.effort import THOROUGH, sampled_items
 
 os.environ[FORMATS_FOLDER_VARIABLE] = ""  # no test depends on the formats of who runs it
 
-hypothesis.settings.register_profile("fairmfu", deadline=None, max_examples=100 if THOROUGH else 40)
+hypothesis.settings.register_profile("fairmfu", deadline=None, max_examples=100 if THOROUGH else 25)
 hypothesis.settings.load_profile("fairmfu")
 
 
