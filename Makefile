@@ -33,9 +33,10 @@ check: lint types
 	$(BIN)/python -m tests.tools.affected --base $(BASE) | POLARS_MAX_THREADS=1 xargs --no-run-if-empty \
 		$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
-# The tests with Ray mostly wait, so some of them run beside the others; make test-ray has all.
-test: lint types
-	+$(MAKE) --jobs 2 --output-sync=line --no-print-directory IS_INSTALLED=yes tests some-ray
+# mypy takes one core for a minute, and tests with Ray mostly wait: both run beside the other tests.
+# make test-ray has all of those with Ray.
+test: lint
+	+$(MAKE) --jobs 3 --output-sync=line --no-print-directory IS_INSTALLED=yes types tests some-ray
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check $(CHECKED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.support.effort import THOROUGH, sampled_items
 
 os.environ[FORMATS_FOLDER_VARIABLE] = ""  # no test depends on the formats of who runs it
 
-hypothesis.settings.register_profile("fairmfu", deadline=None, max_examples=100 if THOROUGH else 40)
+hypothesis.settings.register_profile("fairmfu", deadline=None, max_examples=100 if THOROUGH else 25)
 hypothesis.settings.load_profile("fairmfu")
 
 
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     odd = [item.nodeid for item in items if r"\x1f\x8b" in item.nodeid]
     if odd:
         raise pytest.UsageError(f"{odd[0]}: give it an id")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: else each full collection of garbage looks through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -75,6 +82,12 @@ def parse() -> Callable[..., ParsedSource]:
         return Parser(formats[name], [formats[c] for c in companions]).parse(numbered)
 
     return read
+
+
+@pytest.fixture(scope="module")
+def one_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder at which all tests of a module may take place: see tests.support.prepared."""
+    return tmp_path_factory.mktemp("one") / "place"
 
 
 @pytest.fixture

@@ -414,7 +414,7 @@ SURE = (captured, behind)
 @pytest.mark.parametrize("style", [*REDRAWN, *ONCE, buffered], ids=lambda style: style.__name__)
 def test_a_dict_has_its_own_bar_or_none(style: Callable[[Run], list[str]]) -> None:
     found = 0
-    for seed in range(2000 if THOROUGH else 50):
+    for seed in range(2000 if THOROUGH else 25):
         draw = Random(f"{style.__name__} {seed}")  # noqa: S311 - no secret
         fastest = 0.3 if style in ONCE else 0.0
         run = drawn_run(draw, fastest)
@@ -438,7 +438,7 @@ def joined(lines: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("style", [*REDRAWN, *ONCE, buffered], ids=lambda style: style.__name__)
 def test_a_dict_has_its_own_writers_bar(style: Callable[[Run], list[str]]) -> None:
     """Lines of several nodes or ranks stand between each other; those with tags had no bars."""
-    for seed in range(300 if THOROUGH else 15):
+    for seed in range(300 if THOROUGH else 8):
         draw = Random(f"{style.__name__} {seed}")  # noqa: S311 - no secret
         own = {tag: style(drawn_run(draw, 0.0)) for tag in ("0: ", "1: ", "[default2]:")}
         turns = [tag for tag, lines in own.items() for _ in lines]

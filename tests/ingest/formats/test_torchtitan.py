@@ -20,13 +20,14 @@ GIVEN = ("seq_len=1000", "gpus=2", "global_batch_size=4")
 
 
 @pytest.fixture
-def rates(ingest: Any, store: Any, logs: Any) -> Any:
+def rates(logs: Any) -> Any:
     """The metrics of a log with these lines."""
 
     def read(lines: list[str], *flags: str) -> dict[str, Any]:
         (logs / "run.log").write_text("".join(f"{line}\n" for line in lines))
-        ingest(logs / "run.log", flag_facts=given.facts_from_flags(list(flags)))
-        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+        facts = given.facts_from_flags(list(flags))
+        tables = read_log_tables(logs / "run.log", flag_facts=facts)
+        return analyse(tables).metrics.row(0, named=True)
 
     return read
 

@@ -44,8 +44,10 @@ Lines = list[bytes]
 NO_TIME: Final = datetime(9998, 12, 31)
 """Of a year that no stamp is read of."""
 STEPS: Final = 30
-LOGS: Final = 100 if THOROUGH else 4
+LOGS: Final = 100 if THOROUGH else 2
 """Of a format."""
+DRAWS: Final = 4 * 100 if THOROUGH else 6
+"""Of rows of steps."""
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +170,8 @@ def test_where_runs_begin_again_at_each_row_few_look_ups_are_in_vain(
 ) -> None:
     """As many rows are left to the parser behind them, whatever stands between the rows."""
     of_steps, log, draw = StepRows.rows_of_steps, tmp_path / "run.log", Random(1)  # noqa: S311
-    lines = [next_step(MEGATRON_DEEPSPEED, LINE, draw, 5, NO_TIME) for _ in range(600)]
+    count = 600 if THOROUGH else 400
+    lines = [next_step(MEGATRON_DEEPSPEED, LINE, draw, 5, NO_TIME) for _ in range(count)]
     for others in (0, 9):
         found = list[int]()
 
@@ -178,8 +181,8 @@ def test_where_runs_begin_again_at_each_row_few_look_ups_are_in_vain(
 
         monkeypatch.setattr(StepRows, "rows_of_steps", counted)
         log.write_text("".join(line + "\n" + "another line\n" * others for line in lines))
-        assert reading(log, fast=True).tables["runs"].height == 600
-        assert len(found) < 2 * 600 / block_parser.MAX_PARSER_ROWS
+        assert reading(log, fast=True).tables["runs"].height == count
+        assert len(found) < 2 * count / block_parser.MAX_PARSER_ROWS
 
 
 # -- the rule of one row, and of many ------------------------------------------------------
@@ -261,7 +264,7 @@ def test_the_rule_of_many_rows_is_that_of_one(
 ) -> None:
     """Those before them wait or were put aside; they came one by one, or many at once."""
     taken = 0
-    for seed in range(4 * LOGS):
+    for seed in range(DRAWS):
         draw = Random(seed)  # noqa: S311 - rows to try
         monkeypatch.setattr(spill, "CHUNK_ROWS", draw.choice((4, 20, 1000)))
         losses, clocks = draw.choice(((2.0,), LOSSES)), draw.random() < 0.5
@@ -289,7 +292,7 @@ def test_the_rule_of_many_rows_is_that_of_one(
                     launch.rows.append(dict(rows[sure]))
                     advanced(launch, rows[sure])
                 every = every[1:]
-    assert taken > 20 * LOGS
+    assert taken > 5 * DRAWS
 
 
 def known_of(rows: StepRows, *behind: Row) -> EarlierRows:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import polars as pl
 import pytest
 
-from fairmfu.ingest.core.schema import TABLES
+from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.launches.micro_steps import (
     TimerMicroSteps,
@@ -130,11 +130,19 @@ def waiting(lines: Iterator[str], share: float) -> str:
 
 
 @pytest.fixture
-def measured(ingest, store, logs):
+def read(logs):
     def of(text: str, *facts: str):
         (logs / "run.log").write_text(text)
-        ingest(logs / "run.log", flag_facts=given.facts_from_flags([*FACTS, *facts]))
-        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+        flags = given.facts_from_flags([*FACTS, *facts])
+        return read_log_tables(logs / "run.log", flag_facts=flags)
+
+    return of
+
+
+@pytest.fixture
+def measured(read):
+    def of(text: str, *facts: str):
+        return analyse(read(text, *facts)).metrics.row(0, named=True)
 
     return of
 
@@ -173,9 +181,9 @@ def test_samples_are_those_of_the_micro_steps(micro_steps, engine_from, ranks, m
     assert row["tgs_end_to_end"] == pytest.approx(TGS)
 
 
-def test_what_the_timer_claims_of_another_batch_is_kept(measured, store):
-    measured(dump() + "".join(trained(doubles_behind(150))))
-    row = store.table("steps").row(-1, named=True)
+def test_what_the_timer_claims_of_another_batch_is_kept(read):
+    steps = read(dump() + "".join(trained(doubles_behind(150))))["steps"]
+    row = steps.row(-1, named=True)
     assert row["logged_samples_per_second"] is None
     assert '"micro_step": "1800"' in row["extra"]
     assert '"samples_per_second_as_configured": 8.0}' in row["extra"]
@@ -222,10 +230,10 @@ def test_a_batch_that_is_not_known_is_not_ranked(text, facts, stated, measured):
         ),
     ],
 )
-def test_the_same_micro_steps_in_each_step_tell_nothing(text, measured, store):
-    measured(text)
-    assert store.table("steps")["consumed_samples"].null_count() == 60
-    assert store.table("facts").filter(name="batch_changes").is_empty()
+def test_the_same_micro_steps_in_each_step_tell_nothing(text, read):
+    tables = read(text)
+    assert tables["steps"]["consumed_samples"].null_count() == 60
+    assert tables["facts"].filter(name="batch_changes").is_empty()
 
 
 SAYS = (

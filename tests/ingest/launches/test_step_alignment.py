@@ -207,7 +207,7 @@ def told(aligned: AlignedRows) -> tuple[list[dict[str, Any]], list[dict[str, Any
     return said[0], said[1], aligned.step_unit
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("seed", range(300))
 def test_columns_are_aligned_as_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Random(seed)  # noqa: S311 - rows to try

@@ -27,6 +27,7 @@ from fairmfu.reports.store.metrics_store import current_metrics, rescore_all
 from tests.ingest.detect.test_user_formats import ALONE
 from tests.ingest.pipeline.test_ingest_run import held, said, write
 from tests.support.old_store import genuine
+from tests.support.prepared import emptied, prepare
 
 Ingest = Callable[..., list[Outcome]]
 READ = [("read", "")]
@@ -40,12 +41,21 @@ def log(logs: Path, titan: Callable[..., str]) -> Path:
 
 
 @pytest.fixture
-def before(log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tmp_path(one_place: Path) -> Path:
+    return emptied(one_place)
+
+
+@pytest.fixture
+def before(tmp_path: Path, log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The log as a fairmfu that knew no readings read it."""
-    with monkeypatch.context() as earlier:
-        earlier.setattr(log_tables, "READING_CHANGES", ())
-        assert said(ingest(log.parent)) == READ
-        ingest(log.parent)  # so that the folder is remembered
+
+    def read() -> None:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(log_tables, "READING_CHANGES", ())
+            assert said(ingest(log.parent)) == READ
+            ingest(log.parent)  # so that the folder is remembered
+
+    prepare(tmp_path, "before", read)
     return log
 
 

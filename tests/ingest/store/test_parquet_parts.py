@@ -30,6 +30,7 @@ from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.local_backend import StoreBackend
 from fairmfu.ingest.store.store import Store
 from tests.support.effort import THOROUGH
+from tests.support.prepared import emptied, prepare
 
 
 def state(store: Store) -> dict[str, pl.DataFrame]:
@@ -102,7 +103,7 @@ def test_merges_and_rebuilds_change_no_row(
 ) -> None:
     plain, merged = Store(tmp_path / "plain"), Store(tmp_path / "merged")
     life, never = Life(logs, seed, titan), 1_000_000
-    for _ in range(12):
+    for _ in range(12 if THOROUGH else 7):
         before = random.Random.getstate(life.random), dict(life.lengths)
         for fan, store in ((never, plain), (2, merged)):
             monkeypatch.setattr(compaction, "MERGE_FAN_IN", fan)
@@ -126,13 +127,22 @@ def test_merges_and_rebuilds_change_no_row(
 
 
 @pytest.fixture
-def full(store: Store, logs: Path, titan: Callable[..., str]) -> Store:
+def tmp_path(one_place: Path) -> Path:
+    return emptied(one_place)
+
+
+@pytest.fixture
+def full(tmp_path: Path, store: Store, logs: Path, titan: Callable[..., str]) -> Store:
     """A store of three batches."""
-    for number in range(3):
-        path = logs / f"{number}.log"
-        path.write_text(titan(3 + number, loss=4.0 + number))
-        ingest_run.ingest_paths([path], store)
-    return store
+
+    def make() -> None:
+        for number in range(3):
+            path = logs / f"{number}.log"
+            path.write_text(titan(3 + number, loss=4.0 + number))
+            ingest_run.ingest_paths([path], store)
+
+    prepare(tmp_path, "full", make)
+    return Store(store.path)
 
 
 def a_year(first: int, nightly: int) -> tuple[list[parquet_parts.ParquetPart], list[int]]:

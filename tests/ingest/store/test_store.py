@@ -24,6 +24,7 @@ from fairmfu.ingest.store import catalogue, changeset, lock, parquet_parts
 from fairmfu.ingest.store import store as store_module
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
+from tests.support.prepared import emptied, prepare
 
 
 def state(store: Store) -> dict[str, pl.DataFrame]:
@@ -60,10 +61,15 @@ def log(logs: Path, titan: Callable[..., str]) -> Path:
 
 
 @pytest.fixture
-def full(store: Store, log: Path, ingest: Callable[..., object]) -> Store:
+def tmp_path(one_place: Path) -> Path:
+    return emptied(one_place)
+
+
+@pytest.fixture
+def full(tmp_path: Path, store: Store, log: Path, ingest: Callable[..., object]) -> Store:
     """A store that holds `log`."""
-    ingest(log)
-    return store
+    prepare(tmp_path, "full", lambda: ingest(log))
+    return Store(store.path)
 
 
 def test_a_stored_log_fills_every_table(full: Store) -> None:

@@ -298,7 +298,9 @@ def nights(seed: int, world: World, count: int, chains: float = 0.4) -> Iterable
 @pytest.mark.parametrize("seed", range(32 if THOROUGH else 2))
 def test_what_is_kept_is_what_all_runs_at_once_give(seed: int) -> None:
     world = World()
-    for night, changed in enumerate(nights(seed, world, 12, chains=(0.4, 0.8)[seed % 2])):
+    for night, changed in enumerate(
+        nights(seed, world, 12 if THOROUGH else 7, chains=(0.4, 0.8)[seed % 2])
+    ):
         world.night(changed)
         if THOROUGH or night % 3 == 0:
             world.holds()
@@ -314,7 +316,8 @@ def test_partitions_give_what_all_runs_at_once_give(
     monkeypatch.setattr(partitions, "MAX_LATER_LAUNCHES", 3)
     world = World()
     apart = 0
-    for night, changed in enumerate(nights(100 + seed, world, 14, chains=(0.4, 0.8)[seed % 2])):
+    count = 14 if THOROUGH else 9
+    for night, changed in enumerate(nights(100 + seed, world, count, chains=(0.4, 0.8)[seed % 2])):
         apart += world.night_by_partition(changed).analysis is None
         if THOROUGH or night % 3 == 0:
             world.holds()
@@ -343,7 +346,7 @@ def logs(folder: Path, largest: int) -> list[Source]:
 
 @pytest.mark.parametrize(
     ("folder", "largest"),
-    [(SAMPLES, 10**6), (CORPUS, 30_000), (GENERATED, 20_000)],
+    [(SAMPLES, 10**6 if THOROUGH else 50_000), (CORPUS, 30_000), (GENERATED, 20_000)],
     ids=["samples", "public", "generated"],
 )
 def test_logs_in_any_order_are_kept_as_all_at_once(folder: Path, largest: int) -> None:
@@ -447,27 +450,29 @@ def test_of_undated_runs_those_are_read_that_may_be_the_same_launch() -> None:
 
 def test_a_chain_that_grows_by_a_launch_a_night() -> None:
     world = World()
-    for night in range(9):
+    nights = 9 if THOROUGH else 5
+    last = f"n{nights - 1}"
+    for night in range(nights):
         start = START + timedelta(days=night)
         world.night(world.put(launch(f"n{night}", 40 * night + 1, 40 * night + 50, start)))
         if THOROUGH or night % 4 == 0:
             world.holds()
     rows = {row["run_id"]: row for row in finish_metrics(world.kept).iter_rows(named=True)}
-    assert rows["n8"]["goodput_launches"] == 9
-    assert rows["n8"]["continues"] == "n7"
-    assert rows["n7"]["repeated_steps"] == 10
+    assert rows[last]["goodput_launches"] == nights
+    assert rows[last]["continues"] == f"n{nights - 2}"
+    assert rows[f"n{nights - 2}"]["repeated_steps"] == 10
     del world.sources["hash of n2"]
     world.night([])
     world.holds()
     rows = {row["run_id"]: row for row in finish_metrics(world.kept).iter_rows(named=True)}
-    assert rows["n8"]["goodput_launches"] == 6
+    assert rows[last]["goodput_launches"] == nights - 3
     assert rows["n1"]["repeated_steps"] == 0
 
 
 def test_many_that_go_on_from_one_checkpoint_do_not_load_each_other() -> None:
     world = World()
     world.night(world.put(launch("base", 1, 50, START)))
-    for night in range(1, 9):
+    for night in range(1, 9 if THOROUGH else 4):
         start = START + timedelta(days=2 * night)
         world.night(world.put(launch(f"n{night}", 43 if night == 2 else 44, 60, start)))
         assert {"base"} < set(world.asked) <= {"base", "n2", f"n{night}"}

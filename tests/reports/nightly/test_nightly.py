@@ -30,12 +30,18 @@ from fairmfu.reports.nightly import night_html
 from fairmfu.reports.nightly import nightly as module
 from tests.support.folders import ROOT
 from tests.support.nights import Change, Plan, write_night
+from tests.support.prepared import emptied, prepare
 
 FEW = (0, 1)
 """Places of the series that these nights have, for speed."""
 
 
 Nightly = Callable[..., Result]
+
+
+@pytest.fixture
+def tmp_path(one_place: Path) -> Path:
+    return emptied(one_place)
 
 
 @pytest.fixture
@@ -57,6 +63,20 @@ def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "full_page", lambda *_: "runs")
     monkeypatch.setattr(module.night_outputs, "svgs", lambda _: {"overview.svg": "<svg/>"})
     monkeypatch.setattr(module.night_html, "pages", lambda night: (f"night {night.number}", "kept"))
+
+
+@pytest.fixture
+def first_night(
+    tmp_path: Path, logs: Path, nightly: Nightly, request: pytest.FixtureRequest
+) -> None:
+    """Night 1 took place: once for all tests, each of which has its own copy of what it left."""
+    request.getfixturevalue("without_pages")
+
+    def take_place() -> None:
+        write_nights(logs, range(1, 2), Plan(seed=1))
+        assert nightly().exit_code == 0
+
+    prepare(tmp_path, "first-night", take_place)
 
 
 def summary(tmp_path: Path) -> dict:
@@ -169,11 +189,10 @@ class TestWhatSurroundsIt:
             (failed,) = summary(tmp_path)["sources"]["failed"]
             assert failed["path"].endswith("cut.log")
 
+    @pytest.mark.usefixtures("first_night")
     def test_no_source_at_all_is_a_failure_that_leaves_the_last_report(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
         good = (tmp_path / "out" / "index.html").read_text()
         shutil.rmtree(logs)
         found = nightly()
@@ -187,6 +206,7 @@ class TestWhatSurroundsIt:
         assert nightly().exit_code == 0
         assert (tmp_path / "out" / "status.js").read_text() == night_html.status_js()
 
+    @pytest.mark.usefixtures("first_night")
     def test_a_full_disk(
         self,
         tmp_path: Path,
@@ -194,12 +214,9 @@ class TestWhatSurroundsIt:
         nightly: Nightly,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        plan = Plan(seed=1)
-        write_nights(logs, range(1, 2), plan)
-        nightly()
         store = Store(tmp_path / "store")
         before = store.tables()
-        write_nights(logs, range(2, 3), plan)
+        write_nights(logs, range(2, 3), Plan(seed=1))
 
         def full(*_: object, **__: object) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -218,11 +235,14 @@ class TestWhatSurroundsIt:
         assert nightly().exit_code == 0
         assert store.table("runs").height == 4
 
+    @pytest.mark.usefixtures("first_night")
     def test_a_full_disk_under_the_report(
-        self, tmp_path: Path, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+        self,
+        tmp_path: Path,
+        logs: Path,
+        nightly: Nightly,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
         good = (tmp_path / "out" / "index.html").read_text()
         write_nights(logs, range(2, 3), Plan(seed=1))
         with monkeypatch.context() as patch:
@@ -234,9 +254,8 @@ class TestWhatSurroundsIt:
         assert list((tmp_path / "out").rglob("*.writing")) == []
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    @pytest.mark.usefixtures("first_night")
     def test_a_read_only_store(self, tmp_path: Path, logs: Path, nightly: Nightly) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
         (tmp_path / "store").chmod(0o500)
         (tmp_path / "store" / lock.LOCK_NAME).chmod(0o400)
         write_nights(logs, range(2, 3), Plan(seed=1))
@@ -247,11 +266,13 @@ class TestWhatSurroundsIt:
         assert found.exit_code == 1
         assert "store: cannot be written to (Permission denied)" in found.stderr
 
+    @pytest.mark.usefixtures("first_night")
     def test_a_store_that_may_not_be_written_to(
-        self, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+        self,
+        logs: Path,
+        nightly: Nightly,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
 
         def refuse(*_: object, **__: object) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -265,11 +286,10 @@ class TestWhatSurroundsIt:
             "and can be read. Give another --store, or the rights to write there." in found.stderr
         )
 
+    @pytest.mark.usefixtures("first_night")
     def test_another_writer_is_waited_for_by_name(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
         write_nights(logs, range(2, 3), Plan(seed=1))
         with Store(tmp_path / "store")._writing():
             found = nightly("--wait", "0.2")
@@ -279,13 +299,13 @@ class TestWhatSurroundsIt:
         assert waits.endswith("is writing there; waiting up to 0.2 s")
         assert "did not end within 0.2 s. Wait for it to end" in gives_up
 
+    @pytest.mark.usefixtures("first_night")
     def test_a_reader_reads_while_a_night_writes(
-        self, tmp_path: Path, logs: Path, nightly: Nightly
+        self,
+        tmp_path: Path,
+        logs: Path,
     ) -> None:
-        plan = Plan(seed=1)
-        write_nights(logs, range(1, 2), plan)
-        nightly()
-        write_nights(logs, range(2, 3), plan)
+        write_nights(logs, range(2, 3), Plan(seed=1))
         store = Store(tmp_path / "store")
         command = [
             sys.executable,
@@ -299,11 +319,12 @@ class TestWhatSurroundsIt:
             assert con.sql("select count(distinct run_id) from steps").fetchall() == [(2,)]
         assert store.table("runs").height == 4
 
+    @pytest.mark.usefixtures("first_night")
     def test_a_clock_that_was_set_back_is_told(
-        self, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+        self,
+        nightly: Nightly,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
         earlier = module.utc_now() - timedelta(days=3)
         monkeypatch.setattr(module, "utc_now", lambda: earlier)
         found = nightly()
@@ -346,21 +367,17 @@ class TestWhatSurroundsIt:
         assert [path for path in mine if not path.exists()] == []
         assert not stale.exists()
 
-    def test_what_was_done_stands_in_the_log(
-        self, tmp_path: Path, logs: Path, nightly: Nightly
-    ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
+    @pytest.mark.usefixtures("first_night")
+    def test_what_was_done_stands_in_the_log(self, tmp_path: Path) -> None:
         written = (tmp_path / "out" / "nightly.log").read_text().splitlines()
         lines = [line.split(" ", 1)[1] for line in written]
         assert lines[1:] == ["2 read", "2 runs computed", "done, exit 0"]
         assert lines[0].startswith("started, fairmfu ")
 
+    @pytest.mark.usefixtures("first_night")
     def test_a_log_that_lost_steps_is_a_note_of_one_night(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
-        write_nights(logs, range(1, 2), Plan(seed=1))
-        nightly()
         log = min(logs.rglob("*.log"))
         log.write_text("".join(log.read_text().splitlines(keepends=True)[:-3]))
         settle(log)
@@ -552,9 +569,20 @@ class TestWhatSurroundsIt:
         assert "Give at least one PATH, or `sources` in fairmfu.toml." in found.stderr
 
 
+WITHOUT_PAGES = """
+from fairmfu.cli import main
+from fairmfu.reports.nightly import night_html, night_outputs, nightly
+
+nightly.full_page = lambda *_: "runs"
+night_outputs.svgs = lambda _: {"overview.svg": "<svg/>"}
+night_html.pages = lambda night: (f"night {night.number}", "kept")
+main()
+"""
+
+
 def test_two_nightlies_at_once_lose_nothing(tmp_path: Path, logs: Path) -> None:
     write_nights(logs, range(1, 3), Plan(seed=1), only=(0,))
-    command = [sys.executable, "-c", "from fairmfu.cli import main; main()", "nightly", str(logs)]
+    command = [sys.executable, "-c", WITHOUT_PAGES, "nightly", str(logs)]
     command += ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]  # noqa: S603
     ended = [(process.communicate()[1], process.returncode) for process in both]

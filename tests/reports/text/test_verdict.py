@@ -35,10 +35,18 @@ def steps(seconds: float, seed: int, count: int = 600, noise: float = 0.01) -> l
 
 
 class Shelf:
-    """A store that logs of imaginary runs are put into."""
+    """A store that logs of imaginary runs are put into, all at once when it is first asked for."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._waiting: list[Path] = []
+
+    @property
+    def store(self) -> Path:
+        if self._waiting:
+            fairmfu("ingest", *self._waiting, "--store", self.folder / "store")
+            self._waiting = []
+        return self.folder / "store"
 
     def put(  # noqa: PLR0913 - what a run may have of its own
         self,
@@ -59,10 +67,10 @@ class Shelf:
         log.with_name(f"{name}.log.facts.toml").write_text(
             SIDECARS[log_format] + facts, encoding="utf-8"
         )
-        fairmfu("ingest", log, "--store", self.folder / "store")
+        self._waiting.append(log)
 
     def compare(self, *arguments: str) -> str:
-        return fairmfu("compare", *arguments, "--store", self.folder / "store")
+        return fairmfu("compare", *arguments, "--store", self.store)
 
     def first_line(self, *arguments: str) -> str:
         return self.compare(*arguments).splitlines()[0]
@@ -144,7 +152,7 @@ def test_the_page_says_of_the_first_what_it_is_of_its_setup(shelf: Shelf) -> Non
     best = next(row["relative_tgs"] for row in rows if row["rank"] == 1)
     assert best > 1.01
     page = shelf.folder / "page.html"
-    fairmfu("report", "--store", shelf.folder / "store", "--out", page)
+    fairmfu("report", "--store", shelf.store, "--out", page)
     shown = re.findall(r'data-of="relative_tgs"[^>]*>([^<]*)<', unpacked(page.read_text()))
     assert f"{best:.2f}x" in shown
 
@@ -194,9 +202,9 @@ def test_runs_that_are_ranked_without_an_mfu_say_what_they_lack(shelf: Shelf) ->
     """Of a T4 there is no peak in bf16; the table left the columns out and did not say why."""
     for name, log_format, seconds in (("a", "torchtitan", 1.2), ("b", "xtuner", 1.3)):
         shelf.put(name, log_format, seconds)
-        fairmfu("set", name, "accelerator=NVIDIA T4", "--store", shelf.folder / "store")
+        fairmfu("set", name, "accelerator=NVIDIA T4", "--store", shelf.store)
     assert "- No MFU: missing peak_flops (fairmfu set RUN peak_flops=…)." in shelf.compare()
-    fairmfu("set", "a", "b", "peak_flops=989.4e12", "--store", shelf.folder / "store")
+    fairmfu("set", "a", "b", "peak_flops=989.4e12", "--store", shelf.store)
     assert "No MFU" not in shelf.compare()
 
 
@@ -236,7 +244,7 @@ def test_logs_that_agree_are_not_said_to_mislead(shelf: Shelf) -> None:
 def test_a_run_against_itself_is_no_comparison(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
-    arguments = ["compare", "titan", "titan", "--store", str(shelf.folder / "store")]
+    arguments = ["compare", "titan", "titan", "--store", str(shelf.store)]
     result = CliRunner().invoke(main, arguments)
     assert "All names are of one run" in result.stderr
     assert "titan has nothing to be compared with: " in result.stdout
@@ -268,7 +276,7 @@ def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
 def test_other_models_are_not_comparable(shelf: Shelf) -> None:
     shelf.put("llama", "torchtitan", 1.28)
     shelf.put("small", "xtuner-v1", 1.28, seed=2)
-    fairmfu("set", "small", "model=llama2-7b", "--store", shelf.folder / "store")
+    fairmfu("set", "small", "model=llama2-7b", "--store", shelf.store)
     said = shelf.first_line("llama", "small")
     assert "not comparable: different models (llama-3-8b / llama-2-7b)" in said
     assert "no winner is claimed" in said
@@ -322,7 +330,7 @@ def test_the_page_says_the_same(shelf: Shelf) -> None:
     shelf.put("titan<b>", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
     page = shelf.folder / "page.html"
-    fairmfu("report", "--store", shelf.folder / "store", "--out", page)
+    fairmfu("report", "--store", shelf.store, "--out", page)
     text = page.read_text(encoding="utf-8")
     assert "titan<b>" not in text
     shown = re.search(r'<p class="says"[^>]*>(.*?)</p>', text)
