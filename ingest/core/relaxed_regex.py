@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+import polars as pl
+
 from .prefilter import PatternPart, PatternParts, parser
 
 ASCII: Final = frozenset(map(chr, range(128)))
@@ -36,16 +38,19 @@ class UnknownPartError(ValueError):
 
 
 def relaxed_union(patterns: Iterable[str], *, digits_folded: bool = False) -> str | None:
-    """Return what matches wherever any of the patterns does; None where one of them has no like.
+    """Return what matches wherever any of the patterns does.
 
+    None where one of them has no like in Polars, or all of them are too much for it.
     digits_folded: texts have `0` for each digit
     """
     if parser is None:
         return None
     try:
-        return "|".join(_relaxed(pattern, digits_folded) for pattern in dict.fromkeys(patterns))
-    except UnknownPartError:
+        union = "|".join(_relaxed(pattern, digits_folded) for pattern in dict.fromkeys(patterns))
+        pl.Series([""]).str.contains(union)
+    except (UnknownPartError, pl.exceptions.ComputeError):
         return None
+    return union
 
 
 @cache

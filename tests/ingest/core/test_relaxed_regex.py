@@ -134,6 +134,13 @@ def test_a_pattern_without_a_like_is_none(pattern: str) -> None:
     assert relaxed_union(["a", pattern]) is None
 
 
+def test_patterns_that_are_too_much_for_polars_have_none() -> None:
+    nested = "a"
+    for _ in range(11):
+        nested = f"(?:{nested}){{4}}"
+    assert relaxed_union([nested]) is None
+
+
 def test_one_regex_stands_for_all_patterns() -> None:
     union = relaxed_union(["ab", "c+", "(?i)X"])
     assert union is not None
