@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairmfu.cli import main
@@ -138,6 +138,14 @@ NUMBERS = st.one_of(
 
 @given(
     rows=st.lists(st.tuples(st.integers(0, 59), st.integers(1, 400), NUMBERS, NUMBERS), max_size=12)
+)
+@example(  # their ratio is no number of 64 bits
+    rows=[
+        *[(0, step, "0.0000", "0.0000") for step in (1, 1, 1, 3)],
+        (0, 1, "4048.0000", "0.0000"),
+        (2, 2, "1e-320", "0.0000"),
+        (4, 1, "0.0000", "0.0000"),
+    ]
 )
 def test_no_printed_time_ends_the_reading_of_writers(
     rows: list[tuple[int, int, str, str]], tmp_path_factory: pytest.TempPathFactory
