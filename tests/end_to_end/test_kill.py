@@ -237,16 +237,13 @@ class Undisturbed:
 
     content: Content
     calls: list[str]
-    lasted_s: float
 
 
 @pytest.fixture(scope="module")
 def undisturbed(place: Place, before: Content) -> Undisturbed:
     place.reset()
-    began = time.monotonic()
     with killed(0) as never:
         assert place.run() == 0
-    lasted_s = time.monotonic() - began
     assert WRITES[place.command] <= set(never.calls)
     after = place.content()
     if place.command in READERS:
@@ -255,7 +252,7 @@ def undisturbed(place: Place, before: Content) -> Undisturbed:
         assert after["metrics"].height == (place.command == "runs") * before["runs"].height
         for tables in (before, after):
             assert_same({**tables, "metrics": before["metrics"]}, before, place.command)
-    return Undisturbed(after, never.calls, lasted_s)
+    return Undisturbed(after, never.calls)
 
 
 def assert_same(found: Content, wanted: Content, when: str) -> None:
@@ -571,10 +568,6 @@ def started(place: Place) -> subprocess.Popen[bytes]:
     )
 
 
-START_S: Final = 1.0
-"""What a process takes at least before it is where the command in this process begins."""
-
-
 def seconds_of_a_run(place: Place) -> float:
     place.reset()
     began = time.monotonic()
@@ -586,9 +579,7 @@ def seconds_of_a_run(place: Place) -> float:
 def test_a_run_killed_at_random_moments_is_made_good_by_the_next(
     place: Place, undisturbed: Undisturbed
 ) -> None:
-    lasts = undisturbed.lasted_s + START_S
-    if ALL_MOMENTS:
-        lasts = max(seconds_of_a_run(place) for _ in range(2))
+    lasts = max(seconds_of_a_run(place) for _ in range(2 if ALL_MOMENTS else 1))
     kills, runs = max(1, round(KILLS * (0.16 if place.command == "nightly" else 0.12))), 0
     killed_by: Counter[str] = Counter()
     while killed_by.total() < kills:
