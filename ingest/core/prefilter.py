@@ -26,7 +26,7 @@ try:
 except ImportError:  # pragma: no cover - of a later Python
     _python_parser = None
 parser: Final[Any] = _python_parser
-"""What Python parses patterns with."""
+"""Python's own parser of patterns; None where it has another name."""
 
 PatternPart = tuple[Any, Any]
 """Of a pattern as Python parses it: an operator, and what it says."""

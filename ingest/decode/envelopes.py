@@ -58,11 +58,12 @@ class Envelopes(NamedTuple):
     newest_first: bool = False
 
 
-def _keeps_none(*_: object) -> bool:
+def keeps_none(*_: object) -> bool:
+    """Keep no envelope: no format of a user's is there."""
     return False
 
 
-def detect_envelopes(beginning: bytes, keeps_envelope: KeepsEnvelope = _keeps_none) -> Envelopes:
+def detect_envelopes(beginning: bytes, keeps_envelope: KeepsEnvelope = keeps_none) -> Envelopes:
     """What takes off the wrappings of a file that begins so."""
     made, newest_first = _detect(beginning, keeps_envelope)
     return Envelopes([make() for make in made], newest_first)
@@ -70,7 +71,7 @@ def detect_envelopes(beginning: bytes, keeps_envelope: KeepsEnvelope = _keeps_no
 
 @lru_cache(MAX_REMEMBERED_FILES)
 def _detect(beginning: bytes, keeps_envelope: KeepsEnvelope) -> tuple[Sequence[MakeUnwrap], bool]:
-    """What makes each of `Envelopes.unwraps`, and its newest_first: a file may be read again."""
+    """Return makers of `Envelopes.unwraps`, and its newest_first: a file may be read again."""
     every, first = _lines_of(beginning), list[MakeUnwrap]()
     if colour := ansi_residue.detect_colours(every, _sample(every), beginning):
         bare = partial(ansi_residue.strip_colours, colour)

@@ -35,6 +35,7 @@ from .envelopes import (
     UnwrappedStream,
     detect_envelopes,
     detect_json_texts,
+    keeps_none,
 )
 from .line_text import decode_line
 from .tfevents import EventValues, TagSampler, is_event_file, read_event_values
@@ -208,7 +209,7 @@ class Source:
     A context that lets the file go, also where its lines were not read to the end.
     """
 
-    def __init__(self, path: Path, *, keeps_envelope: KeepsEnvelope = lambda *_: False) -> None:
+    def __init__(self, path: Path, *, keeps_envelope: KeepsEnvelope = keeps_none) -> None:
         """`path` may be `-` for standard input. keeps: which wrappings stay (envelopes)."""
         self.path, self._keeps = path, keeps_envelope
         self.newest_first = False

@@ -473,7 +473,7 @@ MAX_PADDING_BLANKS: Final = BROKEN_BY_TERMINALS.max_padding_blanks
 
 
 def _begins_step(line: bytes) -> bool:
-    """Whether a step line begins in a line; of most the word alone tells."""
+    """Return whether a step line begins in a line; of most the word alone tells."""
     at = line.find(_WORD)
     return at >= 0 and _BEGINS.search(line, max(at - 1, 0)) is not None
 

@@ -228,7 +228,7 @@ class LaunchEnd:
 
 
 class UnreadTrainer:
-    """What is said of a log whose trainer is known and not read."""
+    """Tells a log whose trainer is known and not read by the lines that it is shown."""
 
     def __init__(self) -> None:
         """known: empty of others."""

@@ -86,7 +86,7 @@ def _job_names(by_name: Mapping[str, pl.DataFrame]) -> list[list[str]]:
 
 
 def _steps(launches: Sequence[Launch], *more: str) -> pl.DataFrame:
-    """What is compared of all steps; more: other columns of integers."""
+    """Return the compared columns of all steps; more: other columns of integers."""
     schema = COMPARED_COLUMNS | dict.fromkeys(more, pl.Int64())
     frames = (frame for launch in launches for frame in launch.rows.frames(*schema))
     return pl.concat([pl.DataFrame(schema=schema), *(f.cast(schema) for f in frames if f.height)])  # type: ignore[arg-type]

@@ -177,9 +177,8 @@ def _cost(rows: _Rows, writer: _Writer, row: int) -> float | None:
     cost = 0.0
     usual = _usual_pace(rows, writer)
     if usual and apart > 0:
-        off = abs(math.log(apart) - math.log(steps * usual)) - CLOCK_UNIT_S / max(
-            apart, CLOCK_UNIT_S
-        )
+        off = abs(math.log(apart) - math.log(steps * usual))
+        off -= CLOCK_UNIT_S / max(apart, CLOCK_UNIT_S)
         cost += min(MAX_COST, max(0.0, off))
     if steps != (interval := mode(writer.intervals or [1])):  # one line: the fewer, the nearer
         cost += OTHER_INTERVAL_COST + abs(math.log(steps / interval)) / 2

@@ -175,3 +175,8 @@ class MeasuredRuns:
     def members(self, run: RunRow) -> Sequence[RunRow]:
         """The rows of `runs` of its sources."""
         return self.merged.members[run["run_id"]]
+
+    def sources_of(self, run: RunRow) -> Sequence[dict[str, Any]]:
+        """Rows of the table `sources` that tell of a run, each once."""
+        hashes = dict.fromkeys(member["sha256"] for member in self.members(run))
+        return [self.sources[sha256] for sha256 in hashes]

@@ -72,13 +72,16 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     inferred = _follow_from_figures(run_id, audit)
     facts |= {row["name"]: row for row in inferred}
     scored = score_utilization(facts, rates, overlay)
-    row = _row(run, rates, measured, facts, scored)
+    sources = measured.sources_of(run)
+    row = _row(run, rates, facts, scored)
+    row["sources"] = [source["path"] for source in sources]
+    row["members"] = [member["run_id"] for member in measured.members(run)]
     row["warnings"] = [
         *(rates["throughput_warnings"] or []),
         *scored.warnings,
         *doubts,
-        *_of_unread_lines(_sources(run, measured)),
-        *_of_reading(_sources(run, measured)),
+        *_of_unread_lines(sources),
+        *_of_reading(sources),
     ]
     _set_audit(row, audit)
     _set_outside_of_steps(row, lines)
@@ -94,20 +97,13 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     return ScoredRun(whole, audit, audit.formula_facts or formula_facts, lines, inferred)
 
 
-def _sources(run: RunRow, measured: MeasuredRuns) -> list[dict[str, Any]]:
-    """Rows of the table `sources` that tell of a run, each once."""
-    hashes = dict.fromkeys(member["sha256"] for member in measured.members(run))
-    return [measured.sources[sha256] for sha256 in hashes]
-
-
 def _row(
     run: RunRow,
     rates: throughput.RateSummary,
-    measured: MeasuredRuns,
     facts: FactsByName,
     scored: UtilizationResult,
 ) -> MetricsRow:
-    """The row without its warnings, and without what the log says of its own speed."""
+    """Fill a row, but for its sources, its warnings and what the log says of its own speed."""
     row: dict[str, Any] = dict.fromkeys(METRICS)
     row |= {name: text_fact(facts, name) for name in TEXT_FACTS}
     row |= {name: integer_fact(facts, name) for name in ("seq_len", *resolved_facts.SETUP_FACTS)}
@@ -122,8 +118,6 @@ def _row(
         "formula": FORMULA_VERSION,
         "inferred": sorted(inferred),
         "missing": list(dict.fromkeys([*(rates["throughput_missing"] or []), *scored.missing])),
-        "sources": [source["path"] for source in _sources(run, measured)],
-        "members": [member["run_id"] for member in measured.members(run)],
     }
     row |= {name: value for name, value in scored.values.items() if value is not None}
     return cast(MetricsRow, row)

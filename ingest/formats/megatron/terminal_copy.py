@@ -1,4 +1,4 @@
-"""What tells Megatron's step lines where a terminal's copy has broken them."""
+"""Marks of Megatron's step lines where a terminal's copy has broken them."""
 
 from __future__ import annotations
 

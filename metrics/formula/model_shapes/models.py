@@ -86,7 +86,7 @@ def _folded(name: str) -> str:
 
 
 def _is_same_series(known: str, wanted: str) -> bool:
-    """Whether the first words are one but for a slip: `lama` is llama, `internlm2` no internlm."""
+    """Return whether first words differ by a slip: `lama` is llama, `internlm2` no internlm."""
     mine, other = known.partition("-")[0], wanted.partition("-")[0]
     same_version = re.findall(r"\d+", mine) == re.findall(r"\d+", other)
     return same_version and difflib.SequenceMatcher(None, mine, other).ratio() > MIN_ALIKE
