@@ -33,21 +33,23 @@ def phases() -> Iterator[tuple[str, object, str]]:
     """Each phase, and the function where it begins: of what, and its name."""
     from fairmfu.ingest.extract import log_tables  # noqa: PLC0415 - of a reader
     from fairmfu.ingest.facts import facts  # noqa: PLC0415
-    from fairmfu.ingest.parse import parser  # noqa: PLC0415
-    from fairmfu.ingest.parse.line_cache import LineCache  # noqa: PLC0415
+    from fairmfu.ingest.parse.launch_closing import LaunchCloser  # noqa: PLC0415
     from fairmfu.ingest.vector import block_parser, block_plan  # noqa: PLC0415
+    from fairmfu.ingest.vector.block_parser import BlockParser  # noqa: PLC0415
+    from fairmfu.ingest.vector.block_plan import BlockPlanner  # noqa: PLC0415
     from fairmfu.ingest.vector.fixed_layouts import LayoutCache  # noqa: PLC0415
+    from fairmfu.ingest.vector.line_cache import LineCache  # noqa: PLC0415
     from fairmfu.ingest.vector.shape_cache import ShapeCache  # noqa: PLC0415
 
     yield "the file opened, its formats told", log_tables, "_first_look"
-    yield "their regexes and literals made ready", parser, "line_matcher"
+    yield "their regexes and literals made ready", block_parser, "line_matcher"
     yield "shapes learned", ShapeCache, "see"
     yield "lines compared with shapes", LayoutCache, "fit"
     yield "digits to numbers, texts put together", block_plan, "decode_rows"
     yield "other lines looked up and named", LineCache, "of"
-    yield "blocks besides: frames, order, single lines", block_parser, "plan_chunk"
-    yield "restarts, events, kinds, rows put aside", block_parser, "parse_chunks"
-    yield "counters brought to steps", parser.Parser, "done"
+    yield "blocks besides: frames, order, single lines", BlockPlanner, "plan"
+    yield "restarts, events, kinds, rows put aside", BlockParser, "parse"
+    yield "counters brought to steps", LaunchCloser, "close"
     yield "facts that follow from all rows", facts, "infer_facts"
 
 

@@ -16,10 +16,12 @@ from fairmfu.ingest.decode.line_reader import NumberedLine
 from fairmfu.ingest.detect.format_lookup import FORMATS_FOLDER_VARIABLE
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.parse import line_cache, unmatched_lines
-from fairmfu.ingest.parse.parser import ParsedSource, Parser
+from fairmfu.ingest.parse import unmatched_lines
+from fairmfu.ingest.parse.line_parser import parse_lines
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
+from fairmfu.ingest.vector import line_cache
 from tests.support.effort import THOROUGH, sampled_items
 
 os.environ[FORMATS_FOLDER_VARIABLE] = ""  # no test depends on the formats of who runs it
@@ -79,7 +81,7 @@ def parse() -> Callable[..., ParsedSource]:
     def read(name: str, lines: Iterable[str] | str, companions: Sequence[str] = ()) -> ParsedSource:
         rows = lines.strip("\n").split("\n") if isinstance(lines, str) else lines
         numbered = (NumberedLine(number, text, cut=False) for number, text in enumerate(rows, 1))
-        return Parser(formats[name], [formats[c] for c in companions]).parse(numbered)
+        return parse_lines(numbered, formats[name], [formats[c] for c in companions])
 
     return read
 

@@ -37,7 +37,7 @@ from ..decode.line_reader import (
 from ..decode.text_cleaning import ANSI_ESCAPE, Cleaner, line_array
 from ..formats.registry import BUILT_IN_FORMATS, STEPLESS_FILES
 from ..formats.spec import TRAINER_PRECEDENCE, LogFormat
-from ..parse.format_watch import FormatWatch
+from ..vector.format_watch import FormatWatch
 from . import near_misses
 from .user_envelopes import envelope_keeper
 

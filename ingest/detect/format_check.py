@@ -15,7 +15,8 @@ from ..decode.line_reader import NumberedLine, Source
 from ..decode.text_cleaning import Cleaner
 from ..formats.spec import EventLine, FactLine, LogFormat, StepLine
 from ..launches.launch import Launch
-from ..parse.parser import ParsedSource, Parser
+from ..parse.line_parser import parse_lines
+from ..parse.record_sink import ParsedSource
 from .detection import FormatChoice
 
 PARSER_MADE_COLUMNS: Final = frozenset({"line", "rank", "logged_at", "extra", "says"})
@@ -51,7 +52,7 @@ def check_format(
     """
     watch = _Watch(log_format, base_format)
     source = Source(path, keeps_envelope=FormatChoice((log_format,)).keeps_envelope)
-    parsed = Parser(log_format).parse(watch.through(source.lines()))
+    parsed = parse_lines(watch.through(source.lines()), log_format)
     rows = [row for launch in parsed.launches for row in _of_launch(launch)]
     rows += [_row(u["line"], "unread", {"reason": u["reason"]}) for u in parsed.unread]
     told = {row["line"] for row in rows}

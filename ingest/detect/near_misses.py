@@ -27,7 +27,7 @@ from ..formats.spec import (
     LogFormat,
 )
 from ..launches.outcomes import ENDING_EVENT_LINES, FAILURE_EVENT_KINDS
-from ..parse.parser import Parser
+from ..parse.line_parser import parse_lines
 from ..parse.partial_match import longest_matched_prefix
 
 LINES_AT_ONCE: Final = 4_096
@@ -175,7 +175,7 @@ class FormatHits:
 
     def _tells_time(self) -> bool:
         """Whether the closest line, read as one of its steps, would be of use."""
-        rows = Parser(self.log_format).parse([self.closest]).launches[-1].rows
+        rows = parse_lines([self.closest], self.log_format).launches[-1].rows
         return any(row.get(name) is not None for row in rows for name in TIME_COLUMNS)
 
     def text(self) -> str:

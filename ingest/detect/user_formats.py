@@ -42,8 +42,9 @@ from ..formats.spec import (
     LogFormat,
     StepLine,
 )
-from ..parse.parser import ParsedSource, Parser
+from ..parse.line_parser import parse_lines
 from ..parse.partial_match import longest_matched_prefix
+from ..parse.record_sink import ParsedSource
 
 FormatLine = StepLine | FactLine | EventLine
 
@@ -482,7 +483,7 @@ def _example(log_format: LogFormat, line: FormatLine, place: str) -> Iterator[st
         reach = longest_matched_prefix(line.regex, text)
         yield f'{place}example: the regex matches it up to "{reach}" only.'
         return
-    parsed = Parser(log_format).parse([NumberedLine(1, line.example, cut=False)])
+    parsed = parse_lines([NumberedLine(1, line.example, cut=False)], log_format)
     if isinstance(line, StepLine):
         yield from (f"{place}example: {wrong}" for wrong in _step_example(log_format, text, parsed))
     elif isinstance(line, FactLine):

@@ -21,10 +21,10 @@ from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
 from ..detect.detection import FormatChoice
 from ..formats.launch_view import Fact
-from ..parse.format_watch import FormatWatch
-from ..parse.parser import Parser
+from ..parse.line_matcher import line_matcher
 from ..store.local_backend import StoreBackend
-from ..vector.block_plan import BlockPlan, plan_chunk
+from ..vector.block_plan import BlockPlan, BlockPlanner
+from ..vector.format_watch import FormatWatch
 from .discovery import COMPRESSED_SUFFIXES, LogFile
 from .table_batches import LogGroup, LogRows
 
@@ -39,8 +39,8 @@ MAX_BLOCKS_PER_PROCESS: Final = 2 * BLOCKS_AHEAD_PER_PROCESS
 
 ReadRequest = tuple[Path, Sequence[Fact]]
 """A file with the facts that its path gives."""
-ParserKey = tuple[FormatWatch | None, str, tuple[str, ...], bool]
-"""What is watched for in a file, the names of its format and its companions, and `quoting`."""
+PlannerKey = tuple[FormatWatch | None, str, tuple[str, ...], bool]
+"""What is watched for in a file, the names of its format and its companions, and `keep_texts`."""
 ReadOptions = tuple[tuple[Fact, ...], FormatChoice]
 """What holds for all files: facts that hold before all, and the formats that they may have."""
 
@@ -67,7 +67,7 @@ class ReadSession(Protocol):
         """The file had its turn: nothing of it need be kept."""
 
     def planned(
-        self, log_file: LogFile, parser: Parser, chunks: Iterable[Chunk]
+        self, log_file: LogFile, planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         """The chunks of a file that is read here, each with its plan if another process made it."""
 
@@ -138,7 +138,7 @@ class PendingPlan(Protocol):
 
 
 def chunks_with_plans(
-    parser: Parser,
+    planner: BlockPlanner,
     chunks: Iterable[Chunk],
     submit: Callable[[Chunk], PendingPlan | None],
     process_count: int,
@@ -152,7 +152,7 @@ def chunks_with_plans(
     for chunk in chunks:
         busy = sum(not _there(plan) for _, plan in waiting)
         here = chunk.is_whole and busy and busy >= BLOCKS_AHEAD_PER_PROCESS * process_count
-        plan = plan_chunk(parser, chunk) if here else submit(chunk) if chunk.is_whole else None
+        plan = planner.plan_chunk(chunk) if here else submit(chunk) if chunk.is_whole else None
         waiting.append((chunk, plan))
         while waiting and (
             _there(waiting[0][1]) or len(waiting) > MAX_BLOCKS_PER_PROCESS * process_count
@@ -162,18 +162,19 @@ def chunks_with_plans(
         yield _planned(chunk, plan)
 
 
-def make_parser(parser_key: ParserKey, format_choice: FormatChoice) -> Parser:
-    """A parser for blocks of files of these formats."""
+def planner_key(planner: BlockPlanner) -> PlannerKey:
+    """Return by what `make_planner` makes a like planner in another process."""
+    matcher = planner.matcher
+    companions = tuple(f.name for f in matcher.companions)
+    return planner.watch, matcher.primary.name, companions, planner.keep_texts
+
+
+def make_planner(key: PlannerKey, format_choice: FormatChoice) -> BlockPlanner:
+    """Return a planner for blocks of files of these formats."""
     formats = {one.name: one for one in format_choice.formats}
-    watch, primary, companions, quoting = parser_key
-    also = [formats[name] for name in companions]
-    return Parser(formats[primary], also, watch=watch, keep_texts=quoting)
-
-
-def parser_key(parser: Parser) -> ParserKey:
-    """What `make_parser` makes a like parser by, in another process."""
-    companions = tuple(f.name for f in parser.companions)
-    return parser.patterns.watch, parser.primary.name, companions, parser.keep_texts
+    watch, primary, companions, keep_texts = key
+    matcher = line_matcher(formats[primary], tuple(formats[name] for name in companions))
+    return BlockPlanner(matcher, watch, keep_texts=keep_texts)
 
 
 def _there(plan: PendingPlan | BlockPlan | None) -> bool:

@@ -39,11 +39,12 @@ from ..launches import outcomes
 from ..launches.event_rows import EventRows
 from ..launches.launch import Launch
 from ..launches.step_rows import STEP_SCHEMA, StepRows
-from ..parse.parser import MissingTextsError, ParsedSource, Parser
+from ..parse.launch_closing import MissingTextsError
+from ..parse.line_parser import parse_lines
 from ..parse.rank_and_time import PLACEHOLDER_YEAR
+from ..parse.record_sink import ParsedSource
 from ..store.changeset import Tables
-from ..vector import block_parser
-from ..vector.block_parser import PlanChunks, without_plans
+from ..vector.block_parser import BlockParser, PlanChunks, parse_small_texts, without_plans
 from . import writers
 from .discovery import file_identity
 from .engine_api import ReadRequest
@@ -104,40 +105,56 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
     file before their turn.
     """
     with Source(path, keeps_envelope=format_choice.keeps_envelope) as source:
-        first, parsed = _first_look(source, format_choice, watching=use_fast_path), None
-        quoting = not (use_fast_path and source.is_rereadable())
-        while parsed is None:
-            parser = Parser(*first.detected, spool, first.watch, keep_texts=quoting)
-            met = partial(_met, path, format_choice, first, parser)
-            try:
-                parsed = (
-                    block_parser.parse_chunks(parser, source.chunks(), plan_chunks, met)
-                    if use_fast_path
-                    else parser.parse(source.lines())
-                )
-            except _TakenOtherwiseError as otherwise:
-                first = otherwise.sure
-                source.close()  # so that it begins anew
-            except MissingTextsError:
-                quoting = True
-                source.close()
+        plans = plan_chunks if use_fast_path else None
+        detected, parsed = _parse(source, spool, format_choice, plans)
     if source.is_rereadable():
         lines = partial(_lines_again, path, format_choice)
+        is_small = source.bytes <= MAX_SMALL_BYTES
         parsed = writers.apart(
             parsed,
             source.tags,
             lines,
-            first.detected,
+            detected,
             spool,
-            may_be_page=source.bytes <= MAX_SMALL_BYTES and _has_fences(parsed),
-            may_break=source.bytes <= MAX_SMALL_BYTES,
+            may_be_page=is_small and _has_fences(parsed),
+            may_break=is_small,
         )
     if source.bytes > MAX_PEEK_BYTES:  # what its blocks took goes before its rows are written
         release_free_memory()
     text = _Text.of(
         source, parsed, [*path_facts, *facts_from_files(path), *flag_facts], format_choice
     )
-    return next(_logs(*first.detected, [text]))
+    return next(_logs(*detected, [text]))
+
+
+def _parse(
+    source: Source, spool: Spool, format_choice: FormatChoice, plan_chunks: PlanChunks | None
+) -> tuple[DetectedFormats, ParsedSource]:
+    """The formats of a source, and what it says by them; plan_chunks: None to read by lines.
+
+    A source that can be read again is taken for what its beginning shows, and read again where a
+    later line shows another format, or where texts turn out to be needed that were not kept.
+    """
+    early = _first_look(source, format_choice, watching=plan_chunks is not None)
+    keep_texts = not source.is_rereadable()
+    while True:
+        try:
+            if plan_chunks is None:
+                return early.detected, parse_lines(source.lines(), *early.detected, spool)
+            parser = BlockParser(
+                *early.detected,
+                spool,
+                early.watch,
+                keep_texts=keep_texts,
+                plan_chunks=plan_chunks,
+                on_watched_line=partial(_watch_on, source.path, format_choice, early),
+            )
+            return early.detected, parser.parse(source.chunks())
+        except _TakenOtherwiseError as otherwise:
+            early = otherwise.sure
+        except MissingTextsError:
+            keep_texts = True
+        source.close()  # so that it begins anew
 
 
 def _has_fences(parsed: ParsedSource) -> bool:
@@ -164,17 +181,20 @@ def _first_look(source: Source, tried: FormatChoice, *, watching: bool) -> Early
     return detect_from_beginning(*look) if watching else EarlyDetection(detect_format(*look))
 
 
-def _met(
-    path: Path, tried: FormatChoice, first: EarlyDetection, parser: Parser, number: float
-) -> None:
-    """Ask all of a log for its formats: a line behind its beginning may show others."""
-    if number <= first.last:
-        return
-    with Source(path, keeps_envelope=tried.keeps_envelope) as source:
-        sure = detect_format(path, source.chunks(), tried.formats, tried.wanted)
-    if sure != first.detected:
+def _watch_on(
+    path: Path, format_choice: FormatChoice, early: EarlyDetection, number: float
+) -> bool:
+    """Whether to watch behind a line that may show other formats: all of the log is asked for them.
+
+    Raises _TakenOtherwiseError where there are others.
+    """
+    if number <= early.last:
+        return True
+    with Source(path, keeps_envelope=format_choice.keeps_envelope) as source:
+        sure = detect_format(path, source.chunks(), format_choice.formats, format_choice.wanted)
+    if sure != early.detected:
         raise _TakenOtherwiseError(sure)
-    parser.stop_watching()
+    return False
 
 
 @request_cache()
@@ -272,11 +292,11 @@ def _read_alike(
 ) -> dict[Path, LogRows | Exception]:
     """Texts of the same formats, read together."""
     spool = Spool(max_held_bytes=math.inf)  # they become tables together, and several share a frame
-    parsers = (Parser(*detected, spool) for _ in texts)
+    parsers = (BlockParser(*detected, spool) for _ in texts)
     each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
     read: dict[Path, LogRows | Exception] = {}
     parsed: list[_Text] = []
-    for text, said in zip(texts, block_parser.parse_small_texts(each), strict=True):
+    for text, said in zip(texts, parse_small_texts(each), strict=True):
         path = text.source.path
         try:
             facts = [*text.by_path, *facts_from_files(path), *extra]

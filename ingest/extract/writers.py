@@ -28,7 +28,8 @@ from ..launches.pace_breaks import pace_breaks
 from ..launches.page_blocks import SHARED, page_owners
 from ..launches.tagged_jobs import are_one_job, job_names, may_hold_several_jobs
 from ..launches.writer_tracks import find_turns, join_launches
-from ..parse.parser import ParsedSource, Parser
+from ..parse.line_parser import parse_lines
+from ..parse.record_sink import ParsedSource
 
 ReadLines = Callable[[], Iterable[NumberedLine]]
 
@@ -70,7 +71,7 @@ class _WriterReader:
     def launches(self, owners: Ints, *numbers: int) -> list[Launch]:
         """owners: of each line; numbers: the writer's."""
         mine = np.isin(owners, (SHARED, *numbers))
-        launches = Parser(*self._formats, self._spool).parse(self._lines(mine)).launches
+        launches = parse_lines(self._lines(mine), *self._formats, self._spool).launches
         return [launch for launch in launches if launch.rows] or launches
 
     def _lines(self, mine: Bools) -> Iterator[NumberedLine]:

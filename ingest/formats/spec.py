@@ -1,7 +1,7 @@
 """The vocabulary of a log format: frozen data, no code but what lines cannot say.
 
 A format says how its lines look, which schema column or fact each printed value is, in which
-unit, and which statement of the framework prints it. `ingest.parse.parser` does the reading.
+unit, and which statement of the framework prints it. `ingest.parse.line_parser` does the reading.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What one line says by the patterns of a format and its companions, whatever was read before it.
 
 Rows are those of ingest.core.schema but for what depends on where a line stands: of which launch it
-is, and the step of a line that prints none. `ingest.parse.parser` puts that together, line by line.
+is, and the step of a line that prints none. `ingest.parse.line_parser` reads a log by it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from ..core.numbers import parse_integer, parse_optional
-from ..core.prefilter import NEVER_MATCHING, literal_matcher, numbered_literals
+from ..core.numbers import parse_integer, parse_optional, strip_thousands_commas
+from ..core.prefilter import NEVER_MATCHING, literal_matcher
 from ..core.safe_regex import GuardedRegex, Regex
-from ..decode.line_text import decode_line
-from ..decode.text_cleaning import Cleaner
+from ..core.schema import FACT_NAMES
+from ..decode.text_cleaning import Cleaner, to_valid_utf8
 from ..formats.platform_head import PLATFORM_STAMP
 from ..formats.spec import EventLine, FactBlock, FactLine, LogFormat, StepLine
 from ..launches.outcomes import ENDING_EVENT_LINES
-from .format_watch import FormatWatch
-from .line_cache import LineCache
 from .partial_match import longest_matched_prefix
 from .rank_and_time import compile_rank_tags, parse_rank, parse_stamp
-from .readings import EventReading, KnownReading, LineReading, StepReading, UnmatchedReading
 from .step_fields import (
     RejectedLineError,
     pair_cutter,
@@ -34,7 +31,6 @@ from .step_fields import (
     reject_second_record,
     step_columns,
 )
-from .unmatched_lines import line_kind
 
 _T = TypeVar("_T")
 
@@ -56,25 +52,17 @@ MAX_COMPILED_FORMATS: Final = 64
 
 
 @lru_cache(MAX_COMPILED_FORMATS)
-def line_matcher(
-    primary: LogFormat, companions: tuple[LogFormat, ...], watch: FormatWatch | None
-) -> LineMatcher:
+def line_matcher(primary: LogFormat, companions: tuple[LogFormat, ...]) -> LineMatcher:
     """Made ready once for all files of these formats."""
-    return LineMatcher(primary, companions, watch)
+    return LineMatcher(primary, companions)
 
 
 class LineMatcher:
-    """The patterns of a primary format and its companions.
+    """The patterns of a primary format and its companions; texts are lines without noise."""
 
-    watch: for what of no line is sure that may show it. spelled: texts of patterns that spell
-    numbers out. familiar: what was learned of lines. Texts are those of lines without noise.
-    """
-
-    def __init__(
-        self, primary: LogFormat, companions: tuple[LogFormat, ...], watch: FormatWatch | None
-    ) -> None:
+    def __init__(self, primary: LogFormat, companions: tuple[LogFormat, ...]) -> None:
         both = (primary, *companions)
-        self.primary, self.watch = primary, watch
+        self.primary, self.companions = primary, companions
         self.cleaner = Cleaner(primary.noise)
         self._clock = re.compile(primary.clock) if primary.clock else None
         self._rank_tag = compile_rank_tags(tuple(f.rank_tag for f in both if f.rank_tag))
@@ -107,58 +95,12 @@ class LineMatcher:
         patterns += [*filter(None, (primary.step_pieces, *map(re.escape, self._begins)))]
         self.may_match = literal_matcher({line.anchor for line in known}, patterns)
         self._may_be_event = literal_matcher(line.anchor for line in events)
-        lines = [(line.anchor, line.regex) for line in known]
-        needed = [(SYNTHETIC_LOG_MARK, ""), *lines, *(("", one) for one in patterns)]
-        self.familiar = LineCache(self.cleaner, needed, watch)
-        self.spelled = frozenset[str]().union(
-            *(numbered_literals(pattern) for _, pattern in needed)
-        )
-
-    def sure(self, raw: bytes) -> LineReading:
-        """What a line says whatever was read before it; None where that is not so."""
-        whole_text = decode_line(raw)
-        text = self.cleaner.strip(whole_text)
-        shows = self.watch is not None and self.watch.may_hold_mark(whole_text)
-        if shows or not text.strip() or text.startswith(SYNTHETIC_LOG_MARK):
-            return None
-        if (event := self.event(text)) is not None:
-            form = event[0]
-            aside = not (
-                form.with_facts
-                or form.ends_training
-                or form.begins
-                or self.begins_launch(text)
-                or self.facts_before(text, event[1])
-            )
-            return _aside(self.event_row(0, text, *event)) if aside else None
-        if (step := self.step(text)) is not None:
-            return self._sure_step(text, *step)
-        if self.looks_like_step(text):
-            return None
-        if (row := self.companion_event(0, text)) is not None:
-            return _aside(row, companion=True)
-        return self._sure_fact(text)
-
-    def _sure_fact(self, text: str) -> KnownReading | UnmatchedReading | None:
-        """What a line says that is no event and no step; None where it may state facts."""
-        facts = self.facts(text)
-        if self.begins_launch(text) or self.blocks(text):
-            return None
-        if any(line.states_facts for line, _ in facts) or self.damage(text, facts):
-            return None
-        return KnownReading() if facts else UnmatchedReading(line_kind(text))
-
-    def _sure_step(self, text: str, line: StepLine, match: re.Match[str]) -> StepReading | None:
-        if line.may_continue or (line.numbered and line.every_step):
-            return None
-        if self.facts_before(text, match):
-            return None
-        try:
-            printed = self.printed(line, match)
-            row = self.step_row(text, line, match, printed)
-        except RejectedLineError:
-            return None
-        return StepReading(line, frozenset(printed), row)
+        self.patterns = [
+            (SYNTHETIC_LOG_MARK, ""),
+            *((line.anchor, line.regex) for line in known),
+            *(("", pattern) for pattern in patterns),
+        ]
+        """All that may match a line, each with a literal that it needs, or an empty one."""
 
     # -- steps ----------------------------------------------------------------------------
 
@@ -339,6 +281,20 @@ def event_row(
     }
 
 
+def fact_row(number: int, name: str, value: str, origin: str, text: str) -> dict[str, Any]:
+    """A row of `facts` of a log; text: of the line of that number."""
+    if FACT_NAMES[name].kind in ("int", "float"):
+        with suppress(ValueError):  # what is no number stays as it is printed
+            value = strip_thousands_commas(value)
+    return {
+        "name": name,
+        "value": to_valid_utf8(value.strip()),
+        "origin": origin,
+        "line": number,
+        "text": text[:MAX_QUOTED_CHARS],
+    }
+
+
 def read_facts(read_lines: Callable[[_T], Mapping[str, str]], source: _T) -> dict[str, str]:
     """The facts of what a line or block says; numbers that no machine holds state none."""
     with suppress(ValueError, OverflowError):
@@ -354,11 +310,6 @@ def _each(lines: Iterable[_T]) -> list[_T]:
 def named_groups(match: re.Match[str]) -> dict[str, str]:
     """The named groups that took part, as text."""
     return {name: value for name, value in match.groupdict().items() if value is not None}
-
-
-def _aside(row: Mapping[str, Any], *, companion: bool = False) -> EventReading:
-    said = {name: value for name, value in row.items() if name not in ("line", "text")}
-    return EventReading(said, companion)
 
 
 def _times(value: float | None, factor: float | None) -> float | None:

@@ -1,10 +1,10 @@
-"""A source read many lines at once: what `parser` makes of each, without asking it of each.
+"""A source read many lines at once: the same records as `ingest.parse.line_parser` finds.
 
 What the lines of a block say on their own is found out first (ingest.vector.block_plan), here or by
 another process, and taken stretch by stretch. A stretch ends where a line means something by those
-before it: a header, a block of lines, a line that may go on. Such lines go to the parser. Which
-rows begin another launch is decided as the parser does it, for all rows of a stretch; the first one
-that might is left to it.
+before it: a header, a block of lines, a line that may go on. Such lines go to the line parser.
+Which rows begin another launch is decided as the sink does it, for all rows of a stretch; the first
+one that might is left to the line parser.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import numpy as np
 import polars as pl
 
 from ..core.arrays import Ints, distinct_integers, release_free_memory
+from ..core.spill import Spool
 from ..decode.line_reader import MAX_LINE_BYTES, Chunk, NumberedLine, ValueChunk
 from ..decode.line_text import decode_line
-from ..formats.spec import StepLine
+from ..formats.spec import LogFormat, StepLine
 from ..launches.duplicate_steps import EarlierRows
 from ..launches.launch import (
     FormProgress,
@@ -32,9 +33,13 @@ from ..launches.launch import (
     count_same_process_rows,
 )
 from ..launches.row_chunks import spool_waiting_rows
-from ..parse.parser import ParsedSource, Parser
+from ..parse.line_matcher import line_matcher
+from ..parse.line_parser import LineParser
+from ..parse.record_sink import ParsedSource, RecordSink
+from ..parse.records import join_records, record_of
 from . import tfevents_columns
-from .block_plan import NO_EPOCH, BlockPlan, plan_chunk, plan_small_chunks
+from .block_plan import BY_BLOCK, BY_REGEX, FROM_CACHE, NO_EPOCH, BlockPlan, BlockPlanner
+from .format_watch import FormatWatch
 from .line_block import LineSpans
 from .multiline_join import join_chunks
 
@@ -46,104 +51,155 @@ CHUNKS_PER_RELEASE: Final = 64
 of so much there is more the longer a log is."""
 MAX_SINGLY_READ_LINES: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
-MAX_PARSER_ROWS: Final = 64
-"""Rows that are left to the parser, at most, before earlier ones are looked up again."""
+MAX_SINGLY_READ_ROWS: Final = 64
+"""Rows that are left to the line parser, at most, before earlier ones are looked up again."""
 
 
-PlanChunks = Callable[[Parser, Iterable[Chunk]], Iterable[tuple[Chunk, BlockPlan | None]]]
+PlanChunks = Callable[[BlockPlanner, Iterable[Chunk]], Iterable[tuple[Chunk, BlockPlan | None]]]
 """The chunks in their order, each with its plan if somebody made it."""
 
 
-def without_plans(_: Parser, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, None]]:
+def without_plans(_: BlockPlanner, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, None]]:
     """Planned by nobody."""
     return ((chunk, None) for chunk in chunks)
 
 
-OnWatchedLine = Callable[[float], None]
-"""Told the number of a line that may show what the parser watches for."""
+OnWatchedLine = Callable[[float], bool]
+"""Told the number of a line that may show what is watched for; whether to watch on."""
 
 
-def ignore_watched_line(_: float) -> None:
+def ignore_watched_line(_: float) -> bool:
     """Told to nobody."""
+    return True
 
 
-def parse_chunks(
-    parser: Parser,
-    chunks: Iterable[Chunk],
-    plan_chunks: PlanChunks = without_plans,
-    on_watched_line: OnWatchedLine = ignore_watched_line,
-) -> ParsedSource:
-    """All lines of `chunks`; comes to the same as `parser.parse` of each line.
+class BlockParser:
+    """Reads one source into a sink, by blocks where its lines are records of their own."""
 
-    plan_chunks: who may plan chunks before their turn. met: who is told while the parser watches;
-    what it raises ends the reading.
-    """
-    chunks = iter(chunks)
-    first = next(chunks, None)
-    every: Iterable[Chunk] = chain(() if first is None else (first,), chunks)
-    if isinstance(first, ValueChunk) and tfevents_columns.reads_by_columns(parser.primary):
-        return tfevents_columns.parse_values(
-            parser, (one for one in every if isinstance(one, ValueChunk))
-        )
-    del first
-    apart, every = _records_apart(parser, every)
-    if not apart:
-        if parser.patterns.watch is not None:  # which is of lines as they are
-            on_watched_line(math.inf)
-        return parser.parse(line for chunk in every for line in chunk.lines())
-    reader = _Reader(parser, on_watched_line)
-    for number, (chunk, plan) in enumerate(plan_chunks(parser, every), 1):
-        if chunk.is_whole:
-            reader.read_whole(chunk, plan)
+    def __init__(  # noqa: PLR0913 - of one source
+        self,
+        primary: LogFormat,
+        companions: Iterable[LogFormat] = (),
+        spool: Spool | None = None,
+        watch: FormatWatch | None = None,
+        *,
+        keep_texts: bool = True,
+        plan_chunks: PlanChunks = without_plans,
+        on_watched_line: OnWatchedLine = ignore_watched_line,
+    ) -> None:
+        """spool: where rows are put aside. watch: for lines that may show other formats.
+
+        keep_texts: see record_sink.keeps_text. plan_chunks: who may plan chunks before their turn.
+        on_watched_line: who is told of such lines; what it raises ends the reading.
+        """
+        matcher = line_matcher(primary, tuple(companions))
+        self._matcher, self._plan_chunks = matcher, plan_chunks
+        self._on_watched_line = on_watched_line
+        self.planner = BlockPlanner(matcher, watch, keep_texts=keep_texts)
+        self.sink = RecordSink(matcher, spool, keep_texts=keep_texts)
+        self._lines = LineParser(matcher, self.sink)
+
+    def parse(self, chunks: Iterable[Chunk]) -> ParsedSource:
+        """Return what all chunks say, the same as `line_parser` says. Raises MissingTextsError."""
+        chunks = iter(chunks)
+        first = next(chunks, None)
+        every: Iterable[Chunk] = chain(() if first is None else (first,), chunks)
+        if isinstance(first, ValueChunk) and tfevents_columns.reads_by_columns(
+            self._matcher.primary
+        ):
+            values = (chunk for chunk in every if isinstance(chunk, ValueChunk))
+            tfevents_columns.read_values(self._lines, self.sink, self.planner.lines, values)
+            return self._lines.finish()
+        del first
+        are_apart, every = self.records_apart(every)
+        if are_apart:
+            self._read_blocks(every)
         else:
-            reader.read_alone(chunk)
-        del chunk, plan  # so that they go before the next ones are made
-        if number % CHUNKS_PER_RELEASE == 0:
-            release_free_memory()
-    return parser.done()
+            if self.planner.watch is not None:  # which is of lines as they are
+                self._on_watched_line(math.inf)
+            self.read_lines(every)
+        return self._lines.finish()
 
+    def finish(self) -> ParsedSource:
+        """Return what was read. Raises MissingTextsError."""
+        return self._lines.finish()
 
-def parse_small_texts(logs: Sequence[tuple[Parser, Iterable[Chunk]]]) -> list[ParsedSource]:
-    """The same of several small texts of the same formats: they are planned as one block."""
-    ready = [(parser, *_records_apart(parser, chunks)) for parser, chunks in logs]
-    parts = [(parser, apart, list(chunks)) for parser, apart, chunks in ready]
-    whole = [chunk for _, apart, chunks in parts for chunk in chunks if apart and chunk.is_whole]
-    blocks = iter(plan_small_chunks(whole, logs[0][0]))
-    for parser, apart, chunks in parts:
-        reader = _Reader(parser)
-        for chunk in chunks:
-            if apart and chunk.is_whole:
-                reader.read(*next(blocks))
-            elif apart:
+    def records_apart(self, chunks: Iterable[Chunk]) -> tuple[bool, Iterable[Chunk]]:
+        """Whether each line is a record of its own, and the chunks in which it is."""
+        primary = self._matcher.primary
+        are_apart = primary.join is None
+        if primary.addition is not None:
+            is_restored, chunks = join_chunks(primary.addition, chunks)
+            are_apart = are_apart or is_restored
+        return are_apart, chunks
+
+    def read_lines(self, chunks: Iterable[Chunk]) -> None:
+        """Read all lines of chunks record by record."""
+        lines = (line for chunk in chunks for line in chunk.lines())
+        for record in join_records(self._matcher, lines):
+            self._lines.read(record)
+
+    def read_blocks(self) -> _BlockReader:
+        """Return who reads the blocks of this source."""
+        return _BlockReader(self.sink, self._lines, self.planner, self._on_watched_line)
+
+    def _read_blocks(self, chunks: Iterable[Chunk]) -> None:
+        """Read chunks of which each line is a record."""
+        reader = self.read_blocks()
+        for number, (chunk, plan) in enumerate(self._plan_chunks(self.planner, chunks), 1):
+            if chunk.is_whole:
+                reader.read_whole(chunk, plan)
+            else:
                 reader.read_alone(chunk)
-        if not apart:
-            parser.read_all(line for chunk in chunks for line in chunk.lines())
-    spool_waiting_rows(parser.out.launches[-1].rows for parser, _, _ in parts)
-    return [parser.done() for parser, _, _ in parts]
+            del chunk, plan  # so that they go before the next ones are made
+            if number % CHUNKS_PER_RELEASE == 0:
+                release_free_memory()
 
 
-def _records_apart(parser: Parser, chunks: Iterable[Chunk]) -> tuple[bool, Iterable[Chunk]]:
-    """Whether each line is a record of its own, and the chunks in which it is."""
-    found = parser.primary.join is None
-    if parser.primary.addition is not None:
-        restored, chunks = join_chunks(parser.primary.addition, chunks)
-        found = found or restored
-    return found, chunks
+def parse_small_texts(
+    logs: Sequence[tuple[BlockParser, Iterable[Chunk]]],
+) -> list[ParsedSource]:
+    """Return what several small texts of the same formats say: they are planned as one block."""
+    ready = [(parser, *parser.records_apart(chunks)) for parser, chunks in logs]
+    texts = [(parser, are_apart, list(chunks)) for parser, are_apart, chunks in ready]
+    whole = [
+        chunk for _, are_apart, chunks in texts for chunk in chunks if are_apart and chunk.is_whole
+    ]
+    blocks = iter(logs[0][0].planner.plan_small_chunks(whole))
+    for parser, are_apart, chunks in texts:
+        if not are_apart:
+            parser.read_lines(chunks)
+            continue
+        reader = parser.read_blocks()
+        for chunk in chunks:
+            if chunk.is_whole:
+                reader.read(*next(blocks))
+            else:
+                reader.read_alone(chunk)
+    spool_waiting_rows(parser.sink.launch.rows for parser, _, _ in texts)
+    return [parser.finish() for parser, _, _ in texts]
 
 
-class _Reader:
+class _BlockReader:
     """Reads blocks of one source in the order of their lines."""
 
-    def __init__(self, parser: Parser, met: OnWatchedLine = ignore_watched_line) -> None:
-        self.parser, self.met = parser, met
-        self.forms: tuple[StepLine, ...] = tuple(parser.primary.steps)
+    def __init__(
+        self,
+        sink: RecordSink,
+        lines: LineParser,
+        planner: BlockPlanner,
+        on_watched_line: OnWatchedLine,
+    ) -> None:
+        self.sink, self.lines, self.planner = sink, lines, planner
+        self.on_watched_line = on_watched_line
+        self.forms: tuple[StepLine, ...] = tuple(planner.matcher.primary.steps)
         self.reach = MAX_LOOKUP_LINES
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
         again and again would be asked about to its end at each."""
         self.vain = 0
-        """Rows that are left to the parser behind a look-up, in vain, of what was printed of their
-        steps before: twice as many each time, or a log whose runs begin again at each row would
-        have it done for each."""
+        """Rows that are left to the line parser behind a look-up, in vain, of what was printed of
+        their steps before: twice as many each time, or a log whose runs begin again at each row
+        would have it done for each."""
         self.left = 0
         """Of these, those that are still to come."""
 
@@ -154,7 +210,7 @@ class _Reader:
 
     def read_whole(self, chunk: Chunk, plan: BlockPlan | None) -> None:
         """The lines of a chunk; it is planned here where nobody has."""
-        plan = plan or plan_chunk(self.parser, chunk)
+        plan = plan or self.planner.plan_chunk(chunk)
         self.read(LineSpans(chunk.number, chunk.view, plan.bounds), plan)
 
     def read(self, block: LineSpans, plan: BlockPlan, lines: range | None = None) -> None:
@@ -178,31 +234,36 @@ class _Reader:
         self._read(NumberedLine(block.number + at, text, cut))
 
     def _read(self, line: NumberedLine) -> None:
-        watch = self.parser.patterns.watch
-        if watch is not None and watch.may_hold_mark(line.text):
-            self.met(line.number)
-        self.parser.read(line)
+        watch = self.planner.watch
+        if (
+            watch is not None
+            and watch.may_hold_mark(line.text)
+            and not self.on_watched_line(line.number)
+        ):
+            self.planner.stop_watching()
+        self.lines.read(record_of(self.planner.matcher, line))
 
     def _together(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> int:
         """How many lines from `at` on were taken together; 0 where the next has to be read."""
-        parser = self.parser
-        if stop - at < MAX_SINGLY_READ_LINES or not parser.settled:
+        sink = self.sink
+        if stop - at < MAX_SINGLY_READ_LINES or not (self.lines.is_idle and sink.is_mid_launch):
             return 0
-        launch = parser.out.launches[-1]
+        launch = sink.launch
         stop = min(stop, at + self.reach)
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
-        earlier = EarlierRows(launch.rows, plan.frame, first, single_writer=parser.single_writer)
+        earlier = EarlierRows(launch.rows, plan.frame, first, single_writer=sink.single_writer)
         sure = self._sure_rows(launch, plan, first, last, None if self.left else earlier)
         self.reach = min(2 * self.reach, MAX_LOOKUP_LINES) if sure == last else MIN_LOOKUP_LINES
         if earlier.was_asked:
             vain = sure < min(last, first + MAX_SINGLY_READ_LINES)
-            self.vain = self.left = min(2 * self.vain + 1, MAX_PARSER_ROWS) if vain else 0
+            self.vain = self.left = min(2 * self.vain + 1, MAX_SINGLY_READ_ROWS) if vain else 0
         elif first < last and sure == first and int(plan.places[first]) == at:
-            self.left = max(self.left - 1, 0)  # the parser reads it now
+            self.left = max(self.left - 1, 0)  # the line parser reads it now
         if sure < last:
             stop = int(plan.places[sure])
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
-        parser.add_known_lines(behind - idle)
+        sink.count_known(behind - idle)
+        self._count_paths(plan, at, stop)
         self._take_others(block, plan, at, stop)
         begin, end = np.searchsorted(plan.event_lines, (at, stop)).tolist()
         if sure > first:
@@ -213,11 +274,20 @@ class _Reader:
         self._take_asides(block, plan, begin, end)
         return stop - at
 
+    def _count_paths(self, plan: BlockPlan, at: int, stop: int) -> None:
+        counts = np.bincount(plan.paths[at:stop], minlength=FROM_CACHE + 1).tolist()
+        paths = self.sink.out.by_path
+        paths.block += counts[BY_BLOCK]
+        paths.single += counts[BY_REGEX]
+        paths.cached += counts[FROM_CACHE]
+
     def _take_asides(self, block: LineSpans, plan: BlockPlan, first: int, last: int) -> None:
         if first < last:
             last_line = block.number + int(plan.event_lines[last - 1])
             companions = int(plan.companions[first:last].sum())
-            self.parser.add_events(plan.asides[first:last], last_line, companions)
+            self.sink.count_companion(companions)
+            self.sink.count_known(last - first - companions)
+            self.sink.add_events(plan.asides[first:last], last_line)
 
     def _take_others(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()
@@ -228,10 +298,10 @@ class _Reader:
         firsts = np.zeros(len(plan.kinds), np.int64)
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
         lines = firsts + block.number
-        self.parser.add_unmatched(plan.kinds, counts, lines, block.raws_of)
+        self.sink.add_unmatched_kinds(plan.kinds, counts, lines, block.raws_of)
 
     def _text(self, block: LineSpans, line: int) -> str:
-        return self.parser.patterns.cleaner.text(block.raw(line))
+        return self.planner.matcher.cleaner.text(block.raw(line))
 
     def _sure_rows(
         self, launch: Launch, plan: BlockPlan, first: int, last: int, earlier: EarlierRows | None
@@ -263,14 +333,14 @@ class _Reader:
     def _take_rows(self, block: LineSpans, plan: BlockPlan, first: int, rows: pl.DataFrame) -> None:
         last = first + rows.height
         text = self._text(block, int(plan.places[last - 1]))
-        steps = self.parser.add_rows(rows, text)["step"].to_numpy()
+        steps = self.sink.add_steps(rows, text)["step"].to_numpy()
         forms = plan.forms[first:last]
         for form in distinct_integers(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
             trait = plan.traits[plan.row_traits[mine[-1]]]
             text = self._text(block, int(plan.places[mine[-1]]))
-            self.parser.set_last_line(self.forms[form], trait.printed, text)
-            progress = self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1]))
+            self.sink.note_record(self.forms[form], trait.printed, text)
+            progress = self._progress(self.sink.launch, form, plan, int(mine[-1]))
             advance_progress(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
 
 

@@ -1,7 +1,7 @@
 """What the lines of a block say whatever was read before them; each block can be asked by itself.
 
 Steps are taken by their shapes (ingest.vector), lines that hold no literal of any pattern
-(ingest.parse.line_cache) are counted as others, all at once. The rest is read by its regexes, line
+(ingest.vector.line_cache) are counted as others, all at once. The rest is read by its regexes, line
 by line; what means something only by the lines before it stays unsure.
 """
 
@@ -36,13 +36,15 @@ from ..launches import event_rows
 from ..launches.launch import NO_STAMP
 from ..launches.row_chunks import RowBatch, frame_of_rows, with_line_numbers
 from ..launches.step_rows import FORM_COLUMN, NO_STEP, STEP_SCHEMA
-from ..parse.line_cache import BLANK_LINE
-from ..parse.line_matcher import MAX_QUOTED_CHARS
-from ..parse.parser import Parser
-from ..parse.readings import EventReading, StepReading, UnmatchedReading
+from ..parse.line_matcher import MAX_QUOTED_CHARS, LineMatcher
+from ..parse.record_sink import keeps_text
+from .context_free import context_free_reader
+from .format_watch import FormatWatch
 from .line_block import BLOCK_MARGIN_BYTES, LineBlock, LineSpans
+from .line_cache import BLANK_LINE
 from .number_decoding import DecodedRows, decode_rows
-from .shape_cache import MAX_ATTEMPTS_PER_SKELETON, MIN_STEP_REPEATS, shapes_of
+from .readings import EventReading, StepReading, UnmatchedReading
+from .shape_cache import MAX_ATTEMPTS_PER_SKELETON, MIN_STEP_REPEATS
 from .shapes import LineShape
 
 NO_EPOCH: Final = -1
@@ -53,6 +55,9 @@ MAX_FIRST_SHAPE_LINES: Final = 2_000
 """Among those of a block of so many bytes, where no shape is known yet, one is looked for first."""
 PROCESS_COLUMNS: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
 """Columns of rows that tell whether they are of one process."""
+
+UNSURE, BY_BLOCK, BY_REGEX, FROM_CACHE = range(4)
+"""How a line was read; unsure ones the line parser reads."""
 
 
 class RowTrait(NamedTuple):
@@ -74,10 +79,12 @@ class BlockPlan:
     where they are few, with the places of their lines in the block, and which are steps of
     companions. idle: that are known and state nothing. others: that no pattern knows, with the
     number of the kind of each. frame: rows of step lines, with the places of their lines in the
-    block and the numbers of their traits.
+    block and the numbers of their traits. paths: of each line how it was read, one of UNSURE,
+    BY_BLOCK, BY_REGEX and FROM_CACHE.
     """
 
     bounds: Ints
+    paths: NDArray[np.uint8]
     unsure: list[int]
     asides: RowBatch
     event_lines: Ints
@@ -119,64 +126,86 @@ class BlockPlan:
         return column_values(self.frame["logged_at"].cast(pl.Int64), NO_STAMP)
 
 
-def plan_block(block: LineBlock, parser: Parser) -> BlockPlan:
-    """What its lines say by what the parser's formats say of each; the parser stays as it is.
+class BlockPlanner:
+    """Plans blocks of one source, or of several of the same formats.
 
     A line of a step that is read by its regex may become a shape, for all that are read behind it.
     """
-    return _Planner(block, parser).plan()
+
+    def __init__(
+        self, matcher: LineMatcher, watch: FormatWatch | None = None, *, keep_texts: bool = True
+    ) -> None:
+        """matcher: of the formats; watch: for lines that may show others; keep_texts: of the sink.
+
+        Lines that are watched for stay unsure.
+        """
+        self.matcher, self.keep_texts = matcher, keep_texts
+        self.lines = context_free_reader(matcher, watch)
+
+    @property
+    def watch(self) -> FormatWatch | None:
+        """What lines are watched for."""
+        return self.lines.watch
+
+    def stop_watching(self) -> None:
+        """Watch for nothing any more."""
+        self.lines = context_free_reader(self.matcher, None)
+
+    def plan(self, block: LineBlock) -> BlockPlan:
+        """Return what the lines of a block say by themselves."""
+        return _PlanInProgress(block, self).finish()
+
+    def plan_chunk(self, chunk: Chunk) -> BlockPlan:
+        """Return the same of a chunk of whole lines."""
+        return self.plan(LineBlock(chunk.number, chunk.view, chunk.newlines, chunk.room))
+
+    def plan_small_chunks(
+        self, chunks: Sequence[Chunk]
+    ) -> list[tuple[LineSpans, BlockPlan, range]]:
+        """Return each of some small chunks as lines of one block, with the plan of that block.
+
+        The block numbers the lines of each as the chunk does. A call of numpy or Polars costs as
+        much as to read some hundred lines, so that one block is quicker than many.
+        """
+        if not chunks:
+            return []
+        begins = np.cumsum([0, *(len(chunk.data) for chunk in chunks)])
+        newlines = [begin + chunk.newlines for begin, chunk in zip(begins, chunks, strict=False)]
+        block = LineBlock(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
+        plan = self.plan(block)
+        ends = block.starts.searchsorted(BLOCK_MARGIN_BYTES + begins[1:])
+        lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
+        before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
+
+        def numbers(places: Ints) -> Ints:
+            return np.asarray(places + before[np.searchsorted(ends, places, "right")])
+
+        frame = plan.frame.with_columns(line=numbers(plan.places))
+        asides = with_line_numbers(plan.asides, numbers(plan.event_lines))
+        plan = replace(plan, frame=frame, asides=asides)
+        blocks = map(block.numbered, before.tolist())
+        return [(mine, plan, at) for mine, at in zip(blocks, lines, strict=True)]
 
 
-def plan_chunk(parser: Parser, chunk: Chunk) -> BlockPlan:
-    """The same of a chunk of whole lines."""
-    return plan_block(LineBlock(chunk.number, chunk.view, chunk.newlines, chunk.room), parser)
+class _PlanInProgress:
+    """The plan of a block as far as it is made. free: lines of which nothing is known yet."""
 
-
-def plan_small_chunks(
-    chunks: Sequence[Chunk], parser: Parser
-) -> list[tuple[LineSpans, BlockPlan, range]]:
-    """Of small chunks of whole lines: each as lines of a block, with the plan of that block.
-
-    All are one block, which numbers the lines of each as the chunk does: a call of numpy or Polars
-    costs as much as to read some hundred lines.
-    """
-    if not chunks:
-        return []
-    begins = np.cumsum([0, *(len(chunk.data) for chunk in chunks)])
-    newlines = [begin + chunk.newlines for begin, chunk in zip(begins, chunks, strict=False)]
-    block = LineBlock(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
-    plan = plan_block(block, parser)
-    ends = block.starts.searchsorted(BLOCK_MARGIN_BYTES + begins[1:])
-    lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
-    before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
-
-    def numbers(places: Ints) -> Ints:
-        return np.asarray(places + before[np.searchsorted(ends, places, "right")])
-
-    frame = plan.frame.with_columns(line=numbers(plan.places))
-    plan = replace(
-        plan, frame=frame, asides=with_line_numbers(plan.asides, numbers(plan.event_lines))
-    )
-    blocks = map(block.numbered, before.tolist())
-    return [(mine, plan, at) for mine, at in zip(blocks, lines, strict=True)]
-
-
-class _Planner:
-    """Finds out of a block's lines what they say whatever was read before them."""
-
-    def __init__(self, block: LineBlock, parser: Parser) -> None:
-        self.block, self.shapes, self.parser = block, shapes_of(parser.patterns), parser
+    def __init__(self, block: LineBlock, planner: BlockPlanner) -> None:
+        self.block, self.reader = block, planner.lines
+        self.shapes, self.cleaner = planner.lines.shapes, planner.matcher.cleaner
+        self.steps = planner.matcher.primary.steps
         self.free = np.ones(len(block), bool)
+        self.paths = np.full(len(block), UNSURE, np.uint8)
         self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
         self.kinds = text_array(())
         self.others_by_regex: list[tuple[int, str]] = []
         self.asides, self.rows = _Gathered(event_rows.EVENT_SCHEMA), _Gathered(STEP_SCHEMA)
         self.traits: dict[RowTrait, int] = {}
-        self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
-        self.quoted = [parser.keeps_text(form) for form in parser.primary.steps]
+        self.forms = {id(form): index for index, form in enumerate(self.steps)}
+        self.quoted = [keeps_text(form, keep_texts=planner.keep_texts) for form in self.steps]
 
-    def plan(self) -> BlockPlan:
+    def finish(self) -> BlockPlan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
         for shape in self.shapes.begin_block():
             self._fitted(shape)
@@ -197,6 +226,7 @@ class _Planner:
         aside_places, companions, asides = self._numbered_asides()
         return BlockPlan(
             bounds=self.block.bounds,
+            paths=self.paths,
             unsure=np.flatnonzero(self.free).tolist(),
             asides=asides,
             event_lines=aside_places,
@@ -213,7 +243,7 @@ class _Planner:
 
     def _learn(self) -> None:
         """Read the first lines that may be steps: then all like them need no looking through."""
-        anchors = [form.anchor.encode() for form in self.parser.primary.steps]
+        anchors = [form.anchor.encode() for form in self.steps]
         lines = range(min(MAX_FIRST_SHAPE_LINES, len(self.block)))
         steps = (x for x in lines if any(anchor in self.block.raw(x) for anchor in anchors))
         for line in islice(steps, MIN_STEP_REPEATS + MAX_ATTEMPTS_PER_SKELETON):
@@ -225,7 +255,7 @@ class _Planner:
         rows = decode_rows(self.shapes.layouts.fit(self.block, shape, self.free))
         if not len(rows.lines):
             return
-        self.free[rows.lines] = False
+        self._taken(rows.lines, BY_BLOCK)
         if shape.reading is EventReading and len(rows.lines) < event_rows.MIN_FRAME_EVENTS:
             self.asides.alone += _asides(shape, rows)
         elif shape.reading is EventReading:
@@ -238,27 +268,27 @@ class _Planner:
         lines = lines[self.block.sizes[lines] <= MAX_LINE_BYTES]
         if not len(lines):
             return
-        familiar = self.parser.patterns.familiar
-        found = familiar.of(self.block.lines(lines))
+        cache = self.reader.cache
+        found = cache.of(self.block.lines(lines))
         self.idle += lines[found == BLANK_LINE].tolist()  # beside those that were read by regexes
         self.others = lines[found >= 0]
         kinds = found[found >= 0]
         there = distinct_integers(kinds)
-        self.kinds = take_values(familiar.kinds, there)
-        places = np.zeros(len(familiar.kinds), np.int64)
+        self.kinds = take_values(cache.kinds, there)
+        places = np.zeros(len(cache.kinds), np.int64)
         places[there] = np.arange(len(there))
         self.other_kinds = places[kinds]
-        self.free[self.idle] = self.free[self.others] = False
+        self._taken(lines[(found >= 0) | (found == BLANK_LINE)], FROM_CACHE)
 
     def _by_regex(self, line: int) -> None:
         """Take a line that fits no shape; a shape that it becomes takes those behind it too."""
         raw = self.block.raw(line)
         if len(raw) > MAX_LINE_BYTES:
             return
-        found = self.parser.patterns.sure(raw)
+        found = self.reader.read(raw)
         if found is None:
             return
-        self.free[line] = False
+        self._taken(line, BY_REGEX)
         if isinstance(found, StepReading):
             trait = self._trait(found.form, found.printed, found.row)
             self.rows.alone.append((line, trait, found.row))
@@ -271,11 +301,14 @@ class _Planner:
         left = len(self.block.data) - self.block.starts[line]
         if not isinstance(found, StepReading | EventReading) or left < MIN_BYTES_TO_LEARN:
             return
-        shape = self.shapes.see(
-            raw, self.parser.patterns.sure, is_event=isinstance(found, EventReading)
-        )
+        shape = self.shapes.see(raw, self.reader.read, is_event=isinstance(found, EventReading))
         if shape is not None:
             self._fitted(shape)
+
+    def _taken(self, lines: Ints | int, path: int) -> None:
+        """Note that lines are known, and by which path."""
+        self.free[lines] = False
+        self.paths[lines] = path
 
     def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
         trait = RowTrait(self.forms[id(form)], printed, tuple(row["says"].items()))
@@ -304,9 +337,7 @@ class _Planner:
         if not self.asides.parts and len(self.asides.alone) < event_rows.MIN_FRAME_EVENTS:
             alone = sorted(self.asides.alone, key=itemgetter(0))
             lines = np.array([line for line, _, _ in alone], np.int64)
-            texts = (
-                self.parser.patterns.cleaner.text(self.block.raw(line)) for line, _, _ in alone
-            )
+            texts = (self.cleaner.text(self.block.raw(line)) for line, _, _ in alone)
             said = zip(alone, texts, strict=True)
             rows = [{**row, "text": text[:MAX_QUOTED_CHARS]} for (_, _, row), text in said]
             companions = np.array([companion for _, companion, _ in alone], bool)
@@ -321,7 +352,7 @@ class _Planner:
 
     def _quoted(self, lines: Ints) -> pl.Series:
         """The texts of these lines, as far as they are kept."""
-        texts = self.parser.patterns.cleaner.texts(self.block.lines(lines))
+        texts = self.cleaner.texts(self.block.lines(lines))
         long = int(self.block.lengths[lines].max(initial=0)) > MAX_QUOTED_CHARS
         return texts.str.slice(0, MAX_QUOTED_CHARS) if long else texts
 

@@ -6,11 +6,9 @@ import random
 from collections import Counter
 from collections.abc import Collection
 from typing import Final
-from weakref import WeakKeyDictionary
 
-from ..parse.line_matcher import LineMatcher
-from ..parse.readings import ReadLine
 from .fixed_layouts import LayoutCache
+from .readings import ReadLine
 from .shape_learning import learn_shape
 from .shapes import DIGIT_RUN, LineShape
 
@@ -78,16 +76,3 @@ class ShapeCache:
         often = {line: seen for line, seen in self._events.items() if seen >= MIN_EVENT_REPEATS}
         self._events = Counter(often)
         return [*self.known]
-
-
-_LEARNED: Final[WeakKeyDictionary[LineMatcher, ShapeCache]] = WeakKeyDictionary()
-
-
-def shapes_of(patterns: LineMatcher) -> ShapeCache:
-    """Return the shapes learned of the lines of these formats; none are known at first."""
-    shapes = _LEARNED.get(patterns)
-    if shapes is None:
-        shapes = _LEARNED[patterns] = ShapeCache(
-            [text.encode() for text in sorted(patterns.spelled)]
-        )
-    return shapes

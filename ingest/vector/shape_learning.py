@@ -11,9 +11,9 @@ from operator import add, itemgetter
 from typing import Any, Final, NamedTuple
 
 from ..parse.rank_and_time import COMPACT_DATE_DIGITS, COMPACT_STAMP_RUNS
-from ..parse.readings import EventReading, ReadLine, RowReading, StepReading
 from .line_block import MAX_SHAPE_LINE_BYTES
 from .number_decoding import MAX_INTEGER_DIGITS
+from .readings import EventReading, ReadLine, RowReading, StepReading
 from .shape_validation import is_identical, is_trustworthy
 from .shapes import (
     DIGIT_RUN,

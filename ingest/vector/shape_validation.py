@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from ..parse.rank_and_time import COMPACT_STAMP_RUNS
-from ..parse.readings import LineReading, ReadLine
 from .line_block import LineBlock
 from .number_decoding import MAX_EXACT_POWER, DecodedRows, decode_rows
+from .readings import LineReading, ReadLine
 from .shape_matching import match_shape
 from .shapes import MAX_DECIMALS, MAX_PAD_BLANKS, LineShape, ShapePiece
 from .timestamps import MAX_EPOCH_RUNS, YEARLESS_STAMP_RUNS

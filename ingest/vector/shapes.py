@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..core.arrays import Bytes
-from ..parse.readings import EventReading, StepReading
+from .readings import EventReading, StepReading
 
 DIGIT_RUN: Final = re.compile(rb"[0-9]+")
 WORD_BYTES: Final = 8

@@ -1,4 +1,4 @@
-"""Scalars of event files, many steps at once: what `parser` makes of each of their lines.
+"""Scalars of event files, many steps at once: what `line_parser` makes of each of their lines.
 
 Values of one step that stand together are a *run*: no record of a format's `join` holds lines of
 two. Runs of the same tags are read alike but for their numbers. So
@@ -42,8 +42,11 @@ from ..launches.launch import (
     count_same_process_rows,
 )
 from ..launches.step_rows import FORM_COLUMN, STEP_SCHEMA
-from ..parse.parser import ParsedSource, Parser
-from ..parse.readings import KnownReading, LineReading, StepReading, UnmatchedReading
+from ..parse.line_parser import LineParser
+from ..parse.record_sink import RecordSink
+from ..parse.records import join_records
+from .context_free import ContextFreeReader
+from .readings import KnownReading, LineReading, StepReading, UnmatchedReading
 from .shape_validation import is_identical
 from .timestamps import epoch_to_microseconds
 
@@ -73,23 +76,33 @@ def reads_by_columns(log_format: LogFormat) -> bool:
     return log_format.join is None or log_format.join_by_step
 
 
-def parse_values(parser: Parser, chunks: Iterable[ValueChunk]) -> ParsedSource:
-    """All values of an event file; comes to the same as `parser.parse` of each line."""
-    reader, chunks = _Reader(parser), iter(chunks)
+def read_values(
+    lines: LineParser,
+    sink: RecordSink,
+    context_free: ContextFreeReader,
+    chunks: Iterable[ValueChunk],
+) -> None:
+    """Read all values of an event file into a sink; comes to the same as `lines` reading each.
+
+    lines: fills the same sink; context_free: of the same formats.
+    """
+    reader, chunks = _ValueReader(lines, sink, context_free), iter(chunks)
     for chunk in chunks:
         rest = reader.read(chunk)
         if len(rest.values) > MAX_HELD_VALUES:
             reader.rest = None
-            parser.read_all(line for one in chain([rest], chunks) for line in one.lines())
+            reader.read_lines(line for one in chain([rest], chunks) for line in one.lines())
     reader.finish()
-    return parser.done()
 
 
-class _Reader:
+class _ValueReader:
     """Reads the values of one file in their order. rest: those whose run may go on."""
 
-    def __init__(self, parser: Parser) -> None:
-        self.parser = parser
+    def __init__(
+        self, lines: LineParser, sink: RecordSink, context_free: ContextFreeReader
+    ) -> None:
+        self.lines, self.sink, self.context_free = lines, sink, context_free
+        self.matcher = context_free.matcher
         self.kinds: dict[tuple[int, ...], _Kind | None] = {}
         self.rest: ValueChunk | None = None
         self.patience = 1
@@ -99,7 +112,7 @@ class _Reader:
         if self.rest is not None:
             chunk = ValueChunk.of(self.rest.number, self.rest.values.before(chunk.values))
         begins = self._begins(chunk.values)
-        end = int(begins[-1]) if self.parser.primary.join is not None else len(chunk.values)
+        end = int(begins[-1]) if self.matcher.primary.join is not None else len(chunk.values)
         self._read(chunk.number, chunk.values[:end], begins[begins < end])
         self.rest = ValueChunk.of(chunk.number + end, chunk.values[end:])
         return self.rest
@@ -107,11 +120,16 @@ class _Reader:
     def finish(self) -> None:
         """The run that was the last one."""
         if self.rest is not None:
-            self.parser.read_all(self.rest.lines())
+            self.read_lines(self.rest.lines())
+
+    def read_lines(self, lines: Iterable[NumberedLine]) -> None:
+        """Read values record by record; these end with the lines."""
+        for record in join_records(self.matcher, lines):
+            self.lines.read(record)
 
     def _begins(self, values: EventValues) -> Ints:
         """Where runs begin: without a `join` each value is one."""
-        if self.parser.primary.join is None:
+        if self.matcher.primary.join is None:
             return np.arange(len(values))
         return np.flatnonzero(np.diff(values.step, prepend=values.step[0] - 1))
 
@@ -132,7 +150,7 @@ class _Reader:
                     continue
                 stop = min(at + self.patience, len(begins))
                 self.patience = min(2 * self.patience, MAX_SINGLY_READ_RUNS)
-            self.parser.read_all(plan.lines(at, stop))
+            self.read_lines(plan.lines(at, stop))
             at = stop
 
     # -- what is known of runs before they are read in their order ---------------------------
@@ -173,7 +191,7 @@ class _Reader:
             if key not in self.kinds and NO_TAG not in key:
                 if len(alike) < MIN_RUNS_TO_LEARN or len(self.kinds) >= MAX_RUN_KINDS:
                     continue
-                self.kinds[key] = _learned(self.parser, values.tags, key)
+                self.kinds[key] = _learned(self.context_free, values.tags, key)
             kind = self.kinds.get(key)
             if kind is not None:
                 yield alike, kind
@@ -182,18 +200,19 @@ class _Reader:
 
     def _together(self, plan: _Plan, at: int, stop: int) -> int:
         """How many runs from `at` on were taken together; 0 where the next has to be read."""
-        parser = self.parser
-        if not parser.settled:
+        sink = self.sink
+        if not (self.lines.is_idle and sink.is_mid_launch):
             return 0
-        launch = parser.out.launches[-1]
+        launch = sink.launch
         first, last = np.searchsorted(plan.row_runs, (at, stop)).tolist()
         sure = _sure_rows(launch, plan, first, last)
         if sure < last:
             stop = int(plan.row_runs[sure])
             last = int(np.searchsorted(plan.row_runs, stop))
         begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
-        parser.add_known_lines(int(plan.idle[1][begin:end].sum()))
-        parser.add_unmatched(*plan.others_of(at, stop), partial(self._texts_at, plan))
+        sink.count_known(int(plan.idle[1][begin:end].sum()))
+        sink.out.by_path.block += int(plan.ends[stop - 1] - plan.begins[at])
+        sink.add_unmatched_kinds(*plan.others_of(at, stop), partial(self._texts_at, plan))
         if last > first:
             self._take_rows(launch, plan, first, last)
         return stop - at
@@ -203,10 +222,10 @@ class _Reader:
             mine = np.flatnonzero(plan.forms[first:last] == form) + first
             row = int(mine[-1])
             said = plan.said[plan.row_said[row]]
-            self.parser.set_last_line(said.form, said.printed, self._text_of_row(plan, row))
+            self.sink.note_record(said.form, said.printed, self._text_of_row(plan, row))
             advance_progress(launch.known_progress(said.form, None), _of_form(plan, mine))
         lines = int(plan.row_lines[first:last].sum())
-        self.parser.add_rows(plan.frame[first:last], self._text_of_row(plan, last - 1), lines)
+        self.sink.add_steps(plan.frame[first:last], self._text_of_row(plan, last - 1), lines)
 
     def _text_of_row(self, plan: _Plan, row: int) -> str:
         return self._text(plan, int(plan.row_runs[row]), int(plan.row_places[row]))
@@ -219,8 +238,8 @@ class _Reader:
 
     def _text(self, plan: _Plan, run: int, place: int) -> str:
         """The record that begins with the value at a place of a run."""
-        records = self.parser.records(plan.lines(run, run + 1))
-        return next(text for first, _, text in records if first == plan.number + place)
+        records = join_records(self.matcher, plan.lines(run, run + 1))
+        return next(record.text for record in records if record.number == plan.number + place)
 
 
 _MIXERS: Final = np.random.default_rng(7).integers(1, 2**63, MAX_RUN_VALUES).astype(np.uint64) | 1
@@ -440,24 +459,24 @@ class _Kind:
 
 
 class _Read(NamedTuple):
-    """A record as the parser reads it; first, lines: as of _Record."""
+    """A record as the regexes read it; first, lines: as of _Record."""
 
     first: int
     lines: int
     reading: LineReading
 
 
-def _learned(parser: Parser, tags: list[str], key: tuple[int, ...]) -> _Kind | None:
+def _learned(reader: ContextFreeReader, tags: list[str], key: tuple[int, ...]) -> _Kind | None:
     """What runs of these tags say; None where they are not alike but for their numbers."""
     rng, count = Random(7), len(key)  # noqa: S311 - numbers to try
-    read = partial(_read, parser, tags, key)
+    read = partial(_read, reader, tags, key)
     bases = _drawn_runs(rng, np.full((BASE_RUNS, count), PRINTED_WHOLE))
     unlike = rng.sample(range(10_000, 100_000), BASE_RUNS * count)  # so that each is seen in a text
     bases.values[:] = np.array(unlike, np.float32).reshape(BASE_RUNS, count)
     said = read(bases)
     if len({len(records) for records in said}) > 1:
         return None
-    records = [_record(parser, bases, of_runs) for of_runs in zip(*said, strict=True)]
+    records = [_record(reader, bases, of_runs) for of_runs in zip(*said, strict=True)]
     known = [record for record in records if record is not None]
     if len(known) < len(records):
         return None
@@ -479,7 +498,9 @@ def _learned(parser: Parser, tags: list[str], key: tuple[int, ...]) -> _Kind | N
     return _Kind(known, read_so) if right else None
 
 
-def _read(parser: Parser, tags: list[str], key: tuple[int, ...], runs: _Runs) -> list[list[_Read]]:
+def _read(
+    reader: ContextFreeReader, tags: list[str], key: tuple[int, ...], runs: _Runs
+) -> list[list[_Read]]:
     """The records of each run of these tags."""
     times, size = len(runs.steps), len(key)
     values = EventValues(
@@ -492,8 +513,8 @@ def _read(parser: Parser, tags: list[str], key: tuple[int, ...], runs: _Runs) ->
     lines = list(ValueChunk.of(0, values).lines())
     return [
         [
-            _Read(first - at, count, parser.patterns.sure(text.encode()))
-            for first, count, text in parser.records(lines[at : at + size])
+            _Read(one.number - at, one.line_count, reader.read(one.text.encode()))
+            for one in join_records(reader.matcher, lines[at : at + size])
         ]
         for at in range(0, len(lines), size)
     ]
@@ -510,14 +531,14 @@ def _drawn_runs(rng: Random, ways: Ints) -> _Runs:
     )
 
 
-def _record(parser: Parser, runs: _Runs, said: Sequence[_Read]) -> _Record | None:
+def _record(reader: ContextFreeReader, runs: _Runs, said: Sequence[_Read]) -> _Record | None:
     """What a record of all these runs is; None where that is not seen."""
     first, lines, reading = said[0]
     if any((one.first, one.lines) != (first, lines) for one in said):
         return None
     steps = [one.reading for one in said if isinstance(one.reading, StepReading)]
     if len(steps) == len(said):
-        row = _row(parser, runs, range(first, first + lines), steps)
+        row = _row(reader, runs, range(first, first + lines), steps)
         return None if row is None else _Record(first, lines, row)
     if isinstance(reading, KnownReading | UnmatchedReading) and all(
         one.reading == reading for one in said
@@ -526,7 +547,9 @@ def _record(parser: Parser, runs: _Runs, said: Sequence[_Read]) -> _Record | Non
     return None
 
 
-def _row(parser: Parser, runs: _Runs, places: range, steps: Sequence[StepReading]) -> _Row | None:
+def _row(
+    reader: ContextFreeReader, runs: _Runs, places: range, steps: Sequence[StepReading]
+) -> _Row | None:
     """What fills each column of the rows of these runs; places: of the record's values."""
     form, printed_names, row = steps[0]
     if any((s.form, s.printed, s.row.keys()) != (form, printed_names, row.keys()) for s in steps):
@@ -542,7 +565,7 @@ def _row(parser: Parser, runs: _Runs, places: range, steps: Sequence[StepReading
         if column is None:
             return None
         columns[name] = column
-    place = next(at for at, one in enumerate(parser.primary.steps) if one is form)
+    place = next(at for at, one in enumerate(reader.matcher.primary.steps) if one is form)
     what = _Said(form, place, printed_names, constants.pop("says", {}))
     constants = {name: value for name, value in constants.items() if value is not None}
     return _Row(what, columns, constants)

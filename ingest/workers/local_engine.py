@@ -29,7 +29,7 @@ from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
 from ..extract.discovery import LogFile
 from ..extract.engine_api import (
-    ParserKey,
+    PlannerKey,
     ReadOptions,
     ReadRequest,
     TaskResult,
@@ -37,16 +37,15 @@ from ..extract.engine_api import (
     WorkResult,
     chunks_with_plans,
     expanded_size,
-    make_parser,
-    parser_key,
+    make_planner,
+    planner_key,
 )
 from ..extract.log_tables import MAX_SMALL_BYTES, read_log_files
 from ..extract.table_batches import LogGroup, LogRows
 from ..formats.launch_view import Fact
-from ..parse.parser import Parser
 from ..store.local_backend import StoreBackend
 from ..vector.block_parser import without_plans
-from ..vector.block_plan import BlockPlan, plan_chunk
+from ..vector.block_plan import BlockPlan, BlockPlanner
 from .shared_memory import SharedSlots
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
@@ -190,19 +189,21 @@ class LocalSession:
             self._waiting -= expanded_size(log_file)
 
     def planned(
-        self, log_file: LogFile, parser: Parser, chunks: Iterable[Chunk]
+        self, log_file: LogFile, planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         """The chunks of a file in their order, each with its plan if another process made it."""
         others = min(self._others, _cores() - CORES_OF_INGEST)
         if others < 1:
-            return without_plans(parser, chunks)
+            return without_plans(planner, chunks)
         if expanded_size(log_file) >= MIN_FILE_BYTES_TO_PLAN:
             self._start()
         # a file that could not be read to its end may have left some
         self._lent = {place: made for place, made in self._lent.items() if not made.done()}
-        return chunks_with_plans(parser, chunks, partial(self._submit_block, parser), others)
+        return chunks_with_plans(planner, chunks, partial(self._submit_block, planner), others)
 
-    def _submit_block(self, parser: Parser, chunk: Chunk) -> _Handed[BlockPlan | None] | None:
+    def _submit_block(
+        self, planner: BlockPlanner, chunk: Chunk
+    ) -> _Handed[BlockPlan | None] | None:
         """Have another process plan a block; None where it is planned here.
 
         While the processes still start nobody is asked: that takes as long as some blocks.
@@ -213,7 +214,7 @@ class LocalSession:
         if not self._handover.put(place, chunk.view):
             return None
         with _one_thread(), suppress(BrokenProcessPool):
-            names, size = parser_key(parser), len(chunk.view)
+            names, size = planner_key(planner), len(chunk.view)
             made = self._lent[place] = self._pool.submit(_plan, names, chunk.number, place, size)
             return _Handed(made, partial(self._planned, place))
         return None
@@ -396,10 +397,10 @@ def _read(files: Sequence[ReadRequest], place: int) -> int | bytes:
     return _handed(place, _read_all(files, _state[0], LogGroup.packed))
 
 
-def _plan(names: ParserKey, number: int, place: int, size: int) -> int | bytes:
+def _plan(names: PlannerKey, number: int, place: int, size: int) -> int | bytes:
     """Plan the block in that place; the plan is there then."""
     chunk = Chunk(number, _handover[0].get(place, size))
-    return _handed(place, plan_chunk(_parser(names), chunk))
+    return _handed(place, _planner(names).plan_chunk(chunk))
 
 
 def _handed(place: int, made: BlockPlan | TaskResult) -> int | bytes:
@@ -409,9 +410,9 @@ def _handed(place: int, made: BlockPlan | TaskResult) -> int | bytes:
 
 
 @cache
-def _parser(names: ParserKey) -> Parser:
+def _planner(names: PlannerKey) -> BlockPlanner:
     """One for all blocks."""
-    return make_parser(names, _state[0][1])
+    return make_planner(names, _state[0][1])
 
 
 @contextmanager

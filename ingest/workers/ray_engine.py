@@ -47,7 +47,7 @@ from ..core.spill import LogTables, Spool
 from ..decode.line_reader import Chunk
 from ..extract.discovery import LogFile
 from ..extract.engine_api import (
-    ParserKey,
+    PlannerKey,
     ReadOptions,
     ReadRequest,
     TaskResult,
@@ -55,17 +55,16 @@ from ..extract.engine_api import (
     WorkResult,
     chunks_with_plans,
     expanded_size,
-    make_parser,
-    parser_key,
+    make_planner,
+    planner_key,
 )
 from ..extract.log_tables import read_log, read_log_files
 from ..extract.table_batches import LogGroup, LogRows
 from ..formats.launch_view import Fact
-from ..parse.parser import Parser
 from ..store.local_backend import StoreBackend
 from ..store.staged_parts import StagedPart
 from ..vector.block_parser import without_plans
-from ..vector.block_plan import BlockPlan, plan_chunk
+from ..vector.block_plan import BlockPlan, BlockPlanner
 
 MAX_RAY_TASK_BYTES: Final = 32 * 1024 * 1024
 MAX_RAY_TASK_FILES: Final = 256
@@ -300,10 +299,10 @@ class RaySession:
             self._said = monotonic()
 
     def planned(
-        self, _: LogFile, parser: Parser, chunks: Iterable[Chunk]
+        self, _: LogFile, planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, None]]:
         """What the driver reads itself it reads alone."""
-        return without_plans(parser, chunks)
+        return without_plans(planner, chunks)
 
     def _offer(self, found: LogFile, given: ReadRequest) -> None:
         size = expanded_size(found)
@@ -477,18 +476,18 @@ def _not_here(path: Path, host: str) -> UnreadableSourceError:
 
 
 def _planned(
-    order: RayJob, parser: Parser, chunks: Iterable[Chunk]
+    order: RayJob, planner: BlockPlanner, chunks: Iterable[Chunk]
 ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
     """Blocks of a large file, planned by workers that have nothing else to do."""
-    idle = _Idle(ray.put(order), parser)
-    return chunks_with_plans(parser, chunks, idle.submit, count_cluster_cores() - 1)
+    idle = _Idle(ray.put(order), planner)
+    return chunks_with_plans(planner, chunks, idle.submit, count_cluster_cores() - 1)
 
 
 class _Idle:
     """Workers that have nothing to do, as long as there are some."""
 
-    def __init__(self, order: ObjectRef[RayJob], parser: Parser) -> None:
-        self._order, self._parser = order, parser
+    def __init__(self, order: ObjectRef[RayJob], planner: BlockPlanner) -> None:
+        self._order, self._planner = order, planner
         self._there, self._counted = False, 0.0
 
     def submit(self, chunk: Chunk) -> _Planned | None:
@@ -499,7 +498,7 @@ class _Idle:
             self._counted = monotonic()
         if not self._there:
             return None
-        return _Planned(_remote(_plan, 0).remote(self._order, parser_key(self._parser), chunk))
+        return _Planned(_remote(_plan, 0).remote(self._order, planner_key(self._planner), chunk))
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,11 +520,11 @@ class _Planned:
         return None
 
 
-_parsers: dict[tuple[str, ParserKey], Parser] = {}
+_planners: dict[tuple[str, PlannerKey], BlockPlanner] = {}
 
 
-def _plan(order: RayJob, names: ParserKey, chunk: Chunk) -> BlockPlan:
+def _plan(order: RayJob, names: PlannerKey, chunk: Chunk) -> BlockPlan:
     key = order.job, names
-    if key not in _parsers:
-        _parsers[key] = make_parser(names, order.state[1])
-    return plan_chunk(_parsers[key], chunk)
+    if key not in _planners:
+        _planners[key] = make_planner(names, order.state[1])
+    return _planners[key].plan_chunk(chunk)

@@ -33,7 +33,8 @@ from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import JSON_PAIRS, LogFormat, StepLine
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
 from fairmfu.ingest.launches.outcomes import ENDING_EVENT_LINES
-from fairmfu.ingest.parse.parser import ParsedSource, Parser
+from fairmfu.ingest.parse.line_parser import parse_lines
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.parse.step_fields import ends_like
 from fairmfu.ingest.pipeline.ingest_run import Outcome
 from fairmfu.ingest.store.store import Store
@@ -397,12 +398,12 @@ def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line:
     """
     apart = {"line", "extra"}
     whole = NumberedLine(1, line.example, cut=False)
-    (expected,) = Parser(log_format).parse([whole]).launches[0].rows
+    (expected,) = parse_lines([whole], log_format).launches[0].rows
     unsure = {"step"} if line.numbered else set()
     ends = range(len(line.example))
     for end in ends if THOROUGH else [end for end in ends if not within(line.example, end)][::2]:
         cut = NumberedLine(2, line.example[:end], cut=False, ended=False)
-        rows = [r for x in Parser(log_format).parse([whole, cut]).launches for r in x.rows]
+        rows = [r for x in parse_lines([whole, cut], log_format).launches for r in x.rows]
         for row in rows[1:]:
             columns = set(row) - apart - unsure
             assert {key: row[key] for key in columns} == {key: expected[key] for key in columns}
@@ -480,7 +481,7 @@ def test_a_long_line_of_one_text_takes_no_time(
     path = tmp_path / "run.log"
     path.write_text(line)
     began = time.process_time()
-    Parser(log_format).parse([NumberedLine(1, line, cut=False)])
+    parse_lines([NumberedLine(1, line, cut=False)], log_format)
     with pytest.raises(FairmfuError):
         detect_format(path, [Chunk(1, line.encode() + b"\n")], (log_format,))
     assert time.process_time() - began < 2

@@ -22,7 +22,7 @@ from fairmfu.ingest.facts.project_config import ProjectConfig, SeriesConfig
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
 from fairmfu.ingest.launches.launch import MAX_STEP
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics.utilization.formula_inputs import integer_fact
 from tests.support.cited import COUNTS, lines_of, uncited, uncounted
 from tests.support.effort import THOROUGH

@@ -52,7 +52,7 @@ from fairmfu.ingest.formats.spec import ENGINE_PRECEDENCE, LogFormat
 from fairmfu.ingest.launches.step_rows import STEP_SCHEMA
 from fairmfu.ingest.parse import partial_match
 from fairmfu.ingest.parse.line_matcher import line_matcher
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.line_parser import parse_lines
 from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store, Tables
@@ -235,7 +235,7 @@ def read_lines(data: bytes, _folder: Path) -> None:
     texts = map(decode_line, log.removesuffix(b"\n").split(b"\n"))
     lines = [NumberedLine(number, text, cut=False) for number, text in enumerate(texts, 1)]
     lines[-1] = lines[-1]._replace(ended=log.endswith(b"\n"))
-    parsed = Parser(form, companions).parse(lines)
+    parsed = parse_lines(lines, form, companions)
     launches = parsed.launches
     frames = (frame for one in launches if one.rows for frame in one.rows.frames(*STEP_SCHEMA))
     tables = {

@@ -24,7 +24,7 @@ from fairmfu.ingest.detect.format_lookup import (
 from fairmfu.ingest.detect.user_formats import UNIT_FACTORS, load_user_format
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import EventLine, FactLine, LogFormat, StepLine
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.line_parser import parse_lines
 from tests.support.folders import ROOT
 
 OWN = {path.stem: path for path in sorted((ROOT / "tests" / "own_formats").glob("*.toml"))}
@@ -109,7 +109,7 @@ def step_texts(name: str, log_format: LogFormat) -> list[str]:
 
 
 def rows(log_format: LogFormat, text: str) -> list[dict[str, Any]]:
-    parsed = Parser(log_format).parse([NumberedLine(1, text, cut=False)])
+    parsed = parse_lines([NumberedLine(1, text, cut=False)], log_format)
     beside = ("extra", "says")  # what has no column depends on how a line is cut
     every = [row for launch in parsed.launches for row in launch.rows]
     return [{k: v for k, v in row.items() if k not in beside and v is not None} for row in every]
@@ -330,7 +330,7 @@ def test_a_fact_that_a_line_implies_says_from_what(tmp_path: Path) -> None:
     )
     lines = ["mine runs in bf16", "mine peak 989", "mine step 1 loss 1.5 took 250"]
     numbered = [NumberedLine(n, text, cut=False) for n, text in enumerate(lines, 1)]
-    (launch,) = Parser(load_user_format(path).log_format).parse(numbered).launches
+    (launch,) = parse_lines(numbered, load_user_format(path).log_format).launches
     told = {
         fact["name"]: (
             float(fact["value"]) if fact["name"] == "peak_flops" else fact["value"],
@@ -544,7 +544,7 @@ def test_a_tag_of_ones_own_says_the_global_rank(tmp_path: Path) -> None:
     )
     lines = ["1: <r3> it 1 took 0.5", "1: [rank2]: it 1 took 0.5", "it 1 took 0.5"]
     numbered = [NumberedLine(n, line, cut=False) for n, line in enumerate(lines, 1)]
-    (launch,) = Parser(load_user_format(path).log_format).parse(numbered).launches
+    (launch,) = parse_lines(numbered, load_user_format(path).log_format).launches
     assert [row["rank"] for row in launch.rows] == ["3", "1:2", None]
 
 

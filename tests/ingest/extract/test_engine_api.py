@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -20,11 +20,12 @@ from fairmfu.ingest.extract.engine_api import (
     TaskResult,
     chunks_with_plans,
     expanded_size,
-    make_parser,
-    parser_key,
+    make_planner,
+    planner_key,
 )
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.line_matcher import line_matcher
+from fairmfu.ingest.vector.block_plan import BlockPlanner
 
 BY_NAME = {f.name: f for f in BUILT_IN_FORMATS}
 
@@ -49,14 +50,14 @@ def test_errors_stand_at_the_places_of_their_files(wrong: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("companions", [[], ["deepspeed"]])
 @pytest.mark.parametrize("keep_texts", [True, False])
-def test_another_process_makes_a_like_parser(companions: list[str], *, keep_texts: bool) -> None:
-    formats = [BY_NAME[name] for name in companions]
-    parser = Parser(BY_NAME["megatron-deepspeed"], formats, keep_texts=keep_texts)
-    again = make_parser(parser_key(parser), FormatChoice())
-    assert again.primary is parser.primary
-    assert again.companions == parser.companions
+def test_another_process_makes_a_like_planner(companions: list[str], *, keep_texts: bool) -> None:
+    formats = tuple(BY_NAME[name] for name in companions)
+    matcher = line_matcher(BY_NAME["megatron-deepspeed"], formats)
+    again = make_planner(planner_key(BlockPlanner(matcher, keep_texts=keep_texts)), FormatChoice())
+    assert again.matcher.primary is matcher.primary
+    assert again.matcher.companions == matcher.companions
     assert again.keep_texts is keep_texts
-    assert again.patterns.watch is None
+    assert again.watch is None
 
 
 # -- blocks that others plan --------------------------------------------------------------------
@@ -95,8 +96,7 @@ class Others:
 
 
 @pytest.fixture(autouse=True)
-def planned_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_api, "plan_chunk", lambda _, chunk: Here(chunk.data.decode()))
+def plans_of_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_api, "BlockPlan", Here)
 
 
@@ -107,9 +107,19 @@ class Here:
     name: str
 
 
+class Planner:
+    """Plans blocks in this process."""
+
+    def plan_chunk(self, chunk: Chunk) -> Here:
+        return Here(chunk.data.decode())
+
+
+PLANNER: Final[Any] = Planner()
+
+
 def test_blocks_come_in_their_order_each_with_its_plan() -> None:
     others = Others(are_quick=True)
-    found = [*chunks_with_plans(None, others.chunks(9), others.submit, 1)]  # type: ignore[arg-type]
+    found = [*chunks_with_plans(PLANNER, others.chunks(9), others.submit, 1)]
     assert [chunk.number for chunk, _ in found] == [*range(1, 10)]
     assert [plan for _, plan in found] == [f"plan of {n}" for n in range(1, 10)]
 
@@ -118,7 +128,7 @@ def test_blocks_come_in_their_order_each_with_its_plan() -> None:
 def test_where_all_others_are_busy_blocks_are_planned_here(processes: int) -> None:
     """And no more of them wait than others may soon ask for."""
     others = Others()
-    found = chunks_with_plans(None, others.chunks(30), others.submit, processes)  # type: ignore[arg-type]
+    found = chunks_with_plans(PLANNER, others.chunks(30), others.submit, processes)
     first, plan = next(found)
     assert (first.number, plan) == (1, "plan of 1")
     busy = BLOCKS_AHEAD_PER_PROCESS * processes
@@ -132,7 +142,7 @@ def test_where_all_others_are_busy_blocks_are_planned_here(processes: int) -> No
 
 def test_a_block_whose_plan_is_there_is_not_held_back() -> None:
     others = Others()
-    found = chunks_with_plans(None, others.chunks(30), lambda _: None, 4)  # type: ignore[arg-type]
+    found = chunks_with_plans(PLANNER, others.chunks(30), lambda _: None, 4)
     assert next(found)[1] is None
     assert others.drawn == 1
 
@@ -140,5 +150,5 @@ def test_a_block_whose_plan_is_there_is_not_held_back() -> None:
 def test_a_line_that_was_cut_is_planned_by_nobody() -> None:
     others = Others()
     chunks = [Chunk(1, b"1"), Chunk(2, b"2", cut=True), Chunk(3, b"3")]
-    found = [*chunks_with_plans(None, chunks, others.submit, 4)]  # type: ignore[arg-type]
+    found = [*chunks_with_plans(PLANNER, chunks, others.submit, 4)]
     assert [plan for _, plan in found] == ["plan of 1", None, "plan of 3"]

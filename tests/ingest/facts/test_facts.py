@@ -24,7 +24,7 @@ from fairmfu.ingest.facts.facts import (
     shared_fact_files,
 )
 from fairmfu.ingest.formats.spec import LogFormat
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.resolved_facts import (
     ORIGIN_PRECEDENCE,

@@ -12,7 +12,7 @@ from fairmfu.ingest.extract.discovery import FileWalk
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.deepspeed.monitor import _gaps
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline.analysis import analyse
 

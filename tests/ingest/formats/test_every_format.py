@@ -29,7 +29,7 @@ from fairmfu.ingest.formats.spec import (
     LogFormat,
     StepLine,
 )
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 
 
 def cases(attribute: str) -> list[ParameterSet]:

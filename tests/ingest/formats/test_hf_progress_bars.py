@@ -12,7 +12,7 @@ import pytest
 from fairmfu.ingest.decode.line_reader import NumberedLine
 from fairmfu.ingest.formats.hugging_face import progress_bars
 from fairmfu.ingest.formats.hugging_face.trainer import HF_CONSOLE
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.line_parser import parse_lines
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.effort import THOROUGH
@@ -46,7 +46,7 @@ def copied(bar: str, epoch: str, loss: str = "2.5000") -> str:
 def read(lines: Sequence[str]) -> Rows:
     """Step and time of each dict; none of one that has no bar: its step is counted."""
     numbered = (NumberedLine(n, text, cut=False) for n, text in enumerate(lines, 1))
-    parsed = Parser(HF_CONSOLE).parse(numbered)
+    parsed = parse_lines(numbered, HF_CONSOLE)
     assert (parsed.lines, parsed.unread_lines) == (len(lines), 0)
     found = [(row["step"], row.get("since_start_s")) for x in parsed.launches for row in x.rows]
     return [None if since is None else (step, since) for step, since in found]
@@ -236,7 +236,7 @@ def test_tokens_are_over_the_time_of_their_own_dicts(tmp_path: Path) -> None:
 def placed(lines: Sequence[str]) -> list[int]:
     """The step of each dict, whether it has a bar or not."""
     numbered = (NumberedLine(n, text, cut=False) for n, text in enumerate(lines, 1))
-    (launch,) = Parser(HF_CONSOLE).parse(numbered).launches
+    (launch,) = parse_lines(numbered, HF_CONSOLE).launches
     return [row["step"] for row in launch.rows]
 
 

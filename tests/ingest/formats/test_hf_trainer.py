@@ -19,7 +19,7 @@ from fairmfu.ingest.formats.hugging_face.trainer import (
     UNKNOWN_TOKENS_NOTE,
 )
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.throughput import (

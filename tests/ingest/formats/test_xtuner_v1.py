@@ -13,7 +13,7 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.xtuner.v1 import CONFIG_EXAMPLE, FACT_BLOCKS
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics.core.run_table import NOT_RANKED
 from fairmfu.metrics.formula.model_shapes import find_model, from_hugging_face
 from fairmfu.metrics.pipeline.analysis import analyse

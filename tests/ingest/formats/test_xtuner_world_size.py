@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairmfu.ingest.facts.facts import infer_facts
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.formats.xtuner.world_size import FIRST_LOOK_ROWS
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 
 Facts = Callable[[Iterable[str]], dict[str, str]]
 

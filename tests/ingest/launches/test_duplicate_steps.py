@@ -182,7 +182,7 @@ def test_where_runs_begin_again_at_each_row_few_look_ups_are_in_vain(
         monkeypatch.setattr(StepRows, "rows_of_steps", counted)
         log.write_text("".join(line + "\n" + "another line\n" * others for line in lines))
         assert reading(log, fast=True).tables["runs"].height == count
-        assert len(found) < 2 * count / block_parser.MAX_PARSER_ROWS
+        assert len(found) < 2 * count / block_parser.MAX_SINGLY_READ_ROWS
 
 
 # -- the rule of one row, and of many ------------------------------------------------------

@@ -16,7 +16,7 @@ from fairmfu.ingest.launches.event_rows import EventRows
 from fairmfu.ingest.launches.outcomes import ENDING_EVENT_LINES, launch_outcome
 from fairmfu.ingest.launches.row_chunks import MAPPING_ROW_WEIGHT
 from fairmfu.ingest.launches.step_rows import StepRows
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 
 
 @pytest.mark.parametrize("line", ENDING_EVENT_LINES, ids=lambda line: line.anchor.strip())

@@ -21,7 +21,8 @@ from fairmfu.ingest.launches import step_alignment
 from fairmfu.ingest.launches.launch import Launch
 from fairmfu.ingest.launches.step_alignment import AlignedRows
 from fairmfu.ingest.launches.step_rows import StepRows
-from fairmfu.ingest.parse.parser import ParsedSource, Parser
+from fairmfu.ingest.parse.record_sink import ParsedSource
+from fairmfu.ingest.vector.block_parser import BlockParser
 from tests.support import plain_alignment
 from tests.support.effort import sampled
 
@@ -146,12 +147,12 @@ def test_texts_of_counts_are_kept_where_they_are_asked_for(
     expected = read_log_tables(path, use_fast_path=False)
     asked: list[bool] = []
 
-    class Asked(Parser):
+    class Asked(BlockParser):
         def __init__(self, *args: Any, keep_texts: bool, **others: Any) -> None:
             asked.append(keep_texts)
             super().__init__(*args, keep_texts=keep_texts, **others)
 
-    monkeypatch.setattr(log_tables, "Parser", Asked)
+    monkeypatch.setattr(log_tables, "BlockParser", Asked)
     found = read_log_tables(path)
     assert all(found[name].equals(table) for name, table in expected.items())
     timers = found["events"]["text"].to_list()

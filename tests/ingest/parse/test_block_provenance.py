@@ -25,7 +25,7 @@ from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse.block_provenance import MAX_SEARCHED_LINES, locate_facts
 from fairmfu.ingest.parse.line_matcher import MAX_QUOTED_CHARS
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store

@@ -14,7 +14,7 @@ from fairmfu.ingest import Store, ingest_logs, read_logs
 from fairmfu.ingest.core.errors import UnreadableSourceError
 from fairmfu.ingest.extract import log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.record_sink import RecordSink
 from fairmfu.metrics import analyse
 from fairmfu.reports import compare, draw, per_step, report
 from tests.support.folders import ROOT
@@ -59,8 +59,10 @@ def test_a_log_of_which_a_line_got_lost_is_none(
     log = tmp_path / "run.log"
     write_log(log, BY_NAME["torchtitan"], 100_000)
     lines = log.read_bytes().count(b"\n")
-    add = Parser.add_known_lines
-    monkeypatch.setattr(Parser, "add_known_lines", lambda self, count: add(self, max(count - 1, 0)))
+    count = RecordSink.count_known
+    monkeypatch.setattr(
+        RecordSink, "count_known", lambda self, lines: count(self, max(lines - 1, 0))
+    )
     with pytest.raises(UnreadableSourceError) as caught:
         read_logs(log)
     assert re.search(

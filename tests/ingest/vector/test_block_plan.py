@@ -16,13 +16,12 @@ from fairmfu.ingest.core.spill import Spool, collect_rows
 from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.decode.line_reader import Chunk
 from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE
-from fairmfu.ingest.extract.engine_api import ParserKey, make_parser, parser_key
+from fairmfu.ingest.extract.engine_api import PlannerKey, make_planner, planner_key
 from fairmfu.ingest.extract.log_tables import read_log, read_log_tables
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse.line_matcher import line_matcher
-from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts
-from fairmfu.ingest.vector.block_plan import BlockPlan, plan_chunk
+from fairmfu.ingest.vector.block_plan import BlockPlan, BlockPlanner
 from tests.ingest.vector.test_gate import BY_LINE, Reading, differences, reading
 from tests.support.damaged_lines import damaged_log
 from tests.support.effort import THOROUGH, sampled
@@ -51,15 +50,15 @@ class Other:
     """Who plans blocks, and has learned nothing by what is read here."""
 
     def __init__(self) -> None:
-        self._parsers: dict[ParserKey, Parser] = {}
+        self._planners: dict[PlannerKey, BlockPlanner] = {}
 
-    def plan(self, parser: Parser, chunk: Chunk) -> BlockPlan:
-        names = parser_key(parser)
-        if names not in self._parsers:
+    def plan(self, planner: BlockPlanner, chunk: Chunk) -> BlockPlan:
+        names = planner_key(planner)
+        if names not in self._planners:
             line_matcher.cache_clear()
-            self._parsers[names] = make_parser(names, BUILT_IN_CHOICE)
+            self._planners[names] = make_planner(names, BUILT_IN_CHOICE)
             line_matcher.cache_clear()
-        plan: BlockPlan = pickle.loads(pickle.dumps(plan_chunk(self._parsers[names], chunk)))  # noqa: S301
+        plan: BlockPlan = pickle.loads(pickle.dumps(self._planners[names].plan_chunk(chunk)))  # noqa: S301
         return plan
 
 
@@ -72,14 +71,14 @@ def read(
     """A log, each chunk cut into blocks; is_theirs: of the number of a block's first line."""
 
     def planned(
-        parser: Parser, chunks: Iterable[Chunk]
+        planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         for chunk in chunks:
             if chunk.cut or not chunk.ended:
                 yield chunk, None
                 continue
             for block in cut(chunk):
-                yield block, other.plan(parser, block) if is_theirs(block.number) else None
+                yield block, other.plan(planner, block) if is_theirs(block.number) else None
 
     spool = Spool()
     tables = read_log(path, spool, plan_chunks=planned).tables(spool)

@@ -28,11 +28,16 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.launches import event_rows
-from fairmfu.ingest.parse import line_cache
 from fairmfu.ingest.parse.line_matcher import line_matcher
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.line_parser import LineParser
 from fairmfu.ingest.store.store import Tables
-from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts, tfevents_columns
+from fairmfu.ingest.vector import (
+    block_parser,
+    block_plan,
+    fixed_layouts,
+    line_cache,
+    tfevents_columns,
+)
 from tests.support.damaged_events import TAGS, damaged_events
 from tests.support.damaged_lines import damaged_log
 from tests.support.effort import sampled
@@ -86,15 +91,15 @@ def reading(path: Path, *, fast: bool) -> Reading:
 
 @contextmanager
 def counted_lines() -> Iterator[list[int]]:
-    """How many lines come to the parser one by one."""
-    count, line = [0], Parser._line
+    """How many records are read one by one."""
+    count, read = [0], LineParser.read
 
     def counting(*given: Any, **named: Any) -> None:
         count[0] += 1
-        line(*given, **named)
+        read(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Parser, "_line", counting)
+        patch.setattr(LineParser, "read", counting)
         yield count
 
 

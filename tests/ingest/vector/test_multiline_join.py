@@ -12,7 +12,8 @@ from fairmfu.ingest.decode import line_reader
 from fairmfu.ingest.decode.line_reader import Chunk, Source
 from fairmfu.ingest.formats.hugging_face import progress_bars
 from fairmfu.ingest.formats.hugging_face.trainer import HF_CONSOLE
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.line_matcher import line_matcher
+from fairmfu.ingest.parse.records import join_records
 from fairmfu.ingest.vector import multiline_join
 from fairmfu.ingest.vector.multiline_join import join_chunks
 from tests.support.effort import THOROUGH
@@ -66,8 +67,8 @@ Records = list[tuple[int, str, bool, bool]]
 
 
 def by_line(path: Path) -> Records:
-    records = Parser(HF_CONSOLE)._records(Source(path).lines())
-    return [(number, text, cut, ended) for number, _, text, cut, ended in records]
+    records = join_records(line_matcher(HF_CONSOLE, ()), Source(path).lines())
+    return [(one.number, one.text, one.is_cut, one.is_ended) for one in records]
 
 
 def by_block(path: Path) -> Iterator[tuple[int, str, bool, bool]]:

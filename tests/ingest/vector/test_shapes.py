@@ -22,13 +22,14 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse.line_matcher import line_matcher
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.parse.line_parser import LineParser
 from fairmfu.ingest.parse.rank_and_time import parse_stamp
-from fairmfu.ingest.parse.readings import LineReading, ReadLine, StepReading
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts, shape_cache
+from fairmfu.ingest.vector.context_free import ContextFreeReader
 from fairmfu.ingest.vector.fixed_layouts import LayoutCache, narrow_to_line
 from fairmfu.ingest.vector.line_block import BLOCK_MARGIN_BYTES, DIGIT_WINDOW_BYTES, LineBlock
 from fairmfu.ingest.vector.number_decoding import decode_rows
+from fairmfu.ingest.vector.readings import LineReading, ReadLine, StepReading
 from fairmfu.ingest.vector.shape_cache import ShapeCache
 from fairmfu.ingest.vector.shape_learning import _Change, _Learner, learn_shape
 from fairmfu.ingest.vector.shape_matching import (
@@ -86,6 +87,10 @@ def read(raw: bytes) -> LineReading:
 
 def shape_of(raw: bytes, reader: ReadLine = read) -> LineShape | None:
     return learn_shape(raw, reader, random.Random(3))  # noqa: S311 - lines to try
+
+
+def context_free(form: LogFormat) -> ContextFreeReader:
+    return ContextFreeReader(line_matcher(form, ()))
 
 
 def taken(shape: LineShape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -398,7 +403,7 @@ def test_lines_with_the_head_of_primus_are_read_many_at_once(
     head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As each is; with other heads between them, days that there are not, and ranks."""
-    path, alone, line = tmp_path / "run.log", [0], Parser._line
+    path, alone, line = tmp_path / "run.log", [0], LineParser.read
     write_log(path, BY_NAME["torchtitan"], 300_000)
     lines = [_of_primus(text, head) for text in path.read_text().splitlines()]
     lines[7::90] = [text.replace("[2026", "[20260231", 1) for text in lines[7::90]]
@@ -409,7 +414,7 @@ def test_lines_with_the_head_of_primus_are_read_many_at_once(
         alone[0] += 1
         line(*given, **named)
 
-    monkeypatch.setattr(Parser, "_line", counted)
+    monkeypatch.setattr(LineParser, "read", counted)
     found = read_log_tables(path)
     assert all(found[table].equals(expected[table]) for table in expected)
     assert alone[0] < len(lines) / 5
@@ -530,12 +535,12 @@ def test_a_number_may_mean_something_else_where_it_is_so_wide(part: str, wide: i
 @pytest.mark.parametrize("form", BUILT_IN_FORMATS, ids=lambda form: form.name)
 def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: LogFormat) -> None:
     """Whatever the others are: of each example, and where all of its numbers are others."""
-    parser, draw = Parser(form), random.Random(3)  # noqa: S311 - lines to try
+    reader, draw = context_free(form), random.Random(3)  # noqa: S311 - lines to try
     examples = [line.example for line in (*form.steps, *form.events)]
     for example in (line.encode() for text in examples for line in text.splitlines()):
         no_zero = re.sub(rb"(?<=[= ])0(?=[, ])", b"3", example)
         for learned_from in dict.fromkeys((example, no_zero)):
-            shape = shape_of(learned_from, parser.patterns.sure)
+            shape = shape_of(learned_from, reader.read)
             if shape is None:
                 continue
             runs = [piece.before for piece in shape.pieces if piece.before is not None]
@@ -547,7 +552,7 @@ def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: Log
             block = LineBlock(1, b"".join(line + b"\n" for line in lines))
             rows = decode_rows(match_shape(block, shape, np.ones(len(block), bool)))
             for index, place in enumerate(rows.lines.tolist()):
-                now = parser.patterns.sure(lines[place])
+                now = reader.read(lines[place])
                 assert is_same_reading(shape, rows, index, now), (learned_from, lines[place])
 
 
@@ -573,8 +578,8 @@ def test_numbers_are_tried_together_as_each_by_itself(
     examples = [line.example for line in (*form.steps, *form.events)]
     lines = [line.encode() for example in examples for line in example.splitlines()]
     lines = lines[:: 1 if THOROUGH else 2]
-    parser = Parser(form)
-    together = [shape_of(line, parser.patterns.sure) for line in lines]
+    reader = context_free(form)
+    together = [shape_of(line, reader.read) for line in lines]
     holding: Callable[[_Learner, Sequence[_Change]], set[ShapeNumber]] = _Learner._holding
 
     def each(self: _Learner, changes: Sequence[_Change]) -> set[ShapeNumber]:
@@ -582,7 +587,7 @@ def test_numbers_are_tried_together_as_each_by_itself(
 
     monkeypatch.setattr(_Learner, "_holding", each)
     for line, shape in zip(lines, together, strict=True):
-        assert told(shape_of(line, parser.patterns.sure)) == told(shape), line
+        assert told(shape_of(line, reader.read)) == told(shape), line
 
 
 def told(shape: LineShape | None) -> Any:
@@ -769,12 +774,10 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
 ) -> None:
     """Most are laid out alike; of some others the numbers are wider or narrower."""
     monkeypatch.setattr(fixed_layouts, "MIN_LAYOUT_LINES", 20)
-    draw, parser = random.Random(form.name), Parser(form)  # noqa: S311 - lines to read
+    draw, reader = random.Random(form.name), context_free(form)  # noqa: S311 - lines to read
     examples = [line.example for line in (*form.steps, *form.events)]
     lines = [line.encode() for example in examples for line in example.splitlines()]
-    shapes = [
-        shape for line in lines if (shape := shape_of(line, parser.patterns.sure)) is not None
-    ]
+    shapes = [shape for line in lines if (shape := shape_of(line, reader.read)) is not None]
     taken_lines = 0
     few = 60 if THOROUGH else 10
     for shape in shapes * (1 + few // len(shapes)):
@@ -786,7 +789,7 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
         rows = decode_rows(fitted(LayoutCache(), shape, lines))
         taken_lines += len(rows.lines)
         for index, line in enumerate(rows.lines):
-            found = parser.patterns.sure(lines[line])
+            found = reader.read(lines[line])
             assert is_same_reading(shape, rows, index, found), lines[line]
     assert taken_lines > few * 25
 
@@ -799,14 +802,14 @@ def test_digits_before_a_month_are_none_of_the_year(
     if not tried:
         monkeypatch.setattr("fairmfu.ingest.vector.shape_learning.is_trustworthy", lambda *_: True)
     xtuner = next(form for form in BUILT_IN_FORMATS if form.name == "xtuner")
-    parser, example = Parser(xtuner), xtuner.steps[0].example
+    reader, example = context_free(xtuner), xtuner.steps[0].example
     lines = [example.replace("/11/", f"/{digit}11/").encode() for digit in range(10)]
-    shape = shape_of(lines[0], parser.patterns.sure)
+    shape = shape_of(lines[0], reader.read)
     assert (shape is None) == tried
     rows = [*taken(shape, lines)] if shape else []
     assert bool(rows) != tried
     for raw, row in rows:
-        assert_same(row, parser.patterns.sure(raw), raw)
+        assert_same(row, reader.read(raw), raw)
 
 
 def of_widths(widths: dict[int, int], draw: random.Random) -> ChooseDigits:
@@ -897,13 +900,13 @@ def test_most_lines_of_a_log_are_read_many_at_once(
     """Else all tests that hold both readings equal would say little."""
     path = tmp_path / "run.log"
     write_log(path, BY_NAME[name], 1_000_000)
-    alone, line = [0], Parser.read
+    alone, line = [0], LineParser.read
 
-    def counted(parser: Parser, one: Any) -> None:
+    def counted(parser: LineParser, one: Any) -> None:
         alone[0] += 1
         line(parser, one)
 
-    monkeypatch.setattr(Parser, "read", counted)
+    monkeypatch.setattr(LineParser, "read", counted)
     lines = read_log_tables(path)["sources"]["lines"][0]
     assert alone[0] <= (1 - share) * lines
     assert block_parser.MAX_SINGLY_READ_LINES > 1

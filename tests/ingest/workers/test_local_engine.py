@@ -373,15 +373,16 @@ def test_a_file_that_breaks_off_leaves_room_for_the_next(
 SENT: Final = """
 import sys
 from multiprocessing.reduction import ForkingPickler
-from fairmfu.ingest.vector.block_plan import plan_block
-from fairmfu.ingest.parse.parser import Parser
+from fairmfu.ingest.vector.block_plan import BlockPlanner
+from fairmfu.ingest.parse.line_matcher import line_matcher
 from fairmfu.ingest.detect.detection import BUILT_IN_CHOICE
 from fairmfu.ingest.vector.line_block import LineBlock
-parser = Parser(next(one for one in BUILT_IN_CHOICE.formats if one.name == sys.argv[1]))
+form = next(one for one in BUILT_IN_CHOICE.formats if one.name == sys.argv[1])
+planner = BlockPlanner(line_matcher(form, ()))
 rows = 0
 with open(sys.argv[2], "rb") as log:
     while lines := b"".join(log.readlines(1_000_000)):
-        plan = plan_block(LineBlock(1, lines), parser)
+        plan = planner.plan(LineBlock(1, lines))
         rows += plan.frame.height
         ForkingPickler.dumps(plan)
 print(rows)

@@ -11,7 +11,7 @@ import pytest
 
 from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.schema import FACT_NAMES
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics import analyse
 from fairmfu.metrics.audit.eras.torchtitan import PEAK_ROWS, device_peak
 from fairmfu.metrics.audit.formula_checks import era_peak, eras_of_format, formula_facts_of

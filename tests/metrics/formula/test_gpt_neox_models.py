@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics.formula.model_shapes import ShapeError, from_megatron
 
 Parse = Callable[..., ParsedSource]

@@ -11,7 +11,7 @@ import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
-from fairmfu.ingest.parse.parser import ParsedSource
+from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics.formula.model_shapes.printed import MEGATRON_SUPPORTED_VALUES
 from fairmfu.metrics.throughput.resolved_facts import resolve_facts
 

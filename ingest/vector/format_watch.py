@@ -4,7 +4,7 @@ Where only an engine's lines show, a trainer's may come at the end of the log. T
 to look at all of it before it is read. So it is read by what its beginning shows, and of the lines
 that come only those are looked at that may hold what is watched for. Of most it is known without:
 lines that are alike but for the digits and blanks in them hold the same literals, and of such lines
-one was looked at when it was learned what they are (ingest.parse.line_cache, ingest.vector).
+one was looked at when it was learned what they are (ingest.vector.line_cache).
 """
 
 from __future__ import annotations

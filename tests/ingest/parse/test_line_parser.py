@@ -24,8 +24,11 @@ from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
 from fairmfu.ingest.launches.row_chunks import frame_of_rows
 from fairmfu.ingest.launches.step_rows import PARSED_STEP_SCHEMA
-from fairmfu.ingest.parse.parser import ParsedSource, Parser
+from fairmfu.ingest.parse.line_matcher import line_matcher
+from fairmfu.ingest.parse.line_parser import LineParser, parse_lines
 from fairmfu.ingest.parse.rank_and_time import parse_stamp
+from fairmfu.ingest.parse.record_sink import ParsedSource, RecordSink
+from fairmfu.ingest.parse.records import record_of
 from fairmfu.ingest.parse.step_fields import _cut_pairs
 
 Parse = Callable[..., ParsedSource]
@@ -762,7 +765,7 @@ def test_every_line_is_counted_once_and_stored_whatever_it_holds(
 ) -> None:
     numbered = [NumberedLine(n, text, cut) for n, (text, cut) in enumerate(lines, 1)]
     companions = [f for f in BUILT_IN_FORMATS if f.precedence < log_format.precedence]
-    parsed = Parser(log_format, companions).parse(numbered)
+    parsed = parse_lines(numbered, log_format, companions)
     counts = (
         parsed.step_lines,
         parsed.known_lines,
@@ -796,7 +799,7 @@ def test_what_torchtitan_prints_is_read_back(
         f"step: {step:2}  loss: {loss:8.5f}  grad_norm: {1.5:7.4f}  memory: {1:5.2f}GiB({2:.2f}%)"
         f"  tps: {tps:,}  tflops: {tflops:,.2f}  mfu: {mfu:.2f}%"
     )
-    (row,) = rows_of(Parser(TORCHTITAN).parse([NumberedLine(1, line, cut=False)]))
+    (row,) = rows_of(parse_lines([NumberedLine(1, line, cut=False)], TORCHTITAN))
     assert (row["step"], row["logged_tgs"]) == (step, tps)
     assert math.isclose(row["loss"], loss, abs_tol=0.5e-5, rel_tol=1e-12)
     assert math.isclose(row["logged_tflops"], tflops, abs_tol=0.5001e-2)
@@ -822,19 +825,29 @@ def many(*steps: int | None, first_line: int) -> pl.DataFrame:
     return frame_of_rows(rows, PARSED_STEP_SCHEMA, filled_only=True)
 
 
+def sink_of(form: LogFormat, *texts: str) -> RecordSink:
+    """What lines filled that leave nothing open."""
+    matcher = line_matcher(form, ())
+    sink = RecordSink(matcher)
+    parser = LineParser(matcher, sink)
+    for number, text in enumerate(texts, 1):
+        parser.read(record_of(matcher, NumberedLine(number, text, cut=False)))
+    assert parser.is_idle
+    assert sink.is_mid_launch
+    return sink
+
+
 @pytest.mark.parametrize(("lines", "counted"), [(None, 2), (5, 5)])
 def test_rows_that_were_read_together_count_as_their_lines(
     lines: int | None, counted: int, by_name: dict[str, LogFormat]
 ) -> None:
     """Some records are of several lines each."""
-    parser = Parser(by_name["megatron-deepspeed"])
-    parser.read(NumberedLine(1, MEGATRON_STEP.format(1), cut=False))
-    assert parser.settled
-    given_back = parser.add_rows(many(2, 3, first_line=2), "the last", lines)
+    sink = sink_of(by_name["megatron-deepspeed"], MEGATRON_STEP.format(1))
+    given_back = sink.add_steps(many(2, 3, first_line=2), "the last", lines)
     assert given_back["step"].to_list() == [2, 3]
-    assert (parser.out.lines, parser.out.step_lines) == (1 + counted, 1 + counted)
-    parser.add_known_lines(4)
-    parsed = parser.done()
+    assert (sink.out.lines, sink.out.step_lines) == (1 + counted, 1 + counted)
+    sink.count_known(4)
+    parsed = sink.finish()
     assert (parsed.lines, parsed.known_lines) == (5 + counted, 4)
     (launch,) = parsed.launches
     assert [row["step"] for row in launch.rows] == [1, 2, 3]
@@ -844,14 +857,11 @@ def test_rows_that_were_read_together_count_as_their_lines(
 def test_rows_without_a_step_that_were_read_together_count_on(
     by_name: dict[str, LogFormat],
 ) -> None:
-    parser = Parser(by_name["hf-trainer"])
     dicts = ["{'loss': 2.5, 'epoch': 0.1}"] * 2
-    for number, text in enumerate([*dicts, "what ends the second one"], 1):
-        parser.read(NumberedLine(number, text, cut=False))
-    assert parser.settled
-    assert parser.out.launches[-1].counts([None])
+    sink = sink_of(by_name["hf-trainer"], *dicts, "what ends the second one")
+    assert sink.launch.counts([None])
     rows = many(None, None, first_line=4).with_columns(pl.lit(None, pl.Int64).alias("step"))
-    assert parser.add_rows(rows, "")["step"].to_list() == [3, 4]
+    assert sink.add_steps(rows, "")["step"].to_list() == [3, 4]
 
 
 # -- what only the whole launch tells --------------------------------------------------------

@@ -24,8 +24,8 @@ from ..core.arrays import Bools, cache_windows, integers_of, text_array
 from ..core.prefilter import IDENTITY_BYTES, LiteralPrefilter
 from ..core.relaxed_regex import relaxed_union
 from ..decode.text_cleaning import Cleaner
+from ..parse.unmatched_lines import line_kinds
 from .format_watch import FormatWatch
-from .unmatched_lines import line_kinds
 
 BLANK_LINE: Final = -1
 MAY_MATCH: Final = -2

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fairmfu.ingest.decode.text_cleaning import Cleaner
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
-from fairmfu.ingest.parse import line_cache
-from fairmfu.ingest.parse.line_cache import BLANK_LINE, MAY_MATCH, LineCache
 from fairmfu.ingest.parse.unmatched_lines import line_kind
+from fairmfu.ingest.vector import line_cache
+from fairmfu.ingest.vector.line_cache import BLANK_LINE, MAY_MATCH, LineCache
 
 PATTERNS = [("", r"exit code 137"), ("loss: ", r"loss: \d+"), ("", r"rank[0-9]+ died|step=0,")]
 PIECES = [

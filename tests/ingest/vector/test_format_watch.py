@@ -35,10 +35,9 @@ from fairmfu.ingest.formats.megatron.console import MEGATRON_DEEPSPEED
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.formats.torchtitan.console import TORCHTITAN
-from fairmfu.ingest.parse.format_watch import FormatWatch, fold_digits_and_blanks
-from fairmfu.ingest.parse.parser import Parser
 from fairmfu.ingest.vector import block_parser, block_plan, fixed_layouts
-from fairmfu.ingest.vector.block_plan import BlockPlan
+from fairmfu.ingest.vector.block_plan import BlockPlan, BlockPlanner
+from fairmfu.ingest.vector.format_watch import FormatWatch, fold_digits_and_blanks
 from tests.ingest.vector.test_block_plan import Other
 from tests.ingest.vector.test_gate import BY_LINE, LINES, Reading, differences, reading
 from tests.support.damaged_lines import DAMAGES, damaged_log, varied
@@ -390,11 +389,11 @@ def test_plans_of_others_are_watched(made: Lines, theirs: str, tmp_path: Path) -
     lines, other, draw = made(tmp_path), Other(), Random(1)  # noqa: S311 - no secret
 
     def planned(
-        parser: Parser, chunks: Iterable[Chunk]
+        planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
         for chunk in chunks:
             mine = chunk.cut or not chunk.ended or (theirs == "some" and draw.random() < 0.5)
-            yield chunk, None if mine else other.plan(parser, chunk)
+            yield chunk, None if mine else other.plan(planner, chunk)
 
     for more in ([], [b"epoch: 3", *lines[-40:]], [TRAINER.encode(), *lines[-40:]]):
         path = written(tmp_path / "run.log", [*lines, *more])

@@ -1,0 +1,192 @@
+"""What only a whole launch tells: the steps of lines that count by themselves, units, corrections.
+
+A launch is closed when the next one begins, or its log ends. What is inferred then becomes a fact
+with its reason, or a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import chain, takewhile
+from typing import Any
+
+import polars as pl
+
+from ..core.numbers import parse_integer, parse_optional
+from ..formats.spec import LogFormat
+from ..launches.elapsed_refinement import refine_elapsed
+from ..launches.launch import Launch
+from ..launches.micro_steps import find_unstated_micro_steps
+from ..launches.step_alignment import (
+    align_steps,
+    has_only_counted_steps,
+    place_counted_rows,
+    steps_between_lines,
+    steps_between_lines_by_epochs,
+)
+from .line_matcher import event_row, fact_row
+
+
+class MissingTextsError(Exception):
+    """Rows became events whose texts were not kept: all is to be read again with them."""
+
+
+class LaunchCloser:
+    """Closes launches of one source by what its formats know of them."""
+
+    def __init__(
+        self, primary: LogFormat, companions: Sequence[LogFormat], *, keep_texts: bool
+    ) -> None:
+        """keep_texts: whether rows that may become events have their texts."""
+        self._primary, self._keep_texts = primary, keep_texts
+        self._formats = (primary, *companions)
+
+    def close(self, launch: Launch) -> int:
+        """Settle a launch, and return how many of its rows became events.
+
+        Raises MissingTextsError.
+        """
+        batch_is_known = self._finish_by_formats(launch)
+        moved = self._place_rows(launch, batch_is_known=batch_is_known)
+        self._correct_misprints(launch)
+        launch.events.settle()
+        launch.started_at = _first_stamp(launch)
+        launch.rows.settle()
+        return moved
+
+    def _finish_by_formats(self, launch: Launch) -> bool:
+        """Let the formats settle what only the whole launch tells; whether its batch is known."""
+        is_known = True
+        for finish in {f.finish: None for f in self._formats if f.finish}:
+            found = finish(launch)
+            if found.unsure is not None:
+                is_known = False
+                _state_batch_unknown(launch, found.unsure)
+            if found.factors is not None:
+                _correct(launch, found.factors, found.why)
+        return is_known
+
+    def _place_rows(self, launch: Launch, *, batch_is_known: bool) -> int:
+        """Give each row the step of the training that it is of; how many rows have none.
+
+        These become events.
+        """
+        accumulation = parse_optional(parse_integer, launch.last_value("gradient_accumulation"))
+        launch.forget()
+        if self._primary.finer_clock is not None:
+            launch.rows.transform(partial(refine_elapsed, self._primary.finer_clock))
+        moved = 0
+        if any(form.counts for form in launch.rows.forms()):
+            if batch_is_known:
+                _regroup_micro_steps(launch, stops_once=self._stops_timer_once(launch))
+            aligned = align_steps(launch.rows, accumulation or 0)
+            launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
+            moved = self._keep_as_events(launch, aligned.unplaced)
+        launch.rows = place_counted_rows(launch.rows, launch.interval) or launch.rows
+        _space_counted_rows(launch)
+        return moved
+
+    def _stops_timer_once(self, launch: Launch) -> bool:
+        """Whether what trains stops the engine's timer once a step."""
+        names = (name for f in self._formats for name in f.timer_stopped_once_with)
+        return any(launch.last_value(name) is not None for name in names)
+
+    def _keep_as_events(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Make events of rows whose step cannot be known; how many. Raises MissingTextsError."""
+        if not self._keep_texts and any(row.get("text") is None for row in rows):
+            raise MissingTextsError
+        for row in rows:
+            launch.events.append(_timer_event(row))
+        return len(rows)
+
+    def _correct_misprints(self, launch: Launch) -> None:
+        """Correct figures that versions of the framework are known to print wrong."""
+        version = launch.last_value("framework_version") or ""
+        for misprint in self._primary.misprints:
+            if launch.rows and re.match(misprint.versions, version):
+                _correct(launch, misprint.factors, misprint.why)
+
+
+def _space_counted_rows(launch: Launch) -> None:
+    """Put rows that were counted line by line as many steps apart as the launch tells."""
+    if (steps := steps_between_lines(launch.rows, launch.events.of_kinds(["end"]))) is not None:
+        _stretch(launch, steps, "the steps at the end over the lines that were printed")
+    elif (steps := _steps_by_epochs(launch)) is not None:
+        _stretch(launch, steps, "the epochs, in steps of the data set, over the lines")
+    elif has_only_counted_steps(launch.rows):
+        _state_steps_counted(launch)
+
+
+def _steps_by_epochs(launch: Launch) -> int | None:
+    names = ("total_samples", "global_batch_size")
+    samples, batch = (parse_optional(parse_integer, launch.last_value(name)) for name in names)
+    if not samples or not batch:
+        return None
+    return steps_between_lines_by_epochs(launch.rows, samples, batch)
+
+
+def _stretch(launch: Launch, steps: int, known_by: str) -> None:
+    """Multiply the steps of counted rows, now that the launch tells how far apart they are."""
+    launch.rows.transform(partial(_times_all, {"step": steps}))
+    line = launch.rows[-1]["line"]
+    why = f"inferred: {known_by} (log:{line})"
+    launch.facts.append(fact_row(line, "log_interval", str(steps), why, launch.last_step_text))
+
+
+def _state_steps_counted(launch: Launch) -> None:
+    line = launch.rows[0]["line"]
+    why = f"inferred: no line prints its step, nor the log how many lie between two (log:{line})"
+    launch.facts.append(fact_row(line, "steps_counted", "true", why, launch.first_step_text))
+
+
+def _state_batch_unknown(launch: Launch, unsure: str) -> None:
+    line = next(f["line"] for f in reversed(launch.stated) if f["name"] == "global_batch_size")
+    why = f"inferred: configurations before its steps (log:{line})"
+    launch.facts.append(fact_row(line, "batch_changes", unsure, why, ""))
+
+
+def _regroup_micro_steps(launch: Launch, *, stops_once: bool) -> None:
+    """Correct what steps consume, where the timer shows other micro-steps than were stated."""
+    stated = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
+    counts = [n for one in stated if (n := parse_optional(parse_integer, one))]
+    batch = parse_optional(parse_integer, launch.last_value("global_batch_size")) or 0
+    found = find_unstated_micro_steps(launch.rows, counts, timer_stops_once=stops_once)
+    if found is None:
+        return
+    change = found.make_correction(batch)
+    if change is not None:
+        launch.rows.transform(change)
+    why = f"inferred: its micro-steps over its steps (log:{found.line})"
+    launch.facts.append(fact_row(found.line, "batch_changes", found.text, why, ""))
+
+
+def _correct(launch: Launch, factors: Mapping[str, float], why: str) -> None:
+    """Multiply columns of all rows, and say so."""
+    launch.rows.transform(partial(_times_all, factors))
+    line = launch.rows[0]["line"]
+    launch.events.append(event_row(line, "warning", why, {}))
+
+
+def _times_all(factors: Mapping[str, float], frame: pl.DataFrame) -> pl.DataFrame:
+    there = {name: factor for name, factor in factors.items() if name in frame.columns}
+    return frame.with_columns(pl.col(name) * factor for name, factor in there.items())
+
+
+def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An event of a line with its own counter whose step of the training cannot be known."""
+    fields = {"count": row["step"], **json.loads(row["extra"] or "{}")}
+    if row.get("logged_samples_per_second") is not None:
+        fields["samples_per_second"] = row["logged_samples_per_second"]
+    return event_row(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
+
+
+def _first_stamp(launch: Launch) -> datetime | None:
+    """The first stamp of a launch, in the order of its lines."""
+    first = launch.rows.first_line
+    early = takewhile(lambda event: first is None or event["line"] < first, launch.events)
+    stamps = chain([launch.first_stamp], (e["logged_at"] for e in early), [launch.started_at])
+    return next((stamp for stamp in stamps if stamp is not None), None)
