@@ -14,6 +14,8 @@ from fairmfu.ingest.core import prefilter
 from fairmfu.ingest.decode import text_cleaning
 from fairmfu.ingest.decode.line_reader import NumberedLine
 from fairmfu.ingest.detect.format_lookup import FORMATS_FOLDER_VARIABLE
+from fairmfu.ingest.extract import log_tables
+from fairmfu.ingest.extract.log_tables import cost_columns
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse import unmatched_lines
@@ -60,6 +62,20 @@ def nothing_is_forced_to_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_reading_is_timed() -> Iterator[None]:
+    """What a reading costs is another each time; nearly all tests compare what logs say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_tables, "cost_columns", lambda *_: {})
+        yield
+
+
+@pytest.fixture
+def readings_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources say what it cost to read them, as ever outside tests."""
+    monkeypatch.setattr(log_tables, "cost_columns", cost_columns)
 
 
 @pytest.fixture(scope="module")

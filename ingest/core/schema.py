@@ -118,7 +118,15 @@ SOURCE_COLUMNS: Final[dict[str, Column]] = {
     "forced": Column(
         TEXT_LIST, "", "formats that it was to be read with (--log-format); null: its lines told"
     ),
+    "read_s": Column(FLOAT, "s", "time to read it; of small files read together a share by bytes"),
+    "read_mb_per_s": Column(FLOAT, "MB/s", "`bytes` over `read_s`"),
+    "block_lines": Column(INT, "lines", "read many at once, the fastest way"),
+    "regex_lines": Column(INT, "lines", "read one by one by regexes, the slowest way"),
+    "cached_lines": Column(INT, "lines", "no pattern can match them, or a like line before them"),
 }
+
+READING_COSTS: Final = ("read_s", "read_mb_per_s", "block_lines", "regex_lines", "cached_lines")
+"""Columns of `sources` that say what it cost to read one: they differ from reading to reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +298,7 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
 
 LATER_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "runs": ("quirks", "engine_below", "times_elsewhere"),
-    "sources": ("reading", "forced"),
+    "sources": ("reading", "forced", *READING_COSTS),
     "facts": ("text",),
     "steps": ("consumed_non_padding",),
 }

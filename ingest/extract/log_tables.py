@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final, NamedTuple, Self
 
 import polars as pl
@@ -42,7 +43,7 @@ from ..launches.step_rows import STEP_SCHEMA, StepRows
 from ..parse.launch_closing import MissingTextsError
 from ..parse.line_parser import parse_lines
 from ..parse.rank_and_time import PLACEHOLDER_YEAR
-from ..parse.record_sink import ParsedSource
+from ..parse.record_sink import ParsedSource, ReadingCost
 from ..store.changeset import Tables
 from ..vector.block_parser import BlockParser, PlanChunks, parse_small_texts, without_plans
 from . import writers
@@ -53,6 +54,9 @@ from .table_batches import LogRows
 MAX_SMALL_BYTES: Final = 1024 * 1024
 """The largest text that is read together with others, in bytes."""
 
+BYTES_PER_MB: Final = 1e6
+MIN_READ_SECONDS: Final = 1e-9
+"""So that a clock too coarse for a small file divides nothing by zero."""
 STAMP_COLUMNS: Final = ("line", "logged_at")
 MAX_YEARLESS_GAP: Final = timedelta(days=182)
 GENERIC_NAMES: Final = re.compile(
@@ -104,6 +108,7 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
     extra, use_fast_path: as of `read_log_tables`; plan_chunks: who may look at blocks of a large
     file before their turn.
     """
+    began = perf_counter()
     with Source(path, keeps_envelope=format_choice.keeps_envelope) as source:
         plans = plan_chunks if use_fast_path else None
         detected, parsed = _parse(source, spool, format_choice, plans)
@@ -119,6 +124,7 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
             may_be_page=is_small and _has_fences(parsed),
             may_break=is_small,
         )
+    parsed.cost.seconds = perf_counter() - began
     if source.bytes > MAX_PEEK_BYTES:  # what its blocks took goes before its rows are written
         release_free_memory()
     text = _Text.of(
@@ -292,12 +298,16 @@ def _read_alike(
 ) -> dict[Path, LogRows | Exception]:
     """Texts of the same formats, read together."""
     spool = Spool(max_held_bytes=math.inf)  # they become tables together, and several share a frame
+    began = perf_counter()
     parsers = (BlockParser(*detected, spool) for _ in texts)
     each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
     read: dict[Path, LogRows | Exception] = {}
     parsed: list[_Text] = []
-    for text, said in zip(texts, parse_small_texts(each), strict=True):
+    every = parse_small_texts(each)
+    seconds_per_byte = (perf_counter() - began) / sum(max(t.source.bytes, 1) for t in texts)
+    for text, said in zip(texts, every, strict=True):
         path = text.source.path
+        said.cost.seconds = seconds_per_byte * text.source.bytes
         try:
             facts = [*text.by_path, *facts_from_files(path), *extra]
             by_writer = writers.apart(
@@ -426,6 +436,19 @@ def _source(text: _Text, primary: LogFormat, companions: Sequence[LogFormat]) ->
         "other_kinds": parsed.other_kinds,
         "reading": len(READING_CHANGES),
         "forced": sorted(tried.wanted) or None,
+        **cost_columns(parsed.cost, source.bytes),
+    }
+
+
+def cost_columns(cost: ReadingCost, size: int) -> dict[str, float]:
+    """READING_COSTS of a source of `size` bytes."""
+    megabytes = size / BYTES_PER_MB
+    return {
+        "read_s": cost.seconds,
+        "read_mb_per_s": megabytes / max(cost.seconds, MIN_READ_SECONDS),
+        "block_lines": cost.block_lines,
+        "regex_lines": cost.regex_lines,
+        "cached_lines": cost.cached_lines,
     }
 
 

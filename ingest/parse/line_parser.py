@@ -66,7 +66,7 @@ class LineParser:
 
     def read(self, record: Record) -> None:
         """Read a record, and tell the sink what it says."""
-        self._sink.out.by_path.single += record.line_count
+        self._sink.out.cost.regex_lines += record.line_count
         if record.is_cut:
             reason = f"longer than {MAX_LINE_BYTES:,} bytes: only its beginning was kept"
             self._unread(record, reason)

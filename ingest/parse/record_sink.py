@@ -35,15 +35,17 @@ LAUNCH_OPENING_KINDS: Final = ("fact", "companion", "begin")
 
 
 @dataclass(slots=True)
-class LinesByPath:
-    """How many lines were read which way, for those who ask why a log is slow.
+class ReadingCost:
+    """What a source took to be read, for those who ask why it was slow.
 
-    block: many at once; single: one by one, by regexes; cached: known from a like line before.
+    seconds: wall time. Lines that were read many at once, one by one by regexes, and that no
+    pattern can match or a like line before them.
     """
 
-    block: int = 0
-    single: int = 0
-    cached: int = 0
+    seconds: float = 0.0
+    block_lines: int = 0
+    regex_lines: int = 0
+    cached_lines: int = 0
 
 
 @dataclass(slots=True)
@@ -59,7 +61,7 @@ class ParsedSource:
     unread_lines: int = 0
     other_kinds: list[dict[str, Any]] = field(default_factory=list)
     synthetic: bool = False
-    by_path: LinesByPath = field(default_factory=LinesByPath)
+    cost: ReadingCost = field(default_factory=ReadingCost)
 
     @property
     def lines(self) -> int:

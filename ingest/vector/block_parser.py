@@ -276,10 +276,10 @@ class _BlockReader:
 
     def _count_paths(self, plan: BlockPlan, at: int, stop: int) -> None:
         counts = np.bincount(plan.paths[at:stop], minlength=FROM_CACHE + 1).tolist()
-        paths = self.sink.out.by_path
-        paths.block += counts[BY_BLOCK]
-        paths.single += counts[BY_REGEX]
-        paths.cached += counts[FROM_CACHE]
+        cost = self.sink.out.cost
+        cost.block_lines += counts[BY_BLOCK]
+        cost.regex_lines += counts[BY_REGEX]
+        cost.cached_lines += counts[FROM_CACHE]
 
     def _take_asides(self, block: LineSpans, plan: BlockPlan, first: int, last: int) -> None:
         if first < last:

@@ -211,7 +211,7 @@ class _ValueReader:
             last = int(np.searchsorted(plan.row_runs, stop))
         begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
         sink.count_known(int(plan.idle[1][begin:end].sum()))
-        sink.out.by_path.block += int(plan.ends[stop - 1] - plan.begins[at])
+        sink.out.cost.block_lines += int(plan.ends[stop - 1] - plan.begins[at])
         sink.add_unmatched_kinds(*plan.others_of(at, stop), partial(self._texts_at, plan))
         if last > first:
             self._take_rows(launch, plan, first, last)

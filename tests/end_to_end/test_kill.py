@@ -37,6 +37,7 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import StoreError
+from fairmfu.ingest.core.schema import READING_COSTS
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store import compaction, transactions
@@ -110,7 +111,7 @@ class Place:
         """All that the store says, but for when it was read and which nights there were."""
         tables = self.store.tables()
         tables["facts"] = tables["facts"].drop("sequence")
-        tables["sources"] = tables["sources"].drop("read_at")
+        tables["sources"] = tables["sources"].drop("read_at", *READING_COSTS)
         kept = self.store.kept("metrics", latest_by=("run_id",))
         kept = kept.sort("run_id").drop("as_of") if kept.width else kept
         return tables | {"metrics": kept}

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from fairmfu.ingest.core.schema import READING_COSTS
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.doctor import examine_store
@@ -34,7 +35,7 @@ def state(store: Store) -> str:
     """What the store says, in short: the same of one state whoever reads it, and when."""
     tables = store.tables()
     tables["facts"] = tables["facts"].drop("sequence")
-    tables["sources"] = tables["sources"].drop("read_at")
+    tables["sources"] = tables["sources"].drop("read_at", *READING_COSTS)
     digest = hashlib.sha256()
     for name, frame in sorted(tables.items()):
         digest.update(name.encode())
