@@ -380,55 +380,67 @@ def _in_turn(
     one that the last ended with, about as soon as any other line comes. later, unstarted: of
     `_behind_later` and `_without_a_start`.
     """
-    run, stamp = pl.col("run_id"), pl.col("logged_at")
+    run = pl.col("run_id")
     back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
+    mixed = later["run_id"].unique()
     goes_back = run.is_in(back.implode()).any().over("sha256")
     runs = runs.filter(goes_back)  # few sources do
     steps = steps.join(runs, on="run_id", how="semi", maintain_order="left")
-    mixed = later["run_id"].unique()
+    launches = _launches_in_order(steps, runs).with_columns(
+        back=run.is_in(back.implode()), brief=pl.col("few") | run.is_in(mixed.implode())
+    )
+    in_turn = launches.filter(_takes_turns().over("sha256"))["run_id"]
+    return steps.filter(run.is_in(in_turn.implode())).unique(
+        "run_id", keep="first", maintain_order=True
+    )
+
+
+def _launches_in_order(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per launch of each source, in order: where it begins and ends, and how dense.
+
+    Adds to runs: few, uneven: of few lines; of more, at uneven steps. first, last: steps. progress:
+    the first count of tokens where steps are counted by fairmfu, else `first`. began, ended: first
+    and last stamp; apart, longest: the median and the longest time between two lines.
+    """
+    stamp, new = pl.col("logged_at"), pl.col("step").sort().diff()
+    few = pl.len() <= MAX_TURN_LINES
     each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
-    new = pl.col("step").sort().diff()
     told = each.group_by("run_id", maintain_order=True).agg(
-        few=pl.len() <= MAX_TURN_LINES,
+        few=few,
+        uneven=~few & ((new == new.median()).mean() < MIN_EVEN_STEP_SHARE),
         first=pl.col("step").first(),
         last=pl.col("step").max(),
         tokens=pl.col("consumed_tokens").first(),
-        uneven=(pl.len() > MAX_TURN_LINES) & ((new == new.median()).mean() < MIN_EVEN_STEP_SHARE),
         began=stamp.drop_nulls().first(),
         apart=stamp.diff().median(),
         longest=stamp.diff().max(),
     )
     ends = steps.group_by("run_id").agg(ended=stamp.max())
-    counts = has_quirk("step_unsaid")
-    further = pl.when(counts).then(pl.coalesce("tokens", "first")).otherwise("first")
-    before = {name: pl.col(name).shift().over("sha256") for name in ("last", "uneven")}
-    of_source = (
+    counted = pl.when(has_quirk("step_unsaid")).then("tokens")
+    return (
         runs.sort("sha256", "launch")
         .join(told, on="run_id", maintain_order="left")
         .join(ends, on="run_id", maintain_order="left")
-        .with_columns(
-            back=run.is_in(back.implode()),
-            short=(pl.col("few") | run.is_in(mixed.implode()))
-            & (further > further.shift().over("sha256")),
-            meet=(pl.col("first") == before["last"]) & pl.col("uneven") & before["uneven"],
-            gap=pl.col("began") - pl.col("ended").shift().over("sha256"),
-            apart=pl.col("apart").shift().over("sha256"),
-            longest=pl.col("longest").shift().over("sha256"),
-        )
+        .with_columns(progress=pl.coalesce(counted, "first"))
     )
-    short = pl.col("short").filter("back")
-    soon = pl.col("gap").is_between(
-        timedelta(), MAX_TURN_GAP_RATIO * pl.col("apart"), closed="left"
-    )
+
+
+def _takes_turns() -> pl.Expr:
+    """Whether the launches of one source are turns of several runs.
+
+    Reads the source's rows of `_launches_in_order` with two more columns. back: begins at a step
+    that was printed before; brief: of few lines, or with a step behind a later one.
+    """
+    names = ("progress", "last", "uneven", "apart", "longest", "ended")
+    before = {name: pl.col(name).shift() for name in names}
+    goes_on = pl.col("brief") & (pl.col("progress") > before["progress"])
+    short = goes_on.filter("back")
     several = (short.sum() >= MIN_TURNS) & (short.mean() > 1 / 2)
-    meet = pl.col("meet") & (pl.col("gap") <= MAX_MEETING_GAP_RATIO * pl.col("longest")).fill_null(
-        value=True
-    )
-    at_once = (pl.col("back") & (soon | meet)).any()
-    in_turn = of_source.filter((several | at_once).over("sha256"))["run_id"]
-    return steps.filter(run.is_in(in_turn.implode())).unique(
-        "run_id", keep="first", maintain_order=True
-    )
+    gap = pl.col("began") - before["ended"]
+    soon = gap.is_between(timedelta(), MAX_TURN_GAP_RATIO * before["apart"], closed="left")
+    meets = (pl.col("first") == before["last"]) & pl.col("uneven") & before["uneven"]
+    in_time = (gap <= MAX_MEETING_GAP_RATIO * before["longest"]).fill_null(value=True)
+    return several | (pl.col("back") & (soon | (meets & in_time))).any()
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:

@@ -122,22 +122,37 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     `first_rank` to `last_rank`; `copies_s`: the least and the longest `elapsed_s` of lines that
     name no rank differ by so much.
     """
-    several, single = split_repeated_steps(
-        without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
+    clean = without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
+    several, single = split_repeated_steps(clean.with_columns(**_LINE_FIGURES))
+    folded = several.pipe(_with_slowest_rank).pipe(_fold_lines)
+    unsaid = pl.lit(None, pl.Int64)
+    alone = single.with_columns(
+        printing=pl.lit(1, pl.Int64), first_rank=unsaid, last_rank=unsaid, copies_s=0.0
     )
-    wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
-    tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
-    samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")
-    ranks = pl.col("rank").n_unique().cast(pl.Int64)
-    number = pl.col("rank").cast(pl.Int64, strict=False)
-    unnamed = pl.col("elapsed_s").filter(pl.col("rank").is_null())
-    several = several.with_columns(wall_s=wall).pipe(_with_slowest_rank)
+    return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
+
+
+_LINE_FIGURES: Final = {
+    "wall_s": pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0),
+    "rated_tokens": pl.col("logged_tgs") * pl.col("elapsed_s"),
+    "rated_samples": pl.col("logged_samples_per_second") * pl.col("elapsed_s"),
+}
+"""Figures that follow from one line: seconds with data loading, and what its rate counts."""
+
+
+def _fold_lines(steps: pl.DataFrame) -> pl.DataFrame:
+    """Fold the lines of each run's step into one row, as `fold_ranks` says.
+
+    steps: with _LINE_FIGURES, and `slowest` of `_with_slowest_rank`
+    """
+    loss, stamp, rank = pl.col("loss"), pl.col("logged_at"), pl.col("rank")
+    number = rank.cast(pl.Int64, strict=False)
+    unnamed = pl.col("elapsed_s").filter(rank.is_null())
     of_slowest = (
         pl.coalesce(pl.col(name).filter("slowest").max(), pl.col(name).max()).alias(name)
         for name in ("elapsed_s", "wall_s")
     )
-    stamp = pl.col("logged_at")
-    folded = several.group_by("run_id", "step", maintain_order=True).agg(
+    return steps.group_by("run_id", "step", maintain_order=True).agg(
         pl.col("line", "since_start_s").min(),
         pl.coalesce(stamp.filter("slowest").min(), stamp.min()),
         *of_slowest,
@@ -145,32 +160,18 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
         pl.col("samples", "sequence_length", "step_tokens").max(),
         pl.col("consumed_samples", "consumed_tokens", "consumed_non_padding").max(),
-        pl.coalesce(
-            pl.col("loss").filter(pl.col("loss") >= 0).first(),
-            pl.col("loss").drop_nulls().first(),
-        ),
+        pl.coalesce(loss.filter(loss >= 0).first(), loss.drop_nulls().first()),
         pl.col("grad_norm", "learning_rate").drop_nulls().first(),
         pl.col("peak_memory_bytes", "skipped_steps").max(),
         pl.col("logged_tgs", "logged_samples_per_second").median(),
         pl.col("logged_tflops", "logged_mfu").median(),
-        tokens.mean().alias("rated_tokens"),
-        samples.median().alias("rated_samples"),
-        ranks.alias("printing"),
+        pl.col("rated_tokens").mean(),
+        pl.col("rated_samples").median(),
+        rank.n_unique().cast(pl.Int64).alias("printing"),
         number.min().alias("first_rank"),
         number.max().alias("last_rank"),
         (unnamed.max() - unnamed.min()).alias("copies_s"),
     )
-    of_one, unsaid = pl.lit(1, pl.Int64), pl.lit(None, pl.Int64)
-    alone = single.with_columns(
-        wall_s=wall,
-        rated_tokens=tokens,
-        rated_samples=samples,
-        printing=of_one,
-        first_rank=unsaid,
-        last_rank=unsaid,
-        copies_s=0.0,
-    )
-    return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
 
 
 MIN_RANK_STEPS: Final = 0.5
@@ -241,30 +242,11 @@ def build_windows(
     `warming`, `stall_s` and `unlogged`, which
     metrics.throughput.warmup.mark_warm_up_and_stalls fills.
     """
-    inputs = facts.select("run_id", *_INPUTS)
-    about = runs.select(
-        "run_id",
-        "framework",
-        "log_format",
-        "step_unit",
-        "elapsed_covers",
-        "elapsed_excludes_data",
-        "rate_covers",
-        "quirks",
-    )
     return (
         fold_ranks(steps)
-        .join(about, on="run_id", validate="m:1", maintain_order="left")
-        .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
-        .with_columns(window_unsaid=pl.col("average_window").is_null(), step_time=_step_time())
-        .with_columns(pl.col("average_window").fill_null(DEFAULT_AVERAGE_WINDOW))
+        .pipe(_with_run_columns, runs, facts)
         .pipe(_with_engine, events)
-        .with_columns(pl.when(pl.col("since_start_s").is_finite()).then("since_start_s"))
-        .with_columns(
-            pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
-            first=pl.int_range(pl.len()).over("run_id") == 0,
-            timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
-        )
+        .pipe(_with_differences)
         .pipe(_over_untimed)
         .pipe(mark_single_step_times)
         .pipe(_with_restarts, events)
@@ -282,6 +264,27 @@ def build_windows(
     )
 
 
+def _with_run_columns(steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+    """Add to each step what is known of its run as a whole, and `step_time` [s] by that."""
+    about, inputs = runs.select("run_id", *_ABOUT), facts.select("run_id", *_INPUTS)
+    window = pl.col("average_window")
+    return (
+        steps.join(about, on="run_id", validate="m:1", maintain_order="left")
+        .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
+        .with_columns(window_unsaid=window.is_null(), step_time=_step_time())
+        .with_columns(window.fill_null(DEFAULT_AVERAGE_WINDOW))
+    )
+
+
+_ABOUT: Final = (
+    "framework",
+    "log_format",
+    "step_unit",
+    "elapsed_covers",
+    "elapsed_excludes_data",
+    "rate_covers",
+    "quirks",
+)
 _INPUTS: Final = (
     "gpus",
     "seq_len",
@@ -302,6 +305,17 @@ _INPUTS: Final = (
 )
 _DIFFERENCES: Final = ("step", *MOMENT_COLUMNS.values(), "consumed_samples", "consumed_tokens")
 _TIMED: Final = (*MOMENT_COLUMNS.values(), "elapsed_s", "logged_tgs", "logged_samples_per_second")
+
+
+def _with_differences(steps: pl.DataFrame) -> pl.DataFrame:
+    """Add `new_*`, the differences to the line before of its run, and which lines have a time."""
+    return steps.with_columns(
+        pl.when(pl.col("since_start_s").is_finite()).then("since_start_s")
+    ).with_columns(
+        pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
+        first=pl.int_range(pl.len()).over("run_id") == 0,
+        timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
+    )
 
 
 def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
