@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.extra_figures import extra_figure
 from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP, digits_of
+from ..core.quirks import has_quirk
 from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays, total
 from .smoothed_times import IS_MOVING_MEAN, mark_single_step_times, with_disjoint_spans
-from .token_counts import sample_length, step_samples, with_non_padding, with_token_counts
+from .token_counts import COUNT_QUIRKS, step_samples, with_non_padding, with_token_counts
 
 WHOLE_SECOND: Final = 1.0
 """The unit of stamps of whole seconds, s."""
@@ -261,18 +262,23 @@ def build_windows(
         .with_columns(*_disturbed())
         .with_columns(_smeared(), warming=False, stall_s=0.0, unlogged=False, begun_anew=False)
         .pipe(_with_new_beginnings)
+        .drop(COUNT_QUIRKS)
     )
 
 
 def _with_run_columns(steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """Add to each step what is known of its run as a whole, and `step_time` [s] by that."""
-    about, inputs = runs.select("run_id", *_ABOUT), facts.select("run_id", *_INPUTS)
+    quirks = {name: has_quirk(name) for name in COUNT_QUIRKS}
+    about, inputs = runs.select("run_id", *_ABOUT, **quirks), facts.select("run_id", *_INPUTS)
     window = pl.col("average_window")
     return (
         steps.join(about, on="run_id", validate="m:1", maintain_order="left")
         .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
-        .with_columns(window_unsaid=window.is_null(), step_time=_step_time())
-        .with_columns(window.fill_null(DEFAULT_AVERAGE_WINDOW))
+        .with_columns(
+            window.fill_null(DEFAULT_AVERAGE_WINDOW),
+            window_unsaid=window.is_null(),
+            step_time=_step_time(),
+        )
     )
 
 
@@ -412,12 +418,9 @@ def _step_time() -> pl.Expr:
 
 
 def _times() -> list[pl.Expr]:
-    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token.
-
-    And `sample_length`: tokens of a sample.
-    """
+    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
     mean_s = pl.col("elapsed_reach") * pl.col("step_time") - pl.col("elapsed_less_s")
-    samples_rate = pl.col("logged_samples_per_second") * sample_length() / pl.col("gpus")
+    samples_rate = pl.col("logged_samples_per_second") * pl.col("sample_length") / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
     stamped = pl.col("new_logged_at").dt.total_microseconds() / 1e6  # 0 within one second
@@ -435,7 +438,6 @@ def _times() -> list[pl.Expr]:
             _positive(pl.col("rate_span") * samples / sampled),
         ).alias("known_rate_time"),
         _positive(samples / pl.col("timer_rate")).alias("timer_time"),
-        sample_length().alias("sample_length"),
     ]
 
 
