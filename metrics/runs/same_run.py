@@ -168,8 +168,10 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
     runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
-    told = _told(tables, runs, rows)
-    groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
+    groups, unsure, links = [[run_id] for run_id in runs], [], []
+    if len(runs) > 1:
+        told = _told(tables, runs, rows)
+        groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
     said = _facts_said(tables)
     replica = replica_groups.groups_by_source(tables["facts"])
     members = {}

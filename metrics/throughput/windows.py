@@ -95,6 +95,8 @@ def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
 
     Each node of a job counts them from a start of its own.
     """
+    if steps["since_start_s"].null_count() == steps.height:
+        return steps
     told = steps.filter(pl.col("since_start_s").is_not_null())
     clocks = told.group_by("run_id", "rank").agg(lines=pl.len())
     if clocks["run_id"].is_unique().all():
@@ -184,6 +186,8 @@ def _with_slowest_rank(steps: pl.DataFrame) -> pl.DataFrame:
 
     By how much longer than the mean of the ranks, behind the first step. steps: with `wall_s`.
     """
+    if steps.is_empty():
+        return steps.with_columns(slowest=False)
     mean = pl.col("wall_s").mean().over("run_id", "step")
     behind = pl.col("step") > pl.col("step").min().over("run_id")
     ranks = (
@@ -222,8 +226,10 @@ def split_repeated_steps(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFram
     by run and step.
     """
     by = pl.struct("run_id", "step")
-    again = steps.filter(by == by.shift())["run_id"].unique()
-    of_several = pl.col("run_id").is_in(again.implode())
+    again = steps.filter(by == by.shift())
+    if again.is_empty():
+        return again, steps
+    of_several = pl.col("run_id").is_in(again["run_id"].unique().implode())
     return steps.filter(of_several), steps.filter(~of_several)
 
 
@@ -454,25 +460,42 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     started, so that its line is of the step that is printed next after it.
     """
     engine = events.filter(kind="engine_step")
-    stamped = (
-        engine.filter(pl.col("step").is_not_null(), pl.col("logged_at").is_not_null())
-        .group_by("run_id", "step", maintain_order=True)
-        .agg(engine_at=pl.col("logged_at").min(), engine_line=pl.col("line").min())
-    )
-    timer = {f"timer_{name}": extra_figure(name) for name in ("rate", "step", "micro_step")}
-    averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
-    timed = engine.filter(averaged).sort("line").select("run_id", "line", at="line", **timer)
-    joined = steps.join(stamped, on=["run_id", "step"], how="left", maintain_order="left")
-    line, counted = pl.col("line"), pl.col("steps_counted").fill_null(value=False)
-    between = pl.col("engine_line").is_between(line.shift().over("run_id").fill_null(0), line)
-    joined = joined.with_columns(pl.when(between & ~counted).then("engine_at")).drop("engine_line")
     ended = (
         events.filter(pl.col("kind") == "end", pl.col("seconds").is_not_null())
         .group_by("run_id")
         .agg(runtime_s=pl.col("seconds").max())
     )
-    joined = joined.join(ended, on="run_id", how="left", maintain_order="left")
-    before = joined.sort("line").join_asof(timed, on="line", by="run_id", check_sortedness=False)
+    stamped = _with_engine_stamps(steps, engine)
+    joined = stamped.join(ended, on="run_id", how="left", maintain_order="left")
+    return _with_engine_timer(joined, engine)
+
+
+def _with_engine_stamps(steps: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFrame:
+    """Add `engine_at`; engine: events of the engine's lines."""
+    stamps = engine.filter(pl.col("step").is_not_null(), pl.col("logged_at").is_not_null())
+    if stamps.is_empty():
+        return steps.with_columns(engine_at=pl.lit(None, steps.schema["logged_at"]))
+    of_step = stamps.group_by("run_id", "step", maintain_order=True).agg(
+        engine_at=pl.col("logged_at").min(), engine_line=pl.col("line").min()
+    )
+    line, counted = pl.col("line"), pl.col("steps_counted").fill_null(value=False)
+    between = pl.col("engine_line").is_between(line.shift().over("run_id").fill_null(0), line)
+    return (
+        steps.join(of_step, on=["run_id", "step"], how="left", maintain_order="left")
+        .with_columns(pl.when(between & ~counted).then("engine_at"))
+        .drop("engine_line")
+    )
+
+
+def _with_engine_timer(steps: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFrame:
+    """Add `timer_rate`, `timer_step` and `timer_micro_step`; engine: events of its lines."""
+    timer = {f"timer_{name}": extra_figure(name) for name in ("rate", "step", "micro_step")}
+    averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
+    timed = engine.filter(averaged)
+    if timed.is_empty():
+        return steps.with_columns(pl.lit(None, pl.Float64).alias(name) for name in timer)
+    timed = timed.sort("line").select("run_id", "line", at="line", **timer)
+    before = steps.sort("line").join_asof(timed, on="line", by="run_id", check_sortedness=False)
     own = pl.col("at") > pl.col("line").shift().over("run_id").fill_null(0)
     return (
         before.with_columns(pl.when(own).then(pl.col(*timer)).name.keep())
