@@ -335,12 +335,12 @@ def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
     memory no value lies between the two levels, and each is less wide than they are apart; of the
     pace that holds of the middle of each, for some lines hold a pause.
     """
+    if steps.height <= 2 * MIN_LEVEL_LINES:
+        return steps.clear()
     memory, rate = pl.col("peak_memory_bytes"), pl.coalesce("logged_tgs", 1 / pl.col("elapsed_s"))
     one_rank = pl.col("rank").n_unique().over("run_id") == 1
     timed = rate.is_finite() & (rate > 0) & memory.is_finite()
     lines = steps.filter(timed, memory > 0, one_rank).with_columns(rate=rate)
-    if lines.height <= 2 * MIN_LEVEL_LINES:
-        return lines.clear()
     behind = lines.filter(pl.int_range(pl.len()).over("run_id") > 0)
     place, count = pl.int_range(pl.len()).over("run_id"), pl.len().over("run_id")
     enough = pl.min_horizontal(place, count - place) >= MIN_LEVEL_LINES

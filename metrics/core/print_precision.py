@@ -82,12 +82,14 @@ def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) ->
     first = frame.group_by(by, maintain_order=True).agg(**values, **counts)
     found: list[pl.Series] = []
     for name in columns:
-        printed = first.get_column(name).explode().to_numpy()
-        digits = printed_digits(printed[~np.isnan(printed)])  # a group without any has a null
-        owner = np.repeat(np.arange(first.height), first.get_column(f"{name}_count").to_numpy())
         decimals, significant = np.zeros(first.height, np.int64), np.ones(first.height, np.int64)
-        np.maximum.at(decimals, owner, digits.decimals)
-        np.maximum.at(significant, owner, digits.significant)
+        count = first.get_column(f"{name}_count").to_numpy()
+        if count.any():
+            printed = first.get_column(name).explode().to_numpy()
+            digits = printed_digits(printed[~np.isnan(printed)])  # null of a group without any
+            owner = np.repeat(np.arange(first.height), count)
+            np.maximum.at(decimals, owner, digits.decimals)
+            np.maximum.at(significant, owner, digits.significant)
         found.append(pl.Series(f"{name}_decimals", decimals))
         found.append(pl.Series(f"{name}_significant", significant))
     return first.select(by).hstack(found)

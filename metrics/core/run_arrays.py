@@ -85,7 +85,7 @@ class RunArrays:
         """Each run of a frame that is sorted by run."""
         runs, start = {}, 0
         rows = self._whole.frame.select(pl.col("run_id").rle().struct.unnest())
-        for height, run_id in rows.select("len", "value").iter_rows():
+        for height, run_id in rows.iter_rows():
             runs[run_id] = RunArrays(self._whole, start, height)
             start += height
         return runs

@@ -703,7 +703,11 @@ def _with_new_beginnings(steps: pl.DataFrame) -> pl.DataFrame:
     said = pl.col("events").list.contains("evaluation")
     long = (pause > MIN_PAUSE_S) & (pause > (MIN_PAUSE_SHARE + 0.5 / rate) * by_rate)
     anew = (of_all & rated & ~said & long).fill_null(value=False)
-    return steps.with_columns(begun_anew=anew & (anew.mean().over("run_id") <= MAX_RESTARTED_SHARE))
+    steps = steps.with_columns(begun_anew=anew)
+    if not steps["begun_anew"].any():
+        return steps
+    few = pl.col("begun_anew").mean().over("run_id") <= MAX_RESTARTED_SHARE
+    return steps.with_columns(pl.col("begun_anew") & few)
 
 
 @dataclass(frozen=True, slots=True)
