@@ -572,7 +572,7 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         how="left",
         maintain_order="left",
     )
-    return joined.with_columns(pl.col("events", "rate_events").fill_null([])).sort("run_id", "step")
+    return joined.with_columns(pl.col("events", "rate_events").fill_null([]))
 
 
 def _of_lines_shared(fell: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
