@@ -465,12 +465,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
             report=_echo_outcome,
             engine=reads,
         )
-    counts = _counts(outcomes)
-    click.echo(_counted(counts), err=True)
-    if not counts["read"] + counts["known"] + counts["unchanged"]:
-        raise click.ClickException("none of the sources could be read.")
-    if counts["failed"]:
-        sys.exit(EXIT_UNREAD_SOURCE)
+    _conclude(outcomes)
 
 
 def _read_before(store: Store, tried: FormatChoice) -> list[Path]:
@@ -511,12 +506,8 @@ def _echo_trouble(outcome: Outcome) -> None:
         _echo_outcome(outcome)
 
 
-def _counts(outcomes: list[Outcome]) -> Counter[str]:
-    """How many there are of each status."""
-    return Counter(outcome.status for outcome in outcomes)
-
-
-def _counted(counts: Counter[str]) -> str:
+def _conclude(outcomes: Iterable[Outcome]) -> None:
+    """Print how many sources were read; raise, or exit, where some or all could not be."""
     words = {
         "read": "read",
         "known": "known already",
@@ -524,7 +515,13 @@ def _counted(counts: Counter[str]) -> str:
         "failed": "not read",
         "passed": "passed over",
     }
-    return ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
+    counts = Counter(outcome.status for outcome in outcomes)
+    counted = ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
+    click.echo(counted, err=True)
+    if not counts["read"] + counts["known"] + counts["unchanged"]:
+        raise click.ClickException("none of the sources could be read.")
+    if counts["failed"]:
+        sys.exit(EXIT_UNREAD_SOURCE)
 
 
 @main.command(name="set")
@@ -1380,39 +1377,22 @@ def _order(
 ) -> NightlyOrder:
     """What a nightly is to do: what is given, else what fairmfu.toml says."""
     from fairmfu.ingest.core.paths import parse_path
-    from fairmfu.ingest.core.toml_reader import suggest_or_list
-    from fairmfu.ingest.facts.project_config import parse_fraction
     from fairmfu.metrics.compare.cost import price
-    from fairmfu.metrics.compare.history import SERIES_BY
-    from fairmfu.metrics.core.run_table import METRICS
     from fairmfu.reports.nightly.nightly import NightlyOrder
     from fairmfu.reports.page.redaction import Redaction
 
-    by = tuple((options["series_by"] or "").replace(",", " ").split()) or config.series.by
-    for name in by:
-        if name not in METRICS:
-            words = f"no column of metrics is called {name!r}. {suggest_or_list(name, METRICS)}"
-            raise click.BadParameter(words.rstrip(), param_hint="--series-by")
-    least = (
-        config.series.threshold
-        if options["threshold"] is None
-        else parse_fraction(options["threshold"])
-    )
-    if least is None:
-        raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")
+    by = _series_columns(options["series_by"], config)
+    threshold = _threshold(options["threshold"], config)
+    store, out = options["store"] or config.store, options["out"] or config.out
+    _check_apart(store, out)
     wait = config.wait if options["wait"] is None else options["wait"]
-    stored, out = options["store"] or config.store, options["out"] or config.out
-    if stored.absolute() == out.absolute() or (
-        "://" not in str(stored) and stored.resolve() == out.resolve()
-    ):
-        raise click.BadParameter("--store and --out are one folder. Give the reports another.")
     return NightlyOrder(
         sources=tuple(map(parse_path, paths)) or config.sources,
-        store=_open(stored, wait),
+        store=_open(store, wait),
         out=out,
         title=options["title"] or config.title,
-        by=by or SERIES_BY,
-        threshold=least,
+        by=by,
+        threshold=threshold,
         keep=options["keep"] or config.keep,
         baselines=config.baselines,
         overlay=_overlay(config.accelerators),
@@ -1423,6 +1403,37 @@ def _order(
         redaction=Redaction() if options["redact"] or config.redact else None,
         report=_echo_outcome if sys.stderr.isatty() else _echo_trouble,
     )
+
+
+def _series_columns(series_by: str | None, config: ProjectConfig) -> Sequence[str]:
+    """Columns of metrics that make a series; series_by: names as given, with commas between."""
+    from fairmfu.ingest.core.toml_reader import suggest_or_list
+    from fairmfu.metrics.compare.history import SERIES_BY
+    from fairmfu.metrics.core.run_table import METRICS
+
+    by = tuple((series_by or "").replace(",", " ").split()) or config.series.by
+    for name in by:
+        if name not in METRICS:
+            words = f"no column of metrics is called {name!r}. {suggest_or_list(name, METRICS)}"
+            raise click.BadParameter(words.rstrip(), param_hint="--series-by")
+    return by or SERIES_BY
+
+
+def _threshold(text: str | None, config: ProjectConfig) -> float:
+    """The share below which a change does not count, as given or as in fairmfu.toml."""
+    from fairmfu.ingest.facts.project_config import parse_fraction
+
+    share = config.series.threshold if text is None else parse_fraction(text)
+    if share is None:
+        raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")
+    return share
+
+
+def _check_apart(store: Path, out: Path) -> None:
+    """Refuse to write reports into the store; an address of an object store is not resolved."""
+    is_local = "://" not in str(store)
+    if store.absolute() == out.absolute() or (is_local and store.resolve() == out.resolve()):
+        raise click.BadParameter("--store and --out are one folder. Give the reports another.")
 
 
 def _echo_night(night: Night) -> None:

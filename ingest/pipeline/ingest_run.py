@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -136,6 +136,12 @@ class IngestOptions:
     def for_engine(self) -> ReadOptions:
         """The options that whoever reads the files takes."""
         return tuple(self.flag_facts), self.format_choice
+
+    @property
+    def change_no_known_file(self) -> bool:
+        """Whether files that are as they were need not be looked at one by one."""
+        given = self.flag_facts or self.path_facts is not _none
+        return not given and not self.format_choice.wanted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -495,37 +501,45 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     reads the files.
     """
     store.bring_up()  # before it is read
-    at_once = path_facts is _none and not flag_facts and not format_choice.wanted
-    folders = store.folders() if at_once else None
+    options = IngestOptions(
+        flag_facts=flag_facts, path_facts=path_facts, strict=strict, format_choice=format_choice
+    )
     again = _to_read_again(store, format_choice)
-    anew = [source.path for source in again.values()]
-    remembered = _but_for(anew, folders.listed) if folders else {}
+    folders = store.folders() if options.change_no_known_file else None
+    remembered = _but_for((one.path for one in again.values()), folders.listed) if folders else {}
     walk = FileWalk(format_choice.formats, excluded_folders, remembered)
     files = _found(paths, walk)
     outcomes: list[Outcome] = []
     if (first := next(files, None)) is not None:
-        spool = store.spool()
-        options = IngestOptions(
-            flag_facts=flag_facts, path_facts=path_facts, strict=strict, format_choice=format_choice
-        )
-        ahead = engine.reading(options.for_engine, store.shelf, spool)
-        job = _Job(
-            options=options,
-            known=store.known_sources(),
-            sizes=store.known_sizes(),
-            files=store.files(),
-            spool=spool,
-            ahead=ahead,
-            report=report,
-            again=again,
-        )
+        job = _job(store, options, engine, again, report)
         outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
-    told = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
-    for one in told:
+    unchanged = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
+    for one in unchanged:
         report(one)
     if walk.unlisted and any(one.status == "read" for one in outcomes):
         report(Outcome(walk.unlisted[0], "unlisted", _unlisted(walk.unlisted)))
-    return outcomes + told
+    return outcomes + unchanged
+
+
+def _job(
+    store: Store,
+    options: IngestOptions,
+    engine: ReadEngine,
+    again: dict[str, OutdatedSource],
+    report: Callable[[Outcome], None],
+) -> _Job:
+    """Return an ingest with what the store knows beforehand; again: as `_to_read_again`."""
+    spool = store.spool()
+    return _Job(
+        options=options,
+        known=store.known_sources(),
+        sizes=store.known_sizes(),
+        files=store.files(),
+        spool=spool,
+        ahead=engine.reading(options.for_engine, store.shelf, spool),
+        report=report,
+        again=again,
+    )
 
 
 def _to_read_again(store: Store, tried: FormatChoice) -> dict[str, OutdatedSource]:
@@ -564,11 +578,11 @@ def find_outdated_logs(
     return there, left
 
 
-def _but_for(paths: Collection[str], folders: Mapping[str, str]) -> Mapping[str, str]:
+def _but_for(paths: Iterable[str], folders: Mapping[str, str]) -> Mapping[str, str]:
     """Folders without those that one of these files stands in."""
-    if not paths:
-        return folders
     within = {path.rpartition(os.sep)[0] for path in paths}
+    if not within:
+        return folders
     return {folder: at for folder, at in folders.items() if folder not in within}
 
 

@@ -115,6 +115,19 @@ class StoredSource:
         lost = {run for run in self.runs if base_id(run) not in held}
         return not lost or lost.isdisjoint(self.runs_with_steps())
 
+    def holds_any(self, runs: Iterable[str]) -> bool:
+        """Whether one of these runs is among its own, by the ids that their logs give them."""
+        return not {base_id(run) for run in self.runs}.isdisjoint(map(base_id, runs))
+
+    def with_run_ids(self, ids: Mapping[str, str]) -> StoredSource:
+        """The source with its runs as the store calls them; ids: by those that the log gives."""
+        stepped = self.runs_with_steps
+        return replace(
+            self,
+            runs=tuple(ids.values()),
+            runs_with_steps=lambda: frozenset(ids[run] for run in stepped()),
+        )
+
 
 class Changeset:
     """What a batch changes: `place` and `see` each file, then take `frames`."""
@@ -164,31 +177,25 @@ class Changeset:
             stale = [before, *(source for source in stale if source is not before)]
         for source in stale:
             self._drop(source)
-        stepped = _runs_of(tables["steps"])
         first = min((s.read_at for s in stale if s.read_at is not None), default=self.now)
-        source = StoredSource(
+        read = StoredSource(
             path=path,
             sha256=sha256,
             runs=(),
             read_at=first,
             step_lines=step_lines,
-            runs_with_steps=stepped,
+            runs_with_steps=_runs_of(tables["steps"]),
         )
-        own = {run: self._own_id(run, source, stale) for run in runs}
-        source = replace(
-            source,
-            runs=tuple(own.values()),
-            runs_with_steps=lambda: frozenset(own[run] for run in stepped()),
-        )
+        own = {run: self._own_id(run, read, stale) for run in runs}
+        source = read.with_run_ids(own)
         self.stored[sha256] = source
         self.at.setdefault(path, []).append(source)
         self.new[sha256] = _renamed({**tables, "facts": log}, own)
         self._carry(stale, source)
         self._update(source, outer, beside=True)
         if kept and not stale and path != "-":
-            of_it = {base_id(run) for one in kept for run in one.runs}
-            same = not of_it.isdisjoint(map(base_id, runs))
-            self.remarks.append(FileRemark(path, "less" if same else "kept"))
+            shares_run = any(one.holds_any(runs) for one in kept)
+            self.remarks.append(FileRemark(path, "less" if shares_run else "kept"))
 
     def see(self, known_file: KnownFile, claimed_contents: Iterable[str] = ()) -> None:
         """A file of known content: what stands beside it counts where the content was read from.

@@ -282,54 +282,80 @@ def _score(found: Sequence[FormulaCheck]) -> tuple[bool, int]:
 
 
 def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
-    """What came of it by the era that is taken to have printed it; given: what is known of it."""
-    era, found, formula_facts = best.era, best.found, best.formula_facts
+    """Return the audit of a run by the era that is taken to have printed it.
+
+    best: that era, and what it reproduces; given: what is known of the run, nothing filled in
+    """
+    out = _predicted(lines, best)
+    if not best.found:
+        return out
+    out = replace(out, **_compared(lines, best))
+    if best.solved:
+        whole = _all(best.found)
+        proven = _proven_by_lengths(lines, best.era, best.formula_facts) if whole else ()
+        return replace(out, proven=proven)
+    if _all(best.found):
+        return replace(out, **_confirmed(lines, best, given))
+    return replace(out, **_suspected(lines, best, given))
+
+
+def _predicted(lines: FigureLines, best: _Tried) -> Audit:
+    """Return the audit without its comparison: what the era's formula gives, and which lines."""
+    era, formula_facts = best.era, best.formula_facts
     low, high = implied_flops(lines, era, formula_facts)
-    out = Audit(
+    return Audit(
         era=era,
-        lines_by_column={i.column: (i.lines, i.reproduced) for i in found},
+        lines_by_column={check.column: (check.lines, check.reproduced) for check in best.found},
         flops_per_token=era_flops(era, formula_facts.simplified_model()),
         flops_low=low,
         flops_high=high,
         peak_flops=era_peak(era, formula_facts),
         unit=tflops_factor(era, formula_facts),
-        not_compared_reason=_why(lines, era, formula_facts, found),
+        not_compared_reason=_why(lines, era, formula_facts, best.found),
         formula_facts=formula_facts,
     )
-    if not found:
-        return out
-    out = replace(out, **figure_rounding(best.lines.with_decimals_of(era), formula_facts))
-    main = found[0].ratio
-    out = replace(
-        out,
-        reproduced=_all(found) if main_figure(lines) == found[0].column else None,
-        unexplained=_within(main.middle, main.intersection),
-        unexplained_low=main.intersection[0],
-        unexplained_high=main.intersection[1],
-        solved_lengths=best.solved,
-    )
-    if best.solved:
-        return replace(
-            out, proven=_proven_by_lengths(lines, era, formula_facts) if _all(found) else ()
-        )
+
+
+def _compared(lines: FigureLines, best: _Tried) -> dict[str, Any]:
+    """Return the fields of an Audit that say how far printed figures are from the formula's."""
+    first = best.found[0]
+    ratio = first.ratio
+    return {
+        **figure_rounding(best.lines.with_decimals_of(best.era), best.formula_facts),
+        "reproduced": _all(best.found) if main_figure(lines) == first.column else None,
+        "unexplained": _within(ratio.middle, ratio.intersection),
+        "unexplained_low": ratio.intersection[0],
+        "unexplained_high": ratio.intersection[1],
+        "solved_lengths": best.solved,
+    }
+
+
+def _confirmed(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[str, Any]:
+    """Return `proven` and `fitting` of a run whose lines are all reproduced."""
+    era, formula_facts = best.era, best.formula_facts
     eras = _whatever_is_given(formula_facts, lines)
-    others = list_hypotheses(era, formula_facts, found, eras)
-    if _all(found):
-        facts, fitting = proven_facts(others, found, formula_facts)
-        if readings := other_readings(era, formula_facts, found, eras):
-            fitting.setdefault("seq_len", readings[0])
-        if given.recompute is None and era.counts_recompute:
-            fitting["recompute"] = "recompute=none, full or selective_attention"
-        facts = tuple(fact for fact in facts if fact not in fitting)
-        proven = _proven(facts, era, formula_facts, (low, high))
-        return replace(out, proven=proven, fitting=fitting)
+    others = list_hypotheses(era, formula_facts, best.found, eras)
+    facts, fitting = proven_facts(others, best.found, formula_facts)
+    if readings := other_readings(era, formula_facts, best.found, eras):
+        fitting.setdefault("seq_len", readings[0])
+    if given.recompute is None and era.counts_recompute:
+        fitting["recompute"] = "recompute=none, full or selective_attention"
+    facts = tuple(fact for fact in facts if fact not in fitting)
+    flops = implied_flops(lines, era, formula_facts)
+    return {"proven": _proven(facts, era, formula_facts, flops), "fitting": fitting}
+
+
+def _suspected(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[str, Any]:
+    """Return `hypothesis` and `suspect` of a run of which some lines are not reproduced."""
+    era, formula_facts = best.era, best.formula_facts
+    eras = _whatever_is_given(formula_facts, lines)
     for one in _policies(era, formula_facts._replace(recompute=given.recompute)):
         read = _read_by(lines, era, one)
         others = list_hypotheses(era, one, read.found, eras)
         text, fact = best_hypothesis(others, read.found, one)
         if text is not None:
-            return replace(out, hypothesis=text, suspect=fact)
-    return replace(out, hypothesis=mean_rate_note(lines.with_decimals_of(era), formula_facts))
+            return {"hypothesis": text, "suspect": fact}
+    return {"hypothesis": mean_rate_note(lines.with_decimals_of(era), formula_facts)}
 
 
 def _proven(

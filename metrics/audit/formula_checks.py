@@ -179,45 +179,63 @@ def formula_facts_of(
     """
     shape, why = find_shape(facts)
     padded_vocab, padded_vocabs = _padded_vocabs(facts, shape)
+    length, bounded = integer_fact(facts, "seq_len"), _has_batch_lengths(run, facts)
     started = run["started_at"]
-    peak = number_fact(facts, "logged_peak_flops")
-    length = integer_fact(facts, "seq_len")
-    unpacked = bool_fact(facts, "packed") is False and _batch_lengths(run["log_format"])
-    averages = run["elapsed_covers"] == "last_10" and integer_fact(facts, "average_window") != 1
-    rates = text_fact(facts, "averaged_rates") or ""
     return FormulaFacts(
         log_format=run["log_format"],
         shape=shape,
         why_no_shape=why,
-        T=None if unpacked else length,
+        T=None if bounded else length,
+        max_length=length if bounded else None,
         recompute=recompute_fact(facts),
         intermediate_size=_intermediate_size(facts),
         padded_vocab=padded_vocab,
         padded_vocabs=padded_vocabs,
-        gpus=integer_fact(facts, "gpus"),
-        batch=integer_fact(facts, "global_batch_size"),
-        peak=peak or None,
+        peak=number_fact(facts, "logged_peak_flops") or None,
         device=_device_as_printed(facts),
         day=None if started is None else started.date(),
-        era=text_fact(facts, "logged_formula"),
-        version=text_fact(facts, "framework_version"),
-        micro_batch=integer_fact(facts, "micro_batch_size"),
-        sharing=prod(integer_fact(facts, name) or 1 for name in TOKEN_SHARING_DEGREES),
         micro_steps=run["step_unit"] == "micro_step",
-        own_time=not averages,
-        averaged=frozenset(rates.split(",") if rates else ()),
-        max_length=length if unpacked else None,
-        tensor_parallel=integer_fact(facts, "tensor_parallel") or 1,
-        pipeline_parallel=integer_fact(facts, "pipeline_parallel") or 1,
-        log_interval=integer_fact(facts, "log_interval") or 1,
-        lora_rank=integer_fact(facts, "lora_rank"),
+        own_time=not _averages_times(run, facts),
+        averaged=frozenset(filter(None, (text_fact(facts, "averaged_rates") or "").split(","))),
         adapters=0 if shape is None else count_adapter_params(facts, shape) or 0,
-        params=integer_fact(facts, "params_total"),
         stated_facts=frozenset(
             n for n, fact in facts.items() if str(fact["origin"]).startswith("log")
         ),
         logged_values=frozenset(logged_values),
+        **_as_stated(facts),
     )
+
+
+def _as_stated(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of FormulaFacts that are single facts; factors are 1 where not stated."""
+
+    def factor(name: str) -> int:
+        return integer_fact(facts, name) or 1
+
+    return {
+        "gpus": integer_fact(facts, "gpus"),
+        "batch": integer_fact(facts, "global_batch_size"),
+        "micro_batch": integer_fact(facts, "micro_batch_size"),
+        "era": text_fact(facts, "logged_formula"),
+        "version": text_fact(facts, "framework_version"),
+        "sharing": prod(factor(name) for name in TOKEN_SHARING_DEGREES),
+        "tensor_parallel": factor("tensor_parallel"),
+        "pipeline_parallel": factor("pipeline_parallel"),
+        "log_interval": factor("log_interval"),
+        "lora_rank": integer_fact(facts, "lora_rank"),
+        "params": integer_fact(facts, "params_total"),
+    }
+
+
+def _has_batch_lengths(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether each batch has a length of its own, which own formulas of the format read."""
+    reads_lengths = any(era.batch_lengths for era in eras_of_format(run["log_format"]))
+    return reads_lengths and bool_fact(facts, "packed") is False
+
+
+def _averages_times(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a printed time is a mean over the last steps."""
+    return run["elapsed_covers"] == "last_10" and integer_fact(facts, "average_window") != 1
 
 
 def _device_as_printed(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
@@ -232,11 +250,6 @@ def _device_as_printed(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
         return find_accelerator(name).name
     except UnknownAcceleratorError:
         return name
-
-
-def _batch_lengths(log_format: str) -> bool:
-    """Whether own formulas of a format read the length of each batch."""
-    return any(era.batch_lengths for era in eras_of_format(log_format))
 
 
 def _padded_vocabs(

@@ -95,15 +95,18 @@ def figure_lines(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.
     of_events = [] if events is None else list(_of_events(events, steps))
     lines = pl.concat([of_steps, *of_events], how="diagonal_relaxed")
     missing = [c for c in (*LOGGED_FIGURES, "device_samples") if c not in lines.columns]
-    lines = lines.with_columns(pl.lit(None, pl.Float64).alias(c) for c in missing)
-    lines = lines.with_columns(pl.col("sequence_length").cast(pl.Int64))
+    lines = lines.with_columns(
+        *(pl.lit(None, pl.Float64).alias(c) for c in missing),
+        pl.col("sequence_length").cast(pl.Int64),
+    )
     some = pl.any_horizontal(pl.col(LOGGED_FIGURES).is_not_null())
     return lines.filter(some).sort("run_id", "line", maintain_order=True)
 
 
 def _of_events(events: pl.DataFrame, steps: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    kinds = events["kind"].unique().to_list()
     for claim in FIGURE_SOURCES:
-        if claim.event is None:
+        if claim.event not in kinds:
             continue
         key = next(iter(claim.keys))
         holds = pl.col("extra").fill_null("").str.contains(f'"{key}": ', literal=True)

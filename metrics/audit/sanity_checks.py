@@ -136,7 +136,6 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
         *("learning_rate", "skipped_steps"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
-    kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
     told = _of_no_step(steps, runs)
     later, unstarted = _behind_later(asked), _without_a_start(asked, runs)
     several = (
@@ -149,7 +148,9 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
         (_told_otherwise(asked, runs), _OTHER_FIGURES),
         (_in_turn(asked, runs, later, unstarted), _IN_TURN),
     )
-    for bad_lines, said in (*kinds, *several):
+    for bad_lines, said in (*_impossible(asked), *several):
+        if bad_lines.is_empty():
+            continue
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
             pl.len().alias("count"), pl.col("line", "step").first()
         )
@@ -168,6 +169,21 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
     return warnings
 
 
+def _impossible(steps: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
+    """Return for each of _KINDS that occurs its lines, and what is said of them."""
+    occurs = steps.select(bad.any().alias(f"{i}") for i, (bad, _) in enumerate(_KINDS)).row(0)
+    return [
+        (steps.filter(bad), said) for (bad, said), any_ in zip(_KINDS, occurs, strict=True) if any_
+    ]
+
+
+def _of_runs(lines: pl.DataFrame, run_ids: pl.Series) -> pl.DataFrame:
+    """Return the lines of some runs; mostly there are none, which costs nothing."""
+    if run_ids.is_empty():
+        return lines.clear()
+    return lines.filter(pl.col("run_id").is_in(run_ids.implode()))
+
+
 def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     """Lines with a rate or a time whose step is printed behind a later one of their launch.
 
@@ -181,11 +197,13 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     apart = pl.col("loss").is_null().any().over("run_id")
     clock = pl.when(~own & apart).then("since_start_s")
     step, run, rank = pl.col("step"), pl.col("run_id"), "rank"
-    some = timed.filter(step < step.shift(), run == run.shift())["run_id"].unique()
+    some = timed.filter(step < step.shift(), run == run.shift())
+    if some.is_empty():
+        return some
     before = pl.any_horizontal(
         at <= at.cum_max().shift().over(run, rank) for at in (pl.col("logged_at"), clock)
     )
-    return timed.filter(run.is_in(some.implode())).filter(
+    return _of_runs(timed, some["run_id"].unique()).filter(
         step < step.cum_max().over(run, rank),
         step.is_first_distinct().over(run, rank),
         ~before.fill_null(value=False),
@@ -194,14 +212,18 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
 
 def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Lines with a loss of the format that prints no step beside it; `at`: epoch, as printed."""
-    mine = runs.filter(has_quirk("step_unsaid"))["run_id"]
-    lines = steps.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
+    lines = _of_runs(steps, runs.filter(has_quirk("step_unsaid"))["run_id"])
+    if lines.is_empty():
+        return lines
+    lines = lines.sort("run_id", "line")
     told = lines.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
     return told.with_columns(at=pl.col("extra").str.extract(EPOCH_PATTERN))
 
 
 def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
     """Lines of another step than the one before of their rank, with all of its figures."""
+    if told.is_empty():
+        return told
     figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED)
     same = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
@@ -214,6 +236,8 @@ def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
 
 def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
     """Lines of a later step than the one before of their rank, and of an earlier epoch."""
+    if told.is_empty():
+        return told
     at = pl.col("at").cast(pl.Float64, strict=False)
     back, new = ((one.diff().over("run_id", "rank")) for one in (at, pl.col("step")))
     return told.filter(back < 0, new > 0)
@@ -227,12 +251,13 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     one process alone prints other figures tell too.
     """
     run, step = pl.col("run_id"), pl.col("step")
-    some = steps.filter(step <= step.shift(), run == run.shift())["run_id"].unique()
-    lines = steps.filter(run.is_in(some.implode()))
-    again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))["run_id"].unique()
-    lines = lines.filter(run.is_in(again.implode()))
-    own = runs.filter(has_quirk("single_writer"))["run_id"]
-    of_one = lines.filter(run.is_in(own.implode()))
+    some = steps.filter(step <= step.shift(), run == run.shift())
+    if some.is_empty():
+        return some
+    lines = _of_runs(steps, some["run_id"].unique())
+    again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))
+    lines = _of_runs(lines, again["run_id"].unique())
+    of_one = _of_runs(lines, runs.filter(has_quirk("single_writer"))["run_id"])
     odd = pl.concat([_of_another_loss(lines), _of_another_engine(of_one)])
     return odd.unique(("run_id", "line")).sort("run_id", "line")
 
@@ -273,6 +298,8 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     """
     of_rank = ("run_id", "rank")
     counted = steps.filter(pl.any_horizontal(pl.col(*_COUNTED) > 0))
+    if counted.is_empty():
+        return counted
     new, samples = (pl.col(name).diff().over(of_rank) for name in ("step", "consumed_samples"))
     batch, before = pl.col("samples"), pl.col("samples").shift().over(of_rank)
     known = batch.is_not_null() & before.is_not_null()
@@ -282,7 +309,9 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     still = [change.eq(0) & _would_show(name) for change, name in zip(tokens, _TOKENS, strict=True)]
     back = pl.any_horizontal(samples < 0, tokens[0] < 0, *still)
     odd = counted.filter((new > 0) & (back | (known & (more | fewer))))
-    mine = counted.filter(pl.col("run_id").is_in(odd["run_id"].unique().implode()))
+    if odd.is_empty():
+        return odd
+    mine = _of_runs(counted, odd["run_id"].unique())
     copied = mine.filter(pl.struct(*of_rank, "step").is_duplicated())["run_id"].unique()
     return odd.filter(~pl.col("run_id").is_in(copied.implode()))
 
@@ -306,6 +335,8 @@ def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
     memory no value lies between the two levels, and each is less wide than they are apart; of the
     pace that holds of the middle of each, for some lines hold a pause.
     """
+    if steps.height <= 2 * MIN_LEVEL_LINES:
+        return steps.clear()
     memory, rate = pl.col("peak_memory_bytes"), pl.coalesce("logged_tgs", 1 / pl.col("elapsed_s"))
     one_rank = pl.col("rank").n_unique().over("run_id") == 1
     timed = rate.is_finite() & (rate > 0) & memory.is_finite()
@@ -345,11 +376,12 @@ def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     Of formats whose claims are the rate of their line times the FLOPs of a token, counted once.
     Small figures leave a token's open, and are held against others'.
     """
-    mine = runs.filter(has_quirk("claims_follow_rate"))["run_id"]
-    lines, rate = steps.filter(pl.col("run_id").is_in(mine.implode())), "logged_tgs"
-    odd = []
+    lines = _of_runs(steps, runs.filter(has_quirk("claims_follow_rate"))["run_id"])
+    rate, odd = "logged_tgs", [lines.clear()]
     for claim in _CLAIMS:
         both = lines.filter(pl.col(claim).is_finite(), pl.col(rate).is_finite(), pl.col(rate) > 1)
+        if both.is_empty():
+            continue
         units = digits_by(both, ("run_id",), (claim, rate))
         claimed, rated = (
             0.5 * 10.0 ** -pl.col(f"{name}_decimals").cast(pl.Float64) for name in (claim, rate)
@@ -380,55 +412,69 @@ def _in_turn(
     one that the last ended with, about as soon as any other line comes. later, unstarted: of
     `_behind_later` and `_without_a_start`.
     """
-    run, stamp = pl.col("run_id"), pl.col("logged_at")
+    run = pl.col("run_id")
     back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
+    if back.is_empty():
+        return steps.clear()
+    mixed = later["run_id"].unique()
     goes_back = run.is_in(back.implode()).any().over("sha256")
     runs = runs.filter(goes_back)  # few sources do
     steps = steps.join(runs, on="run_id", how="semi", maintain_order="left")
-    mixed = later["run_id"].unique()
+    launches = _launches_in_order(steps, runs).with_columns(
+        back=run.is_in(back.implode()), brief=pl.col("few") | run.is_in(mixed.implode())
+    )
+    in_turn = launches.filter(_takes_turns().over("sha256"))["run_id"]
+    return steps.filter(run.is_in(in_turn.implode())).unique(
+        "run_id", keep="first", maintain_order=True
+    )
+
+
+def _launches_in_order(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per launch of each source, in order: where it begins and ends, and how dense.
+
+    Adds to runs: few, uneven: of few lines; of more, at uneven steps. first, last: steps. progress:
+    the first count of tokens where steps are counted by fairmfu, else `first`. began, ended: first
+    and last stamp; apart, longest: the median and the longest time between two lines.
+    """
+    stamp, new = pl.col("logged_at"), pl.col("step").sort().diff()
+    few = pl.len() <= MAX_TURN_LINES
     each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
-    new = pl.col("step").sort().diff()
     told = each.group_by("run_id", maintain_order=True).agg(
-        few=pl.len() <= MAX_TURN_LINES,
+        few=few,
+        uneven=~few & ((new == new.median()).mean() < MIN_EVEN_STEP_SHARE),
         first=pl.col("step").first(),
         last=pl.col("step").max(),
         tokens=pl.col("consumed_tokens").first(),
-        uneven=(pl.len() > MAX_TURN_LINES) & ((new == new.median()).mean() < MIN_EVEN_STEP_SHARE),
         began=stamp.drop_nulls().first(),
         apart=stamp.diff().median(),
         longest=stamp.diff().max(),
     )
     ends = steps.group_by("run_id").agg(ended=stamp.max())
-    counts = has_quirk("step_unsaid")
-    further = pl.when(counts).then(pl.coalesce("tokens", "first")).otherwise("first")
-    before = {name: pl.col(name).shift().over("sha256") for name in ("last", "uneven")}
-    of_source = (
+    counted = pl.when(has_quirk("step_unsaid")).then("tokens")
+    return (
         runs.sort("sha256", "launch")
         .join(told, on="run_id", maintain_order="left")
         .join(ends, on="run_id", maintain_order="left")
-        .with_columns(
-            back=run.is_in(back.implode()),
-            short=(pl.col("few") | run.is_in(mixed.implode()))
-            & (further > further.shift().over("sha256")),
-            meet=(pl.col("first") == before["last"]) & pl.col("uneven") & before["uneven"],
-            gap=pl.col("began") - pl.col("ended").shift().over("sha256"),
-            apart=pl.col("apart").shift().over("sha256"),
-            longest=pl.col("longest").shift().over("sha256"),
-        )
+        .with_columns(progress=pl.coalesce(counted, "first"))
     )
-    short = pl.col("short").filter("back")
-    soon = pl.col("gap").is_between(
-        timedelta(), MAX_TURN_GAP_RATIO * pl.col("apart"), closed="left"
-    )
+
+
+def _takes_turns() -> pl.Expr:
+    """Whether the launches of one source are turns of several runs.
+
+    Reads the source's rows of `_launches_in_order` with two more columns. back: begins at a step
+    that was printed before; brief: of few lines, or with a step behind a later one.
+    """
+    names = ("progress", "last", "uneven", "apart", "longest", "ended")
+    before = {name: pl.col(name).shift() for name in names}
+    goes_on = pl.col("brief") & (pl.col("progress") > before["progress"])
+    short = goes_on.filter("back")
     several = (short.sum() >= MIN_TURNS) & (short.mean() > 1 / 2)
-    meet = pl.col("meet") & (pl.col("gap") <= MAX_MEETING_GAP_RATIO * pl.col("longest")).fill_null(
-        value=True
-    )
-    at_once = (pl.col("back") & (soon | meet)).any()
-    in_turn = of_source.filter((several | at_once).over("sha256"))["run_id"]
-    return steps.filter(run.is_in(in_turn.implode())).unique(
-        "run_id", keep="first", maintain_order=True
-    )
+    gap = pl.col("began") - before["ended"]
+    soon = gap.is_between(timedelta(), MAX_TURN_GAP_RATIO * before["apart"], closed="left")
+    meets = (pl.col("first") == before["last"]) & pl.col("uneven") & before["uneven"]
+    in_time = (gap <= MAX_MEETING_GAP_RATIO * before["longest"]).fill_null(value=True)
+    return several | (pl.col("back") & (soon | (meets & in_time))).any()
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -436,6 +482,8 @@ def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
     The last one is null where the launch before has no step.
     """
+    if not (runs["launch"] > 1).any():
+        return UNSTARTED_SCHEMA.to_frame()
     begins = steps.group_by("run_id", maintain_order=True).agg(
         pl.col("line", "step").first(), last=pl.col("step").max()
     )
@@ -445,3 +493,8 @@ def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     before = launches.with_columns(before=pl.col("last").shift().over("sha256"))
     later = before.filter(pl.col("launch") > 1).select("run_id", "before", line="first_line")
     return begins.drop("last").join(later, on=["run_id", "line"], maintain_order="left")
+
+
+UNSTARTED_SCHEMA: Final = pl.Schema(
+    {"run_id": pl.String, "line": pl.Int64, "step": pl.Int64, "before": pl.Int64}
+)

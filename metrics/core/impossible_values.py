@@ -88,15 +88,16 @@ def _possible_rows(
     rows: pl.DataFrame, bounds: Mapping[str, Bounds], columns: Mapping[str, Column]
 ) -> tuple[pl.DataFrame, Warnings]:
     """Rows with the values that can be; what is no number (NaN, infinity but of a time) stays."""
-    if not rows.height:
+    printed = [name for name in bounds if rows[name].null_count() < rows.height]
+    if not printed:
         return rows, []
     ends = (
         end.alias(f"{name} {place}")
-        for name in bounds
+        for name in printed
         for place, end in enumerate(_extremes(pl.col(name)))
     )
     extremes = rows.lazy().select(ends).collect().row(0, named=True)
-    found = {name: [extremes[f"{name} {place}"] for place in range(3)] for name in bounds}
+    found = {name: [extremes[f"{name} {place}"] for place in range(3)] for name in printed}
     odd = [
         name
         for name, values in found.items()

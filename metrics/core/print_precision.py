@@ -74,20 +74,25 @@ def rounding_share(values: FloatArray) -> float:
 
 def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
     """`digits_of` of each column in each group: a name with `_decimals`, with `_significant`."""
-    first = frame.group_by(by, maintain_order=True).agg(
-        pl.col(name).filter(pl.col(name).is_finite()).head(MAX_SAMPLED_VALUES) for name in columns
-    )
-    out = first.select(by)
+    values = {
+        name: pl.col(name).filter(pl.col(name).is_finite()).head(MAX_SAMPLED_VALUES)
+        for name in columns
+    }
+    counts = {f"{name}_count": of.len() for name, of in values.items()}
+    first = frame.group_by(by, maintain_order=True).agg(**values, **counts)
+    found: list[pl.Series] = []
     for name in columns:
-        digits = printed_digits(first[name].explode().drop_nulls().to_numpy())
-        owner = np.repeat(np.arange(first.height), first[name].list.len().to_numpy())
         decimals, significant = np.zeros(first.height, np.int64), np.ones(first.height, np.int64)
-        np.maximum.at(decimals, owner, digits.decimals)
-        np.maximum.at(significant, owner, digits.significant)
-        out = out.with_columns(
-            pl.Series(f"{name}_decimals", decimals), pl.Series(f"{name}_significant", significant)
-        )
-    return out
+        count = first.get_column(f"{name}_count").to_numpy()
+        if count.any():
+            printed = first.get_column(name).explode().to_numpy()
+            digits = printed_digits(printed[~np.isnan(printed)])  # null of a group without any
+            owner = np.repeat(np.arange(first.height), count)
+            np.maximum.at(decimals, owner, digits.decimals)
+            np.maximum.at(significant, owner, digits.significant)
+        found.append(pl.Series(f"{name}_decimals", decimals))
+        found.append(pl.Series(f"{name}_significant", significant))
+    return first.select(by).hstack(found)
 
 
 def printed_digits(values: FloatArray) -> Digits:

@@ -30,13 +30,16 @@ class _Whole:
 
     def number(self, name: str) -> FloatArray:
         if name not in self.numbers:
-            values = self.frame[name].to_physical().cast(pl.Float64)
-            self.numbers[name] = values.fill_null(np.nan).to_numpy()
+            column = self.frame.get_column(name)
+            values = column.to_physical() if column.dtype.is_temporal() else column
+            self.numbers[name] = values.to_numpy().astype(np.float64, copy=False)
         return self.numbers[name]
 
     def flag(self, name: str) -> BoolArray:
         if name not in self.flags:
-            self.flags[name] = self.frame[name].fill_null(value=False).to_numpy()
+            column = self.frame.get_column(name)
+            known = column.fill_null(value=False) if column.null_count() else column
+            self.flags[name] = known.to_numpy()
         return self.flags[name]
 
     def text(self, name: str) -> TextArray:
@@ -80,11 +83,12 @@ class RunArrays:
 
     def by_run(self) -> dict[str, RunArrays]:
         """Each run of a frame that is sorted by run."""
-        runs = self._whole.frame.select(pl.col("run_id").rle()).unnest("run_id")
-        heights = runs["len"].cast(pl.Int64)  # Polars counts in 32 bits, and sums wrap
-        starts = heights.cum_sum() - heights
-        rows = zip(runs["value"], starts, heights, strict=True)
-        return {run_id: RunArrays(self._whole, start, height) for run_id, start, height in rows}
+        runs, start = {}, 0
+        rows = self._whole.frame.select(pl.col("run_id").rle().struct.unnest())
+        for height, run_id in rows.iter_rows():
+            runs[run_id] = RunArrays(self._whole, start, height)
+            start += height
+        return runs
 
     def __getitem__(self, name: str) -> FloatArray:
         """A column of numbers, NaN where it is null; of times, in microseconds."""

@@ -236,13 +236,13 @@ def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
     """
     told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
     found = formula_change_warnings(metrics_rows(told))
-    warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
-    more = pl.concat_list("warnings", warning)
-    told_all = pl.when(warning.is_not_null()).then(more).otherwise("warnings")
+    if found:
+        warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
+        more = pl.concat_list("warnings", warning)
+        told_all = pl.when(warning.is_not_null()).then(more).otherwise("warnings")
+        metrics = metrics.with_columns(warnings=told_all)
     doubt = pl.element().filter(pl.element().str.contains_any(list(DOUBT_WORDS)))
-    return metrics.with_columns(warnings=told_all).with_columns(
-        doubts=pl.col("warnings").list.eval(doubt)
-    )
+    return metrics.with_columns(doubts=pl.col("warnings").list.eval(doubt))
 
 
 def short_doubt(doubts: Sequence[str]) -> str | None:

@@ -8,7 +8,8 @@ the bad ones. That a number overflows counts as an error, too: what comes of it 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -37,42 +38,69 @@ def compute_apart(
     compute: gets some of run_ids, in their order, and none of them where each raises. Raises what
     it does with none, and ENDS_ALL.
     """
+    whole = _attempt(compute, run_ids)
+    if not isinstance(whole, BaseException):
+        return Computed(whole, {})
     errors: dict[str, BaseException] = {}
+    good = frozenset(_sound(compute, run_ids, errors))
+    with _overflow_as_error():
+        result = compute([run_id for run_id in run_ids if run_id in good])
+    return Computed(result, {run_id: describe_fault(error) for run_id, error in errors.items()})
 
-    def attempt(some: Sequence[str]) -> Result | BaseException:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", RuntimeWarning)  # numpy's, of an overflow
-            try:
-                return compute(some)
-            except ENDS_ALL:
-                raise
-            except FAULTS as error:
-                return error
 
-    def sound(some: Sequence[str]) -> Sequence[str]:
-        """Those that can be computed together; fills errors."""
-        error = attempt(some)
-        if not isinstance(error, BaseException):
-            return some
-        if len(some) == 1:
-            errors[some[0]] = error
-            return []
-        half = len(some) // 2
-        good, more = list(sound(some[:half])), list(sound(some[half:]))
-        while more and isinstance(error := attempt([*good, *more]), BaseException):
-            low, high = 1, len(more)  # with so many of `more` it raises for certain
-            while low < high:
-                middle = (low + high) // 2
-                fails = isinstance(attempt([*good, *more[:middle]]), BaseException)
-                low, high = (low, middle) if fails else (middle + 1, high)
-            errors[more.pop(low - 1)] = error
-        return [*good, *more]
+def _sound(
+    compute: Callable[[Sequence[str]], object],
+    run_ids: Sequence[str],
+    errors: dict[str, BaseException],
+) -> list[str]:
+    """Return runs that can be computed together; `errors` gets those that cannot, by run_id."""
+    error = _attempt(compute, run_ids)
+    if not isinstance(error, BaseException):
+        return list(run_ids)
+    if len(run_ids) == 1:
+        errors[run_ids[0]] = error
+        return []
+    half = len(run_ids) // 2
+    good = _sound(compute, run_ids[:half], errors)
+    more = _sound(compute, run_ids[half:], errors)
+    while more and isinstance(error := _attempt(compute, [*good, *more]), BaseException):
+        errors[more.pop(_first_raising(compute, good, more))] = error
+    return [*good, *more]
 
-    done = attempt(run_ids)
-    if not isinstance(done, BaseException):
-        return Computed(done, {})
-    good = sound(run_ids)
+
+def _first_raising(
+    compute: Callable[[Sequence[str]], object], good: Sequence[str], more: Sequence[str]
+) -> int:
+    """Return the place in `more` of the first run that raises beside all before it; by bisection.
+
+    good: runs that can be computed together; with all of `more` beside them it raises
+    """
+    low, high = 1, len(more)
+    while low < high:
+        middle = (low + high) // 2
+        if isinstance(_attempt(compute, [*good, *more[:middle]]), BaseException):
+            high = middle
+        else:
+            low = middle + 1
+    return low - 1
+
+
+def _attempt(
+    compute: Callable[[Sequence[str]], Result], run_ids: Sequence[str]
+) -> Result | BaseException:
+    """Return what is computed of runs, or the error that it raises; those of ENDS_ALL go on."""
+    with _overflow_as_error():
+        try:
+            return compute(run_ids)
+        except ENDS_ALL:
+            raise
+        except FAULTS as error:
+            return error
+
+
+@contextmanager
+def _overflow_as_error() -> Iterator[None]:
+    """Raise what numpy warns of, such as an overflow, for as long as the context lasts."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        result = compute([one for one in run_ids if one in frozenset(good)])
-    return Computed(result, {run_id: describe_fault(error) for run_id, error in errors.items()})
+        yield

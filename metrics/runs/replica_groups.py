@@ -56,6 +56,8 @@ def groups_by_source(facts: pl.DataFrame) -> dict[str, list[int]]:
     facts: of all sources, as in ingest.core.schema.
     """
     mine = facts.filter(pl.col("name") == "replica_group")
+    if mine.is_empty():
+        return {}
     said = mine.join(resolve_facts(mine).select("run_id", held="origin"), on="run_id")
     kind = r"^\w+"
     alike = pl.col("origin").str.extract(kind, 0) == pl.col("held").str.extract(kind, 0)
@@ -77,9 +79,11 @@ def grouped_launches(
     source_groups: `groups_by_source` of the facts; members: as
     metrics.runs.same_run.MergedLaunches.members.
     """
+    if not source_groups:
+        return []
     of = _numbers(facts, "replica_groups")
     found = []
-    for lead, rows in members.items() if source_groups else ():
+    for lead, rows in members.items():
         ids = [row["run_id"] for row in rows if row["run_id"] in source_groups]
         first = {source_groups[run_id][-1]: run_id for run_id in reversed(ids)}
         several = next((source_groups[i] for i in ids if len(source_groups[i]) > 1), [])

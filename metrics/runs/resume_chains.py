@@ -55,11 +55,7 @@ def link_resumes(
     """
     known = launch_courses(runs, folded, facts, clocks)
     pairs = resume_candidates(known, known.filter(may_continue()))
-    named = pl.concat([pairs["before"], pairs["later"]]).implode()
-    lines = {
-        str(run_id): _Lines(frame["step"].to_list(), frame["loss"].to_list())
-        for (run_id,), frame in folded.filter(pl.col("run_id").is_in(named)).group_by("run_id")
-    }
+    lines = _lines_of_pairs(folded, pairs)
     rows: dict[str, dict[str, Any]] = {
         run_id: {"run_id": run_id, "repeated_steps": 0, "earlier": []} for run_id in known["run_id"]
     }
@@ -205,6 +201,18 @@ class _Lines:
 
     steps: list[int]
     losses: list[float | None]
+
+
+def _lines_of_pairs(folded: pl.DataFrame, pairs: pl.DataFrame) -> dict[str, _Lines]:
+    """By run_id the lines of the launches that stand in any pair."""
+    if pairs.is_empty():
+        return {}
+    named = pl.concat([pairs["before"], pairs["later"]]).implode()
+    runs = folded.filter(pl.col("run_id").is_in(named)).group_by("run_id")
+    return {
+        str(run_id): _Lines(frame["step"].to_list(), frame["loss"].to_list())
+        for (run_id,), frame in runs
+    }
 
 
 def _by_later(pairs: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:

@@ -168,8 +168,10 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
     runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
-    told = _told(tables, runs, rows)
-    groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
+    groups, unsure, links = [[run_id] for run_id in runs], [], []
+    if len(runs) > 1:
+        told = _told(tables, runs, rows)
+        groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
     said = _facts_said(tables)
     replica = replica_groups.groups_by_source(tables["facts"])
     members = {}
@@ -352,8 +354,10 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     folded = (
         pl.concat([told, single.select(told.columns)])
         .sort("run_id", maintain_order=True)
-        .with_columns(pl.col(*COMPARED_FIGURES).cast(pl.Float64))
-        .with_columns(stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6)
+        .with_columns(
+            pl.col(*COMPARED_FIGURES).cast(pl.Float64),
+            stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6,
+        )
     )
     digits = folded.select(whose).join(
         digits_by(folded, whose, COMPARED_FIGURES),
@@ -364,7 +368,7 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     units = {
         f"unit_{name}": Digits(
             digits[f"{name}_decimals"].to_numpy(), digits[f"{name}_significant"].to_numpy()
-        ).last_places(folded[name].fill_null(math.nan).to_numpy())
+        ).last_places(folded[name].to_numpy())
         for name in COMPARED_FIGURES
     }
     return folded.with_columns(pl.Series(name, values) for name, values in units.items())
@@ -434,7 +438,7 @@ def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
     """The series of each run, cut out of columns that are converted once."""
     steps = folded["step"].to_numpy()
     columns = {
-        name: folded[name].fill_null(math.nan).to_numpy()
+        name: folded[name].to_numpy()  # null is NaN
         for name in ("stamp", *COMPARED_FIGURES, *(f"unit_{name}" for name in COMPARED_FIGURES))
     }
     rows = folded.with_row_index().group_by("run_id", "rank", maintain_order=True).agg("index")

@@ -62,6 +62,8 @@ def measure_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """
     printed = steps.filter(pl.col("rank").is_not_null())
     several = printed.group_by("run_id").agg(pl.col("rank").n_unique()).filter(pl.col("rank") > 1)
+    if several.is_empty():
+        return RANK_TIME_SCHEMA.to_frame()
     printed, spans = (frame.join(several, on="run_id", how="semi") for frame in (printed, spans))
     found = _of_ranks(_shared(_timed(printed, spans)))
     return found.sort("run_id", "rank").match_to_schema(RANK_TIME_SCHEMA)
@@ -76,6 +78,8 @@ def compare_ranks(steps: pl.DataFrame, rank_times: pl.DataFrame) -> pl.DataFrame
     `slowest_share` is its share.
     """
     printed = steps.filter(pl.col("rank").is_not_null())
+    if printed.is_empty():
+        return RANK_SKEW_SCHEMA.to_frame()
     counted = printed.group_by("run_id").agg(ranks=pl.col("rank").n_unique().cast(INT))
     return (
         counted.join(_figures(rank_times), on="run_id", how="left", validate="1:1")

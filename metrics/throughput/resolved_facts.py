@@ -109,9 +109,13 @@ def typed_facts(resolved: pl.DataFrame) -> pl.DataFrame:
     runs = resolved.select(pl.col("run_id").unique().sort())
     named = resolved.filter(pl.col("name").is_in(list(FACT_NAMES)))
     wide = named.pivot("name", index="run_id", values="value") if named.height else runs
-    missing = [name for name in FACT_NAMES if name not in wide.columns]
-    wide = wide.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
-    return wide.select("run_id", *(_cast(name) for name in FACT_NAMES)).sort("run_id")
+    said = frozenset(wide.columns)
+    typed = (_cast(name) if name in said else _unsaid(name) for name in FACT_NAMES)
+    return wide.select("run_id", *typed).sort("run_id")
+
+
+def _unsaid(name: str) -> pl.Expr:
+    return pl.lit(None, _DTYPES.get(FACT_NAMES[name].kind, pl.String)).alias(name)
 
 
 def _cast(name: str) -> pl.Expr:
@@ -127,18 +131,23 @@ def _cast(name: str) -> pl.Expr:
     return column
 
 
+CONFLICT_SCHEMA: Final = pl.Schema({"run_id": pl.String(), "warning": pl.String()})
+
+
 def conflicting_facts(facts: pl.DataFrame) -> pl.DataFrame:
-    """run_id, warning: names for which the log, companions or people say different values."""
+    """Name what the log, companions or people say different values of; CONFLICT_SCHEMA."""
     return pl.concat([_unlike(facts), _unlike_models(facts)]).sort("run_id", maintain_order=True)
 
 
 def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
     """run_id, warning: logs that print several models, as one with a teacher or a reward model."""
+    models = facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
+    if models["run_id"].is_unique().all():
+        return CONFLICT_SCHEMA.to_frame()
     config = [pl.col("value").str.json_path_match(f"$.{key}") for key in MODEL_IDENTITY_KEYS]
     said = pl.format("{} of {} layers, {} wide, {} words", *(one.fill_null("?") for one in config))
     return (
-        facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
-        .sort("run_id", "sequence")
+        models.sort("run_id", "sequence")
         .select("run_id", said=said)
         .unique(keep="last", maintain_order=True)
         .group_by("run_id", maintain_order=True)
@@ -163,6 +172,9 @@ def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
     said = facts.filter(
         ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
     )
+    said = said.filter(pl.struct("run_id", "name").is_duplicated())
+    if said.is_empty():
+        return CONFLICT_SCHEMA.to_frame()
     devices = said.filter(pl.col("name") == "accelerator")["value"].unique()
     same = {name: _device(name) for name in devices}
     return (

@@ -131,6 +131,7 @@ def rate_summaries(rates: pl.DataFrame) -> list[RateSummary]:
 def _summary(
     run: dict[str, Any], windows: RunArrays | None, facts: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the columns of SUMMARY of one run; those that stay unknown may be absent."""
     row: dict[str, Any] = {
         "run_id": run["run_id"],
         "steps": 0,
@@ -138,13 +139,43 @@ def _summary(
         "throughput_warnings": [],
     }
     if windows is None:
-        if run.get("end_samples_per_second"):
-            row["throughput_missing"] = [name for name in END_RATE_FACTS if not facts.get(name)]
-            row["throughput_warnings"] = [ONLY_LAST_LINE]
-            return row | rate_of_last_line(run, facts)
-        row["throughput_warnings"] = ["no training step in this launch"]
-        return row
-    row |= {
+        return row | _without_steps(run, facts)
+    row |= _step_columns(windows, facts)
+    if mixed := facts.get("mixed_writers"):
+        return row | {"throughput_warnings": [f"{mixed}: no rate{NOT_RANKED}"]}
+    evidence = choose_evidence(windows, run["evidence"])
+    row |= end_to_end(windows, evidence, run)
+    if row["tgs_end_to_end"] is None and run.get("runtime_s"):
+        row |= rate_of_last_line(run, facts)
+    if evidence is None:
+        return row | _no_rate(windows, run | row, facts)
+    steady = steady_windows(windows, evidence)
+    updates = OptimizerStepCount.in_windows(windows, evidence, steady.indices)
+    if updates is not None and not updates.count:
+        return row | {"throughput_warnings": [NO_OPTIMIZER_STEP]}
+    row |= _rate_columns(windows, steady, evidence, run, facts)
+    doubts = (
+        *_time_warnings(windows, steady, run, evidence, row),
+        *_token_doubts(windows, steady, facts),
+        _unfair(updates),
+        _some_micro_steps(windows, steady, evidence, row),
+        _other_work(facts),
+    )
+    return row | {"throughput_warnings": [doubt for doubt in doubts if doubt]}
+
+
+def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what is known of a launch without step lines: at most the rate of its last line."""
+    if not run.get("end_samples_per_second"):
+        return {"throughput_warnings": ["no training step in this launch"]}
+    missing = [name for name in END_RATE_FACTS if not facts.get(name)]
+    doubts = {"throughput_missing": missing, "throughput_warnings": [ONLY_LAST_LINE]}
+    return doubts | rate_of_last_line(run, facts)
+
+
+def _step_columns(windows: RunArrays, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what needs no steady rate: which steps, their tokens' kind and lengths, data wait."""
+    return {
         "steps": windows.height,
         "first_step": windows.value("step"),
         "last_step": windows.value("step", -1),
@@ -154,46 +185,45 @@ def _summary(
         "sequence_length": _weighted(windows, "sequence_length"),
         "data_share": _data_share(windows),
     }
-    if mixed := facts.get("mixed_writers"):
-        row["throughput_warnings"] = [f"{mixed}: no rate{NOT_RANKED}"]
-        return row
-    evidence = choose_evidence(windows, run["evidence"])
-    row |= end_to_end(windows, evidence, run)
-    if row["tgs_end_to_end"] is None and run.get("runtime_s"):
-        row |= rate_of_last_line(run, facts)
-    if evidence is None:
-        row |= _no_rate(windows, run | row, facts)
-        return row
-    steady = steady_windows(windows, evidence)
-    updates = OptimizerStepCount.in_windows(windows, evidence, steady.indices)
-    if updates is not None and not updates.count:
-        row["throughput_warnings"] = [NO_OPTIMIZER_STEP]
-        return row
-    row |= _rates(windows, steady, evidence, facts)
-    row |= _sureness(windows, steady, evidence) | _spread(windows, steady, evidence)
-    row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
-    row |= _claims(windows, lines_of_windows(windows, evidence, steady))
-    row |= evidences.summarise_evidence(windows, run, evidence)
-    row |= counts.summarise_counts(windows, facts, run.get("closing") or ())
-    row["logged_samples_running"] = run.get("running_samples_per_second")
-    row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
-    doubts = (
+
+
+def _rate_columns(
+    windows: RunArrays,
+    steady: WindowSelection,
+    evidence: str,
+    run: dict[str, Any],
+    facts: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the steady rate with its interval, and what confirms or bounds it."""
+    wall_s, lost = time_lost(windows, evidence, run)
+    return {
+        **_rates(windows, steady, evidence, facts),
+        **_sureness(windows, steady, evidence),
+        **_spread(windows, steady, evidence),
+        "wall_s": wall_s,
+        "time_lost": lost,
+        **_claims(windows, lines_of_windows(windows, evidence, steady)),
+        **evidences.summarise_evidence(windows, run, evidence),
+        **counts.summarise_counts(windows, facts, run.get("closing") or ()),
+        "logged_samples_running": run.get("running_samples_per_second"),
+    }
+
+
+def _token_doubts(
+    windows: RunArrays, steady: WindowSelection, facts: dict[str, Any]
+) -> tuple[str | None, ...]:
+    """Return doubts about how many tokens the steady windows hold."""
+    return (
         counts.uncounted_tokens_reason(windows, facts),
         counts.partial_sequence_warning(windows, steady.indices, facts),
         counts.batch_change_warning(windows, steady.indices, facts),
     )
-    row["throughput_warnings"] += filter(None, doubts)
-    if updates is not None and not updates.is_balanced:
-        row["throughput_warnings"].append(_unfair(updates))
-    if (some := _some_micro_steps(windows, steady, evidence, row)) is not None:
-        row["throughput_warnings"].append(some)
-    if (other := nonstandard_work_reason(facts.get("objective"))) is not None:
-        row["throughput_warnings"].append(f"{other}{NOT_RANKED}")
-    return row
 
 
-def _unfair(updates: OptimizerStepCount) -> str:
-    """The warning where optimizer steps in the steady windows are not their share."""
+def _unfair(updates: OptimizerStepCount | None) -> str | None:
+    """Warn where the steady windows hold more or fewer optimizer steps than their share."""
+    if updates is None or updates.is_balanced:
+        return None
     side = "high" if updates.count < updates.expected else "low"
     much = "" if updates.excess_share is None else f" by some {abs(updates.excess_share):.1%}"
     return (
@@ -228,6 +258,12 @@ def _some_micro_steps(
         "accumulated is not known, so they may hold more optimizer steps than their share, or "
         f"fewer: --set gradient_accumulation{NOT_RANKED}"
     )
+
+
+def _other_work(facts: Mapping[str, Any]) -> str | None:
+    """Warn of an objective whose steps do other work than the formula counts."""
+    reason = nonstandard_work_reason(facts.get("objective"))
+    return None if reason is None else f"{reason}{NOT_RANKED}"
 
 
 def _rates(
@@ -338,13 +374,14 @@ def _weighted(windows: RunArrays, name: str) -> float | None:
     return total(values[known] * weights) / total(weights)
 
 
-def _warnings(
+def _time_warnings(
     windows: RunArrays,
     steady: WindowSelection,
     run: dict[str, Any],
     evidence: str,
     row: dict[str, Any],
 ) -> list[str]:
+    """List doubts about the times behind the steady rate, those of other modules first."""
     doubts = (
         _without_data(windows, run, evidence),
         _longer_than_stamps(windows, evidence),

@@ -270,6 +270,10 @@ def evidence_warning(comparison: EvidenceComparison) -> str | None:
 def _compared(
     windows: RunArrays, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
 ) -> EvidenceComparison | None:
+    """Compare two kinds of evidence; None where they time no steps in common.
+
+    timed: the windows of each kind but `runtime`
+    """
     if "runtime" in (a, b):
         return _whole_run(windows, a, b)
     pair, fitted = _paired(timed[a], timed[b]), None
@@ -294,14 +298,22 @@ def _compared(
         sampled=pair.sampled,
         fitted_tokens=fitted,
     )
+    return _with_cause(windows, run, pair, one)
+
+
+def _with_cause(
+    windows: RunArrays, run: Mapping[str, Any], pair: _Pair, one: EvidenceComparison
+) -> EvidenceComparison:
+    """Return a comparison with the cause of its gap, where it is wider than allowed."""
+    fitted = one.fitted_tokens
     unlike = None if fitted is None else _unlike(windows, run, pair, fitted)
     if unlike is not None:
         return replace(one, cause=unlike, has_no_fit=True)
     if not one.disagrees:
         return one
     tokens = _tokens(pair) if fitted is None else None
-    few = _exceptions(pair, tolerance)
-    cause = _cause(windows, run, pair, tolerance, few) or tokens
+    few = _exceptions(pair, one.tolerance)
+    cause = _cause(windows, run, pair, one.tolerance, few) or tokens
     return replace(
         one,
         cause=cause,

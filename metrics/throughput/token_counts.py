@@ -25,7 +25,6 @@ from fairmfu.ingest.core.schema import NO_BATCH_CHANGES, TOKEN_SHARING_DEGREES
 from ..core.arrays import FloatArray, IntArray
 from ..core.intervals import FLOAT_TOLERANCE
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, Digits, digits_of, rounding_share
-from ..core.quirks import has_quirk
 from ..core.run_arrays import RunArrays
 from ..core.run_table import NOT_RANKED
 from .closing_figures import CLOSING_IDENTITIES
@@ -122,26 +121,21 @@ def training_steps_per_step() -> pl.Expr:
 def _over_all_ranks() -> pl.Expr:
     """The sum over all ranks by their number; null where the ranks' own count contradicts it.
 
-    Then the number of ranks is wrong, and what each rank counts is right.
+    Then the number of ranks is wrong, and what each rank counts is right: packs differ by less.
     """
-    shared, printed = tokens_from_ranks()
-    return pl.when(rank_counts_agree(shared, printed)).then(shared)
+    mean = pl.col("mean_of_ranks")
+    ratio = mean / pl.col("rank_tokens")
+    agree = ratio.is_null() | ratio.is_between(1 / MAX_RANK_TOKEN_RATIO, MAX_RANK_TOKEN_RATIO)
+    return pl.when(agree).then(mean)
 
 
-def tokens_from_ranks() -> tuple[pl.Expr, pl.Expr]:
-    """Tokens of one GPU and step, from the sum over all ranks and as ranks print them.
+def _mean_of_ranks() -> pl.Expr:
+    """Tokens of one GPU and step, from the sum over all ranks.
 
     A total since the start beside what a rank counts (XTuner v1's) is of the same tokens.
     """
-    printed = pl.col("rank_tokens")
-    grown = pl.when(printed.is_not_null()).then(_consumed_tokens())
-    return pl.coalesce(_total("step_tokens") / pl.col("gpus"), grown), printed
-
-
-def rank_counts_agree(rank_mean: pl.Expr, rank_tokens: pl.Expr) -> pl.Expr:
-    """Whether a mean over ranks and one rank's count can both be right: packs differ by less."""
-    ratio = rank_mean / rank_tokens
-    return ratio.is_null() | ratio.is_between(1 / MAX_RANK_TOKEN_RATIO, MAX_RANK_TOKEN_RATIO)
+    grown = pl.when(pl.col("rank_tokens").is_not_null()).then("grown_tokens")
+    return pl.coalesce(_total("step_tokens") / pl.col("gpus"), grown)
 
 
 def _consumed(counter: pl.Expr) -> pl.Expr:
@@ -155,23 +149,19 @@ def _consumed(counter: pl.Expr) -> pl.Expr:
     return pl.when(known).then(counter / pl.col("new_step") / pl.col("gpus"))
 
 
-def _consumed_tokens() -> pl.Expr:
-    return _consumed(_total("new_consumed_tokens"))
-
-
 def _total(printed: str) -> pl.Expr:
     """A printed total over all ranks, with each token once.
 
     Null where it sums what each process is given, and some of them are given the same tokens. With
     a model that is spread over devices by one process, these are no ranks and share nothing.
     """
-    twice = has_quirk("tokens_of_processes") & _given_to_several()
+    twice = pl.col("tokens_of_processes") & _given_to_several()
     return pl.when(~twice.fill_null(value=False)).then(_each_once(printed))
 
 
 def _non_padding() -> pl.Expr:
     """Null where ranks share tokens, and whether each of them counts them is not known."""
-    known = ~has_shared_tokens() | has_quirk("tokens_of_ranks")
+    known = ~has_shared_tokens() | pl.col("tokens_of_ranks")
     return pl.when(known).then(pl.col("non_padding_tokens") / pl.col("gpus"))
 
 
@@ -192,7 +182,7 @@ def _each_once(printed: str) -> pl.Expr:
     degrees = (pl.coalesce(name, 1) for name in ("tensor_parallel", "context_parallel"))
     times = pl.coalesce(groups, prod(degrees))
     total = pl.col(printed)
-    return pl.when(has_quirk("tokens_of_ranks")).then(total / times).otherwise(total)
+    return pl.when("tokens_of_ranks").then(total / times).otherwise(total)
 
 
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
@@ -253,11 +243,12 @@ def _knots(counter: FloatArray, units: FloatArray) -> IntArray:
 
 
 def _consumed_samples() -> pl.Expr:
-    return _consumed(pl.col("new_consumed_samples") * sample_length())
+    return _consumed(pl.col("new_consumed_samples") * pl.col("sample_length"))
 
 
 def _samples() -> pl.Expr:
-    return pl.col("samples") * training_steps_per_step() * sample_length() / pl.col("gpus")
+    samples = pl.col("samples") * training_steps_per_step()
+    return samples * pl.col("sample_length") / pl.col("gpus")
 
 
 def _filled() -> pl.Expr:
@@ -285,7 +276,7 @@ def _micro_batches() -> pl.Expr:
     for name in TOKEN_SHARING_DEGREES:
         sharing *= pl.coalesce(name, 1)
     local = pl.col("micro_batch_size") * training_steps_per_step() * pl.col("seq_len") / sharing
-    unsaid = pl.when(has_quirk("accumulation_stated")).then(1)
+    unsaid = pl.when("accumulation_stated").then(1)
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
     stages = pl.coalesce("pipeline_parallel", "gpus")
     known = stages.is_not_null() | pl.col("pipelined").is_null()
@@ -309,7 +300,8 @@ def _rate_times_time() -> pl.Expr:
 
 
 def _samples_times_time() -> pl.Expr:
-    return pl.when(_same_span()).then(pl.col("rated_samples") * sample_length() / pl.col("gpus"))
+    rated = pl.col("rated_samples") * pl.col("sample_length") / pl.col("gpus")
+    return pl.when(_same_span()).then(rated)
 
 
 def _said_at_the_end() -> pl.Expr:
@@ -317,11 +309,14 @@ def _said_at_the_end() -> pl.Expr:
     return pl.lit(None, pl.Float64)
 
 
+COUNT_QUIRKS: Final = ("tokens_of_ranks", "tokens_of_processes", "accumulation_stated")
+"""Quirks (ingest.core.schema.QUIRKS) that counts depend on, by their names as columns of steps."""
+
 TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
     "all_ranks": TokenCount("sum over all ranks", "tokens", _over_all_ranks),
     "ranks": TokenCount("ranks", "tokens", lambda: pl.col("rank_tokens")),
     "non_padding": TokenCount("tokens without padding", "tokens", _non_padding),
-    "consumed_tokens": TokenCount("consumed tokens", "printed", _consumed_tokens),
+    "consumed_tokens": TokenCount("consumed tokens", "printed", lambda: pl.col("grown_tokens")),
     "consumed_samples": TokenCount("consumed samples", "slots", _consumed_samples),
     "samples": TokenCount("samples of the step", "slots", _samples),
     "global_batch": TokenCount("global batch", "slots", _global_batch),
@@ -330,7 +325,7 @@ TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
         "micro-batches of the data-parallel ranks", "slots", _data_parallel_batches, usable=False
     ),
     "stated_all_ranks": TokenCount(
-        "sum over all ranks", "tokens", lambda: tokens_from_ranks()[0], usable=False
+        "sum over all ranks", "tokens", lambda: pl.col("mean_of_ranks"), usable=False
     ),
     "ranks_slots": TokenCount("ranks' slots", "slots", lambda: pl.col("rank_slots"), usable=False),
     "rate": TokenCount("logged rate x time", "printed", _rate_times_time, usable=False),
@@ -348,15 +343,22 @@ TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
 def with_token_counts(steps: pl.DataFrame) -> pl.DataFrame:
     """Adds `*_count` for each of TOKEN_COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`.
 
+    And `sample_length`: tokens of a sample. steps: with a column for each of COUNT_QUIRKS.
+
     Lines of a run are not counted with padding where others of it are counted without.
 
     A total that the log prints since the start counts slots, with padding. Where tokens without
     padding are counted beside it, it may be of the same tokens: then it counts slots only where it
     grows faster than they do.
     """
-    counted = steps.with_columns(
-        _possible(count.tokens().cast(pl.Float64)).alias(f"{key}_count")
-        for key, count in TOKEN_COUNTS.items()
+    counted = (
+        steps.with_columns(
+            sample_length=sample_length(), grown_tokens=_consumed(_total("new_consumed_tokens"))
+        )
+        .with_columns(mean_of_ranks=_mean_of_ranks())
+        .with_columns(**{f"{key}_count": count.tokens() for key, count in TOKEN_COUNTS.items()})
+        .with_columns(_possible(pl.col(f"{key}_count").cast(pl.Float64)) for key in TOKEN_COUNTS)
+        .drop("grown_tokens", "mean_of_ranks")
     )
     used = [key for key, count in TOKEN_COUNTS.items() if count.usable]
     taken = {key: pl.col(f"{key}_count") for key in used}

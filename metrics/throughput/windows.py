@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.extra_figures import extra_figure
 from ..core.print_precision import MAX_STAMP_ERROR_S, MAX_UNEXPLAINED_GAP, digits_of
+from ..core.quirks import has_quirk
 from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays, total
 from .smoothed_times import IS_MOVING_MEAN, mark_single_step_times, with_disjoint_spans
-from .token_counts import sample_length, step_samples, with_non_padding, with_token_counts
+from .token_counts import COUNT_QUIRKS, step_samples, with_non_padding, with_token_counts
 
 WHOLE_SECOND: Final = 1.0
 """The unit of stamps of whole seconds, s."""
@@ -94,6 +95,8 @@ def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
 
     Each node of a job counts them from a start of its own.
     """
+    if steps["since_start_s"].null_count() == steps.height:
+        return steps
     told = steps.filter(pl.col("since_start_s").is_not_null())
     clocks = told.group_by("run_id", "rank").agg(lines=pl.len())
     if clocks["run_id"].is_unique().all():
@@ -122,22 +125,37 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     `first_rank` to `last_rank`; `copies_s`: the least and the longest `elapsed_s` of lines that
     name no rank differ by so much.
     """
-    several, single = split_repeated_steps(
-        without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
+    clean = without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
+    several, single = split_repeated_steps(clean.with_columns(**_LINE_FIGURES))
+    folded = several.pipe(_with_slowest_rank).pipe(_fold_lines)
+    unsaid = pl.lit(None, pl.Int64)
+    alone = single.with_columns(
+        printing=pl.lit(1, pl.Int64), first_rank=unsaid, last_rank=unsaid, copies_s=0.0
     )
-    wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
-    tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
-    samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")
-    ranks = pl.col("rank").n_unique().cast(pl.Int64)
-    number = pl.col("rank").cast(pl.Int64, strict=False)
-    unnamed = pl.col("elapsed_s").filter(pl.col("rank").is_null())
-    several = several.with_columns(wall_s=wall).pipe(_with_slowest_rank)
+    return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
+
+
+_LINE_FIGURES: Final = {
+    "wall_s": pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0),
+    "rated_tokens": pl.col("logged_tgs") * pl.col("elapsed_s"),
+    "rated_samples": pl.col("logged_samples_per_second") * pl.col("elapsed_s"),
+}
+"""Figures that follow from one line: seconds with data loading, and what its rate counts."""
+
+
+def _fold_lines(steps: pl.DataFrame) -> pl.DataFrame:
+    """Fold the lines of each run's step into one row, as `fold_ranks` says.
+
+    steps: with _LINE_FIGURES, and `slowest` of `_with_slowest_rank`
+    """
+    loss, stamp, rank = pl.col("loss"), pl.col("logged_at"), pl.col("rank")
+    number = rank.cast(pl.Int64, strict=False)
+    unnamed = pl.col("elapsed_s").filter(rank.is_null())
     of_slowest = (
         pl.coalesce(pl.col(name).filter("slowest").max(), pl.col(name).max()).alias(name)
         for name in ("elapsed_s", "wall_s")
     )
-    stamp = pl.col("logged_at")
-    folded = several.group_by("run_id", "step", maintain_order=True).agg(
+    return steps.group_by("run_id", "step", maintain_order=True).agg(
         pl.col("line", "since_start_s").min(),
         pl.coalesce(stamp.filter("slowest").min(), stamp.min()),
         *of_slowest,
@@ -145,32 +163,18 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
         pl.col("samples", "sequence_length", "step_tokens").max(),
         pl.col("consumed_samples", "consumed_tokens", "consumed_non_padding").max(),
-        pl.coalesce(
-            pl.col("loss").filter(pl.col("loss") >= 0).first(),
-            pl.col("loss").drop_nulls().first(),
-        ),
+        pl.coalesce(loss.filter(loss >= 0).first(), loss.drop_nulls().first()),
         pl.col("grad_norm", "learning_rate").drop_nulls().first(),
         pl.col("peak_memory_bytes", "skipped_steps").max(),
         pl.col("logged_tgs", "logged_samples_per_second").median(),
         pl.col("logged_tflops", "logged_mfu").median(),
-        tokens.mean().alias("rated_tokens"),
-        samples.median().alias("rated_samples"),
-        ranks.alias("printing"),
+        pl.col("rated_tokens").mean(),
+        pl.col("rated_samples").median(),
+        rank.n_unique().cast(pl.Int64).alias("printing"),
         number.min().alias("first_rank"),
         number.max().alias("last_rank"),
         (unnamed.max() - unnamed.min()).alias("copies_s"),
     )
-    of_one, unsaid = pl.lit(1, pl.Int64), pl.lit(None, pl.Int64)
-    alone = single.with_columns(
-        wall_s=wall,
-        rated_tokens=tokens,
-        rated_samples=samples,
-        printing=of_one,
-        first_rank=unsaid,
-        last_rank=unsaid,
-        copies_s=0.0,
-    )
-    return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
 
 
 MIN_RANK_STEPS: Final = 0.5
@@ -182,6 +186,8 @@ def _with_slowest_rank(steps: pl.DataFrame) -> pl.DataFrame:
 
     By how much longer than the mean of the ranks, behind the first step. steps: with `wall_s`.
     """
+    if steps.is_empty():
+        return steps.with_columns(slowest=False)
     mean = pl.col("wall_s").mean().over("run_id", "step")
     behind = pl.col("step") > pl.col("step").min().over("run_id")
     ranks = (
@@ -220,8 +226,10 @@ def split_repeated_steps(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFram
     by run and step.
     """
     by = pl.struct("run_id", "step")
-    again = steps.filter(by == by.shift())["run_id"].unique()
-    of_several = pl.col("run_id").is_in(again.implode())
+    again = steps.filter(by == by.shift())
+    if again.is_empty():
+        return again, steps
+    of_several = pl.col("run_id").is_in(again["run_id"].unique().implode())
     return steps.filter(of_several), steps.filter(~of_several)
 
 
@@ -241,30 +249,11 @@ def build_windows(
     `warming`, `stall_s` and `unlogged`, which
     metrics.throughput.warmup.mark_warm_up_and_stalls fills.
     """
-    inputs = facts.select("run_id", *_INPUTS)
-    about = runs.select(
-        "run_id",
-        "framework",
-        "log_format",
-        "step_unit",
-        "elapsed_covers",
-        "elapsed_excludes_data",
-        "rate_covers",
-        "quirks",
-    )
     return (
         fold_ranks(steps)
-        .join(about, on="run_id", validate="m:1", maintain_order="left")
-        .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
-        .with_columns(window_unsaid=pl.col("average_window").is_null(), step_time=_step_time())
-        .with_columns(pl.col("average_window").fill_null(DEFAULT_AVERAGE_WINDOW))
+        .pipe(_with_run_columns, runs, facts)
         .pipe(_with_engine, events)
-        .with_columns(pl.when(pl.col("since_start_s").is_finite()).then("since_start_s"))
-        .with_columns(
-            pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
-            first=pl.int_range(pl.len()).over("run_id") == 0,
-            timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
-        )
+        .pipe(_with_differences)
         .pipe(_over_untimed)
         .pipe(mark_single_step_times)
         .pipe(_with_restarts, events)
@@ -279,9 +268,35 @@ def build_windows(
         .with_columns(*_disturbed())
         .with_columns(_smeared(), warming=False, stall_s=0.0, unlogged=False, begun_anew=False)
         .pipe(_with_new_beginnings)
+        .drop(COUNT_QUIRKS)
     )
 
 
+def _with_run_columns(steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+    """Add to each step what is known of its run as a whole, and `step_time` [s] by that."""
+    quirks = {name: has_quirk(name) for name in COUNT_QUIRKS}
+    about, inputs = runs.select("run_id", *_ABOUT, **quirks), facts.select("run_id", *_INPUTS)
+    window = pl.col("average_window")
+    return (
+        steps.join(about, on="run_id", validate="m:1", maintain_order="left")
+        .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
+        .with_columns(
+            window.fill_null(DEFAULT_AVERAGE_WINDOW),
+            window_unsaid=window.is_null(),
+            step_time=_step_time(),
+        )
+    )
+
+
+_ABOUT: Final = (
+    "framework",
+    "log_format",
+    "step_unit",
+    "elapsed_covers",
+    "elapsed_excludes_data",
+    "rate_covers",
+    "quirks",
+)
 _INPUTS: Final = (
     "gpus",
     "seq_len",
@@ -302,6 +317,17 @@ _INPUTS: Final = (
 )
 _DIFFERENCES: Final = ("step", *MOMENT_COLUMNS.values(), "consumed_samples", "consumed_tokens")
 _TIMED: Final = (*MOMENT_COLUMNS.values(), "elapsed_s", "logged_tgs", "logged_samples_per_second")
+
+
+def _with_differences(steps: pl.DataFrame) -> pl.DataFrame:
+    """Add `new_*`, the differences to the line before of its run, and which lines have a time."""
+    return steps.with_columns(
+        pl.when(pl.col("since_start_s").is_finite()).then("since_start_s")
+    ).with_columns(
+        pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
+        first=pl.int_range(pl.len()).over("run_id") == 0,
+        timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
+    )
 
 
 def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
@@ -398,12 +424,9 @@ def _step_time() -> pl.Expr:
 
 
 def _times() -> list[pl.Expr]:
-    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token.
-
-    And `sample_length`: tokens of a sample.
-    """
+    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
     mean_s = pl.col("elapsed_reach") * pl.col("step_time") - pl.col("elapsed_less_s")
-    samples_rate = pl.col("logged_samples_per_second") * sample_length() / pl.col("gpus")
+    samples_rate = pl.col("logged_samples_per_second") * pl.col("sample_length") / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
     stamped = pl.col("new_logged_at").dt.total_microseconds() / 1e6  # 0 within one second
@@ -421,7 +444,6 @@ def _times() -> list[pl.Expr]:
             _positive(pl.col("rate_span") * samples / sampled),
         ).alias("known_rate_time"),
         _positive(samples / pl.col("timer_rate")).alias("timer_time"),
-        sample_length().alias("sample_length"),
     ]
 
 
@@ -438,25 +460,42 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     started, so that its line is of the step that is printed next after it.
     """
     engine = events.filter(kind="engine_step")
-    stamped = (
-        engine.filter(pl.col("step").is_not_null(), pl.col("logged_at").is_not_null())
-        .group_by("run_id", "step", maintain_order=True)
-        .agg(engine_at=pl.col("logged_at").min(), engine_line=pl.col("line").min())
-    )
-    timer = {f"timer_{name}": extra_figure(name) for name in ("rate", "step", "micro_step")}
-    averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
-    timed = engine.filter(averaged).sort("line").select("run_id", "line", at="line", **timer)
-    joined = steps.join(stamped, on=["run_id", "step"], how="left", maintain_order="left")
-    line, counted = pl.col("line"), pl.col("steps_counted").fill_null(value=False)
-    between = pl.col("engine_line").is_between(line.shift().over("run_id").fill_null(0), line)
-    joined = joined.with_columns(pl.when(between & ~counted).then("engine_at")).drop("engine_line")
     ended = (
         events.filter(pl.col("kind") == "end", pl.col("seconds").is_not_null())
         .group_by("run_id")
         .agg(runtime_s=pl.col("seconds").max())
     )
-    joined = joined.join(ended, on="run_id", how="left", maintain_order="left")
-    before = joined.sort("line").join_asof(timed, on="line", by="run_id", check_sortedness=False)
+    stamped = _with_engine_stamps(steps, engine)
+    joined = stamped.join(ended, on="run_id", how="left", maintain_order="left")
+    return _with_engine_timer(joined, engine)
+
+
+def _with_engine_stamps(steps: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFrame:
+    """Add `engine_at`; engine: events of the engine's lines."""
+    stamps = engine.filter(pl.col("step").is_not_null(), pl.col("logged_at").is_not_null())
+    if stamps.is_empty():
+        return steps.with_columns(engine_at=pl.lit(None, steps.schema["logged_at"]))
+    of_step = stamps.group_by("run_id", "step", maintain_order=True).agg(
+        engine_at=pl.col("logged_at").min(), engine_line=pl.col("line").min()
+    )
+    line, counted = pl.col("line"), pl.col("steps_counted").fill_null(value=False)
+    between = pl.col("engine_line").is_between(line.shift().over("run_id").fill_null(0), line)
+    return (
+        steps.join(of_step, on=["run_id", "step"], how="left", maintain_order="left")
+        .with_columns(pl.when(between & ~counted).then("engine_at"))
+        .drop("engine_line")
+    )
+
+
+def _with_engine_timer(steps: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFrame:
+    """Add `timer_rate`, `timer_step` and `timer_micro_step`; engine: events of its lines."""
+    timer = {f"timer_{name}": extra_figure(name) for name in ("rate", "step", "micro_step")}
+    averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
+    timed = engine.filter(averaged)
+    if timed.is_empty():
+        return steps.with_columns(pl.lit(None, pl.Float64).alias(name) for name in timer)
+    timed = timed.sort("line").select("run_id", "line", at="line", **timer)
+    before = steps.sort("line").join_asof(timed, on="line", by="run_id", check_sortedness=False)
     own = pl.col("at") > pl.col("line").shift().over("run_id").fill_null(0)
     return (
         before.with_columns(pl.when(own).then(pl.col(*timer)).name.keep())
@@ -533,7 +572,7 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         how="left",
         maintain_order="left",
     )
-    return joined.with_columns(pl.col("events", "rate_events").fill_null([])).sort("run_id", "step")
+    return joined.with_columns(pl.col("events", "rate_events").fill_null([]))
 
 
 def _of_lines_shared(fell: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
@@ -664,7 +703,11 @@ def _with_new_beginnings(steps: pl.DataFrame) -> pl.DataFrame:
     said = pl.col("events").list.contains("evaluation")
     long = (pause > MIN_PAUSE_S) & (pause > (MIN_PAUSE_SHARE + 0.5 / rate) * by_rate)
     anew = (of_all & rated & ~said & long).fill_null(value=False)
-    return steps.with_columns(begun_anew=anew & (anew.mean().over("run_id") <= MAX_RESTARTED_SHARE))
+    steps = steps.with_columns(begun_anew=anew)
+    if not steps["begun_anew"].any():
+        return steps
+    few = pl.col("begun_anew").mean().over("run_id") <= MAX_RESTARTED_SHARE
+    return steps.with_columns(pl.col("begun_anew") & few)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,45 +108,49 @@ def formula_inputs(
 ) -> FormulaInputs | None:
     """Shape, length, what is trained and attended pairs; or None with `result.missing` filled."""
     shape = _shape(facts, result)
-    said = integer_fact(facts, "seq_len")
+    seq_len = integer_fact(facts, "seq_len")
     trainable = _trainable(facts, shape, result)
-    if said is None and rates.get("sequence_length") is None:
+    if seq_len is None and rates.get("sequence_length") is None:
         result.missing.append("seq_len")
-    if bool_fact(facts, "token_dropping"):
-        result.warnings.append(
-            "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
-        )
-        return None
-    if (objective := text_fact(facts, "objective")) in resolved_facts.NONSTANDARD_OBJECTIVES:
-        result.warnings.append(
-            f"objective={objective}: the formula's FLOPs are not what ran: no MFU"
-        )
+    if (other_work := _other_work_warning(facts)) is not None:
+        result.warnings.append(other_work)
         return None
     if shape is None or "seq_len" in result.missing or trainable is None:
         return None
-    seq_len = _mean_length(said, rates, result)
-    if seq_len is None:
+    length = _mean_length(seq_len, rates, result)
+    if length is None:
         return None
-    attended, lengths_unknown = _attended(facts, rates, seq_len)
-    mean = _mean_of_padded(facts, rates) if lengths_unknown == PADDED_LENGTHS_UNKNOWN else None
-    if attended is not None and not 1 <= attended <= seq_len:
+    attended, unknown_reason = _attended(facts, rates, length)
+    if attended is not None and not 1 <= attended <= length:
         result.missing.append("attended_pairs")
         result.warnings.append(
-            f"attended pairs per token lie between 1 and the sequence length, {seq_len:,}, "
+            f"attended pairs per token lie between 1 and the sequence length, {length:,}, "
             f"not at {attended:,.6g}"
         )
         return None
-    fewest = None if mean is None else (mean + 1) / 2  # all as long as the mean
+    mean = _mean_of_padded(facts, rates) if unknown_reason == PADDED_LENGTHS_UNKNOWN else None
     run = FormulaInputs(
         shape=shape,
-        seq_len=seq_len,
+        seq_len=length,
         trainable=trainable,
         attended_pairs=attended,
-        lengths_unknown_reason=lengths_unknown,
-        min_attended_pairs=fewest,
+        lengths_unknown_reason=unknown_reason,
+        min_attended_pairs=None if mean is None else (mean + 1) / 2,  # all as long as the mean
     )
     bounds = rates.get("document_pairs")
     return run if bounds is None or attended not in bounds else _between(run, *bounds)
+
+
+def _other_work_warning(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Warn of a run whose steps do other work than the formula counts."""
+    if bool_fact(facts, "token_dropping"):
+        return (
+            "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
+        )
+    objective = text_fact(facts, "objective")
+    if objective in resolved_facts.NONSTANDARD_OBJECTIVES:
+        return f"objective={objective}: the formula's FLOPs are not what ran: no MFU"
+    return None
 
 
 def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:

@@ -131,15 +131,34 @@ def _utilisations(
     result: UtilizationResult,
 ) -> None:
     """MFU under each convention and HFU; raises ValueError where a format has no peak."""
+    every = _under_each_convention(run, hardware, facts, tgs)
+    result.values["peak_flops"] = (
+        flops.flops_per_token(run.operators()) * tgs / (every["mfu"] or 1.0)
+    )
+    values: dict[str, float | None] = {**every}
+    if run.lengths_unknown_reason is not None:
+        bounds = _mfu_bounds(run, hardware, tgs, most=every["mfu"])
+        result.warnings.append(run.lengths_unknown_reason.format(bounds=bounds))
+        whole = ("mfu_full_attention", "mfu_bf16_full_attention")
+        known = whole if run.lengths_unknown_reason == DOCUMENT_LENGTHS_UNKNOWN else ()
+        values = {"mfu": None, **{name: every.get(name) for name in known}}
+    shown = _possible(values, facts, result)
+    result.values |= {name: value for name, value in shown.items() if value is not None}
+
+
+def _under_each_convention(
+    run: FormulaInputs, hardware: Hardware, facts: Mapping[str, Mapping[str, Any]], tgs: float
+) -> dict[str, float]:
+    """Return MFU by what it counts and divides by, and HFU; those that apply, `mfu` always.
+
+    Raises ValueError where a number format has no peak.
+    """
     exact, full = run.operators(), run.operators("full")
 
     def mfu(ops: tuple[Operator, ...], of: DtypeOf = hardware.dtype_of) -> float:
         return tgs * flops.ideal_seconds_per_token(ops, of, hardware.peaks)
 
-    values: dict[str, float | None] = {
-        "mfu": mfu(exact),
-        "mfu_full_attention": mfu(full),
-    }
+    values = {"mfu": mfu(exact), "mfu_full_attention": mfu(full)}
     if hardware.fastest_dtype in ("fp8", "fp4"):
         values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest_dtype)
     if "bf16" in hardware.peaks:
@@ -151,20 +170,20 @@ def _utilisations(
             run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended_pairs
         )
         values |= {"hfu_low": mfu(low), "hfu_high": mfu(high)}
-    result.values["peak_flops"] = flops.flops_per_token(exact) * tgs / (values["mfu"] or 1.0)
-    if run.lengths_unknown_reason is not None:
-        bounds = f"at most {values['mfu']:.1%}"
-        if run.min_attended_pairs is not None:
-            least = mfu(replace(run, attended_pairs=run.min_attended_pairs).operators())
-            mean = " (all as long as the mean)"
-            said = mean if run.lengths_unknown_reason == PADDED_LENGTHS_UNKNOWN else ""
-            bounds = f"{least:.1%}{said} to {values['mfu']:.1%}"
-        result.warnings.append(run.lengths_unknown_reason.format(bounds=bounds))
-        whole = ("mfu_full_attention", "mfu_bf16_full_attention")
-        known = whole if run.lengths_unknown_reason == DOCUMENT_LENGTHS_UNKNOWN else ()
-        values = {"mfu": None, **{name: values.get(name) for name in known}}
-    shown = _possible(values, facts, result)
-    result.values |= {name: value for name, value in shown.items() if value is not None}
+    return values
+
+
+def _mfu_bounds(run: FormulaInputs, hardware: Hardware, tgs: float, *, most: float) -> str:
+    """Say between which figures MFU lies where the lengths of documents are not known.
+
+    most: MFU with the pairs of one sequence
+    """
+    if run.min_attended_pairs is None:
+        return f"at most {most:.1%}"
+    fewest = replace(run, attended_pairs=run.min_attended_pairs).operators()
+    least = tgs * flops.ideal_seconds_per_token(fewest, hardware.dtype_of, hardware.peaks)
+    padded = run.lengths_unknown_reason == PADDED_LENGTHS_UNKNOWN
+    return f"{least:.1%}{' (all as long as the mean)' if padded else ''} to {most:.1%}"
 
 
 def _possible(

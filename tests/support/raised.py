@@ -29,7 +29,10 @@ HELD = {
         "metrics.utilization.formula_inputs.FormulaInputs.operators",
         "metrics.formula.flops.operators",
     ),
-    ("metrics.utilization.utilization._utilisations", "metrics.formula.flops.hardware_operators"),
+    (
+        "metrics.utilization.utilization._under_each_convention",
+        "metrics.formula.flops.hardware_operators",
+    ),
     ("metrics.audit.bridge._counts", "metrics.formula.flops.operators"),
     # of full training
     ("metrics.audit.other_tools.compare_other_formulas", "metrics.formula.flops.operators"),

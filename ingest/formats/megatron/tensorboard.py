@@ -296,10 +296,11 @@ def make_event_format(
     steps: StepLine,
     tags: Mapping[str, str] = MEGATRON_TAGS,
 ) -> LogFormat:
-    """Event files of a framework whose values are each iteration's, as the module says.
+    """Return the format of event files that hold the values of each iteration.
 
-    console_format: its console. mark: regex of a tag that only it writes. steps: its rows, by `make_step_line`. tags: to
-    the names that a row has.
+    console_format: of the same framework. versions: as in LogFormat. unique_tag: regex of a tag
+    that only this framework writes. steps: its rows, by `make_step_line`. tags: names of tags to
+    those that a row has.
     """
     name = f"{console_format.name}-tensorboard"
     head = f"{name}:"
@@ -321,23 +322,27 @@ def make_event_format(
         file_names=("*tfevents*",),
         steps=(steps,),
         events=(TRAIN_START_LINE, EVALUATION_LINE),
-        facts=(
-            ARGUMENTS_LINE,
-            known_line(
-                BETWEEN_LINES_RECORD,
-                rf"^{BETWEEN_LINES_RECORD} ",
-                f'{BETWEEN_LINES_RECORD} {{"learning-rate": 8.6e-06, "lm loss": 1.826}}',
-                steps.printed_by,
-                composed=True,
-            ),
-            known_line(
-                '"tag": "',
-                r'^\{"tag": "',
-                '{"tag": "mem-reserved-bytes", "step": 10, "wall_time": 1795188384.2, '
-                '"value": 2147483648.0}',
-                steps.printed_by,
-                composed=True,
-            ),
+        facts=(ARGUMENTS_LINE, *_known_lines(steps.printed_by)),
+    )
+
+
+def _known_lines(printed_by: str) -> tuple[FactLine, ...]:
+    """Return lines that state nothing of use: of iterations between log lines, of other tags."""
+    return (
+        known_line(
+            BETWEEN_LINES_RECORD,
+            rf"^{BETWEEN_LINES_RECORD} ",
+            f'{BETWEEN_LINES_RECORD} {{"learning-rate": 8.6e-06, "lm loss": 1.826}}',
+            printed_by,
+            composed=True,
+        ),
+        known_line(
+            '"tag": "',
+            r'^\{"tag": "',
+            '{"tag": "mem-reserved-bytes", "step": 10, "wall_time": 1795188384.2, '
+            '"value": 2147483648.0}',
+            printed_by,
+            composed=True,
         ),
     )
 
@@ -349,7 +354,11 @@ def make_step_line(
     printed_by: str,
     facts: Mapping[str, str] | None = None,
 ) -> StepLine:
-    """The line that is made of a log line's iteration. like: the console; example_fields: what it may hold."""
+    """Return the line that an iteration with a log line becomes.
+
+    console_format: of the same framework; columns, printed_by, facts: as in StepLine;
+    example_fields: JSON of values that it may hold
+    """
     head = f"{console_format.name}-tensorboard:"
     return StepLine(
         anchor=f'{head} "wall_time": ',

@@ -140,6 +140,11 @@ def _gated_parts(model: SimplifiedModel) -> dict[str, float]:
     return parts | {"feed_forward": parts["feed_forward"] + more * layers}
 
 
+def _coefficient_parts(model: SimplifiedModel) -> dict[str, float]:
+    """The coefficient of a gated block before all terms, so before core attention, too."""
+    return _gated_parts(model) | {"core": _own_core(model) * glu_coefficient(model) / 24}
+
+
 def _paper_path(
     forwards: Forwards = recomputed_forwards,
     *,
@@ -151,12 +156,7 @@ def _paper_path(
 
     forwards: that count where every weight is trained; trained: that count in the end
     """
-    last = trained or forwards
-
-    def parts(seen: SimplifiedModel) -> dict[str, float]:
-        if not glu:
-            return _plain_parts(seen)
-        return _gated_parts(seen) | {"core": _own_core(seen) * glu_coefficient(seen) / 24}
+    last, parts = trained or forwards, _coefficient_parts if glu else _plain_parts
 
     def with_head(seen: SimplifiedModel) -> float:
         return _sum(seen, **parts(seen), head=_padded_head(seen))

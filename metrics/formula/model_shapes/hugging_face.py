@@ -534,28 +534,10 @@ def _kimi_linear(config: Config) -> ModelShape:
 
     transformers saves the kinds of layers beside what the published configuration has.
     """
-    names = {
-        "num_experts": "n_routed_experts",
-        "num_experts_per_token": "num_experts_per_tok",
-        "num_shared_experts": "n_shared_experts",
-    }
-    values = config.with_values({names.get(k, k): v for k, v in config.values.items()})
-    config.read_keys.update(names, {"linear_attn_config"})
-    layers = config.values.get("linear_attn_config")
-    if not isinstance(layers, Mapping):
-        raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
-    linear = Config(layers, f"linear_attn_config of {config.source}")
-    _without(linear, "use_full_rank_gate")
-    full, width = linear.layer_numbers("full_attn_layers"), linear.number("head_dim")
-    heads = linear.number("num_heads")
-    delta = LinearAttention(
-        key_heads=heads,
-        value_heads=heads,
-        key_head_dim=width,
-        value_head_dim=width,
-        conv_kernel=linear.number("short_conv_kernel_size"),
-        gate_rank=width,
-    )
+    values = config.with_values({_KIMI_NAMES.get(k, k): v for k, v in config.values.items()})
+    config.read_keys.update(_KIMI_NAMES, {"linear_attn_config"})
+    linear = _linear_attention_config(config)
+    delta, full = _delta_attention(linear), linear.layer_numbers("full_attn_layers")
     latent, experts = _latent_attention(values), _shared_experts(values)
     dense, ffn = values.number("first_k_dense_replace"), _ffn(values)
     mixers = _layer_kinds(
@@ -578,6 +560,35 @@ def _kimi_linear(config: Config) -> ModelShape:
             )
             for mixer, block in zip(mixers, blocks, strict=True)
         ),
+    )
+
+
+_KIMI_NAMES: Final = {
+    "num_experts": "n_routed_experts",
+    "num_experts_per_token": "num_experts_per_tok",
+    "num_shared_experts": "n_shared_experts",
+}
+"""Keys of Kimi Linear's configuration that DeepSeek's has under another name."""
+
+
+def _linear_attention_config(config: Config) -> Config:
+    layers = config.values.get("linear_attn_config")
+    if not isinstance(layers, Mapping):
+        raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
+    return Config(layers, f"linear_attn_config of {config.source}")
+
+
+def _delta_attention(linear: Config) -> LinearAttention:
+    """KDA: as many key heads as value heads, all of one width, and a gate of that rank."""
+    _without(linear, "use_full_rank_gate")
+    heads, width = linear.number("num_heads"), linear.number("head_dim")
+    return LinearAttention(
+        key_heads=heads,
+        value_heads=heads,
+        key_head_dim=width,
+        value_head_dim=width,
+        conv_kernel=linear.number("short_conv_kernel_size"),
+        gate_rank=width,
     )
 
 
@@ -685,22 +696,7 @@ def _smollm3(config: Config) -> ModelShape:
 
 def _llama4(config: Config) -> ModelShape:
     """Llama 4's text model: three of four layers attend inside chunks."""
-    rotary = config.items("no_rope_layers")  # 1 where a layer has rotary embedding
-    if rotary and len(rotary) != config.number("num_hidden_layers"):
-        raise ShapeError(
-            f"{config.source}: 'no_rope_layers' has {len(rotary)} entries, not one each."
-        )
-    interval = config.number("no_rope_layer_interval", default=4)
-    kinds = _layer_kinds(
-        config,
-        lambda i: (
-            "chunked_attention"
-            if (rotary[i] if rotary else (i + 1) % interval)
-            else "full_attention"
-        ),
-        "chunked_attention",
-        "full_attention",
-    )
+    kinds = _chunked_layers(config)
     bias = config.flag("attention_bias", default=False)
     attention = replace(_gqa(config, width=128), qkv_bias=bias, output_bias=bias)
     chunked = replace(attention, chunk=config.number("attention_chunk_size", default=8192))
@@ -726,6 +722,22 @@ def _llama4(config: Config) -> ModelShape:
             for i, kind in enumerate(kinds)
         ),
     )
+
+
+def _chunked_layers(config: Config) -> list[str]:
+    """Kind of attention of each layer: chunked where a layer has a rotary embedding."""
+    rotary = config.items("no_rope_layers")  # 1 where a layer has one
+    if rotary and len(rotary) != config.number("num_hidden_layers"):
+        raise ShapeError(
+            f"{config.source}: 'no_rope_layers' has {len(rotary)} entries, not one each."
+        )
+    interval = config.number("no_rope_layer_interval", default=4)
+
+    def by_default(layer: int) -> str:
+        is_rotary = rotary[layer] if rotary else (layer + 1) % interval
+        return "chunked_attention" if is_rotary else "full_attention"
+
+    return _layer_kinds(config, by_default, "chunked_attention", "full_attention")
 
 
 def _olmoe(config: Config) -> ModelShape:
