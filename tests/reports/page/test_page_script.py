@@ -29,6 +29,8 @@ RUNS: Final[list[dict[str, Any]]] = [
     {
         "run_id": f"{n:04x}",
         "run": SMUGGLED if n == 1 else f"run {n}",
+        "label": SMUGGLED if n == 1 else f"run {n}",
+        "synthetic": False,
         "framework": FRAMEWORKS[n % 3],
         "model": "llama3-8b" if n % 2 else "qwen3-32b",
         "accelerator": "H100" if n % 3 else "A100",
@@ -83,13 +85,10 @@ OPEN = 3
 PAGE: Final = """
 <header><h1>A small page</h1><p>of all elements</p></header>
 {{ controls.controls(chosen) }}{{ controls.legend(frameworks) }}{{ figure }}
-{% macro run_name(run) %}
-{% call names.select_button(run.run_id, run.run) %}<span class="name">{{ run.run }}</span>{% endcall %}
-{% endmacro %}
 {% set wide = [] %}{% for n in range(12) %}{{ wide.append(Column("Column " ~ n, "number")) or "" }}{% endfor %}
 {% set columns = [Column("Run"), Column("MFU", "number")] + wide %}
 {% call(run) tables.table("Runs", columns, runs, "All of them.", "runs", "run_id") %}
-  <th scope="row">{{ run_name(run) }}</th>
+  <th scope="row">{{ names.run_select(run) }}</th>
   <td class="number">{{ figures.conventions(by_convention(run, "mfu", one_decimal)) }}</td>
   {% for _ in wide %}<td class="number">{{ run.tgs|number(3) }}</td>{% endfor %}
 {% endcall %}
@@ -97,12 +96,11 @@ PAGE: Final = """
 """  # noqa: E501 - a template
 FOLD: Final = """
 {% set name, attributes = "run-" ~ run.run_id, names.run_attributes(run.run_id, run.model, run.accelerator) %}
-{% set summary %}{% call names.select_button(run.run_id, run.run) %}<span class="name">{{ run.run }}</span>{% endcall %}{% endset %}
 {% set inner %}{{ sheet.figure(figure) }}{% for _ in range(40) %}<p>{{ run.run }}</p>{% endfor %}{% endset %}
 {% if open %}
-<details id="{{ name }}"{{ attributes }} open><summary>{{ summary }}</summary>{{ inner }}</details>
+<details id="{{ name }}"{{ attributes }} open><summary>{{ names.run_select(run) }}</summary>{{ inner }}</details>
 {% else %}
-{{ sheet.fold(summary, inner, name=name, attributes=attributes) }}
+{{ sheet.fold(names.run_select(run), inner, name=name, attributes=attributes) }}
 {% endif %}
 """  # noqa: E501 - a template
 
