@@ -180,7 +180,7 @@ def empty_pages(folder: Path) -> dict[str, Path]:
     spec.pop("config")
     pages = {
         EMPTY: f"<!doctype html><title>empty</title><script>{bundle()}</script>",
-        POINT: sheet.html(POINT, [sheet.figure({"description": "a point", **spec})]),
+        POINT: sheet.html(POINT, sheet.figure({"description": "a point", **spec})),
     }
     paths = {title: folder / f"empty-{n}.html" for n, title in enumerate(pages)}
     for title, path in paths.items():

@@ -547,34 +547,11 @@ def ranks(rank_rows: Table, row: ComparisonRow) -> Figure | None:
     found = [each for each in rows_of(rank_rows) if each["time"]]
     if len(found) < 2:  # noqa: PLR2004 - nothing to set side by side
         return None
-    middle = float(median(each["time"] for each in found))
-    slowest = row["slowest_rank"]
-    chosen = sorted(found, key=lambda each: -abs(each["time"] - middle))[:MAX_DRAWN_RANKS]
-    rows = [
-        {
-            "rank": str(each["rank"]),
-            "slower": chart_number(each["time"] / middle - 1),
-            "share": chart_number(each["share"]),
-            "slowest": str(each["rank"]) == slowest,
-            "says": f"rank {each['rank']}, slowest in {percent(each['share'])} of the steps",
-        }
-        for each in sorted(chosen, key=lambda each: _in_order(str(each["rank"])))
-    ]
-    late = [place > len(rows) / 2 for place in range(len(rows))]
-    rows = [each | {"late": end} for each, end in zip(rows, late, strict=True)]
-    notes = [
-        f"Median over {count_noun(row['rank_steps'] or 0, 'steady step')} that all {len(found):,} "
-        f"ranks print; the ranks are {percent(row['rank_spread'] or 0.0)} apart. By chance each "
-        f"would be the slowest in {percent(1 / len(found))} of the steps."
-    ]
-    if slowest is None:
-        notes.append("No rank stands out as the slowest.")
-    if len(found) > MAX_DRAWN_RANKS:
-        notes.append(f"The {MAX_DRAWN_RANKS} ranks that are furthest from the middle are drawn.")
+    rows = _rank_rows(found, row["slowest_rank"])
     return Figure(
         kind="ranks",
         title=f"Step time by rank, {_name(row)}",
-        notes=tuple(notes),
+        notes=_rank_notes(len(found), row),
         description=f"Median step time of {len(found)} ranks against the middle one.",
         spec=_ranks(),
         datasets={"ranks": rows, "one": [{}]},
@@ -584,6 +561,41 @@ def ranks(rank_rows: Table, row: ComparisonRow) -> Figure | None:
             "reach": _around([each["slower"] for each in rows]),
         },
     )
+
+
+def _rank_rows(ranks: Sequence[Row], slowest: str | None) -> list[dict[str, Any]]:
+    """Rows of the ranks that are furthest from the middle one, in order of their numbers.
+
+    late: of the second half, whose names stand at the other side of their marks.
+    """
+    middle = float(median(each["time"] for each in ranks))
+    furthest = sorted(ranks, key=lambda each: -abs(each["time"] - middle))[:MAX_DRAWN_RANKS]
+    ordered = sorted(furthest, key=lambda each: _in_order(str(each["rank"])))
+    return [
+        {
+            "rank": str(each["rank"]),
+            "slower": chart_number(each["time"] / middle - 1),
+            "share": chart_number(each["share"]),
+            "slowest": str(each["rank"]) == slowest,
+            "says": f"rank {each['rank']}, slowest in {percent(each['share'])} of the steps",
+            "late": place > len(ordered) / 2,
+        }
+        for place, each in enumerate(ordered)
+    ]
+
+
+def _rank_notes(ranks: int, row: ComparisonRow) -> tuple[str, ...]:
+    """How far the ranks are apart, what chance alone would give, and what is left out."""
+    notes = [
+        f"Median over {count_noun(row['rank_steps'] or 0, 'steady step')} that all {ranks:,} "
+        f"ranks print; the ranks are {percent(row['rank_spread'] or 0.0)} apart. By chance each "
+        f"would be the slowest in {percent(1 / ranks)} of the steps."
+    ]
+    if row["slowest_rank"] is None:
+        notes.append("No rank stands out as the slowest.")
+    if ranks > MAX_DRAWN_RANKS:
+        notes.append(f"The {MAX_DRAWN_RANKS} ranks that are furthest from the middle are drawn.")
+    return tuple(notes)
 
 
 MIN_RANK_AXIS: Final = 0.002

@@ -32,53 +32,59 @@ def chart_theme() -> alt.theme.ThemeConfig:
     return alt.theme.ThemeConfig({"config": _config()})
 
 
+TITLE_STYLE: Final = {
+    "anchor": "start",
+    "color": INK,
+    "fontSize": 15,
+    "fontWeight": 600,
+    "offset": 10,
+    "subtitleColor": MUTED,
+    "subtitleFontSize": 12,
+    "subtitleLineHeight": 16,
+}
+AXIS_STYLE: Final = {
+    "domain": False,
+    "labelFlush": False,
+    "gridColor": GRID,
+    "labelColor": INK,
+    "labelFontSize": 12,
+    "labelLimit": 300,
+    "tickColor": GRID,
+    "titleColor": MUTED,
+    "titleFontSize": 12,
+    "titleFontWeight": 400,
+}
+HEADER_STYLE: Final = {
+    "labelAnchor": "start",
+    "labelColor": INK,
+    "labelFontSize": 12,
+    "labelFontWeight": 600,
+    "labelLimit": 900,
+    "labelOrient": "top",
+    "labelPadding": 4,
+    "title": None,
+}
+LEGEND_STYLE: Final = {
+    "labelColor": INK,
+    "labelFontSize": 12,
+    "orient": "top",
+    "titleColor": MUTED,
+    "titleFontSize": 12,
+    "titleFontWeight": 400,
+}
+
+
 def _config() -> Any:  # noqa: ANN401 - Altair's typed dict of some 900 keys
     return {
         "background": "transparent",
         "font": PAGE_FONT,
         "padding": 4,
         "view": {"stroke": None},
-        "title": {
-            "anchor": "start",
-            "color": INK,
-            "fontSize": 15,
-            "fontWeight": 600,
-            "offset": 10,
-            "subtitleColor": MUTED,
-            "subtitleFontSize": 12,
-            "subtitleLineHeight": 16,
-        },
-        "axis": {
-            "domain": False,
-            "labelFlush": False,
-            "gridColor": GRID,
-            "labelColor": INK,
-            "labelFontSize": 12,
-            "labelLimit": 300,
-            "tickColor": GRID,
-            "titleColor": MUTED,
-            "titleFontSize": 12,
-            "titleFontWeight": 400,
-        },
+        "title": dict(TITLE_STYLE),
+        "axis": dict(AXIS_STYLE),
         "axisY": {"ticks": False, "labelPadding": 8},
-        "header": {
-            "labelAnchor": "start",
-            "labelColor": INK,
-            "labelFontSize": 12,
-            "labelFontWeight": 600,
-            "labelLimit": 900,
-            "labelOrient": "top",
-            "labelPadding": 4,
-            "title": None,
-        },
-        "legend": {
-            "labelColor": INK,
-            "labelFontSize": 12,
-            "orient": "top",
-            "titleColor": MUTED,
-            "titleFontSize": 12,
-            "titleFontWeight": 400,
-        },
+        "header": dict(HEADER_STYLE),
+        "legend": dict(LEGEND_STYLE),
         "text": {"color": INK, "fontSize": 12},
         "rule": {"color": INK},
     }

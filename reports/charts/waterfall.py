@@ -117,51 +117,61 @@ def _by_which(bridge: Bridge, formula: str | None) -> str:
 
 @cache
 def _waterfall(figure: str, *, far: bool) -> Spec:
-    unit = bridge_steps.FIGURE_UNITS[figure]
     base = alt.Chart(alt.NamedData("steps"))
-    of = {
-        kind: base.transform_filter(alt.datum.kind == kind)
-        for kind in (
-            bridge_steps.STEP_LOGGED,
-            bridge_steps.STEP_FACTOR,
-            bridge_steps.STEP_UNEXPLAINED,
-            bridge_steps.STEP_OURS,
-        )
-    }
-    ticks: dict[str, Any] = {"values": alt.ExprRef("decades")} if far else {"tickCount": 6}
-    x = alt.X(
-        "after:Q",
-        title=unit.text,
-        axis=alt.Axis(format=unit.axis, **ticks),
-        scale=alt.Scale(type="log" if far else "linear", domain=alt.ExprRef("reach"), nice=False),
-    )
-    links = base.transform_filter(alt.datum.kind != bridge_steps.STEP_OURS).mark_rule(opacity=0.5)
     layers = [
-        links.encode(x, alt.Y2("below")),
-        *_unexplained(of[bridge_steps.STEP_UNEXPLAINED]),
-        *_named(of[bridge_steps.STEP_FACTOR]),
-        *_end(of[bridge_steps.STEP_LOGGED], "diamond", far=far),
-        *_end(of[bridge_steps.STEP_OURS], "circle", far=far),
-        *(
-            base.mark_text(align="right", dx=right).encode(
-                alt.Text(f"{column}:N"), **fixed_channels(x="width")
-            )
-            for column, right in (("times", 75), ("text", 160))
-        ),
+        _links(base, _figure_axis(figure, far=far)),
+        *_unexplained(_of_kind(base, bridge_steps.STEP_UNEXPLAINED)),
+        *_named(_of_kind(base, bridge_steps.STEP_FACTOR)),
+        *_end(_of_kind(base, bridge_steps.STEP_LOGGED), "diamond", far=far),
+        *_end(_of_kind(base, bridge_steps.STEP_OURS), "circle", far=far),
+        *_texts(base),
     ]
-    y = alt.Y(
+    step_names = alt.Y(
         "what:N",
         title=None,
         sort=None,
         scale=alt.Scale(domain=alt.ExprRef("order")),
         axis=alt.Axis(labelLimit=420),
     )
-    shared = {"y": y, "tooltip": _TIPS}
+    shared = {"y": step_names, "tooltip": _TIPS}
     chart = alt.layer(*layers, encoding=shared).properties(
         width=WATERFALL_WIDTH, height=alt.Step(ROW_HEIGHT)
     )
     own: dict[str, Any] = {"order": [], "reach": None, **({"decades": []} if far else {})}
     return build_spec(chart, data="steps", **own)
+
+
+def _figure_axis(figure: str, *, far: bool) -> alt.X:
+    """The axis of the figure after each step; one that reaches far has a log scale."""
+    unit = bridge_steps.FIGURE_UNITS[figure]
+    ticks: dict[str, Any] = {"values": alt.ExprRef("decades")} if far else {"tickCount": 6}
+    return alt.X(
+        "after:Q",
+        title=unit.text,
+        axis=alt.Axis(format=unit.axis, **ticks),
+        scale=alt.Scale(type="log" if far else "linear", domain=alt.ExprRef("reach"), nice=False),
+    )
+
+
+def _of_kind(base: alt.Chart, kind: str) -> alt.Chart:
+    return base.transform_filter(alt.datum.kind == kind)
+
+
+def _links(base: alt.Chart, x: alt.X) -> alt.Chart:
+    """Uprights from where a step ends to the row below."""
+    steps = base.transform_filter(alt.datum.kind != bridge_steps.STEP_OURS)
+    links: alt.Chart = steps.mark_rule(opacity=0.5).encode(x, alt.Y2("below"))
+    return links
+
+
+def _texts(base: alt.Chart) -> list[alt.Chart]:
+    """Factor and figure of each step, right of the chart."""
+    return [
+        base.mark_text(align="right", dx=right).encode(
+            alt.Text(f"{column}:N"), **fixed_channels(x="width")
+        )
+        for column, right in (("times", 75), ("text", 160))
+    ]
 
 
 def _named(step: alt.Chart) -> list[alt.Chart]:

@@ -7,7 +7,7 @@ light as that of one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
@@ -137,27 +137,12 @@ def history(series: NightSeries, points: pl.DataFrame) -> HistoryChart:
         "changes": _changes(series, span),
         "marks": _rows(marks),
     }
-    drawn = {
-        "spread": (data["runs"] > 1).any(),
-        "dots": not data["outlier"].all(),
-        "far": data["outlier"].any(),
-    } | {name: bool(rows) for name, rows in sets.items()}
-    layers = _rate_layers(colour)
-    tgs = [layer for name, group in layers.items() if drawn[name] for layer in group]
-    if narrow := _narrow(data, series):
-        tgs = [_widened(layer, narrow) for layer in tgs]
     utilised = data["mfu"].count() > 0
-    panels = [_panel(tgs, 220, _time(span, bare=utilised))]
+    panels = [_panel(_rates(data, series, sets, colour), 220, _time(span, bare=utilised))]
     if marks.height:
-        few = marks.height <= MAX_LABELLED_MARKS
-        tracks = min(marks.height, 3) if few else 1
-        texts = _mark_layers() if few else _mark_layers()[:1]
-        panels.append(_panel(texts, 16 * tracks, _time(span, bare=True)))
+        panels.append(_mark_panel(marks, _time(span, bare=True)))
     if utilised:
-        formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
-        shapes = tuple(formulas) if len(formulas) > 1 else ()
-        mfu = _with(_utilisation(colour, shapes), x=_time(span))
-        panels.append(mfu | {"width": HISTORY_WIDTH, "height": 90})
+        panels.append(_mfu_panel(data, colour, _time(span)))
     spec = {
         "description": f"TGS and MFU of {series['label']} over {points.height} runs.",
         "datasets": {name: rows for name, rows in sets.items() if rows},
@@ -166,6 +151,37 @@ def history(series: NightSeries, points: pl.DataFrame) -> HistoryChart:
         "resolve": {"scale": {"color": "independent", "shape": "independent"}},
     }
     return HistoryChart(spec, thinning_sentence(data))
+
+
+def _rates(
+    data: pl.DataFrame, series: NightSeries, sets: Mapping[str, Sequence[object]], colour: str
+) -> list[Spec]:
+    """Layers of the TGS panel that have something to draw."""
+    drawn = {
+        "spread": (data["runs"] > 1).any(),
+        "dots": not data["outlier"].all(),
+        "far": data["outlier"].any(),
+    } | {name: bool(rows) for name, rows in sets.items()}
+    layers = [
+        layer for name, group in _rate_layers(colour).items() if drawn[name] for layer in group
+    ]
+    narrow = _narrow(data, series)
+    return [_widened(layer, narrow) for layer in layers] if narrow else layers
+
+
+def _mark_panel(marks: pl.DataFrame, x: Spec) -> Spec:
+    """What changed in the setup, in words where there are few."""
+    few = marks.height <= MAX_LABELLED_MARKS
+    tracks = min(marks.height, 3) if few else 1
+    return _panel(_mark_layers() if few else _mark_layers()[:1], 16 * tracks, x)
+
+
+def _mfu_panel(data: pl.DataFrame, colour: str, x: Spec) -> Spec:
+    """MFU, with a shape for each formula where there are several."""
+    formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
+    shapes = tuple(formulas) if len(formulas) > 1 else ()
+    mfu = _with(_utilisation(colour, shapes), x=x)
+    return mfu | {"width": HISTORY_WIDTH, "height": 90}
 
 
 # What is the same in every chart is made by Altair once, each layer by itself and without data: it

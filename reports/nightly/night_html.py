@@ -1,22 +1,26 @@
 """The nightly page: what changed tonight, then every series, its history, and tonight's runs.
 
-One offline file, as reports.page.html_report makes them. It tells its own age, and it loads
-`status.js` beside it, where a nightly that failed since has left word (`status_js`).
+One offline file, as reports.page.html_report makes them, by the template night.html.j2. It tells
+its own age, and it loads `status.js` beside it, where a nightly that failed since has left word
+(`status_js`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
+from markupsafe import Markup
 
-from ..page.html_cells import dotted_label, doubt_cell
-from ..page.html_document import DASH, Column, Sheet, esc, number, packaged, table
-from ..page.html_report import HTML_STYLE, verdict_html
+from fairmfu.metrics.core.run_table import not_null
+
+from ..page.html_document import Sheet
+from ..page.html_style import SERIES_STYLE, Sentences
+from ..page.html_templates import packaged, render, trusted
 from ..page.redaction import REDACTED
 from ..text.tabular import percent
 from ..text.verdict import count_noun
@@ -33,6 +37,7 @@ from .night_report import (
     Night,
     NightChange,
     NightDigest,
+    NightRun,
     NightSeries,
     Row,
     bad_outcome_runs,
@@ -59,9 +64,6 @@ LATE_HOURS: Final = 26
 MAX_OPEN_RUNS: Final = 40
 """Runs of a night that the page shows without a fold."""
 
-SERIES_STYLE: Final = replace(HTML_STYLE, name=dotted_label)
-"""A series' label says itself that it is synthetic; a run's does not."""
-
 STATE_SYMBOLS: Final = {
     STATE_REGRESSED: "\N{BLACK DOWN-POINTING TRIANGLE}",
     STATE_IMPROVED: "\N{BLACK UP-POINTING TRIANGLE}",
@@ -72,32 +74,136 @@ STATE_SYMBOLS: Final = {
 """A shape beside the word of each state, so that no state hangs on its colour."""
 
 
+# --- what the template shows ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a cell of a table says, and in small what stands beneath. warned: to be seen."""
+
+    text: str
+    beneath: str = ""
+    warned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """A change of a series: state (its colour), the clause on it, and what shows it.
+
+    command: sets the runs on both sides against each other
+    """
+
+    state: str
+    symbol: str
+    counts: bool
+    clause: Markup
+    evidence: Markup
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SparkView:
+    """The history as a small drawing [px]: points of its line, and where its uprights are."""
+
+    width: int
+    height: int
+    line: Sequence[tuple[str, str]]
+    uprights: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryView:
+    """The chart of a series, null for a single run, with what stands above and beneath it."""
+
+    doubts: Sequence[str]
+    chart: Mapping[str, Any] | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """A series. row: its name and framework; cells are null where nothing is known.
+
+    anchor: id of its history;
+    state, symbol, word: its state, and its state in words; history: null without points; telling:
+    its history stands open
+    """
+
+    row: NightSeries
+    anchor: str
+    state: str
+    symbol: str
+    word: str
+    level: Cell | None
+    mfu: Cell | None
+    last_run: Cell | None
+    against_baseline: Cell | None
+    last_change: Cell | None
+    spark: SparkView | None
+    history: HistoryView | None
+    telling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run of tonight. row: its name, framework and doubts."""
+
+    row: NightRun
+    tgs: Cell | None
+    against_level: str
+    mfu: float | None
+    outcome: str
+    failed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class NightView:
+    """What the template of a night shows.
+
+    day: of the night, with its time; made_at: ISO 8601; alarm: a regression is new or pinned;
+    new_changes, standing, past: changes; shared: what all series have in common; pinned: some
+    series has a baseline; unfinished: runs by name, outcome and the line that says so; failed: logs
+    by path and reason, line by line; not_placed: runs in no series by when they ran, with how many
+    of earlier nights
+    """
+
+    sheet: Sheet
+    night: Night
+    day: str
+    made_at: str
+    synthetic: bool
+    redacted: str
+    verdict: Sentences
+    alarm: bool
+    new_changes: Sequence[ChangeView]
+    standing: Sequence[ChangeView]
+    past: Sequence[ChangeView]
+    series: Sequence[SeriesView]
+    shared: str
+    pinned: bool
+    runs: Sequence[RunView]
+    unfinished: Sequence[tuple[str, str, str | None]]
+    failed: Sequence[tuple[str, Sequence[str]]]
+    unplaced_tonight: Sequence[Row]
+    unplaced_before: Sequence[Row]
+    threshold: str
+    most_open_runs: int = MAX_OPEN_RUNS
+
+
 def pages(night: Night) -> tuple[str, str]:
     """The page, and the one that is kept under its date, as HTML text; drawn once.
 
     The latter says so, and asks for neither its age nor `status.js`. The same night gives the same
     bytes.
     """
-    found = build_digest(night)
-    points = {
-        str(series): rows
-        for (series,), rows in night.points.partition_by(
-            "series", as_dict=True, maintain_order=True
-        ).items()
-    }
-    sheet = Sheet()
-    body = [
-        verdict_html(headline(found, SERIES_STYLE), css_class="alarm" if found.regressions else ""),
-        _changes(found, sheet),
-        _all_series(found, points),
-        _histories(found, points, sheet),
-        _tonight(found, sheet),
-        _left_out(found, sheet),
-        _notes(night),
-        _footer(night),
-    ]
-    title = f"{brief_headline(found)}: {night.title}"
-    current, kept = ([_header(night, archived=archived), *body] for archived in (False, True))
+    digest = build_digest(night)
+    view = _night_view(digest)
+    sheet, title = view.sheet, f"{brief_headline(digest)}: {night.title}"
+    body = render("nightly/night.html.j2", page=view)
+    current, kept = (
+        render("nightly/header.html.j2", page=view, archived=archived) + body
+        for archived in (False, True)
+    )
     style = packaged("nightly.css")
     return (
         sheet.html(title, current, style=style, script=AGE_SCRIPT, script_file=STATUS_FILE),
@@ -142,341 +248,182 @@ if (hours > LATE) {
 """Says how old the page is, and what `status.js` tells, as text and never as markup."""
 
 
-# --- the first screen -----------------------------------------------------------------------
+# --- from a night to what is shown -----------------------------------------------------------
 
 
-def _header(night: Night, *, archived: bool) -> str:
-    at = night.at
-    moment = f"{format_day(at)}, {at:%H:%M} {at:%Z}".strip()
-    made = f'<time id="made" datetime="{at.isoformat(timespec="seconds")}">{esc(moment)}</time>'
-    kept = ", kept from that night" if archived else ""
-    alarms = "".join(
-        f'<p class="banner alarm" id="{name}" role="alert" hidden></p>'
-        for name in ("failed", "late")
-        if not archived
+def _night_view(digest: NightDigest) -> NightView:
+    night = digest.night
+    points = {
+        str(series): rows
+        for (series,), rows in night.points.partition_by(
+            "series", as_dict=True, maintain_order=True
+        ).items()
+    }
+    past = [change for change in digest.changes if not change["new"] and not change["stands"]]
+    past.sort(key=lambda change: str(change["at"]), reverse=True)
+    unplaced = night.unplaced.sort("name", "run_id")
+    fresh = unplaced.join(night.tonight.select("run_id"), on="run_id", how="semi")
+    return NightView(
+        sheet=Sheet(),
+        night=night,
+        day=f"{format_day(night.at)}, {night.at:%H:%M} {night.at:%Z}".strip(),
+        made_at=night.at.isoformat(timespec="seconds"),
+        synthetic=bool(night.points["synthetic"].any()),
+        redacted=REDACTED if night.redacted else "",
+        verdict=Sentences.of(headline(digest, SERIES_STYLE)),
+        alarm=bool(digest.regressions),
+        new_changes=_changes([change for change in digest.changes if change["new"]], night),
+        standing=_changes(standing(digest), night),
+        past=_changes(past, night),
+        series=[
+            _series(row, place, points.get(row["series"]), night.at)
+            for place, row in enumerate(digest.series)
+        ],
+        shared=digest.shared,
+        pinned=any(row["baseline_tgs"] is not None for row in digest.series),
+        runs=[_run(run) for run in digest.runs],
+        unfinished=[
+            (str(run["name"]), outcome_label(run), run["outcome_text"])
+            for run in bad_outcome_runs(digest)
+        ],
+        failed=[(row["path"], str(row["message"]).split("\n")) for row in digest.failed],
+        unplaced_tonight=fresh.to_dicts(),
+        unplaced_before=unplaced.join(fresh, on="run_id", how="anti").to_dicts(),
+        threshold=percent(night.threshold) if night.threshold else "",
     )
-    composed = (
-        '<p class="banner"><strong>Synthetic</strong> runs stand on this page, each marked so: '
-        "their logs were composed, not run, and say nothing of any framework's speed.</p>"
-        if night.points["synthetic"].any()
-        else ""
-    )
-    hidden = f" · {REDACTED}" if night.redacted else ""
-    return (
-        f"<header><h1>{esc(night.title)}</h1><p>Night {night.number:,}, {made}{kept}{hidden}</p>"
-        f"{alarms}{composed}</header>"
-    )
 
 
-def _changes(digest: NightDigest, sheet: Sheet) -> str:
-    """Tonight's changes, those that still stand, and the earlier ones folded."""
-    fresh = [change for change in digest.changes if change["new"]]
-    still = standing(digest)
-    rest = [c for c in digest.changes if not c["new"] and not c["stands"]]
-    rest.sort(key=lambda change: str(change["at"]), reverse=True)
-    parts = [_listed("Found tonight", fresh, digest), _listed("Still standing", still, digest)]
-    if rest:
-        summary = f"{count_noun(len(rest), 'earlier change')}, no longer standing"
-        parts.append(sheet.fold(summary, _items(rest, digest)))
-    return f"<h2>What changed</h2>{''.join(parts)}" if any(parts) else ""
+def _changes(changes: Sequence[NightChange], night: Night) -> list[ChangeView]:
+    return [_change(change, night) for change in changes]
 
 
-def _listed(heading: str, changes: Sequence[NightChange], digest: NightDigest) -> str:
-    return f"<h3>{heading}</h3>{_items(changes, digest)}" if changes else ""
-
-
-def _items(changes: Sequence[NightChange], digest: NightDigest) -> str:
-    return f'<ul class="changes">{"".join(_item(change, digest) for change in changes)}</ul>'
-
-
-def _item(change: NightChange, digest: NightDigest) -> str:
-    now, threshold = digest.night.at, digest.night.threshold
+def _change(change: NightChange, night: Night) -> ChangeView:
     state = STATE_REGRESSED if change["kind"] == REGRESSION else STATE_IMPROVED
-    quiet = "" if change["counts"] else " quiet"
-    found_by = change_evidence(change, now, threshold, SERIES_STYLE)
-    return (
-        f'<li class="{state}{quiet}">'
-        f'<span class="mark" aria-hidden="true">{STATE_SYMBOLS[state]}</span>'
-        f"{change_clause(change, now, SERIES_STYLE)}."
-        f'<span class="note">{found_by}{_command(change)}</span>'
-        "</li>"
+    return ChangeView(
+        state=state,
+        symbol=STATE_SYMBOLS[state],
+        counts=change["counts"],
+        clause=trusted(change_clause(change, night.at, SERIES_STYLE)),
+        evidence=trusted(change_evidence(change, night.at, night.threshold, SERIES_STYLE)),
+        command=compare_command(change),
     )
-
-
-def _command(change: NightChange) -> str:
-    """What sets the runs on both sides against each other."""
-    command = compare_command(change)
-    return "" if command is None else f" Compare them: <code>{esc(command)}</code>."
 
 
 # --- the series -----------------------------------------------------------------------------
 
 
-def _all_series(digest: NightDigest, points: dict[str, pl.DataFrame]) -> str:
-    if not digest.series:
-        return ""
-    rows = [
-        row | {"place": place, "now": digest.night.at, "spark": _spark(row, points)}
-        for place, row in enumerate(digest.series)
-    ]
-    columns = [c for c in SERIES_COLUMNS if c is not BASELINE_COLUMN or any(map(_pinned, rows))]
-    shared = f"All of them: {esc(digest.shared)}. " if digest.shared else ""
-    return (
-        f"<h2>All series</h2>{table(_series_caption(digest), columns, rows, shared + SERIES_NOTE)}"
+def _series(row: NightSeries, place: int, points: pl.DataFrame | None, now: datetime) -> SeriesView:
+    return SeriesView(
+        row=row,
+        anchor=f"series-{place}",
+        state=row["state"],
+        symbol=STATE_SYMBOLS.get(row["state"], ""),
+        word=state_words(row),
+        level=_rate(row["level"], row["level_low"], row["level_high"]),
+        mfu=_mfu(row),
+        last_run=_last_run(row, now),
+        against_baseline=_against_baseline(row),
+        last_change=_last_change(row, now),
+        spark=_spark(row, points),
+        history=None if points is None else _history(row, points),
+        telling=row["telling"],
     )
 
 
-def _series_caption(digest: NightDigest) -> str:
-    return f"{count_noun(len(digest.series), 'series')}, what needs a look first"
-
-
-SERIES_NOTE: Final = (
-    "Level: TGS [tokens/s/GPU] since the last confirmed change, beneath it its 95 % interval. MFU: "
-    "median of the level, exact attention. Last run: against the level. History: TGS of all runs, "
-    "dashed where it changed."
-)
-
-
-def _pinned(row: Row) -> bool:
-    return row["baseline_tgs"] is not None
-
-
-def _state(row: Row) -> str:
-    state = row["state"]
+def state_words(row: Row) -> str:
+    """Name the state of a series, whether it is of tonight, and whether its last run is suspect."""
     fresh = any(change["new"] for change in row["changes"])
-    doubt = ", last run suspect" if row["suspect"] and state != STATE_SUSPECT else ""
-    word = f"{state}{' tonight' if fresh else ''}{doubt}"
-    return (
-        f'<span class="state {esc(state)}"><span class="mark" aria-hidden="true">'
-        f"{STATE_SYMBOLS.get(state, '')}</span>{esc(word)}</span>"
-    )
+    doubt = ", last run suspect" if row["suspect"] and row["state"] != STATE_SUSPECT else ""
+    return f"{row['state']}{' tonight' if fresh else ''}{doubt}"
 
 
-def _series_name(row: Row) -> str:
-    return f'<a class="quiet" href="#series-{row["place"]}">{SERIES_STYLE.name(row)}</a>'
+def _rate(tgs: float | None, low: float | None, high: float | None) -> Cell | None:
+    """A TGS with its interval beneath."""
+    if tgs is None:
+        return None
+    known = low is not None and high is not None
+    return Cell(f"{tgs:,.0f}", f"{low:,.0f}\N{EN DASH}{high:,.0f}" if known else "no interval")
 
 
-def _level(row: Row) -> str:
-    if row["level"] is None:
-        return DASH
-    low, high = row["level_low"], row["level_high"]
-    sure = "no interval" if low is None or high is None else f"{low:,.0f}{DASH}{high:,.0f}"
-    return f'<strong>{row["level"]:,.0f}</strong><span class="small">{sure}</span>'
-
-
-def _mfu(row: Row) -> str:
+def _mfu(row: NightSeries) -> Cell | None:
     if row["mfu"] is None:
-        return DASH
+        return None
     mixed = len(row["formulas"] or []) > 1
-    warned = '<span class="small warning">mixed formulas</span>' if mixed else ""
-    return percent(row["mfu"]) + warned
+    return Cell(percent(row["mfu"]), "mixed formulas" if mixed else "", warned=mixed)
 
 
-def _last(row: Row) -> str:
+def _last_run(row: NightSeries, now: datetime) -> Cell | None:
     if row["last_tgs"] is None:
-        return DASH
-    when, kind = format_day(row["last_at"], row["now"]), "small"
+        return None
+    ratio = signed_percent(row["last_ratio"])
     if row["silent"] is not None:
-        when, kind = f"{count_noun(row['silent'], 'day')} ago", "small warning"
-    return f'{signed_percent(row["last_ratio"])}<span class="{kind}">{when}</span>'
+        return Cell(ratio, f"{count_noun(row['silent'], 'day')} ago", warned=True)
+    return Cell(ratio, format_day(row["last_at"], now))
 
 
-def _against(row: Row) -> str:
+def _against_baseline(row: NightSeries) -> Cell | None:
     if row["against_baseline"] is None:
-        return DASH
+        return None
     ends = (row["against_low"], row["against_high"])
-    sure = (
-        "no interval"
-        if None in ends
-        else " to ".join(signed_percent(end).removesuffix(" %") for end in ends)
-    )
-    return f'{signed_percent(row["against_baseline"])}<span class="small">{sure}</span>'
+    sure = " to ".join(signed_percent(end).removesuffix(" %") for end in ends)
+    return Cell(signed_percent(row["against_baseline"]), "no interval" if None in ends else sure)
 
 
-def _last_change(row: Row) -> str:
-    own = [c for c in row["changes"] if c["against"] != BASELINE and c["at"] is not None]
-    if not own:
-        return '<span class="muted">none</span>'
-    last = max(own, key=lambda change: change["at"])
-    word = "slower" if last["ratio"] < 1 else "faster"
-    size = change_size(last).split(" (")[0].removesuffix(f" {word}")
-    when = format_day(last["at"], row["now"])
-    return f'{size} {word}<span class="small">{when}</span>'
+def _own_changes(row: NightSeries) -> list[NightChange]:
+    """Changes in the series' own history of which the time is known."""
+    return [c for c in row["changes"] if c["against"] != BASELINE and c["at"] is not None]
 
 
-SPARK_WIDE, SPARK_HIGH = 132, 28
+def _last_change(row: NightSeries, now: datetime) -> Cell | None:
+    if not (own := _own_changes(row)):
+        return None
+    last = max(own, key=lambda change: not_null(change["at"]))
+    return Cell(change_size(last).split(" (")[0], format_day(last["at"], now))
 
 
-def _spark(row: Row, points: dict[str, pl.DataFrame]) -> str:
-    """The history as a small drawing: dots, and an upright at each change."""
-    own = points.get(row["series"])
-    changed = [c["at"] for c in row["changes"] if c["against"] != BASELINE and c["at"] is not None]
-    places, marks = history_charts.spark(own, changed) if own is not None else ([], [])
+SPARK_WIDTH, SPARK_HEIGHT, SPARK_MARGIN = 132, 28, 4
+"""Size of the small history [px]."""
+
+
+def _spark(row: NightSeries, points: pl.DataFrame | None) -> SparkView | None:
+    """Draw the history small: TGS over time, and an upright at each change."""
+    if points is None:
+        return None
+    changed_at = [not_null(change["at"]) for change in _own_changes(row)]
+    places, marks = history_charts.spark(points, changed_at)
     if len(places) < 2:  # noqa: PLR2004 - one point is no history
-        return ""
-    wide, high = SPARK_WIDE - 8, SPARK_HIGH - 8
-    dots = [(4 + x * wide, 4 + (1 - y) * high) for x, y in places]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots)
-    uprights = "".join(f'<path d="M{4 + wide * x:.1f} 1V{SPARK_HIGH - 1}"/>' for x in marks)
-    end = f'<circle cx="{dots[-1][0]:.1f}" cy="{dots[-1][1]:.1f}" r="2.6"/>'
-    return (
-        f'<svg class="spark" viewBox="0 0 {SPARK_WIDE} {SPARK_HIGH}" width="{SPARK_WIDE}" '
-        f'height="{SPARK_HIGH}" aria-hidden="true">{uprights}<polyline points="{path}"/>{end}</svg>'
+        return None
+    wide, high = SPARK_WIDTH - 2 * SPARK_MARGIN, SPARK_HEIGHT - 2 * SPARK_MARGIN
+    return SparkView(
+        width=SPARK_WIDTH,
+        height=SPARK_HEIGHT,
+        line=[
+            (f"{SPARK_MARGIN + x * wide:.1f}", f"{SPARK_MARGIN + (1 - y) * high:.1f}")
+            for x, y in places
+        ],
+        uprights=[f"{SPARK_MARGIN + x * wide:.1f}" for x in marks],
     )
 
 
-BASELINE_COLUMN: Final = Column("Against<br>baseline", _against, "number")
-SERIES_COLUMNS: Final = (
-    Column("Series", _series_name),
-    Column("State", _state),
-    Column("Level", _level, "number"),
-    Column("MFU", _mfu, "number"),
-    Column("Last run", _last, "number"),
-    BASELINE_COLUMN,
-    Column("Last change", _last_change, "number"),
-    Column("History", lambda row: row["spark"]),
-)
-
-
-def _histories(digest: NightDigest, points: dict[str, pl.DataFrame], sheet: Sheet) -> str:
-    """A chart for each series: open where it has something to tell, else folded."""
-    if not digest.series:
-        return ""
-    parts = ["<h2>Histories</h2>", HISTORY_NOTE]
-    for place, row in enumerate(digest.series):
-        own = points.get(row["series"])
-        if own is None:
-            continue
-        inner = _history(row, own, sheet)
-        name, summary = f"series-{place}", f"{SERIES_STYLE.name(row)} {_in_short(row)}"
-        if row["telling"]:
-            parts.append(f'<div id="{name}"><h3>{summary}</h3>{inner}</div>')
-        else:
-            parts.append(sheet.fold(summary, inner, name=name))
-    return "".join(parts)
-
-
-HISTORY_NOTE: Final = (
-    '<p class="note">Dots are runs, hollow where they lie far out; the line is the level between '
-    "two confirmed changes; triangles below are what changed in the setup. Vertical axes do not "
-    "start at 0.</p>"
-)
-
-
-def _history(row: NightSeries, points: pl.DataFrame, sheet: Sheet) -> str:
-    warned = "".join(f'<p class="warning">{esc(words)}</p>' for words in series_doubts(row, points))
+def _history(row: NightSeries, points: pl.DataFrame) -> HistoryView:
     chart = history_charts.history(row, points)
-    drawn = sheet.figure(chart.spec) if points.height > 1 else ""
     spread = f" Runs of it spread by {percent(row['spread'])}." if row["spread"] is not None else ""
-    whole = f"{esc(row['series'])}. {count_noun(row['points'], 'run')}. {chart.thin}{spread}"
-    return f'{warned}{drawn}<p class="note">{whole}</p>'
-
-
-def _in_short(row: NightSeries) -> str:
-    rate = "" if row["level"] is None else f", {row['level']:,.0f} tokens/s/GPU"
-    return f'<span class="figures">{_state(row)}{rate}</span>'
-
-
-# --- tonight's runs, and what could not be read ------------------------------------------------
-
-
-def _tonight(digest: NightDigest, sheet: Sheet) -> str:
-    night = digest.night
-    if not digest.runs:
-        return ""
-    bad = [
-        f"<li>{esc(run['name'])}: {esc(outcome_label(run))}"
-        + (
-            f'<br><span class="log">{esc(run["outcome_text"])}</span>'
-            if run["outcome_text"]
-            else ""
-        )
-        + "</li>"
-        for run in bad_outcome_runs(digest)
-    ]
-    failed = f"<h3>Did not complete</h3><ul>{''.join(bad)}</ul>" if bad else ""
-    faster = "".join(f"<p>{esc(words)}</p>" for words in night.comparison)
-    compared = f"<h3>Side by side, like for like</h3>{faster}" if faster else ""
-    runs = table(count_noun(len(digest.runs), "run") + " tonight", NIGHT_RUN_COLUMNS, digest.runs)
-    if len(digest.runs) > MAX_OPEN_RUNS:
-        runs = sheet.fold(count_noun(len(digest.runs), "run"), runs)
-    linked = (
-        f'<p><a href="{esc(night.runs_page)}">All of tonight\'s runs, each with its formula, '
-        "facts and warnings</a></p>"
-        if night.runs_page
-        else ""
+    return HistoryView(
+        doubts=series_doubts(row, points),
+        chart=chart.spec if points.height > 1 else None,
+        note=f"{row['series']}. {count_noun(row['points'], 'run')}. {chart.thin}{spread}",
     )
-    return f"<h2>Tonight's runs</h2>{failed}{compared}{runs}{linked}"
 
 
-def _run_tgs(run: Row) -> str:
-    low, high = run["tgs_low"], run["tgs_high"]
-    if run["tgs"] is None:
-        return DASH
-    sure = "no interval" if low is None or high is None else f"{low:,.0f}{DASH}{high:,.0f}"
-    shown = f'<strong>{number(run["tgs"])}</strong><span class="small">{sure}</span>'
-    return shown + doubt_cell(run)
+# --- tonight's runs -------------------------------------------------------------------------
 
 
-def _outcome(run: Row) -> str:
-    kind = "warning" if run["outcome"] in BAD_OUTCOMES else ""
-    return f'<span class="{kind}">{esc(outcome_label(run))}</span>'
-
-
-NIGHT_RUN_COLUMNS: Final = (
-    Column("Run", HTML_STYLE.name),
-    Column("Framework", lambda run: esc(run["framework"])),
-    Column("TGS [tokens/s/GPU]<br>95 % interval", _run_tgs, "number"),
-    Column("Against<br>its level", lambda run: signed_percent(run["against_level"]), "number"),
-    Column(
-        "MFU (exact<br>attention)",
-        lambda run: DASH if run["mfu"] is None else percent(run["mfu"]),
-        "number",
-    ),
-    Column("Outcome", _outcome, "text"),
-)
-
-
-def _left_out(digest: NightDigest, sheet: Sheet) -> str:
-    """Sources that could not be read, and runs that are in no series, each with its reason."""
-    failed = table("Logs that could not be read", FAILED_COLUMNS, digest.failed)
-    unplaced = digest.night.unplaced.sort("name", "run_id")
-    fresh = unplaced.join(digest.night.tonight.select("run_id"), on="run_id", how="semi")
-    old = unplaced.join(fresh, on="run_id", how="anti")
-    parts = [failed if digest.failed else "", _unplaced("tonight", fresh)]
-    if old.height:
-        summary = f"{count_noun(old.height, 'run')} of earlier nights in no series"
-        whole = _unplaced("of earlier nights", old)
-        parts.append(sheet.fold(summary, whole))
-    shown = "".join(parts)
-    return f"<h2>Not read, or in no series</h2>{shown}" if shown else ""
-
-
-def _unplaced(which: str, rows: pl.DataFrame) -> str:
-    if not rows.height:
-        return ""
-    return table(f"Runs {which} in no series", UNPLACED_COLUMNS, rows.iter_rows(named=True))
-
-
-FAILED_COLUMNS: Final = (
-    Column("Log", lambda row: f'<span class="name">{esc(row["path"])}</span>'),
-    Column("Why", lambda row: esc(row["message"]).replace("\n", "<br>"), "text"),
-)
-UNPLACED_COLUMNS: Final = (
-    Column("Run", lambda row: f'<span class="name">{esc(row["name"])}</span>'),
-    Column("Why", lambda row: esc(row["why"]), "text"),
-)
-
-
-def _notes(night: Night) -> str:
-    items = "".join(f"<li>{esc(words)}</li>" for words in night.notes)
-    return f"<h2>Notes</h2><ul>{items}</ul>" if items else ""
-
-
-def _footer(night: Night) -> str:
-    least = f" Changes count from {percent(night.threshold)}." if night.threshold else ""
-    return (
-        f'<footer class="note"><p>Formula {esc(night.formula)} · fairmfu {esc(night.version)} · '
-        f"made {esc(night.at.isoformat(timespec='seconds'))}.{least} "
-        "Intervals are 95 %.</p></footer>"
+def _run(run: NightRun) -> RunView:
+    return RunView(
+        row=run,
+        tgs=_rate(run["tgs"], run["tgs_low"], run["tgs_high"]),
+        against_level=signed_percent(run["against_level"]),
+        mfu=run["mfu"],
+        outcome=outcome_label(run),
+        failed=run["outcome"] in BAD_OUTCOMES,
     )

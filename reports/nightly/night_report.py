@@ -186,49 +186,83 @@ def is_alarm(change: Row) -> bool:
 
 def build_digest(night: Night) -> NightDigest:
     """The night as rows, in the order in which they are told."""
-    short, shared = series_labels(night.series["series"].to_list())
-    names = own_names(night.points)
-    frameworks = _frameworks(night)
-    composed = set(night.points.filter("synthetic")["series"])
-    levels = dict(night.series.select("series", "level").iter_rows())
-    pinned = _pinned(night)
-    ran = set(night.tonight["run_id"])
-    tonight = set(night.points.filter(pl.col("run_id").is_in(ran))["series"])
-
-    def about(series: str) -> dict[str, Any]:
-        return {
-            "label": short.get(series, series),
-            "framework": frameworks.get(series),
-            "synthetic": series in composed,
-        }
-
-    changes = [
-        cast(
-            NightChange,
-            {**row, **about(row["series"])}
-            | {"stands": _stands(row, levels.get(row["series"]), pinned.get(row["series"]))}
-            | {"run": names.get(row["run_id"], row["run_id"])}
-            | {"before_run": names.get(row["last_before"], row["last_before"])}
-            | {"found_run": names.get(row["found_by"], row["found_by"])},
-        )
-        for row in night.changes.iter_rows(named=True)
-    ]
+    known = _Known.of(night)
+    changes = [known.change(row) for row in night.changes.iter_rows(named=True)]
     changes.sort(key=_first_told)
-    series: list[NightSeries] = []
-    for row in night.series.iter_rows(named=True):
-        own = [change for change in changes if change["series"] == row["series"]]
-        news = bool(row["suspect"]) or any(c["new"] or is_alarm(c) for c in own)
-        telling = news or any(c["stands"] for c in own)
-        more = {"changes": own, "ran": row["series"] in tonight, "news": news, "telling": telling}
-        more["baseline_name"] = names.get(row["baseline_run"], row["baseline_run"])
-        series.append(
-            cast(NightSeries, {**row, **about(row["series"]), **more} | _silent(row, night.at))
-        )
+    series = [known.one_series(row, changes) for row in night.series.iter_rows(named=True)]
     series.sort(key=_worst)
     failed = night.sources.filter(pl.col("status") == SOURCE_FAILED).sort("path")
     return NightDigest(
-        night, series, changes, shared, _runs(night), list(failed.iter_rows(named=True))
+        night, series, changes, known.shared, _runs(night), list(failed.iter_rows(named=True))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the rows of a night are told with, by series or run.
+
+    labels: short; shared: by all series; names: of runs; pinned: when the baseline ran; synthetic,
+    tonight: series that are composed, and that have a run of tonight
+    """
+
+    at: datetime
+    labels: Mapping[str, str]
+    shared: str
+    names: Mapping[str, str]
+    frameworks: Mapping[str, str]
+    levels: Mapping[str, float | None]
+    pinned: Mapping[str, datetime]
+    synthetic: frozenset[str]
+    tonight: frozenset[str]
+
+    @classmethod
+    def of(cls, night: Night) -> _Known:
+        labels, shared = series_labels(night.series["series"].to_list())
+        ran = night.points.filter(pl.col("run_id").is_in(night.tonight["run_id"].implode()))
+        return cls(
+            at=night.at,
+            labels=labels,
+            shared=shared,
+            names=own_names(night.points),
+            frameworks=_frameworks(night),
+            levels=dict(night.series.select("series", "level").iter_rows()),
+            pinned=_pinned(night),
+            synthetic=frozenset(night.points.filter("synthetic")["series"]),
+            tonight=frozenset(ran["series"]),
+        )
+
+    def about(self, series: str) -> dict[str, Any]:
+        """What is said of a series wherever it is named."""
+        return {
+            "label": self.labels.get(series, series),
+            "framework": self.frameworks.get(series),
+            "synthetic": series in self.synthetic,
+        }
+
+    def change(self, row: Row) -> NightChange:
+        """A row of CHANGES as the night tells it."""
+        level, pinned = self.levels.get(row["series"]), self.pinned.get(row["series"])
+        more = {
+            "stands": _stands(row, level, pinned),
+            "run": self.names.get(row["run_id"], row["run_id"]),
+            "before_run": self.names.get(row["last_before"], row["last_before"]),
+            "found_run": self.names.get(row["found_by"], row["found_by"]),
+        }
+        return cast(NightChange, {**row, **self.about(row["series"]), **more})
+
+    def one_series(self, row: Row, changes: Sequence[NightChange]) -> NightSeries:
+        """A row of SERIES as the night tells it; changes: of all series."""
+        own = [change for change in changes if change["series"] == row["series"]]
+        news = bool(row["suspect"]) or any(c["new"] or is_alarm(c) for c in own)
+        more = {
+            "changes": own,
+            "ran": row["series"] in self.tonight,
+            "news": news,
+            "telling": news or any(c["stands"] for c in own),
+            "baseline_name": self.names.get(row["baseline_run"], row["baseline_run"]),
+            "silent": _silent_days(row, self.at),
+        }
+        return cast(NightSeries, {**row, **self.about(row["series"]), **more})
 
 
 def series_labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
@@ -306,16 +340,15 @@ def _worst(series: NightSeries) -> tuple[Any, ...]:
     return not any(map(is_alarm, series["changes"])), not fresh, place, series["series"]
 
 
-def _silent(series: Row, at: datetime) -> dict[str, int | None]:
+def _silent_days(series: Row, at: datetime) -> int | None:
     """Days without a run, where that is longer than usual for this series."""
     first, last, nights = series["first_at"], series["last_at"], series["nights"]
     if first is None or last is None or nights < MIN_SILENT_GAPS:
-        return {"silent": None}
-    since = at.astimezone(UTC).replace(tzinfo=None) - last
+        return None
+    since: timedelta = at.astimezone(UTC).replace(tzinfo=None) - last
     usual = (last - first) / (nights - 1)
     least = max(MIN_SILENT_GAPS * usual, MIN_SILENCE)
-    late = least < since < least + MAX_EXTRA_SILENCE
-    return {"silent": since.days if late else None}
+    return since.days if least < since < least + MAX_EXTRA_SILENCE else None
 
 
 def _runs(night: Night) -> list[NightRun]:

@@ -288,13 +288,7 @@ def _told(
     """The night, and the changes that were told by now; before: the nights of NIGHT_SCHEMA."""
     store, metrics = order.store, state.metrics
     _about_the_clock(before, diary)
-    old = scores.outdated_rows(state.kept, order.overlay)
-    if old.height:
-        why = old["why"].value_counts(sort=True).row(0)[0]
-        diary.note(
-            f"{old.height:,} runs are as an earlier fairmfu computed them ({why}). "
-            "Make them anew with: fairmfu rescore"
-        )
+    _about_outdated_metrics(order, state, diary)
     _read_before(store, metrics, diary)
     past = history(
         _dated(store, state.kept, metrics),
@@ -304,33 +298,47 @@ def _told(
     )
     changes, told = _news(past, before, order, diary)
     _against_the_log(tonight.runs, diary)
-    comparison: list[str] = []
-    if tonight.analysis is not None:
-        comparison = tonight.analysis.present(
-            tonight.shown,
-            lambda analysis, runs: _side_by_side(
-                comparison_rows(analysis, runs, rank_runs(runs, analysis.windows, order.price))
-            ),
+    comparison = _comparison(tonight, order)
+    night = Night(
+        title=order.title,
+        at=datetime.now().astimezone(),
+        number=before.height + 1,
+        series=past.series,
+        points=past.points,
+        changes=changes,
+        unplaced=past.unplaced,
+        tonight=tonight.runs,
+        sources=_sources(tonight.outcomes),
+        notes=tuple(diary.notes),
+        formula=FORMULA_VERSION,
+        version=version("fairmfu"),
+        threshold=order.threshold,
+        runs_page="runs.html" if tonight.shown.height else None,
+        comparison=comparison,
+    )
+    return night, told
+
+
+def _about_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:
+    """Note how many runs have metrics of an earlier fairmfu, and why those are outdated."""
+    old = scores.outdated_rows(state.kept, order.overlay)
+    if old.height:
+        why = old["why"].value_counts(sort=True).row(0)[0]
+        diary.note(
+            f"{old.height:,} runs are as an earlier fairmfu computed them ({why}). "
+            "Make them anew with: fairmfu rescore"
         )
-    return (
-        Night(
-            title=order.title,
-            at=datetime.now().astimezone(),
-            number=before.height + 1,
-            series=past.series,
-            points=past.points,
-            changes=changes,
-            unplaced=past.unplaced,
-            tonight=tonight.runs,
-            sources=_sources(tonight.outcomes),
-            notes=tuple(diary.notes),
-            formula=FORMULA_VERSION,
-            version=version("fairmfu"),
-            threshold=order.threshold,
-            runs_page="runs.html" if tonight.shown.height else None,
-            comparison=comparison,
+
+
+def _comparison(tonight: _Tonight, order: NightlyOrder) -> list[str]:
+    """Say who is faster among tonight's runs; nothing where none was analysed."""
+    if tonight.analysis is None:
+        return []
+    return tonight.analysis.present(
+        tonight.shown,
+        lambda analysis, runs: _side_by_side(
+            comparison_rows(analysis, runs, rank_runs(runs, analysis.windows, order.price))
         ),
-        told,
     )
 
 

@@ -204,45 +204,74 @@ def _content(  # noqa: PLR0913, PLR0917 - as `build_content`
     redaction: Redaction | None,
 ) -> ReportContent:
     parts = _Parts(analysis, metrics, tables)
-    comparison = rank_runs(metrics, parts.windows, price)
-    rows = join_comparison(
-        metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids}
+    ranked, rows = _ordered_rows(parts, metrics, price)
+    told = json_value(
+        _header(metrics, parts, title, version)
+        | _comparison(ranked, rows)
+        | _all_runs(rows, ranked, parts)
+        | {"redacted": redaction is not None}
     )
+    if redaction is not None:
+        redaction.scan([told, rows])
+        told, ranked, rows = (redaction.redact(part) for part in (told, ranked, rows))
+    return ReportContent(told, ranked, rows, _figures(told, ranked, rows), redaction)
+
+
+def _ordered_rows(
+    parts: _Parts, metrics: pl.DataFrame, price: Price | None
+) -> tuple[list[list[ComparisonRow]], list[ComparisonRow]]:
+    """Groups of like-for-like runs, those that compare the most first, and all runs in their order.
+
+    Runs without a rank come last.
+    """
+    bridges = {run_id: parts.bridges(run_id) for run_id in parts.ids}
+    rows = join_comparison(metrics, rank_runs(metrics, parts.windows, price), bridges)
     ranked = sorted(ranked_groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
-    rows = sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
-    varies: dict[str, Sequence[str]] = {}
-    for group in ranked:
-        varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
-    verdicts = _verdicts(ranked, rows, PLAIN_STYLE)
-    data: Json = {
+    return ranked, sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
+
+
+def _header(metrics: pl.DataFrame, parts: _Parts, title: str, version: str) -> Json:
+    """What the report is of, and what made it."""
+    return {
         "schema": REPORT_SCHEMA_VERSION,
         "title": title,
         "fairmfu": version,
         "formula": FORMULA_VERSION,
         "counts": {"runs": metrics.height, "logs": parts.sources.height},
         "synthetic": bool(metrics["synthetic"].any()),
-        "verdicts": [_said(one) for one in verdicts],
+    }
+
+
+def _comparison(ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]) -> Json:
+    """Who is faster; which runs have no rank, and what would give them one."""
+    return {
+        "verdicts": [_said(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
         "to_give": _to_give(rows),
+    }
+
+
+def _all_runs(
+    rows: Sequence[ComparisonRow], ranked: Sequence[Sequence[ComparisonRow]], parts: _Parts
+) -> Json:
+    """Each run, what was read of its logs, and the formulas that it is held against."""
+    varies: dict[str, Sequence[str]] = {}
+    for group in ranked:
+        varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
+    return {
         "runs": {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in rows},
         "sources": parts.told_sources(),
         "unread": parts.told_unread(),
         "formulas": [
             {"label": label, "formulas": frame.to_dicts()}
-            for label, frame in list(analysis.other_tools().items())[:MAX_FORMULA_MODELS]
+            for label, frame in list(parts.analysis.other_tools().items())[:MAX_FORMULA_MODELS]
         ],
-        "eras": _eras(rows, analysis.audits),
+        "eras": _eras(rows, parts.audits),
         "bins": parts.bins,
         "in_full": parts.in_full,
-        "redacted": redaction is not None,
     }
-    told = json_value(data)
-    if redaction is not None:
-        redaction.scan([told, rows])
-        told, ranked, rows = (redaction.redact(part) for part in (told, ranked, rows))
-    return ReportContent(told, ranked, rows, _figures(told, ranked, rows), redaction)
 
 
 def report_json(content: ReportContent) -> Json:

@@ -14,11 +14,23 @@ from tests.support.folders import ROOT
 
 LOG = ROOT / "sample_logs" / "synthetic" / "torchtitan"
 LIBRARIES = {
-    *("altair", "duckdb", "numpy", "polars", "pyarrow", "rich", "scipy", "vl_convert", "yaml"),
+    *(
+        "altair",
+        "duckdb",
+        "jinja2",
+        "numpy",
+        "polars",
+        "pyarrow",
+        "rich",
+        "scipy",
+        "vl_convert",
+        "yaml",
+    ),
     *("fairmfu.metrics", "fairmfu.reports"),
 }
 DRAWING = {
     "altair",
+    "jinja2",
     "vl_convert",
     "fairmfu.reports.page.html_document",
     "fairmfu.reports.nightly.nightly",

@@ -42,7 +42,7 @@ KNOWS_THE_STORE = {"nightly/nightly.py", "nightly/baselines.py", "store/metrics_
 """Reports that open a store themselves."""
 
 WRITERS = {
-    *("html_document", "chart_export", "output_files", "mlflow_files", "night_outputs", "nightly"),
+    *("html_templates", "chart_export", "output_files", "mlflow_files", "night_outputs", "nightly"),
     *("metrics_store", "tensorboard_files", "trackers", "wandb_files"),
 }
 """Reports that read or write files."""

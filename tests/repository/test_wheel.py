@@ -96,7 +96,7 @@ def ran(program: Path, folder: Path, *arguments: str) -> str:
 def test_the_wheel_holds_every_file_of_its_packages_and_no_other(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == packaged()
-    assert {Path(name).suffix for name in names} >= {".py", ".js", ".css", ".toml"}
+    assert {Path(name).suffix for name in names} >= {".py", ".js", ".css", ".toml", ".j2"}
 
 
 def test_the_wheel_runs_where_the_repository_is_not(installed: Path, elsewhere: Path) -> None:

@@ -9,10 +9,9 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from fairmfu.reports.page.html_document import PACKED_NOTE
-
 PACK = re.compile(r'<script type="text/plain" class="pack">([A-Za-z0-9+/=]*)</script>\n?')
 LIBRARY = re.compile(r'<script type="text/plain" class="library">([A-Za-z0-9+/=]*)</script>')
+PACKED_NOTE = re.compile(r'\n?<footer class="note screen".*?</footer><noscript>.*?</noscript>')
 FOLD = re.compile(
     r'(<details[^>]*) data-packed="(\d+)\.(\d+)"([^>]*><summary>.*?</summary>)', re.DOTALL
 )
@@ -37,7 +36,7 @@ def unpacked(page: str) -> str:
     def whole(text: str) -> str:
         return FOLD.sub(put, text)
 
-    shown = PACK.sub("", page).replace(f"\n{PACKED_NOTE}", "")
+    shown = PACKED_NOTE.sub("", PACK.sub("", page))
     return whole(LIBRARY.sub(lambda at: f"<script>{text_of(at[1])}</script>", shown))
 
 

@@ -260,10 +260,10 @@ def test_what_cannot_be_told_of_a_run_is_its_error(
         monkeypatch.setattr(Analysis, "_rate", bad)
     else:
         bad = for_the_bad(
-            html_report.run_folds,
-            lambda _, content: content.data["runs"].get(run_id, {"tgs": None})["tgs"] is not None,
+            html_report.run_views,
+            lambda content: content.data["runs"].get(run_id, {"tgs": None})["tgs"] is not None,
         )
-        monkeypatch.setattr(html_report, "run_folds", bad)
+        monkeypatch.setattr(html_report, "run_views", bad)
     told = report(tables)
     page = told.render(html_report.render_page)
     assert "ZeroDivisionError" in page

@@ -34,7 +34,7 @@ from fairmfu.reports.nightly.night_report import (
     series_labels,
     signed_percent,
 )
-from fairmfu.reports.page import html_document
+from fairmfu.reports.page import html_document, html_templates
 from fairmfu.reports.text.tabular import markdown_text
 from tests.reports.page.test_html_report import EVIL, Page
 from tests.support.folders import ROOT
@@ -537,7 +537,7 @@ def test_only_our_scripts_and_the_status_beside_it_may_run():
     read = Page(unpacked(night_page(quiet())))
     assert read.addresses.count("status.js") == 1
     assert [a for a in read.addresses if not a.startswith("#")] == ["status.js"]
-    ours = [AGE_SCRIPT, html_document.bundle(), html_document.packaged("page.js")]
+    ours = [AGE_SCRIPT, html_document.bundle(), html_templates.packaged("page.js")]
     assert sorted(filter(None, read.run)) == sorted(ours)
     assert re.findall(r"'sha256-[^']+'", read.policy) == [*map(html_document.script_hash, ours)]
     assert "default-src 'none'" in read.policy
@@ -589,7 +589,10 @@ def test_status_js_says_when_and_why_and_a_comment_where_all_is_well():
 # --- texts of logs ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [EVIL, HOSTILE, '"><img src=x onerror=alert(1)>'])
+BRACES = "'\" onclick='x' {{ 7*7 }}{% raw %} <script>alert(1)</script> &lt;"
+
+
+@pytest.mark.parametrize("text", [EVIL, HOSTILE, BRACES, '"><img src=x onerror=alert(1)>'])
 def test_no_text_of_a_log_becomes_markup(text):
     shown = night_page(hostile(text))
     harmless = Page(night_page(hostile("harmless")))
@@ -598,6 +601,7 @@ def test_no_text_of_a_log_becomes_markup(text):
     assert set(read.tags) - commands == set(harmless.tags) - commands
     assert len(read.run) == len(harmless.run)
     assert [a for a in read.addresses if a[0] != "#"] == ["status.js"]
+    assert text == HOSTILE or read.text.count(text) > 20
 
 
 def rendered(text):
@@ -848,4 +852,4 @@ def test_equal_runs_of_one_day_look_equal() -> None:
 )
 def test_a_suspect_run_shows_beside_another_state(state: str, word: str) -> None:
     row = {"state": state, "suspect": True, "changes": []}
-    assert page_of_nights._state(row).endswith(f"</span>{word}</span>")
+    assert page_of_nights.state_words(row) == word

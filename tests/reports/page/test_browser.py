@@ -30,6 +30,7 @@ from playwright.sync_api import Browser
 
 from tests.support.browser import NAMES, Reading, Tab, chromium, opened, untroubled
 from tests.support.folders import ROOT
+from tests.support.markup import paragraph
 
 SAMPLES: Final = ROOT / "sample_logs"
 
@@ -268,7 +269,7 @@ def test_a_mark_says_of_its_run_what_is_known_and_no_more(
     unknown = dict.fromkeys((n for n in row if n.startswith(("mfu", "flops_per_token"))), None)
     bare = row | {"label": "bare", "run_id": "bare"} | unknown
     sheet, path = Sheet(), tmp_path / "two.html"
-    path.write_text(sheet.html("two", [sheet.figure(charts.comparison([row, bare]))]), "utf-8")
+    path.write_text(sheet.html("two", sheet.figure(charts.comparison([row, bare]))), "utf-8")
     tips = []
     with reading(path) as tab:
         for n in range(2):
@@ -506,9 +507,9 @@ def test_the_nightly_page_draws_its_figures(reading: Reading, nightly: Path) -> 
 def test_a_fold_that_is_packed_is_there_once_opened(reading: Reading, tmp_path: Path) -> None:
     sheet = Sheet(packed_above=0)
     path = tmp_path / "packed.html"
-    inner = sheet.fold("inner", f"<p>{NAME.replace('<', '&lt;')}</p>" * 99)
-    outer = sheet.fold("outer", f"<p>some text</p>{inner}" + "<p>much text</p>" * 200)
-    path.write_text(sheet.html("packed", ["<h1>packed</h1>", outer]), encoding="utf-8")
+    inner = sheet.fold("inner", paragraph(NAME) * 99)
+    outer = sheet.fold("outer", paragraph("some text") + inner + paragraph("much text") * 200)
+    path.write_text(sheet.html("packed", paragraph("packed") + outer), encoding="utf-8")
     assert "much text" not in path.read_text()
     with reading(path) as tab:
         assert "much text" not in tab.ask("document.body.innerText")

@@ -10,26 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import Markup
 
 from fairmfu.reports.charts.figure import Figure
 from fairmfu.reports.charts.theme import FRAMEWORK_COLOURS, chart_theme
-from fairmfu.reports.page.html_document import (
-    CONVENTIONS,
-    MAX_FOLDS_PER_PACK,
-    Column,
-    Sheet,
-    bundle,
-    by_convention,
-    controls,
-    esc,
-    legend,
-    number,
-    packaged,
-    run_attributes,
-    script_hash,
-    select_button,
-    table,
-)
+from fairmfu.reports.charts.tooltips import CONVENTIONS
+from fairmfu.reports.page.html_cells import by_convention, number, ratio
+from fairmfu.reports.page.html_document import MAX_FOLDS_PER_PACK, Sheet, bundle, script_hash
+from fairmfu.reports.page.html_report import Controls
+from fairmfu.reports.page.html_templates import packaged
+from tests.support.markup import controls, markup, paragraph
 from tests.support.packs import Read, blocks, unpacked
 
 SMUGGLED = "</script><script>document.title = 'owned'</script>"
@@ -57,7 +47,8 @@ FIGURE = Figure(
     datasets={"runs": [{"run_id": "a1", "tgs": 5.5}]},
     params={},
 )
-HEAVY = f"<p>{'a fold that is heavy enough to be packed ' * 40}</p>"
+NOTHING = markup("")
+HEAVY = paragraph("a fold that is heavy enough to be packed " * 40)
 
 
 # --- cells, tables and controls -----------------------------------------------------------------
@@ -65,43 +56,52 @@ HEAVY = f"<p>{'a fold that is heavy enough to be packed ' * 40}</p>"
 
 def test_a_number_has_its_unit_and_an_unknown_one_a_dash() -> None:
     assert number(5830.04) == "5,830"
-    assert number(41.25, 1, " s") == "41.2 s"
-    assert number(None, 1, " s") == "\N{EN DASH}"
+    assert number(41.25, 1) == "41.2"
+    assert ratio(1.1259) == "1.13x"
+    assert number(None, 1) == ratio(None) == "\N{EN DASH}"
+
+
+TABLE = """
+{% call(row) tables.table("Runs", [Column("Run"), Column("TGS", "number"), Column("Note")], rows, "", path, key) %}
+  <th scope="row" data-of="name">{{ row.name }}</th>
+  <td class="number" data-of="tgs">{{ row.tgs|number }}</td>
+  <td>as logged</td>
+{% endcall %}
+"""  # noqa: E501 - a template
 
 
 def test_a_cell_names_its_field_and_a_row_its_place() -> None:
-    columns = (
-        Column("Run", lambda row: esc(row["name"]), field="name"),
-        Column("TGS", lambda row: number(row["tgs"]), "number", field="tgs"),
-        Column("Note", lambda _: "as logged"),
-    )
     first = {"run_id": "a1", "name": "one", "tgs": 5.0, "model": "x", "accelerator": None}
     rows: list[dict[str, Any]] = [first, {**dict.fromkeys(first), "run_id": "b2", "name": ""}]
-    by_index = table("Runs", columns, rows, json_path="runs.list")
+    by_index = markup(TABLE, rows=rows, path="runs.list", key="")
     assert re.findall('data-at="([^"]*)"', by_index) == ["runs.list.0", "runs.list.1"]
     assert '<th scope="row" data-of="name">one</th>' in by_index
     assert '<td class="number" data-of="tgs">5</td><td>as logged</td>' in by_index
     assert "data-run" not in by_index
-    by_id = table("Runs", columns, rows, json_path="runs", key="run_id")
+    by_id = markup(TABLE, rows=rows, path="runs", key="run_id")
     assert re.findall('data-at="([^"]*)"', by_id) == ["runs.a1", "runs.b2"]
     assert 'data-run="a1" data-model="x" data-accelerator=""' in by_id
-    assert "data-at" not in table("Runs", columns, rows)
+    assert "data-at" not in markup(TABLE, rows=rows, path="", key="")
+
+
+def by_conventions(texts: dict[str, str]) -> str:
+    """A figure that reads so by each convention."""
+    row = {f"mfu_{name}": text for name, text in texts.items()}
+    return markup("{{ figures.conventions(shown) }}", shown=by_convention(row, "mfu", str))
 
 
 def test_a_figure_under_each_convention_names_each_field() -> None:
-    shown = by_convention({name: name for name in CONVENTIONS}, field="mfu")
+    shown = by_conventions({name: name for name in CONVENTIONS})
     assert re.findall('data-of="([^"]*)"', shown) == [f"mfu_{name}" for name in CONVENTIONS]
     assert '<span class="c full bf16" data-of="mfu_full_bf16">full_bf16</span>' in shown
-    assert "data-of" not in by_convention({name: name for name in CONVENTIONS})
 
 
 def test_what_conventions_agree_on_stands_there_once() -> None:
-    by_attention = by_convention({name: name[:4] for name in CONVENTIONS}, field="mfu")
-    assert by_attention == (
+    assert by_conventions({name: name[:4] for name in CONVENTIONS}) == (
         '<span class="c exact" data-of="mfu_exact_own">exac</span>'
         '<span class="c full" data-of="mfu_full_own">full</span>'
     )
-    agreed = by_convention(dict.fromkeys(CONVENTIONS, "1"), field="mfu")
+    agreed = by_conventions(dict.fromkeys(CONVENTIONS, "1"))
     assert agreed == '<span data-of="mfu_exact_own">1</span>'
 
 
@@ -119,7 +119,10 @@ def test_the_style_sheet_shows_one_convention_at_a_time() -> None:
 
 
 def test_controls_offer_what_there_is_to_choose() -> None:
-    shown = controls(["a", "b<c", "a"], ["H100"], {("a", "H100"): 2, ("b<c", "H100"): 1})
+    runs = [{"framework": "own", "model": m, "accelerator": "H100"} for m in ("b<c", "a", "a")]
+    chosen = Controls.of(runs)
+    assert json.loads(chosen.counts) == [["a", "H100", 2], ["b<c", "H100", 1]]
+    shown = markup("{{ controls.controls(chosen) }}", chosen=chosen)
     assert re.findall('<option value="([^"]*)"', shown) == ["", "a", "b&lt;c"]
     assert 'name="accelerator"' not in shown
     assert shown.count('type="radio"') == 4
@@ -138,7 +141,7 @@ def test_every_control_has_a_label() -> None:
 
 
 def test_a_colour_in_the_legend_has_its_name_beside_it() -> None:
-    shown = legend(["xtuner", "own", "xtuner"])
+    shown = markup("{{ controls.legend(known) }}", known=["xtuner", "own"])
     assert shown.count("<li>") == 2
     assert FRAMEWORK_COLOURS["xtuner"] in shown
     assert Read(shown).text == "\N{BLACK CIRCLE} xtuner\N{BLACK CIRCLE} own"
@@ -150,7 +153,7 @@ def test_a_colour_in_the_legend_has_its_name_beside_it() -> None:
 def test_a_spec_stands_once_however_many_figures_are_of_its_kind() -> None:
     sheet = Sheet()
     again = replace(FIGURE, datasets={"runs": []}, params={"attention": "full"})
-    read = Read(sheet.html("t", [sheet.figure(FIGURE), sheet.figure(again)]))
+    read = Read(sheet.html("t", sheet.figure(FIGURE) + sheet.figure(again)))
     held = [json.loads(text) for text in read.data]
     assert held == [
         {"datasets": {"runs": {"run_id": ["a1"], "tgs": [5.5]}}, "params": {}},
@@ -175,7 +178,7 @@ def test_a_whole_spec_stands_by_itself() -> None:
     whole = {"description": 'a "chart"', "mark": "bar"}
     shown = sheet.figure(whole)
     assert json.loads(Read(shown).data[0]) == whole
-    assert '<figure aria-label="a &quot;chart&quot;">' in shown
+    assert '<figure aria-label="a &#34;chart&#34;">' in shown
     assert "data-kind" not in shown
 
 
@@ -188,8 +191,9 @@ def a_page(sheet: Sheet, depth: int = 2) -> str:
     for level in range(depth):
         inner = HEAVY + sheet.fold(f"level {level}", inner, name=f"run-{level}")
     other = sheet.fold("other", sheet.fold("within", HEAVY))
-    small = sheet.fold("small", "<p>small</p>", attributes=run_attributes("a1", "m", None))
-    return sheet.html("t", ["<header>h</header>", inner, other, small], controls=controls([], []))
+    attributes = markup("{{ names.run_attributes('a1', 'm', none) }}")
+    small = sheet.fold("small", paragraph("small"), attributes=attributes)
+    return sheet.html("t", markup("<header>h</header>") + controls([], []) + inner + other + small)
 
 
 def test_folds_stand_in_their_places_where_they_are_light() -> None:
@@ -200,7 +204,6 @@ def test_folds_stand_in_their_places_where_they_are_light() -> None:
     assert '<details id="run-1"><summary>level 1</summary><p>a fold' in shown
     assert "<details><summary>other</summary><details>" in shown
     assert '<details data-run="a1" data-model="m" data-accelerator=""><summary>small' in shown
-    assert shown.index("<header>") < shown.index('class="controls"') < shown.index("<details")
 
 
 def test_packed_folds_come_back_as_they_were() -> None:
@@ -219,28 +222,20 @@ def test_packed_folds_come_back_as_they_were() -> None:
 
 def test_packs_hold_some_folds_each_and_none_without_need() -> None:
     sheet = Sheet()
-    folds = [sheet.fold(str(n), f"<p>{n}</p>{HEAVY}") for n in range(1_000)]
-    held = blocks(sheet.html("t", folds))
+    folds = [sheet.fold(str(n), paragraph(str(n)) + HEAVY) for n in range(1_000)]
+    held = blocks(sheet.html("t", NOTHING.join(folds)))
     assert [len(block) for block in held[:-1]] == [MAX_FOLDS_PER_PACK] * (len(held) - 1)
     assert sum(map(len, held)) == 1_000
     assert 30 <= MAX_FOLDS_PER_PACK <= 60
-    assert not blocks(sheet.html("t", folds[:10]))
+    assert not blocks(sheet.html("t", NOTHING.join(folds[:10])))
 
 
 def test_two_thousand_folds_are_a_light_page() -> None:
     sheet = Sheet()
     rows = [{"name": f"step_{n}", "tgs": 5_000 + n / 7} for n in range(40)]
-    columns = (
-        Column("Name", lambda row: esc(row["name"]), field="name"),
-        Column("TGS", lambda row: number(row["tgs"], 3), "number", field="tgs"),
-    )
-    folds = [
-        sheet.fold(
-            f"run {n}", sheet.figure(FIGURE) + table("Facts", columns, rows, json_path="facts")
-        )
-        for n in range(2_000)
-    ]
-    shown = sheet.html("t", folds)
+    facts = markup(TABLE, rows=rows, path="facts", key="")
+    folds = [sheet.fold(f"run {n}", sheet.figure(FIGURE) + facts) for n in range(2_000)]
+    shown = sheet.html("t", NOTHING.join(folds))
     assert len(shown.encode()) < 1_500_000
     assert unpacked(shown).count("</figure>") == 2_000
 
@@ -266,32 +261,34 @@ def test_no_text_can_leave_its_place(tree: Any) -> None:
 def page_of(tree: Any, packed: bool, say: Any = str) -> str:  # noqa: FBT001 - of a test
     sheet = Sheet(packed_above=0 if packed else 10**9)
 
-    def part(node: Any) -> str:
+    def part(node: Any) -> Markup:
         if isinstance(node, str):
             text = say(node)
             figure = replace(FIGURE, title=text, description=text, datasets={"runs": [{"a": text}]})
-            return f"<p>{esc(text)}</p>{HEAVY}{sheet.figure(figure)}"
-        return sheet.fold(esc(say(node[0])), "".join(map(part, node[1])) + HEAVY)
+            return paragraph(text) + HEAVY + sheet.figure(figure)
+        return sheet.fold(say(node[0]), NOTHING.join(map(part, node[1])) + HEAVY)
 
-    return sheet.html(say("title"), [part(tree)])
+    return sheet.html(say("title"), part(tree))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_is_still_text(text: str) -> None:
     sheet = Sheet(packed_above=0)
-    column = Column("Text", lambda row: esc(row["text"]), field="text")
-    rows = [{"text": text, "run_id": text, "model": text, "accelerator": text}]
-    body = table(esc(text), [column], rows, json_path="runs", key="run_id") + HEAVY
-    head = controls([text, "b"], [text, "b"], {(text, "b"): 1}) + select_button(
-        text, esc(text), text
+    row = dict.fromkeys(("text", "run_id", "model", "accelerator", "label", "framework"), text)
+    body = markup(
+        "{% call(row) tables.table(text, [Column(text)], rows, text, 'runs', 'run_id') %}"
+        "<td>{{ row.text }}</td>{{ names.run_link(row) }}{% endcall %}",
+        text=text,
+        rows=[row | {"synthetic": True}],
     )
-    page = sheet.html(text, [head, sheet.fold(esc(text), body)])
+    head = controls([text, "b"], [text, "b"], Controls.of([row]).counts)
+    page = sheet.html(text, head + sheet.fold(text, body + HEAVY))
     read = Read(unpacked(page))
     assert set(read.run) == {packaged("page.js")}
     if "\x00" not in text:
         assert text in read.text
     assert "img" not in read.tags
-    assert read.addresses == []
+    assert read.addresses == [f"#run-{text}"]
 
 
 # --- the document -------------------------------------------------------------------------------
@@ -304,7 +301,7 @@ def test_the_same_parts_give_the_same_bytes(packed_above: int) -> None:
 
 def test_a_sheet_can_be_written_twice() -> None:
     sheet = Sheet(packed_above=0)
-    body = [sheet.fold("one", HEAVY + sheet.figure(FIGURE))]
+    body = sheet.fold("one", HEAVY + sheet.figure(FIGURE))
     assert sheet.html("t", body) == sheet.html("t", body)
 
 
@@ -322,14 +319,14 @@ PAGE = script_hash(packaged("page.js"))
 
 
 def test_a_page_without_anything_to_do_runs_nothing() -> None:
-    read = Read(Sheet().html("t", ["<p>words</p>"]))
+    read = Read(Sheet().html("t", paragraph("words")))
     assert read.run == []
     assert "script-src 'none'" in read.policy
 
 
 def test_a_file_beside_the_page_may_run_by_a_nonce_that_hangs_on_the_body() -> None:
     def nonce(words: str) -> str:
-        page = Sheet().html("t", [f"<p>{words}</p>"], script="age()", script_file="status.js")
+        page = Sheet().html("t", paragraph(words), script="age()", script_file="status.js")
         (found,) = set(re.findall(r"nonce-([^']+)'", Read(page).policy))
         assert f'<script nonce="{found}" src="status.js"></script>' in page
         assert script_hash("age()") in Read(page).policy
@@ -341,7 +338,7 @@ def test_a_file_beside_the_page_may_run_by_a_nonce_that_hangs_on_the_body() -> N
 
 def test_the_page_says_what_needs_a_script() -> None:
     sheet = Sheet()
-    page = sheet.html("t", [sheet.figure(FIGURE)])
+    page = sheet.html("t", sheet.figure(FIGURE))
     assert "<noscript>" in page
     packed = a_page(Sheet(packed_above=0))
     assert "packed on this page, and needs JavaScript" in packed

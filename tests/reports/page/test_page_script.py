@@ -8,23 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from markupsafe import Markup
 from playwright.sync_api import Browser, expect
 
 from fairmfu.reports.charts.figure import Figure
-from fairmfu.reports.page.html_document import (
-    CONVENTIONS,
-    Column,
-    Sheet,
-    by_convention,
-    controls,
-    esc,
-    legend,
-    run_attributes,
-    select_button,
-    table,
-)
+from fairmfu.reports.charts.tooltips import CONVENTIONS
+from fairmfu.reports.page.html_document import Sheet
+from fairmfu.reports.page.html_report import Controls
 from tests.support.browser import NAMES, Reading, Tab, chromium, opened, untroubled
 from tests.support.effort import THOROUGH
+from tests.support.markup import controls, markup, paragraph
 
 pytestmark = pytest.mark.skipif(
     chromium() is None, reason=f"NO PAGE'S SCRIPT IS TESTED: no {' nor '.join(NAMES)}"
@@ -36,6 +29,8 @@ RUNS: Final[list[dict[str, Any]]] = [
     {
         "run_id": f"{n:04x}",
         "run": SMUGGLED if n == 1 else f"run {n}",
+        "label": SMUGGLED if n == 1 else f"run {n}",
+        "synthetic": False,
         "framework": FRAMEWORKS[n % 3],
         "model": "llama3-8b" if n % 2 else "qwen3-32b",
         "accelerator": "H100" if n % 3 else "A100",
@@ -87,46 +82,48 @@ OPEN = 3
 """The run whose fold alone stands open at first."""
 
 
+PAGE: Final = """
+<header><h1>A small page</h1><p>of all elements</p></header>
+{{ controls.controls(chosen) }}{{ controls.legend(frameworks) }}{{ figure }}
+{% set wide = [] %}{% for n in range(12) %}{{ wide.append(Column("Column " ~ n, "number")) or "" }}{% endfor %}
+{% set columns = [Column("Run"), Column("MFU", "number")] + wide %}
+{% call(run) tables.table("Runs", columns, runs, "All of them.", "runs", "run_id") %}
+  <th scope="row">{{ names.run_select(run) }}</th>
+  <td class="number">{{ figures.conventions(by_convention(run, "mfu", one_decimal)) }}</td>
+  {% for _ in wide %}<td class="number">{{ run.tgs|number(3) }}</td>{% endfor %}
+{% endcall %}
+{{ folds }}<p><a href="#run-0004">To run 4</a></p>
+"""  # noqa: E501 - a template
+FOLD: Final = """
+{% set name, attributes = "run-" ~ run.run_id, names.run_attributes(run.run_id, run.model, run.accelerator) %}
+{% set inner %}{{ sheet.figure(figure) }}{% for _ in range(40) %}<p>{{ run.run }}</p>{% endfor %}{% endset %}
+{% if open %}
+<details id="{{ name }}"{{ attributes }} open><summary>{{ names.run_select(run) }}</summary>{{ inner }}</details>
+{% else %}
+{{ sheet.fold(names.run_select(run), inner, name=name, attributes=attributes) }}
+{% endif %}
+"""  # noqa: E501 - a template
+
+
 def a_page(sheet: Sheet, folds: int = len(RUNS)) -> str:
     """A small page of all elements."""
-    counts: dict[tuple[str, str], int] = {}
-    for run in RUNS:
-        pair = (run["model"], run["accelerator"])
-        counts[pair] = counts.get(pair, 0) + 1
-    bar = controls([model for model, _ in counts], [gpu for _, gpu in counts], counts)
-    wide = [Column(f"Column {n}", lambda row: f"{row['tgs']:,.3f}", "number") for n in range(12)]
-    columns = [Column("Run", named), Column("MFU", utilised, "number"), *wide]
-    return sheet.html(
-        "A small page",
-        [
-            "<header><h1>A small page</h1><p>of all elements</p></header>",
-            legend(FRAMEWORKS),
-            sheet.figure(dots(RUNS)),
-            table("Runs", columns, RUNS, "All of them.", json_path="runs", key="run_id"),
-            *(a_fold(sheet, n) for n in range(folds)),
-            '<p><a href="#run-0004">To run 4</a></p>',
-        ],
-        controls=bar,
+    body = markup(
+        PAGE,
+        chosen=Controls.of(RUNS),
+        frameworks=FRAMEWORKS,
+        figure=sheet.figure(dots(RUNS)),
+        runs=RUNS,
+        one_decimal="{:.1%}".format,
+        folds=markup("").join(a_fold(sheet, n) for n in range(folds)),
     )
+    return sheet.html("A small page", body)
 
 
-def a_fold(sheet: Sheet, n: int) -> str:
+def a_fold(sheet: Sheet, n: int) -> Markup:
+    """A run's fold; one of them stands open, as in a page that somebody saved."""
     run = RUNS[n % len(RUNS)] | ({"run_id": f"{n:04x}"} if n >= len(RUNS) else {})
-    inner = sheet.figure(dots([run], f"Course of {run['run']}")) + f"<p>{esc(run['run'])}</p>" * 40
-    attributes = run_attributes(run["run_id"], run["model"], run["accelerator"])
-    name = f"run-{run['run_id']}"
-    if n == OPEN:  # as in a page that somebody saved
-        summary = f"<summary>{named(run)}</summary>"
-        return f'<details id="{name}" {attributes} open>{summary}{inner}</details>'
-    return sheet.fold(named(run), inner, name=name, attributes=attributes)
-
-
-def named(row: Any) -> str:
-    return select_button(row["run_id"], f'<span class="name">{esc(row["run"])}</span>', row["run"])
-
-
-def utilised(row: Any) -> str:
-    return by_convention({name: f"{row[f'mfu_{name}']:.1%}" for name in CONVENTIONS}, field="mfu")
+    figure = dots([run], f"Course of {run['run']}")
+    return markup(FOLD, sheet=sheet, run=run, figure=figure, open=n == OPEN)
 
 
 def written(kind: str, folder: Path) -> Path:
@@ -308,11 +305,12 @@ def test_a_link_into_a_fold_that_is_packed_within_another_opens_both(
     reading: Reading, tmp_path: Path
 ) -> None:
     sheet = Sheet(packed_above=0)
-    inner = sheet.fold("inner", "<p>deep</p>" * 200, name="run-dead")
-    outer = sheet.fold("outer", inner + "<p>more</p>" * 200, attributes='data-holds="beef dead"')
-    unnamed = sheet.fold("other", "<p id='note'>a note</p>" + "<p>more</p>" * 200)
+    inner = sheet.fold("inner", paragraph("deep") * 200, name="run-dead")
+    holds, more = markup(' data-holds="beef dead"'), paragraph("more") * 200
+    outer = sheet.fold("outer", inner + more, attributes=holds)
+    unnamed = sheet.fold("other", markup("<p id='note'>a note</p>") + more)
     path = tmp_path / "deep.html"
-    path.write_text(sheet.html("A small page", [outer, unnamed], controls=controls([], [])))
+    path.write_text(sheet.html("A small page", outer + controls([], []) + unnamed))
     with reading(path, fragment="run-dead") as tab:
         tab.until("() => document.querySelectorAll('#run-dead[open] p').length === 200")
         assert not tab.page.is_visible("text=a note")

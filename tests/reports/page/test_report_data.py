@@ -14,7 +14,7 @@ from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.throughput import SINGLE_LOGGED_STEP, explain_missing_rate
-from fairmfu.reports.page import html_cells, html_report, html_run
+from fairmfu.reports.page import html_report
 from fairmfu.reports.page import report_data as told_content
 from fairmfu.reports.page.report_data import bins_per_run, build_content, missing_facts, report_json
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
@@ -279,8 +279,8 @@ def test_many_runs_are_drawn_with_fewer_points():
 
 def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
     monkeypatch.setattr(told_content, "MAX_RUNS_IN_FULL", 5)
-    monkeypatch.setattr(html_cells, "MAX_OPEN_ROWS_OF_MANY", 3)
-    monkeypatch.setattr(html_run, "MAX_RUNS_PER_FOLD", 4)
+    monkeypatch.setattr(html_report, "MAX_OPEN_ROWS_OF_MANY", 3)
+    monkeypatch.setattr(html_report, "MAX_RUNS_PER_FOLD", 4)
     runs = [
         a_run("xtuner", 5_800.0 + n, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(9)
     ]

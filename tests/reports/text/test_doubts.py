@@ -11,14 +11,15 @@ from fairmfu.metrics.core.run_table import (
     DOUBT_WORDS,
     MAX_CLAUSE,
     NOT_RANKED,
+    MetricsRow,
     metrics_rows,
     short_doubt,
 )
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
-from fairmfu.reports.page.html_cells import doubt_cell, tgs_cell
 from fairmfu.reports.text.comparison import compare
 from fairmfu.reports.text.runs_table import columns_of_runs
 from tests.support.folders import ROOT
+from tests.support.markup import markup
 
 LOG = ROOT / "sample_logs" / "synthetic" / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
 
@@ -36,10 +37,15 @@ def doubted(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     return analyse(read_logs(path, facts={"seq_len": 4096}))
 
 
+def on_page(kind: str, run: MetricsRow) -> str:
+    """What a macro of the page's figures says of a run."""
+    return markup(f"{{{{ figures.{kind}(run) }}}}", run=run).unescape()
+
+
 def test_a_sound_run_has_no_column_of_doubts(sound: Analysis) -> None:
     assert sound.metrics["doubts"].to_list() == [[]]
     assert "doubts" not in columns_of_runs(sound.metrics)
-    assert "?" not in tgs_cell(metrics_rows(sound.metrics)[0])
+    assert "?" not in on_page("tgs", metrics_rows(sound.metrics)[0])
 
 
 def test_doubts_are_those_of_the_warnings_that_may_change_a_figure(doubted: Analysis) -> None:
@@ -55,8 +61,8 @@ def test_a_doubt_stands_beside_the_figure(doubted: Analysis) -> None:
     assert names[names.index("tgs") + 1] == "doubts"
     short = short_doubt(row["doubts"])
     assert short is not None
-    assert short.rstrip("…") in tgs_cell(row).replace("&#x27;", "'")
-    assert doubt_cell(row | {"doubts": []}) == ""
+    assert short.rstrip("…") in on_page("tgs", row)
+    assert on_page("doubt", row | {"doubts": []}) == ""
     assert compare(doubted).table["doubts"].to_list() == [row["doubts"]]
 
 
