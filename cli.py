@@ -413,6 +413,9 @@ def _paths_or_again(
 @click.option(
     "--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error."
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Say of each file how its lines were read, and how fast."
+)
 @engine_options
 def ingest(  # noqa: PLR0913 - each is an argument of the command
     paths: tuple[str, ...],
@@ -423,6 +426,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     *,
     again: bool,
     strict: bool,
+    verbose: bool,
     engine: str | None,
     ray_address: str | None,
     processes: int | None,
@@ -462,7 +466,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
             facts=given,
             log_formats=tried,
             strict=strict,
-            report=_echo_outcome,
+            report=partial(_echo_outcome, verbose=verbose),
             engine=reads,
         )
     _conclude(outcomes)
@@ -481,7 +485,7 @@ def _read_before(store: Store, tried: FormatChoice) -> list[Path]:
     return there
 
 
-def _echo_outcome(outcome: Outcome) -> None:
+def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
     if outcome.status == "unchanged":  # nearly all, where thousands are known
         return
     if outcome.status == "failed":
@@ -492,6 +496,8 @@ def _echo_outcome(outcome: Outcome) -> None:
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
         steps, others = f"{outcome.step_lines:,} step lines", f"{outcome.other_lines:,} other lines"
         _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
+        if verbose:
+            _say(f"  {outcome.cost}")
     elif outcome.status == "passed":
         if outcome.message:
             _say(outcome.skipped_message)

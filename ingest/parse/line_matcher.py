@@ -85,14 +85,11 @@ class LineMatcher:
         self._events = [(line, Regex(line.regex)) for line in events]
         blocks = _each(block for f in both for block in f.blocks)
         self._blocks = [(b, Regex(b.start), Regex(b.end)) for b in blocks]
-        known: list[StepLine | FactLine | EventLine] = [
-            *(line for f in both for line in f.steps),
-            *facts,
-            *events,
-        ]
+        steps = (line for f in both for line in f.steps)
+        known: list[StepLine | FactLine | EventLine] = [*steps, *facts, *events]
         starts = [block.start for block in blocks]
-        patterns = [*filter(None, (*starts, primary.looks_like_step, primary.launch))]
-        patterns += [*filter(None, (primary.step_pieces, *map(re.escape, self._begins)))]
+        looks = (primary.looks_like_step, primary.launch, primary.step_pieces)
+        patterns = [*filter(None, (*starts, *looks, *map(re.escape, self._begins)))]
         self.may_match = literal_matcher({line.anchor for line in known}, patterns)
         self._may_be_event = literal_matcher(line.anchor for line in events)
         self.patterns = [

@@ -98,6 +98,7 @@ class RecordSink:
         self.out = ParsedSource(launches=[], unread=[])
         self.last_records: dict[int, LastRecord] = {}
         """Of each form, by the id of its StepLine."""
+        self._has_clock = primary.clock is not None
         self._forms = primary.steps
         self._spool = spool or Spool()
         self._closer = LaunchCloser(primary, matcher.companions, keep_texts=keep_texts)
@@ -118,10 +119,18 @@ class RecordSink:
         return self._start_line is None and len(self.launch.rows) > 0
 
     @property
+    def is_mid_header(self) -> bool:
+        """Whether the next line, if it states nothing, means nothing to the open launch either.
+
+        So it is where a launch has its first text and its first stamp, and as yet no row.
+        """
+        return bool(self.launch.first_text) and not (self.is_mid_launch or self.wants_stamp)
+
+    @property
     def wants_stamp(self) -> bool:
         """Whether the time stamp of the next line may be the first of a launch."""
         is_opening = self._start_line is not None or not self.launch.rows
-        return self._first_stamp is None and is_opening
+        return self._has_clock and self._first_stamp is None and is_opening
 
     # -- lines that are no records ----------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Outcome(NamedTuple):
     was seen before. One more, of the status unlisted, is reported alone: its message is of all
     files of folders that are passed over for their names. A message of one that was read says what
     became of an earlier run, or that more is to come. urgent: of one that was read or known, that
-    somebody has to see to it.
+    somebody has to see to it. cost: of one that was read, in a sentence.
     """
 
     given: str
@@ -91,6 +91,7 @@ class Outcome(NamedTuple):
     unread_lines: int = 0
     other_lines: int = 0
     urgent: bool = False
+    cost: str = ""
 
     @property
     def path(self) -> Path:
@@ -804,6 +805,7 @@ def _outcome(
     path: Path, row: Mapping[str, Any], read: LogRows | LogTables, *, strict: bool
 ) -> Outcome:
     counts = {key: row[key] for key in ("log_format", "step_lines", "unread_lines", "other_lines")}
+    counts["cost"] = _cost(row)
     if strict and row["unread_lines"]:
         first = _first_unread(read)
         message = (
@@ -812,6 +814,18 @@ def _outcome(
         )
         return Outcome(str(path), "failed", message, **counts)
     return Outcome(str(path), "read", "", **counts)
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    """How a source was read, and how fast: `row` is its row of `sources`."""
+    if row.get("read_s") is None:
+        return ""
+    return (
+        f"{row['bytes'] / 1e6:,.1f} MB in {row['read_s']:.2f} s ({row['read_mb_per_s']:.1f} MB/s); "
+        f"{row['lines']:,} lines: {row['block_lines']:,} many at once, "
+        f"{row['cached_lines']:,} from the cache, {row['regex_lines']:,} one by one by regexes; "
+        f"{row['other_lines']:,} match no pattern"
+    )
 
 
 def _first_unread(read: LogRows | LogTables) -> Mapping[str, Any]:

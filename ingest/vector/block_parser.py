@@ -245,13 +245,32 @@ class _BlockReader:
 
     def _together(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> int:
         """How many lines from `at` on were taken together; 0 where the next has to be read."""
-        sink = self.sink
-        if stop - at < MAX_SINGLY_READ_LINES or not (self.lines.is_idle and sink.is_mid_launch):
+        if stop - at < MAX_SINGLY_READ_LINES or not self.lines.is_idle:
             return 0
-        launch = sink.launch
-        stop = min(stop, at + self.reach)
+        first, rows = int(np.searchsorted(plan.places, at)), pl.DataFrame()
+        if self.sink.is_mid_launch:
+            stop, rows = self._sure_stretch(plan, at, min(stop, at + self.reach))
+        elif self.sink.is_mid_header and first < len(plan.places):
+            stop = min(stop, int(plan.places[first]))
+        elif not self.sink.is_mid_header:
+            return 0
+        self._take_known(block, plan, at, stop)
+        begin, end = np.searchsorted(plan.event_lines, (at, stop)).tolist()
+        if rows.height:
+            last_row = plan.places[first + rows.height - 1]
+            before = int(np.searchsorted(plan.event_lines, last_row))
+            self._take_asides(block, plan, begin, before)
+            self._take_rows(block, plan, first, rows)
+            begin = before
+        self._take_asides(block, plan, begin, end)
+        return stop - at
+
+    def _sure_stretch(self, plan: BlockPlan, at: int, stop: int) -> tuple[int, pl.DataFrame]:
+        """Up to where lines are of the open launch for certain, and the rows among them."""
+        launch = self.sink.launch
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
-        earlier = EarlierRows(launch.rows, plan.frame, first, single_writer=sink.single_writer)
+        single_writer = self.sink.single_writer
+        earlier = EarlierRows(launch.rows, plan.frame, first, single_writer=single_writer)
         sure = self._sure_rows(launch, plan, first, last, None if self.left else earlier)
         self.reach = min(2 * self.reach, MAX_LOOKUP_LINES) if sure == last else MIN_LOOKUP_LINES
         if earlier.was_asked:
@@ -259,20 +278,15 @@ class _BlockReader:
             self.vain = self.left = min(2 * self.vain + 1, MAX_SINGLY_READ_ROWS) if vain else 0
         elif first < last and sure == first and int(plan.places[first]) == at:
             self.left = max(self.left - 1, 0)  # the line parser reads it now
-        if sure < last:
-            stop = int(plan.places[sure])
+        rows = earlier.with_repeats(sure) if sure > first else pl.DataFrame()
+        return int(plan.places[sure]) if sure < last else stop, rows
+
+    def _take_known(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> None:
+        """Count lines by what they were found to be, and how."""
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
-        sink.count_known(behind - idle)
+        self.sink.count_known(behind - idle)
         self._count_paths(plan, at, stop)
         self._take_others(block, plan, at, stop)
-        begin, end = np.searchsorted(plan.event_lines, (at, stop)).tolist()
-        if sure > first:
-            before = int(np.searchsorted(plan.event_lines, plan.places[sure - 1]))
-            self._take_asides(block, plan, begin, before)
-            self._take_rows(block, plan, first, earlier.with_repeats(sure))
-            begin = before
-        self._take_asides(block, plan, begin, end)
-        return stop - at
 
     def _count_paths(self, plan: BlockPlan, at: int, stop: int) -> None:
         counts = np.bincount(plan.paths[at:stop], minlength=FROM_CACHE + 1).tolist()

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..core.arrays import Bools, cache_windows, integers_of, text_array
+from ..core.arrays import Bools, cache_windows, integers_of, take_values, text_array
 from ..core.prefilter import IDENTITY_BYTES, LiteralPrefilter
 from ..core.relaxed_regex import relaxed_union
 from ..decode.text_cleaning import Cleaner
@@ -37,7 +37,7 @@ DIGIT_FOLDING: Final = bytes(
     ASCII_ZERO if chr(byte).isdecimal() else byte for byte in IDENTITY_BYTES
 )
 MIN_DOUBTFUL_LINES: Final = 1_000
-"""Unlike ones that hold a literal of a pattern, in one block. Each costs Python 50 us, and to make
+"""Lines that hold a literal of a pattern, of all files so far. Each costs Python 50 us, and to make
 a regex of all patterns costs 0.1 s."""
 DIGIT_COUNT: Final = 10
 
@@ -62,6 +62,7 @@ class LineCache:
         self._regexes = [regex or re.escape(literal) for literal, regex in patterns]
         self._watch = watch
         self._watched = LiteralPrefilter(watch.patterns if watch else (), self._alike)
+        self._doubtful_lines = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -86,11 +87,22 @@ class LineCache:
             new = lines.filter(pc.is_null(known)).dictionary_encode()
             places = places.copy()
             places[places == len(self._known)] += integers_of(new.indices, 0)
-            self._learn(new.dictionary)
+            self._found = np.concatenate([self._found, self._look_through(new.dictionary)])
+            self._known = pa.concat_arrays([self._known, new.dictionary])
+        was_sifting = self._is_sifting
+        self._doubtful_lines += int(np.count_nonzero(self._found[places] == MAY_MATCH))
+        if self._is_sifting and not was_sifting:
+            doubtful = np.flatnonzero(self._found == MAY_MATCH)
+            self._found[doubtful] = self._look_through(take_values(self._known, doubtful))
         return np.asarray(self._found[places])
 
-    def _learn(self, alike: pa.LargeBinaryArray) -> None:
-        """Look lines through that were not seen before."""
+    @property
+    def _is_sifting(self) -> bool:
+        """Whether so many lines were doubtful that it pays to ask one regex of all patterns."""
+        return self._doubtful_lines >= MIN_DOUBTFUL_LINES
+
+    def _look_through(self, alike: pa.LargeBinaryArray) -> NDArray[np.int64]:
+        """What lines are that are not alike."""
         texts = self._cleaner.texts(alike)
         other = ~self._may_match(texts)
         if self._watch is not None:
@@ -104,13 +116,12 @@ class LineCache:
         if len(self._numbers) > len(self.kinds):
             new = text_array(islice(self._numbers, len(self.kinds), None))
             self.kinds = pa.concat_arrays([self.kinds, new])
-        self._known = pa.concat_arrays([self._known, alike])
-        self._found = np.concatenate([self._found, found])
+        return found
 
     def _may_match(self, texts: pl.Series) -> Bools:
         """Of each text whether a pattern may match it."""
         may = self._sieve.lines_may_match(texts)
-        if np.count_nonzero(may) >= MIN_DOUBTFUL_LINES and self._relaxed is not None:
+        if self._is_sifting and may.any() and self._relaxed is not None:
             doubtful = texts.filter(may)
             wide = doubtful.str.len_chars() != doubtful.str.len_bytes()
             may[may] = (wide | doubtful.str.contains(self._relaxed)).to_numpy()

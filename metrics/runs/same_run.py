@@ -168,7 +168,8 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
     runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
-    groups, unsure, links = [[run_id] for run_id in runs], [], []
+    groups = [[run_id] for run_id in runs]
+    unsure, links = list[DoubtfulPair](), list[tuple[str, str]]()
     if len(runs) > 1:
         told = _told(tables, runs, rows)
         groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))

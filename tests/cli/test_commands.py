@@ -42,6 +42,22 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
+@pytest.mark.usefixtures("readings_are_timed")
+def test_ingest_says_how_lines_were_read_and_how_fast(tmp_path: Path) -> None:
+    """The table `sources` says the same."""
+    (log,) = (SYNTHETIC / "torchtitan").rglob("*.log")
+    plain = run("ingest", log, "--store", tmp_path / "plain")
+    assert "MB/s" not in plain.stderr
+    said = run("ingest", log, "--store", tmp_path / "store", "--verbose").stderr
+    query = "select bytes, read_s, read_mb_per_s, lines, block_lines, cached_lines, regex_lines"
+    found = run("query", f"{query} from sources", "--store", tmp_path / "store", "--format", "json")
+    (source,) = json.loads(found.stdout)
+    ways = [source[name] for name in ("block_lines", "cached_lines", "regex_lines")]
+    assert sum(ways) == source["lines"] == log.read_bytes().count(b"\n")
+    assert f"{ways[0]:,} many at once, {ways[1]:,} from the cache, {ways[2]:,} one by one" in said
+    assert source["read_mb_per_s"] == pytest.approx(source["bytes"] / 1e6 / source["read_s"])
+
+
 @pytest.mark.parametrize("fact", ["precision", "trainable", "recompute"])
 def test_an_option_takes_what_the_fact_of_its_name_may_be(fact: str) -> None:
     """Help imports no table of facts, so the command line has these words a second time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -86,13 +87,13 @@ def test_a_log_that_never_repeats_itself_is_forgotten(monkeypatch: pytest.Monkey
 def test_lines_alike_but_for_their_digits_are_looked_through_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looked_through, learn = list[int](), LineCache._learn
+    looked_through, look_through = list[int](), LineCache._look_through
 
-    def counted(learned: LineCache, alike: pa.LargeBinaryArray) -> None:
+    def counted(learned: LineCache, alike: pa.LargeBinaryArray) -> Any:
         looked_through.append(len(alike))
-        learn(learned, alike)
+        return look_through(learned, alike)
 
-    monkeypatch.setattr(LineCache, "_learn", counted)
+    monkeypatch.setattr(LineCache, "_look_through", counted)
     learned = LineCache(Cleaner(None), PATTERNS)
     for first in (10, 50):
         lines = [b"word %d" % n for n in range(first, first + 30)]
