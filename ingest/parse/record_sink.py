@@ -11,15 +11,13 @@ Every line is counted once: as a step, as known (a fact, an event, blank), as a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 import polars as pl
-import pyarrow as pa
 
-from ..core.arrays import Ints
 from ..core.spill import Spool
 from ..formats.spec import LAUNCH_STEPS, StepLine
 from ..launches.event_rows import EventRows
@@ -28,7 +26,7 @@ from ..launches.row_chunks import Row, RowBatch
 from ..launches.step_rows import StepRows
 from .launch_closing import LaunchCloser
 from .line_matcher import MAX_QUOTED_CHARS, LineMatcher, fact_row
-from .unmatched_lines import UnmatchedKinds, line_kind
+from .unmatched_lines import KindCounts, UnmatchedKinds, line_kind
 
 LAUNCH_OPENING_KINDS: Final = ("fact", "companion", "begin")
 """Kinds of pending records that may begin a launch."""
@@ -178,16 +176,10 @@ class RecordSink:
         self.out.other_lines += line_count
         self._kinds.add(line_kind(text), line_count, number, text)
 
-    def add_unmatched_kinds(
-        self,
-        kinds: pa.StringArray,
-        counts: Ints,
-        lines: Ints,
-        texts: Callable[[Ints], Iterable[str | bytes]],
-    ) -> None:
-        """Count many such records; see `UnmatchedKinds.add_many`."""
-        self.out.other_lines += int(counts.sum())
-        self._kinds.add_many(kinds, counts, lines, texts)
+    def add_unmatched_kinds(self, several: KindCounts) -> None:
+        """Count many such records."""
+        self.out.other_lines += int(several.counts.sum())
+        self._kinds.add_many(several)
 
     # -- facts and events -------------------------------------------------------------------
 

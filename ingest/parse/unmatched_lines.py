@@ -60,8 +60,12 @@ def line_kinds(texts: pl.Series) -> pl.Series:
     return pl.Series(kinds).str.slice(0, MAX_KIND_CHARS)
 
 
-class _Several(NamedTuple):
-    """Lines of several kinds; see Kinds.add_many."""
+class KindCounts(NamedTuple):
+    """Lines of several kinds, none of them twice; of some there may be no line.
+
+    counts, lines: of each kind how many lines, and the number of the first. texts: gives the texts
+    of lines, or their bytes: most examples are never shown, and so not cleaned.
+    """
 
     kinds: pa.StringArray
     counts: Ints
@@ -79,7 +83,7 @@ class UnmatchedKinds:
         self._known = text_array(())
         self._counts = np.zeros(MAX_COUNTED_KINDS, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
-        self._waiting: _Several | None = None
+        self._waiting: KindCounts | None = None
         self._had_some = False
 
     def add(self, kind: str, count: int, line: int, text: str) -> None:
@@ -93,25 +97,18 @@ class UnmatchedKinds:
             self._firsts.append((line, self._kept(text)))
         self._counts[slot] += count
 
-    def add_many(
-        self,
-        kinds: pa.StringArray,
-        counts: Ints,
-        lines: Ints,
-        texts: Callable[[Ints], Iterable[str | bytes]],
-    ) -> None:
-        """As `add`, of several kinds, none of them twice; of some there may be no line.
+    def add_many(self, several: KindCounts) -> None:
+        """Add lines of several kinds.
 
-        texts: of these lines, or their bytes: most examples are never told, and so not cleaned.
         Where kinds and texts are those of the call before, they are further lines of a block.
         """
-        before = self._waiting
+        before, (kinds, counts, lines, texts) = self._waiting, several
         if before is not None and before.kinds is kinds and before.texts == texts:  # of a block
             lines = np.where(before.counts, before.lines, lines)
             self._waiting = before._replace(counts=before.counts + counts, lines=lines)
             return
         self._settle()
-        self._waiting = _Several(kinds, counts, lines, texts)
+        self._waiting = several
         if self._had_some:  # so that no block is kept for what it says
             self._settle()
         self._had_some = True
@@ -129,7 +126,7 @@ class UnmatchedKinds:
             self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
         self._waiting = None
 
-    def _new(self, several: _Several) -> Ints:
+    def _new(self, several: KindCounts) -> Ints:
         """Count the lines of known kinds; which of the others are new, in the order of lines."""
         kinds, counts, lines, _ = several
         there = np.flatnonzero(counts)

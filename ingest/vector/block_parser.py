@@ -37,6 +37,7 @@ from ..parse.line_matcher import line_matcher
 from ..parse.line_parser import LineParser
 from ..parse.record_sink import ParsedSource, RecordSink
 from ..parse.records import join_records, record_of
+from ..parse.unmatched_lines import KindCounts
 from . import tfevents_columns
 from .block_plan import BY_BLOCK, BY_REGEX, FROM_CACHE, NO_EPOCH, BlockPlan, BlockPlanner
 from .format_watch import FormatWatch
@@ -312,7 +313,7 @@ class _BlockReader:
         firsts = np.zeros(len(plan.kinds), np.int64)
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
         lines = firsts + block.number
-        self.sink.add_unmatched_kinds(plan.kinds, counts, lines, block.raws_of)
+        self.sink.add_unmatched_kinds(KindCounts(plan.kinds, counts, lines, block.raws_of))
 
     def _text(self, block: LineSpans, line: int) -> str:
         return self.planner.matcher.cleaner.text(block.raw(line))

@@ -45,6 +45,7 @@ from ..launches.step_rows import FORM_COLUMN, STEP_SCHEMA
 from ..parse.line_parser import LineParser
 from ..parse.record_sink import RecordSink
 from ..parse.records import join_records
+from ..parse.unmatched_lines import KindCounts
 from .context_free import ContextFreeReader
 from .readings import KnownReading, LineReading, StepReading, UnmatchedReading
 from .shape_validation import is_identical
@@ -212,7 +213,9 @@ class _ValueReader:
         begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
         sink.count_known(int(plan.idle[1][begin:end].sum()))
         sink.out.cost.block_lines += int(plan.ends[stop - 1] - plan.begins[at])
-        sink.add_unmatched_kinds(*plan.others_of(at, stop), partial(self._texts_at, plan))
+        sink.add_unmatched_kinds(
+            KindCounts(*plan.others_of(at, stop), partial(self._texts_at, plan))
+        )
         if last > first:
             self._take_rows(launch, plan, first, last)
         return stop - at

@@ -22,6 +22,7 @@ from fairmfu.ingest.parse.unmatched_lines import (
     MAX_KIND_CHARS,
     MAX_KIND_SOURCE_CHARS,
     MAX_REPORTED_KINDS,
+    KindCounts,
     UnmatchedKinds,
     line_kind,
     line_kinds,
@@ -75,10 +76,12 @@ def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
     for number in range(MAX_COUNTED_KINDS + 5):
         kinds.add(f"kind {number}", 1, number, "an example")
     kinds.add_many(
-        pa.array(["kind 7", f"kind {MAX_COUNTED_KINDS}"]),
-        np.array([3, 9]),
-        np.array([90_000, 90_001]),
-        lambda lines: pytest.fail(f"{lines} are known or beyond what is remembered"),
+        KindCounts(
+            pa.array(["kind 7", f"kind {MAX_COUNTED_KINDS}"]),
+            np.array([3, 9]),
+            np.array([90_000, 90_001]),
+            lambda lines: pytest.fail(f"{lines} are known or beyond what is remembered"),
+        )
     )
     first, second, *rest = kinds.commonest()
     assert first == {"count": 4, "line": 7, "example": "an example"}
@@ -92,7 +95,9 @@ def test_kinds_are_counted_together_as_one_by_one(batches: list[dict[str, int]])
     for number, batch in enumerate(batches):
         lines = 10 * number + np.arange(len(batch))[::-1]
         counts = np.array(list(batch.values()))
-        together.add_many(pa.array(batch), counts, lines, lambda at: [b"%d" % n for n in at])
+        together.add_many(
+            KindCounts(pa.array(batch), counts, lines, lambda at: [b"%d" % n for n in at])
+        )
         for kind, count, line in sorted(zip(batch, counts, lines, strict=True), key=itemgetter(2)):
             alone.add(kind, int(count), int(line), str(line))
     assert together.commonest() == alone.commonest()
@@ -116,7 +121,7 @@ def test_kinds_of_a_block_are_counted_in_several_goes_as_one_by_one(
         for line, (kind, count) in enumerate(said.items(), 10 * number):
             counts[kind], lines[kind] = count, line
             alone.add("abcdefgh"[kind], count, line, next(iter(texts(np.array([line])))).decode())
-        together.add_many(kinds, counts, lines, texts)
+        together.add_many(KindCounts(kinds, counts, lines, texts))
     assert together.commonest() == alone.commonest()
 
 
@@ -129,7 +134,7 @@ def test_blocks_that_share_kinds_have_their_own_lines() -> None:
     """As those of one log have that are planned together, with a line between them that was cut."""
     kinds, counts = pa.array(["noise", "news"]), np.array([1, 0])
     told = UnmatchedKinds(bytes.decode)
-    told.add_many(kinds, counts, np.array([3, 0]), of_block("the first"))
-    told.add_many(kinds, 1 - counts, np.array([0, 9]), of_block("the second"))
+    told.add_many(KindCounts(kinds, counts, np.array([3, 0]), of_block("the first")))
+    told.add_many(KindCounts(kinds, 1 - counts, np.array([0, 9]), of_block("the second")))
     examples = [kind["example"] for kind in told.commonest()]
     assert examples == ["3 of the first", "9 of the second"]
