@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from .log_collectors import LOSS_DICT_START, MIN_ALIKE_LINES, UnwrappedLine
+from .line_prefixes import MIN_ALIKE_LINES
+from .log_collectors import LOSS_DICT_START, UnwrappedLine
 
 MAX_SCANNED_LINES: Final = 500
 """Lines of a beginning in which a colour as text has to show."""

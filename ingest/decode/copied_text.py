@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Final
 
 from .known_lines import known_lines
-from .log_collectors import MIN_ALIKE_LINES, Unwrap, UnwrappedLine
+from .line_prefixes import MIN_ALIKE_LINES
+from .log_collectors import Unwrap, UnwrappedLine
 
 _ENTITY: Final = re.compile(
     rb"&(?:nbsp|ensp|emsp|thinsp|zwnj|lt|gt|quot|apos|amp|#\d{1,5}|#[xX][\da-fA-F]{1,5});"

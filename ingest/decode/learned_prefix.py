@@ -15,7 +15,8 @@ from itertools import pairwise
 from typing import Final
 
 from .known_lines import known_lines
-from .log_collectors import MIN_ALIKE_LINES, MIN_MATCHING_SHARE, MakeUnwrap, Unwrap, UnwrappedLine
+from .line_prefixes import MIN_ALIKE_LINES, MIN_MATCHING_SHARE
+from .log_collectors import MakeUnwrap, Unwrap, UnwrappedLine
 
 MIN_LINES: Final = 5
 """Lines that have to begin alike."""

@@ -1,8 +1,7 @@
-"""What collectors of logs put around each line, as data where it can be, and how it is taken off.
+"""What collectors of logs put around each line, and how it is taken off.
 
-Words before a line (`PREFIXES`), a record of JSON or logfmt whose one text is the line, a cell of a
-CSV file, JSON over many lines. A false one is worse than none: words that a log may print itself
-count only where (nearly) all lines have the same ones, numbers only where they rise.
+Words before a line (`line_prefixes`), a record of JSON or logfmt whose one text is the line, a cell
+of a CSV file, JSON over many lines.
 """
 
 from __future__ import annotations
@@ -17,14 +16,7 @@ from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
 from ..formats.registry import BROKEN_BY_TERMINALS, PRINTED_BY_NODES
-
-MIN_ALIKE_LINES: Final = 2
-"""Lines that have to look alike."""
-MIN_RISING_LINES: Final = 5
-"""Lines whose numbers have to rise."""
-MIN_MATCHING_SHARE: Final = 0.9
-MIN_LINES_PER_NAME: Final = 4
-"""Lines that those of one pod, host or file have to be on average."""
+from .line_prefixes import MIN_ALIKE_LINES, line_prefixes
 
 
 class UnwrappedLine(NamedTuple):
@@ -47,189 +39,13 @@ Unwrap = Callable[[bytes], UnwrappedLine | None]
 MakeUnwrap = Callable[[], Unwrap]
 """One for lines that are read from the first on: it may know what an earlier one has begun."""
 
-IsCollector = Callable[[Sequence[re.Match[bytes]], int], bool]
-"""Whether matches in so many lines are a collector's and not the log's own."""
-
 # -- words before a line -----------------------------------------------------------------------
-
-
-def half_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Half of the lines have words that no log prints itself."""
-    return len(matches) >= max(MIN_ALIKE_LINES, lines / 2)
-
-
-def nearly_all_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all of the lines have words that a log prints itself before some."""
-    return len(matches) >= max(MIN_ALIKE_LINES, lines * MIN_MATCHING_SHARE)
-
-
-def few_names_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all have them, and they are those (`who`) of a few."""
-    named = {match["who"] for match in matches}
-    few = len(named) == 1 or len(named) * MIN_LINES_PER_NAME <= len(matches)
-    return nearly_all_match(matches, lines) and few
-
-
-def few_hosts_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all have a name (`who`), of few that differ in their digits alone: node1, node2."""
-    named = {match["who"] for match in matches}
-    alike = len({_NUMBER.sub(b"", name) for name in named}) == 1 and len(named) > 1
-    return alike and few_names_match(matches, lines)
-
-
-_NUMBER: Final = re.compile(rb"\d+")
-
-
-def rising_numbers_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all begin with a number that rises, in each file (`who`) that is named.
-
-    And half of them are no `clock`.
-    """
-    clocks = sum("clock" in m.re.groupindex and m["clock"] is not None for m in matches)
-    if (
-        len(matches) < max(MIN_RISING_LINES, lines * MIN_MATCHING_SHARE)
-        or clocks > len(matches) / 2
-    ):
-        return False
-    last: dict[bytes | None, int] = {}
-    for match in matches:
-        who, number = match.groupdict().get("who"), int(match["number"])
-        if number <= last.get(who, 0):
-            return False
-        last[who] = number
-    return len(last) == 1 or len(last) * MIN_LINES_PER_NAME <= len(matches)
-
-
-_compiled = cache(re.compile)
-
-
-class Prefix(NamedTuple):
-    """Words before a line; groups: `at`, when it was taken, and others that `sure` asks for.
-
-    names_hosts: `who` is one of those that one job runs on.
-    """
-
-    pattern: bytes
-    sure: IsCollector = half_match
-    names_hosts: bool = False
-
-    @property
-    def regex(self) -> re.Pattern[bytes]:
-        """Compiled when it is first asked for: most logs are not wrapped."""
-        return _compiled(self.pattern)
-
-
-ISO_STAMP: Final = rb"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
-SYSLOG_STAMP: Final = rb"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
-HOST_AND_PROGRAM: Final = rb"(?!DEBUG|INFO|WARN|ERROR)[\w.-]{1,253} [\w.@/-]{1,99}"
-PROCESS_ID: Final = rb"\[\d{1,9}\]: "
-BYTE_ORDER_MARK: Final = rb"(?:\xef\xbb\xbf)?"
-COLOUR_SEQUENCE: Final = rb"(?:\x1b\[[\d;]{0,9}m)?"
-CONTAINER_NAME: Final = rb"[a-z0-9][a-z0-9-]{0,62}"
-POD_NAME: Final = rb"[a-z0-9][a-z0-9.-]{0,250}-(?:\d{1,5}|[bcdfghjklmnpqrstvwxz2456789]{5})"
-"""A pod's name ends with its number, or with five letters that make no word: none is a vowel."""
-FILE_PATH: Final = rb"[\w./@=+-]{1,255}"
-CLOCK_REST: Final = rb"\d\d(?::\d\d)?(?:[,. \]]|$)"
-"""The rest of a clock (12:34:56) whose hour, or hour and minute, look like what grep adds."""
 
 PARTIAL_FLAG: Final = b" P "
 """Behind `stdout` or `stderr`: a part of a line, as Kubernetes' runtimes cut long ones
 (kubernetes/kubernetes pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog)."""
 CONTINUATION_FLAGS: Final = (b"O+", b"E+")
 """Behind GitLab's stamp: the line before goes on."""
-
-_FROM_A_HOST: Final = (
-    Prefix(rb"%s %s%s" % (ISO_STAMP, HOST_AND_PROGRAM, PROCESS_ID)),
-    Prefix(rb"%s (?P<who>%s): " % (ISO_STAMP, HOST_AND_PROGRAM), few_names_match),
-)
-"""journalctl -o short-iso, and syslog today; the number of the process may be missing."""
-
-PREFIXES: Final = (
-    Prefix(rb"(?:> ?){1,9}", nearly_all_match),  # quoted in a thread; Megatron begins some lines so
-    Prefix(rb"%s (?:stdout|stderr) [FP] " % ISO_STAMP),
-    Prefix(rb"%s [\da-f]{2}[OE][ +]" % ISO_STAMP),  # GitLab CI
-    *_FROM_A_HOST,
-    Prefix(rb'%s +\{(?:\w+="(?:[^"\\]|\\.)*"(?:, ?)?)+\} +' % ISO_STAMP),  # logcli
-    Prefix(rb"%s [\w.-]+/[\w./-]+ " % ISO_STAMP),  # aws logs tail
-    Prefix(
-        rb"[^\t\n]{1,99}+\t[^\t\n]{1,99}+\t%s%s " % (BYTE_ORDER_MARK, ISO_STAMP)
-    ),  # gh run view --log
-    # kubectl logs --timestamps, docker logs -t, GitHub Actions
-    Prefix(rb"%s%s[ \t]" % (BYTE_ORDER_MARK, ISO_STAMP)),
-    # syslog, RFC 5424
-    Prefix(
-        rb"<\d{1,3}>1 %s \S+ \S+ \S+ \S+ "
-        rb'(?:-|(?:\[[^\]\s]+(?: [^\s=\]]+="(?:[^"\\\]]|\\.)*")*\])+) %s'
-        % (ISO_STAMP, BYTE_ORDER_MARK)
-    ),
-    Prefix(rb"\[(?P<who>pod/[^\]\s]+)\] "),  # kubectl logs --prefix
-    Prefix(
-        rb"%s(?P<who>\[%s(?: %s)?\])%s "
-        % (COLOUR_SEQUENCE, POD_NAME, CONTAINER_NAME, COLOUR_SEQUENCE),
-        few_names_match,
-    ),
-    *(  # stern, of one namespace and of several
-        Prefix(
-            rb"%s(?P<who>%s%s%s %s%s)%s "
-            % (
-                COLOUR_SEQUENCE,
-                of,
-                POD_NAME,
-                COLOUR_SEQUENCE,
-                COLOUR_SEQUENCE,
-                CONTAINER_NAME,
-                COLOUR_SEQUENCE,
-            ),
-            few_names_match,
-        )
-        for of in (b"", rb"%s%s %s" % (CONTAINER_NAME, COLOUR_SEQUENCE, COLOUR_SEQUENCE))
-    ),
-    Prefix(  # Ray
-        rb"(?:\x1b\[\d+m)?\(\w[\w.:-]* pid=\d+(?:, ip=[\w.:]+)?\)(?:\x1b\[0m)? ?"
-    ),
-    Prefix(rb"\[\d+,mpirank:\d+,[\w.-]+\]<std(?:out|err)>: ?"),  # SageMaker
-    # pdsh, `deepspeed --hostfile`
-    Prefix(rb"(?P<who>\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): ", names_hosts=True),
-    Prefix(rb"(?P<who>(?!rank\d)[A-Za-z][\w.-]{1,99}): ", few_hosts_match, names_hosts=True),
-    # docker compose, docker service logs
-    Prefix(
-        rb"%s(?P<who>[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+)) +\| %s"
-        % (COLOUR_SEQUENCE, COLOUR_SEQUENCE)
-    ),
-    # docker-compose 1
-    Prefix(
-        rb"%s(?P<who>[\w.-]+_\d+) +\|%s %s" % (COLOUR_SEQUENCE, COLOUR_SEQUENCE, COLOUR_SEQUENCE),
-        few_names_match,
-    ),
-    Prefix(rb"%s (?P<who>%s): " % (SYSLOG_STAMP, HOST_AND_PROGRAM), few_names_match),
-    Prefix(
-        rb"%s (?:%s%s)?" % (SYSLOG_STAMP, HOST_AND_PROGRAM, PROCESS_ID)
-    ),  # journalctl, syslog, ts
-    # journalctl -o short-full, -o short-unix; ts %.s
-    Prefix(
-        rb"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? [A-Z+-]\w{1,5} %s%s"
-        % (HOST_AND_PROGRAM, PROCESS_ID)
-    ),
-    Prefix(rb"(?P<at>\d{10})\.\d{6} (?:%s%s)?" % (HOST_AND_PROGRAM, PROCESS_ID)),
-    # Airflow, and its pods
-    Prefix(
-        rb"\[[\d-]{10}[T,] ?[\d:]{8}(?: UTC|[.\d]*[+-]\d{4})\] \{\w+\.py:\d+\} [A-Z]+ - "
-        rb"(?:\[base\] )?"
-    ),
-    Prefix(rb"\[%s\] " % ISO_STAMP),  # Jenkins
-    Prefix(rb"(?=[ \d]{6}) {0,5}(?P<number>\d{1,9})\t", rising_numbers_match),  # cat -n, nl
-    Prefix(
-        rb"\d{1,7}\.\ds[ \t]+(?P<number>\d{1,9})[ \t]", rising_numbers_match
-    ),  # Kaggle's page of a log
-    # grep -n, grep -rn
-    Prefix(
-        rb"(?:(?P<who>%s):)?(?P<number>\d{1,9}):(?P<clock>(?=%s))?" % (FILE_PATH, CLOCK_REST),
-        rising_numbers_match,
-    ),
-    Prefix(  # grep of several files
-        rb"(?P<who>%s\.(?:log|out|err|txt)(?:[.-]\d+)?):" % FILE_PATH, few_names_match
-    ),
-)
 
 RAY_REPEAT_NOTE: Final = re.compile(
     rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
@@ -423,7 +239,7 @@ def unwrap_json_texts(line: bytes) -> UnwrappedLine | None:
 
 # -- CSV ---------------------------------------------------------------------------------------
 
-_HEADING: Final = re.compile(rb'%s[\w@" ]+(?:,[\w@". ]+)+\r?' % BYTE_ORDER_MARK)
+_HEADING: Final = re.compile(rb'(?:\xef\xbb\xbf)?[\w@" ]+(?:,[\w@". ]+)+\r?')
 _OF_MESSAGES: Final = {"raw", "content", *map(str.lower, MESSAGE_KEYS)}
 _REST: Final = re.compile(rb'([^"]*(?:""[^"]*)*)("?)')
 _CELL: Final = re.compile(rb'"%s|([^,]*)' % _REST.pattern)
@@ -610,13 +426,15 @@ def detect_node_copies(lines: Iterable[bytes]) -> MakeUnwrap | None:
 
 # -- which of them -----------------------------------------------------------------------------
 
-_STARTS: Final = (rb"\s*[\[,]?\{", rb"[\w.@-]+=", *(one.pattern for one in PREFIXES))
+RECORD_STARTS: Final = (rb"\s*[\[,]?\{", rb"[\w.@-]+=")
+"""How a record of JSON or logfmt begins."""
 
 
 @cache
 def _wrapped_start() -> re.Pattern[bytes]:
     """How a wrapped line may begin; compiled where a text is read, which takes 2.5 ms."""
-    return re.compile(re.sub(rb"\(\?P<\w+>", b"(?:", b"|".join(_STARTS)))
+    starts = (*RECORD_STARTS, *(prefix.pattern for prefix in line_prefixes()))
+    return re.compile(re.sub(rb"\(\?P<\w+>", b"(?:", b"|".join(starts)))
 
 
 def detect_file_envelope(lines: Sequence[bytes], beginning: bytes) -> MakeUnwrap | None:
@@ -651,8 +469,8 @@ def detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:
         alike = sum(unwrap(line) is not None for line in lines)
         if alike >= max(MIN_ALIKE_LINES, len(lines) / 2):
             return partial(partial, unwrap)
-    for prefix in PREFIXES:
-        if prefix.sure(_matches(prefix.regex, lines), len(lines)):
+    for prefix in line_prefixes():
+        if prefix.accepts(_matches(prefix.regex, lines), len(lines)):
             if prefix.names_hosts:
                 return partial(HostPrefixes, prefix.regex)
             return partial(partial, unwrap_prefix, prefix.regex)

@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, cast, get_args
 
+from fairmfu.ingest.core.data_files import read_data_file
 from fairmfu.ingest.core.errors import FairmfuError
 
-from ..core.data_files import read_data_file
 from .flops import Dtype
 
 __all__ = [

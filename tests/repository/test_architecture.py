@@ -30,7 +30,10 @@ FLOORS = {
 MAX_MODULES = 20
 """Modules of a room, so that its listing is taken in at a glance."""
 
-SHARED_BY_INGEST = {"ingest.core.schema", "ingest.core.errors", "ingest.core.faults"}
+SHARED_BY_INGEST = {
+    *("ingest.core.schema", "ingest.core.errors", "ingest.core.faults"),
+    "ingest.core.data_files",
+}
 """What metrics and reports know of ingest: the tables, errors that a user can mend, and others."""
 
 COMPUTES = {
@@ -47,7 +50,7 @@ WRITERS = {
 }
 """Reports that read or write files."""
 
-READS_TABLES = Path("metrics/core/data_files.py")
+READS_TABLES = Path("ingest/core/data_files.py")
 """What reads the tables that are installed with the code."""
 
 OPENERS = {

@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final, cast
 
-from ...core.data_files import read_data_file
+from fairmfu.ingest.core.data_files import read_data_file
+
 from .hugging_face import CONFIG_DIMENSIONS, from_hugging_face
 from .shape import ModelShape, ShapeError
 

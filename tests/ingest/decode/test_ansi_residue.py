@@ -14,7 +14,7 @@ from fairmfu.ingest.decode.ansi_residue import (
     detect_colours,
     strip_colours,
 )
-from fairmfu.ingest.decode.log_collectors import MIN_ALIKE_LINES
+from fairmfu.ingest.decode.line_prefixes import MIN_ALIKE_LINES
 
 
 def colours_of(lines: Sequence[bytes], sample: Sequence[bytes] = ()) -> object:

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from fairmfu.cli import main
+from fairmfu.ingest.core.data_files import read_data_file
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.metrics.core.data_files import read_data_file
 from fairmfu.metrics.formula.flops import operators
 from fairmfu.metrics.formula.model_shapes import (
     Attention,
