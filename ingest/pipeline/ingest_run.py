@@ -500,7 +500,6 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     gets each outcome as it comes, and again where the store has something to say of it. engine: who
     reads the files.
     """
-    store.bring_up()  # before it is read
     options = IngestOptions(
         flag_facts=flag_facts, path_facts=path_facts, strict=strict, format_choice=format_choice
     )
