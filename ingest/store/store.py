@@ -501,10 +501,11 @@ class Store:
         con.execute("set lock_configuration = true")
         return con
 
-    def _other_schema(self, version: str) -> StoreError:
+    def _other_schema(self, version: str | None) -> StoreError:
+        schema = "an unknown schema" if version is None else f"schema {version}"
         return StoreError(
-            f"{self.path}: a store of schema {version}, which this program (schema "
-            f"{SCHEMA_VERSION}) does not read. Use the version of fairmfu that wrote it."
+            f"{self.path}: a store of {schema}, which this program (schema {SCHEMA_VERSION}) does "
+            "not read. Use the version of fairmfu that wrote it."
         )
 
     def _lost(self) -> StoreError:
@@ -729,12 +730,12 @@ def _shelf_of(path: Path) -> StoreBackend:
     return ObjectBackend(address.url)
 
 
-def _version(con: Connection) -> str:
-    """The version of a catalogue's schema."""
+def _version(con: Connection) -> str | None:
+    """The version of a catalogue's schema; None where it tells none."""
     with suppress(duckdb.Error):
         ((version,),) = con.sql("select schema_version from held.about").fetchall()
         return str(version)
-    return "unknown"
+    return None
 
 
 def _refused(store: Path, error: Exception) -> str:
