@@ -139,7 +139,7 @@ class IngestOptions:
 
     @property
     def change_no_known_file(self) -> bool:
-        """Whether files that are as they were need not be looked at one by one."""
+        """True if files that are as they were need not be looked at one by one."""
         given = self.flag_facts or self.path_facts is not _none
         return not given and not self.format_choice.wanted
 
