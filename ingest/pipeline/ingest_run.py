@@ -140,7 +140,7 @@ class IngestOptions:
 
     @property
     def change_no_known_file(self) -> bool:
-        """Whether files that are as they were need not be looked at one by one."""
+        """True if files that are as they were need not be looked at one by one."""
         given = self.flag_facts or self.path_facts is not _none
         return not given and not self.format_choice.wanted
 
@@ -501,7 +501,6 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     gets each outcome as it comes, and again where the store has something to say of it. engine: who
     reads the files.
     """
-    store.bring_up()  # before it is read
     options = IngestOptions(
         flag_facts=flag_facts, path_facts=path_facts, strict=strict, format_choice=format_choice
     )

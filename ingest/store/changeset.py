@@ -116,7 +116,7 @@ class StoredSource:
         return not lost or lost.isdisjoint(self.runs_with_steps())
 
     def holds_any(self, runs: Iterable[str]) -> bool:
-        """Whether one of these runs is among its own, by the ids that their logs give them."""
+        """Return whether it has one of these runs, by the ids that their logs give them."""
         return not {base_id(run) for run in self.runs}.isdisjoint(map(base_id, runs))
 
     def with_run_ids(self, ids: Mapping[str, str]) -> StoredSource:

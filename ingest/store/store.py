@@ -37,11 +37,11 @@ import polars as pl
 from ..core.errors import StoreError, explain_write_error
 from ..core.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ..core.spill import LogTables, Spool
-from . import catalogue, compaction, lock, old_schema, parquet_parts
+from . import catalogue, compaction, lock, parquet_parts
 from .catalogue import FILE_MARK_SCHEMA, Connection, OutdatedSource
 from .changeset import FileMark, FileRemark, KnownFile, Tables
 from .local_backend import WRITING_SUFFIX, BatchConflictError, StoreBackend, sync_to_disk
-from .parquet_parts import BatchRecord, ParquetPart
+from .parquet_parts import ParquetPart
 from .run_quirks import with_quirks
 from .transactions import BatchScope, StoreWriter, live_paths, replay_parts
 
@@ -113,8 +113,7 @@ class Store:
 
         path: of a folder, or the address of one at an object store (`s3://bucket/perf`).
         patience_s: how long a write waits for another writer [s], by default
-        lock.DEFAULT_PATIENCE_S; notify: gets a sentence about such a wait, and about a store that
-        was brought up to date.
+        lock.DEFAULT_PATIENCE_S; notify: gets a sentence about such a wait.
         """
         path = _named(path) if isinstance(path, str) else path
         self.shelf = _shelf_of(path)
@@ -242,19 +241,11 @@ class Store:
 
         self._written(keep)
 
-    def bring_up(self) -> None:
-        """Bring a store of an earlier schema to this one, as every write does; others stay."""
-        if self._of_an_earlier_schema():
-            with self._writing():
-                pass
-
     def rebuild(self) -> int:
         """Make the catalogue anew from the parts alone. How many parts it found."""
         if self._is_new():
             raise self._lost()
         with self._locked():
-            if self._of_an_earlier_schema() and not self._has_records():
-                self._migrate()
             return self._rebuild()
 
     def compact(self) -> tuple[int, int]:
@@ -510,15 +501,11 @@ class Store:
         con.execute("set lock_configuration = true")
         return con
 
-    def _other_schema(self, version: str) -> StoreError:
-        if version == old_schema.READABLE_SCHEMA_VERSION:
-            return StoreError(
-                f"{self.path}: a store of schema {version}; this program reads {SCHEMA_VERSION}. "
-                "Bring it up to date with: fairmfu rebuild (or by the next ingest)."
-            )
+    def _other_schema(self, version: str | None) -> StoreError:
+        schema = "an unknown schema" if version is None else f"schema {version}"
         return StoreError(
-            f"{self.path}: a store of schema {version}, which this program (schema "
-            f"{SCHEMA_VERSION}) does not read. Use the version of fairmfu that wrote it."
+            f"{self.path}: a store of {schema}, which this program (schema {SCHEMA_VERSION}) does "
+            "not read. Use the version of fairmfu that wrote it."
         )
 
     def _lost(self) -> StoreError:
@@ -582,10 +569,6 @@ class Store:
             if self._is_new():  # so that parts never stand without a catalogue
                 with self._new_catalogue(from_old=False) as writer:
                     writer.changed = True
-            if self._of_an_earlier_schema():
-                if not self._has_records():
-                    self._migrate()
-                self._rebuild()
             with self._attached():  # which tells one that is gone, damaged or of another schema
                 pass
             with self._new_catalogue(from_old=True) as writer:
@@ -672,35 +655,6 @@ class Store:
         """Whether there is a record of this schema."""
         return next(parquet_parts.read_records(self.shelf), None) is not None
 
-    def _of_an_earlier_schema(self) -> bool:
-        """Whether the catalogue, or without one the parts, are of a schema that is brought up."""
-        if self.shelf.shared or not old_schema.find_old_records(self.path):
-            return False
-        if not self._catalogue.exists():
-            return not self._has_records()
-        with suppress(duckdb.Error), duckdb.connect(self._catalogue, read_only=True) as con:
-            return _version(con) == old_schema.READABLE_SCHEMA_VERSION
-        return False
-
-    def _migrate(self) -> None:
-        """Write the rows of a store of an earlier schema as the first batch of this one."""
-        tables: dict[str, list[pl.DataFrame]] = {}
-        number = 0
-        for number, batch in enumerate(old_schema.read_old_batches(self.path), start=1):
-            for table, frame in batch.items():
-                numbered = frame.with_columns(batch=pl.lit(number, pl.Int64))
-                tables.setdefault(table, []).append(numbered)
-        written = [
-            parquet_parts.write_part(self.shelf, table, pl.concat(frames), number, tier=1)
-            for table, frames in tables.items()
-            if any(frame.height for frame in frames)
-        ]
-        parquet_parts.write_record(self.shelf, BatchRecord(number, tuple(written), full=True))
-        self.says(
-            f"{self.path}: brought from schema {old_schema.READABLE_SCHEMA_VERSION} "
-            f"to {SCHEMA_VERSION}, {number:,} batches"
-        )
-
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Connection]:
         """A catalogue for writing, closed behind it."""
@@ -776,13 +730,12 @@ def _shelf_of(path: Path) -> StoreBackend:
     return ObjectBackend(address.url)
 
 
-def _version(con: Connection) -> str:
-    """The version of a catalogue's schema; one of schema 2 has its tables elsewhere."""
-    for table in ("held.about", "about"):
-        with suppress(duckdb.Error):
-            ((version,),) = con.sql(f"select schema_version from {table}").fetchall()  # noqa: S608
-            return str(version)
-    return "unknown"
+def _version(con: Connection) -> str | None:
+    """The version of a catalogue's schema; None where it tells none."""
+    with suppress(duckdb.Error):
+        ((version,),) = con.sql("select schema_version from held.about").fetchall()
+        return str(version)
+    return None
 
 
 def _refused(store: Path, error: Exception) -> str:

@@ -228,13 +228,13 @@ def _as_stated(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _has_batch_lengths(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether each batch has a length of its own, which own formulas of the format read."""
+    """Return whether batches have lengths of their own, which own formulas of the format read."""
     reads_lengths = any(era.batch_lengths for era in eras_of_format(run["log_format"]))
     return reads_lengths and bool_fact(facts, "packed") is False
 
 
 def _averages_times(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether a printed time is a mean over the last steps."""
+    """Return whether a printed time is a mean over the last steps."""
     return run["elapsed_covers"] == "last_10" and integer_fact(facts, "average_window") != 1
 
 

@@ -460,7 +460,7 @@ def _launches_in_order(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _takes_turns() -> pl.Expr:
-    """Whether the launches of one source are turns of several runs.
+    """Tell whether the launches of one source are turns of several runs.
 
     Reads the source's rows of `_launches_in_order` with two more columns. back: begins at a step
     that was printed before; brief: of few lines, or with a step behind a later one.

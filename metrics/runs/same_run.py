@@ -168,11 +168,7 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
     runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
-    groups = [[run_id] for run_id in runs]
-    unsure, links = list[DoubtfulPair](), list[tuple[str, str]]()
-    if len(runs) > 1:
-        told = _told(tables, runs, rows)
-        groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
+    groups, unsure, links = _grouped(tables, runs, rows)
     said = _facts_said(tables)
     replica = replica_groups.groups_by_source(tables["facts"])
     members = {}
@@ -484,6 +480,18 @@ def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
 
 
 # -- evidence ------------------------------------------------------------------------------
+
+
+def _grouped(
+    tables: Mapping[str, pl.DataFrame], runs: Mapping[str, Mapping[str, Any]], rows: pl.DataFrame
+) -> tuple[list[list[str]], list[DoubtfulPair], list[tuple[str, str]]]:
+    """Group all sources as `_groups` does; a single one needs no evidence.
+
+    runs: rows of the table by run_id; rows: as `_folded`
+    """
+    if len(runs) <= 1:
+        return [[run_id] for run_id in runs], [], []
+    return _groups(_told(tables, runs, rows), _placed(rows, tables["runs"]))
 
 
 def _groups(

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arrays import FloatArray, IntArray
 from ..core.run_arrays import RunArrays, median, total
 from .end_to_end import first_line_seconds, tokens_trained, with_fitted_tokens
-from .unlogged_work import find_period, stall_cause
+from .unlogged_work import find_period, stall_cause, usual_wait
 from .warmup import stall_excess
 from .windows import (
     MOMENT_COLUMNS,
@@ -162,7 +162,7 @@ def _by_cause(
     warming, unlogged = windows.flags("warming"), windows.flags("unlogged")
     stalls_at = {*stalled.tolist(), *timed[unlogged[timed]].tolist()}
     looked_at = {*timed[warming[timed]].tolist(), *stalls_at, *events}
-    every = accumulation_steps(windows)
+    every, wait_s = accumulation_steps(windows), usual_wait(windows)
     found: dict[str, list[int]] = {}
     for at in sorted(looked_at.intersection(timed.tolist())):
         kinds = events.get(at, ())
@@ -175,7 +175,7 @@ def _by_cause(
         elif warming[at]:
             cause = WARM_UP
         elif at in stalls_at:
-            cause = stall_cause(windows, at, kinds, float(lost[at])) or UNEXPLAINED
+            cause = stall_cause(windows, at, kinds, float(lost[at]), wait_s) or UNEXPLAINED
         else:
             continue
         found.setdefault(cause, []).append(at)

@@ -106,27 +106,34 @@ def unexplained_stalls(
     stalls: BoolArray,
 ) -> BoolArray:
     """Those of the stalls that nothing in the log explains, an optimizer step neither."""
-    events, at = dict(run.events()), counted.indices
+    events, at, wait_s = dict(run.events()), counted.indices, usual_wait(run)
     every, spans = accumulation_steps(run), run[f"{evidence}_span"][at]
     updates = count_optimizer_steps(run["step"][at], spans, every)
     out = stalls & ((every == 1) | (updates <= spans / every))
     for i in np.flatnonzero(out):
         lost_s = float(counted.seconds[i] - usual[i])
-        out[i] = stall_cause(run, int(at[i]), events.get(int(at[i]), ()), lost_s) is None
+        kinds = events.get(int(at[i]), ())
+        out[i] = stall_cause(run, int(at[i]), kinds, lost_s, wait_s) is None
     return out
 
 
-def stall_cause(run: RunArrays, window: int, events: Collection[str], lost_s: float) -> str | None:
+def usual_wait(run: RunArrays) -> float:
+    """Return the median wait for data of a step [s]; 0 where none is printed."""
+    waits = run["data_s"]
+    return median(waits[~run.flags("first") & ~np.isnan(waits)]) or 0.0
+
+
+def stall_cause(
+    run: RunArrays, window: int, events: Collection[str], lost_s: float, usual_wait_s: float
+) -> str | None:
     """The cause of a stall, of STALL_EVENTS or waiting for data; None where nothing tells.
 
     A garbage collection is one by the time that it prints. window: its place; events: what the log
-    says of it; lost_s: seconds beyond the usual
+    says of it; lost_s: seconds beyond the usual; usual_wait_s: `usual_wait`
     """
     unlikely = {"gc"} if run["gc_s"][window] <= MIN_CAUSE_SHARE * lost_s else set()
     seen = (STALL_EVENTS[kind] for kind in STALL_EVENTS if kind in events and kind not in unlikely)
-    waits = run["data_s"]
-    known = waits[~run.flags("first") & ~np.isnan(waits)]
-    waited = (waits[window] - (median(known) or 0.0)) * run["new_step"][window]
+    waited = (run["data_s"][window] - usual_wait_s) * run["new_step"][window]
     return next(seen, DATA_LOADING if waited > MIN_CAUSE_SHARE * lost_s else None)
 
 

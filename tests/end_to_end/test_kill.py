@@ -36,7 +36,6 @@ from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
 from fairmfu.cli import main
-from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.schema import READING_COSTS
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline import ingest_run
@@ -44,7 +43,6 @@ from fairmfu.ingest.store import compaction, transactions
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from fairmfu.reports.nightly import night_html, night_outputs, nightly
-from tests.support import old_store
 from tests.support.folders import ROOT
 from tests.support.nights import Plan, write_night
 
@@ -145,12 +143,6 @@ def merged_parts(place: Place) -> None:
     write_night(place.logs, compaction.MERGE_FAN_IN + 1, PLAN, only=[0])
 
 
-def an_older_store(place: Place) -> None:
-    """The store is of schema 2."""
-    old_store.genuine(place.store.path)
-    write_night(place.logs, 1, PLAN, only=[0])
-
-
 def some_batches(place: Place) -> None:
     """Three batches, a run with a fact by hand, and no metrics yet."""
     for night in range(1, 4):
@@ -163,16 +155,15 @@ BEFORE: Final = (
     (two_nights, "nightly"),
     (a_full_tier, "ingest"),
     (merged_parts, "ingest"),
-    (an_older_store, "ingest"),
     (some_batches, "runs"),
     (some_batches, "compact"),
     (some_batches, "rebuild"),
     (some_batches, "report"),
 )
-AS_PROCESSES: Final = BEFORE if ALL_MOMENTS else BEFORE[:1] + BEFORE[5:6]
+AS_PROCESSES: Final = BEFORE if ALL_MOMENTS else BEFORE[:1] + BEFORE[4:5]
 """Those that are killed at random moments as well: by `make kills` all."""
 ON_BAD_DISKS: Final = BEFORE if ALL_MOMENTS else BEFORE[::2]
-ON_SLOW_DISKS: Final = BEFORE[1:] if ALL_MOMENTS else BEFORE[1:2] + BEFORE[5:6]
+ON_SLOW_DISKS: Final = BEFORE[1:] if ALL_MOMENTS else BEFORE[1:2] + BEFORE[4:5]
 
 
 FOLLOWS: Final = {merged_parts: a_full_tier}
@@ -226,9 +217,8 @@ def small_and_without_grace() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def before(place: Place) -> Content:
-    """What the store holds before the run; one of an earlier schema, once it is brought up."""
+    """What the store holds before the run."""
     place.reset()
-    place.store.bring_up()
     return place.content()
 
 
@@ -412,11 +402,7 @@ def assert_old_or_new(
 
     alone: nobody writes meanwhile, so nothing changes between two looks.
     """
-    try:
-        left = place.content()
-    except StoreError as error:
-        assert "a store of schema 2" in str(error), when  # noqa: PT017 - any other is an error
-        return
+    left = place.content()
     whole = new if left["steps"].equals(new["steps"]) else old
     for table in whole.keys() - {"metrics"}:
         assert_same({table: left[table]}, {table: whole[table]}, when)

@@ -16,16 +16,13 @@ import pytest
 from click.testing import CliRunner
 
 from fairmfu.cli import main
-from fairmfu.ingest.core.errors import StoreError
 from fairmfu.ingest.core.schema import TABLES
-from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.pipeline import analysis, metrics_cache, run_scoring
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.nightly import nightly
-from tests.support import old_store
 from tests.support.nights import (
     SERIES,
     SIZES,
@@ -127,89 +124,6 @@ def test_a_change_lasts_and_an_upgrade_is_printed(tmp_path: Path) -> None:
     assert plan.on(change.night) - plan.on(1) == timedelta(days=change.night - 1)
 
 
-# --- stores of schema 2 ---------------------------------------------------------------------
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Store:
-    return Store(old_store.genuine(tmp_path / "old"))
-
-
-def by_rebuild(store: Store, _: Path) -> None:
-    store.rebuild()
-
-
-def by_the_next_ingest(store: Store, logs: Path) -> None:
-    path = write_night(logs, 1, plan_of(), only=[0])[0]
-    ingest_run.ingest_paths([path], store)
-    store.remove(store.table("runs").filter(name=path.stem)["run_id"])
-
-
-def by_a_rebuild_without_a_catalogue(store: Store, _: Path) -> None:
-    (store.path / "catalogue.duckdb").unlink()
-    store.rebuild()
-
-
-@pytest.mark.parametrize(
-    "migrate", [by_rebuild, by_the_next_ingest, by_a_rebuild_without_a_catalogue]
-)
-def test_a_genuine_store_of_schema_2_says_what_it_said(
-    migrate: Callable[[Store, Path], None], old: Store, logs: Path
-) -> None:
-    said = old_store.said_by_genuine()
-    migrate(old, logs)
-    for table in TABLES:
-        assert old_store.as_said(table, old.table(table)) == said[table]
-    assert old.table("sources")["read_at"].null_count() == 0
-    old.rebuild()
-    for table in TABLES:
-        assert old_store.as_said(table, old.table(table)) == said[table]
-    assert not [finding for finding in examine_store(old) if finding.is_harmful]
-
-
-def test_a_store_of_schema_2_is_not_read_unasked(old: Store) -> None:
-    """A reader may not write, so it says what to do."""
-    with pytest.raises(StoreError, match=r"a store of schema 2; this program reads 3.*rebuild"):
-        old.table("runs")
-
-
-def test_the_writer_of_schema_2_writes_what_was_read(logs: Path, tmp_path: Path) -> None:
-    """Facts by hand, taken back, from beside, of a log that grew: all as the tables say."""
-    plan = plan_of(seed=2)
-    first = write_night(logs, 1, plan, only=[0, 7, 16])
-    whole = first[0].read_text()
-    first[0].write_text("\n".join(whole.split("\n")[:30]) + "\n")
-    cut = [read_log_tables(path) for path in first]
-    first[0].write_text(whole)
-    grown = read_log_tables(first[0])
-    run = grown["runs"]["run_id"][0]
-    other, sha256 = (cut[1][t][c][0] for t, c in (("runs", "run_id"), ("sources", "sha256")))
-    beside = {"name": "accelerator", "value": "NVIDIA H200", "origin": "sidecar:facts.toml"}
-    old_store.write_schema_2(
-        tmp_path / "old",
-        [
-            old_store.Batch(files=cut),
-            old_store.Batch(given=[{"run_id": run, "name": "gpus", "value": "16"}]),
-            old_store.Batch(files=[grown]),
-            old_store.Batch(given=[{"run_id": other, "name": "gpus", "value": "32"}]),
-            old_store.Batch(given=[{"run_id": other, "name": "gpus", "value": None}]),
-            old_store.Batch(beside={sha256: [beside]}),
-        ],
-    )
-    store = Store(tmp_path / "old")
-    store.rebuild()
-    assert store.table("sources")["path"].to_list() == sorted(map(str, first))
-    assert store.table("steps").filter(run_id=run).height == 41
-    facts = store.table("facts")
-    assert facts.filter(run_id=run, origin="flag").select("name", "value").rows() == [
-        ("gpus", "16")
-    ]
-    assert facts.filter(run_id=other, name="accelerator")["value"].to_list() == ["NVIDIA H200"]
-    assert facts.filter(run_id=other, origin="flag").is_empty()
-    steps = store.table("steps").filter(run_id=run)
-    assert steps.equals(grown["steps"].select(steps.columns))
-
-
 # --- logs, ingest, metrics, history: what was planted is told -----------------------------------
 
 
@@ -255,16 +169,13 @@ def test_some_nights_tell_what_was_planted(logs: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("FAIRMFU_YEAR" not in os.environ, reason="takes long: make year")
-def test_a_year_of_nights_over_two_schemas_and_two_formulas(
+def test_a_year_of_nights_over_two_formulas(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """20 series: a store of schema 2 to begin with, a new formula from night 180 on."""
+    """20 series: 30 nights are there to begin with, a new formula counts from night 180 on."""
     plan, path = plan_of(seed=7), tmp_path / "store"
-    batches = []
     for night in range(1, 31):
-        paths = write_night(logs, night, plan)
-        batches.append(old_store.Batch(files=[read_log_tables(path) for path in paths]))
-    old_store.write_schema_2(path, batches)
+        ingest_run.ingest_paths(write_night(logs, night, plan), Store(path))
     told: list[Told] = []
     notes: dict[int, str] = {}
     for night, summary, new in told_over(plan, range(31, 366), logs, path):

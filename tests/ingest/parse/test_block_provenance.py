@@ -241,7 +241,7 @@ def test_a_quote_is_without_colour_and_of_500_characters(
 
 @pytest.fixture
 def old(tmp_path: Path) -> Store:
-    return Store(old_store.genuine(tmp_path / "old", schema=3))
+    return Store(old_store.genuine(tmp_path / "old"))
 
 
 def by_nothing(_: Store) -> None:
@@ -271,7 +271,7 @@ AFTER: Final = [by_nothing, by_a_write, by_a_rebuild, by_a_merge]
 def test_a_store_that_quoted_no_line_says_what_it_said(
     old: Store, after: Callable[[Store], None]
 ) -> None:
-    said = old_store.said_by_genuine(3)
+    said = old_store.said_by_genuine()
     after(old)
     for table, rows in said.items():
         found = old.table(table)

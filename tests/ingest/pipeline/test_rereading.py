@@ -268,7 +268,7 @@ def test_a_night_reads_its_own_logs_anew_and_names_what_stays(
 
 def test_a_store_that_an_earlier_version_wrote_says_so(tmp_path: Path) -> None:
     """Before a writer of today brought its catalogue up, and behind that."""
-    store = Store(genuine(tmp_path / "old", 3))
+    store = Store(genuine(tmp_path / "old"))
     assert len(store.outdated_sources()) == store.table("sources").height == 2
     assert readings(store) == [None, None]
     store.give_facts({store.table("runs")["run_id"][0]: facts_from_flags(["seq_len=4096"])})

@@ -585,7 +585,7 @@ def test_an_old_row_is_named_and_stays_until_it_is_asked_for(
 
 def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: Path) -> None:
     """A genuine store: a program of the same version kept it, which knew fewer columns."""
-    store = Store(old_store.genuine(tmp_path / "old", schema=3))
+    store = Store(old_store.genuine(tmp_path / "old"))
     kept = metrics_store.update_metrics(store).kept
     titan = kept.filter(pl.col("mfu") > 0).row(0, named=True)
     assert titan["mfu_bf16"] is titan["peak_source"] is None
@@ -603,7 +603,7 @@ def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: P
 
 
 def test_steps_of_before_a_column_came_say_nothing_of_it(tmp_path: Path) -> None:
-    store = Store(old_store.genuine(tmp_path / "old", schema=3))
+    store = Store(old_store.genuine(tmp_path / "old"))
     before = store.table("steps")
     assert before.height
     assert before["consumed_non_padding"].is_null().all()

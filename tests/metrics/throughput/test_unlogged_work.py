@@ -17,6 +17,7 @@ from fairmfu.metrics.throughput.unlogged_work import (
     find_period,
     share_above,
     stall_cause,
+    usual_wait,
     windows_apart,
 )
 from tests.metrics.throughput.test_throughput import facts, rates, run, steps
@@ -287,7 +288,8 @@ def cause(lost_s: float, *events: str, gc_s: float = 0.0, waits: float = 0.0) ->
             "new_step": [None, 10, 10, 10, 10],
         }
     )
-    return stall_cause(RunArrays(frame), 2, events, lost_s)
+    run = RunArrays(frame)
+    return stall_cause(run, 2, events, lost_s, usual_wait(run))
 
 
 def test_the_cause_of_a_stall_is_what_makes_up_half_of_it() -> None:
