@@ -15,7 +15,7 @@ ifndef IS_INSTALLED
 endif
 
 .PHONY: demo check test lint types tests test-ray some-ray seconds golden corpus coverage changes audit evidence thorough verify \
-	metamorphic year kills browser screenshots clean gate fuzz fuzz-facts mutants bench bench-ingest bench-start \
+	metamorphic year kills browser screenshots clean gate fuzz fuzz-facts mutants prose bench bench-ingest bench-start \
 	bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
 
@@ -81,6 +81,10 @@ audit: $(VENV)/tested
 # Their time stamps against their logged rates and times, and every count of their tokens.
 evidence: $(VENV)/tested
 	$(BIN)/python -m tests.tools.evidence
+
+# How plainly code and docs are written: counts of what CONTRIBUTING.md asks for.
+prose: $(VENV)/tested
+	$(BIN)/python -m tests.tools.prose
 
 # How often the intervals of simulated runs cover the truth: the table of docs/statistics.md.
 coverage: $(VENV)/tested
