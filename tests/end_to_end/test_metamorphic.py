@@ -49,3 +49,13 @@ def test_a_figure_of_another_is_found() -> None:
     assert [(one.figure, one.ranked) for one in found] == [("tgs", True)]
     doubted = [row | {"warnings": [*row["warnings"], "a clock that was set"]} for row in twice]
     assert not list(metamorphic.violations("log", "twice", doubted, rows))
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_one_log_alone_has_the_figures_of_a_store(name: str) -> None:
+    text = (ROOT / "sample_logs" / name).read_text(encoding="utf-8")
+    facts = {"seq_len": 1024}
+    alone = metamorphic.figures_of({"run.log": text}, facts)
+    stored = metamorphic.figures_of({"run.log": text, "copy.log": text}, facts)
+    where = {"name": "", "sources": []}
+    assert [row | where for row in alone] == [row | where for row in stored]

@@ -26,7 +26,8 @@ from typing import Final
 import polars as pl
 
 from fairmfu.ingest.core.errors import FairmfuError
-from fairmfu.ingest.facts.facts import SIDECAR_NAME
+from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.ingest.facts.facts import SIDECAR_NAME, facts_from_values
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.ingest.store.store import Tables
 from fairmfu.metrics.core.run_table import NOT_RANKED, MetricsRow, metrics_rows
@@ -98,7 +99,11 @@ def tables_of(files: Files, facts: Mapping[str, object]) -> Tables:
             path = Path(folder) / name
             path.write_text(text, encoding="utf-8", errors="surrogateescape")
             paths += [] if name == SIDECAR_NAME else [path]
-        return read_logs(*paths, facts=facts)
+        if len(paths) > 1:
+            return read_logs(*paths, facts=facts)
+        # the same as of a store with this log alone, in half of the time
+        given = facts_from_values(facts, "flag", Path(folder), "facts")
+        return read_log_tables(paths[0], flag_facts=given)
 
 
 def violations(
