@@ -5,11 +5,11 @@
     tables = read_logs("titan.log", "xtuner.log", facts={"gpus": 8})
 
 read_logs     logs as tables, in memory
-Store         a folder (or an address) that keeps them, and answers SQL
-ingest_logs   read what is new into a store
-FairmfuError  every error that a user can mend
+Store         a folder (or an address) with tables, for SQL
+ingest_logs   read new logs into a store
+FairmfuError  every error that a user can fix
 
-What to do with the tables: `metrics`, `reports`. All of it by task: docs/python.md.
+Next steps with the tables: `metrics`, `reports`. Tasks by example: docs/python.md.
 """
 
 from typing import TYPE_CHECKING

@@ -1,1 +1,1 @@
-"""The schema of all tables, errors, numbers, arrays, paths: what every other room builds on."""
+"""Schema of all tables, errors, numbers, arrays, paths: the base of all rooms."""

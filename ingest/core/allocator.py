@@ -1,8 +1,8 @@
-"""How much memory that was let go of stays with the process, and what goes back to the system.
+"""Limits of the freed memory that the process keeps for later.
 
-It is measured by its peak, and what an allocator keeps for later is in it: a log is read in blocks
-of 4 MB, each by a hundred arrays of some MB, while threads read, hash and write. What goes back has
-to be taken anew for the next block, page by page: of XTuner v1 that was a tenth of the time.
+Peak memory includes the memory that an allocator keeps for later. A log is read in blocks of 4 MB,
+as a hundred arrays of some MB, while threads read, hash and write. Memory that went back to the
+system must be mapped again for the next block, page by page: a tenth of the time for XTuner v1.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from typing import Final
 POLARS_ALLOCATOR: Final = {
     "_RJEM_MALLOC_CONF": "background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0,narenas:4"
 }
-"""The first two are Polars' own. Pages that it did not use for so long it only marks as free, which
-go on counting; with the third it gives them back. With the last its threads take memory from four
-places; from four for each core otherwise, and each place keeps some."""
+"""Settings of Polars' allocator, jemalloc. The first two are Polars' own. Pages that were unused
+for so long are only marked as free, and still count; the third setting gives them back. The last
+limits the arenas to four for all threads: by default four per core, and every arena keeps some
+memory.
+"""
 GLIBC_ALLOCATOR: Final = {
     "MALLOC_ARENA_MAX": (-8, 1),
     "MALLOC_MMAP_THRESHOLD_": (-3, 32 * 1024 * 1024),
     "MALLOC_TRIM_THRESHOLD_": (-1, 1024 * 1024 * 1024),
 }
-"""Of GNU: its variable, the same in <malloc.h>, and the value. All threads take memory from one
-place, where each keeps up to 64 MB at the end of its own otherwise; what a block takes is larger
-than its own limits, so it would go back with each (32 MB are the most that the second may be). What
-is free is given back by `ingest.core.arrays.release_free_memory`."""
+"""Settings of glibc: variable, number in <malloc.h>, value. One arena for all threads: by default
+every thread keeps up to 64 MB at the end of its own. A block's arrays exceed the default
+thresholds, so their memory would go back after every block (32 MB is the maximum of the second).
+`ingest.core.arrays.release_free_memory` gives free memory back.
+"""
 
 
 def limit_allocators() -> None:
-    """Have this process, and those that it starts, take little; what the user has set holds.
+    """Limit the memory that this process and its children keep; a user's settings win.
 
-    For a command: before Polars is imported and before there are threads.
+    Call it in a command before Polars is imported and before any thread starts.
     """
     for name, setting in POLARS_ALLOCATOR.items():
         os.environ.setdefault(name, setting)

@@ -1,4 +1,4 @@
-"""Tables that are installed with the code, as TOML beside the module that knows their rows."""
+"""Tables installed with the code, as TOML files next to their module."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 @cache
 def read_data_file(package: str, name: str) -> Mapping[str, Any]:
-    """Read a TOML file of a package, once: when its first row is asked for.
+    """Read a TOML file of a package, once, at the first use of a row.
 
-    package: as `__package__` has it
+    package: its `__package__`
     """
     return tomllib.loads(resources.files(package).joinpath(name).read_text(encoding="utf-8"))

@@ -1,14 +1,14 @@
-"""What can go wrong with input, each with what, where, why and what to do.
+"""Errors of input: each says what, where, why and what to do.
 
 FairmfuError
 |-- UnknownFormatError      no format, or more than one, fits a file
 |-- UnreadableSourceError   the file cannot be read at all
-|   `-- ReadingFaultError   it made the program itself fail
-|-- FormatFileError         a format of the user's own is not one, or clashes with another
-|-- ConfigError             fairmfu.toml holds something that it can't
+|   `-- ReadingFaultError   the program itself failed at the file
+|-- FormatFileError         a user's format is invalid, or clashes with another
+|-- ConfigError             fairmfu.toml is invalid
 |-- FactError               a fact is misnamed or has an impossible value
 |-- StoreError              the store is missing, locked or damaged
-+-- ClusterError            the machines that are to read cannot, whatever the file
++-- ClusterError            the reading machines fail, whatever the file
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from typing import Final
 
 DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 PERMISSION_ERRNOS: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
-"""Errors of a write: no room; a disk or a folder that may only be read."""
+"""Errors of a write: a full disk; a read-only disk or folder."""
 
 
 PACKAGE: Final = Path(__file__).parents[2]
 MAX_MESSAGE: Final = 160
-"""Characters of an error's own words."""
+"""Characters of an error's message in a report of a fault."""
 
 
 class FairmfuError(Exception):
-    """Base of all errors that a user can mend; the CLI prints it and exits 1."""
+    """Base of all errors that a user can fix; the CLI prints it and exits 1."""
 
 
 class UnknownFormatError(FairmfuError):
-    """No format, or more than one, fits a file; or it is binary.
+    """No format, or more than one, fits a file; or the file is binary.
 
-    recognised: whether any line of it is one that some format knows; where none is, a file that a
-    folder's walk came upon is no log of these frameworks.
+    recognised: True if some format knows at least one line of the file. False for a file found by
+    walking a folder means: no log of these frameworks.
     """
 
     def __init__(self, message: str, *, recognised: bool) -> None:
@@ -47,18 +47,18 @@ class UnknownFormatError(FairmfuError):
         self.recognised = recognised
 
     def __reduce__(self) -> tuple[partial[UnknownFormatError], tuple[str, ...]]:
-        """So that it comes whole from another process."""
+        """Pickle `recognised` as well, for errors from another process."""
         return partial(type(self), recognised=self.recognised), self.args
 
 
 class UnreadableSourceError(FairmfuError):
-    """A file cannot be read: empty, packed, truncated or not there."""
+    """A file cannot be read: empty, packed, truncated or missing."""
 
 
 class ReadingFaultError(UnreadableSourceError):
-    """A file made the program itself fail: its fault, and yet the answer of that file alone.
+    """The program itself failed at a file; other files are read all the same.
 
-    path: the file; error: what was raised while it was read
+    path: the file; error: the exception that reading raised
     """
 
     def __init__(self, path: object, error: BaseException | str) -> None:
@@ -70,21 +70,22 @@ class ReadingFaultError(UnreadableSourceError):
         self.given = str(path), said
 
     def __reduce__(self) -> tuple[type[ReadingFaultError], tuple[str, str]]:
-        """So that it comes whole from another process."""
+        """Pickle the arguments, not the message, for errors from another process."""
         return type(self), self.given
 
 
 class FormatFileError(FairmfuError):
-    """A TOML file describes no format, or one that clashes with another; or no format has a name.
+    """A TOML file describes no valid format, or a format name is unknown.
 
-    The message names file, table and key, what is wrong and what to do.
+    A format may also clash with another. The message names file, table and key, the problem and the
+    remedy.
     """
 
 
 class ConfigError(FairmfuError):
-    """The configuration is not one.
+    """The configuration file is invalid.
 
-    The message names file, table and key, what is wrong and what to do.
+    The message names file, table and key, the problem and the remedy.
     """
 
 
@@ -97,13 +98,14 @@ class StoreError(FairmfuError):
 
 
 class ClusterError(FairmfuError):
-    """Who is to read the files cannot: no file is to blame, so it ends the command."""
+    """The machines that read files fail. No file is to blame, so the command ends."""
 
 
 def explain_write_error(error: Exception, option: str) -> tuple[str, str]:
-    """Why a write failed, and what to do, a sentence; option: by which another folder is given.
+    """Return the reason of a failed write, and a sentence with the remedy.
 
-    error: of the system, or of a library that tells what the system said.
+    error: of the system, or of a library that quotes the system. option: the option that names
+    another folder.
     """
     if _is_one_of(DISK_FULL_ERRNOS, error):
         return "the disk is full", "Free some space and run it again."
@@ -115,7 +117,10 @@ def explain_write_error(error: Exception, option: str) -> tuple[str, str]:
 
 
 def explain_read_error(error: OSError) -> str:
-    """Why a read failed, in sentences; an object store's words say themselves what to do."""
+    """Return the reason of a failed read and, if access was denied, the remedy.
+
+    The words of an object store already include the remedy.
+    """
     why = f"{error.strerror or error}."
     if error.errno in PERMISSION_ERRNOS and error.strerror == os.strerror(error.errno):
         return f"{why} Get the right to read it; ls -ld shows whose it is."
@@ -129,17 +134,17 @@ def _is_one_of(numbers: tuple[int, ...], error: Exception) -> bool:
 
 
 def reading_error(path: object, error: BaseException) -> Exception:
-    """Return the answer of a file that could not be read: its own error, or a fault as one."""
+    """Return the error of a failed reading: a fault becomes a ReadingFaultError."""
     if isinstance(error, FairmfuError | OSError):
         return error
     return ReadingFaultError(path, error)
 
 
 def describe_fault(error: BaseException) -> str:
-    """Say what was raised, where, and by which identifier to report it.
+    """Return the exception, its origin, and an identifier to report.
 
-    The identifier is of the kind of error and the functions on the way to it, so that one fault has
-    one, whatever the log.
+    The identifier is a hash of the error's type and of the functions in the traceback: the same
+    fault has the same identifier, whatever the log.
     """
     frames = [
         (place.relative_to(PACKAGE), frame.lineno, frame.name)

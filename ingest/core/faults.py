@@ -1,4 +1,4 @@
-"""Kinds of faults of the program, apart from errors, which a command knows before Polars."""
+"""Kinds of faults, apart from `errors`: commands import `errors` before Polars."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 from polars.exceptions import PanicException
 
 FAULTS: Final = (Exception, PanicException)
-"""Whatever is raised: it is the answer of the file or the run that it arose at."""
+"""Any exception of reading a file or computing a run: the result of that file or run."""

@@ -1,7 +1,7 @@
-"""Names of a package that stand in its modules, imported when they are asked for (PEP 562).
+"""Names that a package exports from its modules, imported on first use (PEP 562).
 
-So a package says in one place what it is for, and whoever takes one of its modules, as all do here,
-pays for no other. Type checkers read the same names from the imports under TYPE_CHECKING.
+A package lists its purpose in one place, and an import of one of its modules, the usual case here,
+loads no other. Type checkers read the same names from the imports under TYPE_CHECKING.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 
 def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: homes is the module of each name, relative to it.
+    """Return the `__getattr__` of a package.
 
-    No name may be a module's too: whoever imports that module would put it in the name's place.
+    modules: name to module, relative to the package. No name may be a module too: an import of that
+    module would replace the name.
     """
 
     def get(name: str) -> Any:  # noqa: ANN401 - whatever stands there

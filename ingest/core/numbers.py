@@ -13,9 +13,9 @@ _Number = TypeVar("_Number", bound=float)
 
 
 def strip_thousands_commas(text: str) -> str:
-    """A printed number without those between its thousands.
+    """Remove the commas between the thousands of a printed number.
 
-    Raises ValueError at any other, and at an underscore, which is Python's own.
+    Raises ValueError at any other comma, and at an underscore, which only Python accepts.
     """
     if "_" in text:
         raise ValueError(text)
@@ -27,7 +27,10 @@ def strip_thousands_commas(text: str) -> str:
 
 
 def parse_integer(text: str) -> int:
-    """A whole number, also as 8.0 or 1e3. Raises ValueError where it is none of 64 bits."""
+    """Parse a whole number, also 8.0 or 1e3.
+
+    Raises ValueError if not whole or beyond 64 bits.
+    """
     value = int(text) if text.lstrip("-").isdigit() else float(text)
     if not abs(value) < 2**63 or value != int(value):
         raise ValueError(text)
@@ -35,12 +38,15 @@ def parse_integer(text: str) -> int:
 
 
 def parse_size(text: str) -> int | None:
-    """A whole number of at most nine digits, as sizes of a run are; null for all else, and 0."""
+    """Parse a size of a run: a whole number of 1 to 9 digits.
+
+    None for all else, and 0.
+    """
     return int(text) if _SIZE.fullmatch(text) else None
 
 
 def parse_optional(parse_number: Callable[[str], _Number], text: str | None) -> _Number | None:
-    """The number of an optional group; null where it is not there or damaged."""
+    """Parse the number of an optional group; None if missing or damaged."""
     with suppress(ValueError):
         return None if text is None else parse_number(strip_thousands_commas(text))
     return None

@@ -1,12 +1,12 @@
-"""Where logs are: at a path of this machine, or at an object store, by fsspec.
+"""Paths of logs: on this machine, or at an object store through fsspec.
 
     run.log, /data/logs      pathlib.Path
-    s3://bucket/logs         Remote, which does as much of pathlib.Path as logs and what gives facts
-                             to them are asked for; gs://, az:// and what else fsspec knows
+    s3://bucket/logs         RemotePath, with the methods of pathlib.Path used for logs and
+                             facts; gs://, az:// and every other protocol of fsspec
 
-A store is asked as seldom as can be: one listing tells of a folder, or of all beneath it, and a
-small object is read by one request. All that its library raises becomes an error of the system or
-UnreadableSourceError here, with the reason and what to do.
+A store gets few requests: one listing covers a folder, or a whole tree, and one request reads a
+small object. Every error of a store's library becomes an OSError or UnreadableSourceError here,
+with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from typing import IO, Any, Final, NamedTuple, TypeVar, cast
 from .errors import FairmfuError, UnreadableSourceError
 
 URL_SEPARATOR: Final = "://"
-"""In the address of an object and in no path: pathlib makes one slash of two."""
+"""Marks the address of an object. No path contains "://": pathlib makes one slash of two."""
 BUCKET_PLACEHOLDER_PARTS: Final = ("s3:", "", "bucket")
-"""How an address begins between its slashes."""
+"""First parts of an address, split at slashes."""
 LOCAL_PROTOCOLS: Final = ("file", "local")
 
 S3_PREFIXES: Final = ("s3://", "s3a://")
 
 FILESYSTEM_OPTIONS: Final[Mapping[str, Any]] = {"use_listings_cache": False}
-"""Options for every object store: a listing that is kept would hide what is new."""
+"""Options for every object store. A cached listing would hide new objects."""
 S3_OPTIONS: Final[Mapping[str, Any]] = {"max_concurrency": 1}
-"""Else s3fs asks for the size of each object first, and joins parts that may be of two versions."""
+"""With more than 1, s3fs asks for the size of an object first, and joins parts of two versions."""
 
 OBJECT_BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of an object that are asked for at once; a smaller one is read by one request."""
+"""Bytes of an object per request. One request reads a smaller object."""
 
 
 def parse_path(text: str) -> Path:
-    """The path that a text names: a Remote where it is the address of an object store.
+    """Return the path named by a text: a RemotePath for an object store.
 
-    Raises UnreadableSourceError where no package knows the store, or it cannot be set up.
+    Raises UnreadableSourceError if no package knows the store, or if setting it up fails.
     """
     if URL_SEPARATOR not in text:
         return Path(text)
@@ -59,13 +59,16 @@ def parse_path(text: str) -> Path:
 
 
 def as_remote(path: Path) -> RemotePath | None:
-    """A path of an object store as what it is; None of one of this machine."""
+    """Return a path of an object store as a RemotePath.
+
+    None for a path of this machine.
+    """
     at: object = path
     return at if isinstance(at, RemotePath) else None
 
 
 def _as_path(path: RemotePath) -> Path:
-    """Which it is to all who only ask what both can do."""
+    """Return a RemotePath typed as Path, for callers limited to shared methods."""
     return cast("Path", path)
 
 
@@ -76,7 +79,10 @@ def _remote(text: str) -> RemotePath:
 
 
 def open_filesystem(url: str, **option_overrides: Any) -> tuple[Any, str]:  # noqa: ANN401 - fsspec's options
-    """fsspec's file system of an address, and the name there. Raises ImportError, ValueError."""
+    """Return fsspec's file system of an address, and the name in it.
+
+    Raises ImportError, ValueError.
+    """
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
 
     options = (
@@ -86,14 +92,14 @@ def open_filesystem(url: str, **option_overrides: Any) -> tuple[Any, str]:  # no
     return store, str(name)
 
 
-# -- what a listing tells ----------------------------------------------------------------------
+# -- listings ------------------------------------------------------------------------------------
 
 
 class ObjectStat(NamedTuple):
-    """An object or a folder as a listing has it, by the names of os.stat_result.
+    """An object or a folder in a listing, with the names of os.stat_result.
 
-    st_mtime_ns: in whole seconds, as some requests tell no more. st_ino: a number of its ETag or
-    version, which changes with its content; 0 where the store tells none.
+    st_mtime_ns: in whole seconds, the precision of some requests. st_ino: a number made from the
+    ETag or version, which changes with the content; 0 if the store gives neither.
     """
 
     st_size: int = 0
@@ -103,31 +109,30 @@ class ObjectStat(NamedTuple):
 
 
 FolderContents = Mapping[str, ObjectStat]
-"""What a folder holds, by name."""
+"""Entries of a folder, by name."""
 
 MTIME_KEYS: Final = ("LastModified", "last_modified", "updated", "mtime", "created")
 VERSION_KEYS: Final = ("ETag", "etag", "generation", "version_id", "md5")
-"""Names by which S3_PREFIXES, Azure, Google and others tell when an object was written, and which
-it is."""
+"""Keys of S3, Azure, Google and others for the write time and the version of an object."""
 
 StoreAnswer = TypeVar("StoreAnswer")
 MAX_PARALLEL_REQUESTS: Final = 16
-"""Requests for small objects."""
+"""Requests for small objects at the same time."""
 MAX_CACHED_TEXT_BYTES: Final = 64 * 1024
 MAX_CACHED_TEXTS: Final = 256
-"""Texts beside logs that are asked for once: the sidecar of a folder is of all its logs."""
+"""Texts near logs that are requested once: all logs of a folder share a sidecar."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What was asked for: what stands in folders, short texts, and objects that are read next."""
+    """Cached answers of stores: listings, short texts, and objects to be read next."""
 
     folders: dict[str, FolderContents] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     objects: dict[str, bytes] = field(default_factory=dict)
 
     def entry(self, path: RemotePath) -> ObjectStat | None:
-        """What is known of an object."""
+        """Return the entry of an object in the cached listing of its folder."""
         return self.folders.get(path.folder.url, {}).get(path.name)
 
 
@@ -136,7 +141,7 @@ _known: ContextVar[_Known | None] = ContextVar("known", default=None)
 
 @contextmanager
 def request_cache() -> Iterator[None]:
-    """Within it each folder of a store is listed once, and each short text is read once."""
+    """List a folder of a store once, and read a short text once, within this context."""
     if _known.get() is not None:
         yield
         return
@@ -148,32 +153,35 @@ def request_cache() -> Iterator[None]:
 
 
 def list_folder(folder: RemotePath) -> FolderContents:
-    """What a folder holds; hidden ones too. Raises OSError, UnreadableSourceError."""
+    """Return the entries of a folder, hidden ones too.
+
+    Raises OSError, UnreadableSourceError.
+    """
     known = _known.get()
     if known is not None and folder.url in known.folders:
         return known.folders[folder.url]
     with translated_store_errors(folder.url):
-        found = _contents(*open_filesystem(folder.url))
+        contents = _contents(*open_filesystem(folder.url))
     if known is not None:
-        known.folders[folder.url] = found
-    return found
+        known.folders[folder.url] = contents
+    return contents
 
 
 def _contents(store: Any, name: str) -> FolderContents:  # noqa: ANN401 - of a library without types
     return {
-        one["name"].rstrip("/").rpartition("/")[2]: _entry(one)
-        for one in sorted(store.ls(name, detail=True), key=_folders_first)
-        if one["name"].strip("/") != name.strip("/")
+        info["name"].rstrip("/").rpartition("/")[2]: _entry(info)
+        for info in sorted(store.ls(name, detail=True), key=_folders_first)
+        if info["name"].strip("/") != name.strip("/")
     }
 
 
 def _folders_first(info: Mapping[str, Any]) -> bool:
-    """So that an object of the same name holds."""
+    """Sort key: folders first, so an object of the same name replaces its folder."""
     return bool(info["type"] != "directory")
 
 
 def cache_listing(folder: RemotePath) -> None:
-    """Ask at once for all that stands beneath a folder, for `list_folder`, within `request_cache`.
+    """List a whole tree in one request, for `list_folder` within `request_cache`.
 
     Raises OSError, UnreadableSourceError.
     """
@@ -183,22 +191,22 @@ def cache_listing(folder: RemotePath) -> None:
     with translated_store_errors(folder.url):
         store, name = open_filesystem(folder.url)
         every = store.find(name, detail=True)
-    found: dict[str, dict[str, ObjectStat]] = {folder.url: {}}
+    listings: dict[str, dict[str, ObjectStat]] = {folder.url: {}}
     for path, info in every.items():
         inside = path.removeprefix(name).removeprefix("/")
-        *folders, last = inside.split("/")
+        *subfolders, last = inside.split("/")
         within = folder.url
-        for one in folders:
-            found[within].setdefault(one, ObjectStat(is_folder=True))
-            within = f"{within}/{one}"
-            found.setdefault(within, {})
-        if last:  # else a folder's own mark
-            found[within][last] = _entry(info)
-    known.folders.update(found)
+        for subfolder in subfolders:
+            listings[within].setdefault(subfolder, ObjectStat(is_folder=True))
+            within = f"{within}/{subfolder}"
+            listings.setdefault(within, {})
+        if last:  # empty for the marker object of a folder
+            listings[within][last] = _entry(info)
+    known.folders.update(listings)
 
 
 def walk_objects(folder: RemotePath) -> Iterator[tuple[RemotePath, ObjectStat]]:
-    """All objects beneath a folder in the order of their paths, but for what is hidden.
+    """Yield all objects beneath a folder, ordered by path, except hidden ones.
 
     Raises OSError, UnreadableSourceError.
     """
@@ -214,9 +222,10 @@ def walk_objects(folder: RemotePath) -> Iterator[tuple[RemotePath, ObjectStat]]:
 def match_objects(
     folder: RemotePath, pattern: Sequence[str]
 ) -> Iterator[tuple[RemotePath, ObjectStat]]:
-    """Objects and folders beneath a folder whose names fit those of a pattern, one by one.
+    """Yield objects and folders beneath a folder that match a pattern.
 
-    `**` stands for any number of folders. Raises UnreadableSourceError.
+    pattern: names or globs, for one level of folders after another; `**` matches any number of
+    folders. Raises UnreadableSourceError.
     """
     name, *further = pattern
     try:
@@ -231,28 +240,28 @@ def match_objects(
     if name == "**":
         yield from match_objects(folder, further)
         further = list(pattern)
-    for one, entry in here:
-        fits = name == "**" or fnmatchcase(one, name)
-        if not fits or (one.startswith(".") and not name.startswith(".")):
+    for child, entry in here:
+        fits = name == "**" or fnmatchcase(child, name)
+        if not fits or (child.startswith(".") and not name.startswith(".")):
             continue
         if further and entry.is_folder:
-            yield from match_objects(folder.child(one), further)
+            yield from match_objects(folder.child(child), further)
         elif not further:
-            yield folder.child(one), entry
+            yield folder.child(child), entry
 
 
 def prefetch(paths: Iterable[Path]) -> None:
-    """Ask for small objects and for the contents of their folders, many at once.
+    """Request small objects and the listings of their folders, many at once.
 
-    They are kept until others are asked for. What fails is asked for again by who opens it. Nothing
-    is asked for outside `request_cache`.
+    The next call drops these objects. A failed request is repeated when the object is opened.
+    Outside `request_cache` this does nothing.
     """
     known = _known.get()
     objects = [one for path in paths if (one := as_remote(path)) is not None]
     if known is None or len(objects) <= 1:
         return
     known.objects.clear()
-    _tried(list_folder, objects[0].folder)  # alone: it sets up what the others are asked by
+    _tried(list_folder, objects[0].folder)  # alone: sets up the connection for the others
     folders = {one.folder for one in objects if one.folder.url not in known.folders}
     known.folders.update(_at_once(_contents, folders))
     sizes = {one: known.entry(one) for one in objects}
@@ -267,9 +276,10 @@ def _data(store: Any, name: str) -> bytes:  # noqa: ANN401 - of a library withou
 def _at_once(
     ask: Callable[[Any, str], StoreAnswer], paths: Iterable[RemotePath]
 ) -> dict[str, StoreAnswer]:
-    """What is asked of each, by its address; without those where it fails.
+    """Return the answers of a request for many paths, by address.
 
-    fsspec makes a connection for each thread that asks it for a store: here one asks for all.
+    Failed ones are left out. fsspec opens a connection per thread that opens a store, so a single
+    thread opens all stores.
     """
     where = {path.url: store for path in paths if (store := _tried(open_filesystem, path.url))}
     with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as pool:
@@ -296,7 +306,10 @@ def _entry(info: Mapping[str, Any]) -> ObjectStat:
 
 
 def _seconds(written: object, version: str) -> int:
-    """A time as a file system has it; now, so that it is not relied on, where nothing is told."""
+    """Return a write time as Unix seconds.
+
+    Without a time: 0 for an object with a version, else the current time, so nobody relies on it.
+    """
     if isinstance(written, str):
         written = datetime.fromisoformat(written)
     if isinstance(written, datetime):
@@ -307,7 +320,7 @@ def _seconds(written: object, version: str) -> int:
 
 
 def _number(version: str) -> int:
-    """A number of 63 bits that stands for a version."""
+    """Return a number of 63 bits made from a version."""
     return int.from_bytes(blake2b(version.encode(), digest_size=8).digest()) >> 1
 
 
@@ -316,9 +329,9 @@ def _number(version: str) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePath:
-    """A path of an object store, with those methods of pathlib.Path that logs are asked for.
+    """A path of an object store, with the methods of pathlib.Path used for logs.
 
-    They raise OSError as those do, and UnreadableSourceError where the store cannot be asked.
+    They raise OSError as pathlib's do, and UnreadableSourceError if the store cannot be asked.
     """
 
     url: str
@@ -327,7 +340,7 @@ class RemotePath:
         return self.url
 
     def __truediv__(self, path: str) -> Path:
-        """A path relative to this one; one from the root on is of this machine."""
+        """Return a path relative to this one; an absolute path is one of this machine."""
         if path.startswith("/"):
             return Path(path)
         protocol, mark, here = self.url.partition(URL_SEPARATOR)
@@ -336,80 +349,86 @@ class RemotePath:
         return _as_path(RemotePath(f"{protocol}{mark}{root}{parts}"))
 
     def require_bucket(self) -> None:
-        """Raises UnreadableSourceError where none is named."""
+        """Raise UnreadableSourceError if a pattern takes the place of the bucket's name."""
         if has_magic("/".join(self.url.split("/")[: len(BUCKET_PLACEHOLDER_PARTS)])):
             raise UnreadableSourceError(f"{self}: no pattern can stand for a bucket: name it.")
 
     def split_at_pattern(self) -> tuple[RemotePath, list[str]]:
-        """The folder before all patterns in it, and what follows, but for `**` at the end."""
+        """Split into the folder above the first pattern, and the names after.
+
+        A final `**` is dropped.
+        """
         names = self.url.split("/")
-        while names[-1] == "**":  # what stands in a folder that fits is looked at anyway
+        while names[-1] == "**":  # the contents of a matching folder are walked anyway
             names.pop()
         first = next((at for at, name in enumerate(names) if has_magic(name)), len(names))
         return RemotePath("/".join(names[:first])), names[first:]
 
     def child(self, name: str) -> RemotePath:
-        """One that a listing of this folder names."""
+        """Return the path of an entry of this folder."""
         return RemotePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
+        """Last part of the address."""
         return self.url.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
-        """The ending of that."""
+        """File extension of the name, as pathlib's."""
         return PurePosixPath(self.name).suffix
 
     @property
     def folder(self) -> RemotePath:
-        """What it stands in; of a bucket itself."""
+        """Folder of this path; a bucket is its own folder."""
         protocol, mark, here = self.url.partition(URL_SEPARATOR)
         above = here.rpartition("/")[0]
         return RemotePath(f"{protocol}{mark}{above}") if above else self
 
     @property
     def parent(self) -> Path:
-        """The same."""
+        """`folder`, typed as Path."""
         return _as_path(self.folder)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The bucket, folders and its name."""
+        """The bucket, the folders and the name."""
         return PurePosixPath(self.url.partition(URL_SEPARATOR)[2]).parts
 
     def with_name(self, name: str) -> Path:
-        """Another one beside it."""
+        """Return a path in the same folder."""
         return _as_path(self.folder.child(name))
 
     def absolute(self) -> Path:
-        """Itself."""
+        """Return this path: every address is absolute."""
         return _as_path(self)
 
     def relative_to(self, folder: RemotePath) -> PurePosixPath:
-        """What it is called within a folder that it stands in."""
+        """Return the path relative to a folder above."""
         return PurePosixPath(self.url.removeprefix(f"{folder.url}/"))
 
     def exists(self) -> bool:
-        """Whether it is there, or cannot be known not to be."""
+        """True if the object is in its folder's listing, or if the store cannot be asked."""
         try:
             return self._by_folder() is not None
         except FairmfuError:
             return True
 
     def is_file(self) -> bool:
-        """Whether its folder, where that may be listed, has such an object."""
+        """True if the listing of the folder is readable and has such an object."""
         entry = self._by_folder()
         return entry is not None and not entry.is_folder
 
     def stat(self) -> ObjectStat:
-        """What its folder tells of it, else the store. Raises OSError, UnreadableSourceError."""
+        """Return size and version, from the folder's cached listing or the store.
+
+        Raises OSError, UnreadableSourceError.
+        """
         entry = self._by_folder() if _known.get() is not None else None
         return entry or self.look()
 
     def look(self) -> ObjectStat:
-        """What the store tells of it; its folder is not listed. Raises as `stat` does."""
+        """Return the size and version without listing the folder. Raises as `stat` does."""
         known = _known.get()
         if known is not None and (entry := known.entry(self)) is not None:
             return entry
@@ -420,11 +439,11 @@ class RemotePath:
     def _by_folder(self) -> ObjectStat | None:
         try:
             return list_folder(self.folder).get(self.name)
-        except (FileNotFoundError, PermissionError):  # objects may be read where none are listed
+        except (FileNotFoundError, PermissionError):  # a right to read may not include listing
             return None
 
     def glob(self, pattern: str) -> Iterator[Path]:
-        """Objects beneath it that fit the pattern."""
+        """Yield objects beneath this folder that match the pattern."""
         first, *_ = parts = pattern.split("/")
         if has_magic(first) or first in self._held():
             yield from (_as_path(path) for path, _ in match_objects(self, parts))
@@ -436,7 +455,10 @@ class RemotePath:
             return {}
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """All that it holds. Raises OSError, UnicodeDecodeError, UnreadableSourceError."""
+        """Return the whole text.
+
+        Raises OSError, UnicodeDecodeError, UnreadableSourceError.
+        """
         known = _known.get()
         data = known.texts.get(self.url) if known else None
         if data is None:
@@ -452,14 +474,14 @@ class RemotePath:
             return _data(*open_filesystem(self.url))
 
     def open(self, _mode: str = "rb") -> IO[bytes]:
-        """A file to be read from its beginning on. Raises OSError, UnreadableSourceError."""
+        """Open for reading from the beginning. Raises OSError, UnreadableSourceError."""
         known = _known.get()
         if known is not None and self.url in known.objects:
             return io.BytesIO(known.objects[self.url])
         if self.stat().st_size <= OBJECT_BLOCK_BYTES:
             data = self._bytes()
             if known is not None:
-                known.objects = {self.url: data}  # what it is, and its hash, are asked for apart
+                known.objects = {self.url: data}  # format and hash are read one after the other
             return io.BytesIO(data)
         with translated_store_errors(self.url):
             store, name = open_filesystem(self.url)
@@ -468,9 +490,9 @@ class RemotePath:
 
 
 class _Object(io.RawIOBase):
-    """A large object that is read block by block, all of one version where the store can do that.
+    """A large object, read in blocks, all of one version if the store can.
 
-    A read raises UnreadableSourceError where it goes or changes meanwhile, or is cut off.
+    A read raises UnreadableSourceError if the object goes or changes meanwhile, or is cut off.
     """
 
     def __init__(self, url: str, raw: Any) -> None:  # noqa: ANN401 - of a library without types
@@ -509,12 +531,12 @@ class _Object(io.RawIOBase):
         super().close()
 
 
-# -- what can go wrong ---------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 NOT_FOUND_MESSAGE: Final = "no such file or folder"
 MAX_ERROR_CHARS: Final = 300
 UNINFORMATIVE_ERRORS: Final = ("Not Found", "Forbidden")
-"""Words that come without any reason, where the store may tell none."""
+"""Words of a store that give no reason."""
 RETRY_HINT: Final = "Nothing of it was stored; run it again."
 RETRY_LATER_HINT: Final = "Nothing of it was stored; run it again later, or with fewer --processes."
 CONNECTION_HINT: Final = "Look at the address, at the network and, for S3, at AWS_ENDPOINT_URL."
@@ -536,15 +558,15 @@ _BROKE_OFF: Final = frozenset(
     {"IncompleteReadError", "IncompleteRead", "ResponseStreamingError", "ClientPayloadError"}
     | {"HTTPClientError", "ConnectionError", "FSTimeoutError", "TimeoutError"}
 )
-"""Classes of botocore, aiohttp, fsspec, Python and Google, which need not be installed."""
+"""Classes of botocore, aiohttp, fsspec, Python and Google, by name: they need not be installed."""
 
 
 @contextmanager
 def translated_store_errors(url: str, progress: str = "") -> Iterator[None]:
-    """Turns what a store's library raises into errors that say what, where, why and what to do.
+    """Translate errors of a store's library: where, why and what to do.
 
-    FileNotFoundError and PermissionError stay what they are; all else is UnreadableSourceError.
-    progress: how far it was read.
+    FileNotFoundError and PermissionError keep their type; all others become UnreadableSourceError.
+    progress: the part that was read, as words for the message.
     """
     try:
         yield
@@ -573,7 +595,7 @@ def _missing(url: str, error: ImportError) -> str:
 
 
 def _cause(error: Exception) -> tuple[str, str]:
-    """Why something failed, and what to do."""
+    """Return the reason of a failure, and what to do."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & _WRITTEN_ANEW:
         return "it was written anew while it was read", RETRY_HINT
@@ -592,7 +614,7 @@ def _cause(error: Exception) -> tuple[str, str]:
 
 
 def _said(error: Exception, url: str) -> str:
-    """The words of a library, without what only its makers can use."""
+    """Return the words of a library, without request IDs and HTTP codes."""
     words = getattr(error, "strerror", None) or str(error) or type(error).__name__
     words = re.split(r",? Request ID: |, HTTP Status code: ", " ".join(words.split()))[0]
     words = words[:MAX_ERROR_CHARS].strip(" .")

@@ -1,12 +1,12 @@
-"""Whether a line may match any of many patterns, told from their literals.
+"""Prefilter by literals: find lines that may match any of many patterns.
 
-A regex of a hundred alternatives tries each of them at every character of a line, a literal is
-looked for some fifty times faster, and most lines hold none of those that the patterns need.
+A regex of a hundred alternatives tries all of them at every character of a line. A search for
+literals is some fifty times faster, and most lines contain no needed literal.
 
-What a pattern needs is read from how Python parses it, so that no format has to say it twice.
-`re._parser` is Python's own; tests/ingest/core/test_prefilter.py holds it to every pattern and
-example here. Without it no literal is known: every line is tried, which is slower and comes to the
-same.
+Literals are read from Python's parse of a pattern, so no format has to repeat them. `re._parser` is
+private; tests/ingest/core/test_prefilter.py checks every pattern and example here against the
+parse. Without `re._parser` no literal is known and every line is tried: slower, with the same
+result.
 """
 
 from __future__ import annotations
@@ -26,40 +26,41 @@ try:
 except ImportError:  # pragma: no cover - of a later Python
     _python_parser = None
 parser: Final[Any] = _python_parser
-"""Python's own parser of patterns; None where it has another name."""
+"""Python's own parser of patterns; None if a later Python renames it."""
 
 PatternPart = tuple[Any, Any]
-"""Of a pattern as Python parses it: an operator, and what it says."""
+"""Part of a pattern as Python parses it: an operator and its argument."""
 PatternParts = Iterable[PatternPart]
 LITERAL_OP: Final = getattr(parser, "LITERAL", None)
 ZERO_WIDTH_OPS: Final = ("AT", "ASSERT", "ASSERT_NOT")
 REPEAT_OPS: Final = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 MAX_LITERALS: Final = 64
-"""Literals of one part of a pattern: `[Ll]oad(?:ing|ed)` is four."""
+"""Literals of one part of a pattern: `[Ll]oad(?:ing|ed)` has four."""
 
 MIN_SECOND_LITERAL_CHARS: Final = 4
-"""Characters of the shortest literal of a clause that is worth looking for beside another."""
+"""Characters of the shortest literal in a clause that is worth a second search."""
 
 SURROGATE: Final = re.compile("[\ud800-\udfff]")
-"""Of a character; a pattern may name it, no text that was UTF-8 holds it."""
+"""A surrogate half. A pattern may contain one, but text decoded from UTF-8 never does."""
 NUMBERED_LITERAL: Final = re.compile("[A-Za-z].*[0-9]|[0-9].*[A-Za-z]")
-"""What says which number it is of."""
+"""A literal with a number and its name."""
 NEVER_MATCHING: Final = r"x\A"
 """A regex that no text matches."""
 MAX_PYTHON_SEARCH_LINES: Final = 100
-"""Lines in which literals are looked for one by one in a tenth of the time that a new regex takes:
-Polars makes one in 2 to 5 ms, once for each of its threads."""
+"""Lines searched for literals by Python, in a tenth of the time of a new regex: Polars compiles a
+regex in 2 to 5 ms, once for every thread.
+"""
 
 IDENTITY_BYTES: Final = bytes(range(256))
-"""Each byte stands for itself."""
+"""Maps every byte to itself."""
 
 Clause = frozenset[str]
-"""Literals of which a text has to hold one."""
+"""Alternative literals: a text has to contain at least one of them."""
 EMPTY_CLAUSE: Final = frozenset({""})
 
 
 def parse_pattern(pattern: str) -> PatternParts | None:
-    """Its parts; None where they are not known, or letters of both cases are alike to it."""
+    """Return the parts of a pattern; None if unknown, or if the pattern ignores case."""
     if parser is None:
         return None
     parts: PatternParts = parser.parse(pattern)
@@ -68,39 +69,39 @@ def parse_pattern(pattern: str) -> PatternParts | None:
 
 @cache
 def required_clauses(pattern: str) -> tuple[Clause, ...]:
-    """What a text has to hold that `pattern` matches, the most telling clause first.
+    """Return clauses that every match satisfies, the most selective first.
 
-    Telling is one whose shortest literal is long. A clause that follows from another is left out.
+    A clause is selective if its shortest literal is long. Clauses implied by others are left out.
     """
     parts = parse_pattern(pattern)
     return () if parts is None else rank_clauses(_clauses(parts))
 
 
 def rank_clauses(pattern_clauses: Iterable[Clause]) -> tuple[Clause, ...]:
-    """Clauses of one pattern, the most telling first, without those that follow from others."""
+    """Sort the clauses of one pattern, the most selective first; drop implied ones."""
     out: list[Clause] = []
     for clause in sorted(pattern_clauses, key=lambda clause: (-min(map(len, clause)), len(clause))):
-        if not any(all(any(one in text for one in clause) for text in other) for other in out):
+        if not any(all(any(part in text for part in clause) for text in other) for other in out):
             out.append(clause)
     return tuple(out)
 
 
 def required_literals(pattern: str) -> Clause:
-    """Literals of which one stands in whatever `pattern` matches; none where that is not known."""
+    """Return literals of which every match of a pattern contains one; none if unknown."""
     return next(iter(required_clauses(pattern)), frozenset())
 
 
 def numbered_literals(pattern: str) -> Clause:
-    """Literals of a pattern, wherever they stand, that spell numbers out: `step=0, skipped=0`."""
+    """Return the literals of a pattern that spell out numbers: `step=0, skipped=0`."""
     without_repeats = re.sub(r"\{\d*,?\d*\}", "", pattern)
-    if not re.search(r"\d", without_repeats):  # as in most, and to parse one takes long
+    if not re.search(r"\d", without_repeats):  # most patterns; parsing is slow
         return frozenset()
     literals = _literals(parse_pattern(pattern) or ())
     return frozenset(text for text in literals if NUMBERED_LITERAL.search(text))
 
 
 def _literals(items: PatternParts) -> Iterator[str]:
-    """Each one, with what may follow it where that is few texts."""
+    """Yield the literals, joined with the texts that may follow if these are few."""
     texts = EMPTY_CLAUSE
     for part, its in _each(items):
         name, said = str(part[0]), part[1]
@@ -121,24 +122,27 @@ def _literals(items: PatternParts) -> Iterator[str]:
 
 
 def _clauses(items: PatternParts) -> list[Clause]:
-    """What each part of a sequence needs; parts side by side that have few texts are one."""
-    found: list[Clause] = []
+    """Return the clauses of a sequence; adjacent parts with few texts make one clause."""
+    clauses: list[Clause] = []
     texts = EMPTY_CLAUSE
     for part, its in _each(items):
         if its is not None and len(texts) * len(its) <= MAX_LITERALS:
             texts = _followed(texts, its)
             continue
-        found.append(texts)
+        clauses.append(texts)
         texts = EMPTY_CLAUSE if its is None else its
         if its is None:
-            found += _inside(part)
-    return [_shortest(clause) for clause in (*found, texts) if clause and "" not in clause]
+            clauses += _inside(part)
+    return [_shortest(clause) for clause in (*clauses, texts) if clause and "" not in clause]
 
 
 def _each(items: PatternParts) -> Iterator[tuple[PatternPart, Clause | None]]:
-    """Each part with its texts; literals side by side, most of a pattern, are one part."""
+    """Yield the parts with their texts.
+
+    Adjacent literals, most of a pattern, are one part.
+    """
     literals: list[PatternPart] = []
-    for part in getattr(items, "data", items):  # a list; they themselves are asked part by part
+    for part in getattr(items, "data", items):  # a list: faster than SubPattern's own iteration
         if part[0] == LITERAL_OP:
             literals.append(part)
             continue
@@ -155,14 +159,14 @@ def _one(literals: Sequence[PatternPart]) -> tuple[PatternPart, Clause]:
 
 
 def _followed(texts: Clause, its: Clause) -> Clause:
-    """Each text with each of those that may follow it."""
+    """Return all texts followed by all of `its`."""
     return (
         its if texts is EMPTY_CLAUSE else frozenset(text + more for text in texts for more in its)
     )
 
 
 def _inside(part: PatternPart) -> list[Clause]:
-    """What a part needs that has not just a few texts."""
+    """Return the clauses of a part with many or unknown texts."""
     name, said = str(part[0]), part[1]
     if name == "BRANCH":
         each = [rank_clauses(_clauses(branch))[:1] for branch in said[1]]
@@ -175,7 +179,7 @@ def _inside(part: PatternPart) -> list[Clause]:
 
 
 def _texts(part: PatternPart) -> Clause | None:
-    """All texts that a part matches, if they are few and known."""
+    """Return all texts that a part matches; None if many or unknown."""
     name, said = str(part[0]), part[1]
     found: Clause | None = None
     if name == "LITERAL":
@@ -196,7 +200,7 @@ def _texts(part: PatternPart) -> Clause | None:
 
 
 def _sequence(items: PatternParts) -> Clause | None:
-    """The same of parts side by side."""
+    """Return all texts that adjacent parts match; None if many or unknown."""
     texts = EMPTY_CLAUSE
     for _, its in _each(items):
         if its is None or len(texts) * len(its) > MAX_LITERALS:
@@ -206,29 +210,32 @@ def _sequence(items: PatternParts) -> Clause | None:
 
 
 def _shortest(clause: Clause) -> Clause:
-    """The same without literals that hold another one."""
+    """Return the clause without literals that contain another."""
     return frozenset(
-        text for text in clause if not any(one in text for one in clause if one != text)
+        text for text in clause if not any(part in text for part in clause if part != text)
     )
 
 
-def _beside(found: Sequence[Clause], first: Collection[str]) -> Clause:
-    """Of a pattern's clauses the one to look for beside its first; that one if no other tells."""
+def _second_clause(clauses: Sequence[Clause], first: Collection[str]) -> Clause:
+    """Return the clause to search after the first.
+
+    The first again if no other is selective.
+    """
     others = (
         clause
-        for clause in found[1:]
+        for clause in clauses[1:]
         if min(map(len, clause)) >= MIN_SECOND_LITERAL_CHARS and clause.isdisjoint(first)
     )
-    return next(iter((*others, *found[:1])), frozenset())
+    return next(iter((*others, *clauses[:1])), frozenset())
 
 
 class LiteralPrefilter:
-    """Which of many lines may match any of many patterns, told for all of them at once.
+    """Select the lines that may match any of many patterns, in one pass.
 
-    Of each pattern two clauses are looked for: `[XTuner]` stands in most lines of its logs, and
-    fewer of them also hold ` Step `. All literals are one regex to Polars, which takes half the
-    time of its `contains_any`, and knows it the next time. Formats of forks share all words but
-    one: of patterns that are named so each clause is looked for, by itself.
+    Two clauses per pattern are searched: most lines of an XTuner log contain `[XTuner]`, and fewer
+    also contain ` Step `. All literals make one regex of Polars: half the time of `contains_any`,
+    and cached by Polars. Formats of forks share all words but a few, so all clauses of their
+    patterns are searched, one after the other.
     """
 
     def __init__(
@@ -237,10 +244,11 @@ class LiteralPrefilter:
         byte_map: bytes = IDENTITY_BYTES,
         fork_patterns: Collection[str] = (),
     ) -> None:
-        """patterns: each with a literal that it needs, or an empty one.
+        """Compile the literals of the patterns.
 
-        byte_map: of each byte of the texts the one that stands for it in them. of_forks: some of
-        the patterns.
+        patterns: (literal, pattern), with a literal that every match contains, or an empty one.
+        byte_map: the translation of bytes applied to the texts. fork_patterns: patterns of forks,
+        among these.
         """
         each, by_themselves = list[Sequence[Clause]](), list[Sequence[Clause]]()
         for anchor, pattern in patterns:
@@ -250,24 +258,24 @@ class LiteralPrefilter:
             (by_themselves if pattern in fork_patterns else each).append(found)
         self._open = not all((*each, *by_themselves))
         first = {text for found in each for text in (*found, frozenset[str]())[0]}
-        second = {text for found in each for text in _beside(found, first)}
-        self._rounds = [_changed(literals, byte_map) for literals in (first, second) if literals]
+        second = {text for found in each for text in _second_clause(found, first)}
+        self._rounds = [_translated(literals, byte_map) for literals in (first, second) if literals]
         self._regexes = [_one_of(literals) for literals in self._rounds]
         self._forks = [
-            [_one_of(_changed(clause, byte_map)) for clause in reversed(found)]
+            [_one_of(_translated(clause, byte_map)) for clause in reversed(found)]
             for found in by_themselves
         ]
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
-        """Of each text whether it may; one that may not holds a match of no pattern."""
+        """Return a mask of the texts; False: no pattern matches in the text."""
         return self._sifted(texts, 0)
 
     def lines_may_match(self, lines: pl.Series) -> NDArray[np.bool_]:
-        """The same of lines."""
+        """Return a mask as `may_match`, for texts of one line."""
         return self._sifted(lines, MAX_PYTHON_SEARCH_LINES)
 
     def _sifted(self, texts: pl.Series, few: int) -> NDArray[np.bool_]:
-        """The same; few: of so many or fewer literals are looked for one by one."""
+        """Return the mask. few: search so many texts, or fewer, in Python."""
         if self._open:
             return np.full(len(texts), fill_value=True)
         may, left = np.arange(len(texts) if self._rounds else 0), texts
@@ -288,45 +296,51 @@ class LiteralPrefilter:
 
 
 def _one_of(literals: Iterable[str]) -> str:
-    """A regex to Polars: any of them."""
+    """Return a regex for Polars that matches any of the literals."""
     return "|".join(map(re.escape, literals)) or NEVER_MATCHING
 
 
 def _hold(texts: pl.Series, literals: Iterable[str]) -> NDArray[np.bool_]:
-    """Of each text whether it holds any of the literals; most of these are in none."""
+    """Return a mask of the texts that contain any of the literals.
+
+    Most literals are in none.
+    """
     whole = "\n".join(texts)
     there = [literal for literal in literals if literal in whole]
     return np.array([any(literal in text for literal in there) for text in texts], bool)
 
 
-def _changed(literals: Iterable[str], alike: bytes) -> list[str]:
-    """As they are in texts that are changed, without halves of a character: no log holds these."""
+def _translated(literals: Iterable[str], byte_map: bytes) -> list[str]:
+    """Return the literals as in translated texts.
+
+    Those with surrogate halves occur in no log.
+    """
     whole = (literal for literal in literals if not SURROGATE.search(literal))
-    return sorted({literal.encode().translate(alike).decode() for literal in whole})
+    return sorted({literal.encode().translate(byte_map).decode() for literal in whole})
 
 
 @cache
 def cached_prefilter(
     patterns: tuple[tuple[str, str], ...], fork_patterns: frozenset[str] = frozenset()
 ) -> LiteralPrefilter:
-    """A sieve of these patterns, once for all files."""
+    """Return the prefilter of these patterns, built once for all files."""
     return LiteralPrefilter(patterns, fork_patterns=fork_patterns)
 
 
 def literal_matcher(
     literals: Iterable[str], patterns: Iterable[str] = ()
 ) -> Callable[[str], object]:
-    """Tells of a text whether it holds any of `literals`, or may match any of `patterns`.
+    """Return a search for any of `literals`, or for a literal that a pattern needs.
 
-    Literals are grouped by their first character: a regex is quick where few alternatives begin
-    alike.
+    A pattern without a needed literal is searched itself. Literals are grouped by their first
+    character: a regex is fast if few alternatives begin alike.
     """
     return _any_of(frozenset(literals), tuple(patterns))
 
 
 @cache
 def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """The same, once for all files."""
+    """Build the search of `literal_matcher`, once for all files."""
     every = literals.union(*map(required_literals, patterns))
     tails: dict[str, list[str]] = {}
     for literal in sorted(every):

@@ -1,8 +1,9 @@
-r"""A regex of Polars that matches wherever Python's does in ASCII, and perhaps in more places.
+r"""Regexes of Polars that match all ASCII texts of Python's, and maybe more.
 
-Polars searches a hundred patterns in all lines of a block in the time that Python takes for a few.
-It knows no look-around and no back reference, so what these ask for is left out, and a repeat has
-no upper bound. A line without a match of the looser regex holds none; of the others Python decides.
+Polars searches all lines of a block for a hundred patterns in the time of a few patterns in Python.
+Polars knows no look-around and no back reference, so the looser regex drops them, and drops the
+upper bound of repeats. A line without a match of the looser regex matches no pattern. Python checks
+the other lines.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ CATEGORIES: Final = {
     for name, takes in (("DIGIT", r"\d"), ("SPACE", r"\s"), ("WORD", r"\w"))
     for opposite, taken in (("", takes), ("NOT_", takes.upper()))
 }
-r"""What `\d`, `\S` and their like take."""
+r"""Characters that `\d`, `\S` and so on match."""
 POSITIONS: Final = {"AT_BEGINNING": "^", "AT_BEGINNING_STRING": "^", "AT_END": "$"}
-"""In texts of one line each."""
+"""Anchors, for texts of one line."""
 MAX_EXACT_REPEATS: Final = 4
-"""More would cost an automaton many states."""
+"""Repeats kept as an exact count: a higher count costs an automaton many states."""
 TOLD_FLAGS: Final = re.IGNORECASE | re.UNICODE | re.VERBOSE
 NO_CHARACTER: Final = r"[a&&b]"
 ANYTHING: Final = r"[\x00-\x7f]*"
 
 
 class UnknownPartError(ValueError):
-    """A pattern has a part that has no like in Polars."""
+    """A part of a pattern has no equivalent in Polars."""
 
 
 def relaxed_union(patterns: Iterable[str], *, digits_folded: bool = False) -> str | None:
-    """Return what matches wherever any of the patterns does.
+    """Return a regex of Polars that matches at least what the patterns match.
 
-    None where one of them has no like in Polars, or all of them are too much for it.
-    digits_folded: texts have `0` for each digit
+    None if a pattern has no equivalent in Polars, or if the union is too large for Polars.
+    digits_folded: texts have `0` for every digit
     """
     if parser is None:
         return None
@@ -96,7 +97,7 @@ def _times(least: int, most: float) -> str:
 
 
 def _characters(part: PatternPart) -> frozenset[str]:
-    """Return those that a part of one character takes."""
+    """Return the ASCII characters that a part of one character matches."""
     match str(part[0]), part[1]:
         case ("LITERAL" | "NOT_LITERAL") as name, code:
             taken = ASCII & {chr(code)}
@@ -115,7 +116,7 @@ def _characters(part: PatternPart) -> frozenset[str]:
 
 
 def _class(taken: frozenset[str], *, folded: bool) -> str:
-    """Return the class of these characters; folded: with `0` for all digits."""
+    """Return the character class of these characters. folded: `0` for all digits."""
     if folded and taken & DIGITS:
         taken = taken - DIGITS | {"0"}
     codes = (f"{ord(one):02x}" for one in sorted(taken))

@@ -1,14 +1,14 @@
-r"""Regexes as they are searched in lines, in time that grows as the line does.
+r"""Regexes whose time to search a line grows linearly with the line.
 
-`re` tries a pattern at each place where it may begin. In one line that holds `{'loss': ` six
-thousand times `\{'loss': .*\}` looks for its brace as often, to the end of the line each time.
-What goes on with `.*` sees no more from a later place than from the first one: where it fails
-there, it fails everywhere. So in a long line it is tried at one place, the first at which all that
-stands before the `.*` is, and only if what it needs behind that comes in its order.
+`re` tries a pattern at every possible start. In a line with six thousand `{'loss': `, the regex
+`\{'loss': .*\}` searches for the brace as often, to the end of the line every time. After a `.*`, a
+later start sees no more text than the first start: if the first fails, all fail. So in a long line
+the regex is tried at a single start: the first match of the pieces before the `.*`, and only if the
+pieces after the `.*` follow in order.
 
-Only `.*` is of that kind: `[^}]*` may be stopped in one place and not in a later one. Such repeats
-are bounded in the patterns themselves, or cannot be left (`\w++`);
-tests/end_to_end/test_bad_input.py finds those that are not.
+Only `.*` has this property: `[^}]*` may stop at one start and not at a later one. The patterns
+themselves bound such repeats, or make them possessive (`\w++`); tests/end_to_end/test_bad_input.py
+finds the others.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ except ImportError:  # pragma: no cover - of a later Python
     compiler = None
 
 MIN_GUARDED_CHARS: Final = 1000
-"""Characters of a line that is tried so; shorter ones cost little, whatever stands in them."""
+"""Characters of a guarded line. A shorter line costs little, whatever its text."""
 MAX_WAYS: Final = 32
 
 PatternPiece = Sequence[PatternPart]
-"""Parts of a pattern side by side, without `.*`."""
+"""Adjacent parts of a pattern, without `.*`."""
 PatternWay = Sequence[PatternPiece]
-"""What stands in a match, in this order, with anything between; first that by which it begins."""
+"""Pieces of a match in this order, with any text between; the first begins the match."""
 GAP_WAY: Final[PatternWay] = ((), ())
 EMPTY_WAY: Final[PatternWay] = ((),)
 
 
 class Regex:
-    """One that is compiled when it is first tried: most lines of a format never show."""
+    """A regex compiled at its first search: most patterns are never needed."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
 
     @cached_property
     def search(self) -> Callable[..., re.Match[str] | None]:
-        """Search a text from a place on, as re.Pattern.search."""
+        """Search a text from an offset on, as re.Pattern.search."""
         return self._search if re.search(r"\.[*+{]", self.pattern) else self._regex.search
 
     @cached_property
@@ -56,7 +56,7 @@ class Regex:
 
     @cached_property
     def _ways(self) -> list[list[tuple[re.Pattern[str], int]]]:
-        """Each way to match: its pieces, and how long each is at least; no ways if not known."""
+        """Ways to match: pieces, with the minimum length of a match; empty if unknown."""
         parts = parse_pattern(self.pattern)
         if parts is None or compiler is None or "GROUPREF" in repr(parts):
             return []
@@ -65,7 +65,7 @@ class Regex:
             return []
         state = parts.state  # type: ignore[attr-defined]
         pieces = ((parser.SubPattern(state, list(piece)) for piece in way) for way in ways)
-        return [[(compiler.compile(one), one.getwidth()[0]) for one in way] for way in pieces]
+        return [[(compiler.compile(piece), piece.getwidth()[0]) for piece in way] for way in pieces]
 
     def _search(self, text: str, begin: int = 0) -> re.Match[str] | None:
         if len(text) <= MIN_GUARDED_CHARS or not self._ways or "\n" in text:
@@ -75,7 +75,7 @@ class Regex:
 
 
 class GuardedRegex:
-    """A regex that is tried only on texts that hold a literal it needs."""
+    """A regex tried only on texts with a literal that every match needs."""
 
     __slots__ = ("_literals", "_regex", "pattern")
 
@@ -89,7 +89,7 @@ class GuardedRegex:
         return self._regex.search(text) if self.holds(text) else None
 
     def holds(self, text: str) -> bool:
-        """Whether a text holds a literal that it needs."""
+        """True if a text contains one of the needed literals."""
         for literal in self._literals:  # noqa: SIM110 - a generator takes three times as long
             if literal in text:
                 return True
@@ -97,19 +97,22 @@ class GuardedRegex:
 
 
 def _begins(way: Sequence[tuple[re.Pattern[str], int]], text: str, begin: int) -> int | None:
-    """Where a match of this way may begin: nowhere if its pieces do not follow each other."""
+    """Return the first start of a match of this way.
+
+    None if the pieces do not follow in order.
+    """
     starts = list[int]()
     for piece, least in way:
-        found = piece.search(text, begin)
-        if found is None:
+        match = piece.search(text, begin)
+        if match is None:
             return None
-        starts.append(found.start())
-        begin = found.start() + least
+        starts.append(match.start())
+        begin = match.start() + least
     return starts[0]
 
 
 def _ways(items: PatternParts) -> list[PatternWay]:
-    """The ways through parts that stand side by side."""
+    """Return the ways through adjacent parts."""
     ways: list[PatternWay] = [EMPTY_WAY]
     for part in items:
         its = _ways_of(part)
@@ -120,7 +123,10 @@ def _ways(items: PatternParts) -> list[PatternWay]:
 
 
 def _ways_of(part: PatternPart) -> list[PatternWay]:
-    """The ways through one part; a part without a gap is one piece of a single way."""
+    """Return the ways through one part.
+
+    A part without a gap is one piece of a single way.
+    """
     name, said = str(part[0]), part[1]
     ways: list[PatternWay] = []
     if name in ("MAX_REPEAT", "MIN_REPEAT"):
@@ -134,5 +140,5 @@ def _ways_of(part: PatternPart) -> list[PatternWay]:
     elif name == "BRANCH":
         ways = list(chain.from_iterable(map(_ways, said[1])))
     elif name == "ASSERT" and said[0] > 0 and all(not way[0] for way in _ways(said[1])):
-        return [EMPTY_WAY]  # what stands anywhere behind here: the match asks for it
+        return [EMPTY_WAY]  # a look-ahead at any distance: only the match itself checks it
     return ways if any(len(way) > 1 for way in ways) else [((part,),)]

@@ -1,8 +1,8 @@
-"""The tables of a store: each column with its dtype, unit and meaning. The contract.
+"""The schema of the tables of a store: dtype, unit and meaning of every column.
 
-Seconds and FLOPs are Float64, token and line counts Int64, times naive as printed (the zone that
-a log lacks stays unknown). `logged_*` is what a framework claims of itself: it is kept, shown
-and never enters the formula.
+Seconds and FLOPs are Float64, token and line counts Int64. Times are naive, as printed: the time
+zone is unknown if the log lacks one. `logged_*` columns are a framework's own claims: stored,
+shown, and never used in the formula.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SCHEMA_VERSION: Final = "3"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of a quantity of a run: from `lowest` to `highest`, and 0 or `smallest` in size."""
+    """Range of a quantity: `lowest` to `highest`; if not 0, at least `smallest`."""
 
     lowest: float
     highest: float
     smallest: float = 0.0
 
     def why_not(self, value: float) -> str:
-        """Say in words which values are possible."""
+        """Return the range in words."""
         if 0 < abs(value) < self.smallest:
             return f"it is at least {self.smallest:g}"
         least = "up" if self.lowest == -self.highest else _plain(self.lowest)
@@ -53,7 +53,7 @@ def _plain(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table; `unit` is empty for names, texts and counts of themselves."""
+    """A column of a table. `unit`: empty for names, texts and plain counts."""
 
     dtype: pl.DataType
     unit: str
@@ -72,11 +72,11 @@ SCALAR_DTYPES: Final[Mapping[object, pl.DataType]] = {
     bool: BOOL,
     datetime: TIMESTAMP,
 }
-"""Polars dtype of the values of a column, by their Python type."""
+"""Polars dtype of a column, by the Python type of its values."""
 
 
 def row_dtypes(row_type: type) -> dict[str, pl.DataType]:
-    """Polars dtypes of the keys of a TypedDict, in their order.
+    """Return the Polars dtypes of the keys of a TypedDict, in order.
 
     Raises KeyError for a type that no column has.
     """
@@ -84,7 +84,10 @@ def row_dtypes(row_type: type) -> dict[str, pl.DataType]:
 
 
 def _dtype(hint: object) -> pl.DataType:
-    """Polars dtype of a type hint; `X | None` has the dtype of X, as every column may be null."""
+    """Return the Polars dtype of a type hint.
+
+    `X | None` is X, as every column may be null.
+    """
     if isinstance(hint, UnionType):
         (hint,) = (member for member in get_args(hint) if member is not type(None))
     if get_origin(hint) is list:
@@ -126,19 +129,19 @@ SOURCE_COLUMNS: Final[dict[str, Column]] = {
 }
 
 READING_COSTS: Final = ("read_s", "read_mb_per_s", "block_lines", "regex_lines", "cached_lines")
-"""Columns of `sources` that say what it cost to read one: they differ from reading to reading."""
+"""Columns of `sources` with the cost of reading: they differ every time a source is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Unit and meaning of a key of a row, in its type: `Annotated[X, Described(…)]`."""
+    """Unit and meaning of a key of a row: `Annotated[X, Described(…)]`."""
 
     meaning: str
     unit: str = ""
 
 
 class RunRow(TypedDict):
-    """A row of the table `runs`: what one launch of one source is."""
+    """A row of the table `runs`: one launch of one source."""
 
     run_id: Annotated[str, Described("hash of the launch's first lines; stays when the file moves")]
     sha256: Annotated[str, Described("the source")]
@@ -205,7 +208,7 @@ QUIRKS: Final[Mapping[str, str]] = {
     "claims_follow_rate": "the TFLOP/s and the MFU of a line are its rate times the FLOPs of a "
     "token, which a run counts once",
 }
-"""Habits of some formats alone that change what their figures mean."""
+"""Habits of single formats that change the meaning of their figures."""
 
 
 RUN_COLUMNS: Final[dict[str, Column]] = {
@@ -302,15 +305,15 @@ LATER_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "facts": ("text",),
     "steps": ("consumed_non_padding",),
 }
-"""Columns that came to this schema later: what was written before lacks them, and says null."""
+"""Columns added to this schema later. Older files lack them and read as null."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingChange:
-    """A change of what is read of logs that may change figures of ours.
+    """A change in parsing that may change our figures.
 
-    what: as in "since it was read …"; formats: primary formats and companions whose logs it
-    touches; without any, all logs.
+    what: as in "since it was read …". formats: primary formats and companions of the logs that
+    change; empty for all logs.
     """
 
     what: str
@@ -328,15 +331,19 @@ READING_CHANGES: Final[tuple[ReadingChange, ...]] = (
     ),
     ReadingChange("the lines of a pipeline's engine are told from others", ("deepspeed",)),
 )
-"""In their order; one is never taken out. What was read without knowing one is to be read again."""
+"""In order of time; never remove an entry. Sources read before the last one need another reading.
+"""
 
 
 def reading_changes_since(
     reading_number: int | None, log_format: str, companions: Collection[str] | None
 ) -> list[str]:
-    """What has changed of a source's reading since it was read; columns of its row of `sources`."""
+    """Return the changes in parsing since a source was read.
+
+    Arguments: columns of `sources`.
+    """
     since, formats = READING_CHANGES[reading_number or 0 :], (log_format, *(companions or ()))
-    return [one.what for one in since if not one.formats or set(one.formats) & set(formats)]
+    return [c.what for c in since if not c.formats or set(c.formats) & set(formats)]
 
 
 def run_rows(runs: pl.DataFrame) -> list[RunRow]:
@@ -345,7 +352,7 @@ def run_rows(runs: pl.DataFrame) -> list[RunRow]:
 
 
 def frame_schema(table: str) -> pl.Schema:
-    """Polars schema of a table of `TABLES`."""
+    """Return the Polars schema of a table of `TABLES`."""
     return pl.Schema({name: column.dtype for name, column in TABLES[table].items()})
 
 
@@ -382,13 +389,15 @@ EVENT_KINDS: Final[dict[str, str]] = {
 }
 
 RESTART_EVENT_KINDS: Final = ("error", "out_of_memory", "killed", "restart")
-"""Events behind which processes begin anew."""
+"""Events after which processes start again."""
 
 NO_BATCH_CHANGES: Final = "none"
-"""`batch_changes` of a log whose steps have the batch that it, or its reader, says."""
+"""Value of `batch_changes` for a log whose steps keep the batch that the log, or its reader, gives.
+"""
 
 COUNTED_RANKS_SUFFIX: Final = "ranks print step lines"
-"""How the origin of `gpus` ends that were counted in one log: others of a launch may have more."""
+"""End of the origin of a `gpus` counted in one log: other logs of the launch may have more ranks.
+"""
 
 TOKEN_SHARING_DEGREES: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 """Degrees whose ranks share the tokens of a local batch."""
@@ -398,7 +407,7 @@ FactKind = Literal["int", "float", "bool", "text", "json"]
 
 @dataclass(frozen=True, slots=True)
 class FactName:
-    """One input that a run may have; `choices` where only a few words are allowed."""
+    """An input that a run may have. `choices`: the allowed words; empty for any text."""
 
     kind: FactKind
     unit: str
@@ -406,7 +415,7 @@ class FactName:
     choices: tuple[str, ...] = ()
 
 
-# Inputs of the formula and what is needed to check them. `--set NAME=VALUE` takes these names.
+# Inputs of the formula, and facts that check them. `--set NAME=VALUE` accepts these names.
 FACT_NAMES: Final[dict[str, FactName]] = {
     "gpus": FactName("int", "accelerators", "devices as the framework sees them (world size)"),
     "accelerator": FactName("text", "", "device name as the framework prints it"),
@@ -516,7 +525,7 @@ FACT_NAMES: Final[dict[str, FactName]] = {
 }
 
 
-# --- what a run can have ----------------------------------------------------------------------
+# --- bounds -----------------------------------------------------------------------------------
 
 MAX_FLOAT32: Final = 3.5e38
 
@@ -537,8 +546,9 @@ FACT_BOUNDS: Final[Mapping[str, Bounds]] = {
     "replica_group": Bounds(0, 1e7),
     "started_year": Bounds(1970, 9999),
 }
-"""Bounds of the numbers of FACT_NAMES, by name or else by unit: far beyond any run's, so that what
-lies outside is a damaged log, or a value in another unit."""
+"""Bounds of the numbers of FACT_NAMES, by name or else by unit. They are far beyond any run's
+values: a number outside is a damaged log, or in another unit.
+"""
 
 STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "step": Bounds(-1, 1e12),
@@ -566,9 +576,10 @@ STEP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "logged_tflops": Bounds(-1e9, 1e9, 1e-12),
     "logged_mfu": Bounds(-1e6, 1e6, 1e-15),
 }
-"""Bounds of what a step line can print. Of times and rates those that go back or were not timed are
-negative in good logs, too; what is no number (NaN, infinity but of a time) is told apart from
-these."""
+"""Bounds of the numbers of a step line. Times and rates are negative in good logs too, after a
+clock that went back or without a timer. Values that are not numbers (NaN, and infinity except for a
+time) are treated apart.
+"""
 
 EVENT_BOUNDS: Final[Mapping[str, Bounds]] = {
     "step": Bounds(-1, 1e12),
@@ -577,32 +588,32 @@ EVENT_BOUNDS: Final[Mapping[str, Bounds]] = {
 
 
 def fact_bounds(name: str) -> Bounds:
-    """Bounds of a fact of FACT_NAMES that is a number."""
+    """Return the bounds of a fact that is a number."""
     return FACT_BOUNDS.get(name) or FACT_BOUNDS[FACT_NAMES[name].unit]
 
 
 def fact_problem(name: str, text: str) -> str | None:
-    """Why no run can have this value of a fact of FACT_NAMES; None where one can."""
-    known, shown = FACT_NAMES[name], text[:60]
-    if known.kind in ("int", "float"):
-        return _number_problem(name, known, text)
-    if known.kind == "bool" and text.lower() not in ("true", "false"):
+    """Return the reason why no run can have this value of a fact; None if a run can."""
+    fact, shown = FACT_NAMES[name], text[:60]
+    if fact.kind in ("int", "float"):
+        return _number_problem(name, fact, text)
+    if fact.kind == "bool" and text.lower() not in ("true", "false"):
         return f"{name}={shown!r}: write true or false"
     if not text:
         return f"{name} has no value. Leave it out"
-    if known.choices and text not in known.choices:
-        return f"{name}={shown!r}: one of {', '.join(known.choices)}"
+    if fact.choices and text not in fact.choices:
+        return f"{name}={shown!r}: one of {', '.join(fact.choices)}"
     return None
 
 
-def _number_problem(name: str, known: FactName, text: str) -> str | None:
-    unit, shown = f" [{known.unit}]" if known.unit else "", text[:60]
+def _number_problem(name: str, fact: FactName, text: str) -> str | None:
+    unit, shown = f" [{fact.unit}]" if fact.unit else "", text[:60]
     try:
         value = float(text)
     except ValueError:
         return f"{name}={shown!r} is not a number{unit}"
     if value not in fact_bounds(name):
         return f"{name}={shown} is impossible{unit}: {fact_bounds(name).why_not(value)}"
-    if known.kind == "int" and value != int(value):
+    if fact.kind == "int" and value != int(value):
         return f"{name}={shown} is not a whole number{unit}"
     return None

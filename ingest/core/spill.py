@@ -1,8 +1,8 @@
-"""Rows that wait until they are stored: in memory while they are few, behind that on the disk.
+"""Rows waiting to be stored: a few in memory, more on disk.
 
-What goes to the disk goes into a file without a name: the system takes it back when its process
-ends, however that is, so nobody has to look for what a killed one left. A thread takes it there,
-while more is read.
+Spilled rows go into an unnamed file. The system frees an unnamed file when the process ends,
+however it ends, so a killed process leaves no file to clean up. A thread writes while reading goes
+on.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ import polars as pl
 from .errors import StoreError
 
 MAX_HELD_BYTES: Final = 2 * 1024 * 1024
-"""The most bytes of rows that wait in memory (12,000 steps or so); as many may be on their way."""
+"""Bytes of rows that wait in memory (about 12,000 steps); as many may be on their way to the disk.
+"""
 CHUNK_ROWS: Final = 32_768
-"""Rows that are read, written and looked at together."""
+"""Rows that are read, written and processed together."""
 
 
 class Spool:
-    """Frames that are put aside and read again, in any order and as often as they are asked for."""
+    """Frames put aside and read again, in any order and any number of times."""
 
     def __init__(self, folder: Path | None = None, max_held_bytes: float | None = None) -> None:
-        """folder: where the file is, made when it is needed; by default that of the system.
+        """Set up an empty spool.
 
+        folder: of the file, created when needed; by default the system's temporary folder.
         max_held_bytes: bytes that may wait in memory, MAX_HELD_BYTES by default.
         """
         self._folder = folder
@@ -48,9 +50,9 @@ class Spool:
         self._last: tuple[int, pl.DataFrame] | None = None
 
     def keep(self, frame: pl.DataFrame) -> SpooledFrame:
-        """Put a frame aside; it is forgotten with the piece.
+        """Put a frame aside; dropping the returned piece drops the frame.
 
-        Raises StoreError on a disk that is full; what it has no room for stays in memory.
+        Raises StoreError on a full disk; rows that did not fit stay in memory.
         """
         piece = SpooledFrame(self, frame.columns, frame.height, frame)
         self._held.append(weakref.ref(piece))
@@ -60,13 +62,13 @@ class Spool:
         return piece
 
     def rows(self, frame: pl.DataFrame) -> StreamedRows:
-        """Put the rows of a table aside."""
+        """Put the rows of a table aside, in chunks."""
         pieces = [self.keep(part) for part in frame.iter_slices(CHUNK_ROWS)]
         schema = frame.schema
         return StreamedRows(schema, frame.height, lambda: (piece.read() for piece in pieces))
 
     def _relieve(self) -> None:
-        """Have the disk hold what still waits in memory, if that is still too much."""
+        """Write all rows in memory to the disk if they exceed the limit."""
         waiting = [piece for held in self._held if (piece := held()) is not None]
         self._held = [weakref.ref(piece) for piece in waiting]
         self._bytes = sum(piece.bytes for piece in waiting)
@@ -79,28 +81,28 @@ class Spool:
         self._held, self._bytes = [], 0
 
     def settle(self) -> None:
-        """Wait for what goes to the disk. Raises StoreError where it is full."""
+        """Wait for writes to the disk. Raises StoreError on a full disk."""
         on_their_way, self._on_their_way = self._on_their_way, []
         for piece, written in on_their_way:
             piece.set_location(*written.result())
 
     def take(self, packed_frame: PackedFrame) -> SpooledFrame:
-        """Put a frame aside that another process has packed. Raises StoreError as `keep`."""
+        """Put aside a frame packed by another process. Raises StoreError as `keep`."""
         piece = SpooledFrame(self, packed_frame.columns, packed_frame.height)
         piece.set_location(*self._append(memoryview(packed_frame.data)))
         return piece
 
     def write(self, frame: pl.DataFrame) -> tuple[int, int]:
-        """Where the file has the frame from now on: its place and length [bytes]."""
+        """Write a frame to the file; return its offset and length [bytes]."""
         return self._append(_packed(frame).getbuffer())
 
     def _append(self, rest: memoryview) -> tuple[int, int]:
-        """Where the file has these bytes from now on."""
+        """Append bytes to the file; return their offset and length."""
         length = rest.nbytes
         try:
             with self._one_at_a_time:
-                file, place = self._opened(), self._end
-                file.seek(place)
+                file, offset = self._opened(), self._end
+                file.seek(offset)
                 while rest:
                     rest = rest[file.write(rest) :]
                 self._end += length
@@ -109,13 +111,13 @@ class Spool:
                 f"{self._folder or tempfile.gettempdir()}: no room for rows that wait to be stored "
                 f"({error.strerror or error}). Free some space and run it again."
             ) from error
-        return place, length
+        return offset, length
 
     def read(self, offset: int, length: int, columns: Sequence[str] | None) -> pl.DataFrame:
-        """What `write` has written; columns: these alone.
+        """Read a frame that `write` wrote; columns: only these.
 
-        The frame that was read last is at hand: those of many logs that are cut from one are asked
-        for one behind the other, and each holds the memory of all that it is cut from.
+        The last frame stays in memory: logs that share a frame are read one after the other, and a
+        slice keeps its whole frame in memory anyway.
         """
         if columns is None and self._last is not None and self._last[0] == offset:
             return self._last[1]
@@ -139,7 +141,7 @@ class Spool:
 
 @dataclass(frozen=True, slots=True)
 class PackedFrame:
-    """A frame as the file of a spool has it, for the spool of another process."""
+    """A frame in the file format of a spool, for the spool of another process."""
 
     columns: list[str]
     height: int
@@ -147,7 +149,7 @@ class PackedFrame:
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Self:
-        """What `Spool.take` puts aside as `Spool.keep` does the frame."""
+        """Pack a frame for `Spool.take`."""
         return cls(frame.columns, frame.height, _packed(frame).getvalue())
 
 
@@ -158,21 +160,22 @@ def _packed(frame: pl.DataFrame) -> io.BytesIO:
 
 
 def _worth(frame: pl.DataFrame) -> Literal["lz4", "uncompressed"]:
-    """The compression of a frame on the disk: numbers take half the room by it, and twice the time.
+    """Return the compression of a frame on disk.
 
-    Texts take a fifth, and as long.
+    lz4 halves the size of numbers and doubles their time. It shrinks texts to a fifth at no cost in
+    time.
     """
     texts = sum(column.estimated_size() for column in frame.select(pl.col(pl.String)))
     return "lz4" if 2 * texts > frame.estimated_size() else "uncompressed"
 
 
 class SpooledFrame:
-    """A frame that was put aside."""
+    """A frame put aside in a spool."""
 
     def __init__(
         self, spool: Spool, columns: list[str], height: int, frame: pl.DataFrame | None = None
     ) -> None:
-        """frame: as long as no disk holds it."""
+        """Set up a piece of a spool. frame: its rows, until they are on disk."""
         self.columns = columns
         self.height = height
         self.bytes = 0 if frame is None else int(frame.estimated_size())
@@ -181,23 +184,26 @@ class SpooledFrame:
         self._at = (0, 0)
 
     def read(self, columns: Iterable[str] | None = None) -> pl.DataFrame:
-        """The frame; columns: those of these that it has, which are to be one at least."""
+        """Return the frame.
+
+        columns: only these, of which the frame must have at least one.
+        """
         wanted = None if columns is None else [c for c in columns if c in self.columns]
         if self._frame is not None:
             return self._frame if wanted is None else self._frame[:, wanted]
         return self._spool.read(*self._at, wanted)
 
     def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:
-        """So many of its rows."""
+        """Yield a slice of the rows."""
         yield self.read().slice(first, height)
 
     def set_location(self, offset: int, length: int) -> None:
-        """The disk holds it."""
+        """Record the position on disk, and drop the frame from memory."""
         self._at, self._frame = (offset, length), None
 
 
 class StreamedRows:
-    """Rows of a table that are read piece by piece, as often as they are asked for."""
+    """Rows of a table, read piece by piece, any number of times."""
 
     def __init__(
         self,
@@ -205,18 +211,24 @@ class StreamedRows:
         height: int,
         frames: Callable[[], Iterator[pl.DataFrame]],
     ) -> None:
-        """frames: reads them from the beginning, each of that schema; height: their rows."""
+        """Set up rows.
+
+        frames: reads the frames, all of that schema, from the beginning; height: rows.
+        """
         self.schema = schema if isinstance(schema, pl.Schema) else pl.Schema(schema)
         self.height = height
         self.frames = frames
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns."""
+        """Names of the columns."""
         return self.schema.names()
 
     def with_columns(self, *exprs: pl.Expr, **named: pl.Expr) -> StreamedRows:
-        """The rows with these columns, each of which follows from its row alone."""
+        """Return the rows with added columns.
+
+        An expression may use only values of its own row.
+        """
         schema = pl.DataFrame(schema=self.schema).with_columns(*exprs, **named).schema
         before = self.frames
         return StreamedRows(
@@ -224,24 +236,24 @@ class StreamedRows:
         )
 
     def whole(self) -> pl.DataFrame:
-        """All rows in memory."""
+        """Return all rows in memory."""
         return pl.concat([pl.DataFrame(schema=self.schema), *self.frames()])
 
 
 TableRows = pl.DataFrame | StreamedRows
 LogTables = Mapping[str, TableRows]
-"""All tables of one log; those that may be long are read piece by piece."""
+"""All tables of one log; tables that may be long are read piece by piece."""
 
 
 class SliceableRows(Protocol):
-    """Rows of one table that wait somewhere, of several logs."""
+    """Rows of a table, of several logs, on disk or in memory."""
 
     def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:
-        """So many of them."""
+        """Yield a slice of the rows."""
 
 
 class SlicedRows(StreamedRows):
-    """Some of the rows that wait together."""
+    """A slice of such rows."""
 
     def __init__(self, source: SliceableRows, schema: pl.Schema, first: int, height: int) -> None:
         super().__init__(schema, height, self._frames)
@@ -253,7 +265,7 @@ class SlicedRows(StreamedRows):
 
 
 class ChainedRows(StreamedRows):
-    """The rows of tables of one schema, one behind the other."""
+    """Rows of tables of one schema, one table after the other."""
 
     def __init__(self, tables: Sequence[TableRows]) -> None:
         self.tables = tables
@@ -265,7 +277,10 @@ class ChainedRows(StreamedRows):
 
 
 def chain_rows(tables: Iterable[TableRows]) -> TableRows:
-    """The rows of tables of one schema, one behind the other; what is in memory is so together."""
+    """Return the rows of tables of one schema, one table after the other.
+
+    Tables in memory become one table in memory.
+    """
     joined = list(_joined(_flat(tables)))
     if len(joined) == 1:
         return joined[0]
@@ -274,7 +289,7 @@ def chain_rows(tables: Iterable[TableRows]) -> TableRows:
 
 
 def _flat(tables: Iterable[TableRows]) -> Iterator[TableRows]:
-    """The tables without chains: the parts of one in its place."""
+    """Yield the tables, with the parts of a chain for the chain."""
     for table in tables:
         if isinstance(table, ChainedRows):
             yield from table.tables
@@ -283,7 +298,7 @@ def _flat(tables: Iterable[TableRows]) -> Iterator[TableRows]:
 
 
 def _joined(tables: Iterable[TableRows]) -> Iterator[TableRows]:
-    """The rows in their order; tables that wait behind one another become one."""
+    """Yield the tables in order, with adjacent slices of one piece merged."""
     last: TableRows | None = None
     for table in tables:
         if (
@@ -302,10 +317,10 @@ def _joined(tables: Iterable[TableRows]) -> Iterator[TableRows]:
 
 
 def collect_rows(table: TableRows) -> pl.DataFrame:
-    """All rows of a table in memory."""
+    """Return all rows of a table in memory."""
     return table.whole() if isinstance(table, StreamedRows) else table
 
 
 def iterate_frames(table: TableRows) -> Iterator[pl.DataFrame]:
-    """The rows of a table, piece by piece."""
+    """Iterate over the frames of a table."""
     return table.frames() if isinstance(table, StreamedRows) else iter([table])

@@ -1,4 +1,4 @@
-"""TOML files that users write: values by kind, and all that is wrong with them at once."""
+"""TOML files that users write: values by kind, and all problems at once."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class TomlTable:
-    """One table of a file: gives its values by kind and gathers what is wrong with them."""
+    """A table of a TOML file: returns values by kind and gathers the problems of all."""
 
     def __init__(self, values: Mapping[str, Any], table_name: str, problems: list[str]) -> None:
-        """`table_name` begins each problem: `[[steps]] 2, `."""
+        """Set up a table. `table_name` begins all its problems: `[[steps]] 2, `."""
         self.values, self.place, self.problems = values, table_name, problems
 
     def add_problem(self, key: str, text: str) -> None:
-        """Add to what is wrong: what, and what to do."""
+        """Add a problem of a key: what is wrong, and what to do."""
         self.problems.append(f"{self.place}{key}: {text}")
 
     def take(self, key: str, kind: type[_T], default: _T) -> _T:
-        """The value of a key; the default where it is not there or of another kind."""
+        """Return the value of a key; the default if missing or of another kind."""
         value = self.values.get(key, default)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
@@ -41,26 +41,26 @@ class TomlTable:
         return default
 
     def require(self, *keys: str) -> None:
-        """Names each of these keys that is not there, or empty."""
+        """Add a problem for every key that is missing or empty."""
         for key in keys:
             if not self.values.get(key):
                 self.add_problem(key, "is missing.")
 
     def only(self, keys: Iterable[str]) -> None:
-        """Names each key that is none of `keys`."""
+        """Add a problem for every key of the table outside `keys`."""
         allowed = sorted(keys)
         for key in self.values:
             if key not in allowed:
                 self.add_problem(key, self.unknown_key_message(key, allowed))
 
     def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
-        """What is said of a key that is none of the allowed ones."""
+        """Return the message for a key that is not allowed."""
         return f"is no key here. {suggest_or_list(key, allowed)}"
 
     def tables(self, key: str) -> list[Self]:
-        """The tables of an array, `[[key]]`."""
-        one = isinstance(self.values.get(key), dict)  # [key]
-        rows = [None] if one else self.take(key, list, [])
+        """Return the tables of an array, `[[key]]`."""
+        single = isinstance(self.values.get(key), dict)  # [key]
+        rows = [None] if single else self.take(key, list, [])
         if not all(isinstance(row, dict) for row in rows):
             self.add_problem(key, f"write [[{key}]] above each of its tables.")
             return []
@@ -68,12 +68,12 @@ class TomlTable:
         return [kind(r, f"[[{key}]] {n}, ", self.problems) for n, r in enumerate(rows, start=1)]
 
     def table(self, key: str) -> Self:
-        """The table `[key]`; an empty one where it is not there."""
+        """Return the table `[key]`; an empty one if missing."""
         return type(self)(self.take(key, dict, {}), f"[{key}] ", self.problems)
 
 
 def read_toml(path: Path, error_type: type[FairmfuError]) -> dict[str, Any]:
-    """The values of a TOML file. Raises `error_type`."""
+    """Return the values of a TOML file. Raises `error_type`."""
     try:
         return parse_toml(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -86,11 +86,11 @@ def read_toml(path: Path, error_type: type[FairmfuError]) -> dict[str, Any]:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The values of a text of TOML. Raises TOMLDecodeError.
+    """Return the values of a TOML text. Raises TOMLDecodeError.
 
-    Also of what tomllib lets pass or fails at otherwise: tables in tables without an end, and whole
-    numbers beyond the 64 bits that TOML has, some of which Python refuses to print. An editor may
-    have put a byte-order mark in front.
+    tomllib raises RecursionError at endless nesting, and accepts integers beyond TOML's 64 bits,
+    some of them too long for Python to print: both raise TOMLDecodeError here. A byte-order mark at
+    the start, from an editor, is skipped.
     """
     try:
         values = tomllib.loads(text.removeprefix("\ufeff"))
@@ -110,12 +110,12 @@ def _whole_numbers(value: object) -> Iterator[int]:
     if isinstance(value, int):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _whole_numbers(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(item)
 
 
 def raise_problems(path: Path, problems: Sequence[str], error_type: type[FairmfuError]) -> None:
-    """Raises `error_type` with all problems, where there are any."""
+    """Raise `error_type` with all problems, if any."""
     if len(problems) == 1:
         raise error_type(f"{path}: {problems[0]}")
     if problems:
@@ -124,17 +124,17 @@ def raise_problems(path: Path, problems: Sequence[str], error_type: type[Fairmfu
 
 
 def suggest_or_list(word: str, choices: Iterable[str]) -> str:
-    """Which of `choices` was meant, or all of them where none is near."""
+    """Return a question for the nearest choices, or a list of all choices."""
     names = list(choices)
     return suggest_nearest(word, names) or list_choices(names)
 
 
 def suggest_nearest(word: str, choices: Iterable[str]) -> str:
-    """A question for what was meant; empty where none of `choices` is near."""
+    """Return a question for the nearest choices; empty if none is near."""
     near = get_close_matches(word, choices, n=2, cutoff=0.6)
     return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
 def list_choices(choices: Iterable[str]) -> str:
-    """What may be written."""
+    """Return a sentence that lists the choices."""
     return f"One of: {', '.join(choices)}."

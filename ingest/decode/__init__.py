@@ -1,1 +1,4 @@
-"""Bytes of a file to clean, numbered lines of text; event files to values."""
+"""From the bytes of a file to clean, numbered lines of text.
+
+From event files to values.
+"""

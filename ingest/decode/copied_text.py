@@ -1,8 +1,8 @@
-"""Damage that a copy does to the text of lines: tabs for blanks, characters as HTML spells them.
+"""Damage by copying: tabs for blanks, characters as HTML spells them.
 
-A copy out of a spreadsheet or a web page has tabs between fields, the source of a page `&nbsp;`.
-The beginning of a file tells; where it holds neither a tab nor a `&`, nothing is done. Tabs that
-hide nothing from the formats stay as they are.
+A copy out of a spreadsheet or a web page has tabs between fields, and the source of a page
+`&nbsp;`. The beginning of a file shows the damage; without a tab or `&` nothing is done. Tabs that
+hide no values from the formats stay.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _ENTITY: Final = re.compile(
 _NUMBERS: Final = re.compile(rb"[\d.,:%]+")
 MAX_KIND_BYTES: Final = 120
 MAX_LINES: Final = 200
-"""Lines with a tab or an entity that are looked at."""
+"""Lines with a tab or an entity that are checked."""
 
 
 def unwrap_tabs(line: bytes) -> UnwrappedLine | None:
-    """A line with blanks for its tabs."""
+    """Return a line with blanks for tabs; None without tabs."""
     return UnwrappedLine(line.replace(b"\t", b" ")) if b"\t" in line else None
 
 
 def unwrap_entities(line: bytes) -> UnwrappedLine | None:
-    """A line with the characters that HTML spells in it."""
+    """Return a line with HTML entities decoded; None without entities."""
     if b"&" not in line or _ENTITY.search(line) is None:
         return None
     text = unescape(line.decode("utf-8", "surrogateescape"))
@@ -43,14 +43,17 @@ def unwrap_entities(line: bytes) -> UnwrappedLine | None:
 
 
 def detect_copy(beginning: bytes) -> Iterator[Unwrap]:
-    """Return the undoing of a copy, where several lines say more then and none says less."""
+    """Yield the repairs by which several lines gain values and none loses any."""
     for mark, unwrap in ((b"&", unwrap_entities), (b"\t", unwrap_tabs)):
         if mark in beginning and _gains(unwrap, islice(_lines_with(mark, beginning), MAX_LINES)):
             yield unwrap
 
 
 def _lines_with(mark: bytes, beginning: bytes) -> Iterator[bytes]:
-    """Lines that hold it behind their first word, two of each kind: those alike but for numbers."""
+    """Yield lines with a mark inside, at most two of a kind.
+
+    Lines of a kind differ only in their numbers.
+    """
     seen = Counter[bytes]()
     at = beginning.find(mark)
     while at >= 0:
@@ -64,7 +67,7 @@ def _lines_with(mark: bytes, beginning: bytes) -> Iterator[bytes]:
 
 
 def _gains(unwrap: Unwrap, lines: Iterable[bytes]) -> bool:
-    """Tell whether MIN_ALIKE_LINES say more once they are unwrapped, and none says less."""
+    """Return whether MIN_ALIKE_LINES gain values by unwrapping, and none loses any."""
     known, more = known_lines(), 0
     for line in lines:
         if (piece := unwrap(line)) is not None:

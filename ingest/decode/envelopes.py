@@ -1,9 +1,9 @@
-"""What collectors of logs put around each line, taken off: Kubernetes, Docker, clouds, Ray, MPI.
+"""Remove the envelopes of log collectors: Kubernetes, Docker, clouds, Ray, MPI.
 
-The beginning of a file tells which (ingest.decode.log_collectors). They go before anything is
-read, so a config that is printed over several lines is whole again, and quotes that JSON has
-escaped are quotes. Ranks of launchers (`[rank0]:`, `0: `) stay: they tell something. Stamps of
-collectors go: they say when a line arrived, and where a log has none of its own, it has none.
+The beginning of a file shows the envelope (ingest.decode.log_collectors). Envelopes go before any
+parsing, so a config printed over several lines is whole again, and quotes escaped by JSON are
+quotes. Ranks of launchers (`[rank0]:`, `0: `) stay: they are information. Stamps of collectors go:
+they show the arrival of a line, so a log without stamps of its own has no times.
 """
 
 from __future__ import annotations
@@ -32,46 +32,52 @@ from .wrapped_lines import detect_wrapped_lines
 
 MAX_BEGINNING_LINES: Final = 1_000
 MAX_SAMPLED_LINES: Final = 64
-"""Lines of a beginning that are looked at: so many of these, evenly apart."""
+"""Lines sampled, at equal distances, from the first MAX_BEGINNING_LINES."""
 MAX_ENVELOPES: Final = 3
-"""Wrappings of one file, one within another."""
+"""Nested envelopes of a file."""
 MAX_REMEMBERED_FILES: Final = 2
-"""Beginnings that are held, each of a few megabytes at most."""
+"""Cached beginnings, of a few megabytes at most."""
 MIN_ORDERED_TIMES: Final = 3
-"""Times of lines that tell their order."""
+"""Distinct times that show the order of lines."""
 
 KeepsEnvelope = Callable[[Unwrap, Sequence[bytes]], bool]
-"""Whether lines that are wrapped so are to stay: a format of a user's is of them."""
+"""Returns whether lines wrapped like this stay: a user's format reads them as they are."""
 
 
 class ByteStream(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int = ..., /) -> bytes:
-        """So many bytes at most, none at the end."""
+        """Return at most `size` bytes; none at the end."""
 
 
 class Envelopes(NamedTuple):
-    """What takes off the wrappings of a file, the outermost first; newest_first: of its lines."""
+    """Removals of a file's envelopes, the outermost first.
+
+    newest_first: the order of the lines.
+    """
 
     unwraps: Sequence[Unwrap] = ()
     newest_first: bool = False
 
 
 def keeps_none(*_: object) -> bool:
-    """Keep no envelope: no format of a user's is there."""
+    """Keep no envelope: there is no user's format."""
     return False
 
 
 def detect_envelopes(beginning: bytes, keeps_envelope: KeepsEnvelope = keeps_none) -> Envelopes:
-    """What takes off the wrappings of a file that begins so."""
+    """Return the removals of the envelopes of a file with this beginning."""
     made, newest_first = _detect(beginning, keeps_envelope)
     return Envelopes([make() for make in made], newest_first)
 
 
 @lru_cache(MAX_REMEMBERED_FILES)
 def _detect(beginning: bytes, keeps_envelope: KeepsEnvelope) -> tuple[Sequence[MakeUnwrap], bool]:
-    """Return makers of `Envelopes.unwraps`, and its newest_first: a file may be read again."""
+    """Return makers of `Envelopes.unwraps`, and newest_first.
+
+    Cached for a second reading.
+    """
     every, first = _lines_of(beginning), list[MakeUnwrap]()
     if colour := ansi_residue.detect_colours(every, _sample(every), beginning):
         bare = partial(ansi_residue.strip_colours, colour)
@@ -87,43 +93,43 @@ def _detect(beginning: bytes, keeps_envelope: KeepsEnvelope) -> tuple[Sequence[M
     if (made := detect_file_envelope(every, beginning)) is None:
         lines = _sample(every)
         made = _detect_line_envelope(lines)
-    found, newest_first = list[MakeUnwrap](), False
-    while made is not None and len(found) < MAX_ENVELOPES and not keeps_envelope(made(), lines):
-        found.append(made)
+    nested, newest_first = list[MakeUnwrap](), False
+    while made is not None and len(nested) < MAX_ENVELOPES and not keeps_envelope(made(), lines):
+        nested.append(made)
         pieces = [piece for piece in map(made(), lines) if piece]
         newest_first = newest_first or _falls([piece.at for piece in pieces if piece.at])
         lines = _sample([piece.text for piece in pieces])
         made = _detect_line_envelope(lines)
-    bare_lines = _whole_texts(every, [one() for one in found])
+    bare_lines = _whole_texts(every, [make() for make in nested])
     made = detect_wrapped_lines(bare_lines)
-    made = made or (None if found else detect_terminal_width(every, beginning))
+    made = made or (None if nested else detect_terminal_width(every, beginning))
     if made is not None and not keeps_envelope(made(), bare_lines):
-        found.append(made)
-    steps = _behind(beginning, LOSS_DICT_START)
-    made = detect_node_copies(_texts(steps, [one() for one in found])) if steps else None
+        nested.append(made)
+    steps = _lines_from(beginning, LOSS_DICT_START)
+    made = detect_node_copies(_texts(steps, [make() for make in nested])) if steps else None
     if made is not None and not keeps_envelope(made(), steps):
-        found.append(made)
-    return (*first, *found), newest_first
+        nested.append(made)
+    return (*first, *nested), newest_first
 
 
 def _detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:
-    """Return the wrapping of lines: as collectors are known to, else as the lines show."""
+    """Return the envelope of lines: one of a known collector, else a learned one."""
     return detect_line_envelope(lines) or detect_learned_prefix(lines)
 
 
 def _lines_of(beginning: bytes) -> list[bytes]:
-    """The first lines, without one that may go on."""
+    """Return the first lines, without a last one that may continue."""
     return beginning.split(b"\n", MAX_BEGINNING_LINES)[:-1]
 
 
-def _behind(beginning: bytes, text: bytes) -> list[bytes]:
-    """The lines from the first one on that holds a text."""
+def _lines_from(beginning: bytes, text: bytes) -> list[bytes]:
+    """Return the lines from the first one with a text on."""
     at = beginning.find(text)
     return [] if at < 0 else beginning[beginning.rfind(b"\n", 0, at) + 1 :].split(b"\n")[:-1]
 
 
 def _whole_texts(lines: Sequence[bytes], unwraps: Sequence[Unwrap]) -> Sequence[bytes]:
-    """The lines without these wrappings; none where a wrapping tells of itself which go on."""
+    """Return the lines without these envelopes; empty if an envelope joins lines."""
     for unwrap in unwraps:
         pieces = [unwrap(line) or UnwrappedLine(line) for line in lines]
         if any(piece.partial or piece.continues for piece in pieces):
@@ -133,7 +139,7 @@ def _whole_texts(lines: Sequence[bytes], unwraps: Sequence[Unwrap]) -> Sequence[
 
 
 def _texts(lines: Iterable[bytes], unwraps: Sequence[Unwrap]) -> Iterator[bytes]:
-    """The lines without these wrappings, each by itself."""
+    """Yield the lines without these envelopes, none joined."""
     for line in lines:
         for unwrap in unwraps:
             line = piece.text if (piece := unwrap(line)) is not None else line  # noqa: PLW2901
@@ -141,41 +147,41 @@ def _texts(lines: Iterable[bytes], unwraps: Sequence[Unwrap]) -> Iterator[bytes]
 
 
 def _sample(lines: list[bytes]) -> list[bytes]:
-    few = lines[:: len(lines) // MAX_SAMPLED_LINES | 1]  # odd: of lines cut in two both halves
+    few = lines[:: len(lines) // MAX_SAMPLED_LINES | 1]  # odd: covers both halves of cut lines
     return [line for line in few if line.strip()]
 
 
 def _falls(times: Sequence[bytes]) -> bool:
-    """Whether times go back from each line to the next."""
+    """Return whether times fall from line to line."""
     return len(set(times)) >= MIN_ORDERED_TIMES and all(x >= y for x, y in pairwise(times))
 
 
 class LineTags:
-    """Whose each line of a file is: the name of its pod, container, host or file.
+    """Origins of the lines of a file: names of pods, containers, hosts or files.
 
-    names: numbers of the names, from 1, in the order in which they come; numbers: that of each
-    line, 0 of one without a name
+    names: name to number, from 1, in order of appearance. numbers: number of the name, per line; 0
+    without a name.
     """
 
     def __init__(self) -> None:
-        """No line yet."""
+        """Set up without lines."""
         self.names: dict[bytes, int] = {}
         self.numbers = array("H")
 
     def add(self, name: bytes) -> None:
-        """The name of the next line, or none."""
+        """Add the name of the next line; empty for none."""
         number = self.names.setdefault(name, len(self.names) + 1) if name else 0
         self.numbers.append(min(number, MAX_TAGS))
 
 
 MAX_TAGS: Final = 2**16 - 1
-"""Names that are told apart, at most."""
+"""Distinct names: later names share this number."""
 
 
 def detect_json_texts(beginning: bytes) -> Unwrap | None:
-    """Return what takes the texts of several lines out of JSON, where a log stands in one.
+    """Return the removal of JSON around texts of several lines, if a text is a log.
 
-    One does if its lines say more by themselves than they do as one line.
+    A text is a log if its lines have more values than the same text as one line.
     """
     if beginning.lstrip()[:1] not in (b"{", b"[", b'"') or b"\\n" not in beginning:
         return None
@@ -189,7 +195,7 @@ def detect_json_texts(beginning: bytes) -> Unwrap | None:
 
 
 class UnwrappedStream:
-    """A stream of lines without what is around them; tags: whose each line is."""
+    """A stream of lines without envelopes. tags: origins of the lines."""
 
     def __init__(self, stream: ByteStream, unwraps: Iterable[Unwrap]) -> None:
         self._stream, self._wrappings = stream, tuple(unwraps)
@@ -199,7 +205,7 @@ class UnwrappedStream:
         self._goes_on = False
 
     def read(self, size: int = 1 << 22, /) -> bytes:
-        """So many bytes at most, none at the end."""
+        """Return at most `size` bytes; none at the end."""
         while not self._ready and (block := self._stream.read(size)):
             self._ready = self.given(block)
         if not self._ready:
@@ -208,21 +214,28 @@ class UnwrappedStream:
         return given
 
     def given(self, block: bytes) -> bytes:
-        """The lines that are whole with the next block; the last may go on in the one after."""
+        """Return the lines completed by the next block.
+
+        The last may continue in a later one.
+        """
         block = self._rest + block
         end = block.rfind(b"\n") + 1
         self._rest = block[end:]
         return b"".join(map(self._line, _lines(block[:end])))
 
     def _last(self) -> bytes:
-        """What is left at the end."""
+        """Return the rest at the end."""
         before = self._line(self._rest) if self._rest else b""
         held, newline = self._held, b"" if self._rest or self._goes_on else b"\n"
         self._rest, self._held = b"", None
         return before + (b"" if held is None else held + newline)
 
     def _line(self, line: bytes) -> bytes:
-        """The line before; of one in parts all in the last, and others blank: numbers go on."""
+        """Return the previous line.
+
+        Pieces of a joined line become empty lines, and the last has the whole text, so line numbers
+        stay right.
+        """
         piece, held = self._piece(line), self._held
         joined = held is not None and (self._goes_on or piece.continues)
         self._goes_on = piece.partial
@@ -241,5 +254,5 @@ class UnwrappedStream:
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    """Lines that end within `data`, without their newlines."""
+    """Return the complete lines of `data`, without newlines."""
     return iter(data.split(b"\n")[:-1])

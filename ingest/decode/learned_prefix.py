@@ -1,8 +1,8 @@
-"""Words before nearly all lines that no list has, learned from the lines: a host, an indentation.
+"""Unlisted prefixes of nearly all lines, learned: a host, an indentation.
 
-`node-07: `, `INFO:root:`, the blanks of a list item, `+` of a diff, the number that `less -N` puts
-before each line, `| … |` of a table. What a log prints itself before all of its lines (its stamp,
-a rank, the word of a step) stays: without it some line would say less (ingest.decode.known_lines).
+`node-07: `, `INFO:root:`, the blanks of a list item, `+` of a diff, the line number of `less -N`,
+`| … |` of a table. A log's own prefix (its stamp, a rank, the word of a step) stays: without it
+some lines would lose values (ingest.decode.known_lines).
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .line_prefixes import MIN_ALIKE_LINES, MIN_MATCHING_SHARE
 from .log_collectors import MakeUnwrap, Unwrap, UnwrappedLine
 
 MIN_LINES: Final = 5
-"""Lines that have to begin alike."""
+"""Lines that must share a prefix."""
 MAX_PREFIX_BYTES: Final = 120
 MIN_INDENT: Final = 2
-"""Blanks of an indentation: some logs begin their step lines with one."""
+"""Blanks of an indentation: some logs begin their step lines with a single blank."""
 _SEPARATED: Final = re.compile(rb"[:|+>\t] *")
-"""Where words before a line may end."""
+"""Possible end of a prefix."""
 _TAGGED: Final = re.compile(rb"\[\w+\]:|\[\d+,\d+\]<std|^\W*\d+:")
-"""Of a launcher: it tells the rank."""
+"""A launcher's tag, with the rank."""
 _STAMPED: Final = re.compile(rb"\d{4}[-/]\d\d[-/]|\d\d:\d\d")
 _NUMBERED: Final = re.compile(rb" {0,8}(\d{1,9})(?::|[ \t]|$)")
 _TABLE_END: Final = re.compile(rb"[ \t]*\|\s*$")
 
 
 def detect_learned_prefix(lines: Sequence[bytes]) -> MakeUnwrap | None:
-    """What takes off what is before nearly all of the lines, which stand evenly apart."""
+    """Return the removal of a prefix of nearly all lines. lines: a sample of the file."""
     if len(lines) < MIN_LINES:
         return None
     for unwrap in (*_numbered(lines), *_constant(lines), *_indented(lines)):
@@ -43,27 +43,30 @@ def detect_learned_prefix(lines: Sequence[bytes]) -> MakeUnwrap | None:
 
 
 def unwrap_constant(prefix: bytes, line: bytes) -> UnwrappedLine | None:
-    """A line without the words before it; a blank one may lack the last blanks of these."""
+    """Return a line without the prefix.
+
+    An empty line may lack the prefix's last blanks.
+    """
     if line.startswith(prefix):
         return UnwrappedLine(line[len(prefix) :])
     return UnwrappedLine(b"") if line.rstrip() == prefix.rstrip() else None
 
 
 def unwrap_row(prefix: bytes, line: bytes) -> UnwrappedLine | None:
-    """A line of a table of one column."""
+    """Return a line of a table with one column."""
     if line.startswith(prefix) and _TABLE_END.search(line, len(prefix)):
         return UnwrappedLine(_TABLE_END.sub(b"", line[len(prefix) :]))
     return None
 
 
 def unwrap_numbered(line: bytes) -> UnwrappedLine | None:
-    """A line without its number."""
+    """Return a line without its number."""
     match = _NUMBERED.match(line)
     return UnwrappedLine(line[match.end() :]) if match else None
 
 
 def _constant(lines: Sequence[bytes]) -> Iterator[Unwrap]:
-    """By the longest beginning that nearly all lines share, and by its shorter parts."""
+    """Yield removals of the longest prefix of nearly all lines, and of its parts."""
     shared = _shared_beginning(lines)
     if not shared.strip():
         return
@@ -85,22 +88,23 @@ def _shared_beginning(lines: Sequence[bytes]) -> bytes:
     ordered = sorted(line[:MAX_PREFIX_BYTES] for line in lines)
     many = max(MIN_LINES, int(len(ordered) * MIN_MATCHING_SHARE))
     pairs = zip(ordered, ordered[many - 1 :], strict=False)
-    return max((_common(one, other) for one, other in pairs), key=len, default=b"")
+    return max((_common(first, last) for first, last in pairs), key=len, default=b"")
 
 
-def _common(one: bytes, other: bytes) -> bytes:
+def _common(first: bytes, last: bytes) -> bytes:
     same = 0
-    for x, y in zip(one, other, strict=False):
+    for x, y in zip(first, last, strict=False):
         if x != y:
             break
         same += 1
-    return one[:same]
+    return first[:same]
 
 
 def _indented(lines: Sequence[bytes]) -> Iterator[Unwrap]:
-    """By the indentation of the lines that the formats know, where half of all have as much.
+    """Yield the removal of the known lines' indentation.
 
-    Text around them, of a page or a thread, has less.
+    At least half of all lines must have as much. Text around the log, in a page or a thread, is
+    indented less.
     """
     indents = [line[: len(line) - len(line.lstrip(b" \t"))] for line in lines]
     if sum(map(bool, indents)) * 2 < len(lines):
@@ -118,7 +122,7 @@ def _indented(lines: Sequence[bytes]) -> Iterator[Unwrap]:
 
 
 def _numbered(lines: Sequence[bytes]) -> Iterator[Unwrap]:
-    """By numbers that rise as the lines do."""
+    """Yield the removal of numbers that rise in step with the lines."""
     matches = [_NUMBERED.match(line) for line in lines]
     if not all(matches):
         return
@@ -129,7 +133,7 @@ def _numbered(lines: Sequence[bytes]) -> Iterator[Unwrap]:
 
 
 def _is_right(unwrap: Unwrap, lines: Sequence[bytes]) -> bool:
-    """Whether the formats know some lines without what is before them, and no line says less."""
+    """Return whether some unwrapped lines have values, and no line loses any."""
     known, count = known_lines(), 0
     for line in lines:
         if (piece := unwrap(line)) is not None:

@@ -1,8 +1,8 @@
-"""Words that collectors of logs put before each line: the rows of line_prefixes.toml.
+"""Prefixes that log collectors add to lines: the rows of line_prefixes.toml.
 
-Rows are tried in their order; the first one whose rule accepts the lines of a log counts. A false
-one is worse than none: words that a log may print itself count only where (nearly) all lines have
-the same ones, numbers only where they rise.
+Rows are tried in order; the first row whose rule accepts the lines of a log counts. A wrong prefix
+is worse than none. So words that a log may print itself count only if (nearly) all lines have the
+same words, and numbers only if they rise.
 """
 
 from __future__ import annotations
@@ -16,36 +16,42 @@ from typing import Final
 from ..core.data_files import read_data_file
 
 MIN_ALIKE_LINES: Final = 2
-"""Lines that have to look alike."""
+"""Lines that must share a prefix."""
 MIN_RISING_LINES: Final = 5
-"""Lines whose numbers have to rise."""
+"""Lines whose numbers must rise."""
 MIN_MATCHING_SHARE: Final = 0.9
 MIN_LINES_PER_NAME: Final = 4
-"""Lines that those of one pod, host or file have to be on average."""
+"""Lines that a pod, host or file must have on average."""
 
 AcceptMatches = Callable[[Sequence[re.Match[bytes]], int], bool]
-"""Whether matches in so many lines are a collector's and not the log's own."""
+"""Rule: do the matches, in so many lines, come from a collector and not from the log itself?"""
 
 
 def half_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Half of the lines have words that no log prints itself."""
+    """Return whether half of the lines match; for words that no log prints itself."""
     return len(matches) >= max(MIN_ALIKE_LINES, lines / 2)
 
 
 def nearly_all_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all of the lines have words that a log prints itself before some."""
+    """Return whether nearly all lines match.
+
+    For words that some logs print themselves.
+    """
     return len(matches) >= max(MIN_ALIKE_LINES, lines * MIN_MATCHING_SHARE)
 
 
 def few_names_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all have them, and they are those (`who`) of a few."""
+    """Return whether nearly all lines match, with few names (`who`)."""
     named = {match["who"] for match in matches}
     few = len(named) == 1 or len(named) * MIN_LINES_PER_NAME <= len(matches)
     return nearly_all_match(matches, lines) and few
 
 
 def few_hosts_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all have a name (`who`), of few that differ in their digits alone: node1, node2."""
+    """Return whether nearly all lines match, with few hosts (`who`): node1, node2.
+
+    The names differ only in their digits.
+    """
     named = {match["who"] for match in matches}
     alike = len({_NUMBER.sub(b"", name) for name in named}) == 1 and len(named) > 1
     return alike and few_names_match(matches, lines)
@@ -55,9 +61,9 @@ _NUMBER: Final = re.compile(rb"\d+")
 
 
 def rising_numbers_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all begin with a number that rises, in each file (`who`) that is named.
+    """Return whether nearly all lines begin with a number that rises.
 
-    And half of them are no `clock`.
+    Numbers rise per file (`who`) if files are named. At most half may be a `clock`.
     """
     clocks = sum("clock" in m.re.groupindex and m["clock"] is not None for m in matches)
     if (
@@ -85,11 +91,10 @@ RULES: Final[Mapping[str, AcceptMatches]] = {
 
 @dataclass(frozen=True)
 class LinePrefix:
-    """Words that one collector puts before a line.
+    """Words that one collector puts at the start of a line.
 
-    name: of the collector. pattern: a regex with the groups that line_prefixes.toml names.
-    accepts: the rule. names_hosts: the group `who` is one of the hosts that one job runs on.
-    example: what it puts before a line.
+    name: of the collector. pattern: a regex with the groups described in line_prefixes.toml.
+    accepts: the rule. names_hosts: the group `who` is one of the hosts of a job. example: a prefix.
     """
 
     name: str
@@ -100,13 +105,13 @@ class LinePrefix:
 
     @cached_property
     def regex(self) -> re.Pattern[bytes]:
-        """The pattern, compiled when it is first asked for: most logs have no such words."""
+        """The pattern, compiled on first use: most logs have no such prefix."""
         return re.compile(self.pattern)
 
 
 @cache
 def line_prefixes() -> tuple[LinePrefix, ...]:
-    """Return all rows of the file, in the order in which they are tried."""
+    """Return all rows of line_prefixes.toml, in the order in which they are tried."""
     file = read_data_file(__package__, "line_prefixes.toml")
     pieces: Mapping[str, str] = file["pieces"]
     return tuple(

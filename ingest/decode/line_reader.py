@@ -1,10 +1,9 @@
-"""Bytes to numbered lines: bounded memory, compressed files, pipes, event files, nothing lost.
+"""Bytes to numbered lines, in bounded memory: text, compressed, pipe, event file.
 
-A line ends at a newline only; carriage returns stay (progress bars put records behind them). But a
-first line without an end, or of more than MAX_LINE_BYTES, is as many lines as they part it in:
-so a log of the old Macintosh, or one that went through `tr`, has its lines.
-What is large or compressed is read by a thread, some chunks ahead of who asks: it decompresses,
-hashes, and finds the newlines.
+Only a newline ends a line; carriage returns stay (progress bars put records after them). Exception:
+carriage returns split a first line without an end, or longer than MAX_LINE_BYTES. So a log of the
+old Macintosh, or one that went through `tr`, has its lines. A thread reads large or compressed
+files some chunks ahead of the consumer: it decompresses, hashes, and finds the newlines.
 """
 
 from __future__ import annotations
@@ -44,41 +43,41 @@ NEWLINE: Final = ord("\n")
 READ_BLOCK_BYTES: Final = 4 * 1024 * 1024
 BYTES_BEFORE_BLOCK: Final = 64
 BYTES_AFTER_BLOCK: Final = BYTES_BEFORE_BLOCK + 4_000
-"""Bytes around a block, so that what is read at its ends stays inside (see line_block)."""
+"""Bytes around a block, so that reads at its ends stay inside (see line_block)."""
 MAX_CHUNKS_AHEAD: Final = 2
-"""Decompressed, that wait for who reads."""
+"""Decompressed chunks that wait for the consumer."""
 MAX_NESTED_TEXTS: Final = 2
-"""Texts of JSON, one within another, that a log may stand in."""
+"""Nested JSON texts around a log."""
 MAX_PEEK_BYTES: Final = 4 * READ_BLOCK_BYTES
-"""Of a file that is looked at before it is read: as much is not read twice."""
+"""Bytes of a file kept from peeking, so that they are not read twice."""
 MAX_PEEK_VALUE_BYTES: Final = 32 * 1024 * 1024
-"""The same of an event file, which is looked at to its end: a million values take 28 MB."""
+"""Bytes of values kept from peeking into an event file, to its end: a million values take 28 MB."""
 MAX_LINE_BYTES: Final = 256 * 1024
 """Longer lines are cut to this; the longest line seen in a real log has 123,793 characters."""
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_WINDOW_BITS: Final = 31
-"""To ISA-L, as to zlib: a header and a checksum as gzip has them, and the largest window."""
-GzipError: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment] # its stub errs
+"""For ISA-L, as for zlib: header and checksum of gzip, and the largest window."""
+GzipError: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment] # a wrong stub
 ARCHIVE_MAGICS: Final[dict[bytes, tuple[str, str]]] = {
     b"\xfd7zX": ("file compressed by xz", "unxz FILE"),
     b"BZh": ("file compressed by bzip2", "bunzip2 FILE"),
     b"PK\x03\x04": ("zip archive", "unzip FILE"),
     b"\x04\x22\x4d\x18": ("file compressed by lz4", "unlz4 FILE"),
 }
-"""How files begin that other programs packed, what they are, and how they are unpacked."""
+"""First bytes of archives and files of other compressors: kind of file, command to unpack."""
 GZIP_READ_BYTES: Final = 256 * 1024
 STDIN_PATH: Final = Path("-")
 CONTROL_BYTES: Final = bytes(byte for byte in range(27) if not 9 <= byte <= 13)  # noqa: PLR2004
-"""Characters of which a log has few: not tabs, newlines, nor what colours it."""
+"""Characters rare in a log: tabs, newlines and escapes of colours are not among them."""
 
 
 class NumberedLine(NamedTuple):
-    """One line of a source.
+    """A line of a source.
 
-    cut: it was longer than `MAX_LINE_BYTES`. ended: a newline stands behind it; the last line
-    of a file that was being written has none, and may lack more.
+    cut: the line was longer than `MAX_LINE_BYTES`. ended: a newline follows; the last line of a
+    file that was being written has none, and may be incomplete.
     """
 
     number: int
@@ -88,7 +87,7 @@ class NumberedLine(NamedTuple):
 
 
 class _Bytes(NamedTuple):
-    """What a chunk is made of."""
+    """Fields of a chunk."""
 
     number: int
     data: bytes
@@ -97,40 +96,40 @@ class _Bytes(NamedTuple):
 
 
 class Chunk(_Bytes):
-    """Lines of a source: bytes of whole lines, each with its newline, or of one line alone.
+    """Lines of a source: whole lines with their newlines, or a single line.
 
-    A line stands alone that is cut (see NumberedLine), or that no newline ends.
+    A line that is cut (see NumberedLine), or without a newline, is a chunk of its own.
     """
 
     room: pa.Buffer | None = None
-    """Where its bytes are, BYTES_BEFORE_BLOCK behind its beginning, if they are."""
+    """Buffer of the bytes, which begin at BYTES_BEFORE_BLOCK; None without a buffer."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is of whole lines, which can be read together."""
+        """True if the chunk has whole lines, which can be read together."""
         return self.ended and not self.cut
 
     @property
     def view(self) -> bytes | memoryview:
-        """Its bytes, without a copy."""
+        """The bytes, without a copy."""
         return self.data
 
     @cached_property
     def newlines(self) -> Ints:
-        """Where they stand."""
+        """Offsets of the newlines."""
         return find_byte(np.frombuffer(self.data, np.uint8), NEWLINE)
 
     @property
     def height(self) -> int:
-        """How many they are."""
+        """Number of lines."""
         return len(self.newlines) if self.is_whole else 1
 
     def first(self, count: int) -> Chunk:
-        """The first of them, so many of several, where they are."""
+        """Return the first `count` of several lines."""
         return Chunk(self.number, self.data[: int(self.newlines[count - 1]) + 1])
 
     def lines(self) -> Iterator[NumberedLine]:
-        """Each of them as text."""
+        """Yield the lines as text."""
         if not self.is_whole:
             yield NumberedLine(self.number, decode_line(self.data), self.cut, self.ended)
             return
@@ -140,17 +139,17 @@ class Chunk(_Bytes):
 
 
 class _Roomy(Chunk):
-    """Lines of a block of a large file, where they were read to."""
+    """Lines of a block of a large file, in the buffer that they were read into."""
 
     @classmethod
     def of(cls, number: int, room: pa.Buffer, newlines: Ints) -> Self:
-        """number: of the first of them; newlines: theirs."""
+        """Return a chunk of a buffer. number: of the first line; newlines: offsets."""
         chunk = cls(number, b"")
         chunk.room, chunk.newlines = room, newlines
         return chunk
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Elsewhere it has no room: that would be memory of Python's (see arrays.owned)."""
+        """Pickle without the buffer: Python would own its copy (see arrays.copy_to_arrow)."""
         return Chunk, (self.number, self.data)
 
     @property
@@ -161,56 +160,56 @@ class _Roomy(Chunk):
         ]
 
     def first(self, count: int) -> Chunk:
-        """The first of them, so many of several, where they are."""
+        """Return the first `count` of several lines, in the same buffer."""
         assert self.room is not None  # noqa: S101 - it was made with one
         return _Roomy.of(self.number, self.room, self.newlines[:count])
 
     @cached_property
     def data(self) -> bytes:
-        """A copy."""
+        """A copy of the bytes."""
         return bytes(self.view)
 
 
 class ValueChunk(Chunk):
-    """Values of an event file; they are written as lines where those are asked for."""
+    """Values of an event file, written as lines only on demand."""
 
     values: EventValues
 
     @classmethod
     def of(cls, first_number: int, values: EventValues) -> Self:
-        """first_number: of the first of them."""
+        """Return a chunk of values. first_number: line number of the first value."""
         chunk = cls(first_number, b"")
         chunk.values = values
         return chunk
 
     @cached_property
     def data(self) -> bytes:
-        """Their lines, each with its newline."""
+        """Lines of the values, with newlines."""
         text: str = self.values.texts.str.join("\n").item()
         return text.encode() + b"\n"
 
     def parts(self, sampler: TagSampler) -> Iterator[Chunk]:
-        """Those of them that tell what the file is."""
+        """Yield the parts with the sampled values."""
         for part in sampler.of(self.values):
             yield ValueChunk.of(self.number + part.start, self.values[part])
 
     def lines(self) -> Iterator[NumberedLine]:
-        """Each of them; one that is too long for a line is not cut."""
+        """Yield the lines; a line that is too long is not cut, but marked as not ended."""
         for number, text in enumerate(self.values.texts, self.number):
-            short = len(text) <= MAX_LINE_BYTES  # they are ASCII
+            short = len(text) <= MAX_LINE_BYTES  # texts are ASCII
             yield NumberedLine(number, decode_line(text.encode()), cut=False, ended=short)
 
 
 class Source:
-    """One file read once: numbered lines; how many, its size and content hash when they are spent.
+    """A file, read once: numbered lines.
 
-    tags: whose each line is, where a collector of logs says so.
-
-    A context that lets the file go, also where its lines were not read to the end.
+    At the end also their count, the size and the hash. tags: origins of the lines, if a log
+    collector names them. Use a source as a context: leaving closes the file, even if lines are
+    unread.
     """
 
     def __init__(self, path: Path, *, keeps_envelope: KeepsEnvelope = keeps_none) -> None:
-        """`path` may be `-` for standard input. keeps: which wrappings stay (envelopes)."""
+        """Set up a source. `path`: `-` for standard input. keeps_envelope: see envelopes."""
         self.path, self._keeps = path, keeps_envelope
         self.newest_first = False
         self.tags = LineTags()
@@ -229,7 +228,7 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._reading is not None:
             self._reading.close()
         if self._kept is not None:
@@ -237,41 +236,44 @@ class Source:
         self._reading, self._peeked, self._kept = None, [], None
 
     def peek(self) -> Iterator[Chunk]:
-        """Chunks to be looked at before `lines` or `chunks`, which begin at the first one again.
+        """Yield chunks to look at; `lines` and `chunks` begin at the first one again.
 
-        Of an event file only those values that tell what it is.
+        For an event file, only the sampled values.
         """
         self._reading = self._begun()
-        return self._looked_at(self._reading)
+        return self._peeking(self._reading)
 
-    def _looked_at(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Chunks that are kept, as long as they are not too many."""
-        seen, telling = 0, TagSampler()
+    def _peeking(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Yield chunks, and keep them up to a limit."""
+        seen, sampler = 0, TagSampler()
         for chunk in chunks:
             parts: Iterable[Chunk] = (chunk,)
             if isinstance(chunk, ValueChunk):
                 seen, most = seen + chunk.values.bytes, MAX_PEEK_VALUE_BYTES
-                parts = chunk.parts(telling)
+                parts = chunk.parts(sampler)
             else:
                 seen, most = seen + len(chunk.view), MAX_PEEK_BYTES
             if self._peeked is not None and (self.path == STDIN_PATH or seen <= most):
                 self._peeked.append(chunk)
-            else:  # all of it is read again, and hashed then
+            else:  # the whole file is read again, and hashed then
                 self._peeked, self.hashing = None, False
             yield from parts
 
     def lines(self) -> Iterator[NumberedLine]:
-        """Each line of the file, from 1. Raises UnreadableSourceError as `chunks` does."""
+        """Yield all lines of the file, from 1.
+
+        Raises UnreadableSourceError as `chunks` does.
+        """
         for chunk in self.chunks():
             yield from chunk.lines()
 
     def chunks(self) -> Iterator[Chunk]:
-        """The lines of the file, many at once; of an event file its values.
+        """Yield the lines of the file, many at once; of an event file the values.
 
-        Raises UnreadableSourceError where the file is missing, empty or breaks off, and
-        UnknownFormatError where it is binary, or an event file without values.
+        Raises UnreadableSourceError if the file is missing, empty or broken off, and
+        UnknownFormatError if it is binary, or an event file without values.
         """
-        if self._reading is None or self._peeked is None:  # or that was too much to be kept
+        if self._reading is None or self._peeked is None:  # None: too much to keep
             self.close()
             self._reading = self._begun()
         while self._peeked:
@@ -280,13 +282,13 @@ class Source:
         self._reading = None
 
     def _begun(self) -> Generator[Chunk]:
-        """Its chunks, of a file that is open: one that is read ahead is read from now on."""
+        """Open the file and return its chunks; reading ahead starts now."""
         reading = self._read()
         next(reading)
         return reading  # type: ignore[return-value]
 
     def _read(self) -> Generator[Chunk | None]:
-        """None once the file is open, then its chunks."""
+        """Yield None once the file is open, then its chunks."""
         self.bytes, self.height, self.sha256, self.hashing = 0, 0, "", True
         if self.is_event_file():
             yield None
@@ -299,34 +301,35 @@ class Source:
                 empty = False
                 self.height += chunk.height
                 yield chunk
-                del chunk  # so that it goes before the next one is made
+                del chunk  # frees the memory before the next chunk is made
         if empty:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
 
     def is_rereadable(self) -> bool:
-        """Whether its lines can be read again: a pipe's cannot, an event file's are values."""
+        """Return whether the lines can be read again: not from a pipe or an event file."""
         return self.path != STDIN_PATH and self.path.is_file() and not self.is_event_file()
 
     def is_event_file(self) -> bool:
-        """Whether it is an event file, whose values are its lines."""
+        """Return whether the file is an event file, with values as lines."""
         return self.path != STDIN_PATH and is_event_file(self._head())
 
     def is_text(self) -> bool:
-        """Whether its lines are its bytes, neither compressed nor values."""
+        """Return whether the lines are the file's bytes: neither compressed nor values."""
         packed = self._head().startswith((GZIP_MAGIC, ZSTD_MAGIC))
         return not packed and not self.is_event_file()
 
     def _head(self) -> bytes:
-        """How the file begins; it is asked for once."""
+        """Return the first bytes of the file, read once."""
         if self._begins is None:
             with self._file() as raw:
                 self._begins = raw.read(64)
         return self._begins
 
     def _events(self) -> Iterator[Chunk]:
-        """Values of an event file as lines; the file's own format, so it is not hashed here.
+        """Yield the values of an event file.
 
-        Raises UnknownFormatError where it holds none: of a run that ended before its first step.
+        Hashes the file apart, as another library reads it. Raises UnknownFormatError without
+        values: the run ended before its first step.
         """
         for values in read_event_values(self.path):
             if len(values):
@@ -365,7 +368,7 @@ class Source:
         return _whole_lines(stream, self.path, self._unwrapped)
 
     def _unwrapped(self, stream: ByteStream, first: bytes) -> tuple[ByteStream, bytes]:
-        """A stream and its first block without what is around the lines."""
+        """Return a stream and its first block without the lines' envelopes."""
         for _ in range(MAX_NESTED_TEXTS):
             if (texts := detect_json_texts(first)) is None or self._keeps(texts, [first]):
                 break
@@ -380,7 +383,10 @@ class Source:
 
     @contextmanager
     def _file(self) -> Iterator[IO[bytes]]:
-        """The file from its beginning on; an object stays open, so that it is asked for once."""
+        """Open the file at its beginning.
+
+        A remote object stays open, for a single request.
+        """
         if as_remote(self.path) is None:
             with _open_file(self.path) as raw:
                 yield raw
@@ -398,7 +404,7 @@ def _open_file(path: Path) -> IO[bytes]:
 
 
 class _HashingStream:
-    """Passes bytes on and keeps the running hash and size in its source."""
+    """Passes bytes on and updates the hash and size of its source."""
 
     closed = False
 
@@ -411,7 +417,7 @@ class _HashingStream:
         return block
 
     def readinto(self, room: memoryview) -> int:
-        """As much as there is room for, less at the end: how much."""
+        """Fill the buffer, except at the end; return the number of bytes."""
         if not isinstance(self._raw, io.BufferedIOBase):
             return _copied(self.read(len(room)), room)
         size = self._raw.readinto(room)
@@ -430,9 +436,9 @@ class _HashingStream:
 
 
 class _Gunzipped:
-    """The content of a gzip file: of its members one after another, perhaps with zeros behind them.
+    """Content of a gzip file: all members in order; zeros after them are ignored.
 
-    By large blocks: the gzip module takes 8 KiB at a time, and each time waits for its turn where
+    Reads large blocks: the gzip module takes 8 KiB at a time, and waits for the GIL every time if
     another thread reads.
     """
 
@@ -445,7 +451,10 @@ class _Gunzipped:
         self._error: Exception | None = None
 
     def read(self, size: int = READ_BLOCK_BYTES, /) -> bytes:
-        """So many bytes, fewer at the end. Raises EOFError, Damaged behind what is whole."""
+        """Return `size` bytes, fewer at the end.
+
+        Raises EOFError, GzipError or OSError after the last readable bytes.
+        """
         if self._error is not None:
             raise self._error
         pieces: list[bytes] = []
@@ -464,7 +473,7 @@ class _Gunzipped:
         return b"".join(pieces)
 
     def _piece(self, size: int) -> bytes:
-        """What some of the packed bytes hold, up to so many; none at the end."""
+        """Return the content of some packed bytes, at most `size`; empty at the end."""
         block = b""
         while not block:
             self._waiting = self._waiting or self._packed.read(GZIP_READ_BYTES)
@@ -484,7 +493,7 @@ class _Gunzipped:
 
 
 class _Ahead:
-    """Chunks that a thread reads, some ahead of who asks."""
+    """Chunks that a thread reads some ahead of the consumer."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks = chunks
@@ -499,12 +508,12 @@ class _Ahead:
     def __exit__(self, *_: object) -> None:
         self._unwanted.set()
         with suppress(Empty):
-            while True:  # so that it does not wait for room any more
+            while True:  # the thread may be waiting for room
                 self._waiting.get_nowait()
         self._thread.join()
 
     def _each(self) -> Iterator[Chunk]:
-        """Those that were read. Raises as reading does."""
+        """Yield the chunks. Raises as reading does."""
         while (chunk := self._waiting.get()) is not None:
             if isinstance(chunk, Exception):
                 raise chunk
@@ -546,9 +555,9 @@ def _whole_lines(
     path: Path,
     unwrapped: Callable[[ByteStream, bytes], tuple[ByteStream, bytes]] = lambda *given: given,
 ) -> Iterator[Chunk]:
-    """Lines as they come; holds one block and one cut line at most. Raises as `_block` does.
+    """Yield lines as chunks, with one block and one cut line in memory at most.
 
-    unwrapped: the stream and its first block, as they are to be read.
+    unwrapped: replaces the stream and its first block. Raises as `_block` does.
     """
     number, rest, cut, large = 1, b"", False, False
     chunk: Chunk | None
@@ -561,7 +570,7 @@ def _whole_lines(
             large = len(block) >= READ_BLOCK_BYTES
         if chunk is None and not block:
             break
-        if cut:  # the line that was cut keeps its beginning; what follows its newline is new
+        if cut:  # a cut line keeps its beginning; the next line follows its newline
             _, newline, block = block.partition(b"\n")
             if not newline:
                 continue
@@ -574,7 +583,7 @@ def _whole_lines(
             del data
         else:
             rest = block
-        del block  # which takes as much memory as its lines, while these are read
+        del block  # takes as much memory as its lines
         if len(rest) > MAX_LINE_BYTES:
             rest, cut = rest[:MAX_LINE_BYTES], True
         if chunk is not None:
@@ -586,9 +595,10 @@ def _whole_lines(
 
 
 def _first_block(stream: ByteStream, path: Path) -> tuple[ByteStream, bytes]:
-    """What gives the next blocks, and the first, with newlines where returns part the first line.
+    """Return the stream and its first block, with its first line split at returns.
 
-    It goes on until it is known whether they do. Raises as `_block` does.
+    Only a first line that no newline ends in time is split, so this reads on until that is known.
+    Raises as `_block` does.
     """
     block = more = _block(stream, path, 0)
     while more and len(block) <= MAX_LINE_BYTES and b"\n" not in block:
@@ -606,23 +616,23 @@ class _Returned:
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
         self.parting = True
-        """Whether that is still to come."""
+        """True until the first newline."""
 
     def read(self, size: int = READ_BLOCK_BYTES, /) -> bytes:
         block = self._stream.read(size)
         return self.parted(block) if self.parting else block
 
     def parted(self, block: bytes) -> bytes:
-        """The same bytes as lines."""
+        """Return the bytes split into lines."""
         first, newline, behind = block.partition(b"\n")
         self.parting = not newline
         return first.replace(b"\r", b"\n") + newline + behind
 
 
 def _large(stream: ByteStream, path: Path, number: int, rest: bytes) -> tuple[Chunk | None, bytes]:
-    """The next lines of a large file, read to where they are looked at, and what is behind them.
+    """Read the next lines of a large file into a buffer; return them and the rest.
 
-    None, and what was read, where no line ends. rest: of the block before. Raises as `_block` does.
+    (None, bytes) if no line ends. rest: of the previous block. Raises as `_block` does.
     """
     room, begin = (
         pa.allocate_buffer(BYTES_BEFORE_BLOCK + len(rest) + READ_BLOCK_BYTES + BYTES_AFTER_BLOCK),
@@ -630,43 +640,43 @@ def _large(stream: ByteStream, path: Path, number: int, rest: bytes) -> tuple[Ch
     )
     every = np.frombuffer(room, np.uint8)
     every[:BYTES_BEFORE_BLOCK], every[BYTES_BEFORE_BLOCK:begin] = 0, np.frombuffer(rest, np.uint8)
-    with _telling(path, number - 1):
+    with _read_errors(path, number - 1):
         read = _into(stream, memoryview(room)[begin : begin + READ_BLOCK_BYTES])
-    found = find_byte(every[begin : begin + read], NEWLINE) + len(rest)
-    if not len(found):
+    newlines = find_byte(every[begin : begin + read], NEWLINE) + len(rest)
+    if not len(newlines):
         return None, every[begin : begin + read].tobytes()
-    end = BYTES_BEFORE_BLOCK + int(found[-1]) + 1
+    end = BYTES_BEFORE_BLOCK + int(newlines[-1]) + 1
     left = every[end : begin + read].tobytes()
     every[end : end + BYTES_AFTER_BLOCK] = 0
-    return _Roomy.of(number, room, found), left
+    return _Roomy.of(number, room, newlines), left
 
 
 def _block(stream: ByteStream, path: Path, read: int) -> bytes:
-    """The next block of a stream; read: lines before it, which the error tells.
+    """Return the next block of a stream. read: number of lines before, for the error.
 
-    Raises UnreadableSourceError where it breaks off or is damaged.
+    Raises UnreadableSourceError if the stream breaks off or is damaged.
     """
-    with _telling(path, read):
+    with _read_errors(path, read):
         return stream.read(READ_BLOCK_BYTES)
 
 
 def _into(stream: ByteStream, room: memoryview) -> int:
-    """As much of a stream as there is room for, less at its end: how much."""
+    """Fill the buffer from a stream, except at its end; return the number of bytes."""
     if isinstance(stream, _HashingStream):
         return stream.readinto(room)
     return _copied(stream.read(len(room)), room)
 
 
 def _copied(block: bytes, room: memoryview) -> int:
-    """The bytes at the beginning of the room: how many."""
+    """Copy the bytes to the start of the buffer; return their number."""
     if block:
         np.frombuffer(room, np.uint8)[: len(block)] = np.frombuffer(block, np.uint8)
     return len(block)
 
 
 @contextmanager
-def _telling(path: Path, read: int) -> Iterator[None]:
-    """Raises UnreadableSourceError for what reading raises; read: lines before it."""
+def _read_errors(path: Path, read: int) -> Iterator[None]:
+    """Turn errors of reading into UnreadableSourceError. read: number of lines before."""
     try:
         yield
     except (EOFError, GzipError, pa.ArrowException, OSError) as error:
@@ -677,14 +687,14 @@ def _telling(path: Path, read: int) -> Iterator[None]:
 
 
 def count_newlines(data: bytes) -> int:
-    """How many there are; a fifth of the time of bytes.count, which stops at each."""
+    """Count the newlines, in a fifth of the time of bytes.count."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == NEWLINE))
 
 
 def hash_content(path: Path, size: int | None = None) -> str:
-    """SHA-256 of the file as it is (not decompressed), or of its first bytes.
+    """Return the SHA-256 of the file as stored, not decompressed.
 
-    Raises UnreadableSourceError, OSError.
+    size: bytes to hash from the start, by default all. Raises UnreadableSourceError, OSError.
     """
     with _open_file(path) as stream:
         if size is not None:

@@ -1,7 +1,7 @@
-"""What collectors of logs put around each line, and how it is taken off.
+"""Envelopes of log collectors around lines, and how to remove them.
 
-Words before a line (`line_prefixes`), a record of JSON or logfmt whose one text is the line, a cell
-of a CSV file, JSON over many lines.
+Prefixes (`line_prefixes`), records of JSON or logfmt with the line as their only text, cells of a
+CSV file, JSON over many lines.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .line_prefixes import MIN_ALIKE_LINES, line_prefixes
 
 
 class UnwrappedLine(NamedTuple):
-    """What a line holds: a text, and when it was taken, where that can be compared.
+    """Content of a line: text, and time of collection if comparable.
 
-    partial: the next line belongs to it; continues: it belongs to the one before. tag: the name of
-    the pod, container, host or file that it is of.
+    partial: the next line continues this one; continues: this line continues the previous one. tag:
+    the name of the pod, container, host or file.
     """
 
     text: bytes
@@ -34,28 +34,30 @@ class UnwrappedLine(NamedTuple):
 
 
 Unwrap = Callable[[bytes], UnwrappedLine | None]
-"""A line, without its newline, as what it holds; None of one that is not wrapped so."""
+"""Returns the content of a line, given without its newline; None if not wrapped in this way."""
 
 MakeUnwrap = Callable[[], Unwrap]
-"""One for lines that are read from the first on: it may know what an earlier one has begun."""
+"""Makes an Unwrap for lines from the first on, as an Unwrap may remember earlier lines."""
 
-# -- words before a line -----------------------------------------------------------------------
+# -- prefixes ----------------------------------------------------------------------------------
 
 PARTIAL_FLAG: Final = b" P "
-"""Behind `stdout` or `stderr`: a part of a line, as Kubernetes' runtimes cut long ones
-(kubernetes/kubernetes pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog)."""
+"""Follows `stdout` or `stderr`: part of a line, as Kubernetes' runtimes cut long lines
+(kubernetes/kubernetes pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog).
+"""
 CONTINUATION_FLAGS: Final = (b"O+", b"E+")
-"""Behind GitLab's stamp: the line before goes on."""
+"""Follow GitLab's stamp: this line continues the previous one."""
 
 RAY_REPEAT_NOTE: Final = re.compile(
     rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
 )
-"""What Ray adds to a line that several actors printed (ray-project/ray
-python/ray/_private/ray_logging/__init__.py@1359121 LogDeduplicator)."""
+"""Ray's note on a line that several actors printed (ray-project/ray
+python/ray/_private/ray_logging/__init__.py@1359121 LogDeduplicator).
+"""
 
 
 def unwrap_prefix(prefix: re.Pattern[bytes], line: bytes) -> UnwrappedLine | None:
-    """A line without the words before it."""
+    """Return a line without its prefix; None if the prefix does not match."""
     if (match := prefix.match(line)) is None:
         return None
     text, words = line[match.end() :], match[0]
@@ -70,19 +72,20 @@ _OF_EACH: Final = PRINTED_BY_NODES.of_each_node
 
 
 class HostPrefixes:
-    """Lines without the host before them.
+    """Removes the host from lines.
 
-    The Hugging Face Trainer prints its dicts on each node, without a step: four nodes would be four
-    steps. So a dict keeps its host, as `srun --label` tells of a task: a number in the order in
-    which they come. So does a progress bar, which is of its host's dicts.
+    The Hugging Face Trainer prints its dicts on all nodes, without a step: four nodes would look
+    like four steps. So a dict gets its host's number as a tag, as `srun --label` gives a task's,
+    numbered in order of appearance. So does a progress bar, because it belongs to the dicts of its
+    host.
     """
 
     def __init__(self, prefix: re.Pattern[bytes]) -> None:
-        """prefix: with a group `who`."""
+        """Set up the numbers. prefix: with a group `who`."""
         self._prefix, self._numbers = prefix, dict[bytes, int]()
 
     def __call__(self, line: bytes) -> UnwrappedLine | None:
-        """A line without its host; a dict or a bar with its number."""
+        """Return a line without its host; a dict or a bar with its number."""
         if (match := self._prefix.match(line)) is None:
             return None
         number = self._numbers.setdefault(match["who"], len(self._numbers))
@@ -101,13 +104,14 @@ ORIGIN_KEYS: Final = (
 NESTED_RECORD_KEYS: Final = ("jsonPayload", "_source", "content", "attributes")
 KAGGLE_KEYS: Final = {"stream_name", "time", "data"}
 STEP_RECORD_KEY: Final = "step"
-"""Keys of a record: of the line, and of when or where it was taken. Docker's json-file has `log`
-and `time` (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli
-`line` and `timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or
-`textPayload`, Google's within `jsonPayload`, Datadog's within `content` or `attributes`, journalctl
-`MESSAGE`, stern `message` and `podName` (-o json) or `pod` (-o extjson), and Kaggle's file of a
-notebook's log, one array, `data` and seconds since it began, which order nothing. A record
-with a step is the framework's own (Torchtitan's spans have a `message` and a `time`)."""
+"""Keys of a record: of the line, and of the time or origin. Docker's json-file has `log` and `time`
+(moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli `line` and
+`timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or `textPayload`,
+Google's within `jsonPayload`, Datadog's within `content` or `attributes`, journalctl `MESSAGE`,
+stern `message` and `podName` (-o json) or `pod` (-o extjson). Kaggle's log of a notebook is one
+array, with `data` and the seconds since the start, which give no order. A record with a step is the
+framework's own (Torchtitan's spans have a `message` and a `time`).
+"""
 
 _PAIR: Final = rb'([\w.@-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)'
 _LOGFMT: Final = re.compile(rb"%s(?: +%s)+\s*" % (_PAIR, _PAIR))
@@ -117,52 +121,54 @@ _CONTROL: Final = {b"a": rb"\u0007", b"v": rb"\u000b"}
 
 
 def unwrap_json_record(texts_have_newlines: bool, line: bytes) -> UnwrappedLine | None:  # noqa: FBT001 - a partial's first argument
-    """The text of a record of JSON.
+    """Return the text of a JSON record.
 
-    texts_have_newlines: texts have their newlines, so one without it goes on in the next record.
+    texts_have_newlines: texts end with their newline, so a text without one continues in the next
+    record.
     """
-    if (found := _of_json(line)) is None:
+    if (record := _of_json(line)) is None:
         return None
-    text, at = found
+    text, at = record
     return UnwrappedLine(
         _bytes(text.removesuffix("\n")), at, texts_have_newlines and not text.endswith("\n")
     )
 
 
 def has_text_newline(line: bytes) -> bool:
-    """Whether it is a record whose text has its newline."""
-    return (found := _of_json(line)) is not None and found[0].endswith("\n")
+    """Return whether a line is a record whose text ends with a newline."""
+    return (record := _of_json(line)) is not None and record[0].endswith("\n")
 
 
 def _of_json(line: bytes) -> tuple[str, bytes] | None:
     text = line.strip()
-    if in_array := text.startswith((b"[{", b",{")):  # one record of it on each line
+    if in_array := text.startswith((b"[{", b",{")):  # an array with one record per line
         text = text[1:].removesuffix(b"]")
     if not text.startswith(b"{"):
         return None
     with suppress(ValueError, RecursionError):
-        said = json.loads(text)
-        if isinstance(said, dict) and said.keys() == KAGGLE_KEYS and isinstance(said["data"], str):
-            return said["data"], b""
-        if isinstance(said, dict) and not in_array:
-            return _message(said)
+        record = json.loads(text)
+        is_record = isinstance(record, dict)
+        if is_record and record.keys() == KAGGLE_KEYS and isinstance(record["data"], str):
+            return record["data"], b""
+        if is_record and not in_array:
+            return _message(record)
     return None
 
 
-def _message(said: Mapping[str, Any]) -> tuple[str, bytes] | None:
-    """The text of a record that also says when or where it was taken, and that time."""
+def _message(record: Mapping[str, Any]) -> tuple[str, bytes] | None:
+    """Return the text and the time of a record that also has a time or an origin."""
     for key in NESTED_RECORD_KEYS:
-        if isinstance(inner := said.get(key), dict):
-            said = {**inner, **said}
-    taken = [said[key] for key in ORIGIN_KEYS if key in said]
-    if STEP_RECORD_KEY in said or not taken:
+        if isinstance(inner := record.get(key), dict):
+            record = {**inner, **record}
+    origins = [record[key] for key in ORIGIN_KEYS if key in record]
+    if STEP_RECORD_KEY in record or not origins:
         return None
-    texts = [text for key in MESSAGE_KEYS if (text := _text(said.get(key))) is not None]
-    return (texts[0], _time(str(taken[0]))) if len(texts) == 1 else None
+    texts = [text for key in MESSAGE_KEYS if (text := _text(record.get(key))) is not None]
+    return (texts[0], _time(str(origins[0]))) if len(texts) == 1 else None
 
 
 def _text(value: object) -> str | None:
-    """A text; journalctl writes one with colours as the numbers of its bytes."""
+    """Return a text; journalctl writes a coloured text as a list of bytes."""
     if isinstance(value, list):
         with suppress(ValueError, TypeError):
             return bytes(value).decode("utf-8", "replace")
@@ -170,18 +176,18 @@ def _text(value: object) -> str | None:
 
 
 def unwrap_logfmt(line: bytes) -> UnwrappedLine | None:
-    """The text of a line of `key=value`, or `key="value"`."""
+    """Return the text of a line of `key=value` or `key="value"` pairs."""
     if not _LOGFMT.fullmatch(line):
         return None
     with suppress(ValueError):
-        said = {key.decode(): _unquoted(value) for key, value in _PAIRS.findall(line)}
-        if found := _message(said):
-            return UnwrappedLine(_bytes(found[0].removesuffix("\n")), found[1])
+        record = {key.decode(): _unquoted(value) for key, value in _PAIRS.findall(line)}
+        if message := _message(record):
+            return UnwrappedLine(_bytes(message[0].removesuffix("\n")), message[1])
     return None
 
 
 def _unquoted(value: bytes) -> str:
-    """A value that Go has quoted, without the quotes. Raises ValueError."""
+    """Return a value without the quotes of Go. Raises ValueError."""
     if not value.startswith(b'"'):
         return value.decode("utf-8", "replace")
     return str(json.loads(_ESCAPE.sub(_as_json, value)))
@@ -192,7 +198,7 @@ def _as_json(escape: re.Match[bytes]) -> bytes:
 
 
 def _time(text: str) -> bytes:
-    """A time up to its second, where times that are written so stand in the order of time."""
+    """Return a time up to the second; empty unless its texts sort by time."""
     return text[:19].encode() if text[:4].isdecimal() else b""
 
 
@@ -205,11 +211,14 @@ def _bytes(text: str) -> bytes:
 _QUOTED: Final = re.compile(rb'\s*(?:"(?:message|textPayload)": )?("(?:[^"\\]|\\.)*"),?\s*')
 _TAKEN: Final = re.compile(rb'\s*"timestamp": "?([\dT:-]{10,19})')
 _OF_QUOTED: Final = re.compile(rb'\s*\{\s*"(?:cells|events)": \[|\s*\[\s*\{\s*"insertId": "')
-"""A notebook, what `aws logs get-log-events` and `gcloud logging read --format=json` print."""
+"""Start of a notebook, of `aws logs get-log-events`, of `gcloud logging read --format=json`."""
 
 
 def unwrap_json_text(line: bytes) -> UnwrappedLine:
-    """A line of JSON that is one text, of what a cell printed or of its source; else nothing."""
+    """Return the text of a line of JSON that is a single string; else an empty line.
+
+    Such lines are the output or the source of a notebook's cell, or a message of a cloud.
+    """
     if match := _QUOTED.fullmatch(line):
         with suppress(ValueError):
             return UnwrappedLine(_bytes(json.loads(match[1]).removesuffix("\n")))
@@ -219,11 +228,11 @@ def unwrap_json_text(line: bytes) -> UnwrappedLine:
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 MIN_INNER_LINES: Final = 3
-"""Lines that a text of JSON has at least, if it is a log."""
+"""Lines of a JSON text that may be a log."""
 
 
 def unwrap_json_texts(line: bytes) -> UnwrappedLine | None:
-    """The lines of all texts of several lines in a line of JSON, such as an issue's body."""
+    """Return the lines of all long texts in a line of JSON, such as an issue's body."""
     if b"\\n" not in line:
         return None
     texts = list[str]()
@@ -246,25 +255,28 @@ _CELL: Final = re.compile(rb'"%s|([^,]*)' % _REST.pattern)
 
 
 class CsvCells:
-    """The column of a CSV file that holds the lines; one cell may hold several of them."""
+    """Lines in one column of a CSV file; a cell may contain several lines."""
 
     def __init__(self, time_column: int, message_column: int) -> None:
-        """Places of the columns."""
+        """Set up with the indices of the columns."""
         self._taken, self._message = time_column, message_column
         self._open: int | None = None
         self._heading = True
 
     def __call__(self, line: bytes) -> UnwrappedLine:
-        """What a line holds of the column: nothing of the heading."""
+        """Return the part of a line in the message column; empty for the heading."""
         if self._heading:
             self._heading = not line.strip()
             return UnwrappedLine(b"")
-        found = dict(self.cells(line))
-        taken = found.get(self._taken, b"").decode("utf-8", "replace")
-        return UnwrappedLine(found.get(self._message, b""), _time(taken))
+        cells = dict(self.cells(line))
+        time = cells.get(self._taken, b"").decode("utf-8", "replace")
+        return UnwrappedLine(cells.get(self._message, b""), _time(time))
 
     def cells(self, line: bytes) -> Iterator[tuple[int, bytes]]:
-        """The cells of a line, by their columns; one that is open goes on in the next."""
+        """Yield the cells of a line with their columns.
+
+        An open cell continues in the next line.
+        """
         at, column = 0, self._open or 0
         while True:
             match = (_CELL if self._open is None else _REST).match(line, at)
@@ -280,7 +292,7 @@ class CsvCells:
             at, column = at + 1, column + 1
 
 
-# -- lines that a terminal broke ---------------------------------------------------------------
+# -- lines broken by a terminal ----------------------------------------------------------------
 
 _WORD: Final = BROKEN_BY_TERMINALS.word
 _BEGINS: Final = BROKEN_BY_TERMINALS.begins
@@ -289,21 +301,24 @@ MAX_PADDING_BLANKS: Final = BROKEN_BY_TERMINALS.max_padding_blanks
 
 
 def _begins_step(line: bytes) -> bool:
-    """Return whether a step line begins in a line; of most the word alone tells."""
+    """Return whether a step line begins in a line.
+
+    The search for a word rules out most.
+    """
     at = line.find(_WORD)
     return at >= 0 and _BEGINS.search(line, max(at - 1, 0)) is not None
 
 
 class BrokenStepLines:
-    """Step lines of barred fields, each broken where a terminal of so many columns ended."""
+    """Joins step lines of fields between bars, broken at the width of a terminal."""
 
     def __init__(self, columns: int) -> None:
-        """Nothing is open yet."""
+        """Set up with the width of the terminal."""
         self._columns = columns
         self._before: bytes | None = None
 
     def __call__(self, line: bytes) -> UnwrappedLine:
-        """A line; the rest of a step line belongs to the piece of it before."""
+        """Return a line; the rest of a step line continues the previous piece."""
         line, before = line.rstrip(b"\r"), self._before
         goes_on = before is not None and self._belongs(before, line)
         self._before = line if goes_on or _begins_step(line) else None
@@ -312,13 +327,13 @@ class BrokenStepLines:
         return UnwrappedLine(b" " * (self._columns - len(before)) + line, continues=True)
 
     def _belongs(self, before: bytes, line: bytes) -> bool:
-        """Whether a line goes on with a step line that the piece before has not ended."""
+        """Return whether a line continues a step line that the previous piece left open."""
         wide = len(before) + MAX_PADDING_BLANKS >= self._columns or not _ended_field(before)
         return wide and len(line) <= self._columns and _may_go_on(before, line)
 
 
 def detect_terminal_width(lines: Sequence[bytes], beginning: bytes) -> MakeUnwrap | None:
-    """What puts step lines together that are all broken at the same column."""
+    """Return the joining of step lines if all are broken at the same column."""
     if _WORD not in beginning:
         return None
     starts = list[int]()
@@ -343,9 +358,9 @@ def detect_terminal_width(lines: Sequence[bytes], beginning: bytes) -> MakeUnwra
 
 
 def _may_go_on(line: bytes, behind: bytes) -> bool:
-    """Whether the line behind a piece of a step line may be the rest of it, however wide both are.
+    """Return whether a line may be the rest of a piece of a step line, at any width.
 
-    Mostly the first step line's tells that a log is no terminal's copy.
+    The first step line usually shows that a log is no copy of a terminal.
     """
     if not behind.strip() or _begins_step(behind):
         return False
@@ -353,12 +368,12 @@ def _may_go_on(line: bytes, behind: bytes) -> bool:
 
 
 def _ended_field(line: bytes) -> bool:
-    """Whether a piece of a step line ends behind one of its fields."""
+    """Return whether a piece of a step line ends after a field."""
     return line.rstrip().endswith(b"|")
 
 
 def _put_together(lines: Iterable[bytes], unwrap: BrokenStepLines) -> Iterator[bytes]:
-    """Lines, each with the rest of it."""
+    """Yield the lines with their continuations."""
     whole = b""
     for piece in map(unwrap, lines):
         if not piece.continues:
@@ -368,34 +383,35 @@ def _put_together(lines: Iterable[bytes], unwrap: BrokenStepLines) -> Iterator[b
     yield whole
 
 
-# -- dicts that each node prints ---------------------------------------------------------------
+# -- dicts printed by every node ---------------------------------------------------------------
 
 _DICT: Final = PRINTED_BY_NODES.dict_of_line
 LOSS_DICT_START: Final = PRINTED_BY_NODES.begins
 MAX_SAMPLED_DICTS: Final = 64
-"""So many tell whether each stands there several times."""
+"""Dicts that show whether all are printed several times."""
 MIN_COPIED_STEPS: Final = 3
-"""Steps of which each has to stand there as often, but for the last."""
+"""Steps that must have the same number of copies, except the last."""
 MAX_OPEN_STEPS: Final = MIN_COPIED_STEPS - 1
-"""Steps of which copies are still waited for, at most: nodes wait for each other in each step.
-Where a training is run again with the same seed, each step may read as it did, behind them all."""
+"""Steps whose copies are awaited at a time: nodes wait for each other in every step. A second
+training with the same seed may repeat all dicts, after all those of the first.
+"""
 
 
 class NodeCopies:
-    """Dicts of the Trainer's steps without the copies that other nodes print into the same file.
+    """Removes copies of the Trainer's dicts that other nodes print into the same file.
 
-    By default it prints them on each node (`log_on_each_node`), the same to the last digit, for
-    their figures are of all nodes. Without a tag (`srun` without --label) nothing tells whose they
-    are, and without a step in them each would be a step more.
+    By default every node prints them (`log_on_each_node`), the same to the last digit, because
+    their figures cover all nodes. Without a tag (`srun` without --label) their node is unknown, and
+    as dicts print no step, every copy would count as a step.
     """
 
     def __init__(self, nodes: int) -> None:
-        """nodes: how often each stands there."""
+        """Set up. nodes: copies of a dict."""
         self._nodes = nodes
         self._seen: dict[bytes, int] = {}
 
     def __call__(self, line: bytes) -> UnwrappedLine | None:
-        """A line with a dict; of a copy what stands before it."""
+        """Return a line with a dict; of a copy, only the text up to the dict."""
         if LOSS_DICT_START not in line or (match := _DICT.search(line)) is None:
             return None
         text = match["dict"]
@@ -408,9 +424,9 @@ class NodeCopies:
 
 
 def detect_node_copies(lines: Iterable[bytes]) -> MakeUnwrap | None:
-    """What takes off the copies of several nodes, where all steps have as many.
+    """Return the removal of copies by several nodes, if all steps have as many.
 
-    lines: from the first one with a step on.
+    lines: from the first line with a step on.
     """
     dicts = (
         match["dict"] for line in lines if LOSS_DICT_START in line and (match := _DICT.search(line))
@@ -424,21 +440,21 @@ def detect_node_copies(lines: Iterable[bytes]) -> MakeUnwrap | None:
     return partial(NodeCopies, nodes) if alike and nodes > 1 else None
 
 
-# -- which of them -----------------------------------------------------------------------------
+# -- detection ---------------------------------------------------------------------------------
 
 RECORD_STARTS: Final = (rb"\s*[\[,]?\{", rb"[\w.@-]+=")
-"""How a record of JSON or logfmt begins."""
+"""Start of a record of JSON or logfmt."""
 
 
 @cache
 def _wrapped_start() -> re.Pattern[bytes]:
-    """How a wrapped line may begin; compiled where a text is read, which takes 2.5 ms."""
+    """Return the regex of the start of a wrapped line, compiled on first use (2.5 ms)."""
     starts = (*RECORD_STARTS, *(prefix.pattern for prefix in line_prefixes()))
     return re.compile(re.sub(rb"\(\?P<\w+>", b"(?:", b"|".join(starts)))
 
 
 def detect_file_envelope(lines: Sequence[bytes], beginning: bytes) -> MakeUnwrap | None:
-    """What a whole file is wrapped in, by how it begins."""
+    """Return the envelope of a whole file, detected by its beginning."""
     if _OF_QUOTED.match(beginning):
         return lambda: unwrap_json_text
     columns = _columns(next(filter(bytes.strip, lines), b""))
@@ -446,22 +462,22 @@ def detect_file_envelope(lines: Sequence[bytes], beginning: bytes) -> MakeUnwrap
 
 
 def _columns(heading: bytes) -> tuple[int, int] | None:
-    """Places of the time and of the line in a CSV export; None where that is no heading of one."""
+    """Return the columns of time and message in a CSV heading; None for another line."""
     if not _HEADING.fullmatch(heading):
         return None
     cells = CsvCells(0, 0).cells(heading.removeprefix(b"\xef\xbb\xbf"))
     names = [cell.decode().strip().lstrip("@_").lower() for _, cell in cells]
-    taken = [place for place, name in enumerate(names) if name in ORIGIN_KEYS]
-    message = [place for place, name in enumerate(names) if name in _OF_MESSAGES]
+    origins = [column for column, name in enumerate(names) if name in ORIGIN_KEYS]
+    message = [column for column, name in enumerate(names) if name in _OF_MESSAGES]
     return (
-        (taken[0], message[0])
-        if taken and len(message) == 1 and STEP_RECORD_KEY not in names
+        (origins[0], message[0])
+        if origins and len(message) == 1 and STEP_RECORD_KEY not in names
         else None
     )
 
 
 def detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:
-    """What lines are wrapped in."""
+    """Return the envelope of the lines, as known collectors write it."""
     if not _may_be(lines):
         return None
     ends = any(map(has_text_newline, lines))
@@ -478,7 +494,7 @@ def detect_line_envelope(lines: Sequence[bytes]) -> MakeUnwrap | None:
 
 
 def _may_be(lines: Sequence[bytes]) -> bool:
-    """Whether half of the lines begin as wrapped ones do; as soon as that is known."""
+    """Return whether half of the lines begin like wrapped ones; stops early if not."""
     others, starts = len(lines) - max(MIN_ALIKE_LINES, len(lines) / 2), _wrapped_start().match
     for line in lines:
         others -= starts(line) is None

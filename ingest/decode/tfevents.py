@@ -1,14 +1,13 @@
-"""TensorBoard event files as lines of JSON, one for each value, in the order of the file.
+"""TensorBoard event files as lines of JSON, one per value, in file order.
 
     {"tag": "throughput(tps)", "step": 10, "wall_time": 1795188127.787, "value": 7034.0}
 
-So an event file is a log like any other: its formats say which tag fills which column. Most of its
-lines are never written down: plain scalars are columns, which ingest.vector.tfevents_columns reads
-as such.
+So an event file is a log like any other: formats map tags to columns. Most lines are never written:
+ingest.vector.tfevents_columns reads plain scalars as columns.
 
-TensorBoard's own code reads the first value of each tag, and all that is no plain scalar. Records
-of the same bytes but for time, step and value, as SummaryWriter makes them, are told from each
-other and from damage (both CRCs of each) with numpy, a window of the file at once.
+TensorBoard's own code reads the first value of a tag, and everything except plain scalars.
+SummaryWriter's records of a tag differ only in time, step and value. numpy separates them, and
+checks both CRCs of every record, for a window of the file at once.
 """
 
 from __future__ import annotations
@@ -31,33 +30,33 @@ from ..core.arrays import Bytes, Floats, Ints, view_at_every_byte
 from ..core.errors import UnreadableSourceError
 
 VERSION_RECORD_MARK: Final = b"brain.Event:"
-"""Every event file begins with a record of its version."""
+"""Every event file begins with a version record."""
 
 MAX_TEXT_CHARS: Final = 64 * 1024
-"""Characters kept of a text value: a trainer's arguments, the config of its model."""
+"""Characters kept of a text value: a trainer's arguments, the config of a model."""
 
 MAX_ARRAY_VALUES: Final = 2**20
-"""Values of one that is made: of one value a record may state that it is repeated without end."""
+"""Values of an array: a small record may claim any number of repeats of one value."""
 
 READ_WINDOW_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of a file that are read at once; its columns take half as many, its lines twice."""
+"""Bytes of a file per read; its columns take half as many, its lines twice."""
 
 NO_TAG: Final = -1
 MAX_SINGLY_WRITTEN_VALUES: Final = 64
-"""Values whose lines are written one by one."""
+"""Up to this number, values are written as lines one by one."""
 
 
 def is_event_file(head: bytes) -> bool:
-    """Whether `head` (the first bytes of a file) begins an event file."""
+    """Return whether `head` (the first bytes of a file) begins an event file."""
     return VERSION_RECORD_MARK in head[:64]
 
 
 @dataclass
 class EventValues:
-    """Values in the order of their file, each of which is a line.
+    """Values in the order of their file; every value is a line.
 
-    tags: names, of which `tag` has the number: NO_TAG where the value is no plain scalar. Arrays
-    are of equal length; value: in single precision. others: lines of the rest, by their places.
+    tags: names; `tag` has their indices, NO_TAG for a value other than a plain scalar. Arrays have
+    equal length; value: in single precision. others: index to line, for the other values.
     """
 
     tags: list[str]
@@ -73,11 +72,11 @@ class EventValues:
     def __getitem__(self, part: slice) -> EventValues:
         begin, end, _ = part.indices(len(self))
         values = self.of(part)
-        values.others = {at - begin: text for at, text in self.others.items() if begin <= at < end}
+        values.others = {i - begin: text for i, text in self.others.items() if begin <= i < end}
         return values
 
     def of(self, indices: Ints | slice) -> EventValues:
-        """Some of the values, without the lines of `others`."""
+        """Return some of the values, without the lines of `others`."""
         return EventValues(
             tags=self.tags,
             tag=self.tag[indices],
@@ -87,25 +86,25 @@ class EventValues:
         )
 
     def before(self, next_values: EventValues) -> EventValues:
-        """These values, and then others of the same file."""
+        """Return these values followed by more values of the same file."""
         return EventValues(
             tags=self.tags,
             tag=np.concatenate([self.tag, next_values.tag]),
             step=np.concatenate([self.step, next_values.step]),
             wall_time=np.concatenate([self.wall_time, next_values.wall_time]),
             value=np.concatenate([self.value, next_values.value]),
-            others=self.others | {at + len(self): text for at, text in next_values.others.items()},
+            others=self.others | {i + len(self): text for i, text in next_values.others.items()},
         )
 
     @property
     def bytes(self) -> int:
-        """What they take in memory."""
+        """Memory of the values [bytes]."""
         columns = (self.tag, self.step, self.wall_time, self.value)
         return sum(column.nbytes for column in columns) + sum(map(len, self.others.values()))
 
     @cached_property
     def texts(self) -> pl.Series:
-        """Their lines, as json.dumps writes them."""
+        """Lines of the values, as json.dumps writes them."""
         few = len(self) <= MAX_SINGLY_WRITTEN_VALUES or not self.tags
         lines = pl.Series(self._each(), dtype=pl.String) if few else self._of_scalars()
         return (
@@ -113,7 +112,7 @@ class EventValues:
         )
 
     def _each(self) -> list[str]:
-        """The lines of few scalars: that is quicker."""
+        """Return the lines of a few scalars, one by one: faster than in bulk."""
         columns = (self.tag.tolist(), self.step.tolist(), self.wall_time.tolist(), self.value)
         return [
             json.dumps(
@@ -125,7 +124,7 @@ class EventValues:
         ]
 
     def _of_scalars(self) -> pl.Series:
-        said = pl.concat_str(
+        lines = pl.concat_str(
             pl.Series(map(_begin, self.tags)).gather(pl.Series(np.maximum(self.tag, 0))),
             pl.Series(self.step).cast(pl.String),
             pl.lit(', "wall_time": '),
@@ -134,46 +133,49 @@ class EventValues:
             format_floats(shortest_floats(self.value)),
             pl.lit("}"),
         )
-        return pl.select(said).to_series()
+        return pl.select(lines).to_series()
 
 
 class TagSampler:
-    """Which values of a file tell what it is: the first ones of each tag, and no plain scalars."""
+    """Samples values to detect a format: the first per tag, and all but plain scalars."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(0, np.int64)
 
     def of(self, values: EventValues) -> list[slice]:
-        """Places of some values, which are asked for in their order; of any the last is one."""
+        """Return slices of values to look at, always with the last one.
+
+        Call it in file order.
+        """
         here = np.bincount(values.tag + 1, minlength=len(values.tags) + 1)
         before = np.pad(self._seen, (0, len(here) - len(self._seen)))
         self._seen = before + here
         self._seen[0] = 0
-        telling = np.zeros(len(values), bool)
-        telling[-1:] = True
+        sampled = np.zeros(len(values), bool)
+        sampled[-1:] = True
         for tag in np.flatnonzero((here > 0) & (before < MAX_SAMPLED_VALUES)).tolist():
-            mine = np.flatnonzero(values.tag == tag - 1)
-            telling[mine if tag == 0 else mine[: MAX_SAMPLED_VALUES - before[tag]]] = True
-        edges = np.flatnonzero(np.diff(telling, prepend=False, append=False)).tolist()
+            of_tag = np.flatnonzero(values.tag == tag - 1)
+            sampled[of_tag if tag == 0 else of_tag[: MAX_SAMPLED_VALUES - before[tag]]] = True
+        edges = np.flatnonzero(np.diff(sampled, prepend=False, append=False)).tolist()
         return [slice(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
 
 
 MAX_SAMPLED_VALUES: Final = 64
-"""Values of a tag that are looked at."""
+"""Sampled values per tag."""
 
 
 def _begin(tag: str) -> str:
-    """The line of a tag's value up to the step."""
+    """Return the line of a tag's value up to the step."""
     return json.dumps({"tag": tag, "step": 0}).removesuffix("0}")
 
 
 def shortest_floats(values: NDArray[np.float32]) -> Floats:
-    """Floats of single precision as what float() makes of their shortest digits."""
+    """Return single-precision floats as float() reads their shortest digits."""
     return pl.Series(values).cast(pl.String).cast(pl.Float64).to_numpy()
 
 
 def format_floats(floats: Floats) -> pl.Series:
-    """Floats as json.dumps writes them; Polars differs in those with an exponent."""
+    """Return floats as json.dumps writes them; Polars writes exponents differently."""
     texts = pl.Series(floats).cast(pl.String)
     size = np.abs(floats)
     odd = np.flatnonzero(~(((size >= 1e-4) & (size < 1e16)) | (size == 0.0)))  # noqa: PLR2004 - as repr does
@@ -183,11 +185,11 @@ def format_floats(floats: Floats) -> pl.Series:
 
 
 def read_event_values(path: Path) -> Iterator[EventValues]:
-    """The values of an event file, many at once.
+    """Yield the values of an event file, many at once.
 
-    Those that are no number keep their kind and, where they are text, the text. Records behind one
-    that is cut off or damaged are not read. Raises UnreadableSourceError where TensorBoard is not
-    installed, or a record is none.
+    Other values than numbers keep their kind and, for texts, the text. Reading stops at the first
+    record that is cut off or damaged. Raises UnreadableSourceError if TensorBoard is not installed,
+    or if a record is invalid.
     """
     try:
         from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
@@ -213,7 +215,7 @@ def read_event_values(path: Path) -> Iterator[EventValues]:
 
 
 def _others_reader() -> Any:  # noqa: ANN401 - of modules without types
-    """What reads a record by TensorBoard's own code. Raises ImportError."""
+    """Return a reader of single records by TensorBoard's own code. Raises ImportError."""
     from tensorboard import data_compat, dataclass_compat  # noqa: PLC0415 - an extra
     from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
     from tensorboard.util import tensor_util  # noqa: PLC0415 - an extra
@@ -221,17 +223,17 @@ def _others_reader() -> Any:  # noqa: ANN401 - of modules without types
     first_of_tags: dict[str, Any] = {}
 
     def read(record: bytes) -> Iterator[str]:
-        """As EventFileLoader.Load does it. Raises DecodeError."""
+        """Yield the lines of a record, as EventFileLoader.Load does. Raises DecodeError."""
         now = data_compat.migrate_event(Event.FromString(record))
         for event in dataclass_compat.migrate_event(now, first_of_tags):
             for value in event.summary.value:
-                said = {"tag": value.tag, "step": event.step, "wall_time": event.wall_time}
+                line = {"tag": value.tag, "step": event.step, "wall_time": event.wall_time}
                 shape = [dimension.size for dimension in value.tensor.tensor_shape.dim]
                 array = None
                 if math.prod(shape) <= MAX_ARRAY_VALUES:
-                    with suppress(ValueError, TypeError):  # a type or shape that numpy has not
+                    with suppress(ValueError, TypeError):  # a type or shape unknown to numpy
                         array = tensor_util.make_ndarray(value.tensor)
-                yield json.dumps(said | _value(array))
+                yield json.dumps(line | _value(array))
 
     return read
 
@@ -249,7 +251,7 @@ def _value(array: NDArray[Any] | None) -> dict[str, object]:
 
 
 def _short(value: Any) -> float:  # noqa: ANN401 - a number of numpy
-    """What float() makes of its shortest digits."""
+    """Return a number as float() reads its shortest digits."""
     return float(str(value))
 
 
@@ -261,7 +263,7 @@ RECORD_HEADER_BYTES: Final = LENGTH_BYTES + CRC_BYTES
 
 
 class _Window(NamedTuple):
-    """Whole records of a file: its bytes, and where the data of each begins and how long it is."""
+    """Whole records of a file: bytes, offsets of the records' data, and sizes [bytes]."""
 
     data: bytes
     begins: Ints
@@ -269,7 +271,7 @@ class _Window(NamedTuple):
 
 
 def _windows(path: Path) -> Iterator[_Window]:
-    """The records up to the first that is cut off, or whose bytes have changed since."""
+    """Yield the records up to the first that is cut off or damaged."""
     rest, before = b"", list[int]()
     with path.open("rb") as file:
         while block := file.read(max(READ_WINDOW_BYTES, len(rest))):  # a record may be larger
@@ -284,20 +286,20 @@ def _windows(path: Path) -> Iterator[_Window]:
 
 
 MAX_PERIOD_RECORDS: Final = 256
-"""Records after which the lengths of records may repeat: each step writes the same tags."""
+"""Records after which sizes may repeat: every step writes the same tags."""
 
 
 def _hop(data: bytes, before: list[int]) -> tuple[Ints, Ints, int, bool]:
-    """From record to record by their lengths; where the rest begins, and whether it is damaged.
+    """Return offsets and sizes of the records, the end of the last, and `broken`.
 
-    before: lengths of the records before `data`. Where lengths repeat, so many records are hopped
-    over at once as have them.
+    before: sizes of the records before `data`. broken: the next record is damaged. If sizes repeat,
+    all records of the repeated sizes are skipped at once.
     """
     sizes, at, end = before.copy(), 0, len(data) - RECORD_HEADER_BYTES - CRC_BYTES
     enough = 2 * MAX_PERIOD_RECORDS
     while at <= end:
         if len(sizes) >= enough:
-            alike = _alike(data, at, _period(sizes[-2 * MAX_PERIOD_RECORDS :]))
+            alike = _periodic_sizes(data, at, _period(sizes[-2 * MAX_PERIOD_RECORDS :]))
             at += int((alike + RECORD_HEADER_BYTES + CRC_BYTES).sum())
             sizes += alike.tolist()
             enough = len(sizes) + 2 * MAX_PERIOD_RECORDS
@@ -318,20 +320,20 @@ def _hop(data: bytes, before: list[int]) -> tuple[Ints, Ints, int, bool]:
 
 
 def _period(sizes: list[int]) -> list[int]:
-    """The lengths after which these repeat; none where they do not."""
-    said = np.array(sizes)
+    """Return the sizes of one period; empty if sizes do not repeat."""
+    array = np.array(sizes)
     for count in range(1, MAX_PERIOD_RECORDS + 1):
-        if said[count] == said[0] and (said[count:] == said[:-count]).all():
+        if array[count] == array[0] and (array[count:] == array[:-count]).all():
             return sizes[-count:]
     return []
 
 
-def _alike(data: bytes, at: int, period: list[int]) -> Ints:
-    """The lengths of the records from there on, up to the first that is not as `period` has it."""
+def _periodic_sizes(data: bytes, offset: int, period: list[int]) -> Ints:
+    """Return the sizes of records from `offset` on, as long as they repeat `period`."""
     whole = sum(period) + len(period) * (RECORD_HEADER_BYTES + CRC_BYTES)
-    sizes = np.tile(np.array(period, np.int64), (len(data) - at) // whole if whole else 0)
+    sizes = np.tile(np.array(period, np.int64), (len(data) - offset) // whole if whole else 0)
     begins = (
-        at
+        offset
         + np.cumsum(sizes + RECORD_HEADER_BYTES + CRC_BYTES)
         - sizes
         - RECORD_HEADER_BYTES
@@ -342,7 +344,7 @@ def _alike(data: bytes, at: int, period: list[int]) -> Ints:
 
 
 def _undamaged(data: Bytes, begins: Ints, sizes: Ints) -> int:
-    """How many records, from the first on, have the CRCs of their length and of their data."""
+    """Count the first records whose CRCs of length and data are right."""
     good = _undamaged_part(data, begins - RECORD_HEADER_BYTES, LENGTH_BYTES)
     for size in _different(sizes):
         alike = np.flatnonzero(sizes == size)
@@ -351,39 +353,41 @@ def _undamaged(data: Bytes, begins: Ints, sizes: Ints) -> int:
 
 
 def _different(sizes: Ints) -> list[int]:
-    """The sizes that there are."""
+    """Return the distinct sizes."""
     if sizes.max(initial=0) > READ_WINDOW_BYTES:
         return list(np.unique(sizes).tolist())
     return list(np.flatnonzero(np.bincount(sizes)).tolist())
 
 
-def _undamaged_part(data: Bytes, at: Ints, size: int) -> NDArray[np.bool_]:
-    """Whether the masked CRC-32C behind `size` bytes at each place is theirs."""
+def _undamaged_part(data: Bytes, offsets: Ints, size: int) -> NDArray[np.bool_]:
+    """Return whether the masked CRC-32C after `size` bytes at the offsets is right."""
     if size <= MAX_TABLED_BYTES:
-        records = view_at_every_byte(data, np.dtype(f"V{size + CRC_BYTES}"))[at].view(np.uint8)
-        places = np.ascontiguousarray(records.reshape(len(at), size + CRC_BYTES).T)
-        crc = np.full(len(at), _crc_of_zeros(size), np.uint32)
-        for place in range(size):
-            crc ^= _crc_before(size - 1 - place)[places[place]]
+        records = view_at_every_byte(data, np.dtype(f"V{size + CRC_BYTES}"))[offsets]
+        columns = np.ascontiguousarray(
+            records.view(np.uint8).reshape(len(offsets), size + CRC_BYTES).T
+        )
+        crc = np.full(len(offsets), _crc_of_zeros(size), np.uint32)
+        for column in range(size):
+            crc ^= _crc_before(size - 1 - column)[columns[column]]
     else:
-        crc = np.full(len(at), _OF_NOTHING, np.uint32)
+        crc = np.full(len(offsets), _OF_NOTHING, np.uint32)
         table = _crc_before(0)
-        for place in range(size):
-            crc = table[(crc ^ data[at + place]) & 0xFF] ^ (crc >> np.uint32(8))
+        for column in range(size):
+            crc = table[(crc ^ data[offsets + column]) & 0xFF] ^ (crc >> np.uint32(8))
     crc = ~crc
     masked = (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8)
-    return np.asarray(masked == view_at_every_byte(data, np.dtype("<u4"))[at + size])
+    return np.asarray(masked == view_at_every_byte(data, np.dtype("<u4"))[offsets + size])
 
 
 _OF_NOTHING: Final = 0xFFFFFFFF
 _POLYNOMIAL: Final = 0x82F63B78
 MAX_TABLED_BYTES: Final = 512
-"""Bytes of a record up to which there are tables for each place."""
+"""Bytes of a record up to which every position has a table."""
 
 
 @cache
 def _crc_before(zeros: int) -> NDArray[np.uint32]:
-    """What each byte adds to a CRC-32C of a text in which so many bytes stand behind it."""
+    """Return the part of a CRC-32C that a byte value adds, if `zeros` bytes follow."""
     if not zeros:
         table = np.arange(256, dtype=np.uint32)
         for _ in range(8):
@@ -395,7 +399,7 @@ def _crc_before(zeros: int) -> NDArray[np.uint32]:
 
 @cache
 def _crc_of_zeros(size: int) -> int:
-    """The CRC-32C, not yet inverted, of so many zero bytes."""
+    """Return the CRC-32C of `size` zero bytes, before the final inversion."""
     crc = _OF_NOTHING
     for _ in range(size):
         crc = int(_crc_before(0)[crc & 0xFF]) ^ crc >> 8
@@ -414,17 +418,17 @@ WALL_TIME_FIELD, STEP_FIELD, SUMMARY_FIELD, VALUE_FIELD, TAG_FIELD, SIMPLE_VALUE
 )
 """Fields of an event and its parts, as protobuf numbers them: with the kind of what follows."""
 STEP_DIGITS_OFFSET: Final = 1 + 8 + 1
-"""Bytes before the digits of a step: wall time and both fields' numbers."""
+"""Bytes before the digits of a step: wall time and the keys of both fields."""
 MAX_STEP_DIGITS: Final = 8
-"""The most digits of a step that are read here; longer ones are left to TensorBoard."""
+"""Digits of a step that are read here; TensorBoard reads longer ones."""
 MAX_LEARNED_TAGS: Final = 2_000
-"""The most tags that are told from each other by their bytes."""
+"""Tags recognized by their bytes."""
 
 
 class _Scalars(NamedTuple):
-    """Records of one tag and length: `digits` bytes of the step, `middle`, and the value.
+    """Records of one tag and length: step, `middle`, value.
 
-    tag: its number.
+    digits: bytes of the step. tag: index of the tag.
     """
 
     digits: int
@@ -434,17 +438,17 @@ class _Scalars(NamedTuple):
 
 @dataclass
 class _Reader:
-    """Reads the windows of one file in their order. other: reads a record of any kind."""
+    """Reads the windows of one file in order. other: reads a record of any kind."""
 
     other: Any
     known: dict[int, list[_Scalars]] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
 
     def values(self, window: _Window) -> EventValues:
-        """The values of all records of a window."""
+        """Return the values of all records of a window."""
         data = np.frombuffer(window.data, np.uint8)
         count = len(window.sizes)
-        found = EventValues(
+        values = EventValues(
             self.tags,
             np.full(count, NO_TAG),
             np.zeros(count, np.int64),
@@ -456,24 +460,24 @@ class _Reader:
             known = self.known.setdefault(size, [])
             left = np.flatnonzero(window.sizes == size)
             for scalars in known:
-                left = _taken(scalars, data, window, left, found)
+                left = _read_scalars(scalars, data, window, left, values)
             while len(left):
                 first, left = int(left[0]), left[1:]
                 begin = int(window.begins[first])
                 record = window.data[begin : begin + size]
-                others[first] = said = list(self.other(record))
-                new = self._learned(record, said)
+                others[first] = lines = list(self.other(record))
+                new = self._learned(record, lines)
                 if new is not None:
                     known.append(new)
-                    left = _taken(new, data, window, left, found)
-        return _with_others(found, others)
+                    left = _read_scalars(new, data, window, left, values)
+        return _with_others(values, others)
 
-    def _learned(self, record: bytes, said: list[str]) -> _Scalars | None:
-        """What records of the same tag look like, if this one is a plain scalar."""
+    def _learned(self, record: bytes, lines: list[str]) -> _Scalars | None:
+        """Return the layout of records with this record's tag; None if not a plain scalar."""
         tag = _tag_of_scalar(record)
-        if tag is None or len(said) != 1:
+        if tag is None or len(lines) != 1:
             return None
-        if not said[0].startswith(_begin(tag)):
+        if not lines[0].startswith(_begin(tag)):
             return None
         if tag not in self.tags:
             if len(self.tags) >= MAX_LEARNED_TAGS:
@@ -483,76 +487,84 @@ class _Reader:
         return _Scalars(digits, record[STEP_DIGITS_OFFSET + digits : -4], self.tags.index(tag))
 
 
-def _with_others(found: EventValues, others: dict[int, list[str]]) -> EventValues:
-    """The values of records, one for each but `others`, which have any number of lines."""
+def _with_others(values: EventValues, others: dict[int, list[str]]) -> EventValues:
+    """Return one value per record.
+
+    A record in `others` has any number of lines instead.
+    """
     if not others:
-        return found
-    counts = np.ones(len(found), np.int64)
-    places = sorted(others)
-    counts[places] = [len(others[place]) for place in places]
+        return values
+    counts = np.ones(len(values), np.int64)
+    records = sorted(others)
+    counts[records] = [len(others[record]) for record in records]
     begins = np.cumsum(counts) - counts
-    every = found.of(np.repeat(np.arange(len(found)), counts))
-    for place in places:
-        for at, text in enumerate(others[place], int(begins[place])):
-            every.others[at] = text
-            every.step[at] = json.loads(text)["step"]
+    every = values.of(np.repeat(np.arange(len(values)), counts))
+    for record in records:
+        for index, text in enumerate(others[record], int(begins[record])):
+            every.others[index] = text
+            every.step[index] = json.loads(text)["step"]
     return every
 
 
 def _tag_of_scalar(record: bytes) -> str | None:
-    """The tag of an event of a time, a step and one plain value, in this order and nothing else."""
+    """Return the tag of an event with just a time, a step and a plain value, in order."""
     if (
         len(record) < STEP_DIGITS_OFFSET + 8
         or record[0] != WALL_TIME_FIELD
         or record[STEP_DIGITS_OFFSET - 1] != STEP_FIELD
     ):
         return None
-    at = STEP_DIGITS_OFFSET + _length_of_varint(record, STEP_DIGITS_OFFSET)
+    offset = STEP_DIGITS_OFFSET + _length_of_varint(record, STEP_DIGITS_OFFSET)
     for number, behind in ((SUMMARY_FIELD, 0), (VALUE_FIELD, 0), (TAG_FIELD, 5)):
-        if record[at : at + 1] != bytes([number]):
+        if record[offset : offset + 1] != bytes([number]):
             return None
-        size, after = _varint(record, at + 1)
+        size, after = _varint(record, offset + 1)
         if after + size + behind != len(record):
             return None
-        at = after
+        offset = after
     if record[-5] != SIMPLE_VALUE_FIELD:
         return None
     with suppress(UnicodeDecodeError):
-        return record[at:-5].decode()
+        return record[offset:-5].decode()
     return None
 
 
-def _varint(record: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
-    size = _length_of_varint(record, at)
-    digits = record[at : at + size]
-    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(digits)), at + size
+def _varint(record: bytes, offset: int) -> tuple[int, int]:
+    """Return a number of seven bits per byte, and the offset of its end."""
+    size = _length_of_varint(record, offset)
+    digits = record[offset : offset + size]
+    return sum((byte & 0x7F) << 7 * digit for digit, byte in enumerate(digits)), offset + size
 
 
-def _length_of_varint(record: bytes, at: int) -> int:
-    return next((n for n, byte in enumerate(record[at:], 1) if byte < 0x80), 1)  # noqa: PLR2004
+def _length_of_varint(record: bytes, offset: int) -> int:
+    return next((n for n, byte in enumerate(record[offset:], 1) if byte < 0x80), 1)  # noqa: PLR2004
 
 
-def _taken(one: _Scalars, data: Bytes, window: _Window, left: Ints, found: EventValues) -> Ints:
-    """Puts those of the records `left` that are of a tag into `found`; which are left then."""
-    if one.digits > MAX_STEP_DIGITS:
+def _read_scalars(
+    scalars: _Scalars, data: Bytes, window: _Window, left: Ints, values: EventValues
+) -> Ints:
+    """Fill `values` from the records in `left` with this layout; return the others."""
+    if scalars.digits > MAX_STEP_DIGITS:
         return left
     begins = window.begins[left]
-    kind = np.dtype(f"V{len(one.middle)}")
+    kind = np.dtype(f"V{len(scalars.middle)}")
     good = (data[begins] == WALL_TIME_FIELD) & (data[begins + STEP_DIGITS_OFFSET - 1] == STEP_FIELD)
-    at = begins + STEP_DIGITS_OFFSET + one.digits
-    good &= view_at_every_byte(window.data, kind)[at] == np.frombuffer(one.middle, kind)
+    middle = begins + STEP_DIGITS_OFFSET + scalars.digits
+    good &= view_at_every_byte(window.data, kind)[middle] == np.frombuffer(scalars.middle, kind)
     step = np.zeros(len(left), np.int64)
-    for place in range(one.digits):
-        byte = data[begins + STEP_DIGITS_OFFSET + place]
-        good &= (byte < 0x80) == (place == one.digits - 1)  # noqa: PLR2004 - the last has no 8th bit
-        step |= (byte & 0x7F).astype(np.int64) << 7 * place
-    mine = np.flatnonzero(good)
-    places = left[mine]
-    found.tag[places] = one.tag
-    found.step[places] = step[mine]
-    found.wall_time[places] = view_at_every_byte(window.data, np.dtype("<f8"))[begins[mine] + 1]
-    found.value[places] = view_at_every_byte(window.data, np.dtype("<f4"))[
-        at[mine] + len(one.middle)
+    for digit in range(scalars.digits):
+        byte = data[begins + STEP_DIGITS_OFFSET + digit]
+        is_last = digit == scalars.digits - 1
+        good &= (byte < 0x80) == is_last  # noqa: PLR2004 - the last has no 8th bit
+        step |= (byte & 0x7F).astype(np.int64) << 7 * digit
+    matching = np.flatnonzero(good)
+    records = left[matching]
+    values.tag[records] = scalars.tag
+    values.step[records] = step[matching]
+    values.wall_time[records] = view_at_every_byte(window.data, np.dtype("<f8"))[
+        begins[matching] + 1
+    ]
+    values.value[records] = view_at_every_byte(window.data, np.dtype("<f4"))[
+        middle[matching] + len(scalars.middle)
     ]
     return np.asarray(left[~good], np.int64)
