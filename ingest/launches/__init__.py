@@ -1,1 +1,1 @@
-"""The rows of one start of a training process: steps, events, and how it ended."""
+"""Rows of one start of a training process: steps, events, and the outcome."""

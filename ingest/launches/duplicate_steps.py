@@ -1,7 +1,7 @@
-"""What rows before them have printed of the steps of many rows, asked of all at once.
+"""Earlier rows with the same rank and step, looked up for many rows at once.
 
-Logs without time stamps tell by this alone whether a step that comes twice is of another process:
-one that holds a copy of itself asks it of every row.
+Without time stamps, only this lookup shows whether a repeated step was printed by another process.
+A log that contains a copy of its own lines needs the lookup for every row.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from .step_rows import (
 )
 
 MISSING_LOSS_BITS: Final = -1
-"""Stands for a missing loss among the bits of losses: no printed number has these bits."""
+"""Bits of a missing loss: no printed number has these bits."""
 
 
 class EarlierValues(NamedTuple):
-    """For each of some rows, what earlier rows of the same rank and step have printed.
+    """Values of earlier rows with the same rank and step, for several rows.
 
-    has_earlier_row: whether there is an earlier row of its own series (see ingest.launches.launch)
-    has_same_first_loss: whether the first of these has the same loss, to the last bit
-    has_known_rank: whether its rank is known, for a rank does not go back to a step
-    loss, first_loss: its own, and that of the first earlier row of any series; nan without one
-    first_clock: of the first earlier row of its own series [s since the start]; nan without one
+    has_earlier_row: True if an earlier row has the same series (see ingest.launches.launch)
+    has_same_first_loss: True if the first row of the series has the same loss, bit for bit
+    has_known_rank: True if the row's rank is known, because a single rank never goes back to a step
+    loss: of the row; nan without a loss
+    first_loss: of the first earlier row of any series; nan without one
+    first_clock: of the first earlier row of the same series [s since the start]; nan without one
     """
 
     has_earlier_row: Bools
@@ -45,14 +46,17 @@ class EarlierValues(NamedTuple):
 
 
 class EarlierRows:
-    """Rows that may belong to a launch, behind the rows that do."""
+    """Lookup of earlier rows for a frame of rows that may belong to a launch."""
 
     def __init__(
         self, rows: StepRows, frame: pl.DataFrame, first_row: int, *, single_writer: bool
     ) -> None:
-        """rows: of the launch; first_row: the place in the frame of that which comes behind them.
+        """Look up nothing yet.
 
-        single_writer: all are of one rank, see ingest.launches.launch.begins_new_launch.
+        rows: of the launch
+        frame: candidate rows, in log order
+        first_row: index in the frame of the first row after the launch's rows
+        single_writer: all rows have one rank, see ingest.launches.launch.begins_new_launch
         """
         self._rows, self._frame, self._first, self._one_writer = (
             rows,
@@ -65,7 +69,7 @@ class EarlierRows:
 
     @property
     def was_asked(self) -> bool:
-        """Whether it was asked of any."""
+        """True if rows have been looked up."""
         return self._printed is not None
 
     def of(self, row_indices: Ints) -> EarlierValues:
@@ -74,12 +78,14 @@ class EarlierRows:
         All rows before them count as rows of the launch.
         """
         count = int(row_indices[-1]) + 1 - self._first
-        if self._printed is None or len(self._again) < count:  # what lies behind may be in vain
+        if (
+            self._printed is None or len(self._again) < count
+        ):  # rows after these may never be needed
             self._printed = self._look_up(count)
         return EarlierValues._make(column[row_indices - self._first] for column in self._printed)
 
     def with_repeats(self, last_row: int) -> pl.DataFrame:
-        """The rows up to that place; if some are known to be AGAIN, with that."""
+        """Return the rows before `last_row`, with REPEAT_COLUMN if some are repeats."""
         frame = self._frame[self._first : last_row]
         again = self._again[: frame.height]
         if not again.any():
@@ -88,12 +94,12 @@ class EarlierRows:
         return frame.with_columns(pl.Series(REPEAT_COLUMN, np.append(again, unknown)))
 
     def _look_up(self, count: int) -> EarlierValues:
-        """`EarlierValues` of the first `count` rows."""
-        mine = select_filled(
+        """Return `EarlierValues` of the first `count` rows."""
+        candidates = select_filled(
             self._frame[self._first : self._first + count], LOOKUP_COLUMNS, PARSED_STEP_SCHEMA
         )
-        steps = column_values(mine["step"], NO_STEP)
-        every = pl.concat([self._rows.rows_of_steps(np.unique(steps)), mine])
+        steps = column_values(candidates["step"], NO_STEP)
+        every = pl.concat([self._rows.rows_of_steps(np.unique(steps)), candidates])
         keys = _keys(every, np.array([bool(form.counts) for form in self._rows.all_forms]))
         order = np.lexsort(keys[::-1])
         differ = [np.diff(key[order], prepend=0) != 0 for key in keys]
@@ -101,7 +107,7 @@ class EarlierRows:
         of_series = _Groups(order, np.logical_or.reduce(differ))
 
         losses, clocks = every["loss"], every["since_start_s"]
-        here = np.arange(every.height - mine.height, every.height)
+        here = np.arange(every.height - candidates.height, every.height)
         first = of_series.firsts(np.ones(every.height, bool))[here]
         first_loss = of_rank.firsts(losses.is_not_null().to_numpy())[here]
         first_clock = of_series.firsts(clocks.is_not_null().to_numpy())[here]
@@ -111,24 +117,31 @@ class EarlierRows:
         return EarlierValues(
             has_earlier_row=first < here,
             has_same_first_loss=bits[first] == bits[here],
-            has_known_rank=mine["rank"].is_not_null().to_numpy() | self._one_writer,
-            loss=column_values(mine["loss"], np.nan),
+            has_known_rank=candidates["rank"].is_not_null().to_numpy() | self._one_writer,
+            loss=column_values(candidates["loss"], np.nan),
             first_loss=_at(losses, first_loss, here),
             first_clock=_at(clocks, first_clock, here),
         )
 
 
 class _Groups:
-    """Rows in groups that lie together in some order."""
+    """Groups of rows that are adjacent in a sort order."""
 
     def __init__(self, order: Ints, begins: Bools) -> None:
-        """begins: of each row in that order whether a group begins with it."""
+        """Store the order and where its groups begin.
+
+        order: row indices, sorted
+        begins: for each position of the order, True if a group begins there
+        """
         self.order = order
         begins[:1] = True
         self.begins = np.flatnonzero(begins)
 
     def firsts(self, which: Bools) -> Ints:
-        """For each row the first of its group that `which` holds of; len(order) without one."""
+        """Return for each row the first selected row of its group, or len(order).
+
+        which: True for the selected rows
+        """
         count = len(self.order)
         places = np.where(which, np.arange(count), count)[self.order]
         firsts = np.minimum.reduceat(places, self.begins)
@@ -138,9 +151,9 @@ class _Groups:
 
 
 def _keys(every: pl.DataFrame, counts: Bools) -> list[Ints]:
-    """What rows of one series, rank and step have in common: their step and rank first.
+    """Return the keys that define series, rank and step; step and rank first.
 
-    counts: of each form whether it has a counter of its own, which begins anew with an epoch.
+    counts: for each form, True if the form has its own counter, which restarts with an epoch
     """
     forms = column_values(every[FORM_COLUMN], 0).astype(np.int64)
     epochs = np.where(counts[forms], column_values(every["epoch"], NO_STEP), 0)
@@ -148,19 +161,19 @@ def _keys(every: pl.DataFrame, counts: Bools) -> list[Ints]:
 
 
 def _numbers(ranks: pl.Series) -> Ints:
-    """A number for each rank; texts take long, and most logs have none."""
+    """Return a number for each rank: texts are slow, and most logs have no ranks."""
     if ranks.null_count() == len(ranks):
         return np.zeros(len(ranks), np.int64)
     return column_values(ranks.rank("dense"), 0).astype(np.int64)
 
 
 def _bits(losses: pl.Series) -> Ints:
-    """Bits of losses, the same where they are printed alike: any nan is one, -0.0 is not 0.0."""
+    """Return the bits of losses: all nan are equal, -0.0 differs from 0.0."""
     bits = column_values(losses.fill_nan(np.nan), 0.0).view(np.int64)
     return np.where(losses.is_null().to_numpy(), MISSING_LOSS_BITS, bits)
 
 
 def _at(values: pl.Series, places: Ints, here: Ints) -> Floats:
-    """The values at places that lie before those here; of others nan."""
-    known = np.append(column_values(values, np.nan), np.nan)
-    return np.where(places < here, known[places], np.nan)
+    """Return the values at `places` that are before `here`; nan for the others."""
+    padded = np.append(column_values(values, np.nan), np.nan)
+    return np.where(places < here, padded[places], np.nan)

@@ -1,7 +1,8 @@
-"""Seconds since the start of training, more finely than a line prints them.
+"""Seconds since the start of training, finer than the printed whole seconds.
 
-Of whole seconds a window of ten is up to a tenth off. Where a mean speed since the start is printed
-beside them, to six decimals, it says them too. It may be of another clock: then they stay whole.
+Over a window of ten seconds, whole seconds err by up to a tenth. Some lines also print the mean
+speed since the start with six decimals, which gives the time more precisely. That speed may use
+another clock: then the whole seconds stay.
 
 Frames in, frames out.
 """
@@ -19,7 +20,10 @@ PRINTED_SECONDS: Final = pl.col("since_start_s")
 
 
 def refine_elapsed(clock_spec: FinerClock, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `steps`, which may lack any column, with a finer `since_start_s` where it is sure."""
+    """Return rows of `steps` with a finer `since_start_s` where it is certain.
+
+    rows: may lack any column
+    """
     counted = "consumed_tokens" if clock_spec.tokens_per_s else "step"
     if not {counted, "since_start_s", "extra"} <= set(rows.columns):
         return rows
@@ -33,10 +37,10 @@ def refine_elapsed(clock_spec: FinerClock, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_steps(by: FinerClock) -> pl.Expr:
-    step, each = pl.col("step"), _number(by.s_per_step)
-    resumed = (each > by.early + by.late) & ~_near(by, each * step)
-    own = pl.when(resumed).then(((PRINTED_SECONDS - by.early) / each).ceil()).otherwise(step)
-    return pl.coalesce(step / _number(by.steps_per_s), each * own)
+    step, seconds = pl.col("step"), _number(by.s_per_step)
+    resumed = (seconds > by.early + by.late) & ~_near(by, seconds * step)
+    steps = pl.when(resumed).then(((PRINTED_SECONDS - by.early) / seconds).ceil()).otherwise(step)
+    return pl.coalesce(step / _number(by.steps_per_s), seconds * steps)
 
 
 def _near(by: FinerClock, seconds: pl.Expr) -> pl.Expr:
@@ -48,5 +52,5 @@ def _number(key: str) -> pl.Expr:
 
 
 def _text(key: str) -> pl.Expr:
-    """A field that no column holds; null where it is not printed."""
+    """Return a field of `extra`; null where the field is not printed."""
     return pl.col("extra").str.extract(rf'"{re.escape(key)}": "([^"]*)"')

@@ -1,6 +1,6 @@
-"""Events of a launch: pieces of rows in the order of their lines, which know their kinds.
+"""Events of a launch: pieces of rows in line order, with the kinds of each piece.
 
-Few read an event as a mapping: those of some kinds, and those before the first step.
+Only few events are ever read as mappings: some kinds, and events before the first step.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from .row_chunks import ChunkSlice, Row, RowBatch, RowChunks, frame_of_rows, spo
 EVENT_SCHEMA: Final = {n: kind for n, kind in frame_schema("events").items() if n != "run_id"}
 LINE_OF_ROW: Final = itemgetter("line")
 MIN_FRAME_EVENTS: Final = 64
-"""Events that are mappings though they come at once: several calls of Polars cost as much."""
+"""Fewer events than this become mappings even from a frame: some calls of Polars cost as much."""
 
 
 class _Content(NamedTuple):
-    """What a piece holds."""
+    """Last line and kinds of a piece."""
 
     last_line: int
     kinds: frozenset[str]
 
 
 class EventRows(RowChunks):
-    """Events as they are read; in the order of their lines once they are settled."""
+    """Events as they are read; in line order once they are settled."""
 
     COLUMN_TYPES = EVENT_SCHEMA
 
     def __init__(self, spool: Spool | None = None) -> None:
-        """spool: where they are put aside."""
+        """Begin without events. spool: storage of the pieces."""
         super().__init__(spool)
         self._contents: list[_Content] = []
         self._last_line = 0
         self._kinds: set[str] = set()
-        """Of what has come since the last piece."""
+        """Kinds of the events since the last piece."""
         self._late: list[Row] = []
 
     def append(self, row: Row) -> None:
-        """One more event; of a line before the last one's it waits until all are there."""
+        """Append an event, or keep it for `settle` if its line is before the last one."""
         if row["line"] < self._last_line:
             self._late.append(row)
             return
@@ -55,7 +55,7 @@ class EventRows(RowChunks):
         super().append(row)
 
     def extend(self, events: RowBatch) -> None:
-        """All events of a part, each behind those that are there."""
+        """Append all events of a part, each after the existing ones."""
         if isinstance(events, pl.DataFrame) and events.height >= MIN_FRAME_EVENTS:
             self._last_line = events["line"][-1]
             self._kinds.update(events["kind"].unique())
@@ -66,23 +66,23 @@ class EventRows(RowChunks):
             self.append(row)
 
     def settle(self) -> None:
-        """All are there: those that came late get to their places, behind others of their lines."""
+        """Move late events to their lines, after other events of the same line."""
         if not self._late:
             return
         self._fold()
         late, self._late = sorted(self._late, key=LINE_OF_ROW), []
-        for place, (last_line, kinds) in enumerate(self._contents):
+        for index, (last_line, kinds) in enumerate(self._contents):
             count = bisect_left(late, last_line, key=LINE_OF_ROW)
             if not count:
                 continue
             frames = (
-                self._pieces[place].read(EVENT_SCHEMA),
+                self._pieces[index].read(EVENT_SCHEMA),
                 frame_of_rows(late[:count], EVENT_SCHEMA),
             )
             merged = pl.concat(frames, how="diagonal").sort("line", maintain_order=True)
-            self._pieces[place] = ChunkSlice(self.keep(merged), 0, merged.height)
+            self._pieces[index] = ChunkSlice(self.keep(merged), 0, merged.height)
             new = {event["kind"] for event in late[:count]}
-            self._contents[place] = _Content(last_line, kinds | new)
+            self._contents[index] = _Content(last_line, kinds | new)
             self._count += count
             self._put += count
             late = late[count:]
@@ -90,16 +90,20 @@ class EventRows(RowChunks):
             self.append(event)
 
     def dated(self, stamps: Sequence[datetime | None]) -> EventRows:
-        """These events, which are settled, with other time stamps."""
+        """Return these settled events with other time stamps."""
         out, first = EventRows(self._spool), 0
         for frame in self.frames():
-            mine = stamps[first : first + frame.height]
-            out.extend(frame.with_columns(pl.Series("logged_at", mine, EVENT_SCHEMA["logged_at"])))
+            stamps_of_frame = stamps[first : first + frame.height]
+            out.extend(
+                frame.with_columns(
+                    pl.Series("logged_at", stamps_of_frame, EVENT_SCHEMA["logged_at"])
+                )
+            )
             first += frame.height
         return out
 
     def of_kinds(self, kinds: Collection[str], after_line: int = 0) -> Iterator[Row]:
-        """Events of some kinds, of lines behind `after_line`."""
+        """Yield events of some kinds from lines after `after_line`."""
         parts = [
             piece
             for piece, content in zip(self._pieces, self._contents, strict=True)
@@ -111,35 +115,39 @@ class EventRows(RowChunks):
                 yield from (x for x in part if x["kind"] in kinds and x["line"] > after_line)
                 continue
             frame = part if isinstance(part, pl.DataFrame) else part.read(EVENT_SCHEMA)
-            there = frame["kind"].is_in(kinds) & (frame["line"] > after_line)
-            if there.any():
-                yield from self._mappings(frame.filter(there))
+            selected = frame["kind"].is_in(kinds) & (frame["line"] > after_line)
+            if selected.any():
+                yield from self._mappings(frame.filter(selected))
 
     def kept(self, chunk_slice: ChunkSlice, frame: pl.DataFrame) -> None:
-        """All that waited is there now; frame: of the piece."""
+        """Record the piece that now contains all waiting rows. frame: of the piece."""
         super().kept(chunk_slice, frame)
         self._contents.append(_Content(self._last_line, frozenset(self._kinds)))
         self._kinds = set()
 
     def chunk_slices(self) -> Iterator[ChunkSlice]:
-        """All events, in pieces as they were put aside."""
+        """Return all events, in the pieces of the spool."""
         self._fold()
         return iter(self._pieces)
 
 
 def events_frame(runs: Sequence[tuple[str, EventRows]]) -> pl.DataFrame:
-    """All rows of `events` of launches, by the ids of their runs.
+    """Return all rows of `events` of several runs. runs: ids with their events.
 
-    Events of several that were put aside together are read together.
+    Events that were spooled together are read together.
     """
     spool_waiting_rows(events for _, events in runs)
     shares: list[ChunkSlice] = []
-    for one in (share for _, events in runs for share in events.chunk_slices()):
+    for share in (chunk_slice for _, events in runs for chunk_slice in events.chunk_slices()):
         last = shares[-1] if shares else None
-        if last is not None and last.piece is one.piece and last.first + last.height == one.first:
-            shares[-1] = ChunkSlice(one.piece, last.first, last.height + one.height)
+        if (
+            last is not None
+            and last.piece is share.piece
+            and last.first + last.height == share.first
+        ):
+            shares[-1] = ChunkSlice(share.piece, last.first, last.height + share.height)
         else:
-            shares.append(one)
+            shares.append(share)
     empty = pl.DataFrame(schema=EVENT_SCHEMA)
     every = pl.concat([empty, *(share.read(EVENT_SCHEMA) for share in shares)], how="diagonal")
     ids = pl.Series("run_id", [run_id for run_id, _ in runs], pl.String)

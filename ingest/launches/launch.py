@@ -1,4 +1,4 @@
-"""One start of a training process: how far it has come, and which rows are of another one."""
+"""Launches, the starts of training processes: progress, and foreign rows."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from .micro_steps import samples_per_step
 from .step_rows import NO_STEP, StepRows
 
 NO_STAMP: Final = -(2**63)
-"""Stands for the stamp of a row without one."""
+"""Stamp of a row without one."""
 
 MAX_STEP: Final = 2**63 - 1
-"""The largest step; counting on from it stays there."""
+"""The largest step; counting stops there."""
 MAX_COUNTED_ROWS: Final = 2**20
-"""Rows that are counted together are fewer than this."""
+"""Upper limit of rows that are counted together."""
 
 MAX_ROWS_BEFORE_COUNTER: Final = 64
-"""Lines of steps, of all ranks, that stand before the counter's at most."""
+"""Maximum number of step lines, of all ranks, printed before the counter's line."""
 
 MAX_RANK_SKEW: Final = timedelta(seconds=1)
-"""Ranks that are in step stamp a step at most so far apart, also in whole seconds."""
+"""Ranks in step stamp a step at most this far apart, also with whole seconds."""
 
 MAX_COPY_DELAY: Final = timedelta(minutes=1)
-"""Copies of one step further apart than this are of two runs."""
+"""Copies of one step further apart than this belong to two runs."""
 
 MICROSECONDS_PER_SECOND: Final = 1_000_000
 """A second in microseconds, the unit of stamps."""
@@ -46,9 +46,12 @@ LOSS_PRINT_TOLERANCE: Final = 1e-3
 
 @dataclass(slots=True)
 class FormProgress:
-    """How far the lines of one form have come in a launch.
+    """Progress of the lines of one form within a launch.
 
-    own_counter: they are not those of the training.
+    own_counter: True if the form counts something other than training steps
+    low_step, top_step: lowest and highest step
+    top_stamp, top_clock: stamp and time since the start [s] of the highest step
+    last_counted_steps: last step by rank
     """
 
     own_counter: bool = False
@@ -61,7 +64,7 @@ class FormProgress:
 
 @dataclass(slots=True)
 class Launch:
-    """One start of a training process, as far as the log tells."""
+    """Start of a training process, as the log describes it."""
 
     first_line: int
     last_line: int = 0
@@ -72,39 +75,42 @@ class Launch:
     facts: list[dict[str, Any]] = field(default_factory=list)
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: EventRows = field(default_factory=EventRows)
-    first_stamp: datetime | None = None  # of its lines before the first step
-    started_at: datetime | None = None  # of its first step, in `_close` of its first line
-    step_unit: str | None = None  # where it is not the format's
-    writer: str | None = None  # the name before its lines, where others have other names
+    first_stamp: datetime | None = None  # of the lines before the first step
+    started_at: datetime | None = None  # of the first step; after closing, of the first line
+    step_unit: str | None = None  # if not the format's
+    writer: str | None = None  # the name before lines, if a log has several
     progress: dict[Any, FormProgress] = field(default_factory=dict)
     settled: int = 0
     last_steps: dict[str | None, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     ends: dict[str | None, int] = field(default_factory=dict)
-    """The line by which each rank has said that its training is over."""
+    """Line by which each rank said that its training is over."""
 
     @property
     def stated(self) -> list[dict[str, Any]]:
-        """Facts of the primary format; those of a companion only where it says nothing.
+        """Facts of the primary format, plus companions' facts under other names.
 
-        DeepSpeed's dump under Megatron holds the batch size of the start of a ramp-up.
+        DeepSpeed's dump under Megatron contains the batch size at the start of a ramp-up.
         """
-        said = {fact["name"] for fact in self.facts}
-        return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
+        stated_names = {fact["name"] for fact in self.facts}
+        return [*self.facts, *(f for f in self.companion_facts if f["name"] not in stated_names)]
 
     def last_value(self, name: str) -> str | None:
-        """The value of a fact that holds so far."""
+        """Return the current value of a fact."""
         return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
 
     def samples_per_step(self, accumulation: int) -> float | None:
-        """Samples of a step by the engine's timer, where each step has so many micro-steps."""
+        """Return the samples of a step by the engine's timer.
+
+        accumulation: micro-steps per step
+        """
         return samples_per_step(self.rows, accumulation)
 
     def next_counted_step(self, step_line: StepLine, rank: str | None) -> int:
-        """The step of a line that prints none: one log interval behind the rank's last.
+        """Return the step of a line that prints none.
 
-        Forms of each step are counted one by one. The interval of a companion is that of its own
-        lines.
+        Normally one log interval after the rank's last step. Forms printed at every step are
+        counted one by one. The interval of a companion counts its own lines only.
         """
         self.settle()
         if step_line.every_step:
@@ -112,9 +118,9 @@ class Launch:
         return min(self.last_steps.get(rank, 0) + (self.interval or 1), MAX_STEP)
 
     def counts(self, ranks: Sequence[str | None]) -> bool:
-        """Whether rows of these ranks, and all before them, are of one form and one rank.
+        """Return whether rows of these ranks, and all before, have one form and one rank.
 
-        And count on from a step that leaves room for more rows than a block has.
+        Also required: counting from the last step leaves room for more rows than a block has.
         """
         self.settle()
         room = (
@@ -124,7 +130,7 @@ class Launch:
         return self.has_one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks] and room
 
     def add_counted(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add rows without a step, of which `counts` holds; the rows with their steps."""
+        """Add rows without steps, for which `counts` is true; return the rows with steps."""
         rank, interval = next(iter(self.last_steps)), self.interval
         steps = self.last_steps[rank] + (interval or 1) * np.arange(1, frame.height + 1)
         frame = frame.with_columns(step=steps, counted=pl.lit(not interval))
@@ -134,85 +140,107 @@ class Launch:
 
     @property
     def interval(self) -> int | None:
-        """Steps between two lines of the primary, as the log states them so far."""
-        said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
-        return parse_optional(parse_integer, said[-1]) or None if said else None
+        """Steps between two lines of the primary, as the log has stated so far."""
+        intervals = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
+        return parse_optional(parse_integer, intervals[-1]) or None if intervals else None
 
     def progress_of(self, row: Mapping[str, Any]) -> FormProgress:
-        """How far the row's form has come; a counter of its own may start anew with an epoch."""
+        """Return the progress of the row's form; a counter may restart with each epoch."""
         key = _series(row)
         if key not in self.progress:
             self.progress[key] = FormProgress(own_counter=row["form"].counts is not None)
         return self.progress[key]
 
     def known_progress(self, step_line: StepLine, epoch: int | None) -> FormProgress | None:
-        """As `progress_of`, of a form in that epoch; None where it has printed no step."""
-        found = self.progress.get((id(step_line), epoch if step_line.counts else None))
-        return found if found is not None and found.top_step >= 0 else None
+        """Return the progress of a form in an epoch, or None before its first step."""
+        progress = self.progress.get((id(step_line), epoch if step_line.counts else None))
+        return progress if progress is not None and progress.top_step >= 0 else None
 
     @property
     def has_one_form(self) -> bool:
-        """Whether all rows so far are of one form."""
+        """True if all rows so far have one form."""
         return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
 
     @property
     def low_step(self) -> int:
-        """The lowest step of the training so far, by whichever form."""
-        plain = (one.low_step for one in self.progress.values() if not one.own_counter)
+        """The lowest training step so far, of any form."""
+        plain = (
+            progress.low_step for progress in self.progress.values() if not progress.own_counter
+        )
         return min(plain, default=-1)
 
     def settle(self) -> None:
-        """Bring each rank's last step up to the last row; it is seldom asked for."""
+        """Update each rank's last step from the rows since the last call; called rarely."""
         before, self.settled = self.settled, len(self.rows)
         for row in self.rows.behind(before):
             rank, progress = row["rank"], self.progress_of(row)
             self.last_steps[rank] = progress.last_counted_steps[rank] = row["step"]
 
     def remove_foreign_rows(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The last rows, none of this launch then, where another process has printed them.
+        """Remove and return the last rows if another process printed them.
 
-        row: with which it starts again. A counter of its own, as the engine's timer has, is printed
-        with the line of the step, or some steps behind it. So where that starts again, the lines
-        before it are of its process too, though the step goes on, as it does behind a checkpoint:
-        those that stand nearer to it in time than to the counter's last line.
+        row: the counter's row that restarts. The line of a counter, such as the engine's timer,
+        follows the line of its step, or comes some steps later. So where a counter restarts, lines
+        before it belong to the new process too, though their steps go on as they do after a
+        checkpoint. Those lines are closer in time to the restarted row than to the counter's last
+        line.
         """
         if not row["form"].counts:
             return []
         last = list(self.rows.behind(max(0, len(self.rows) - MAX_ROWS_BEFORE_COUNTER)))
-        counted = (at for at, one in reversed([*enumerate(last)]) if one["form"].counts)
-        at = next(counted, None)
-        if at is None or None in (row["logged_at"], *(one["logged_at"] for one in last[at:])):
+        counted = (
+            counter_index
+            for counter_index, earlier_row in reversed([*enumerate(last)])
+            if earlier_row["form"].counts
+        )
+        counter_index = next(counted, None)
+        if counter_index is None or None in (
+            row["logged_at"],
+            *(earlier_row["logged_at"] for earlier_row in last[counter_index:]),
+        ):
             return []
-        before, now = last[at]["logged_at"], row["logged_at"]
-        nearer = (now - one["logged_at"] < one["logged_at"] - before for one in last[at + 1 :])
-        mine = last[at + 1 + next((n for n, is_it in enumerate(nearer) if is_it), len(last)) :]
-        if mine:
-            self.rows, self.last_line = self.rows.without_last(len(mine)), mine[0]["line"] - 1
-        return mine
+        before, now = last[counter_index]["logged_at"], row["logged_at"]
+        nearer = (
+            now - earlier_row["logged_at"] < earlier_row["logged_at"] - before
+            for earlier_row in last[counter_index + 1 :]
+        )
+        foreign = last[
+            counter_index
+            + 1
+            + next((n for n, is_nearer in enumerate(nearer) if is_nearer), len(last)) :
+        ]
+        if foreign:
+            self.rows, self.last_line = self.rows.without_last(len(foreign)), foreign[0]["line"] - 1
+        return foreign
 
     def forget(self) -> None:
-        """The launch is over: what tells whether a line is still of it is not needed any more."""
+        """Drop the state that assigns lines to the launch, once the launch is over."""
         self.progress, self.last_steps = {}, {}
 
     @property
     def run_id(self) -> str:
-        """The run's id. It stays when the file grows or moves: only its beginning counts."""
+        """Id of the run, computed from its beginning.
+
+        The id stays when the file grows or moves.
+        """
         start = f"{self.first_text}\n{self.first_step_text}"
         return hashlib.sha256(start.encode()).hexdigest()[:12]
 
 
 def begins_new_launch(launch: Launch, row: dict[str, Any], *, single_writer: bool) -> bool:
-    """Whether the row is of another process than those before.
+    """Return whether the row belongs to another process than the rows before.
 
-    Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
-    ran: so a step stamped after a later step, or well before the launch began, was trained by
-    another process. So was a later step at an earlier time since the start, or one step at two such
-    times. Without stamps, one rank does not go back to a step, nor print one with another loss; the
-    last one may come again, of a tee or of another node whose ranks are called alike. Lines of
-    another kind, such as the engine's step and its timer, speak of one step side by side, but not
-    of another loss. A process prints one number of steps that it is to train. Behind its end it
-    trains none, though others' last ones may still come: its first step there is another one's.
-    single_writer: all rows are of one rank, which its file's name says.
+    Ranks print copies of one step, perhaps late and out of order, but with the stamp of the step.
+    So another process trained a step that is stamped after a later step, or well before the launch
+    began. The same applies to a later step at an earlier time since the start, and to one step at
+    two such times. Without stamps, one rank neither goes back to a step nor prints a step with
+    another loss. Only the last step may be repeated: by a tee, or by another node with the same
+    rank names. Lines of different kinds, such as the engine's step and its timer, may share a step,
+    but never with different losses. A process prints a single number of planned steps. After its
+    end it trains no step, though others' last steps may still follow: a first step there belongs to
+    another process.
+
+    single_writer: all rows have one rank, named by the file
     """
     progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
@@ -221,10 +249,10 @@ def begins_new_launch(launch: Launch, row: dict[str, Any], *, single_writer: boo
     if step is None:
         return False
     if stamp is None or top is None or launch.started_at is None:
-        there = list(launch.rows.at(row["rank"], step))
-        before = next((one for one in there if _series(one) == _series(row)), None)
+        same_step = list(launch.rows.at(row["rank"], step))
+        before = next((other for other in same_step if _series(other) == _series(row)), None)
         if before is None:
-            losses = (one["loss"] for one in there if one.get("loss") is not None)
+            losses = (other["loss"] for other in same_step if other.get("loss") is not None)
             return _unlike(next(losses, None), row.get("loss"))
         back = step < progress.top_step and (single_writer or row["rank"] is not None)
         return back or _loss(before) != _loss(row)
@@ -234,26 +262,29 @@ def begins_new_launch(launch: Launch, row: dict[str, Any], *, single_writer: boo
 
 
 def _series(row: Mapping[str, Any]) -> tuple[int, int | None]:
-    """The rows whose steps go up together: of one form, with a counter of its own of one epoch."""
+    """Return the key of rows with rising steps: the form, plus the epoch for counters."""
     form = row["form"]
     return id(form), row.get("epoch") if form.counts else None
 
 
 def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
-    """Whether the time since the start is not of the process that printed the steps before."""
+    """Return whether the time since the start belongs to another process."""
     progress, clock, step = launch.progress_of(row), row.get("since_start_s"), row.get("step")
     if clock is None:
         return False
     if progress.top_clock is not None and (step is None or step > progress.top_step):
         return bool(clock < progress.top_clock - MAX_RANK_SKEW.total_seconds())
-    there = () if step is None else launch.rows.at(row["rank"], step)
-    clocks = (one.get("since_start_s") for one in there if _series(one) == _series(row))
+    same_step = () if step is None else launch.rows.at(row["rank"], step)
+    clocks = (other.get("since_start_s") for other in same_step if _series(other) == _series(row))
     first = next((first for first in clocks if first is not None), None)
     return first is not None and abs(clock - first) > MAX_COPY_DELAY.total_seconds()
 
 
 def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
-    """Whether another number of steps is to be trained; one that is passed already is damaged."""
+    """Return whether the number of planned steps changed.
+
+    A number that the step has passed is damaged, and changes nothing.
+    """
     planned = row.get("says", {}).get("total_steps")
     if planned is None or launch.said.get("total_steps", planned) == planned:
         return False
@@ -262,9 +293,9 @@ def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
 
 
 def _behind_its_end(launch: Launch, row: Mapping[str, Any]) -> bool:
-    """Whether the row's process has ended: none of its steps is to be counted on, or comes first.
+    """Return whether the row follows its rank's end.
 
-    A stamp tells more.
+    Judged are rows without a step, and first steps without a stamp: a stamp is better evidence.
     """
     if row["rank"] not in launch.ends:
         return False
@@ -273,11 +304,11 @@ def _behind_its_end(launch: Launch, row: Mapping[str, Any]) -> bool:
     return step is None or (first and step <= launch.low_step)
 
 
-def _unlike(one: float | None, other: float | None) -> bool:
-    """Whether two lines of different kinds print losses of two trainings; stages print -1."""
-    if one is None or other is None or min(one, other) < 0:
+def _unlike(first_loss: float | None, second_loss: float | None) -> bool:
+    """Return whether two losses cannot come from one training; stages print -1."""
+    if first_loss is None or second_loss is None or min(first_loss, second_loss) < 0:
         return False
-    return abs(one - other) > LOSS_PRINT_TOLERANCE * (1 + abs(one))
+    return abs(first_loss - second_loss) > LOSS_PRINT_TOLERANCE * (1 + abs(first_loss))
 
 
 def _loss(row: Mapping[str, Any]) -> str:
@@ -290,8 +321,8 @@ class FormRows(NamedTuple):
     steps: of each row, or NO_STEP
     stamps: microseconds since 1970, or NO_STAMP
     clocks: seconds since the start, or nan
-    ranks: which ranks the first rows are of, so many
-    earlier: what was printed before the first rows, so many; None where that is not looked up
+    ranks: returns the ranks of the first n rows
+    earlier: returns the earlier values of the first n rows; None disables the lookup
     """
 
     steps: Ints
@@ -302,12 +333,12 @@ class FormRows(NamedTuple):
 
 
 def count_same_process_rows(launch: Launch, progress: FormProgress | None, rows: FormRows) -> int:
-    """How many of the first rows are of the launch's process for certain.
+    """Return how many of the first rows certainly belong to the launch's process.
 
-    The same as `begins_new_launch` says of each row: by its stamp, else by what was printed of its
-    step before (looked up where a step is not beyond all others), and by its time since the start.
-    Only rows like the first one are looked at, up to one that has a stamp where that has none, or a
-    printed step where that one's is counted, or the other way round.
+    The rules are those of `begins_new_launch`: stamps or, without stamps, earlier prints of the
+    step (looked up for steps that are not beyond all others), and the time since the start.
+    Counting ends at the first row unlike the first one: with a stamp where the first has none, or
+    with a printed step where the first one's step is counted, or vice versa.
     """
     if progress is None:
         return 0
@@ -335,19 +366,20 @@ def count_same_process_rows(launch: Launch, progress: FormProgress | None, rows:
 
 
 def _printed_by_others(launch: Launch, rows: FormRows, tops: Ints) -> Bools:
-    """Whether rows without stamps are of another process, or may be as nothing is looked up."""
+    """Return True for rows without stamps that another process printed.
+
+    Without a lookup, also for rows that another process may have printed.
+    """
     higher = rows.steps > tops
-    if (
-        higher.all() and launch.has_one_form
-    ):  # as in most logs: none is an earlier step, or comes twice
+    if higher.all() and launch.has_one_form:  # as in most logs: no step is repeated or goes back
         return ~higher
     if rows.earlier is None:
         return ~higher if launch.has_one_form else np.ones(len(higher), bool)
     earlier = rows.earlier(len(higher))
-    one, other = earlier.first_loss, earlier.loss
-    with np.errstate(invalid="ignore"):  # of infinite losses
-        unlike = np.abs(one - other) > LOSS_PRINT_TOLERANCE * (1 + np.abs(one))
-    unlike &= np.minimum(one, other) >= 0
+    first_loss, loss = earlier.first_loss, earlier.loss
+    with np.errstate(invalid="ignore"):  # for infinite losses
+        unlike = np.abs(first_loss - loss) > LOSS_PRINT_TOLERANCE * (1 + np.abs(first_loss))
+    unlike &= np.minimum(first_loss, loss) >= 0
     back = earlier.has_known_rank & (rows.steps < tops)
     return np.where(earlier.has_earlier_row, back | ~earlier.has_same_first_loss, unlike)
 
@@ -355,7 +387,7 @@ def _printed_by_others(launch: Launch, rows: FormRows, tops: Ints) -> Bools:
 def _stamped_by_others(
     top_stamp: datetime, started_at: datetime, rows: FormRows, tops: Ints
 ) -> Bools:
-    """Whether rows with stamps are of another process."""
+    """Return True for rows with stamps of another process."""
     steps, stamps = rows.steps, rows.stamps
     higher = steps > tops
     if higher.all():
@@ -371,9 +403,10 @@ def _stamped_by_others(
 
 
 def _clocked_by_others(progress: FormProgress, rows: FormRows, higher: Bools) -> Bools:
-    """Whether the rows' times since the start are of another process; see _printed_by_others.
+    """Return True for rows with another process's time since the start.
 
-    Behind a step without such a time there is none to hold a later step against.
+    Same rules as _printed_by_others. After a step without such a time, a later step cannot be
+    compared.
     """
     if higher.all():
         return _late(progress, rows)
@@ -388,7 +421,7 @@ def _clocked_by_others(progress: FormProgress, rows: FormRows, higher: Bools) ->
 
 
 def _late(progress: FormProgress, rows: FormRows) -> Bools:
-    """Whether rows whose steps go up have a time since the start that goes back."""
+    """Return True for rows whose time since the start goes back although steps rise."""
     top_clock = np.nan if progress.top_clock is None else progress.top_clock
     return np.asarray(
         rows.clocks < np.append(top_clock, rows.clocks)[:-1] - MAX_RANK_SKEW.total_seconds()
@@ -396,9 +429,12 @@ def _late(progress: FormProgress, rows: FormRows) -> Bools:
 
 
 def _at_top(higher: Bools, first: float, values: NDArray[Any]) -> NDArray[Any]:
-    """For each row the value at the highest step before it; first: that before all rows."""
-    at = np.maximum.accumulate(np.where(higher, np.arange(len(higher)), -1))
-    before = np.concatenate([[-1], at[:-1]])
+    """Return for each row the value at the highest step before it.
+
+    first: the value before all rows
+    """
+    top_index = np.maximum.accumulate(np.where(higher, np.arange(len(higher)), -1))
+    before = np.concatenate([[-1], top_index[:-1]])
     return np.where(before < 0, first, values[before])
 
 
@@ -409,7 +445,11 @@ def _before_first(odd: Bools) -> int:
 def count_rows_without_facts(
     launch: Launch, kinds: Ints, facts_of_kind: Callable[[int], Iterable[tuple[str, str]]]
 ) -> int:
-    """How many rows, each of a kind, state no fact anew; facts_of_kind: the facts of a kind."""
+    """Return how many of the first rows state no new fact.
+
+    kinds: of each row
+    facts_of_kind: returns the facts of a kind, as names and values
+    """
     count = len(kinds)
     for kind in distinct_integers(kinds).tolist():
         if any(launch.said.get(name) != value for name, value in facts_of_kind(kind)):
@@ -418,13 +458,13 @@ def count_rows_without_facts(
 
 
 def advance_progress(progress: FormProgress | None, rows: FormRows) -> None:
-    """Go on to the highest step of the rows, and when that was first printed."""
+    """Advance to the highest step of the rows, with its first stamp and clock."""
     assert progress is not None  # noqa: S101 - of a form that has rows
     progress.low_step = min(progress.low_step, int(rows.steps.min()))
-    place = int(np.argmax(rows.steps))
-    if rows.steps[place] > progress.top_step:
-        stamp, clock = rows.stamps[place], rows.clocks[place]
-        progress.top_step = int(rows.steps[place])
+    index = int(np.argmax(rows.steps))
+    if rows.steps[index] > progress.top_step:
+        stamp, clock = rows.stamps[index], rows.clocks[index]
+        progress.top_step = int(rows.steps[index])
         progress.top_stamp = None if stamp == NO_STAMP else np.datetime64(int(stamp), "us").item()
         progress.top_clock = None if np.isnan(clock) else float(clock)
 

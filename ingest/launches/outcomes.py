@@ -1,6 +1,6 @@
-"""How launches end: errors, kills and exhausted memory print alike under every framework.
+"""Outcomes of launches: errors, kills and exhausted memory in any framework.
 
-What a framework prints when training ends as planned is in its own format (events of kind `end`).
+Each framework's own format covers the end of training as planned (events of kind `end`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from .event_rows import EventRows
 from .step_rows import StepRows
 
 MESSAGE_PREFIX: Final = r"^ *+(?:\[[^\]]*\]:?\s*|\d+: *)*+"
-"""Tags of ranks, nodes and the framework before a message, however many; a page indents what it
-shows of a log, torchrun what it repeats of a rank.
+"""Any number of rank, node and framework tags before a message.
+
+Pages indent quoted logs, and torchrun indents the lines of a rank that it repeats.
 """
 
 ENDING_EVENT_LINES: Final = (
@@ -114,7 +115,7 @@ ENDING_EVENT_LINES: Final = (
     EventLine(
         anchor="Error",
         regex=MESSAGE_PREFIX
-        + r"(?!CommandNotFoundError: )"  # conda's word to a shell that it has not set up
+        + r"(?!CommandNotFoundError: )"  # conda's message to a shell without its setup
         r"(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
         kind="error",
         example="[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4.",
@@ -158,24 +159,26 @@ ENDING_EVENT_LINES: Final = (
         composed=True,
     ),
 )
-"""Events of every format, looked for after its own."""
+"""Events of every format, tried after the format's own."""
 
 NONFINITE_LOSS_ERROR: Final = re.compile(r"(?i)\bloss\b.*\b(?:not finite|nan|inf(?:inite)?)\b")
-"""Errors by which frameworks stop a training whose loss is no number."""
+"""Errors that stop a training whose loss is not a number."""
 
 LAUNCHER_KILL: Final = re.compile(r"closing signal|Killing subprocess")
-"""Kills by which a launcher answers the end of one rank, whatever that was."""
+"""Kills by which a launcher responds to the end of one rank, for any cause."""
 
 LAUNCHER_SUMMARY: Final = re.compile(
     r"failed \(exitcode: |exits with return code = |\bChildFailedError\b|\bCalledProcessError\b"
 )
-"""Errors by which a launcher tells that a rank failed, and not of what. The rank's own error may
-stand before its last step lines, which come late through a pipe; torchrun repeats it, indented.
+"""Errors by which a launcher reports a failed rank without the cause.
+
+The rank's own error may appear before its last step lines, which arrive late through a pipe;
+torchrun repeats the error, indented.
 """
 
 FAILURE_EVENT_KINDS: Final = ("out_of_memory", "error", "killed")
 ENDING_EVENT_KINDS: Final = (*FAILURE_EVENT_KINDS, "end", "checkpoint")
-"""Kinds of events that say how a launch ended."""
+"""Kinds of events that show how a launch ended."""
 
 
 def launch_outcome(
@@ -183,11 +186,13 @@ def launch_outcome(
     events: EventRows,
     planned_steps: int | None,
 ) -> tuple[str, int | None, str | None]:
-    """How a launch ended: one of schema.OUTCOMES, with the line that says so and its text.
+    """Return the outcome (one of schema.OUTCOMES) with its line number and line text.
 
-    rows and events of one launch; planned_steps in the unit of the rows' `step`. Only what comes
-    behind the last step counts: before it, a run went on. Of several errors the first is the
-    cause, the others follow from it; exhausted memory is a cause wherever it stands.
+    rows, events: of one launch
+    planned_steps: in the unit of the rows' `step`
+
+    Only events after the last step count: after earlier ones, the run went on. The first of several
+    errors is the cause, and the others follow from it. Exhausted memory is always the cause.
     """
     top, last_line, odd = rows.top_step, rows.last_line, _not_finite(rows)
     ended = takewhile(lambda e: e["line"] <= last_line, events.of_kinds(["end"]))
@@ -197,13 +202,13 @@ def launch_outcome(
     ]
     end = next((event for event in behind if event["kind"] == "end"), None)
     if rows and _reached(top, behind, planned_steps):
-        return odd or ("completed", *_said(end))
+        return odd or ("completed", *_line_and_text(end))
     cause = _cause([e for e in behind if e["kind"] in FAILURE_EVENT_KINDS])
     if cause is not None:
         crashed = "nan_loss" if NONFINITE_LOSS_ERROR.search(cause["text"]) else "crashed"
-        return (crashed if cause["kind"] == "error" else cause["kind"], *_said(cause))
+        return (crashed if cause["kind"] == "error" else cause["kind"], *_line_and_text(cause))
     if end is not None:
-        return odd or ("completed", *_said(end))
+        return odd or ("completed", *_line_and_text(end))
     return odd or ("incomplete", None, None)
 
 
@@ -212,9 +217,9 @@ def _reached(
     behind: Sequence[Mapping[str, Any]],
     planned_steps: int | None,
 ) -> bool:
-    """Whether the last planned step was trained.
+    """Return whether the last planned step was trained.
 
-    Where the log interval does not divide it, it has no line, but perhaps a checkpoint.
+    The last step has no line if the log interval does not divide it, but perhaps a checkpoint.
     """
     if not planned_steps:
         return False
@@ -223,16 +228,18 @@ def _reached(
 
 
 def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The event that ended a launch: a launcher stops the other ranks after any of them."""
-    own = [e for e in bad if not LAUNCHER_KILL.search(e["text"])]
-    memory = [e for e in own if e["kind"] == "out_of_memory"]
-    told = [e for e in own if e["kind"] != "error" or not LAUNCHER_SUMMARY.search(e["text"])]
-    return next(iter((*memory, *told, *own, *bad)), None)
+    """Return the event that ended a launch: a launcher stops the other ranks after it."""
+    not_killed = [e for e in bad if not LAUNCHER_KILL.search(e["text"])]
+    memory = [e for e in not_killed if e["kind"] == "out_of_memory"]
+    specific = [
+        e for e in not_killed if e["kind"] != "error" or not LAUNCHER_SUMMARY.search(e["text"])
+    ]
+    return next(iter((*memory, *specific, *not_killed, *bad)), None)
 
 
 def _not_finite(rows: StepRows) -> tuple[str, int, str] | None:
-    """Where the last loss that was printed is no number: since which line and step."""
-    last = next((each[-1] for each in _losses(rows.frames_reversed("loss"))), 0.0)
+    """Return outcome, first line and text if the last printed loss is not finite."""
+    last = next((losses[-1] for losses in _losses(rows.frames_reversed("loss"))), 0.0)
     if math.isfinite(last):
         return None
     odd = (
@@ -244,16 +251,19 @@ def _not_finite(rows: StepRows) -> tuple[str, int, str] | None:
 
 
 def _losses(frames: Iterable[pl.DataFrame]) -> Iterator[pl.Series]:
-    """The losses that were printed, frame by frame, of frames that have any."""
+    """Yield the printed losses frame by frame, skipping frames without any."""
     for printed in (frame["loss"] for frame in frames):
         if (nulls := printed.null_count()) < len(printed):
             yield printed.drop_nulls() if nulls else printed
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:
-    """Whether the end is that of this step: an event file has more values of it behind that."""
+    """Return whether the end event is at this step or later.
+
+    Event files write more values of the last step after the end.
+    """
     return (event["step"] or 0) >= step > 0
 
 
-def _said(event: Mapping[str, Any] | None) -> tuple[int | None, str | None]:
+def _line_and_text(event: Mapping[str, Any] | None) -> tuple[int | None, str | None]:
     return (None, None) if event is None else (event["line"], event["text"].strip())

@@ -1,8 +1,8 @@
-"""Lines of two runs, one behind the other, whose steps rise by chance and that no start parts.
+"""Consecutive lines of two runs whose steps rise by chance, without a start line.
 
-Two things have to come together: the time between two lines is not that of their steps, and the
-speed is another one for good. An evaluation or a checkpoint does the first alone, a run that slows
-down the second.
+Two signs are required: the time between two lines does not fit their steps, and the speed changes
+for good. An evaluation or a checkpoint causes only the first, a run that slows down only the
+second.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from .launch import Launch
 
 MIN_SIDE_LINES: Final = 3
 MAX_SIDE_LINES: Final = 8
-"""Lines on either side that tell the speed."""
+"""Maximum number of lines on either side that define the speed."""
 MIN_GAP_RATIO: Final = 3.0
 MIN_GAP_S: Final = 30.0
-"""The time between two lines is so many times that of their steps, and so much longer."""
+"""The time between two lines exceeds MIN_GAP_RATIO times that of their steps, plus these seconds.
+"""
 MIN_SPEED_CHANGE: Final = 0.05
-"""No line on one side is as near as this to one on the other."""
+"""Every line on one side differs from every line on the other by more than this share."""
 LOOKED_AT: Final = ("line", "step", "logged_at", "since_start_s", "elapsed_s", "logged_tgs")
 
 
 def pace_breaks(launch: Launch) -> list[int]:
-    """Return the lines with which another run's lines begin."""
+    """Return the lines at which another run begins."""
     frames = [frame for frame in launch.rows.frames(*LOOKED_AT) if frame.height]
     if not frames:
         return []
@@ -42,13 +43,15 @@ def pace_breaks(launch: Launch) -> list[int]:
     if not np.isfinite(moments).all():
         return []
     paces = np.diff(moments) / np.diff(steps)
-    own = _own_paces(rows)
-    found = list(_breaks(steps, moments, np.append(np.nan, paces) if own is None else own))
-    return [int(rows["line"][place]) for place in found]
+    printed = _own_paces(rows)
+    indices = list(
+        _breaks(steps, moments, np.append(np.nan, paces) if printed is None else printed)
+    )
+    return [int(rows["line"][index]) for index in indices]
 
 
 def _own_paces(rows: pl.DataFrame) -> Floats | None:
-    """What each line says of its speed itself, as a time: its own, or that of a token."""
+    """Return the printed time of a step, or of a token, per line; else None."""
     elapsed, rates = (column_values(rows[name], np.nan) for name in ("elapsed_s", "logged_tgs"))
     if np.isfinite(elapsed).all():
         return elapsed
@@ -56,27 +59,27 @@ def _own_paces(rows: pl.DataFrame) -> Floats | None:
 
 
 def _breaks(steps: Ints, moments: Floats, speeds: Floats) -> Iterator[int]:
-    """Places of lines of another run; speeds: a time that tells the speed of each line."""
+    """Yield the indices of rows that begin another run. speeds: a time per row."""
     paces = np.diff(moments) / np.diff(steps)
     usual = float(np.median(paces))
     start = 0
-    for place in np.flatnonzero(paces > MIN_GAP_RATIO * usual).tolist():
-        behind = place + 1
+    for index in np.flatnonzero(paces > MIN_GAP_RATIO * usual).tolist():
+        behind = index + 1
         before = slice(max(start, behind - MAX_SIDE_LINES), behind)
-        after = slice(behind + 1, behind + 1 + MAX_SIDE_LINES)  # its first line may warm up
+        after = slice(behind + 1, behind + 1 + MAX_SIDE_LINES)  # the first line may be a warm-up
         near = [float(np.median(paces[some])) for some in (before, after) if len(paces[some])]
-        length = steps[behind] - steps[place]
+        length = steps[behind] - steps[index]
         slow = max(near, default=usual) * length
-        gap = moments[behind] - moments[place]
+        gap = moments[behind] - moments[index]
         if gap > MIN_GAP_RATIO * slow + MIN_GAP_S and _apart(speeds[before], speeds[after]):
             yield behind
             start = behind
 
 
-def _apart(one: Floats, other: Floats) -> bool:
-    """Whether all of one side is faster than all of the other."""
-    one, other = one[np.isfinite(one)], other[np.isfinite(other)]
-    if min(len(one), len(other)) < MIN_SIDE_LINES:
+def _apart(before: Floats, after: Floats) -> bool:
+    """Return whether all of one side is faster than all of the other."""
+    before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+    if min(len(before), len(after)) < MIN_SIDE_LINES:
         return False
     far = 1 + MIN_SPEED_CHANGE
-    return bool(one.max() * far < other.min() or other.max() * far < one.min())
+    return bool(before.max() * far < after.min() or after.max() * far < before.min())

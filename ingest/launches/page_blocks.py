@@ -1,7 +1,7 @@
-"""Code blocks of a Markdown page: which of them go on with the run of the block before.
+"""Code blocks of a Markdown page, assigned to runs.
 
-A page shows experiments one behind the other, and their steps may rise by chance. A block goes on
-only where its time fits the pace: of ten steps that take 13 s each block is not 40 minutes apart.
+A page shows experiments one after another, and their steps may rise by chance. A block continues a
+run only if its time fits the pace. Blocks of ten 13 s steps are not 40 minutes apart.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from ..core.arrays import Floats, Ints, column_values
 from .launch import Launch
 
 FENCE: Final = re.compile(r"[ >]{0,8}(?:`{3,}|~{3,})")
-"""A line that opens or closes a block."""
+"""Line that opens or closes a block."""
 HEADING: Final = re.compile(r"[ >]{0,8}#{1,6} ")
 SHARED: Final = -1
-"""The owner of lines that are of every run."""
+"""Owner of lines that belong to every run."""
 PACE_RANGE: Final = (0.7, 1.5)
-"""The time between two blocks of one run, over that of as many steps at its pace."""
+"""Time between two blocks of one run, relative to the same number of steps at its pace."""
 STAMP_SLACK_S: Final = 2.0
 MAX_MEMORY_CHANGE: Final = 0.1
-"""The share by which the peak memory of one run may differ from block to block."""
+"""Largest relative change of peak memory between blocks of one run."""
 LOOKED_AT: Final = ("line", "step", "logged_at", "since_start_s", "elapsed_s", "peak_memory_bytes")
 
 
 class Block(NamedTuple):
-    """Lines between two fences, which are the first and the last, counted from 1."""
+    """Lines from the opening to the closing fence, inclusive, counted from 1."""
 
     first: int
     last: int
 
 
 def page_owners(texts: Sequence[str], launches: Sequence[Launch]) -> Ints | None:
-    """Return the number of the run that each line is of; None where blocks part no launch.
+    """Return the run number of each line; None where blocks split no launch.
 
-    texts: the lines of the file, of which all step lines stand in blocks. Lines before the first
-    block are SHARED, but for its own heading. Those before a later block are of its run.
+    texts: lines of the file; all step lines are inside blocks. Lines before the first block are
+    SHARED, except for the block's own heading. Lines before a later block belong to the block's
+    run.
     """
     blocks = list(_blocks(texts))
     told = [(launch, its) for launch in launches if (its := _rows(launch)) is not None]
@@ -96,7 +97,7 @@ def _by_block(rows: pl.DataFrame, blocks: Sequence[Block]) -> Iterator[tuple[Blo
 
 
 def _goes_on(rows: pl.DataFrame, more: pl.DataFrame) -> bool:
-    """Whether rows of a block are of the run of the rows before, by time and by memory."""
+    """Return whether a block continues the run of the rows before, by time and memory."""
     last, first = rows.row(-1, named=True), more.row(0, named=True)
     memory = [row["peak_memory_bytes"] for row in (last, first)]
     if None not in memory and abs(memory[1] / (memory[0] or 1) - 1) > MAX_MEMORY_CHANGE:
@@ -105,11 +106,11 @@ def _goes_on(rows: pl.DataFrame, more: pl.DataFrame) -> bool:
     if steps <= 0:
         return False
     for name in ("logged_at", "since_start_s"):
-        moments = np.concatenate([_seconds(each, name) for each in (rows, more)])
+        moments = np.concatenate([_seconds(part, name) for part in (rows, more)])
         between = moments[rows.height] - moments[rows.height - 1]
         if np.isnan(between):
             continue
-        paces = (_pace(each, name) for each in (rows, more))
+        paces = (_pace(part, name) for part in (rows, more))
         usual = next((pace for pace in paces if pace), first["elapsed_s"] or last["elapsed_s"])
         low, high = (share * (usual or 0.0) * steps for share in PACE_RANGE)
         return bool(usual) and low - STAMP_SLACK_S <= between <= high + STAMP_SLACK_S
@@ -127,7 +128,7 @@ def _seconds(rows: pl.DataFrame, name: str) -> Floats:
 
 
 def _pace(rows: pl.DataFrame, name: str) -> float | None:
-    """The median time of a step between two lines, s."""
+    """Return the median time of a step between two lines [s]."""
     apart, steps = np.diff(_seconds(rows, name)), np.diff(rows["step"].to_numpy())
-    known = np.isfinite(apart) & (apart > 0) & (steps > 0)
-    return float(np.median(apart[known] / steps[known])) if known.any() else None
+    counted = np.isfinite(apart) & (apart > 0) & (steps > 0)
+    return float(np.median(apart[counted] / steps[counted])) if counted.any() else None

@@ -1,7 +1,7 @@
-"""Rows of a launch: those that were read line by line, and those of many lines at once.
+"""Rows of a launch: some read line by line, others many lines at once.
 
-Both stand in the order in which they came, and go where a spool keeps them as they become many. Who
-asks for a row gets a mapping; who needs all of a column gets it piece by piece.
+All keep their order of arrival, and move to a spool when they become many. A single row is read as
+a mapping, a whole column piece by piece.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..core.spill import Spool, SpooledFrame
 
 Row = dict[str, Any]
 RowBatch = list[Row] | pl.DataFrame
-"""Rows as they are handed on."""
+"""Rows in the form in which readers pass them on."""
 SPARSE_COLUMNS: Final = ("rank", "logged_at", "extra", "epoch", "since_start_s")
-"""Columns of rows of many lines at once that are null in most formats, and take time as others."""
+"""Columns that are null in most formats, but cost as much time as others."""
 MAPPING_ROW_WEIGHT: Final = 4
-"""A mapping takes as much memory as so many rows of a frame."""
+"""Memory of a mapping, in rows of a frame."""
 ROW_WEIGHT_BYTES: Final = 256
-"""Twice what a row of numbers takes; one with a long text weighs as much as several of them."""
+"""Twice the size of a row of numbers; a row with a long text weighs as much as several."""
 MAX_WAITING_FRAMES: Final = 4
-"""That wait as they came; of more, each is of few rows."""
+"""Frames that wait uncopied; further ones are small and copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,19 @@ class ChunkSlice:
     height: int
 
     def read(self, columns: Iterable[str]) -> pl.DataFrame:
-        """These columns of the share's rows, as Piece.read."""
+        """Return these columns of the slice, as SpooledFrame.read."""
         frame = self.piece.read(columns)
         return frame if self.height == frame.height else frame.slice(self.first, self.height)
 
 
 class RowChunks(Sequence[Row]):
-    """Rows in their order; `append` one, or `extend` by a frame."""
+    """Rows in their order; `append` a mapping, or `extend` by a frame."""
 
     COLUMN_TYPES: ClassVar[Mapping[str, pl.DataType]]
-    """The columns that they may have; each has a `line`."""
+    """Columns that rows may have; every row has a `line`."""
 
     def __init__(self, spool: Spool | None = None) -> None:
-        """spool: where they are put aside."""
+        """Begin without rows. spool: storage of the pieces."""
         self._spool = spool or Spool()
         self._pieces: list[ChunkSlice] = []
         self._waiting: list[RowBatch] = []
@@ -63,7 +63,7 @@ class RowChunks(Sequence[Row]):
         self._put = 0
 
     def append(self, row: Row) -> None:
-        """One more row."""
+        """Append a row."""
         if not self._waiting or isinstance(self._waiting[-1], pl.DataFrame):
             self._waiting.append([])
         last = self._waiting[-1]
@@ -72,7 +72,7 @@ class RowChunks(Sequence[Row]):
         self._more(1, MAPPING_ROW_WEIGHT)
 
     def extend(self, frame: pl.DataFrame) -> None:
-        """All rows of a frame: columns of KEPT that they fill."""
+        """Append all rows of a frame, with any of COLUMN_TYPES."""
         weight = max(frame.height, int(frame.estimated_size()) // ROW_WEIGHT_BYTES)
         waits = self._loose + weight < spill.CHUNK_ROWS
         self._waiting.append(
@@ -82,7 +82,7 @@ class RowChunks(Sequence[Row]):
 
     @property
     def weight(self) -> int:
-        """What they take in memory, or would where they are put aside, in rows of a frame."""
+        """Memory of all rows as if none were spooled, in rows of a frame."""
         return self._put + self._loose
 
     def __len__(self) -> int:
@@ -92,11 +92,11 @@ class RowChunks(Sequence[Row]):
         return self.behind(0)
 
     def behind(self, count: int) -> Iterator[Row]:
-        """The rows behind the first so many."""
+        """Yield the rows after the first `count`."""
         return chain.from_iterable(map(self._rows, self._parts_behind(count)))
 
     def _parts_behind(self, count: int) -> list[RowBatch | ChunkSlice]:
-        """The parts behind the first `count` rows, as they are kept."""
+        """Return the parts after the first `count` rows, as they are stored."""
         parts: list[RowBatch | ChunkSlice] = []
         begins = self._count
         for part in chain(reversed(self._waiting), reversed(self._pieces)):
@@ -122,12 +122,12 @@ class RowChunks(Sequence[Row]):
         return next(self.behind(index % self._count))
 
     def frames(self, *names: str) -> Iterator[pl.DataFrame]:
-        """These columns of all rows, by default those that some are said to have, in pieces."""
+        """Yield these columns of all rows, piece by piece; by default the columns in use."""
         self._fold()
         return map(partial(self._frame, names), self._pieces)
 
     def frames_reversed(self, *names: str) -> Iterator[pl.DataFrame]:
-        """These columns, the last piece first; rows within a piece in their order."""
+        """Yield these columns, last piece first; rows keep their order within a piece."""
         self._fold()
         return map(partial(self._frame, names), reversed(self._pieces))
 
@@ -142,19 +142,19 @@ class RowChunks(Sequence[Row]):
             self._fold()
 
     def _fold(self) -> None:
-        """Put aside what has come since the last piece."""
+        """Spool the rows since the last piece."""
         spool_waiting_rows([self])
 
     def waiting_rows(self) -> list[RowBatch]:
-        """What has come since the last piece."""
+        """Return the rows since the last piece."""
         return self._waiting if self._loose else []
 
     def keep(self, frame: pl.DataFrame) -> SpooledFrame:
-        """Put a frame aside where the rows are."""
+        """Spool a frame where the rows are."""
         return self._spool.keep(frame)
 
     def kept(self, chunk_slice: ChunkSlice, _: pl.DataFrame) -> None:
-        """All that waited is there now; the frame: of the piece."""
+        """Record the piece that now contains all waiting rows."""
         self._pieces.append(chunk_slice)
         self._waiting, self._loose, self._put = [], 0, self._count
 
@@ -162,19 +162,19 @@ class RowChunks(Sequence[Row]):
         return piece.read({"line": None, **dict.fromkeys(names)})  # every row has a line
 
     def _rows(self, part: RowBatch | ChunkSlice) -> Iterator[Row]:
-        """Each row of a part as the parser makes it of one line."""
+        """Yield the rows of a part as the parser makes them from single lines."""
         if isinstance(part, list):
             return iter(part)
         frame = part if isinstance(part, pl.DataFrame) else self._read(part, self._names)
         return self._mappings(frame)
 
     def _mappings(self, frame: pl.DataFrame) -> Iterator[Row]:
-        """Each row of a frame, with all columns."""
+        """Yield the rows of a frame, with all columns."""
         return select_filled(frame, self._names, self.COLUMN_TYPES).iter_rows(named=True)
 
 
 def spool_waiting_rows(row_chunks: Iterable[RowChunks]) -> None:
-    """What has come to each since its last piece, as one frame: of it each has its own rows."""
+    """Spool all waiting rows as one frame, of which every `RowChunks` keeps its slice."""
     waiting = [(rows, parts) for rows in row_chunks if (parts := rows.waiting_rows())]
     if not waiting:
         return
@@ -188,18 +188,21 @@ def spool_waiting_rows(row_chunks: Iterable[RowChunks]) -> None:
 
 
 def _joined(parts: Sequence[RowBatch], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Rows and frames in their order, as one frame."""
-    own = [row for part in parts if isinstance(part, list) for row in part]
+    """Return rows and frames as one frame, in their order."""
+    mappings = [row for part in parts if isinstance(part, list) for row in part]
     frames = [part for part in parts if isinstance(part, pl.DataFrame)]
-    if own:
-        frames = [frame_of_rows(own, schema, filled_only=True), *frames]
-    joined = _said(pl.concat(frames, how="diagonal", rechunk=True))
-    order = _order(parts, len(own))
+    if mappings:
+        frames = [frame_of_rows(mappings, schema, filled_only=True), *frames]
+    joined = _without_null_columns(pl.concat(frames, how="diagonal", rechunk=True))
+    order = _order(parts, len(mappings))
     return joined if (np.diff(order) == 1).all() else take_rows(joined, order)
 
 
 def _order(parts: Iterable[RowBatch], behind: int) -> Ints:
-    """Places of the rows of parts where own rows stand before those of frames, so many."""
+    """Return indices that restore the order of parts.
+
+    behind: number of mappings, which precede the rows of frames
+    """
     places, next_own, next_framed = [], 0, behind
     for part in parts:
         if isinstance(part, list):
@@ -212,26 +215,26 @@ def _order(parts: Iterable[RowBatch], behind: int) -> Ints:
 
 
 def _copied(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame, copied to memory of Polars' own.
+    """Copy a frame into Polars' own memory.
 
-    Its columns are numpy's and Arrow's, which lie among the large arrays of the block that they are
-    of. Where they stay, the C library cannot give the room of these to the next block: up to a
-    third of the memory that a log with few steps took.
+    Its columns are views of numpy's and Arrow's memory, next to the large arrays of their block. As
+    long as such views exist, the C library cannot reuse that memory for the next block. For a log
+    with few steps, this cost up to a third of the memory.
     """
     every = take_rows(frame, np.arange(frame.height))
     return every.with_columns(pl.col(pl.String) + "")
 
 
-def _said(frame: pl.DataFrame) -> pl.DataFrame:
-    """A frame without those of SPARSE_COLUMNS that no row says."""
-    there = [name for name in SPARSE_COLUMNS if name in frame.columns]
-    return frame.drop([name for name in there if frame[name].null_count() == frame.height])
+def _without_null_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Drop the columns of SPARSE_COLUMNS that are all null."""
+    sparse = [name for name in SPARSE_COLUMNS if name in frame.columns]
+    return frame.drop([name for name in sparse if frame[name].null_count() == frame.height])
 
 
 def select_filled(
     frame: pl.DataFrame, names: Iterable[str], schema: Mapping[str, pl.DataType]
 ) -> pl.DataFrame:
-    """These columns of a frame; one that it does not have is null."""
+    """Return columns of a frame; missing columns are null."""
     wanted = list(names)
     if frame.columns == wanted:
         return frame
@@ -242,12 +245,12 @@ def select_filled(
 
 @cache
 def _nothing(name: str, kind: pl.DataType) -> pl.Series:
-    """One null; to make it takes longer than to repeat it."""
+    """Return a cached null: creating one is slower than repeating it."""
     return pl.Series(name, [None], kind)
 
 
 def with_line_numbers(rows: RowBatch, lines: Ints) -> RowBatch:
-    """The rows with these as their lines."""
+    """Return the rows with new line numbers."""
     if isinstance(rows, pl.DataFrame):
         line = pl.Series("line", lines, pl.Int64)
         return rows.with_columns(line) if "line" in rows.columns else rows.hstack([line])
@@ -260,14 +263,17 @@ def frame_of_rows(
     *,
     filled_only: bool = False,
 ) -> pl.DataFrame:
-    """Rows as a frame of that schema; what they lack is null, or with `filled_only` left out."""
-    said = set[str]().union(*rows)
+    """Return rows as a frame of the schema; missing values are null.
+
+    filled_only: leave out columns that no row has
+    """
+    filled = set[str]().union(*rows)
     return pl.DataFrame(
-        [  # as columns: of a dict and a schema each would be made three times
+        [  # as series: from a dict and a schema, Polars would build columns three times
             pl.Series(name, [row.get(name) for row in rows], kind)
-            if name in said
+            if name in filled
             else _nothing(name, kind).new_from_index(0, len(rows))
             for name, kind in schema.items()
-            if name in said or not filled_only
+            if name in filled or not filled_only
         ]
     )

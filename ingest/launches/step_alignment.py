@@ -1,12 +1,13 @@
-"""Step lines with a counter of their own, brought to the steps of the training.
+"""Step lines with their own counter, converted to training steps.
 
 DeepSpeed's throughput timer counts from the start of its process, and until 0.7 it counts
-micro-steps, while the engine's `step=` goes on after a resume. Both print right after one another
-at the end of a step, so a timer's line behind the engine's tells both counts of one moment:
+micro-steps, while the engine's `step=` continues after a resume. Both print at the end of a step,
+one right after the other. So a timer's line after the engine's gives both counts of one moment:
 
-    count of the timer = steps of the training x micro-steps per step + offset
+    count of the timer = training steps x micro-steps per step + offset
 
-Where too little is known to solve it, a line has no step: none is better than a wrong one.
+Where the factor or offset is unknown, a line gets no step: a missing step is better than a wrong
+step.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from .row_chunks import Row
 from .step_rows import EMPTY_LINE_VALUES, FORM_COLUMN, StepRows
 
 WholeNumbers = NDArray[Any]
-"""Whole numbers: of 64 bits, or of Python where they are large."""
+"""Integers: 64-bit, or Python's where they are large."""
 
 
 @dataclass(slots=True)
 class AlignedRows:
-    """Rows with steps of the training, rows without, and the unit where it is not the format's."""
+    """Rows with training steps, and rows without.
+
+    step_unit: unit of the steps, if not the format's
+    """
 
     rows: StepRows
     unplaced: list[Row] = field(default_factory=list)
@@ -43,56 +47,66 @@ class AlignedRows:
 
 
 def align_steps(rows: StepRows, accumulation: int) -> AlignedRows:
-    """The rows of a launch, those that count by themselves brought to the steps of the others.
+    """Return the rows of a launch with counters converted to training steps.
 
-    accumulation: micro-steps of an optimizer step as the log states them, 0 where it does not.
+    accumulation: micro-steps per optimizer step as the log states, 0 where the log is silent
     """
     relations, alone = _relations(rows, accumulation)
     as_printed = all(relation.as_printed for relation in relations.values())
     if as_printed and not (accumulation > 1 and _timed_alone(rows)):
         return AlignedRows(rows)
-    if alone and not any(told.placed(relations)[1].any() for told in _told(rows)):
+    if alone and not any(piece.placed(relations)[1].any() for piece in _counter_rows(rows)):
         return _micro_steps(rows)
     out = AlignedRows(rows.empty_copy())
-    for frame, said, told in zip(
-        rows.frames(), rows.frames(RATE_COLUMN, "step", "extra"), _told(rows), strict=True
+    for frame, columns, piece in zip(
+        rows.frames(), rows.frames(RATE_COLUMN, "step", "extra"), _counter_rows(rows), strict=True
     ):
-        steps, there = told.placed(relations)
-        several = told.of_several(relations)
+        steps, has_step = piece.placed(relations)
+        several = piece.of_several(relations)
         if accumulation > 1:
-            several |= told.mine & said.select(has_micro_steps(1)).to_series().to_numpy()
-        lone = np.flatnonzero(several & said[RATE_COLUMN].is_not_null().to_numpy())
-        moved = [pl.Series("step", steps, pl.Int64), *(_set_aside(said, lone) if len(lone) else ())]
-        _take(out, frame, moved, there)
+            several |= piece.mine & columns.select(has_micro_steps(1)).to_series().to_numpy()
+        lone = np.flatnonzero(several & columns[RATE_COLUMN].is_not_null().to_numpy())
+        moved = [
+            pl.Series("step", steps, pl.Int64),
+            *(_move_rates_to_extra(columns, lone) if len(lone) else ()),
+        ]
+        _append_aligned(out, frame, moved, has_step)
     return out
 
 
-def _set_aside(said: pl.DataFrame, lone: Ints) -> list[pl.Series]:
-    """The rates without those of these rows, and what the rows say beside their columns with it."""
-    rates, extras = said[RATE_COLUMN], said["extra"]
-    each = zip(rates.gather(lone), extras.gather(lone), strict=True)
-    beside = pl.Series([_beside(rate, extra) for rate, extra in each], dtype=pl.String)
+def _move_rates_to_extra(columns: pl.DataFrame, lone: Ints) -> list[pl.Series]:
+    """Return the rate column without the rates of `lone`, and `extra` with them.
+
+    columns: rates, steps and extras of all rows
+    """
+    rates, extras = columns[RATE_COLUMN], columns["extra"]
+    pairs = zip(rates.gather(lone), extras.gather(lone), strict=True)
+    beside = pl.Series([_extra_with_rate(rate, extra) for rate, extra in pairs], dtype=pl.String)
     return [rates.scatter(lone, None), extras.scatter(lone, beside)]
 
 
-def _take(out: AlignedRows, frame: pl.DataFrame, moved: Iterable[pl.Series], there: Bools) -> None:
-    """The rows that are there with what has become of them; the others stay without a step."""
+def _append_aligned(
+    out: AlignedRows, frame: pl.DataFrame, moved: Iterable[pl.Series], has_step: Bools
+) -> None:
+    """Append rows with a step, with the changed columns; the others become unplaced."""
     placed = frame.with_columns(moved)
-    if not there.all():
-        placed = placed.filter(pl.Series(there))
-        without = frame.filter(pl.Series(~there))
+    if not has_step.all():
+        placed = placed.filter(pl.Series(has_step))
+        without = frame.filter(pl.Series(~has_step))
         out.unplaced += (EMPTY_LINE_VALUES | row for row in without.iter_rows(named=True))
     if placed.height:
         out.rows.extend(placed)
 
 
 def steps_between_lines(rows: StepRows, end_events: Iterable[Mapping[str, Any]]) -> int | None:
-    """Steps between two lines that print none and were counted one by one; null where unknown.
+    """Return the steps between lines that were counted one by one; None if unknown.
 
-    The Trainer's console prints dicts at each `logging_steps`, and at the end how many steps there
-    were: so many fit into it in one way only. rows: as in `align_steps`, `counted` where the step
-    is a mere count; end_events: the events that tell of the end. The epoch has to grow with the
-    count from the start, as it does not after a resume.
+    The Trainer's console prints dicts at every `logging_steps`, and at the end the number of steps.
+    The result is known if only a single interval fits that number. The epoch has to grow with the
+    count from the start, as happens only without a resume.
+
+    rows: as in `align_steps`, `counted` where the step is a mere count
+    end_events: events with the number of steps at the end
     """
     lasts = {event["step"] for event in end_events if event["step"]}
     if len(lasts) != 1 or not has_only_counted_steps(rows):
@@ -106,11 +120,14 @@ def steps_between_lines(rows: StepRows, end_events: Iterable[Mapping[str, Any]])
 def steps_between_lines_by_epochs(
     rows: StepRows, dataset_samples: int, step_samples: int
 ) -> int | None:
-    """Steps between two lines, by how far the epochs of a launch have come.
+    """Return the steps between two lines, from the progress of a launch's epochs.
 
-    As `steps_between_lines`, for a launch whose end does not show it. dataset_samples: of the data
-    set, step_samples: of a step; null where they, or the epoch, leave several open. An epoch has as
-    many steps as batches are in it, the last one left out or filled up.
+    Like `steps_between_lines`, for a launch whose end gives no number. None where the numbers, or
+    the epoch, allow several intervals. An epoch has as many steps as batches, with the last batch
+    dropped or filled up.
+
+    dataset_samples: samples of the data set
+    step_samples: samples of a step
     """
     if not has_only_counted_steps(rows) or dataset_samples < step_samples:
         return None
@@ -126,64 +143,67 @@ def steps_between_lines_by_epochs(
 
 
 def place_counted_rows(rows: StepRows, step_interval: int | None) -> StepRows | None:
-    """The rows of a launch of which some print their step, and some had to be counted.
+    """Return rows with corrected steps if only some rows print their step; else None.
 
-    A dict of the Trainer has the step of its progress bar, where it has one: so the first one of an
-    excerpt was counted as step 1, and the next one is of step 320. Counted rows stand as many
-    intervals from the printed ones beside them as there are lines between: those behind one from
-    it on, the first ones back from it. Where the interval does not lead from one to the next, a
-    line counts as one step. interval: as the log states it, else that of most printed steps. None
-    where rows stay as they are.
+    A dict of the Trainer gets the step of its progress bar, where there is a bar. So the first dict
+    of an excerpt may be counted as step 1, and the next have step 320. Counted rows are placed by
+    the lines between them and printed rows, times the interval: forward from the row before, or
+    back from the first printed row. A line counts as one step where the interval does not fit the
+    printed rows on both sides.
+
+    step_interval: as the log states; by default the most common interval of printed steps
     """
     if not rows.has_columns("counted") or any(
         form.every_step or form.counts for form in rows.forms()
     ):
         return None
     printed = [frame["counted"].is_null() for frame in rows.frames("counted")]
-    if all(each.all() for each in printed) or not any(each.any() for each in printed):
+    if all(is_printed.all() for is_printed in printed) or not any(
+        is_printed.any() for is_printed in printed
+    ):
         return None
     counted = ~pl.concat(printed).to_numpy()
     frame = pl.concat(rows.frames("rank", "step"))
     before = frame["step"].to_numpy()
     steps, ranks = before.copy(), _numbered(frame["rank"], {})
-    for mine in _alike(np.arange(len(steps)), ranks):
-        steps[mine] = _placed_beside(steps[mine], counted[mine], step_interval)
+    for of_rank in _alike(np.arange(len(steps)), ranks):
+        steps[of_rank] = _placed_beside(steps[of_rank], counted[of_rank], step_interval)
     if (steps == before).all():
         return None
     out, done = rows.empty_copy(), 0
     for part in rows.frames():
-        own = pl.Series("step", steps[done : done + part.height], pl.Int64)
-        out.extend(part.with_columns(own))
+        steps_of_part = pl.Series("step", steps[done : done + part.height], pl.Int64)
+        out.extend(part.with_columns(steps_of_part))
         done += part.height
     return out
 
 
 def _placed_beside(steps: Ints, counted: Bools, interval: int | None) -> Ints:
-    """The steps of one rank's rows in their order, those that are counted placed anew."""
-    known = np.flatnonzero(~counted)
-    if not len(known):
+    """Return the steps of one rank's rows, with counted rows next to printed rows."""
+    printed = np.flatnonzero(~counted)
+    if not len(printed):
         return steps
-    apart, lines = np.diff(steps[known]), np.diff(known)
+    apart, lines = np.diff(steps[printed]), np.diff(printed)
     even = Counter((apart[apart % lines == 0] // lines[apart % lines == 0]).tolist())
-    each = interval or _most(even, len(lines)) or 1
+    stride = interval or _majority(even, len(lines)) or 1
     out = steps.copy()
-    first, last = known[0], known[-1]
+    first, last = printed[0], printed[-1]
     if first < steps[first]:
-        fits = first * each <= steps[first]
-        out[:first] = steps[first] - (each if fits else 1) * np.arange(first, 0, -1)
-        out[:first] = out[:first].clip(1)  # step 1 is printed whatever the interval is
+        fits = first * stride <= steps[first]
+        out[:first] = steps[first] - (stride if fits else 1) * np.arange(first, 0, -1)
+        out[:first] = out[:first].clip(1)  # step 1 is printed with any interval
     between = np.arange(first, last)
-    at = known.searchsorted(between, "right") - 1
-    strides = np.where(apart == each * lines, each, 1)
-    out[first:last] = steps[known[at]] + strides[at] * (between - known[at])
+    before = printed.searchsorted(between, "right") - 1
+    strides = np.where(apart == stride * lines, stride, 1)
+    out[first:last] = steps[printed[before]] + strides[before] * (between - printed[before])
     behind = np.arange(1, len(steps) - last)
     room = (STEP_LIMIT - 1 - int(steps[last])) // max(1, len(behind))
-    out[last + 1 :] = steps[last] + min(each, room) * behind
+    out[last + 1 :] = steps[last] + min(stride, room) * behind
     return out
 
 
 def has_only_counted_steps(rows: StepRows) -> bool:
-    """Whether no line prints its step, nor does the log say how many lie between two."""
+    """Return whether no line prints its step and the log states no interval."""
     counts = (frame["counted"].fill_null(value=False).all() for frame in rows.frames("counted"))
     return len(rows) > 0 and rows.has_columns("counted") and all(counts)
 
@@ -203,10 +223,9 @@ def _grows_from_start(rows: StepRows, count: int) -> bool:
 RATE_COLUMN: Final = "logged_samples_per_second"
 
 CounterKey = tuple[str | None, str, int]
-"""A counter: its rank, what it counts, and the epoch, with which one of micro-steps may start
-anew."""
+"""A counter: its rank, its kind, and the epoch, where a micro-step counter may restart."""
 MAX_INT64_FACTOR: Final = 2**30
-"""Counts below this, times each other, are 64 bits; larger ones are numbers of Python."""
+"""Products of two counts below this fit into 64 bits; larger counts become Python integers."""
 STEP_LIMIT: Final = 2**63
 """Steps have to be below this, to fit into 64 bits."""
 NO_NUMBERS: Final = np.empty(0, np.int64)
@@ -214,15 +233,15 @@ NO_NUMBERS: Final = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class _Relation:
-    """How a counter relates to the steps of the training: step = (count - offset) / factor.
+    """Relation of a counter to training steps: step = (count - offset) / factor.
 
-    It is found out by moments, rows that tell both a count and a step, in their order.
+    Derived from moments: rows with both a count and a step, in their order.
 
-    factor: how many counts a step of the training has; 0 where that is not known
-    offset: what is to be taken from a count first; None where that is not known
-    least: the least of all counts
-    moments: how many there were; last: count and step of the last one
-    ratios, offsets: how often each factor, each offset was seen
+    factor: counts per training step; 0 where unknown
+    offset: subtracted from a count first; None where unknown
+    least: the lowest count
+    moments: their number; last: count and step of the last moment
+    ratios, offsets: how often every factor and offset was seen
     """
 
     factor: int
@@ -237,27 +256,33 @@ class _Relation:
 
     @property
     def as_printed(self) -> bool:
-        """Whether every count is the step of the training, as it mostly is from the start."""
+        """True if every count is the training step, as usual from the start."""
         return self.factor == 1 and self.offset == 0 and self.least > 0
 
     def meet(self, counts: WholeNumbers, steps: WholeNumbers) -> None:
-        """Count what moments say of the factor; counts: of the counter, steps: of the training."""
+        """Count the factors that moments suggest.
+
+        counts: of the counter
+        steps: of training
+        """
         self.moments += len(counts)
         counts, steps = np.concatenate([self.last, (counts, steps)], axis=1)
         self.last = counts[-1:], steps[-1:]
         more, grown = np.diff(counts), np.diff(steps)
         more, grown = more[grown > 0], grown[grown > 0]
-        self.ratios.update(_often((more // grown)[more % grown == 0]))
+        self.ratios.update(_frequencies((more // grown)[more % grown == 0]))
 
     def compare(self, counts: WholeNumbers, steps: WholeNumbers) -> None:
-        """Count what moments say of the offset, once the factor is known."""
+        """Count the offsets that moments suggest, once the factor is known."""
         big = abs(self.factor) >= MAX_INT64_FACTOR
-        self.offsets.update(_often(counts - self.factor * (steps.astype(object) if big else steps)))
+        self.offsets.update(
+            _frequencies(counts - self.factor * (steps.astype(object) if big else steps))
+        )
 
     def placed(self, counts: WholeNumbers) -> tuple[Ints, Bools]:
-        """Steps of the training, and where there is one.
+        """Return training steps, and a mask of counts that have one.
 
-        There is none in the middle of one, or where the relation is not known.
+        Counts within a step have none, nor do counts of an unknown relation.
         """
         if self.offset is None or self.factor == 0:
             return np.zeros(len(counts), np.int64), np.zeros(len(counts), bool)
@@ -265,28 +290,31 @@ class _Relation:
             counts = counts.astype(object)
         ahead = counts - self.offset
         steps = ahead // self.factor
-        there = (ahead % self.factor == 0) & (steps > 0) & (steps < STEP_LIMIT)
-        return np.where(there, steps, 0).astype(np.int64), there
+        has_step = (ahead % self.factor == 0) & (steps > 0) & (steps < STEP_LIMIT)
+        return np.where(has_step, steps, 0).astype(np.int64), has_step
 
 
-def _often(values: WholeNumbers) -> dict[int, int]:
-    """How often each value is there."""
-    found, times = np.unique(values, return_counts=True)
-    return dict(zip(found.tolist(), times.tolist(), strict=True))
+def _frequencies(values: WholeNumbers) -> dict[int, int]:
+    """Return the frequency of every value."""
+    values_seen, times = np.unique(values, return_counts=True)
+    return dict(zip(values_seen.tolist(), times.tolist(), strict=True))
 
 
-def _most(found: Counter[int], of: int) -> int | None:
-    """The value of more than half; None where there is none."""
-    value, times = next(iter(found.most_common(1)), (None, 0))
-    return value if 2 * times > of else None
+def _majority(counts: Counter[int], total: int) -> int | None:
+    """Return the value with more than half of `total`; None without one."""
+    value, times = next(iter(counts.most_common(1)), (None, 0))
+    return value if 2 * times > total else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What rows tell of counters.
+class _CounterRows:
+    """Counter rows of a piece, with the training steps next to them.
 
-    mine: rows of a counter of their own; counters: these by their counter. steps: as printed;
-    whole: the step of the training where `met`: where a row of the same rank has it right before.
+    mine: True for rows with their own counter
+    counters: indices of these rows by counter
+    steps: as printed
+    whole: training step from the row of the same rank right before
+    met: True where that row has a training step
     """
 
     mine: Bools
@@ -296,28 +324,28 @@ class _Told:
     met: Bools
 
     def moments(self) -> Iterator[tuple[CounterKey, WholeNumbers, WholeNumbers]]:
-        """For each counter its counts and the steps of the training, of rows that tell both."""
+        """Yield every counter with its counts and training steps, of rows with both."""
         for key, rows in self.counters.items():
             both = rows[self.met[rows]]
             yield key, self.steps[both], self.whole[both]
 
     def placed(self, relations: Mapping[CounterKey, _Relation]) -> tuple[Ints, Bools]:
-        """The steps of the training of all rows, and where there is one."""
-        steps, there = self.steps.astype(np.int64), ~self.mine
+        """Return the training steps of all rows, and a mask of rows that have one."""
+        steps, has_step = self.steps.astype(np.int64), ~self.mine
         for key, rows in self.counters.items():
-            steps[rows], there[rows] = relations[key].placed(self.steps[rows])
-        return steps, there
+            steps[rows], has_step[rows] = relations[key].placed(self.steps[rows])
+        return steps, has_step
 
     def of_several(self, relations: Mapping[CounterKey, _Relation]) -> Bools:
-        """Rows of a counter of which a step of the training has several."""
+        """Return True for rows whose counter counts several times per training step."""
         out = np.zeros(len(self.mine), bool)
         for key, rows in self.counters.items():
             out[rows] = relations[key].factor > 1
         return out
 
 
-def _told(rows: StepRows) -> Iterator[_Told]:
-    """`_Told` of all rows, piece by piece."""
+def _counter_rows(rows: StepRows) -> Iterator[_CounterRows]:
+    """Yield `_CounterRows` of all rows, piece by piece."""
     kinds = [form.counts or "" for form in rows.all_forms]
     first = np.array([kinds.index(name) for name in kinds])  # forms may share a counter
     ranks: dict[str | None, int] = {}
@@ -347,62 +375,67 @@ def _told(rows: StepRows) -> Iterator[_Told]:
         }
         if big:
             steps, whole = steps.astype(object), whole.astype(object)
-        yield _Told(mine, counters, steps, whole, met)
+        yield _CounterRows(mine, counters, steps, whole, met)
         last = both[:, order[np.append(~alike, True)]]
 
 
 def _numbered(names: pl.Series, numbers: dict[str | None, int]) -> Ints:
-    """Each name as its number; new ones get the next."""
-    if names.null_count() == len(names):  # as where no launcher tags the lines
+    """Return the number of every name; new names get the next number."""
+    if names.null_count() == len(names):  # no launcher tags the lines
         return np.full(len(names), numbers.setdefault(None, len(numbers)))
-    found = names.to_arrow().cast(pa.large_string()).dictionary_encode()
-    every = [*found.dictionary.to_pylist(), None]
+    encoded = names.to_arrow().cast(pa.large_string()).dictionary_encode()
+    every = [*encoded.dictionary.to_pylist(), None]
     table = np.array([numbers.setdefault(name, len(numbers)) for name in every])
-    return np.asarray(table[integers_of(found.indices, -1)])
+    return np.asarray(table[integers_of(encoded.indices, -1)])
 
 
 def _alike(rows: Ints, *keys: Ints) -> Iterator[Ints]:
-    """The rows of which all keys are alike, in their order."""
+    """Yield the rows with equal keys, in their order."""
     code = np.zeros(len(rows), np.int64)
-    for mine in (key[rows] for key in keys):
-        if not (mine != mine[:1]).any():  # most logs have one rank, and one counter
+    for values in (key[rows] for key in keys):
+        if not (values != values[:1]).any():  # most logs have one rank and one counter
             continue
-        values, which = np.unique(mine, return_inverse=True)
-        code = code * len(values) + which
+        distinct, which = np.unique(values, return_inverse=True)
+        code = code * len(distinct) + which
     order = np.argsort(code, kind="stable")
     ends = np.flatnonzero(np.diff(code[order])) + 1
-    yield from (rows[at] for at in np.split(order, ends) if len(at))
+    yield from (rows[group] for group in np.split(order, ends) if len(group))
 
 
 def _relations(rows: StepRows, accumulation: int) -> tuple[dict[CounterKey, _Relation], bool]:
-    """How the counters of the rows relate to the training; whether all rows are of counters."""
+    """Return the relation of every counter, and True if all rows have counters."""
     relations: dict[CounterKey, _Relation] = {}
     alone = True
-    for told in _told(rows):
-        alone = alone and bool(told.mine.all())
-        for key, at in told.counters.items():
+    for piece in _counter_rows(rows):
+        alone = alone and bool(piece.mine.all())
+        for key, indices in piece.counters.items():
             factor = accumulation if key[1] == MICRO_STEPS else 1
             relation = relations.setdefault(key, _Relation(factor))
-            relation.least = min(relation.least, int(told.steps[at].min()))
-        for key, counts, steps in told.moments():
+            relation.least = min(relation.least, int(piece.steps[indices].min()))
+        for key, counts, steps in piece.moments():
             relations[key].meet(counts, steps)
             if relations[key].factor:
                 relations[key].compare(counts, steps)
     unknown = {key: relation for key, relation in relations.items() if not relation.factor}
     for relation in unknown.values():
-        relation.factor = _most(relation.ratios, relation.moments - 1) or 0
-    for told in _told(rows) if any(relation.factor for relation in unknown.values()) else ():
-        for key, counts, steps in told.moments():
+        relation.factor = _majority(relation.ratios, relation.moments - 1) or 0
+    for piece in (
+        _counter_rows(rows) if any(relation.factor for relation in unknown.values()) else ()
+    ):
+        for key, counts, steps in piece.moments():
             if key in unknown:
                 unknown[key].compare(counts, steps)
     for (_, _, era), relation in relations.items():
         from_start = era == 0 and not relation.moments and alone
-        relation.offset = 0 if from_start else _most(relation.offsets, relation.moments)
+        relation.offset = 0 if from_start else _majority(relation.offsets, relation.moments)
     return relations, alone
 
 
 def _timed_alone(rows: StepRows) -> bool:
-    """Whether a rate is of the last micro-step alone; of rows whose steps are as printed."""
+    """Return whether a rate covers the last micro-step alone.
+
+    rows: with steps as printed
+    """
     counts = np.array([bool(form.counts) for form in rows.all_forms])
     for frame in rows.frames(FORM_COLUMN, "step", "extra", RATE_COLUMN):
         rated = counts[frame[FORM_COLUMN].to_numpy()] & frame[RATE_COLUMN].is_not_null().to_numpy()
@@ -415,29 +448,32 @@ def _timed_alone(rows: StepRows) -> bool:
 
 
 def has_micro_steps(count: int) -> pl.Expr:
-    """Whether the timer has counted so many micro-steps for each step since its process started.
+    """Return an expression: True where the timer counts `count` micro-steps per step.
 
-    One, although several micro-steps make a step, where it stopped once a step. So it does under
-    Megatron without pipeline: its `micro_step` keeps step with `global_step`, and it has timed the
-    last micro-step alone.
+    The count starts with the process. With a count of 1, several micro-steps may make a step if the
+    timer stops once a step. Under Megatron without pipeline, the timer's `micro_step` equals
+    `global_step`, and only the last micro-step was timed.
     """
-    # a regex takes four times as long
-    said = pl.format('"micro_step": "{}"', pl.col("step") * count)
-    return pl.col("extra").str.contains(said, literal=True).fill_null(value=False)
+    # four times as fast as a regex
+    printed = pl.format('"micro_step": "{}"', pl.col("step") * count)
+    return pl.col("extra").str.contains(printed, literal=True).fill_null(value=False)
 
 
-def _beside(rate: float, extra: str | None) -> str:
-    """What a row says beside its columns: a rate of one micro-step is not that of the step."""
+def _extra_with_rate(rate: float, extra: str | None) -> str:
+    """Return `extra` with the rate of a micro-step, which is not the step's rate."""
     return json.dumps(json.loads(extra or "{}") | {"micro_step_samples_per_second": rate})
 
 
 def _micro_steps(rows: StepRows) -> AlignedRows:
-    """Nothing but a counter of micro-steps: the run is told in those, of its first epoch."""
+    """Return rows of the first epoch with micro-steps as steps.
+
+    For logs whose only counters count micro-steps.
+    """
     out = AlignedRows(rows.empty_copy())
-    for frame, told in zip(rows.frames(), _told(rows), strict=True):
-        there = np.zeros(len(told.mine), bool)
-        for (_, kind, era), mine in told.counters.items():
-            there[mine] = kind == MICRO_STEPS and era == 0
-        _take(out, frame, (), there)
+    for frame, piece in zip(rows.frames(), _counter_rows(rows), strict=True):
+        has_step = np.zeros(len(piece.mine), bool)
+        for (_, kind, era), indices in piece.counters.items():
+            has_step[indices] = kind == MICRO_STEPS and era == 0
+        _append_aligned(out, frame, (), has_step)
     out.step_unit = "micro_step" if out.rows else None
     return out

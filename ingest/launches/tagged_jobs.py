@@ -1,7 +1,7 @@
-"""Which names before lines (pods, containers, hosts, files) are of one job.
+"""Jobs of the names before lines (pods, containers, hosts, files).
 
 Ranks of one job print the same loss at the same step. Names whose losses differ, or that share no
-step, are of several jobs: what one of them prints says nothing of the other.
+step, belong to several jobs: facts of one job do not apply to the other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..core.arrays import Ints
 from .launch import LOSS_PRINT_TOLERANCE, MAX_COPY_DELAY, Launch
 
 MIN_AGREEING_SHARE: Final = 0.9
-"""Of the steps that two ranks print, as many agree: a line may be damaged."""
+"""Share of common steps on which two ranks agree: a line may be damaged."""
 MAX_RANK_GAP_S: Final = 2.0
-"""Seconds that ranks of one job may stamp one step apart."""
+"""Largest distance between stamps of one step by ranks of one job [s]."""
 COMPARED_COLUMNS: Final[dict[str, pl.DataType]] = {
     "rank": pl.String(),
     "step": pl.Int64(),
@@ -29,9 +29,9 @@ COMPARED_COLUMNS: Final[dict[str, pl.DataType]] = {
 
 
 def may_hold_several_jobs(launches: Sequence[Launch]) -> bool:
-    """Return whether lines of several names may be of several jobs.
+    """Return whether lines of several names may belong to several jobs.
 
-    They begin several launches, or one rank prints a step with two losses.
+    They do if they begin several launches, or one rank prints a step with two losses.
     """
     with_rows = [launch for launch in launches if launch.rows]
     return len(with_rows) > 1 or any(map(_has_two_losses, with_rows))
@@ -47,57 +47,61 @@ def _has_two_losses(launch: Launch) -> bool:
 
 
 def job_names(by_name: Mapping[str, Sequence[Launch]]) -> list[list[str]]:
-    """Return the names of each job, in the order in which they come.
+    """Return the names of each job, in order of appearance.
 
-    by_name: what the lines of each name alone say. One that prints no step is of the job whose
-    names are most like it.
+    by_name: launches parsed from the lines of one name. A name without steps joins the job with the
+    most similar name.
     """
     return _job_names({name: _steps(launches) for name, launches in by_name.items()})
 
 
 def are_one_job(launches: Sequence[Launch], owners: Ints) -> bool:
-    """Return whether all names are of one job, by what their lines said when read together.
+    """Return whether all names belong to one job, from lines parsed together.
 
-    owners: the number of the name of each line, from the first. Holds of logs whose steps are of
-    one line each: no line has to be read again for its name.
+    owners: number of the name of every line, from the first line. Only for logs with one line per
+    step: no line has to be read again for its name.
     """
     steps = _steps(launches, "line")
     owner = pl.Series("owner", owners[steps["line"].to_numpy() - 1])
-    each = steps.with_columns(owner).partition_by("owner", include_key=False, as_dict=True)
-    return len(_job_names({str(key): rows for key, rows in each.items()})) == 1
+    by_owner = steps.with_columns(owner).partition_by("owner", include_key=False, as_dict=True)
+    return len(_job_names({str(key): rows for key, rows in by_owner.items()})) == 1
 
 
 def _job_names(by_name: Mapping[str, pl.DataFrame]) -> list[list[str]]:
-    """As `job_names`; by_name: the steps of each, of which the first print counts."""
+    """Return `job_names` by the steps of each name; the first print of a step counts."""
     steps = {
         name: every.unique("step", keep="first", maintain_order=True)
         for name, every in by_name.items()
     }
-    told = [name for name in by_name if steps[name].height]
-    job = {name: name for name in told}
-    for one, other in combinations(told, 2):
-        if job[one] != job[other] and _of_one_job(steps[one], steps[other]):
-            old, new = job[other], job[one]
-            job |= {name: new for name, of in job.items() if of == old}
-    for name in by_name if told else ():
+    with_steps = [name for name in by_name if steps[name].height]
+    job = {name: name for name in with_steps}
+    for first, second in combinations(with_steps, 2):
+        if job[first] != job[second] and _of_one_job(steps[first], steps[second]):
+            old, new = job[second], job[first]
+            job |= {name: new for name, job_name in job.items() if job_name == old}
+    for name in by_name if with_steps else ():
         if name not in job:
-            job[name] = job[get_close_matches(name, told, 1, 0.0)[0]]
-    return [[name for name in by_name if job.get(name) == of] for of in dict.fromkeys(job.values())]
+            job[name] = job[get_close_matches(name, with_steps, 1, 0.0)[0]]
+    return [
+        [name for name in by_name if job.get(name) == job_name]
+        for job_name in dict.fromkeys(job.values())
+    ]
 
 
 def _steps(launches: Sequence[Launch], *more: str) -> pl.DataFrame:
-    """Return the compared columns of all steps; more: other columns of integers."""
+    """Return the compared columns of all steps. more: other columns of integers."""
     schema = COMPARED_COLUMNS | dict.fromkeys(more, pl.Int64())
     frames = (frame for launch in launches for frame in launch.rows.frames(*schema))
     return pl.concat([pl.DataFrame(schema=schema), *(f.cast(schema) for f in frames if f.height)])  # type: ignore[arg-type]
 
 
-def _of_one_job(one: pl.DataFrame, other: pl.DataFrame) -> bool:
-    """Whether the same steps have the same loss; without losses, or of two ranks, the same stamps.
+def _of_one_job(first: pl.DataFrame, second: pl.DataFrame) -> bool:
+    """Return whether steps have the same losses or, for want of losses, stamps.
 
-    Stamps of copies that were started again (MAX_COPY_DELAY) are of two jobs.
+    Stamps decide without losses, or between different ranks. Copies that were restarted
+    (MAX_COPY_DELAY) belong to two jobs.
     """
-    both = one.join(other, on="step", suffix="_other")
+    both = first.join(second, on="step", suffix="_other")
     losses = both.filter(pl.col("loss") >= 0, pl.col("loss_other") >= 0)
     off = (losses["loss"] - losses["loss_other"]).abs()
     same = off <= LOSS_PRINT_TOLERANCE * (1 + losses["loss"].abs())
@@ -108,7 +112,7 @@ def _of_one_job(one: pl.DataFrame, other: pl.DataFrame) -> bool:
         return False
     if losses.height and same.mean() >= MIN_AGREEING_SHARE:  # type: ignore[operator]
         return True
-    ranks = ({*frame["rank"].drop_nulls()} for frame in (one, other))
+    ranks = ({*frame["rank"].drop_nulls()} for frame in (first, second))
     if losses.height and not set.isdisjoint(*ranks):
         return False
     return bool(len(apart_s) and (apart_s <= MAX_RANK_GAP_S).mean() >= MIN_AGREEING_SHARE)  # type: ignore[operator]

@@ -1,8 +1,8 @@
-"""Writers that print into one file at the same time, followed by their own steps and clocks.
+"""Writers that print into one file at the same time, followed line by line.
 
-Each writer's steps rise, and so does its clock, at its own pace. A line is of the writer whose next
-line it fits best. What shares all its moments, as ranks do that wait for each other, or has none,
-is not told apart.
+The steps and the clock of a writer rise, at the writer's own pace. A line goes to the writer whose
+next line fits best. Writers with the same moments, such as ranks that wait for each other, or
+without any, cannot be separated.
 """
 
 from __future__ import annotations
@@ -22,31 +22,32 @@ from .launch import LOSS_PRINT_TOLERANCE, Launch
 from .step_rows import STEP_SCHEMA
 
 MIN_TURNS: Final = 3
-"""Launches one behind the other, all but the first without a start, from which writers may take
-turns."""
+"""Minimum of consecutive launches, all but the first without a start, to look for writers."""
 MIN_MIXED_TURNS: Final = 5
 MAX_TURN_LINES: Final = 4
-"""What can't be told apart is joined where so many turns have so few lines each, on average: a page
-may quote a few lines each of some runs."""
+"""Inseparable launches are joined if MIN_MIXED_TURNS or more have at most so many lines on average.
+
+Fewer turns may be a page that quotes a few lines of several runs.
+"""
 MIN_MIXED_LINES: Final = 10
-"""Lines of each writer, on average, from which its turns are no quotes."""
+"""Minimum number of lines per writer, on average, for turns that are no quotes."""
 MAX_WRITERS: Final = 16
 MIN_WRITER_LINES: Final = 3
-"""Lines of a writer, on average, that show its pace."""
+"""Minimum number of lines per writer, on average, that show its pace."""
 MAX_FOLLOWED_ROWS: Final = 300_000
 RECENT_LINES: Final = 9
-"""Of a writer, whose median is its pace."""
+"""Lines of a writer whose median is the writer's pace."""
 SWITCH_COST: Final = 0.02
-"""What another writer than that of the line before has to fit better by, as a logarithm."""
+"""Margin by which a line must fit another writer than the last line's, as a logarithm."""
 OTHER_INTERVAL_COST: Final = 0.1
 MAX_COST: Final = 3.0
 CLOCK_UNIT_S: Final = 1.0
-"""Clocks and stamps may be of whole seconds."""
+"""Resolution of clocks and stamps: some print whole seconds."""
 PACE_RANGE: Final = (0.5, 2.0)
 MIN_EVEN_SHARE: Final = 0.7
-"""Of the lines of a writer as many keep its pace, within PACE_RANGE: pauses are few."""
+"""Share of a writer's lines within PACE_RANGE of the median pace: pauses are few."""
 MAX_IN_STEP_S: Final = 2.0
-"""Seconds by which two writers that wait for each other change their distance, at most."""
+"""Largest change of the distance between writers that wait for each other [s]."""
 MIN_SHARED_STEPS: Final = 3
 
 FOLLOWED: Final = ("line", "step", "loss", "since_start_s", "logged_at")
@@ -58,7 +59,7 @@ MIXED_FACT: Final = "mixed_writers"
 
 @dataclass(slots=True)
 class _Writer:
-    """How far one writer has come."""
+    """Progress of one writer."""
 
     rows: list[int] = field(default_factory=list)
     paces: list[float] = field(default_factory=list)
@@ -68,8 +69,8 @@ class _Writer:
 class Turns(NamedTuple):
     """Launches that are lines of several writers.
 
-    launches: places of the first and behind the last; writers: of each, its lines; none where
-    nothing tells them apart
+    launches: slice of the launches
+    writers: lines of each writer; empty where the writers cannot be separated
     """
 
     launches: slice
@@ -77,26 +78,28 @@ class Turns(NamedTuple):
 
 
 def find_turns(launches: Sequence[Launch]) -> Iterator[Turns]:
-    """Find launches in which several writers take turns.
+    """Yield launches in which several writers take turns.
 
-    Where each of the writers has launches of its own alone, one behind the other, there are none.
+    Consecutive launches with one writer each need no separation, so they are skipped.
     """
     start = 0
     for end in range(1, len(launches) + 1):
         if end < len(launches) and _is_unstarted(launches[end]):
             continue
-        if end - start >= MIN_TURNS and (found := _followed(launches[start:end])) is not None:
-            yield Turns(slice(start, end), found)
+        if end - start >= MIN_TURNS and (writers := _followed(launches[start:end])) is not None:
+            yield Turns(slice(start, end), writers)
         start = end
 
 
 def _is_unstarted(launch: Launch) -> bool:
-    """Whether a launch begins with a step, without a line that says so."""
+    """Return whether a launch begins with a step, without a start line."""
     return bool(launch.rows) and launch.first_line == launch.rows.first_line
 
 
 def _followed(launches: Sequence[Launch]) -> list[Ints] | None:
-    frames = [pl.concat(one.rows.frames(*FOLLOWED, *FEATURES)) for one in launches if one.rows]
+    frames = [
+        pl.concat(launch.rows.frames(*FOLLOWED, *FEATURES)) for launch in launches if launch.rows
+    ]
     if len(frames) < MIN_TURNS or sum(frame.height for frame in frames) > MAX_FOLLOWED_ROWS:
         return None
     launch_of = np.repeat(np.arange(len(frames)), [frame.height for frame in frames])
@@ -104,7 +107,7 @@ def _followed(launches: Sequence[Launch]) -> list[Ints] | None:
     writers = list(_follow(rows))
     if all(len({*launch_of[writer.rows].tolist()}) == 1 for writer in writers):
         return None
-    if _told_apart(rows, writers):
+    if _are_distinct(rows, writers):
         return [rows.lines[writer.rows] for writer in writers]
     short = len(rows.steps) <= MAX_TURN_LINES * len(frames)
     long = len(rows.steps) >= MIN_MIXED_LINES * len(writers)
@@ -113,7 +116,7 @@ def _followed(launches: Sequence[Launch]) -> list[Ints] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Columns of rows, in their order; NaN where there is none."""
+    """Columns of rows, in their order; NaN without a value."""
 
     lines: Ints
     steps: list[int]
@@ -133,26 +136,26 @@ class _Rows:
             [_floats(frame[name]) for name in FEATURES],
         )
 
-    def between(self, one: int, other: int) -> float:
-        """Seconds from one row to the other, by the first of their clocks; NaN without one."""
-        each = (of[other] - of[one] for of in self.moments)
-        return next((apart for apart in each if not math.isnan(apart)), math.nan)
+    def between(self, first: int, second: int) -> float:
+        """Return the seconds between two rows, by the first clock of both; else NaN."""
+        gaps = (of[second] - of[first] for of in self.moments)
+        return next((apart for apart in gaps if not math.isnan(apart)), math.nan)
 
 
 def _floats(values: pl.Series) -> list[float]:
-    """The numbers of a column; NaN for what is none, or infinite."""
+    """Return the numbers of a column; NaN for missing or infinite values."""
     numbers = values.cast(pl.Float64)
     return numbers.set(~numbers.is_finite(), math.nan).fill_null(math.nan).to_list()
 
 
 def _follow(rows: _Rows) -> Iterable[_Writer]:
-    """The writers of rows, each with its own."""
+    """Return the writers of the rows."""
     writers: list[_Writer] = []
     last: _Writer | None = None
     for row in range(len(rows.steps)):
         costs = [
-            (cost + SWITCH_COST * (writer is not last), place)
-            for place, writer in enumerate(writers)
+            (cost + SWITCH_COST * (writer is not last), index)
+            for index, writer in enumerate(writers)
             if (cost := _cost(rows, writer, row)) is not None
         ]
         if not costs and len(writers) > MAX_WRITERS:
@@ -160,13 +163,13 @@ def _follow(rows: _Rows) -> Iterable[_Writer]:
         writer = writers[min(costs)[1]] if costs else _Writer()
         if not costs:
             writers.append(writer)
-        _take(rows, writer, row)
+        _add_row(rows, writer, row)
         last = writer
     return writers
 
 
 def _cost(rows: _Rows, writer: _Writer, row: int) -> float | None:
-    """How badly a row fits as the next of a writer; None where it can't be."""
+    """Return the misfit of a row as the writer's next row; None where impossible."""
     before = writer.rows[-1]
     steps, apart = rows.steps[row] - rows.steps[before], rows.between(before, row)
     if apart < -CLOCK_UNIT_S:
@@ -180,7 +183,9 @@ def _cost(rows: _Rows, writer: _Writer, row: int) -> float | None:
         off = abs(math.log(apart) - math.log(steps * usual))
         off -= CLOCK_UNIT_S / max(apart, CLOCK_UNIT_S)
         cost += min(MAX_COST, max(0.0, off))
-    if steps != (interval := mode(writer.intervals or [1])):  # one line: the fewer, the nearer
+    if steps != (
+        interval := mode(writer.intervals or [1])
+    ):  # of a single line, fewer steps fit better
         cost += OTHER_INTERVAL_COST + abs(math.log(steps / interval)) / 2
     for values in rows.features:
         if values[row] > 0 and values[before] > 0:
@@ -189,21 +194,24 @@ def _cost(rows: _Rows, writer: _Writer, row: int) -> float | None:
 
 
 def _usual_pace(rows: _Rows, writer: _Writer) -> float:
-    """Seconds of a step of a writer; of its first line by its clock, or by its own time."""
+    """Return a writer's seconds per step; 0 if unknown.
+
+    Before the second line, the pace comes from the clock or the printed time of a step.
+    """
     if writer.paces:
         return median(writer.paces)
     first = writer.rows[0]
-    clock, own = rows.moments[0][first], rows.features[0][first]
+    clock, elapsed = rows.moments[0][first], rows.features[0][first]
     if clock > 0 and rows.steps[first] > 0:
         return clock / rows.steps[first]
-    return own if own > 0 else 0.0
+    return elapsed if elapsed > 0 else 0.0
 
 
-def _alike(one: float, other: float) -> bool:
-    return abs(one - other) <= LOSS_PRINT_TOLERANCE * (1 + abs(one))
+def _alike(first_loss: float, second_loss: float) -> bool:
+    return abs(first_loss - second_loss) <= LOSS_PRINT_TOLERANCE * (1 + abs(first_loss))
 
 
-def _take(rows: _Rows, writer: _Writer, row: int) -> None:
+def _add_row(rows: _Rows, writer: _Writer, row: int) -> None:
     if writer.rows and (steps := rows.steps[row] - rows.steps[writer.rows[-1]]) > 0:
         apart = rows.between(writer.rows[-1], row)
         writer.intervals = [*writer.intervals[1 - RECENT_LINES :], steps]
@@ -212,10 +220,10 @@ def _take(rows: _Rows, writer: _Writer, row: int) -> None:
     writer.rows.append(row)
 
 
-def _told_apart(rows: _Rows, writers: Sequence[_Writer]) -> bool:
-    """Whether each writer keeps its own pace, and no two of them the same moments."""
-    found = sum(len(writer.rows) for writer in writers)
-    if found < len(rows.steps) or found < MIN_WRITER_LINES * len(writers):
+def _are_distinct(rows: _Rows, writers: Sequence[_Writer]) -> bool:
+    """Return whether every writer has a steady pace, and no two print in step."""
+    line_count = sum(len(writer.rows) for writer in writers)
+    if line_count < len(rows.steps) or line_count < MIN_WRITER_LINES * len(writers):
         return False
     if not all(_is_even(rows, writer) for writer in writers):
         return False
@@ -237,10 +245,12 @@ def _is_even(rows: _Rows, writer: _Writer) -> bool:
     return sum(low <= pace <= high for pace in paces) >= MIN_EVEN_SHARE * len(paces)
 
 
-def _in_step(rows: _Rows, one: _Writer, other: _Writer) -> bool:
-    """Whether two writers print their steps always as far apart: they may be ranks of one job."""
-    at = {rows.steps[row]: row for row in one.rows}
-    shared = [(at[rows.steps[row]], row) for row in other.rows if rows.steps[row] in at]
+def _in_step(rows: _Rows, first: _Writer, second: _Writer) -> bool:
+    """Return whether two writers keep a constant distance, as ranks of one job do."""
+    row_of_step = {rows.steps[row]: row for row in first.rows}
+    shared = [
+        (row_of_step[rows.steps[row]], row) for row in second.rows if rows.steps[row] in row_of_step
+    ]
     if len(shared) < MIN_SHARED_STEPS:
         return False
     apart = [rows.between(*pair) for pair in shared]
@@ -248,7 +258,7 @@ def _in_step(rows: _Rows, one: _Writer, other: _Writer) -> bool:
 
 
 def join_launches(launches: Sequence[Launch]) -> Launch:
-    """Return launches of writers that nothing tells apart as one, which says so by a fact."""
+    """Return inseparable launches as one launch, with a fact that says so."""
     first = launches[0]
     rows = first.rows.empty_copy()
     for launch in launches:

@@ -1,1 +1,1 @@
-"""One line of a log to a step, a fact or an event: the specification, line by line."""
+"""Parsing of single lines into steps, facts and events: the specification."""

@@ -1,8 +1,8 @@
-"""Which line of a block says a fact, so that it can be quoted.
+"""Lines of a block that state facts, for quotes in reports.
 
-The reader of a block gives facts, not their lines, and a value such as 8 stands on many of them.
-So the reader is asked again, of lines that say another value each: what the fact becomes tells its
-line. Where that cannot be read, halves of the lines are asked one after the other.
+The reader of a block returns facts without their lines, and a value such as 8 is on many of them.
+So the reader is called again with a different value on every line: the resulting fact identifies
+the line. If changed lines cannot be read, halves of the lines are changed one after the other.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Final
 ReadBlock = Callable[[Sequence[str]], Mapping[str, str]]
 
 MAX_SEARCHED_LINES: Final = 2000
-"""The longest block of which the line is looked for: the search reads the block again and again."""
+"""Longest block to search: the search reads the block many times."""
 
 MARKER_BASE: Final = 7_000_000
-"""Larger than what blocks say, so that a marked number is none of theirs."""
+"""Larger than values in blocks, so that a marked number equals none of them."""
 
 _SWAPPED: Final = {
     one: other
@@ -29,24 +29,28 @@ _SWAPPED: Final = {
 def locate_facts(
     lines: Sequence[str], read_block: ReadBlock, block_facts: Mapping[str, str]
 ) -> dict[str, int]:
-    """Indices of the lines that say facts, by name.
+    """Return the index of each fact's line, by the fact's name.
 
-    read_block: gives facts of lines, and never raises; block_facts: those that it gives of these
-    lines. A fact that is in no line as such, but follows from what several say, has none.
+    Facts that follow from several lines, without being on any of them, are left out.
+
+    read_block: returns facts of lines, and never raises
+    block_facts: result of read_block for `lines`
     """
     if len(lines) > MAX_SEARCHED_LINES:
         return {}
-    found = _by_marks(lines, read_block, block_facts)
+    indices = _by_marks(lines, read_block, block_facts)
     for name, value in block_facts.items():
-        index = None if name in found else _by_halves(lines, read_block, name, value)
+        index = None if name in indices else _by_halves(lines, read_block, name, value)
         if index is not None:
-            found[name] = index
-    return found
+            indices[name] = index
+    return indices
 
 
-def _by_marks(lines: Sequence[str], read: ReadBlock, said: Mapping[str, str]) -> dict[str, int]:
-    """Facts whose value goes from one line into what is read, by name."""
-    word = _words(said.values())
+def _by_marks(
+    lines: Sequence[str], read_block: ReadBlock, block_facts: Mapping[str, str]
+) -> dict[str, int]:
+    """Return the line of each fact whose value is copied from a line."""
+    word = _words(block_facts.values())
     marks: dict[str, int] = {}
     marked = list(lines)
     for i, line in enumerate(lines):
@@ -54,12 +58,12 @@ def _by_marks(lines: Sequence[str], read: ReadBlock, said: Mapping[str, str]) ->
             quoted, mark = _mark(match[0], i)
             marks[mark] = i
             marked[i] = marked[i][: match.start()] + quoted + marked[i][match.end() :]
-    now = read(marked) if marks else {}
-    return {name: marks[now[name]] for name in said if now.get(name) in marks}
+    now = read_block(marked) if marks else {}
+    return {name: marks[now[name]] for name in block_facts if now.get(name) in marks}
 
 
 def _mark(text: str, index: int) -> tuple[str, str]:
-    """A value that no other line says: as it is written there, and as it is read."""
+    """Return a value unique to the line: as written there, and as read back."""
     if text in _SWAPPED:
         return f'"truth {index}"', f"truth {index}"
     number = re.fullmatch(r"[\d,]+", text)
@@ -68,32 +72,32 @@ def _mark(text: str, index: int) -> tuple[str, str]:
 
 
 def _by_halves(lines: Sequence[str], read: ReadBlock, name: str, value: str) -> int | None:
-    """The line without whose value the fact would be another one, the first of several."""
+    """Return the line whose value determines the fact, the first of several."""
     word = _words([value])
-    holding = [i for i, line in enumerate(lines) if word.search(line)]
+    candidates = [i for i, line in enumerate(lines) if word.search(line)]
 
     def bear(chosen: Collection[int]) -> bool:
-        """Whether the fact would be another one if these lines said another value."""
+        """Return whether the fact would change if these lines had another value."""
         changed = (word.sub(_other, x) if i in chosen else x for i, x in enumerate(lines))
         now = read(list(changed))
-        return bool(now) and now.get(name) != value  # what cannot be read any more tells nothing
+        return bool(now) and now.get(name) != value  # unreadable lines prove nothing
 
-    if not holding or not bear(holding):
+    if not candidates or not bear(candidates):
         return None
-    while len(holding) > 1:
-        half = holding[: len(holding) // 2]
-        holding = half if bear(half) else holding[len(half) :]
-    return holding[0] if bear(holding) else None
+    while len(candidates) > 1:
+        half = candidates[: len(candidates) // 2]
+        candidates = half if bear(half) else candidates[len(half) :]
+    return candidates[0] if bear(candidates) else None
 
 
 def _words(values: Iterable[str]) -> re.Pattern[str]:
-    """Matches these values where they stand alone, in whatever case."""
+    """Return a regex for these values as whole words, ignoring case."""
     either = "|".join(_spelt(value) for value in dict.fromkeys(values) if value) or "(?!)"
     return re.compile(rf"(?<!\w)(?<!\d\.)(?:{either})(?!\w|\.\d)", re.IGNORECASE)
 
 
 def _spelt(value: str) -> str:
-    """A whole number also as 4,096 or 3.0."""
+    """Return a regex for a value; a whole number also matches as 4,096 or 3.0."""
     if not value.isdecimal():
         return re.escape(value)
     head = len(value) % 3
@@ -102,7 +106,7 @@ def _spelt(value: str) -> str:
 
 
 def _other(match: re.Match[str]) -> str:
-    """Another value of the same kind, so that what holds it can still be read."""
+    """Return another value of the same kind, to keep the line readable."""
     text = match[0]
     if text in _SWAPPED:
         return _SWAPPED[text]

@@ -1,7 +1,7 @@
-"""What only a whole launch tells: the steps of lines that count by themselves, units, corrections.
+"""Conclusions from a complete launch: steps of counters, units, corrections.
 
-A launch is closed when the next one begins, or its log ends. What is inferred then becomes a fact
-with its reason, or a warning.
+A launch is closed when the next launch begins, or the log ends. Inferred values become facts with
+their reason, or warnings.
 """
 
 from __future__ import annotations
@@ -32,21 +32,24 @@ from .line_matcher import event_row, fact_row
 
 
 class MissingTextsError(Exception):
-    """Rows became events whose texts were not kept: all is to be read again with them."""
+    """Rows became events without their texts: read the source again, with texts."""
 
 
 class LaunchCloser:
-    """Closes launches of one source by what its formats know of them."""
+    """Closer of the launches of a source, by the rules of the formats."""
 
     def __init__(
         self, primary: LogFormat, companions: Sequence[LogFormat], *, keep_texts: bool
     ) -> None:
-        """keep_texts: whether rows that may become events have their texts."""
+        """Store the formats.
+
+        keep_texts: True if rows that may become events have their texts
+        """
         self._primary, self._keep_texts = primary, keep_texts
         self._formats = (primary, *companions)
 
     def close(self, launch: Launch) -> int:
-        """Settle a launch, and return how many of its rows became events.
+        """Settle a launch, and return the number of rows that became events.
 
         Raises MissingTextsError.
         """
@@ -59,21 +62,21 @@ class LaunchCloser:
         return moved
 
     def _finish_by_formats(self, launch: Launch) -> bool:
-        """Let the formats settle what only the whole launch tells; whether its batch is known."""
+        """Apply the formats' own conclusions; return whether the batch size is known."""
         is_known = True
         for finish in {f.finish: None for f in self._formats if f.finish}:
-            found = finish(launch)
-            if found.unsure is not None:
+            conclusions = finish(launch)
+            if conclusions.unsure is not None:
                 is_known = False
-                _state_batch_unknown(launch, found.unsure)
-            if found.factors is not None:
-                _correct(launch, found.factors, found.why)
+                _state_batch_unknown(launch, conclusions.unsure)
+            if conclusions.factors is not None:
+                _correct(launch, conclusions.factors, conclusions.why)
         return is_known
 
     def _place_rows(self, launch: Launch, *, batch_is_known: bool) -> int:
-        """Give each row the step of the training that it is of; how many rows have none.
+        """Convert the rows to training steps; return the number of rows without a step.
 
-        These become events.
+        Rows without a step become events.
         """
         accumulation = parse_optional(parse_integer, launch.last_value("gradient_accumulation"))
         launch.forget()
@@ -91,12 +94,15 @@ class LaunchCloser:
         return moved
 
     def _stops_timer_once(self, launch: Launch) -> bool:
-        """Whether what trains stops the engine's timer once a step."""
+        """Return whether the trainer stops the engine's timer once a step."""
         names = (name for f in self._formats for name in f.timer_stopped_once_with)
         return any(launch.last_value(name) is not None for name in names)
 
     def _keep_as_events(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Make events of rows whose step cannot be known; how many. Raises MissingTextsError."""
+        """Make events of rows whose step cannot be known; return their number.
+
+        Raises MissingTextsError.
+        """
         if not self._keep_texts and any(row.get("text") is None for row in rows):
             raise MissingTextsError
         for row in rows:
@@ -104,7 +110,7 @@ class LaunchCloser:
         return len(rows)
 
     def _correct_misprints(self, launch: Launch) -> None:
-        """Correct figures that versions of the framework are known to print wrong."""
+        """Correct columns misprinted by certain versions of the framework."""
         version = launch.last_value("framework_version") or ""
         for misprint in self._primary.misprints:
             if launch.rows and re.match(misprint.versions, version):
@@ -112,7 +118,7 @@ class LaunchCloser:
 
 
 def _space_counted_rows(launch: Launch) -> None:
-    """Put rows that were counted line by line as many steps apart as the launch tells."""
+    """Multiply the steps of rows counted line by line, where the interval is known."""
     if (steps := steps_between_lines(launch.rows, launch.events.of_kinds(["end"]))) is not None:
         _stretch(launch, steps, "the steps at the end over the lines that were printed")
     elif (steps := _steps_by_epochs(launch)) is not None:
@@ -130,7 +136,7 @@ def _steps_by_epochs(launch: Launch) -> int | None:
 
 
 def _stretch(launch: Launch, steps: int, known_by: str) -> None:
-    """Multiply the steps of counted rows, now that the launch tells how far apart they are."""
+    """Multiply the steps of counted rows by the interval, and state the interval."""
     launch.rows.transform(partial(_times_all, {"step": steps}))
     line = launch.rows[-1]["line"]
     why = f"inferred: {known_by} (log:{line})"
@@ -150,9 +156,9 @@ def _state_batch_unknown(launch: Launch, unsure: str) -> None:
 
 
 def _regroup_micro_steps(launch: Launch, *, stops_once: bool) -> None:
-    """Correct what steps consume, where the timer shows other micro-steps than were stated."""
+    """Correct consumed samples where the timer shows other micro-steps than stated."""
     stated = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
-    counts = [n for one in stated if (n := parse_optional(parse_integer, one))]
+    counts = [n for value in stated if (n := parse_optional(parse_integer, value))]
     batch = parse_optional(parse_integer, launch.last_value("global_batch_size")) or 0
     found = find_unstated_micro_steps(launch.rows, counts, timer_stops_once=stops_once)
     if found is None:
@@ -165,19 +171,19 @@ def _regroup_micro_steps(launch: Launch, *, stops_once: bool) -> None:
 
 
 def _correct(launch: Launch, factors: Mapping[str, float], why: str) -> None:
-    """Multiply columns of all rows, and say so."""
+    """Multiply columns of all rows, and add a warning."""
     launch.rows.transform(partial(_times_all, factors))
     line = launch.rows[0]["line"]
     launch.events.append(event_row(line, "warning", why, {}))
 
 
 def _times_all(factors: Mapping[str, float], frame: pl.DataFrame) -> pl.DataFrame:
-    there = {name: factor for name, factor in factors.items() if name in frame.columns}
-    return frame.with_columns(pl.col(name) * factor for name, factor in there.items())
+    present = {name: factor for name, factor in factors.items() if name in frame.columns}
+    return frame.with_columns(pl.col(name) * factor for name, factor in present.items())
 
 
 def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
-    """An event of a line with its own counter whose step of the training cannot be known."""
+    """Return an event for a counter's line whose training step is unknown."""
     fields = {"count": row["step"], **json.loads(row["extra"] or "{}")}
     if row.get("logged_samples_per_second") is not None:
         fields["samples_per_second"] = row["logged_samples_per_second"]
@@ -185,7 +191,7 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _first_stamp(launch: Launch) -> datetime | None:
-    """The first stamp of a launch, in the order of its lines."""
+    """Return the first stamp of a launch, in line order."""
     first = launch.rows.first_line
     early = takewhile(lambda event: first is None or event["line"] < first, launch.events)
     stamps = chain([launch.first_stamp], (e["logged_at"] for e in early), [launch.started_at])

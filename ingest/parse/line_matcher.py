@@ -1,7 +1,7 @@
-"""What one line says by the patterns of a format and its companions, whatever was read before it.
+"""Matching of single lines against a format and its companions, without context.
 
-Rows are those of ingest.core.schema but for what depends on where a line stands: of which launch it
-is, and the step of a line that prints none. `ingest.parse.line_parser` reads a log by it.
+Rows follow ingest.core.schema, except for values known only from earlier lines: the launch, and the
+step of a line without one. `ingest.parse.line_parser` reads logs with this module.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from .step_fields import (
 _T = TypeVar("_T")
 
 MAX_QUOTED_CHARS: Final = 500
-"""The most characters of a line that are kept as text."""
+"""Maximum number of characters kept of a line's text."""
 
 SYNTHETIC_LOG_MARK: Final = "# synthetic log"
-"""A first line that says that a log was composed; its runs carry the label everywhere."""
+"""First line of a synthetic log; its runs are labelled as synthetic everywhere."""
 
 MAX_PREFIX_CHARS: Final = 64
-"""Characters of a line in which its own time stamp stands."""
+"""Characters at the start of a line that contain the line's own time stamp."""
 BRACKETED_HEAD: Final = re.compile(r"\A(?:\s*\[[^][]*\])*\s*(?:rank=\d+\s*)?")
-"""Stamp, level, source and rank: DeepSpeed's are longer than MAX_PREFIX_CHARS and state no fact."""
+"""Stamp, level, source and rank: DeepSpeed's exceed MAX_PREFIX_CHARS and state no fact."""
 
 _HEAD_STAMP: Final = re.compile(PLATFORM_STAMP)
 
 MAX_COMPILED_FORMATS: Final = 64
-"""Formats, each with the companions of a file, that are kept compiled."""
+"""Compiled formats to keep, with the companions of a file."""
 
 
 @lru_cache(MAX_COMPILED_FORMATS)
 def line_matcher(primary: LogFormat, companions: tuple[LogFormat, ...]) -> LineMatcher:
-    """Made ready once for all files of these formats."""
+    """Return the compiled matcher, shared by all files of these formats."""
     return LineMatcher(primary, companions)
 
 
 class LineMatcher:
-    """The patterns of a primary format and its companions; texts are lines without noise."""
+    """Patterns of a primary format and its companions. Texts are lines without noise."""
 
     def __init__(self, primary: LogFormat, companions: tuple[LogFormat, ...]) -> None:
         both = (primary, *companions)
@@ -97,23 +97,23 @@ class LineMatcher:
             *((line.anchor, line.regex) for line in known),
             *(("", pattern) for pattern in patterns),
         ]
-        """All that may match a line, each with a literal that it needs, or an empty one."""
+        """All patterns that may match a line, with a required literal or ""."""
 
     # -- steps ----------------------------------------------------------------------------
 
     def looks_like_step(self, text: str) -> bool:
-        """Whether it has to be one of the primary's: it is unread where no pattern takes it."""
+        """Return whether the text looks like a step: unread if no step pattern matches."""
         return self._looks.search(text) is not None
 
     def step(self, text: str) -> tuple[StepLine, re.Match[str]] | None:
-        """The first pattern of the primary's steps that takes it."""
+        """Return the first matching step pattern of the primary."""
         for line, regex in self._steps:
             if line.anchor in text and (match := regex.search(text)):
                 return line, match
         return None
 
     def printed(self, step_line: StepLine, match: re.Match[str]) -> dict[str, str]:
-        """All printed fields of a step line, as text."""
+        """Return all printed fields of a step line, as text."""
         printed = named_groups(match)
         if (cut := self._pairs.get(id(step_line))) is not None:
             printed.update(cut(printed.pop("pairs", "")))
@@ -126,9 +126,12 @@ class LineMatcher:
         match: re.Match[str],
         printed_fields: Mapping[str, str],
     ) -> dict[str, Any]:
-        """The row of a step line; without a step where the line prints none. Raises Rejected."""
+        """Return the row of a step line, with step None where the line prints none.
+
+        Raises RejectedLineError.
+        """
         reject_cut_number(text, match)
-        if not self.primary.join_by_step:  # else a record is put together from many lines
+        if not self.primary.join_by_step:  # joined records have several lines
             reject_second_record(text, match)
         row: dict[str, Any] = {"rank": self.rank(text)}
         row["logged_at"] = self.stamp(text, match.start())
@@ -140,7 +143,7 @@ class LineMatcher:
         return row
 
     def furthest_match(self, text: str) -> str:
-        """Where the step pattern that gets furthest stops matching."""
+        """Return a message with the longest prefix matched by a step pattern."""
         best = max(
             (longest_matched_prefix(regex.pattern, text) for _, regex in self._steps), key=len
         )
@@ -148,10 +151,10 @@ class LineMatcher:
         return f"looks like a step of {self.primary.name}; {known}"
 
     def companion_event(self, number: int, text: str) -> dict[str, Any] | None:
-        """A step line of a companion: what it says beside the primary's own step."""
+        """Return an event for a step line of a companion; None for other lines."""
         for form, line, regex, clock in self._companion_steps:
             if line.anchor in text and (match := regex.search(text)):
-                with suppress(RejectedLineError):  # damaged: it is no line of the primary's
+                with suppress(RejectedLineError):  # damaged, but no line of the primary
                     stamp = self._stamp(text, match.start(), clock)
                     return self._beside(number, text, form, line, match) | {"logged_at": stamp}
         return None
@@ -170,7 +173,7 @@ class LineMatcher:
     # -- events ---------------------------------------------------------------------------
 
     def event(self, text: str) -> tuple[EventLine, re.Match[str]] | None:
-        """The first pattern of an event that takes it."""
+        """Return the first matching event pattern."""
         if not self._may_be_event(text):
             return None
         for line, regex in self._events:
@@ -181,7 +184,7 @@ class LineMatcher:
     def event_row(
         self, number: int, text: str, event_line: EventLine, match: re.Match[str]
     ) -> dict[str, Any]:
-        """The row of an event; number: of its line."""
+        """Return the row of an event. number: of the line."""
         printed = named_groups(match)
         if event_line.read is not None:
             printed = read_facts(event_line.read, printed)
@@ -196,15 +199,15 @@ class LineMatcher:
     # -- headers --------------------------------------------------------------------------
 
     def begins_launch(self, text: str) -> bool:
-        """Whether such a line begins a launch."""
+        """Return whether the line begins a launch."""
         return self._launch is not None and self._launch.search(text) is not None
 
     def may_be_late(self, text: str) -> bool:
-        """Whether one that begins a launch may be of the open one, printed late."""
+        """Return whether the open launch may have printed this start line late."""
         return self._late is not None and self._late.search(text) is not None
 
     def facts(self, text: str) -> list[tuple[FactLine, re.Match[str]]]:
-        """Each pattern of facts that takes it."""
+        """Return all matching patterns of facts."""
         return [
             (line, match)
             for line, regex in self._facts
@@ -212,61 +215,64 @@ class LineMatcher:
         ]
 
     def facts_before(self, text: str, match: re.Match[str]) -> list[tuple[FactLine, re.Match[str]]]:
-        """Facts of a record that stands before another one's match: a newline is missing there."""
+        """Return facts of a record right before another record's match, without a newline."""
         if match.start() <= MAX_PREFIX_CHARS:
             return []
         before = BRACKETED_HEAD.sub("", text[: match.start()], 1)
         return self.facts(before) if before else []
 
     def damage(self, text: str, facts: Iterable[tuple[FactLine, re.Match[str]]]) -> str:
-        """Why a line is unread that is no step and no event; else empty. facts: its own."""
+        """Return why a line, neither step nor event, is unread; "" if nothing is wrong.
+
+        facts: of the line
+        """
         for words in self._begins:
             if words in text and not any(line.begins == words for line, _ in facts):
-                patterns = (one.regex for one, _ in self._facts if one.begins == words)
-                best = max((longest_matched_prefix(one, text) for one in patterns), key=len)
+                patterns = (pattern.regex for pattern, _ in self._facts if pattern.begins == words)
+                best = max((longest_matched_prefix(pattern, text) for pattern in patterns), key=len)
                 return f'cut off or damaged: understood up to "…{best[-40:]}", so it states nothing'
         if not facts and self._pieces.search(text):
             return f"holds fields of a step of {self.primary.name}, not as a step line has them"
         return ""
 
     def blocks(self, text: str) -> list[tuple[FactBlock, Regex]]:
-        """Each block that it begins, with what ends that."""
+        """Return the blocks that begin with the line, with the pattern of the end."""
         return [(block, end) for block, start, end in self._blocks if start.search(text)]
 
     def is_primary_line(self, line: FactLine | FactBlock) -> bool:
-        """Whether it is the primary's, maybe as a companion's too."""
+        """Return whether the pattern belongs to the primary, perhaps to a companion too."""
         return id(line) in self._own
 
     # -- time stamps ----------------------------------------------------------------------
 
     def stamp(self, text: str, end: int = MAX_PREFIX_CHARS) -> datetime | None:
-        """The last time stamp that stands before the record, or inside its own prefix.
+        """Return the last time stamp before the record, or within the prefix.
 
-        Where there is none of the format, that of a head which others put before its lines.
-        An event may print it at its own end (`[after dataloaders are built] datetime: …`). A time
-        that counts from the epoch is a field of the record, wherever it stands.
+        Without a stamp of the format, the stamp of a platform's head counts. An event may print the
+        stamp at the end (`[after dataloaders are built] datetime: …`). A time since the epoch is a
+        field of the record, at any position.
         """
         return self._stamp(text, end, self._clock)
 
     def rank(self, text: str) -> str | None:
-        """The rank that the tags before a line say."""
+        """Return the rank from the tags before a line."""
         return parse_rank(text, self._rank_tag)
 
     def _stamp(self, text: str, end: int, clock: re.Pattern[str] | None) -> datetime | None:
         if clock is None:
             return None
-        found = None
+        match = None
         reach = len(text) if self.primary.utc else max(end, MAX_PREFIX_CHARS)
-        for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
+        for match in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
-        found = found or _HEAD_STAMP.search(text, 0, reach)
-        return parse_stamp(found["stamp"]) if found else None
+        match = match or _HEAD_STAMP.search(text, 0, reach)
+        return parse_stamp(match["stamp"]) if match else None
 
 
 def event_row(
     number: int, kind: str, text: str, fields: Mapping[str, Any], step: float | None = None
 ) -> dict[str, Any]:
-    """A row of `events`, as yet without its time."""
+    """Return a row of `events`, without a time stamp yet."""
     return {
         "line": number,
         "kind": kind,
@@ -279,9 +285,9 @@ def event_row(
 
 
 def fact_row(number: int, name: str, value: str, origin: str, text: str) -> dict[str, Any]:
-    """A row of `facts` of a log; text: of the line of that number."""
+    """Return a row of `facts` of a log. number, text: of the line."""
     if FACT_NAMES[name].kind in ("int", "float"):
-        with suppress(ValueError):  # what is no number stays as it is printed
+        with suppress(ValueError):  # text that is no number stays as printed
             value = strip_thousands_commas(value)
     return {
         "name": name,
@@ -293,19 +299,19 @@ def fact_row(number: int, name: str, value: str, origin: str, text: str) -> dict
 
 
 def read_facts(read_lines: Callable[[_T], Mapping[str, str]], source: _T) -> dict[str, str]:
-    """The facts of what a line or block says; numbers that no machine holds state none."""
+    """Return the facts of a line or block; none if a number is out of range."""
     with suppress(ValueError, OverflowError):
         return dict(read_lines(source))
     return {}
 
 
 def _each(lines: Iterable[_T]) -> list[_T]:
-    """Every line once: formats of one framework share lines."""
+    """Return every line once: formats of one framework share lines."""
     return list({id(line): line for line in lines}.values())
 
 
 def named_groups(match: re.Match[str]) -> dict[str, str]:
-    """The named groups that took part, as text."""
+    """Return the named groups of the match that took part, as text."""
     return {name: value for name, value in match.groupdict().items() if value is not None}
 
 

@@ -1,8 +1,7 @@
-"""Reads records one by one: the specification of what a log says.
+"""Reader of single records: the specification of how a log is read.
 
-What a line says by itself is known to `ingest.parse.line_matcher`. Here stands what hangs on the
-lines before it: whether it goes on with what they left open. What was read goes to a
-`ingest.parse.record_sink`.
+`ingest.parse.line_matcher` reads a line by itself. This module handles context: whether a record
+continues an earlier one. Results go to an `ingest.parse.record_sink`.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ def parse_lines(
     companions: Iterable[LogFormat] = (),
     spool: Spool | None = None,
 ) -> ParsedSource:
-    """Return what lines say, by a primary format and its companions.
+    """Return the parsed lines of a primary format and its companions.
 
-    spool: where rows are put aside; by default in memory and a folder of its own.
+    spool: storage of rows; by default in memory and a folder of its own
     """
     matcher = line_matcher(primary, tuple(companions))
     parser = LineParser(matcher, RecordSink(matcher, spool))
@@ -52,7 +51,7 @@ def parse_lines(
 
 
 class LineParser:
-    """Reads the records of one source in their order."""
+    """Reader of the records of a source, in their order."""
 
     def __init__(self, matcher: LineMatcher, sink: RecordSink) -> None:
         self._matcher, self._sink = matcher, sink
@@ -61,11 +60,11 @@ class LineParser:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next record means the same whatever was read before it in its launch."""
+        """True if earlier records cannot change the meaning of the next record."""
         return self._block is None and self._held is None
 
     def read(self, record: Record) -> None:
-        """Read a record, and tell the sink what it says."""
+        """Read a record, and pass the result to the sink."""
         self._sink.out.cost.regex_lines += record.line_count
         if record.is_cut:
             reason = f"longer than {MAX_LINE_BYTES:,} bytes: only its beginning was kept"
@@ -82,14 +81,14 @@ class LineParser:
             self._read_alone(record)
 
     def finish(self) -> ParsedSource:
-        """Settle what is open, and close the sink. Raises MissingTextsError."""
+        """Settle open records, and close the sink. Raises MissingTextsError."""
         self._settle_held()
         if self._block is not None:
             self._close_block()
         return self._sink.finish()
 
     def _read_alone(self, record: Record) -> None:
-        """Read a record that continues nothing."""
+        """Read a record that continues no other."""
         is_blank = not record.text.strip()
         if is_blank:
             self._sink.count_known(record.line_count)
@@ -111,11 +110,11 @@ class LineParser:
     # -- events -----------------------------------------------------------------------------
 
     def _read_event(self, record: Record) -> bool:
-        """Read an event; false where the record is none, or states facts besides."""
+        """Read an event; return False if the record is none, or may also state facts."""
         number, text = record.number, record.text
-        if (found := self._matcher.event(text)) is None:
+        if (event := self._matcher.event(text)) is None:
             return False
-        form, match = found
+        form, match = event
         self._state_before(record, match)
         self._sink.add_event(
             self._matcher.event_row(number, text, form, match), begins_launch=form.begins
@@ -131,7 +130,7 @@ class LineParser:
     # -- steps ------------------------------------------------------------------------------
 
     def _read_step(self, record: Record) -> bool:
-        """Read a step, or what looks like one; false where the record is neither."""
+        """Read a step, or a record like a step; return False for other records."""
         try:
             form, row = self._step_row(record)
         except RejectedLineError as rejected:
@@ -151,10 +150,10 @@ class LineParser:
         return True
 
     def _step_row(self, record: Record) -> tuple[StepLine | None, dict[str, Any] | None]:
-        """The form and the row of a step; None twice of other records. Raises RejectedLineError."""
-        if (found := self._matcher.step(record.text)) is None:
+        """Return the form and row of a step, or two None. Raises RejectedLineError."""
+        if (step := self._matcher.step(record.text)) is None:
             return None, None
-        form, match = found
+        form, match = step
         printed = self._matcher.printed(form, match)
         self._refuse_cut_off(record, form, frozenset(printed))
         row = self._matcher.step_row(record.text, form, match, printed)
@@ -162,11 +161,12 @@ class LineParser:
         return form, {"line": record.number, "form": form} | row
 
     def _refuse_cut_off(self, record: Record, form: StepLine, printed: frozenset[str]) -> None:
-        """Raise RejectedLineError for a last line that may be cut off: it has no newline.
+        """Raise RejectedLineError for a last line without newline, if possibly cut off.
 
-        It may be half a line, or half of one of another kind. So there has to be one of its kind
-        before it, with no field more, that ends as it does: its last number may be cut too. A first
-        step, which is no rate, waits until its line has ended, for a run is known by its text.
+        Half a line is possible, of this kind or of another. So an earlier line of the same kind
+        must exist, with no further fields and the same ending: the last number may be cut too. A
+        first step waits for the end of the line even though no speed follows from a first step: the
+        text identifies the run.
         """
         if not record.is_ended:
             last = self._sink.last_records.get(id(form))
@@ -176,7 +176,7 @@ class LineParser:
         self._sink.note_record(form, printed, record.text)
 
     def _continues_held(self, record: Record) -> bool:
-        """Read the rest of the held record; false where that is settled without this one."""
+        """Read the rest of the held record; return False if the record ended before."""
         held = self._held
         assert held is not None  # noqa: S101 - the caller asked
         if not self._matcher.looks_like_step(record.text):
@@ -197,13 +197,13 @@ class LineParser:
         self._settle_held()
         return False
 
-    def _goes_past(self, place: int, joined: str) -> bool:
-        """Whether a step that begins before a place of a text takes anything of what follows.
+    def _goes_past(self, index: int, joined: str) -> bool:
+        """Return whether a step that begins before an index of the text extends beyond.
 
-        One that begins behind the place is another one: a validation's, say, of the same step.
+        A match after the index is another step, for example of a validation.
         """
-        found = self._matcher.step(joined)
-        return found is not None and found[1].start() < place < found[1].end()
+        step = self._matcher.step(joined)
+        return step is not None and step[1].start() < index < step[1].end()
 
     def _settle_held(self) -> None:
         held, self._held = self._held, None
@@ -217,9 +217,9 @@ class LineParser:
     # -- headers ----------------------------------------------------------------------------
 
     def _note_start(self, record: Record) -> bool:
-        """Tell the sink of a record that begins a launch; false where it begins none.
+        """Pass the start of a launch to the sink; return False for other records.
 
-        One that the open launch may print late begins none.
+        Late prints of the open launch begin none.
         """
         if not self._matcher.begins_launch(record.text):
             return False
@@ -236,7 +236,7 @@ class LineParser:
             self._state(record, line, match)
             is_known, is_primary = True, is_primary or self._matcher.is_primary_line(line)
         for block, end in self._matcher.blocks(record.text):
-            # a block of a companion takes no line of the primary
+            # a line of the primary begins no block of a companion
             if not is_primary or self._matcher.is_primary_line(block):
                 self._block = _OpenBlock(block, end, record.number, record.text)
                 is_known = True
@@ -265,14 +265,14 @@ class LineParser:
                 self._sink.add_fact(fact, kind="fact" if is_primary else "companion")
 
     def _state_before(self, record: Record, match: re.Match[str]) -> None:
-        """State the facts of a record that a step or an event stands behind, on one line."""
+        """State the facts of a record on the same line, before a step or an event."""
         for line, fact in self._matcher.facts_before(record.text, match):
             self._state(record, line, fact)
 
     # -- blocks of lines --------------------------------------------------------------------
 
     def _continues_block(self, record: Record) -> bool:
-        """Read a line of the open block; false where the block is closed without it."""
+        """Read a line of the open block; return False if the block ended before."""
         block = self._block
         assert block is not None  # noqa: S101 - the caller asked
         is_end = block.end.search(record.text) is not None
@@ -287,7 +287,7 @@ class LineParser:
         return True
 
     def _close_block(self) -> None:
-        """State the facts of the open block, and its event."""
+        """State the facts of the open block, and add the event."""
         block, self._block = self._block, None
         assert block is not None  # noqa: S101 - the caller asked
         first = 0 if block.spec.include_start else 1
@@ -295,11 +295,11 @@ class LineParser:
         fields = read_facts(block.spec.read, lines)
         facts = {name: value for name, value in fields.items() if name in FACT_NAMES}
         plain = {n: value for n, value in facts.items() if FACT_NAMES[n].kind != "json"}
-        places = locate_facts(lines, partial(read_facts, block.spec.read), plain)
+        indices = locate_facts(lines, partial(read_facts, block.spec.read), plain)
         for name, value in facts.items():
             number, text = block.number, block.first
-            if name in places:
-                number, text = numbers[places[name]], lines[places[name]]
+            if name in indices:
+                number, text = numbers[indices[name]], lines[indices[name]]
             fact = fact_row(number, name, value, f"log:{number}", text)
             self._sink.add_fact(fact, block.number)
         if block.spec.kind is not None:
@@ -317,19 +317,25 @@ class LineParser:
 
 @dataclass(frozen=True, slots=True)
 class _HeldRecord:
-    """A record that looks like a step and may go on in the next one; row: if it is one."""
+    """A record that looks like a step and may continue on the next line.
+
+    row: of the step, if the record is complete
+    """
 
     record: Record
     row: dict[str, Any] | None
 
 
 JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
-"""A text in JSON, be it cut off; one that is not ends the search, or many would take long."""
+"""String in JSON, possibly cut off at the end of the line.
+
+A cut-off string extends to the end: otherwise a line with many quotes is slow.
+"""
 
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """Lines of a block so far. number, first: its first line."""
+    """Lines of a block so far. number, first: of its first line."""
 
     spec: FactBlock
     end: Regex
@@ -352,7 +358,7 @@ class _OpenBlock:
 
 
 def _scaled(value: str, factor: float | None) -> str | None:
-    """The value in its fact's unit; None where it has a factor and is no number."""
+    """Return the value in the fact's unit; None if there is a factor but no number."""
     if factor is None:
         return value
     number = parse_optional(float, value)

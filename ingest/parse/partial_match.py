@@ -1,4 +1,4 @@
-"""How far a pattern matches a line that it does not match."""
+"""Partial matches of a pattern, for lines without a whole match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.safe_regex import Regex
 
 
 def longest_matched_prefix(pattern: str, text: str) -> str:
-    """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
+    """Return the part of `text` matched by the longest matching prefix of `pattern`."""
 
     def fails(end: int) -> bool:
         return _prefix(pattern, end).search(text) is None
@@ -22,9 +22,9 @@ def longest_matched_prefix(pattern: str, text: str) -> str:
 
 @cache
 def _prefix(pattern: str, end: int) -> Regex:
-    """The longest beginning of `pattern` up to there that is a regex of its own.
+    """Return the longest prefix of `pattern`, up to `end`, that is a valid regex.
 
-    Where one is not, a set or group is open, and none is that ends within it.
+    An invalid prefix has an open set or group, so no prefix between is valid.
     """
     while True:
         try:

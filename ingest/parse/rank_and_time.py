@@ -1,4 +1,4 @@
-"""What stands at the head of a line: the tags of its rank, and its time stamp."""
+"""Head of a line: tags of the rank, and the time stamp."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Final
 from ..formats.registry import RANK_TAGS
 
 COMPACT_STAMP_RUNS: Final = 4
-"""Runs of a stamp whose date is one number, 20261120: date, hour, minute, second."""
+"""Digit runs of a stamp with a compact date, 20261120: date, hour, minute, second."""
 COMPACT_DATE_DIGITS: Final = 8
 VALID_YEARS: Final = range(1970, 2971)
-"""A stamp of another year is none: a time next to the last one that there is breaks arithmetic."""
+"""Years of valid stamps: stamps near the largest datetime break arithmetic."""
 PLACEHOLDER_YEAR: Final = 2000
-"""Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
+"""Year of stamps without one: a leap year, so that 29 February parses."""
 
 _LAUNCHER_TAGS: Final = (
     r"\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
@@ -24,7 +24,7 @@ _LAUNCHER_TAGS: Final = (
 )
 """Tags of torchrun (role and rank, perhaps `|` local rank), srun --label and Open MPI."""
 EMBEDDED_TAG: Final = re.compile(r"\[(?:rank|default|trainer)\d")
-"""The tag of torchrun behind what was printed without a newline, such as a progress bar."""
+"""Tag of torchrun after text without a newline, such as a progress bar."""
 
 _DIGITS: Final = re.compile(r"\d+")
 _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
@@ -32,23 +32,26 @@ _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
 
 @cache
 def compile_rank_tags(tags: Sequence[str] = ()) -> re.Pattern[str]:
-    """One tag before a line: of a launcher, of RANK_TAGS or of `tags`.
+    """Return a regex for a tag before a line: a launcher's, of RANK_TAGS or of `tags`.
 
-    Those two are regexes with the group `rank`; each gets a named group, launchers' tags none.
+    RANK_TAGS and `tags` are regexes with a group `rank`. In the result their groups are named, and
+    the groups of launchers' tags are not.
     """
     several = [
-        tag.replace("(?P<rank>", f"(?P<rank{place}>")
-        for place, tag in enumerate(dict.fromkeys((*RANK_TAGS, *tags)))
+        tag.replace("(?P<rank>", f"(?P<rank{index}>")
+        for index, tag in enumerate(dict.fromkeys((*RANK_TAGS, *tags)))
     ]
     return re.compile(rf"\s*(?:{'|'.join((_LAUNCHER_TAGS, *several))})")
 
 
 def parse_rank(text: str, tag: re.Pattern[str] | None = None) -> str | None:
-    """The tags before a line, outermost first: `1: [rank0]:` is 1:0.
+    """Return the ranks of the tags before a line, outermost first.
 
-    A framework's own is the global rank, so it stands for all. tag: of `compile_rank_tags`.
+    `1: [rank0]:` is 1:0. A framework's tag contains the global rank, and replaces all others.
+
+    tag: from `compile_rank_tags`
     """
-    ranks: dict[str, str] = {}  # by tag: torchrun's may come twice
+    ranks: dict[str, str] = {}  # by tag: torchrun's may be repeated
     tag = tag or compile_rank_tags()
     match = tag.match(text)
     if match is None and (glued := EMBEDDED_TAG.search(text)):
@@ -62,9 +65,10 @@ def parse_rank(text: str, tag: re.Pattern[str] | None = None) -> str | None:
 
 
 def parse_stamp(text: str) -> datetime | None:
-    """`2026-11-20 15:34:16,731`, `20260306 10:15:16`, `05/04 15:24:10` (year unknown).
+    """Return the time of a stamp; None if invalid.
 
-    A bare number counts from the epoch, in s (with a fraction), ms or us.
+    Examples: `2026-11-20 15:34:16,731`, `20260306 10:15:16`, `05/04 15:24:10` (year unknown). A
+    bare number is a time since the epoch in s (perhaps with a fraction), ms or us.
     """
     parts = _DIGITS.findall(text)
     if len(parts) < 3 and _EPOCH.fullmatch(text):  # noqa: PLR2004 - date and time have more

@@ -1,12 +1,11 @@
-"""Where the records of a source go, whoever reads them: one by one, or many at once.
+"""Sink for the records of a source, from either reader.
 
 Two readers fill a sink: `ingest.parse.line_parser`, the specification, and
-`ingest.vector.block_parser`, the fast one. Both say what they have read in the order of its lines.
-The sink alone knows launches: it decides where one ends and the next begins, and of which launch a
-fact or an event is.
+`ingest.vector.block_parser`, the fast one. Both pass their records in line order. Only the sink
+knows launches: it decides where launches begin and end, and assigns facts and events to them.
 
 Every line is counted once: as a step, as known (a fact, an event, blank), as a companion's step
-(kept as an event), as unread (it looks like a step and could not be read) or as other.
+(kept as an event), as unread (looks like a step, but is unreadable) or as other.
 """
 
 from __future__ import annotations
@@ -34,10 +33,12 @@ LAUNCH_OPENING_KINDS: Final = ("fact", "companion", "begin")
 
 @dataclass(slots=True)
 class ReadingCost:
-    """What a source took to be read, for those who ask why it was slow.
+    """Cost of reading a source, for diagnosis.
 
-    seconds: wall time. Lines that were read many at once, one by one by regexes, and that no
-    pattern can match or a like line before them.
+    seconds: wall time
+    block_lines: lines read many at once
+    regex_lines: lines read one by one with regexes
+    cached_lines: lines without a matching pattern, or like an earlier line
     """
 
     seconds: float = 0.0
@@ -48,7 +49,7 @@ class ReadingCost:
 
 @dataclass(slots=True)
 class ParsedSource:
-    """What a source says: its launches, and how many of its lines are what."""
+    """Result of parsing a source: its launches, and counts of its lines by kind."""
 
     launches: list[Launch]
     unread: list[dict[str, Any]]
@@ -63,39 +64,44 @@ class ParsedSource:
 
     @property
     def lines(self) -> int:
-        """All lines, each of which is in one of the counts."""
+        """All lines: every line is in exactly a single count."""
         counts = (self.known_lines, self.companion_lines, self.other_lines, self.unread_lines)
         return self.step_lines + sum(counts)
 
 
 class LastRecord(NamedTuple):
-    """The last record of a form of step lines. printed: names of its fields; text: of its line."""
+    """The last record of a form of step lines.
+
+    printed: names of the fields
+    text: of the line
+    """
 
     printed: frozenset[str]
     text: str
 
 
 class RecordSink:
-    """Takes the records of one source in the order of their lines, and keeps its launches.
+    """Collector of the records of a source, in line order, and of their launches.
 
-    A `line_count` is how many lines a record has.
+    A `line_count` is the number of lines of a record.
     """
 
     def __init__(
         self, matcher: LineMatcher, spool: Spool | None = None, *, keep_texts: bool = True
     ) -> None:
-        """Begin with a launch that has no rows.
+        """Begin with a launch without rows.
 
-        spool: where rows are put aside. keep_texts: see `keeps_text`; without texts, rows that turn
-        out to be events raise MissingTextsError.
+        spool: storage of rows
+        keep_texts: see `keeps_text`; without texts, rows that turn out to be events raise
+            MissingTextsError
         """
         self.keep_texts = keep_texts
         primary = matcher.primary
         self.single_writer = primary.clock is None and primary.rank_in_path is not None
-        """All rows are of one rank, and without stamps: see `begins_new_launch`."""
+        """True if all rows have one rank and no stamps: see `begins_new_launch`."""
         self.out = ParsedSource(launches=[], unread=[])
         self.last_records: dict[int, LastRecord] = {}
-        """Of each form, by the id of its StepLine."""
+        """Last record of each form, by the id of its StepLine."""
         self._has_clock = primary.clock is not None
         self._forms = primary.steps
         self._spool = spool or Spool()
@@ -113,49 +119,49 @@ class RecordSink:
 
     @property
     def is_mid_launch(self) -> bool:
-        """Whether the open launch has rows, and no line since them begins another one."""
+        """True if the open launch has rows, and no later line begins another launch."""
         return self._start_line is None and len(self.launch.rows) > 0
 
     @property
     def is_mid_header(self) -> bool:
-        """Whether the next line, if it states nothing, means nothing to the open launch either.
+        """True if a line without statements cannot change the open launch.
 
-        So it is where a launch has its first text and its first stamp, and as yet no row.
+        That is after the first text and the first stamp of a launch, before the first row.
         """
         return bool(self.launch.first_text) and not (self.is_mid_launch or self.wants_stamp)
 
     @property
     def wants_stamp(self) -> bool:
-        """Whether the time stamp of the next line may be the first of a launch."""
+        """True if the time stamp of the next line may be the first of a launch."""
         is_opening = self._start_line is not None or not self.launch.rows
         return self._has_clock and self._first_stamp is None and is_opening
 
     # -- lines that are no records ----------------------------------------------------------
 
     def note_text(self, number: int, text: str) -> None:
-        """Tell a line that is not blank: the first one of a launch is kept."""
+        """Keep the line as the launch's first text, unless there is an earlier line."""
         if not self.launch.first_text:
             self.launch.first_text, self.launch.first_line = text, number
 
     def note_stamp(self, stamp: datetime | None) -> None:
-        """Tell the time stamp of a line, where one is wanted."""
+        """Keep the time stamp of a line; call only if `wants_stamp`."""
         self._first_stamp = stamp
 
     def note_start(self, number: int, text: str) -> None:
-        """Tell a line that begins a launch; the first of several since the last step counts."""
+        """Note that a line begins a launch; the first such line since a step counts."""
         self._start_line = self._start_line or (number, text)
 
     def note_training_end(self, number: int, rank: str | None) -> None:
-        """Tell a line by which a rank says that its training is over."""
+        """Note that training of a rank ends at a line."""
         if self.launch.rows:
             self.launch.ends[rank] = number
 
     def note_record(self, form: StepLine, printed: frozenset[str], text: str) -> None:
-        """Tell the last step record of a form."""
+        """Keep the last step record of a form."""
         self.last_records[id(form)] = LastRecord(printed, text.rstrip())
 
     def mark_synthetic(self) -> None:
-        """Tell that the log says of itself that it was composed."""
+        """Mark the log as synthetic."""
         self.out.synthetic = True
 
     def count_known(self, line_count: int) -> None:
@@ -167,50 +173,57 @@ class RecordSink:
         self.out.companion_lines += line_count
 
     def add_unread(self, number: int, text: str, reason: str, line_count: int) -> None:
-        """Keep a record that could not be read, with the reason."""
+        """Keep an unreadable record, with the reason."""
         self.out.unread_lines += line_count
         self.out.unread.append({"line": number, "reason": reason, "text": text[:MAX_QUOTED_CHARS]})
 
     def add_unmatched(self, number: int, text: str, line_count: int) -> None:
-        """Count a record that no pattern knows."""
+        """Count a record without a matching pattern."""
         self.out.other_lines += line_count
         self._kinds.add(line_kind(text), line_count, number, text)
 
     def add_unmatched_kinds(self, several: KindCounts) -> None:
-        """Count many such records."""
+        """Count many records without a matching pattern."""
         self.out.other_lines += int(several.counts.sum())
         self._kinds.add_many(several)
 
     # -- facts and events -------------------------------------------------------------------
 
     def add_fact(
-        self, fact: Row, at: int | None = None, *, kind: Literal["fact", "companion"] = "fact"
+        self,
+        fact: Row,
+        first_line: int | None = None,
+        *,
+        kind: Literal["fact", "companion"] = "fact",
     ) -> None:
         """Keep a row of `facts` until its launch is known.
 
-        at: the first line of its block; by default the fact's own. kind: whose it is.
+        first_line: of the fact's block; by default the line of the fact
+        kind: "companion" for facts of a companion format
         """
-        self._pending.append(_Pending(kind, fact, fact["line"] if at is None else at))
+        self._pending.append(
+            _Pending(kind, fact, fact["line"] if first_line is None else first_line)
+        )
 
     def add_event(self, event: Row, *, begins_launch: bool = False) -> None:
         """Keep a row of `events` until its launch is known."""
         self._pending.append(_Pending("begin" if begins_launch else "event", event, event["line"]))
 
     def add_events(self, events: RowBatch, last_line: int) -> None:
-        """Keep many events, of which none begins a launch; last_line: of the last one.
+        """Keep many events, none of which begins a launch. last_line: of the last event.
 
-        No line between them states anything: a launch begins before all of them, or behind.
+        No line between them states anything: a launch begins before all of them, or after.
         """
         self._pending.append(_Pending("events", events, last_line))
 
     # -- steps ------------------------------------------------------------------------------
 
     def keeps_text(self, form: StepLine) -> bool:
-        """Return whether rows of a form keep their texts; see the function of this name."""
+        """Return whether rows of a form keep their texts; see function `keeps_text`."""
         return keeps_text(form, keep_texts=self.keep_texts)
 
     def add_step(self, row: dict[str, Any], text: str, line_count: int) -> None:
-        """Keep a row of `steps`, which may begin a launch; its step is counted if it has none."""
+        """Keep a row of `steps`, which may begin a launch; count its step if missing."""
         self.out.step_lines += line_count
         launch = self.launch
         again = self._start_line is not None or begins_new_launch(
@@ -231,9 +244,10 @@ class RecordSink:
     def add_steps(
         self, frame: pl.DataFrame, text: str, line_count: int | None = None
     ) -> pl.DataFrame:
-        """Keep many rows, all of the open launch, and return them with their steps.
+        """Keep many rows of the open launch, and return them with their steps.
 
-        text: of the last record; line_count: by default one line each.
+        text: of the last record
+        line_count: by default one line per row
         """
         launch = self.launch
         self._flush(launch)
@@ -247,9 +261,10 @@ class RecordSink:
     # -- launches ---------------------------------------------------------------------------
 
     def finish(self) -> ParsedSource:
-        """Close the last launch: the last record has come. Raises MissingTextsError.
+        """Close the last launch: the last record has arrived. Raises MissingTextsError.
 
-        What follows the last step belongs to it, unless it starts a launch that got no step.
+        Records after the last step belong to the last launch, unless they begin a launch without
+        steps.
         """
         last = self.launch
         if self._start_line is not None and last.rows:
@@ -262,7 +277,7 @@ class RecordSink:
         return self.out
 
     def _append(self, launch: Launch, row: dict[str, Any], text: str) -> None:
-        """Put a row behind the others of a launch."""
+        """Append a row to a launch."""
         if not launch.rows:
             launch.first_step_text = text
             launch.first_stamp, self._first_stamp = self._first_stamp, None
@@ -278,52 +293,51 @@ class RecordSink:
 
     @staticmethod
     def _state_new(launch: Launch, number: int, says: Mapping[str, str], text: str) -> None:
-        """State facts that step lines print, where they are new."""
+        """State new facts from a step line."""
         for name, value in says.items():
             if launch.said.get(name) != value:
                 launch.said[name] = value
                 launch.facts.append(fact_row(number, name, value, f"log:{number}", text))
 
     def _new_launch(self, row: dict[str, Any], text: str) -> Launch:
-        """Begin a launch at its first line, or with what was stated since the last step.
+        """Begin a launch at its first line, or at the first statement since the last step.
 
-        Whichever comes first: excerpts leave lines of a header out. Events since then, such as the
-        end of training, belong to the launch before, and so does what was stated before such an
-        end.
+        Whichever is first: excerpts leave out lines of a header. Events since the last step, such
+        as the end of training, belong to the launch before. So do statements before such an end.
         """
         last = self.launch
         end = max(last.ends.values(), default=0)
         stated = [
-            record.at
+            record.line
             for record in self._pending
-            if record.kind in LAUNCH_OPENING_KINDS and record.at > end
+            if record.kind in LAUNCH_OPENING_KINDS and record.line > end
         ]
         if self._start_line is None and (foreign := last.remove_foreign_rows(row)):
             launch = self._begin_launch(foreign[0]["line"], last.last_step_text)
-            for one in foreign:
-                self._append(launch, one, last.last_step_text)
+            for foreign_row in foreign:
+                self._append(launch, foreign_row, last.last_step_text)
             return launch
         number, first_text = self._start_line or (row["line"], text)
         return self._begin_launch(min([number, *stated]), first_text)
 
     def _begin_launch(self, number: int, text: str) -> Launch:
-        """Close the open launch with what was said before a line, and begin one at that line."""
+        """Close the open launch with the records before a line; begin a launch there."""
         last, pending = self.launch, self._pending
-        self._pending = [record for record in pending if record.at < number]
+        self._pending = [record for record in pending if record.line < number]
         self._flush(last)
         self._close(last)
-        self._pending = [record for record in pending if record.at >= number]
+        self._pending = [record for record in pending if record.line >= number]
         return self._open_launch(number, text)
 
     def _open_launch(self, number: int, text: str = "") -> Launch:
-        """Open a launch that begins at a line."""
+        """Open a launch at a line."""
         rows, events = StepRows(self._spool, self._forms), EventRows(self._spool)
         launch = Launch(first_line=number, first_text=text, rows=rows, events=events)
         self.out.launches.append(launch)
         return launch
 
     def _flush(self, launch: Launch) -> None:
-        """Give a launch all that waits."""
+        """Give a launch all pending records."""
         add: Mapping[str, Callable[[Any], None]] = {
             "event": launch.events.append,
             "begin": launch.events.append,
@@ -333,7 +347,7 @@ class RecordSink:
         }
         for record in self._pending:
             add[record.kind](record.content)
-            launch.last_line = max(launch.last_line, record.at)
+            launch.last_line = max(launch.last_line, record.line)
         self._pending = []
 
     def _close(self, launch: Launch) -> None:
@@ -345,19 +359,19 @@ class RecordSink:
 class _Pending(NamedTuple):
     """A row of a fact or event, or many events, whose launch is not known yet.
 
-    at: the line that it stands by, of events the last one's.
+    line: of the row; for a fact of a block the block's first, for events the last
     """
 
     kind: str
     content: Row | RowBatch
-    at: int
+    line: int
 
 
 def keeps_text(form: StepLine, *, keep_texts: bool) -> bool:
     """Return whether rows of a form keep their texts: they may turn out to be events.
 
-    Rows that count the steps of their launch hardly ever do, and their texts are most of their
-    memory. So who can read all again does without (keep_texts false), and reads again with them
-    where MissingTextsError is raised.
+    Rows that count the steps of their launch hardly ever become events, and texts take most of
+    their memory. So a caller that can read the source again passes keep_texts=False, and reads
+    again with texts after MissingTextsError.
     """
     return form.counts is not None and (keep_texts or form.counts != LAUNCH_STEPS)

@@ -1,4 +1,4 @@
-"""Lines put together to records: most are one line, those of some formats several."""
+"""Records made of lines: usually a single line, in some formats several."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .line_matcher import LineMatcher
 
 
 class Record(NamedTuple):
-    """What is read as one, without noise.
+    """Text to read as a unit, without noise.
 
-    number: of its first line; is_cut: a line of it is too long to be kept whole; is_ended: its last
-    line has its newline.
+    number: of the first line
+    is_cut: True if a line is too long to be kept whole
+    is_ended: True if the last line has a newline
     """
 
     number: int
@@ -24,12 +25,12 @@ class Record(NamedTuple):
 
 
 def record_of(matcher: LineMatcher, line: NumberedLine) -> Record:
-    """Return a line as a record of its own."""
+    """Return a line as a record."""
     return Record(line.number, matcher.cleaner.strip(line.text), 1, line.cut, line.ended)
 
 
 def join_records(matcher: LineMatcher, lines: Iterable[NumberedLine]) -> Iterator[Record]:
-    """Yield the records of lines, as the primary format joins these."""
+    """Yield the records of lines, joined as the primary format requires."""
     join = matcher.primary.join
     if join is None:
         for line in lines:

@@ -1,4 +1,4 @@
-"""The fields of one step line: cut out of it, made values of columns, or refused as damaged."""
+"""Fields of a step line: cut from the text, converted to columns, or rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLOAT: Final = frozenset(n for n, c in STEP_COLUMNS.items() if c.dtype.is_float
 _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
 
 
-class RejectedLineError(Exception):  # a verdict on a line, not an error of ours
+class RejectedLineError(Exception):  # a verdict on a line, no FairmfuError
     """A line that looks like a step and cannot be read, with the reason."""
 
 
@@ -27,14 +27,14 @@ class RejectedLineError(Exception):  # a verdict on a line, not an error of ours
 
 
 def pair_cutter(pair_pattern: str) -> Callable[[str], dict[str, str]]:
-    """Cuts the `pair_pattern`s of a StepLine: their keys and values as printed."""
+    """Return a function that cuts text into keys and values by a StepLine's pattern."""
     return (
         _json_pairs if pair_pattern == JSON_PAIRS else partial(_cut_pairs, re.compile(pair_pattern))
     )
 
 
 def _json_pairs(text: str) -> dict[str, str]:
-    """The fields of a JSON object as printed; those of objects in it with a dotted key."""
+    """Return the fields of a JSON object as printed; nested objects get dotted keys."""
     try:
         values = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     except (ValueError, RecursionError) as error:
@@ -55,7 +55,7 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]
 
 
 def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
-    """Keys and values; a key that comes twice keeps its first value, then `key#2`."""
+    """Return keys and values; repeated keys become `key#2`, `key#3` and so on."""
     out: dict[str, str] = {}
     next_times: dict[str, int] = {}
     for match in pair.finditer(text):
@@ -89,7 +89,7 @@ def _convert(key: str, text: str, target: ColumnTarget) -> tuple[str, Any]:
 def step_columns(
     log_format: LogFormat, step_line: StepLine, printed: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The columns that a step line fills, the rest as `extra`, and the facts that it `says`."""
+    """Return the columns that a step line fills, plus `extra` and, in `says`, facts."""
     row: dict[str, Any] = {"says": {}}
     extra: dict[str, str] = {}
     for key, value in printed.items():
@@ -108,7 +108,7 @@ def step_columns(
         raise RejectedLineError(f"step {row['step']} is beyond 64 bits")
     row["says"] |= {fact: printed[key] for key, fact in step_line.facts.items() if key in printed}
     row["says"] |= dict(
-        told for k, told in step_line.tells.items() if printed.get(k, "null") != "null"
+        stated for k, stated in step_line.tells.items() if printed.get(k, "null") != "null"
     )
     row["extra"] = json.dumps(extra) if extra else None
     return row
@@ -118,32 +118,33 @@ def step_columns(
 
 
 def ends_like(text: str, reference_text: str) -> bool:
-    """Whether a line ends with the character that another did, or with as long a number.
+    """Return whether a line ends like another: same character, or as long a number.
 
-    Of `tokens_per_sec: 4749.02` half may be left, a number too: with as many decimals it is whole,
-    or, where there are none, with as many digits.
+    Half of `tokens_per_sec: 4749.02` may still be a number. A number with as many decimals is
+    complete; without decimals, a number with as many digits.
     """
-    mine, theirs = (LAST_NUMBER.search(one) for one in (text, reference_text))
-    if mine is None or theirs is None:
+    number, reference = (LAST_NUMBER.search(line) for line in (text, reference_text))
+    if number is None or reference is None:
         return text[-1:] == reference_text[-1:]
-    kind = mine.lastindex or 0
-    return kind == theirs.lastindex and len(mine[kind]) >= len(theirs[kind])
+    kind = number.lastindex or 0
+    return kind == reference.lastindex and len(number[kind]) >= len(reference[kind])
 
 
 LAST_NUMBER: Final = re.compile(r"(?:\d\.(\d*)|(?<!\d)(\d+))$")
-"""The decimals, or the digits, of the number that ends a line."""
+"""The decimals, or the digits, of the number at the end of a line."""
 
 
 _EXPONENT: Final = r"[eE][-+]?\d"
 _GOES_ON: Final = re.compile(_EXPONENT)
 _GOES_ON_UNREAD: Final = re.compile(rf",?{_EXPONENT}|[.,_]?\d|,\.\d|_\w")
-"""Where no pattern has read what follows: else a comma may stand between two values."""
+"""Continuation of a number after the match's end; within a match, commas may separate values."""
 
 
 def reject_cut_number(text: str, match: re.Match[str]) -> None:
-    """A pattern that knows no exponents reads 1e-05 as 1, one without commas 52,345 as 52.
+    """Raise RejectedLineError if a number continues after a group.
 
-    One that ends there reads 1.5.2 as 1.5.
+    A pattern without exponents reads 1e-05 as 1, a pattern without commas reads 52,345 as 52. A
+    pattern with its end there reads 1.5.2 as 1.5.
     """
     for group in range(1, match.re.groups + 1):
         if (end := match.end(group)) > 0:
@@ -153,7 +154,7 @@ def reject_cut_number(text: str, match: re.Match[str]) -> None:
 
 
 def _refuse_more(text: str, end: int, goes_on: re.Pattern[str]) -> None:
-    """A number that ends there and goes on."""
+    """Raise RejectedLineError if the number before `end` continues."""
     last = text[end - 1 : end]
     if (last.isdigit() or last in (".", ",")) and goes_on.match(text, end):
         raise RejectedLineError(
@@ -162,7 +163,10 @@ def _refuse_more(text: str, end: int, goes_on: re.Pattern[str]) -> None:
 
 
 def reject_second_record(text: str, match: re.Match[str]) -> None:
-    """Where a newline is missing, the second record would be lost, or mixed into the first."""
+    """Raise RejectedLineError for a second record on the line.
+
+    Where a newline is missing, the second record would be lost, or mixed into the first.
+    """
     printed = [group for group in range(1, match.re.groups + 1) if match.end(group) > 0]
     first = min(map(match.end, printed), default=len(text))
     again = _anywhere(match.re).search(text, first)
@@ -172,5 +176,5 @@ def reject_second_record(text: str, match: re.Match[str]) -> None:
 
 @cache
 def _anywhere(regex: re.Pattern[str]) -> Regex:
-    """The regex, to be found behind the beginning of a line."""
+    """Return the regex without the anchor at the line's beginning."""
     return Regex(regex.pattern.removeprefix("^"))

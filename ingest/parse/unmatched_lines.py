@@ -1,4 +1,4 @@
-"""Lines that no pattern knows, counted by their kind: those alike but for their numbers are one."""
+"""Lines without a matching pattern, counted by kind: the text without numbers."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ import pyarrow.compute as pc
 from ..core.arrays import Ints, copy_to_arrow, integers_of, take_values, text_array
 
 MAX_REPORTED_KINDS: Final = 20
-"""Kinds of a source that are told, the commonest first."""
+"""Kinds reported per source, the most common first."""
 MAX_COUNTED_KINDS: Final = 50 * MAX_REPORTED_KINDS
-"""Kinds that are counted: the first of a source."""
+"""Kinds counted per source, the first ones."""
 MAX_KIND_SOURCE_CHARS: Final = 160
 MAX_KIND_CHARS: Final = 60
-"""Characters of a kind, made of the MAX_KIND_SOURCE_CHARS of a line: each number is one of them."""
+"""Length of a kind, made from MAX_KIND_SOURCE_CHARS of a line: a number counts as one character."""
 MAX_EXAMPLE_CHARS: Final = 200
 MAX_EXAMPLE_BYTES: Final = 2000
-"""The most bytes of an example that are kept until it is cleaned."""
+"""Maximum number of bytes of an example kept until cleaning."""
 NEW_KIND: Final = -1
 MAX_SINGLY_KINDED_LINES: Final = 200
-"""Lines whose kinds are told one by one in the time of a few calls of numpy and Polars."""
+"""Below this, computing kinds line by line is as fast as a few calls of numpy and Polars."""
 _NUMBERS: Final = re.compile(r"[0-9.:]+")
 NUMBER_SIGN: Final = ord("#")
 NUMBER_MARK: Final = 0xFF
-"""Stands for a byte of a number: none of UTF-8 is this."""
+"""Replaces bytes of numbers: 0xFF never occurs in UTF-8."""
 _MARKED: Final = bytes(NUMBER_MARK if chr(byte) in "0123456789.:" else byte for byte in range(256))
 
 
 def line_kind(text: str) -> str:
-    """The kind of a line."""
+    """Return the kind of a line."""
     return _NUMBERS.sub("#", text[:MAX_KIND_SOURCE_CHARS])[:MAX_KIND_CHARS]
 
 
 def line_kinds(texts: pl.Series) -> pl.Series:
-    """The kinds of many lines: their bytes but for all of a number behind its first one."""
+    """Return the kinds of many lines: their text with a `#` for every number."""
     if len(texts) <= MAX_SINGLY_KINDED_LINES:
         return pl.Series([line_kind(text) for text in texts], dtype=pl.String)
     cut = texts.str.slice(0, MAX_KIND_SOURCE_CHARS).to_arrow().cast(pa.large_string())
     starts = np.frombuffer(cut.buffers()[1], np.int64)[: len(cut) + 1]
-    marked = bytes(cut.buffers()[2] or b"").translate(_MARKED)  # half the time of numpy's own
+    marked = bytes(cut.buffers()[2] or b"").translate(_MARKED)  # twice as fast as with numpy
     data = np.frombuffer(marked, np.uint8)[: starts[-1]]
     numbers = data == NUMBER_MARK
     more = numbers[1:] & numbers[:-1]
-    more[starts[(starts > 0) & (starts < len(data))] - 1] = False  # a line begins there
+    more[starts[(starts > 0) & (starts < len(data))] - 1] = False  # a line begins here
     kept = np.ones(len(data), bool)
     kept[1:] = ~more
     shorter = data[kept]
@@ -61,10 +61,12 @@ def line_kinds(texts: pl.Series) -> pl.Series:
 
 
 class KindCounts(NamedTuple):
-    """Lines of several kinds, none of them twice; of some there may be no line.
+    """Counts of lines by kind; kinds are distinct, some without lines.
 
-    counts, lines: of each kind how many lines, and the number of the first. texts: gives the texts
-    of lines, or their bytes: most examples are never shown, and so not cleaned.
+    counts: lines of each kind
+    lines: number of the first line of each kind
+    texts: returns the texts of lines, or their bytes: most examples are never shown, so cleaning
+        waits
     """
 
     kinds: pa.StringArray
@@ -74,10 +76,10 @@ class KindCounts(NamedTuple):
 
 
 class UnmatchedKinds:
-    """How many lines of each kind a source has, with an example."""
+    """Line counts of every kind in a source, with an example."""
 
     def __init__(self, clean_line: Callable[[bytes], str]) -> None:
-        """clean_line: the text of a line's bytes."""
+        """Begin without lines. clean_line: returns the text of a line's bytes."""
         self._clean = clean_line
         self._slots: dict[str, int] = {}
         self._known = text_array(())
@@ -87,34 +89,37 @@ class UnmatchedKinds:
         self._had_some = False
 
     def add(self, kind: str, count: int, line: int, text: str) -> None:
-        """So many more of a kind, the first of them at that line."""
+        """Add `count` lines of a kind. line, text: of the first."""
         self._settle()
         slot = self._slots.get(kind)
         if slot is None:
             if len(self._slots) == MAX_COUNTED_KINDS:
                 return
             slot = self._slots[kind] = len(self._slots)
-            self._firsts.append((line, self._kept(text)))
+            self._firsts.append((line, self._kept_example(text)))
         self._counts[slot] += count
 
     def add_many(self, several: KindCounts) -> None:
         """Add lines of several kinds.
 
-        Where kinds and texts are those of the call before, they are further lines of a block.
+        Equal kinds and texts as in the last call mean further lines of the same block.
         """
         before, (kinds, counts, lines, texts) = self._waiting, several
-        if before is not None and before.kinds is kinds and before.texts == texts:  # of a block
+        if before is not None and before.kinds is kinds and before.texts == texts:  # same block
             lines = np.where(before.counts, before.lines, lines)
             self._waiting = before._replace(counts=before.counts + counts, lines=lines)
             return
         self._settle()
         self._waiting = several
-        if self._had_some:  # so that no block is kept for what it says
+        if self._had_some:  # do not keep later blocks in memory for their texts
             self._settle()
         self._had_some = True
 
     def _settle(self) -> None:
-        """Count what waits: of a source only its first block, of which a small one has no more."""
+        """Count the waiting kinds.
+
+        Only the first block of a source waits, because a small source has no other.
+        """
         if self._waiting is None:
             return
         kinds, counts, lines, texts = self._waiting
@@ -123,44 +128,49 @@ class UnmatchedKinds:
             end, firsts = begin + len(new), lines[new]
             self._counts[begin:end] = counts[new]
             self._slots |= zip(take_values(kinds, new).to_pylist(), range(begin, end), strict=True)
-            self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
+            self._firsts += zip(
+                firsts.tolist(), map(self._kept_example, texts(firsts)), strict=True
+            )
         self._waiting = None
 
     def _new(self, several: KindCounts) -> Ints:
-        """Count the lines of known kinds; which of the others are new, in the order of lines."""
+        """Count the lines of known kinds; return the indices of new kinds in line order."""
         kinds, counts, lines, _ = several
-        there = np.flatnonzero(counts)
+        present = np.flatnonzero(counts)
         if not self._slots:
-            return np.asarray(there[np.argsort(lines[there])][:MAX_COUNTED_KINDS])
+            return np.asarray(present[np.argsort(lines[present])][:MAX_COUNTED_KINDS])
         if len(self._known) != len(self._slots):
             self._known = text_array(self._slots)
-        slots = integers_of(pc.index_in(take_values(kinds, there), self._known), NEW_KIND)
+        slots = integers_of(pc.index_in(take_values(kinds, present), self._known), NEW_KIND)
         known = slots != NEW_KIND
-        self._counts[slots[known]] += counts[there[known]]
-        new = there[~known]
+        self._counts[slots[known]] += counts[present[known]]
+        new = present[~known]
         return np.asarray(new[np.argsort(lines[new])][: MAX_COUNTED_KINDS - len(self._slots)])
 
     def commonest(self) -> list[dict[str, Any]]:
-        """Number of lines, the first one and its text of the commonest kinds; asked at the end."""
+        """Return the most common kinds with count, first line and text of the first line.
+
+        Call once, at the end.
+        """
         begin, firsts = len(self._slots), np.empty(0, np.int64)
         counts = self._counts[:begin]
         if self._waiting is not None:
             new = self._new(self._waiting)
             counts, firsts = np.append(counts, self._waiting.counts[new]), self._waiting.lines[new]
         slots = np.argsort(-counts, kind="stable")[:MAX_REPORTED_KINDS]
-        told = dict(enumerate(self._firsts))
+        examples = dict(enumerate(self._firsts))
         late = slots[slots >= begin]
         if self._waiting is not None and len(late):
             lines = firsts[late - begin]
             texts = self._waiting.texts(lines)
-            told |= zip(late.tolist(), zip(lines.tolist(), texts, strict=True), strict=True)
+            examples |= zip(late.tolist(), zip(lines.tolist(), texts, strict=True), strict=True)
         return [
-            {"count": int(counts[slot]), "line": line, "example": self._told(first)}
-            for slot, (line, first) in ((slot, told[slot]) for slot in slots.tolist())
+            {"count": int(counts[slot]), "line": line, "example": self._example(first)}
+            for slot, (line, first) in ((slot, examples[slot]) for slot in slots.tolist())
         ]
 
-    def _kept(self, first: str | bytes) -> str | bytes:
-        return first if len(first) <= MAX_EXAMPLE_BYTES else self._told(first)
+    def _kept_example(self, first: str | bytes) -> str | bytes:
+        return first if len(first) <= MAX_EXAMPLE_BYTES else self._example(first)
 
-    def _told(self, first: str | bytes) -> str:
+    def _example(self, first: str | bytes) -> str:
         return (self._clean(first) if isinstance(first, bytes) else first)[:MAX_EXAMPLE_CHARS]
