@@ -72,7 +72,7 @@ class ReadSession(Protocol):
 
     @property
     def can_store_now(self) -> bool:
-        """True if the rows taken so far may be stored now."""
+        """True if the rows taken so far can be stored without splitting a task's parts."""
 
 
 WorkItem = TypeVar("WorkItem")
