@@ -1,17 +1,17 @@
-"""Throughput and utilisation of runs from their tables, by one formula; and the formula alone.
+"""Throughput and utilisation of runs from their tables, and the formula alone.
 
     from fairmfu.metrics import analyse, answer, ask, choose, price
 
     analysis = analyse(tables)
     analysis.metrics.select("name", "tgs", "mfu")
 
-analyse  tables of runs to their metrics, per-step windows, FLOPs by operator, bridges
+analyse  metrics, per-step windows, FLOPs by operator and bridges from tables of runs
 choose   rows of some runs, by name
-ask      a question to the formula: a model, a length, a device
-answer   what follows: FLOPs per token, rates, MFU, time
-price    what a GPU-hour costs, as people write it
+ask      a question to the formula: model, sequence length, accelerator
+answer   FLOPs per token, rates, MFU and time
+price    a GPU-hour price from its usual spelling
 
-All of it by task: docs/python.md.
+See docs/python.md for all tasks.
 """
 
 from typing import TYPE_CHECKING

@@ -1,1 +1,1 @@
-"""One log, or several small ones, to all of its tables."""
+"""Logs, small ones in groups, read into rows of all tables."""

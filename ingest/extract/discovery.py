@@ -1,7 +1,7 @@
-"""The files of paths as they stand, and of each what shows that it or what gives it facts changed.
+"""Files under paths, with signatures of the logs and their fact files.
 
-A folder is listed once for all its files; beyond that a file costs one stat. Where a folder is as
-it is remembered, its files are told all at once. Of an object store a listing tells all.
+A folder is listed once for all its files; beyond that a file costs one stat. An unchanged folder is
+recognised as a whole. At an object store one listing gives all properties.
 """
 
 from __future__ import annotations
@@ -51,34 +51,37 @@ NON_LOG_SUFFIXES: Final = frozenset(
     )
     for ending in kind.split()
 )
-"""Endings of what stands beside logs: settings and tables, code, weights (many GB each), data,
-stores and traces, pictures. A folder's walk passes them over, but for LogFormat.file_names; a file
-named on the command line is always read."""
+"""Suffixes of files next to logs: settings and tables, code, weights (many GB each), data, stores
+and traces, pictures. Walks skip them, except for LogFormat.file_names; a file named on the command
+line is always read.
+"""
 TEXT_SUFFIXES: Final = frozenset([".json", ".jsonl", ".md", ".html", ".csv", ".tsv", ".ipynb"])
-"""Those of them in which a log may stand after all: an issue, a page, a notebook, a table."""
+"""Suffixes among these that may contain a log after all: an issue, a page, a notebook, a table."""
 BESIDE_LOGS: Final = re.compile(
     r".*config.*\.json|.*(?:tokens?|tokenizer|vocab|index|trainer_state|results)(?:_\w+|\.\w+)*\.json"
     r"|README.*|CHANGELOG.*|LICENSE.*",
     re.IGNORECASE,
 )
-"""Names of such files that frameworks and people put beside logs, and that are none."""
+"""Names of text files that frameworks and people put next to logs: never logs."""
 MAX_TOLD_NAMES: Final = 5
-"""Names that are told of files that are passed over for them."""
+"""Limit of names in the message about files skipped for their names."""
 COMPRESSED_SUFFIXES: Final = (".gz", ".zst")
-"""Endings of what is read unpacked: before them stands what it is."""
+"""Suffixes of compressed files; the suffix before gives the kind of file."""
 
 
 STORE_SUFFIXES: Final = (".duckdb", ".duckdb.wal", ".parquet", ".lock")
-"""Endings of files that no pattern means."""
+"""Suffixes of store files, which no pattern matches."""
 
 
 class LogFile(NamedTuple):
-    """One file that may be a log, as it stood when it was looked at.
+    """File that may be a log, with its state at discovery.
 
-    path: as it was given
-    identity: its absolute path, or its address at an object store
-    named: it was given by name, not come upon in a folder
-    error: why it, or the folder that it names, could not be looked at
+    path: as given
+    identity: absolute path, or address at an object store
+    size [bytes], mtime_ns, inode: from stat
+    named: True if given by name, False if found in a folder
+    around: fact files of its folder
+    error: reason why the file or folder could not be read
     """
 
     path: str
@@ -91,9 +94,9 @@ class LogFile(NamedTuple):
     error: str = ""
 
     def beside(self, facts: Sequence[Fact], sidecar_files: Sequence[str]) -> FactFiles:
-        """What could give it facts besides itself.
+        """Return all files with possible facts for this log.
 
-        facts: given for its path. named: files that its sidecars name.
+        facts: given for the path. sidecar_files: files named by the log's sidecars.
         """
         around = self.around
         shared, own = (around.shared, around.of(self.identity)) if around else (NO_FACT_FILES, ())
@@ -104,14 +107,14 @@ class LogFile(NamedTuple):
 
 
 FileStamp = tuple[str, int, int, int]
-"""Name of a file, time of its last change, size and inode."""
+"""File name, modification time [ns], size [bytes] and inode."""
 
 
 class FactFiles(NamedTuple):
-    """Files that could give facts to a log; `text` changes with them, and names some to look at.
+    """Files that could give facts to a log; `text` changes with these files.
 
-    Its first line is their signature, empty where there are none; the others are paths of files
-    that sidecars name: as long as those stay, they need not be opened to look at these.
+    First line of `text`: signature, empty without files. Further lines: paths of files named by
+    sidecars. While the signature is unchanged, those paths are known without opening the sidecars.
     """
 
     marks: tuple[FileStamp, ...]
@@ -119,7 +122,7 @@ class FactFiles(NamedTuple):
 
     @property
     def newest_ns(self) -> int:
-        """When one of the files was last written to; 0 where there are none."""
+        """Latest modification time [ns], 0 without files."""
         return max((mark[1] for mark in self.marks), default=0)
 
 
@@ -128,34 +131,34 @@ _OWN: Final = f".{given.SIDECAR_NAME}"
 
 
 class FolderFactFiles:
-    """What stands in a folder that could give facts to the logs there."""
+    """Fact files of the logs in one folder."""
 
     def __init__(self, folder: str, names: Collection[str] | None) -> None:
-        """`names`: all that the folder holds; None where it can't be listed."""
+        """Find sidecars of single logs; names: all in the folder, None if unlistable."""
         self._folder, self._names = folder, names
-        self.is_leaf = True  # until a folder is found there
+        self.is_leaf = True  # until a walk finds a subfolder
         own = None if names is None else {name for name in names if name.endswith(_OWN)}
-        self._own = own  # of most folders none
+        self._own = own  # empty for most folders
 
     @property
     def folder(self) -> str:
-        """The folder's path."""
+        """Path of the folder."""
         return self._folder
 
     @cached_property
     def shared(self) -> FactFiles:
-        """What could give facts to each of them."""
+        """Fact files shared by all logs of the folder."""
         files = given.shared_fact_files(parse_path(self._folder), self._names)
         marks = tuple(_mark(str(path)) for path in files)
         return FactFiles(marks, short_signature((marks, ()))) if marks else NO_FACT_FILES
 
     @property
     def alike(self) -> bool:
-        """Whether nothing there gives facts to one log alone."""
+        """True if no file in the folder gives facts to a single log."""
         return self._own is not None and not self._own
 
     def of(self, log: str) -> tuple[FileStamp, ...]:
-        """What could give facts to the log of that path alone."""
+        """Return the stamp of the sidecar of this log alone, if any."""
         if self.alike:
             return ()
         name = log.rpartition(os.sep)[2] + _OWN
@@ -164,35 +167,35 @@ class FolderFactFiles:
 
 
 FileColumns = tuple[Sequence[str], Sequence[int], Sequence[int], Sequence[int]]
-"""Files in the order of their names: these, sizes, times of the last change, inodes."""
+"""Files in name order: names, sizes [bytes], modification times [ns], inodes."""
 
 
 def folder_signature(files: FileColumns, shared_text: str) -> str:
-    """Signature of the files of one folder.
+    """Return the signature of the files of one folder.
 
-    shared_text: the text of what stands beside them all.
+    shared_text: `FactFiles.text` of their shared fact files.
     """
     names, *numbers = files
-    said = hashlib.blake2b(os.fsencode("\0".join((shared_text, *names))), digest_size=16)
+    digest = hashlib.blake2b(os.fsencode("\0".join((shared_text, *names))), digest_size=16)
     for column in numbers:
-        said.update(array("q", column).tobytes())
-    return said.hexdigest()
+        digest.update(array("q", column).tobytes())
+    return digest.hexdigest()
 
 
 def file_columns(log_files: Sequence[LogFile]) -> FileColumns:
-    """Files that were found in one folder, in this order."""
-    names = [found.identity.rpartition(os.sep)[2] for found in log_files]
-    sizes, times = [found.size for found in log_files], [found.mtime_ns for found in log_files]
-    return names, sizes, times, [found.inode for found in log_files]
+    """Return files of one folder as columns, in this order."""
+    names = [file.identity.rpartition(os.sep)[2] for file in log_files]
+    sizes, times = [file.size for file in log_files], [file.mtime_ns for file in log_files]
+    return names, sizes, times, [file.inode for file in log_files]
 
 
 def short_signature(value: object) -> str:
-    """A short text that changes with `value`."""
+    """Return a short text that changes with `value`."""
     return hashlib.blake2b(repr(value).encode(), digest_size=8).hexdigest()
 
 
 def _mark(path: str) -> FileStamp:
-    """How a file stands; the name alone where it does not exist."""
+    """Return the stamp of a file; size -1 if missing."""
     name = path.rpartition(os.sep)[2]
     try:
         seen = parse_path(path).stat() if URL_SEPARATOR in path else os.stat(path)  # noqa: PTH116 - of thousands
@@ -202,29 +205,29 @@ def _mark(path: str) -> FileStamp:
 
 
 def stat_file(path: Path) -> LogFile:
-    """A file by its path, without what stands beside it. Raises OSError."""
+    """Return a file by its path, without its fact files. Raises OSError."""
     seen = path.stat()
     return LogFile(str(path), file_identity(path), seen.st_size, seen.st_mtime_ns, seen.st_ino)
 
 
 def is_missing_file(stored_path: str) -> bool:
-    """Whether the file of this machine that a content was read from is there no more."""
+    """Return whether a stored local path no longer exists."""
     path = parse_path(stored_path)
     if path == STDIN_PATH or as_remote(path) is not None:
         return False
     try:
         return not path.exists()
-    except OSError:  # who may not look does not know
+    except OSError:  # no permission: unknown, so not missing
         return False
 
 
 def file_identity(path: Path) -> str:
-    """A path that names one file from wherever it is given."""
+    """Return a path that names the same file from any folder."""
     return str(path if path == STDIN_PATH else path.absolute())
 
 
 class _Folder(NamedTuple):
-    """A folder that a walk is in: as it was given, its absolute path, and what is left of it."""
+    """Folder of a walk: path as given, absolute path, and remaining entries."""
 
     path: str
     identity: str
@@ -233,10 +236,10 @@ class _Folder(NamedTuple):
 
 
 class FileWalk:
-    """Finds the files of paths; hidden ones and other kinds are passed over in folders.
+    """Search for logs under paths; skips hidden files and other kinds inside folders.
 
-    A path that is not there and holds * ? or [ is a pattern, where ** goes through folders. What
-    several folders or patterns hold is found once.
+    A path that does not exist and contains * ? or [ is a pattern, where ** matches folders. A file
+    under several paths is found once.
     """
 
     def __init__(
@@ -245,16 +248,18 @@ class FileWalk:
         excluded_folders: Sequence[Path] = (),
         known_folders: Mapping[str, str] | None = None,
     ) -> None:
-        """excluded_folders: folders within others that are not entered.
+        """Prepare a walk.
 
-        known_folders: `folder_signature` of folders that hold no other folder, by absolute path.
-        Those that are as remembered are in `whole`, and their files are not found: their paths, as
-        given, are in `unchanged`.
+        formats: source of file names that are logs despite their suffix.
+        excluded_folders: folders not to enter.
+        known_folders: `folder_signature` by absolute path, of folders without subfolders. Unchanged
+        ones are collected in `whole`, and the paths of their files, as given, in `unchanged`; their
+        files are not yielded.
         """
         self._remembered = known_folders or {}
         self.unchanged: list[str] = []
         self.unlisted: list[str] = []
-        """Files of folders that may be logs, and are passed over for their names, as given."""
+        """Possible logs skipped for their names, as given."""
         self.whole: dict[str, str] = {}
         names = {translate(name) for f in formats for name in f.file_names}
         self._log_name = re.compile("|".join(sorted(names)) or "(?!)")
@@ -263,12 +268,12 @@ class FileWalk:
         self._root = ""
         self._listed: dict[Path, FolderFactFiles] = {}
         self._found = set[str]()
-        self._of_logs = set[str]()  # endings
+        self._of_logs = set[str]()  # suffixes
 
     def of(self, path: Path) -> Iterator[LogFile]:
-        """The files of one path, in the order of their names.
+        """Yield the files of one path, in name order.
 
-        Raises UnreadableSourceError for a path that is not there, or a folder without a log.
+        Raises UnreadableSourceError for a missing path, or a folder without a log.
         """
         if path == STDIN_PATH:
             yield LogFile(str(path), str(path))
@@ -278,9 +283,9 @@ class FileWalk:
             return
         seen = _stat(path)
         if seen and stat.S_ISREG(seen.st_mode):
-            one = stat_file(path)
-            self._found.add(one.identity)
-            yield one._replace(around=self._around(path.parent))
+            log_file = stat_file(path)
+            self._found.add(log_file.identity)
+            yield log_file._replace(around=self._around(path.parent))
         elif seen and stat.S_ISDIR(seen.st_mode):
             yield from self._inside(path)
         elif not seen and has_magic(str(path)):
@@ -300,7 +305,7 @@ class FileWalk:
             raise UnreadableSourceError(f"{pattern}: no file or folder matches.")
         matches = [
             m for m in matches if not m.endswith(STORE_SUFFIXES)
-        ]  # in a folder that is meant
+        ]  # a pattern names them only through their folder
         for match in map(Path, matches):
             try:
                 if file_identity(match) not in self._found:
@@ -318,7 +323,7 @@ class FileWalk:
         return self._listed[folder]
 
     def _at_store(self, path: RemotePath) -> Iterator[LogFile]:
-        """Files at an object store, which is asked for as few listings as can be."""
+        """Yield the files at an object store, with as few listings as possible."""
         path.require_bucket()
         try:
             entry = path.look()
@@ -334,7 +339,7 @@ class FileWalk:
             raise UnreadableSourceError(f"{path}: {error.strerror}.") from error
 
     def _fitting(self, pattern: RemotePath, why: str) -> Iterator[LogFile]:
-        """why: besides, there is none of that very name."""
+        """Yield the matches of a pattern; why: end of the message if there is no match."""
         folder, names = pattern.split_at_pattern()
         try:
             matches = sorted(match_objects(folder, names)) if names else [(folder, folder.look())]
@@ -371,7 +376,10 @@ class FileWalk:
         return LogFile(path.url, path.url, *entry[:3], named=named, around=around)
 
     def _around_object(self, path: RemotePath) -> FolderFactFiles:
-        """Where the folder may not be listed, nothing: asking for each name is told the same."""
+        """Return the fact files of an object's folder; none for an unlistable folder.
+
+        Requests for single names would be refused in the same way.
+        """
         folder = path.parent
         if folder not in self._listed:
             try:
@@ -379,18 +387,18 @@ class FileWalk:
             except OSError:
                 names = frozenset()
             self._listed[folder] = FolderFactFiles(path.folder.url, names)
-            self._listed[folder].is_leaf = False  # so that it is not remembered as a whole
+            self._listed[folder].is_leaf = False  # never remember it as a whole
         return self._listed[folder]
 
     def _inside(self, root: Path) -> Iterator[LogFile]:
-        """All that may be logs; a file costs its stat and little more."""
+        """Yield all possible logs under a folder; a file costs little more than its stat."""
         within: list[_Folder] = []
-        told = len(self.unchanged)
+        unchanged_before = len(self.unchanged)
         self._root = os.path.join(os.path.realpath(root), "")  # noqa: PTH118 - of / too
-        unseen = self._enter(within, "" if root == Path() else str(root), file_identity(root))
-        found = unseen is not None
-        if unseen:
-            yield unseen
+        unreadable = self._enter(within, "" if root == Path() else str(root), file_identity(root))
+        found = unreadable is not None
+        if unreadable:
+            yield unreadable
         while within:
             folder = within[-1]
             for entry in folder.left:
@@ -398,20 +406,20 @@ class FileWalk:
                     folder.around.is_leaf = False
                     if self._is_left_out(entry):
                         continue
-                    if unseen := self._enter(within, _path(folder, entry), entry.path):
+                    if unreadable := self._enter(within, _path(folder, entry), entry.path):
                         found = True
-                        yield unseen
-                    break  # what it holds comes first
-                if self._is_wanted(folder.identity, entry) and (one := _seen(folder, entry)):
+                        yield unreadable
+                    break  # its contents first
+                if self._is_wanted(folder.identity, entry) and (log_file := _seen(folder, entry)):
                     found = True
-                    if one.identity not in self._found:
-                        self._found.add(one.identity)
-                        yield one
+                    if log_file.identity not in self._found:
+                        self._found.add(log_file.identity)
+                        yield log_file
                 else:
                     self._pass_over(folder, entry)
             else:
                 within.pop()
-        if not found and len(self.unchanged) == told:
+        if not found and len(self.unchanged) == unchanged_before:
             raise UnreadableSourceError(self._without_logs(root))
 
     def _without_logs(self, root: Path) -> str:
@@ -420,24 +428,24 @@ class FileWalk:
         return f"{root}: the folder holds no log file.{why}"
 
     def _enter(self, within: list[_Folder], path: str, whole: str) -> LogFile | None:
-        """Put a folder at the end, with what may be of interest in it by name; or say why not.
+        """Push a folder with all visible entries; return an error if unreadable.
 
-        One that is as it is remembered is told already.
+        An unchanged folder is not pushed: `unchanged` has the files already.
         """
         if self._is_unchanged(path, whole):
             return None
         try:
             with os.scandir(whole) as entries:
-                every = sorted(entries, key=attrgetter("name"))
+                by_name = sorted(entries, key=attrgetter("name"))
         except OSError as error:
             return _not_seen(path or ".", whole, error)
-        around = FolderFactFiles(whole, frozenset([entry.name for entry in every]))
-        shown = (entry for entry in every if entry.name[0] != ".")
+        around = FolderFactFiles(whole, frozenset([entry.name for entry in by_name]))
+        shown = (entry for entry in by_name if entry.name[0] != ".")
         within.append(_Folder(path, whole, around, shown))
         return None
 
     def _is_unchanged(self, path: str, whole: str) -> bool:
-        """Whether a folder is as it is remembered; its files are told then."""
+        """Return whether a folder is as remembered; if so, add its files to `unchanged`."""
         if (before := self._remembered.get(whole)) is None:
             return False
         try:
@@ -461,35 +469,35 @@ class FileWalk:
         return True
 
     def _listed_now(self, folder: str) -> tuple[FolderFactFiles | None, FileColumns]:
-        """The files of a folder that may be logs, all looked at at once. Raises OSError.
+        """Return the fact files and the possible logs of a folder. Raises OSError.
 
-        Without what is around them where it holds folders that would have to be entered.
+        The fact files are None if the folder has a subfolder to enter.
         """
         names, seen = list[str](), list[os.stat_result]()
         with _opened(folder) as number, os.scandir(number) as entries:
-            every = sorted(entries, key=attrgetter("name"))
-            for entry in every:
+            by_name = sorted(entries, key=attrgetter("name"))
+            for entry in by_name:
                 name = entry.name
                 if name[0] != "." and self._is_wanted(folder, entry) and entry.is_file():
                     names.append(name)
                     seen.append(entry.stat())
                 elif name[0] != "." and entry.is_dir(follow_symlinks=False):
                     return None, ((), (), (), ())
-        around = FolderFactFiles(folder, frozenset([entry.name for entry in every]))
-        sizes, times = [at.st_size for at in seen], [at.st_mtime_ns for at in seen]
-        return around, (names, sizes, times, [at.st_ino for at in seen])
+        around = FolderFactFiles(folder, frozenset([entry.name for entry in by_name]))
+        sizes, times = [status.st_size for status in seen], [status.st_mtime_ns for status in seen]
+        return around, (names, sizes, times, [status.st_ino for status in seen])
 
     def _is_wanted(self, folder: str, entry: os.DirEntry[str]) -> bool:
-        """Whether an entry may be a log, and no link to one that is found by its own name.
+        """Return whether an entry may be a log, and no link to a log of this walk.
 
-        Such as latest.log: of a link that moves on, each log would be another run of that name.
+        A link such as latest.log moves on: each log would be another run of that name.
         """
         if not self._may_be_log(entry.name):
             return False
         return not (entry.is_symlink() and self._finds(os.path.join(folder, entry.name)))  # noqa: PTH118 - one of many
 
     def _finds(self, link: str) -> bool:
-        """Whether what a link leads to stands in the folder that is walked, where it is found."""
+        """Return whether this walk finds the target of a link by its own name."""
         leads_to = os.path.realpath(link)
         if not leads_to.startswith(self._root) or leads_to.startswith(self._never_in):
             return False
@@ -508,7 +516,7 @@ class FileWalk:
         return True
 
     def _pass_over(self, folder: _Folder, entry: os.DirEntry[str]) -> None:
-        """Remember a file that may hold a log, and has the name of none."""
+        """Remember a skipped file that may contain a log."""
         name = entry.name
         if name[name.rfind(".") :].lower() not in TEXT_SUFFIXES or BESIDE_LOGS.match(name):
             return
@@ -522,7 +530,7 @@ class FileWalk:
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    """A folder whose files are asked for by their names alone, which saves a part of each stat."""
+    """Open a folder, so that stats by name alone cost less."""
     number = os.open(folder, os.O_RDONLY)
     try:
         yield number
@@ -531,25 +539,31 @@ def _opened(folder: str) -> Iterator[int]:
 
 
 def _path(folder: _Folder, entry: os.DirEntry[str]) -> str:
-    """The path of an entry, absolute or not as its folder was given."""
+    """Return the path of an entry, relative if its folder was given so."""
     if folder.path == folder.identity:
         return entry.path
     return os.path.join(folder.path, entry.name)  # noqa: PTH118 - one of thousands
 
 
 def _seen(folder: _Folder, entry: os.DirEntry[str]) -> LogFile | None:
-    """A file of a folder; None for what is none, or went since the folder was listed."""
+    """Return a file of a folder, None if not regular or deleted since the listing."""
     path = _path(folder, entry)
     try:
         if not entry.is_file():
             return None
-        at = entry.stat()
+        status = entry.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
         return _not_seen(path, entry.path, error)
     return LogFile(
-        path, entry.path, at.st_size, at.st_mtime_ns, at.st_ino, named=False, around=folder.around
+        path,
+        entry.path,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ino,
+        named=False,
+        around=folder.around,
     )
 
 

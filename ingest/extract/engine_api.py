@@ -1,12 +1,12 @@
-"""Who reads the files of an ingest, and computes metrics: words that engines share.
+"""Interfaces of engines, which read files of an ingest and compute metrics.
 
-    ingest.workers.local_engine      processes of this machine; what they read comes back to the one
-    that began ingest.workers.ray_engine    Ray, on any number of machines; they write parts, and
-    only tell of them
+    ingest.workers.local_engine    processes of this machine; rows return to the main process
+    ingest.workers.ray_engine      Ray, on any number of machines; workers write parts and return
+                                   only references
 
-Whoever ingests asks for each file in its order, and gets what it would have read itself: an engine
-only sees to it that it has been read by then. All that decides what is stored is decided there, so
-that a store is the same whoever has read its logs.
+The ingest asks for files in order, and gets the same rows as from its own reading; an engine only
+reads ahead. All decisions about stored rows are made by the ingest, so a store is the same for
+every engine.
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ from .discovery import COMPRESSED_SUFFIXES, LogFile
 from .table_batches import LogGroup, LogRows
 
 EXPANSION_FACTOR: Final = 10
-"""Times that a compressed log grows."""
+"""Estimated expansion of a compressed log."""
 
 BLOCKS_AHEAD_PER_PROCESS: Final = 2
-"""Blocks of a file that wait for each other process; with so many waiting the next is planned
-here."""
+"""Waiting blocks per other process; beyond this, the main process plans the next block."""
 MAX_BLOCKS_PER_PROCESS: Final = 2 * BLOCKS_AHEAD_PER_PROCESS
-"""The same, counting blocks that are planned and not yet in their turn."""
+"""Waiting blocks per other process, including planned ones; beyond this, wait for the first."""
 
 ReadRequest = tuple[Path, Sequence[Fact]]
-"""A file with the facts that its path gives."""
+"""File, and facts from its path."""
 PlannerKey = tuple[FormatWatch | None, str, tuple[str, ...], bool]
-"""What is watched for in a file, the names of its format and its companions, and `keep_texts`."""
+"""Format watch, names of the format and its companions, and `keep_texts`."""
 ReadOptions = tuple[tuple[Fact, ...], FormatChoice]
-"""What holds for all files: facts that hold before all, and the formats that they may have."""
+"""Options for all files: facts that override others, and the choice of formats."""
 
 
 class ReadSession(Protocol):
-    """The files of one ingest, read before their turn; a context that lets go of who reads."""
+    """Files of one ingest, read ahead; a context that releases the readers."""
 
     def __enter__(self) -> object: ...
 
@@ -55,25 +54,25 @@ class ReadSession(Protocol):
     def before(
         self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
     ) -> Iterator[LogFile]:
-        """Yield the files in their order, some time after they were offered.
+        """Yield the files in order, some time after they were offered to the readers.
 
-        make_request: returns None to leave a file alone.
+        make_request: returns None for a file not to be read.
         """
 
     def take(self, log_file: LogFile, facts: Sequence[Fact]) -> LogTables | None:
-        """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
+        """Return a file's tables, None if not read ahead. Raises FairmfuError, OSError."""
 
     def forget(self, log_file: LogFile) -> None:
-        """The file had its turn: nothing of it need be kept."""
+        """Release everything read of a file whose turn is over."""
 
     def planned(
         self, log_file: LogFile, planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
-        """The chunks of a file that is read here, each with its plan if another process made it."""
+        """Yield the chunks of a file read here, with plans made by other processes."""
 
     @property
     def can_store_now(self) -> bool:
-        """Whether what was taken may be stored now, and what is left of it be read by itself."""
+        """True if the rows taken so far can be stored without splitting a task's parts."""
 
 
 WorkItem = TypeVar("WorkItem")
@@ -81,23 +80,26 @@ WorkResult = TypeVar("WorkResult")
 
 
 class ReadEngine(Protocol):
-    """Begins to read, and has pieces of work done."""
+    """Starts reading ahead, and runs pieces of work."""
 
     def reading(self, options: ReadOptions, backend: StoreBackend, spool: Spool, /) -> ReadSession:
-        """For one ingest. shelf: of the store; spool: where rows wait that were read."""
+        """Return a session for one ingest.
+
+        backend: of the store. spool: for rows that wait.
+        """
 
     def each(
         self, work: Callable[[WorkItem], WorkResult], items: Sequence[WorkItem], /
     ) -> Iterable[WorkResult]:
-        """What comes of each piece, in their order. work: it and its pieces can be pickled.
+        """Return the results of the items, in order; work and items must be picklable.
 
-        Raises what the work raises.
+        Raises the exceptions of the work.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What became of the files of a task: by their places the errors; all others are the group."""
+    """Result of a task: errors by file index, and the group of all other files."""
 
     group: LogGroup
     errors: Mapping[int, Exception]
@@ -108,19 +110,22 @@ class TaskResult:
         outcomes: Sequence[LogRows | Exception],
         make_group: Callable[[Sequence[LogRows]], LogGroup],
     ) -> Self:
-        """What was found in each, and how those that could be read become a group."""
-        errors = {place: one for place, one in enumerate(outcomes) if isinstance(one, Exception)}
-        return cls(make_group([one for one in outcomes if not isinstance(one, Exception)]), errors)
+        """Return the result of files from rows or errors; make_group: groups the rows."""
+        errors = {
+            i: outcome for i, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
+        }
+        logs = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+        return cls(make_group(logs), errors)
 
     def each(self, spool: Spool) -> list[LogTables | Exception]:
-        """What each of them holds, or why it could not be read."""
+        """Return the tables or the error of every file."""
         logs = iter(self.group.logs(spool))
         count = len(self.group.heights) + len(self.errors)
-        return [self.errors.get(place) or next(logs) for place in range(count)]
+        return [self.errors.get(index) or next(logs) for index in range(count)]
 
 
 def expanded_size(log_file: LogFile) -> int:
-    """How large a file is when it is read, compressed ones expanded, as an estimate [bytes]."""
+    """Return the estimated size of a file after decompression [bytes]."""
     return log_file.size * (EXPANSION_FACTOR if log_file.path.endswith(COMPRESSED_SUFFIXES) else 1)
 
 
@@ -128,13 +133,13 @@ def expanded_size(log_file: LogFile) -> int:
 
 
 class PendingPlan(Protocol):
-    """A plan that another process makes."""
+    """Plan in the making by another process."""
 
     def done(self) -> bool:
-        """Whether nobody has to be waited for."""
+        """Return whether the result is available without waiting."""
 
     def result(self) -> BlockPlan | None:
-        """The plan; None where its process was lost."""
+        """Return the plan, None if its process was lost."""
 
 
 def chunks_with_plans(
@@ -143,10 +148,10 @@ def chunks_with_plans(
     submit: Callable[[Chunk], PendingPlan | None],
     process_count: int,
 ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
-    """Chunks in their order, each with its plan if one was made before its turn.
+    """Yield chunks in order, with their plan if made in time.
 
-    submit: has another process plan it, or None; process_count: so many of these are there. Where
-    all have enough to do, it is planned here.
+    submit: asks another process for the plan of a chunk; may return None.
+    process_count: number of these processes. While all are busy, the next chunk is planned here.
     """
     waiting = deque[tuple[Chunk, PendingPlan | BlockPlan | None]]()
     for chunk in chunks:
@@ -163,7 +168,7 @@ def chunks_with_plans(
 
 
 def planner_key(planner: BlockPlanner) -> PlannerKey:
-    """Return by what `make_planner` makes a like planner in another process."""
+    """Return the key for `make_planner` to make an equal planner elsewhere."""
     matcher = planner.matcher
     companions = tuple(f.name for f in matcher.companions)
     return planner.watch, matcher.primary.name, companions, planner.keep_texts
@@ -171,17 +176,17 @@ def planner_key(planner: BlockPlanner) -> PlannerKey:
 
 def make_planner(key: PlannerKey, format_choice: FormatChoice) -> BlockPlanner:
     """Return a planner for blocks of files of these formats."""
-    formats = {one.name: one for one in format_choice.formats}
+    formats = {log_format.name: log_format for log_format in format_choice.formats}
     watch, primary, companions, keep_texts = key
     matcher = line_matcher(formats[primary], tuple(formats[name] for name in companions))
     return BlockPlanner(matcher, watch, keep_texts=keep_texts)
 
 
 def _there(plan: PendingPlan | BlockPlan | None) -> bool:
-    """Whether nobody has to be waited for."""
+    """Return whether the plan is available without waiting."""
     return plan is None or isinstance(plan, BlockPlan) or plan.done()
 
 
 def _planned(chunk: Chunk, plan: PendingPlan | BlockPlan | None) -> tuple[Chunk, BlockPlan | None]:
-    """The chunk with its plan."""
+    """Return the chunk with its plan."""
     return chunk, plan if plan is None or isinstance(plan, BlockPlan) else plan.result()

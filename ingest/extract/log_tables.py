@@ -1,4 +1,4 @@
-"""A log as the rows of all tables: what its file says, and what stands beside it."""
+"""Rows of all tables from one log and the files next to it."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ from .engine_api import ReadRequest
 from .table_batches import LogRows
 
 MAX_SMALL_BYTES: Final = 1024 * 1024
-"""The largest text that is read together with others, in bytes."""
+"""Size limit of logs that are read together [bytes]."""
 
 BYTES_PER_MB: Final = 1e6
 MIN_READ_SECONDS: Final = 1e-9
-"""So that a clock too coarse for a small file divides nothing by zero."""
+"""Lower limit against division by zero: a coarse clock gives 0 s for a small file [s]."""
 STAMP_COLUMNS: Final = ("line", "logged_at")
 MAX_YEARLESS_GAP: Final = timedelta(days=182)
 GENERIC_NAMES: Final = re.compile(
@@ -65,9 +65,9 @@ GENERIC_NAMES: Final = re.compile(
     r"|Train_Samples_.*|events\.out\.tfevents.*|training\.global_rank_.*",
     re.IGNORECASE,
 )
-"""Names of files and folders that frameworks give to each run's: they say nothing of it."""
+"""Names of files and folders that frameworks use for every run, so no part of a run's name."""
 TORCHRUN_LOG_PATH: Final = r"[/\\]attempt_\d+[/\\](\d+)[/\\]std(?:out|err)\.log(?:\.gz|\.zst)?$"
-"""What each rank of a node prints, where torchrun was given a --log-dir: its local rank."""
+"""Path of a rank's output under torchrun --log-dir; the group is its local rank."""
 
 
 def read_log_tables(
@@ -77,14 +77,14 @@ def read_log_tables(
     format_choice: FormatChoice = BUILT_IN_CHOICE,
     use_fast_path: bool = True,
 ) -> Tables:
-    """All rows of one log file, with its facts. Raises FairmfuError.
+    """Return all rows of one log file, with its facts. Raises FairmfuError.
 
-    flag_facts: facts that hold before all. fast: lines that look alike are read many at once, which
-    comes to the same.
+    flag_facts: facts that override all others.
+    use_fast_path: read similar lines in blocks, with the same result.
     """
     spool = Spool(
         max_held_bytes=math.inf
-    )  # all of them are asked for at once, so none has to go to the disk
+    )  # all rows are collected at once, so none need go to the disk
     log = read_log(
         path, spool, flag_facts=flag_facts, format_choice=format_choice, use_fast_path=use_fast_path
     )
@@ -102,11 +102,12 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
     use_fast_path: bool = True,
     plan_chunks: PlanChunks = without_plans,
 ) -> LogRows:
-    """One log file with its facts, its rows not yet as tables. Raises FairmfuError.
+    """Read one log file with its facts, not yet as tables. Raises FairmfuError.
 
-    spool: where steps wait; path_facts: facts that hold unless those beside the file say otherwise;
-    extra, use_fast_path: as of `read_log_tables`; plan_chunks: who may look at blocks of a large
-    file before their turn.
+    spool: storage of waiting step rows.
+    path_facts: facts that files next to the log can override.
+    flag_facts, use_fast_path: as in `read_log_tables`.
+    plan_chunks: lets other processes plan blocks of a large file before their turn.
     """
     began = perf_counter()
     with Source(path, keeps_envelope=format_choice.keeps_envelope) as source:
@@ -125,7 +126,7 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
             may_break=is_small,
         )
     parsed.cost.seconds = perf_counter() - began
-    if source.bytes > MAX_PEEK_BYTES:  # what its blocks took goes before its rows are written
+    if source.bytes > MAX_PEEK_BYTES:  # free the memory of blocks before rows are written
         release_free_memory()
     text = _Text.of(
         source, parsed, [*path_facts, *facts_from_files(path), *flag_facts], format_choice
@@ -136,10 +137,12 @@ def read_log(  # noqa: PLR0913 - each is an option of the one who reads
 def _parse(
     source: Source, spool: Spool, format_choice: FormatChoice, plan_chunks: PlanChunks | None
 ) -> tuple[DetectedFormats, ParsedSource]:
-    """The formats of a source, and what it says by them; plan_chunks: None to read by lines.
+    """Detect the formats of a source, and parse it.
 
-    A source that can be read again is taken for what its beginning shows, and read again where a
-    later line shows another format, or where texts turn out to be needed that were not kept.
+    plan_chunks: None to parse by lines.
+
+    A re-readable source is parsed by the formats of the beginning. Parsing starts over if a later
+    line shows another format, or if dropped texts turn out to be needed.
     """
     early = _first_look(source, format_choice, watching=plan_chunks is not None)
     keep_texts = not source.is_rereadable()
@@ -160,11 +163,11 @@ def _parse(
             early = otherwise.sure
         except MissingTextsError:
             keep_texts = True
-        source.close()  # so that it begins anew
+        source.close()  # parse from the beginning again
 
 
 def _has_fences(parsed: ParsedSource) -> bool:
-    """Whether lines that nothing reads are fences of code blocks, as a Markdown page has."""
+    """Return whether unread lines include fences of code blocks, as in Markdown."""
     return any(fence in kind["example"] for kind in parsed.other_kinds for fence in ("```", "~~~"))
 
 
@@ -174,14 +177,14 @@ def _lines_again(path: Path, tried: FormatChoice) -> Iterator[NumberedLine]:
 
 
 class _TakenOtherwiseError(Exception):
-    """A log has other formats than its beginning shows; nothing of it counts as read."""
+    """The log has other formats than its beginning shows; discard all parsed rows."""
 
     def __init__(self, detected: DetectedFormats) -> None:
         self.sure = EarlyDetection(detected)
 
 
 def _first_look(source: Source, tried: FormatChoice, *, watching: bool) -> EarlyDetection:
-    """What a source is taken for, to be watched where it can be read again."""
+    """Detect formats from the beginning; a re-readable source can also be watched."""
     look = source.path, source.peek(), tried.formats, tried.wanted
     watching = watching and source.is_rereadable()
     return detect_from_beginning(*look) if watching else EarlyDetection(detect_format(*look))
@@ -190,9 +193,11 @@ def _first_look(source: Source, tried: FormatChoice, *, watching: bool) -> Early
 def _watch_on(
     path: Path, format_choice: FormatChoice, early: EarlyDetection, number: float
 ) -> bool:
-    """Whether to watch behind a line that may show other formats: all of the log is asked for them.
+    """Check the whole log because of a line that may show other formats.
 
-    Raises _TakenOtherwiseError where there are others.
+    Returns True for a line of the beginning, where the watch goes on, and False once the whole log
+    confirms the formats.
+    Raises _TakenOtherwiseError if the formats differ.
     """
     if number <= early.last:
         return True
@@ -211,7 +216,7 @@ def read_log_files(
     flag_facts: Sequence[Fact] = (),
     format_choice: FormatChoice = BUILT_IN_CHOICE,
 ) -> list[LogRows | Exception]:
-    """As `read_log`, of several files: each as a log or as the error why it can't be read.
+    """Read several files as `read_log` does; each result is a log or an error.
 
     Small files are read together.
     """
@@ -239,7 +244,7 @@ def read_log_files(
 def _read_small(
     texts: Mapping[Path, _Small], extra: Sequence[Fact], tried: FormatChoice
 ) -> dict[Path, LogRows | Exception]:
-    """Texts as logs, read together; where that raises, each half: one takes no other with it."""
+    """Read small texts together; after an error by halves, to isolate the bad file."""
     try:
         return _read_together(texts, extra, tried)
     except FAULTS as error:
@@ -247,10 +252,10 @@ def _read_small(
         if len(paths) == 1:
             return {paths[0]: reading_error(paths[0], error)}
     halves = paths[: len(paths) // 2], paths[len(paths) // 2 :]
-    one, other = (
+    first, second = (
         _read_small({path: texts[path] for path in half}, extra, tried) for half in halves
     )
-    return one | other
+    return first | second
 
 
 def _read_together(
@@ -259,18 +264,20 @@ def _read_together(
     read: dict[Path, LogRows | Exception] = {}
     alike: dict[DetectedFormats, list[_Small]] = {}
     chunks = [(path, text.chunks) for path, text in texts.items()]
-    for path, found in zip(texts, detect_formats(chunks, tried.formats, tried.wanted), strict=True):
-        if isinstance(found, Exception):
-            read[path] = found
+    for path, detected in zip(
+        texts, detect_formats(chunks, tried.formats, tried.wanted), strict=True
+    ):
+        if isinstance(detected, Exception):
+            read[path] = detected
         else:
-            alike.setdefault(found, []).append(texts[path])
-    for detected, those in alike.items():
-        read |= _read_alike(detected, those, extra, tried)
+            alike.setdefault(detected, []).append(texts[path])
+    for formats, same_format in alike.items():
+        read |= _read_alike(formats, same_format, extra, tried)
     return read
 
 
 class _Small(NamedTuple):
-    """A text that is read with others."""
+    """Text of a small file, read together with others."""
 
     source: Source
     chunks: list[Chunk]
@@ -278,40 +285,42 @@ class _Small(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, by_path: Sequence[Fact], tried: FormatChoice) -> Self | None:
-        """A file's text; None where it is large or compressed. Raises FairmfuError, OSError."""
+        """Return a file's text, None if large or compressed. Raises FairmfuError, OSError."""
         with Source(path, keeps_envelope=tried.keeps_envelope) as source:
             if not source.is_text() or path.stat().st_size > MAX_SMALL_BYTES:
                 return None
             return cls(source, list(source.chunks()), by_path)
 
     def may_be_page(self) -> bool:
-        """Whether it may have code blocks, as a Markdown page has."""
+        """Return whether the text has fences of code blocks, as in Markdown."""
         return any(fence in chunk.view for chunk in self.chunks for fence in (b"```", b"~~~"))
 
     def lines(self) -> Iterator[NumberedLine]:
-        """Each of its lines."""
+        """Yield all lines."""
         return (line for chunk in self.chunks for line in chunk.lines())
 
 
 def _read_alike(
     detected: DetectedFormats, texts: Sequence[_Small], extra: Sequence[Fact], tried: FormatChoice
 ) -> dict[Path, LogRows | Exception]:
-    """Texts of the same formats, read together."""
-    spool = Spool(max_held_bytes=math.inf)  # they become tables together, and several share a frame
+    """Read texts of the same formats together."""
+    spool = Spool(max_held_bytes=math.inf)  # several logs share a frame
     began = perf_counter()
     parsers = (BlockParser(*detected, spool) for _ in texts)
-    each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
+    parsers_with_chunks = [
+        (parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)
+    ]
     read: dict[Path, LogRows | Exception] = {}
     parsed: list[_Text] = []
-    every = parse_small_texts(each)
+    parsed_texts = parse_small_texts(parsers_with_chunks)
     seconds_per_byte = (perf_counter() - began) / sum(max(t.source.bytes, 1) for t in texts)
-    for text, said in zip(texts, every, strict=True):
+    for text, parsed_text in zip(texts, parsed_texts, strict=True):
         path = text.source.path
-        said.cost.seconds = seconds_per_byte * text.source.bytes
+        parsed_text.cost.seconds = seconds_per_byte * text.source.bytes
         try:
             facts = [*text.by_path, *facts_from_files(path), *extra]
             by_writer = writers.apart(
-                said,
+                parsed_text,
                 text.source.tags,
                 text.lines,
                 detected,
@@ -327,7 +336,7 @@ def _read_alike(
 
 
 def facts_from_files(path: Path) -> list[Fact]:
-    """What the files beside a log say of its runs. Raises FairmfuError."""
+    """Return facts from the files next to a log. Raises FairmfuError."""
     return (
         []
         if path == STDIN_PATH
@@ -336,7 +345,10 @@ def facts_from_files(path: Path) -> list[Fact]:
 
 
 class _Text(NamedTuple):
-    """A text that was read; facts: of beside it, or given; tried: the formats that were."""
+    """Parsed text.
+
+    facts: given, or from files next to the log. tried: the choice of formats.
+    """
 
     source: Source
     parsed: ParsedSource
@@ -347,9 +359,9 @@ class _Text(NamedTuple):
     def of(
         cls, source: Source, parsed: ParsedSource, facts: Sequence[Fact], tried: FormatChoice
     ) -> Self:
-        """Raises UnreadableSourceError where its lines go back in time.
+        """Check a parsed text.
 
-        And where not each of them was taken for something.
+        Raises UnreadableSourceError if its lines are newest first, or not all counted.
         """
         if source.newest_first:
             raise UnreadableSourceError(
@@ -365,7 +377,7 @@ class _Text(NamedTuple):
 
     @property
     def launches(self) -> list[Launch]:
-        """The launches that become runs."""
+        """Launches that become runs."""
         every = self.parsed.launches
         return [x for x in every if x.rows or len(every) == 1 or x.stated]
 
@@ -373,17 +385,17 @@ class _Text(NamedTuple):
 def _logs(
     primary: LogFormat, companions: Sequence[LogFormat], texts: Sequence[_Text]
 ) -> Iterator[LogRows]:
-    """Texts of the same formats as the rows of tables."""
+    """Yield the rows of texts of the same formats."""
     launches = [text.launches for text in texts]
-    for text, mine in zip(texts, launches, strict=True):
-        for launch in mine:
+    for text, own_launches in zip(texts, launches, strict=True):
+        for launch in own_launches:
             _date(launch)
             _name_rank(text.source.path, primary, launch)
             _name_group(launch)
-    every = [launch for mine in launches for launch in mine]
+    every = [launch for own_launches in launches for launch in own_launches]
     inferred = iter(given.infer_facts(primary, every, companions))
-    for text, mine in zip(texts, launches, strict=True):
-        yield _log(text, primary, companions, [(launch, next(inferred)) for launch in mine])
+    for text, own_launches in zip(texts, launches, strict=True):
+        yield _log(text, primary, companions, [(launch, next(inferred)) for launch in own_launches])
 
 
 def _log(
@@ -392,7 +404,7 @@ def _log(
     companions: Sequence[LogFormat],
     launches: Sequence[tuple[Launch, Sequence[Fact]]],
 ) -> LogRows:
-    """launches: each with what was inferred of it."""
+    """Return the rows of one text; launches: with their inferred facts."""
     source, parsed, facts, _ = text
     sha256 = source.sha256
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": []}
@@ -401,8 +413,8 @@ def _log(
     ids: dict[str, int] = {}
     for number, (launch, inferred) in enumerate(launches, start=1):
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
-        again = ids[launch.run_id]
-        run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
+        count = ids[launch.run_id]
+        run_id = launch.run_id if count == 1 else f"{launch.run_id}-{count}"
         label = _label(launch, number, [other.writer for other, _ in launches])
         run = _run(source, primary, launch, number, label)
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
@@ -410,9 +422,10 @@ def _log(
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
         events.append((run_id, launch.events))
-        every = [*launch.stated, *facts, *inferred]
+        all_facts = [*launch.stated, *facts, *inferred]
         rows["facts"] += [
-            {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
+            {"run_id": run_id, "sequence": sequence, **fact}
+            for sequence, fact in enumerate(all_facts)
         ]
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(text, primary, companions)]
@@ -441,7 +454,7 @@ def _source(text: _Text, primary: LogFormat, companions: Sequence[LogFormat]) ->
 
 
 def cost_columns(cost: ReadingCost, size: int) -> dict[str, float]:
-    """READING_COSTS of a source of `size` bytes."""
+    """Return READING_COSTS of a source; size: bytes."""
     megabytes = size / BYTES_PER_MB
     return {
         "read_s": cost.seconds,
@@ -478,7 +491,7 @@ def _run(
 
 
 def _label(launch: Launch, number: int, writers_of_file: Sequence[str | None]) -> str:
-    """What tells a launch from others of its file: the name of its writer, else its number."""
+    """Return a launch's suffix in a file of several: writer's name, else number."""
     if len(writers_of_file) == 1:
         return ""
     if launch.writer is None:
@@ -488,9 +501,10 @@ def _label(launch: Launch, number: int, writers_of_file: Sequence[str | None]) -
 
 
 def _framework(primary: LogFormat, companions: Sequence[LogFormat], engine: str | None) -> str:
-    """The framework that trained: the engine below a trainer's lines, where that prints too.
+    """Return the framework that trained: a printed engine below a trainer's lines.
 
-    The Hugging Face Trainer trains on an engine; Megatron's lines are printed with one and without.
+    The Hugging Face Trainer trains on an engine; Megatron prints its lines with an engine or
+    without.
     """
     engines = [f.framework for f in companions if f.precedence <= ENGINE_PRECEDENCE]
     if primary.framework_unsaid:
@@ -499,29 +513,29 @@ def _framework(primary: LogFormat, companions: Sequence[LogFormat], engine: str 
 
 
 def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:
-    """The columns of `runs` that say how the launch ended."""
+    """Return the columns of `runs` about the end of a launch."""
     ending = outcomes.launch_outcome(launch.rows, launch.events, _planned(launch, facts))
     return dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True))
 
 
 def _first_stamp(events: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """When a launch began whose steps have no stamps, or that got none."""
+    """Return the first timestamp among the events of a launch without a start time."""
     stamps = (event["logged_at"] for event in events if event["logged_at"] is not None)
     return next(stamps, None)
 
 
 def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
-    """Steps that the launch was to train for, in the unit of its step lines.
+    """Return the planned number of steps, in the unit of the step lines.
 
-    By the log, else by what stands beside it.
+    The log's value wins over files next to the log.
     """
-    both = [*facts, *launch.stated]
-    said = [fact["value"] for fact in both if fact["name"] == "total_steps"]
-    return int(said[-1]) if said and re.fullmatch(r"\d{1,18}", said[-1]) else None
+    all_facts = [*facts, *launch.stated]
+    values = [fact["value"] for fact in all_facts if fact["name"] == "total_steps"]
+    return int(values[-1]) if values and re.fullmatch(r"\d{1,18}", values[-1]) else None
 
 
 def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
-    """Rows of a file of one rank have that rank, where only the file's name says it."""
+    """Set the rank of all rows from the file's path, if no row has a rank."""
     patterns = filter(None, (primary.rank_in_path, TORCHRUN_LOG_PATH))
     match = next(filter(None, (re.search(pattern, str(path)) for pattern in patterns)), None)
     if match and not any(frame["rank"].count() for frame in launch.rows.frames("rank")):
@@ -529,33 +543,33 @@ def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
 
 
 def _name_group(launch: Launch) -> None:
-    """Ranks in the log of a replica group have its number before theirs: each has a rank 0."""
-    said = {fact["value"] for fact in launch.facts if fact["name"] == "replica_group"}
-    if len(said) == 1:
+    """Prefix ranks with the number of their replica group; every group has a rank 0."""
+    groups = {fact["value"] for fact in launch.facts if fact["name"] == "replica_group"}
+    if len(groups) == 1:
         rank = cs.by_name("rank", require_all=False)
-        behind = pl.concat_str(pl.lit(said.pop()), rank, separator=":", ignore_nulls=True)
-        launch.rows.transform(lambda frame: frame.with_columns(rank=behind))
+        prefixed = pl.concat_str(pl.lit(groups.pop()), rank, separator=":", ignore_nulls=True)
+        launch.rows.transform(lambda frame: frame.with_columns(rank=prefixed))
 
 
 def _name(path: Path) -> str:
-    """The file's name; where that says nothing of the run (`run.log`), the folders' around it."""
+    """Return a run's name: of the file, or of its folders if generic (`run.log`)."""
     if path == STDIN_PATH:
         return "stdin"
     path = Path(re.sub(TORCHRUN_LOG_PATH, "/run.log", str(path)))
     stem = path.name.removesuffix(".gz").removesuffix(".zst")
     stem = stem.rsplit(".", 1)[0] if "." in stem else stem
     parents = [part for part in path.absolute().parent.parts if part != "/"]
-    telling = [part for part in parents if not GENERIC_NAMES.fullmatch(part)]
-    return "/".join(telling[-2:]) if GENERIC_NAMES.fullmatch(stem) and telling else stem
+    specific = [part for part in parents if not GENERIC_NAMES.fullmatch(part)]
+    return "/".join(specific[-2:]) if GENERIC_NAMES.fullmatch(stem) and specific else stem
 
 
 def _date(launch: Launch) -> None:
-    """Stamps without a year take it from a line that has one (`Exp name: cfg_20240504_…`)."""
-    said = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
+    """Add the year from a line such as `Exp name: cfg_20240504_…` to timestamps."""
+    years_stated = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
     before = launch.started_at
     if before is None or before.year != PLACEHOLDER_YEAR:
         return
-    years = _Years(before, said[-1] if said else PLACEHOLDER_YEAR)
+    years = _Years(before, years_stated[-1] if years_stated else PLACEHOLDER_YEAR)
     launch.started_at = years.dated(before)
     dated, of_events = launch.rows.empty_copy(), list[datetime | None]()
     events = deque(x for f in launch.events.frames(*STAMP_COLUMNS) for x in f.iter_rows())
@@ -573,7 +587,7 @@ def _date(launch: Launch) -> None:
 
 @dataclass(slots=True)
 class _Years:
-    """Gives stamps without a year one, in the order of their lines; last: the one before."""
+    """Year assignment for timestamps in line order; last: the previous timestamp."""
 
     last: datetime
     year: int
@@ -587,7 +601,7 @@ class _Years:
 
 
 def _in_year(stamp: datetime, year: int) -> datetime | None:
-    """Null for a 29 February in a year that has none."""
+    """Return the timestamp in this year; None for 29 February in a common year."""
     with suppress(ValueError):
         return stamp.replace(year=year)
     return None

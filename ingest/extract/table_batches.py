@@ -1,7 +1,6 @@
-"""The tables of several logs made together: a frame costs more than the rows of a small log do.
+"""Tables of several logs, made together: a frame costs more than a small log.
 
-Each log gets its own rows of them. Rows that may be many wait in the spool; where those of
-neighbours are wanted one behind the other, they are read together too.
+Each log gets its slice. Long tables wait in the spool, and neighbouring slices are read together.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from ..store.local_backend import StoreBackend
 from ..store.staged_parts import StagedPart, write_staged_parts
 
 ROW_BUILT_TABLES: Final = ("sources", "runs", "facts", "unread")
-"""Tables whose rows are made one by one."""
+"""Tables built from single rows."""
 SPOOLED_TABLES: Final = ("steps", "events", "unread")
 """Tables whose rows wait in the spool."""
 MAX_GROUP_LOGS: Final = 64
-"""The most logs that become tables together; nor may they have more rows than PIECE_ROWS."""
+"""Limit of logs in one group; CHUNK_ROWS limits their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,52 +55,54 @@ class LogRows:
 
     @property
     def source(self) -> dict[str, Any]:
-        """The log's row of `sources`."""
+        """The row of `sources`."""
         return self.rows["sources"][0]
 
     @property
     def weight(self) -> int:
-        """What it takes in memory, in rows of a frame."""
-        happened = sum(events.weight for _, events in self.events)
+        """Memory use, in rows of a frame."""
+        event_weight = sum(events.weight for _, events in self.events)
         return (
-            MAPPING_ROW_WEIGHT * sum(map(len, self.rows.values())) + _height(self.steps) + happened
+            MAPPING_ROW_WEIGHT * sum(map(len, self.rows.values()))
+            + _height(self.steps)
+            + event_weight
         )
 
     @property
     def heights(self) -> dict[str, int]:
-        """How many rows it has of each table."""
+        """Number of rows per table."""
         by_row = {name: len(rows) for name, rows in self.rows.items()}
         return {"steps": _height(self.steps), "events": _height(self.events), **by_row}
 
     def tables(self, spool: Spool) -> LogTables:
-        """The log's tables; steps and events, which may be many, are read piece by piece."""
-        found: dict[str, TableRows] = {}
+        """Return the log's tables; steps and events, which may be long, are streamed."""
+        tables: dict[str, TableRows] = {}
         for name in ROW_BUILT_TABLES:
             frame = frame_of_rows(self.rows[name], frame_schema(name))
-            found[name] = spool.rows(frame) if name in SPOOLED_TABLES else frame
+            tables[name] = spool.rows(frame) if name in SPOOLED_TABLES else frame
         spool_waiting_rows(events for _, events in self.events)
-        found["steps"] = _chained("steps", self.steps)
-        found["events"] = _chained("events", self.events)
-        return found
+        tables["steps"] = _chained("steps", self.steps)
+        tables["events"] = _chained("events", self.events)
+        return tables
 
 
 RunRows = Sequence[tuple[str, RowChunks]]
-"""Rows of launches by the ids of their runs."""
+"""Rows of launches, by run id."""
 
 
 def _height(runs: RunRows) -> int:
-    """How many rows they are."""
+    """Return the number of rows."""
     return sum(len(rows) for _, rows in runs)
 
 
 def _chained(name: str, runs: RunRows) -> TableRows:
-    """The rows of launches as those of a table."""
+    """Return the rows of launches as one table."""
     empty: TableRows = pl.DataFrame(schema=frame_schema(name))
     return chain_rows([empty, *(_streamed(name, run_id, rows) for run_id, rows in runs if rows)])
 
 
 def _streamed(name: str, run_id: str, rows: RowChunks) -> StreamedRows:
-    """The rows of a launch as rows of a table."""
+    """Return the rows of a launch as rows of a table."""
     run, schema = pl.lit(run_id).alias("run_id"), frame_schema(name)
     columns = [column for column in schema if column != "run_id"]
     return StreamedRows(
@@ -113,9 +114,9 @@ def _streamed(name: str, run_id: str, rows: RowChunks) -> StreamedRows:
 
 @dataclass(frozen=True, slots=True)
 class LogGroup:
-    """Rows of several logs by table, and of each log how many of each table are its own.
+    """Rows of several logs by table, and the number of rows per log and table.
 
-    tables: in memory, or put where others can take them by who has read them.
+    tables: in memory, or written by the reader for another process.
     """
 
     tables: Mapping[str, pl.DataFrame | Sequence[StagedPart] | Sequence[PackedFrame]]
@@ -123,22 +124,22 @@ class LogGroup:
 
     @classmethod
     def of(cls, logs: Sequence[LogRows]) -> LogGroup:
-        """The group of some logs."""
+        """Return the group of some logs."""
         return cls(cls._framed(logs), [log.heights for log in logs])
 
     @classmethod
     def packed(cls, logs: Sequence[LogRows]) -> LogGroup:
-        """The group of some logs for another process; rows that may be many as its spool has them.
+        """Return the group of some logs for another process; packs long tables.
 
-        So they go to its disk without being looked at.
+        The other process copies packed tables to its spool without decoding.
         """
         return cls._many(logs, _pack)
 
     @classmethod
     def written(cls, logs: Sequence[LogRows], backend: StoreBackend, job_id: str) -> LogGroup:
-        """The group of some logs; rows that may be many are written as parts that a batch may take.
+        """Return the group of some logs, long tables written as staged parts.
 
-        job_id: as for unbatched.write_unbatched.
+        job_id: as in staged_parts.write_staged_parts.
         """
         return cls._many(logs, partial(write_staged_parts, backend, job_id))
 
@@ -146,8 +147,8 @@ class LogGroup:
     def _many(
         cls, logs: Sequence[LogRows], put: Callable[[str, TableRows], Sequence[Any]]
     ) -> LogGroup:
-        """The group of some logs; put: what becomes of the rows of a table that may be many."""
-        alone = len(logs) == 1  # which may be long
+        """Return the group of some logs; put: packs or writes the rows of a long table."""
+        alone = len(logs) == 1  # may be long
         tables = logs[0].tables(Spool()) if alone else cls._framed(logs)
         few = {name: collect_rows(table) for name, table in tables.items() if _is_few(name, table)}
         many = {name: put(name, table) for name, table in tables.items() if name not in few}
@@ -155,7 +156,7 @@ class LogGroup:
 
     @staticmethod
     def _framed(logs: Sequence[LogRows]) -> dict[str, pl.DataFrame]:
-        """All rows of each table."""
+        """Return all rows per table."""
         tables = {
             name: frame_of_rows([row for log in logs for row in log.rows[name]], frame_schema(name))
             for name in ROW_BUILT_TABLES
@@ -166,12 +167,15 @@ class LogGroup:
         }
 
     def logs(self, spool: Spool) -> list[LogTables]:
-        """The tables of each log."""
-        each = {name: self._cut(name, spool) for name in self.tables}
-        return [dict(zip(each, tables, strict=True)) for tables in zip(*each.values(), strict=True)]
+        """Return the tables of each log."""
+        by_table = {name: self._cut(name, spool) for name in self.tables}
+        return [
+            dict(zip(by_table, tables, strict=True))
+            for tables in zip(*by_table.values(), strict=True)
+        ]
 
     def _cut(self, name: str, spool: Spool) -> list[TableRows]:
-        """A table of each log."""
+        """Return one table of each log."""
         table, heights = self.tables[name], [heights[name] for heights in self.heights]
         spans = list(zip(accumulate(heights, initial=0), heights, strict=False))
         if not isinstance(table, pl.DataFrame):
@@ -183,7 +187,7 @@ class LogGroup:
         for first, some in _neighbours(heights, CHUNK_ROWS):
             height = sum(some)
             rows = table.slice(first, height)
-            if height > CHUNK_ROWS:  # of one log
+            if height > CHUNK_ROWS:  # a single log
                 cuts.append(spool.rows(rows))
                 continue
             piece, begins = spool.keep(rows), accumulate(some, initial=0)
@@ -194,7 +198,10 @@ class LogGroup:
 
 
 def _neighbours(heights: Iterable[int], most: int) -> Iterator[tuple[int, list[int]]]:
-    """Heights that together are no more than `most`, or one alone; with the sum of those before."""
+    """Yield neighbouring heights of at most `most` in sum, with the first row's index.
+
+    A larger height is alone.
+    """
     first, some = 0, list[int]()
     for height in heights:
         if some and sum(some) + height > most:
@@ -206,32 +213,32 @@ def _neighbours(heights: Iterable[int], most: int) -> Iterator[tuple[int, list[i
 
 
 def _is_few(name: str, table: TableRows) -> bool:
-    """Whether rows are sent back as they are."""
+    """Return whether rows are returned as they are."""
     return name not in SPOOLED_TABLES or table.height <= (0 if name == "steps" else CHUNK_ROWS)
 
 
 def _pack(_: str, rows: TableRows) -> list[PackedFrame]:
-    """Rows of a table for another process."""
-    each = (some.iter_slices(CHUNK_ROWS) for some in iterate_frames(rows))
-    return [PackedFrame.of(piece) for piece in chain.from_iterable(each)]
+    """Return rows of a table packed for another process."""
+    frames = (some.iter_slices(CHUNK_ROWS) for some in iterate_frames(rows))
+    return [PackedFrame.of(piece) for piece in chain.from_iterable(frames)]
 
 
 def _across(
     parts: Sequence[StagedPart | SpooledFrame], schema: pl.Schema, first: int, height: int
 ) -> TableRows:
-    """Some of the rows of parts, one behind the other."""
+    """Return a range of the concatenated rows of parts."""
     cuts: list[TableRows] = []
     begin = 0
     for part in parts:
-        mine = max(first, begin), min(first + height, begin + part.height)
-        if mine[0] < mine[1]:
-            cuts.append(SlicedRows(part, schema, mine[0] - begin, mine[1] - mine[0]))
+        overlap = max(first, begin), min(first + height, begin + part.height)
+        if overlap[0] < overlap[1]:
+            cuts.append(SlicedRows(part, schema, overlap[0] - begin, overlap[1] - overlap[0]))
         begin += part.height
     return chain_rows(cuts or [pl.DataFrame(schema=schema)])
 
 
 def _steps(runs: Iterable[tuple[str, StepRows]]) -> pl.DataFrame:
-    """All rows of `steps` of some runs."""
+    """Return all rows of `steps` of some runs."""
     frames = [pl.DataFrame(schema=frame_schema("steps"))]
     for run_id, rows in runs:
         name = pl.Series("run_id", [run_id], pl.String)
@@ -240,7 +247,7 @@ def _steps(runs: Iterable[tuple[str, StepRows]]) -> pl.DataFrame:
 
 
 class LogBatch:
-    """What was read, in its order, for the store."""
+    """Logs read for the store, in order."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -249,7 +256,7 @@ class LogBatch:
         self._weight = 0
 
     def add(self, log: LogRows | LogTables) -> None:
-        """One more log."""
+        """Add a log."""
         if not isinstance(log, LogRows):
             self._make()
             self._tables.append(log)
@@ -261,7 +268,7 @@ class LogBatch:
         self._weight += weight
 
     def tables(self) -> list[LogTables]:
-        """The tables of each log."""
+        """Return the tables of each log."""
         self._make()
         return self._tables
 
@@ -270,6 +277,6 @@ class LogBatch:
             self._tables.append(self._logs[0].tables(self._spool))
         elif self._logs:
             group = LogGroup.of(self._logs)
-            self._logs = []  # so that the spool holds their steps only once
+            self._logs = []  # free the rows: the group has copies
             self._tables += group.logs(self._spool)
         self._logs, self._weight = [], 0

@@ -1,13 +1,14 @@
-"""Several writers of one file: each has its lines read alone, so that none cuts another's runs.
+"""Several writers in one file, parsed separately so that runs stay whole.
 
-A launch is one writer's sequence. Whose a line is, one of these tells:
+A launch is the sequence of one writer. A line's writer follows from one of these:
 
-    tagged_jobs     the name that a collector put before it
+    tagged_jobs     the name put before each line by a log collector
     page_blocks     the code block of a page
-    writer_tracks   the steps and the clock of each writer
+    writer_tracks   steps and clock of each writer
     pace_breaks     a break of time and speed
 
-All are in ingest.launches. Lines of every writer, such as a page's first words, are read with each.
+All are in ingest.launches. Lines of all writers, such as a page's introduction, are parsed with
+each writer's lines.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ..parse.record_sink import ParsedSource
 ReadLines = Callable[[], Iterable[NumberedLine]]
 
 
-def apart(  # noqa: PLR0913 - of one file
+def apart(  # noqa: PLR0913 - details of one file
     parsed: ParsedSource,
     tags: LineTags,
     read_lines: ReadLines,
@@ -44,10 +45,11 @@ def apart(  # noqa: PLR0913 - of one file
     may_be_page: bool,
     may_break: bool,
 ) -> ParsedSource:
-    """Return what a file says with the launches of each of its writers; as it is of one writer.
+    """Return the source with launches per writer; unchanged for a single writer.
 
-    parsed: all lines read as one writer's; tags: whose each line is; read_lines: gives them again;
-    may_be_page: it may be a page with code blocks; may_break: runs may stand one behind the other
+    parsed: all lines, parsed as of a single writer. tags: names of the lines.
+    read_lines: reads the lines again. may_be_page: the file may have code blocks.
+    may_break: runs may follow one another.
     """
     reader = _WriterReader(read_lines, formats, spool)
     if len(tags.names) > 1 and may_hold_several_jobs(parsed.launches):
@@ -63,50 +65,50 @@ def apart(  # noqa: PLR0913 - of one file
 
 
 class _WriterReader:
-    """Reads the lines of one writer, and those of all; the others are blank to it."""
+    """Parser of one writer's lines and shared lines; all other lines are blank."""
 
     def __init__(self, read_lines: ReadLines, formats: DetectedFormats, spool: Spool) -> None:
         self._read_lines, self._formats, self._spool = read_lines, formats, spool
 
     def launches(self, owners: Ints, *numbers: int) -> list[Launch]:
-        """owners: of each line; numbers: the writer's."""
-        mine = np.isin(owners, (SHARED, *numbers))
-        launches = parse_lines(self._lines(mine), *self._formats, self._spool).launches
+        """Return the launches of the writers `numbers`; owners: writer number per line."""
+        selected = np.isin(owners, (SHARED, *numbers))
+        launches = parse_lines(self._lines(selected), *self._formats, self._spool).launches
         return [launch for launch in launches if launch.rows] or launches
 
-    def _lines(self, mine: Bools) -> Iterator[NumberedLine]:
-        for line, is_mine in zip(self._read_lines(), mine.tolist(), strict=False):
-            yield line if is_mine else line._replace(text="", cut=False)
+    def _lines(self, selected: Bools) -> Iterator[NumberedLine]:
+        for line, is_selected in zip(self._read_lines(), selected.tolist(), strict=False):
+            yield line if is_selected else line._replace(text="", cut=False)
 
 
 def _by_names(
     parsed: ParsedSource, tags: LineTags, reader: _WriterReader, *, each_line: bool
 ) -> ParsedSource:
-    """The launches of each job whose lines have names; each_line: each step is of one line."""
+    """Return launches per named job; each_line: True if every step is a single line."""
     numbers = np.frombuffer(tags.numbers, np.uint16).astype(np.int64)
     if each_line and are_one_job(parsed.launches, numbers):
         return parsed
     owners = np.where(numbers == 0, SHARED, numbers)
-    place = {name.decode("utf-8", "replace"): number for name, number in tags.names.items()}
-    by_name = {name: reader.launches(owners, number) for name, number in place.items()}
+    number_of = {name.decode("utf-8", "replace"): number for name, number in tags.names.items()}
+    by_name = {name: reader.launches(owners, number) for name, number in number_of.items()}
     jobs = job_names(by_name)
-    if len(jobs) < 2:  # noqa: PLR2004 - all of them are ranks of one job
+    if len(jobs) < 2:  # noqa: PLR2004 - all are ranks of one job
         return parsed
     every = []
     for names in jobs:
-        mine = (
+        launches = (
             by_name[names[0]]
             if len(names) == 1
-            else reader.launches(owners, *(place[name] for name in names))
+            else reader.launches(owners, *(number_of[name] for name in names))
         )
-        for launch in mine:
+        for launch in launches:
             launch.writer = names[0]
-        every.append(mine)
+        every.append(launches)
     return _with_launches(parsed, every)
 
 
 def _by_tracks(parsed: ParsedSource, reader: _WriterReader) -> ParsedSource:
-    """The launches of writers that take turns; of those that nothing tells apart one."""
+    """Return launches of writers that take turns; one launch if indistinguishable."""
     every: list[list[Launch]] = []
     done = 0
     for turns in find_turns(parsed.launches):
@@ -127,45 +129,46 @@ def _by_tracks(parsed: ParsedSource, reader: _WriterReader) -> ParsedSource:
 
 
 def _by_pace(parsed: ParsedSource, reader: _WriterReader) -> ParsedSource:
-    """The launches of runs that stand one behind the other, where time and speed both tell."""
-    breaks = {id(launch): found for launch in parsed.launches if (found := pace_breaks(launch))}
+    """Return launches of consecutive runs, split where both time and speed break."""
+    breaks = {id(launch): starts for launch in parsed.launches if (starts := pace_breaks(launch))}
     every = [launch for launch in parsed.launches if id(launch) not in breaks]
     for launch in parsed.launches:
-        found = breaks.get(id(launch), [])
-        if not found:
+        starts = breaks.get(id(launch), [])
+        if not starts:
             continue
         owners = np.full(parsed.lines, NOBODY, np.int64)
         owners[launch.first_line - 1 : launch.last_line] = 0
-        for number, line in enumerate(found, 1):
+        for number, line in enumerate(starts, 1):
             owners[line - 1 : launch.last_line] = number
         owners[launch.first_line - 1 : (launch.rows.first_line or 1) - 1] = SHARED
-        for number in range(len(found) + 1):
+        for number in range(len(starts) + 1):
             every += reader.launches(owners, number)
     return _with_launches(parsed, [every]) if breaks else parsed
 
 
 def _line_owners(height: int, first: int, end: int, writers: Sequence[Ints]) -> Ints:
-    """Whose each line is, from `first` to before `end`: that of the next step line, else the last.
+    """Return the owner per line, from `first` to `end`: that of the next step line.
 
-    Those before the first step line are of each writer.
+    Lines after the last step line have its owner; lines before the first are shared.
+    writers: line numbers of the steps, per writer.
     """
     owners = np.full(height, NOBODY, np.int64)
     lines = np.concatenate(writers)
-    whose = np.repeat(np.arange(len(writers)), [len(its) for its in writers])
+    whose = np.repeat(np.arange(len(writers)), [len(step_lines) for step_lines in writers])
     order = np.argsort(lines, kind="stable")
     lines, whose = lines[order], whose[order]
-    mine = np.arange(first, end)
-    at = np.minimum(lines.searchsorted(mine), len(lines) - 1)
-    owners[mine - 1] = np.where(mine < lines[0], SHARED, whose[at])
+    line_numbers = np.arange(first, end)
+    next_step = np.minimum(lines.searchsorted(line_numbers), len(lines) - 1)
+    owners[line_numbers - 1] = np.where(line_numbers < lines[0], SHARED, whose[next_step])
     return owners
 
 
 NOBODY: Final = -2
-"""The owner of lines of other launches."""
+"""Owner of lines that belong to other launches."""
 
 
 def _with_launches(parsed: ParsedSource, by_writer: Sequence[Sequence[Launch]]) -> ParsedSource:
-    """What was parsed, with the launches of all writers, in the order of their steps."""
+    """Return the parsed source with the launches of all writers, in step order."""
     every = [launch for launches in by_writer for launch in launches]
     return replace(parsed, launches=sorted(every, key=_first_line))
 

@@ -1,1 +1,1 @@
-"""The ingest run, from paths to a store, and its Python API."""
+"""Ingest from paths to a store, and its Python API."""

@@ -1,4 +1,4 @@
-"""Logs by one call: into a store, or as tables in memory."""
+"""Python API of the ingest: logs into a store, or into tables in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .ingest_run import SINGLE_PROCESS, Outcome, ingest_paths
 __all__ = ["ingest_logs", "read_logs"]
 
 GivenFacts = Mapping[str, object] | Sequence[Fact]
-"""Values by the names of schema.FACT_NAMES, or facts as facts makes them."""
+"""Values by name from schema.FACT_NAMES, or facts from facts.facts."""
 
 
 def ingest_logs(  # noqa: PLR0913 - each is an option of the command
@@ -31,32 +31,33 @@ def ingest_logs(  # noqa: PLR0913 - each is an option of the command
     report: Callable[[Outcome], None] = lambda _: None,
     engine: ReadEngine = SINGLE_PROCESS,
 ) -> list[Outcome]:
-    """Read logs into a store; what is known there already is not read again.
+    """Read logs into a store; stored content is not read again.
 
     store: the folder need not exist yet.
     paths: files, folders, patterns (`logs/**/*.log`) or addresses (`s3://bucket/logs`).
-    facts: what the logs do not say, of all runs read here: {"gpus": 8, "seq_len": 8192}. Units:
+    facts: facts missing in the logs, for all runs read here: {"gpus": 8, "seq_len": 8192}. Units:
     seq_len [tokens], peak_flops [FLOP/s of one GPU]; the others in ingest.core.schema.FACT_NAMES.
-    log_formats: names of formats, or TOML files of one's own; then the logs have one of these.
-    strict: a log with a line that looks like a step and cannot be read fails.
-    report: gets each outcome as it comes.
-    engine: who reads; ingest.workers.local_engine.LocalEngine(n), or
-    ingest.workers.ray_engine.RayEngine. Without one this process.
+    log_formats: names of formats, or your TOML files; all logs must have one of these formats.
+    strict: fail logs with lines that look like steps and cannot be read.
+    report: receives each outcome when ready.
+    engine: ingest.workers.local_engine.LocalEngine(n), or ingest.workers.ray_engine.RayEngine;
+    this process by default.
 
-    One Outcome per file: its status (read, known, unchanged, passed, failed), a message, and counts
-    [lines]. A file that fails leaves the others alone. Raises FactError of a fact that there is not
-    or a value that it cannot have, FormatFileError of a format, UnreadableSourceError of an address
-    that no package knows, StoreError where the store cannot be written to, ClusterError where who
-    is to read cannot.
+    Returns one Outcome per file: status (read, known, unchanged, passed, failed), message, and
+    counts [lines]. A failing file does not affect the others.
+
+    Raises FactError for an unknown fact or an invalid value, FormatFileError for an invalid format,
+    UnreadableSourceError for an address that no installed package can open, StoreError if the store
+    is not writable, ClusterError if the engine fails.
 
     >>> ingest_logs(Store("perf"), "logs/", facts={"gpus": 8})
     """
-    given: Sequence[object] = paths  # in a notebook, of any type
-    odd = [one for one in given if not isinstance(one, (str, Path))]
-    if odd or not given:
-        what = f"{odd[0]!r} is no path" if odd else "no path"
+    arguments: Sequence[object] = paths  # a notebook may pass any type
+    wrong = [argument for argument in arguments if not isinstance(argument, (str, Path))]
+    if wrong or not arguments:
+        what = f"{wrong[0]!r} is no path" if wrong else "no path"
         raise UnreadableSourceError(f"{what}: give each log as an argument, 'a.log', 'b.log'.")
-    tried = (
+    format_choice = (
         log_formats
         if isinstance(log_formats, FormatChoice)
         else load_format_catalog().tried(log_formats)
@@ -66,7 +67,7 @@ def ingest_logs(  # noqa: PLR0913 - each is an option of the command
         store,
         flag_facts=_given(facts),
         strict=strict,
-        format_choice=tried,
+        format_choice=format_choice,
         report=report,
         engine=engine,
     )
@@ -84,27 +85,27 @@ def read_logs(
     log_formats: Sequence[str] | FormatChoice = (),
     strict: bool = False,
 ) -> Tables:
-    """Logs as tables in memory: a Polars frame each of runs, facts, steps, events, unread, sources.
+    """Read logs into tables in memory: runs, facts, steps, events, unread, sources.
 
-    The same as of a new store with these logs alone, which is what it makes, in a folder that is
-    gone afterwards: facts beside the logs count, a file that is there twice counts once.
+    Each table is a Polars frame, as from a new store with these logs alone, which is made in a
+    temporary folder. Facts from files next to the logs count, and duplicate files count once.
 
-    Arguments as of `ingest_logs`. Columns with their units: ingest.core.schema.TABLES; of `steps`
+    Arguments as for `ingest_logs`. Columns with their units: ingest.core.schema.TABLES; of `steps`
     elapsed_s, data_s [s], step_tokens [tokens], peak_memory_bytes [bytes], logged_tgs
-    [tokens/s/GPU], logged_tflops [TFLOP/s/GPU]: `logged_*` is what a log claims of itself.
+    [tokens/s/GPU], logged_tflops [TFLOP/s/GPU]: `logged_*` are figures that the log printed.
 
-    Raises UnreadableSourceError where a log cannot be read, or none is there: all of them, or
-    none. FactError and FormatFileError as `ingest_logs`, StoreError where there is no room for it.
+    Raises UnreadableSourceError if a log is unreadable or no log is found; then no table is
+    returned. Raises FactError and FormatFileError as `ingest_logs`, StoreError if the disk is full.
 
     >>> read_logs("titan.log", "xtuner.log", facts={"gpus": 8})["steps"]
     """
     with TemporaryDirectory(prefix="fairmfu-") as folder:
         store = Store(Path(folder))
         outcomes = ingest_logs(store, *paths, facts=facts, log_formats=log_formats, strict=strict)
-        failed = [one.message for one in outcomes if one.status == "failed"]
+        failed = [outcome.message for outcome in outcomes if outcome.status == "failed"]
         if failed:
             raise UnreadableSourceError("\n".join(failed))
-        if not any(one.status in ("read", "known") for one in outcomes):
-            given = ", ".join(map(str, paths))
-            raise UnreadableSourceError(f"{given}: no log of a known framework.")
+        if not any(outcome.status in ("read", "known") for outcome in outcomes):
+            names = ", ".join(map(str, paths))
+            raise UnreadableSourceError(f"{names}: no log of a known framework.")
         return store.tables()

@@ -1,4 +1,4 @@
-"""From paths to a store: finds the files, has those read that are new, stores batches."""
+"""Ingest of paths into a store: find files, read new ones, store batches."""
 
 from __future__ import annotations
 
@@ -51,17 +51,19 @@ from ..workers.local_engine import LocalEngine
 from . import rotation
 
 MTIME_SETTLE_NS: Final = 2_000_000_000
-"""A file that was written to within this time, before it was looked at, may change again without
-its time of change (as coarse as this on some file systems) showing it."""
+"""Age below which a modification time is not trusted [ns]: the file may change again without a
+visible change of a time that some file systems keep this coarsely.
+"""
 
 MAX_BATCH_LOGS: Final = 1_000
 MAX_BATCH_STEPS: Final = 8 * 1024 * 1024
-"""What is stored together, if there is more to be read: what is told of each log waits in memory
-for that, its steps on the disk; and a run that is killed has what was stored before."""
+"""Limits of one batch, while more files follow. Log metadata waits in memory, steps on the disk;
+after a kill, earlier batches remain stored.
+"""
 
 
 SINGLE_PROCESS: Final = LocalEngine()
-"""The engine of one process, this one."""
+"""Engine of the current process alone."""
 
 FactsOf = Callable[[str], Sequence[Fact]]
 """Facts by the absolute path of a log."""
@@ -72,15 +74,15 @@ def _none(_path: str) -> Sequence[Fact]:
 
 
 class Outcome(NamedTuple):
-    """What became of one path.
+    """Result for one path.
 
-    given: the path, as it was given. status: read, known (its content is stored), unchanged
-    (known, and it need not be opened to see that), failed (message says why), or passed: a file
-    that a folder's walk came upon and that has no line of these frameworks; no message where that
-    was seen before. One more, of the status unlisted, is reported alone: its message is of all
-    files of folders that are passed over for their names. A message of one that was read says what
-    became of an earlier run, or that more is to come. urgent: of one that was read or known, that
-    somebody has to see to it. cost: of one that was read, in a sentence.
+    given: the path as given.
+    status: read; known (content is stored); unchanged (known without opening the file); failed (see
+    message); passed (found in a folder, no line of a supported framework; no message if seen
+    before); unlisted (reported once, message about all files skipped for their names).
+    message: for a read file, news about an earlier run, or that more lines will follow.
+    urgent: a read or known file that needs attention.
+    cost: for a read file, one sentence about the reading.
     """
 
     given: str
@@ -95,18 +97,18 @@ class Outcome(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """`given` as a Path. Made only when it is asked for: most files are as they were."""
+        """`given` as a Path, made on demand: most files are unchanged."""
         return parse_path(self.given)
 
     @property
     def skipped_message(self) -> str:
-        """The sentence of a file that is passed over, and of which no earlier ingest told."""
+        """Message for a file skipped for the first time."""
         why = self.message.removeprefix(f"{self.path}: ").partition("\n")[0]
         return f"{self.path}: passed over, {why}"
 
 
 class _Stood(NamedTuple):
-    """A source as the store had it before."""
+    """Source as stored before this ingest."""
 
     path: str
     bytes: int
@@ -115,17 +117,17 @@ class _Stood(NamedTuple):
 
 
 def _stood(store: Store) -> dict[str, _Stood]:
-    """The store's sources, by sha256."""
+    """Return the store's sources, by sha256."""
     sources = store.table("sources").select("sha256", *_Stood._fields)
     return {sha256: _Stood(*rest) for sha256, *rest in sources.iter_rows()}
 
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """What holds for all files of one ingest.
+    """Options for all files of one ingest.
 
-    flag_facts: facts that hold before all others; path_facts: facts by the path of a log;
-    strict: fail a source that has unread lines; format_choice: formats that a log may have
+    flag_facts: facts that override all others. path_facts: facts by the path of a log.
+    strict: fail a source with unread lines. format_choice: formats that a log may have.
     """
 
     flag_facts: Sequence[Fact] = ()
@@ -135,19 +137,19 @@ class IngestOptions:
 
     @property
     def for_engine(self) -> ReadOptions:
-        """The options that whoever reads the files takes."""
+        """Options for the engine's readers."""
         return tuple(self.flag_facts), self.format_choice
 
     @property
     def change_no_known_file(self) -> bool:
-        """True if files that are as they were need not be looked at one by one."""
+        """True if unchanged files need no check file by file."""
         given = self.flag_facts or self.path_facts is not _none
         return not given and not self.format_choice.wanted
 
 
 @dataclass(slots=True, kw_only=True)
 class _Job:
-    """What one ingest knows beforehand, and what it gathers for the store."""
+    """State of one ingest: knowledge about the store, and results for the store."""
 
     options: IngestOptions
     known: dict[str, str]
@@ -157,20 +159,18 @@ class _Job:
     ahead: ReadSession
     report: Callable[[Outcome], None]
     began_ns: int = field(default_factory=time.time_ns)
-    stood: Callable[[], Mapping[str, _Stood]] = dict  # by sha256, of what is stored
-    taken: set[str] = field(default_factory=set)  # identities of what was read
+    stood: Callable[[], Mapping[str, _Stood]] = dict  # stored sources by sha256
+    taken: set[str] = field(default_factory=set)  # identities of files read
     seen: list[KnownFile] = field(default_factory=list)
-    grown: list[str] = field(default_factory=list)  # contents that files began with
+    grown: list[str] = field(default_factory=list)  # earlier contents of grown files
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
-    again: dict[str, OutdatedSource] = field(
-        default_factory=dict
-    )  # by sha256: what is to be read anew
+    again: dict[str, OutdatedSource] = field(default_factory=dict)  # outdated sources by sha256
     formats: str = ""
     stored_sizes: frozenset[int] = field(init=False)
     stored_paths: frozenset[str] = field(init=False)
-    _hashed: dict[str, str] = field(default_factory=dict)  # by path, of files to come
-    _told_of: set[str] = field(default_factory=set)  # folders whose companions were looked into
+    _hashed: dict[str, str] = field(default_factory=dict)  # hashes by path, of files offered
+    _told_of: set[str] = field(default_factory=set)  # folders with checked companions
     _batch: LogBatch = field(init=False)
     _logs: int = 0
     _steps: int = 0
@@ -182,121 +182,126 @@ class _Job:
 
     @property
     def is_much(self) -> bool:
-        """Whether what was read is to be stored before more is read."""
+        """True if the batch must be stored before more is read."""
         return self._logs >= MAX_BATCH_LOGS or self._steps >= MAX_BATCH_STEPS
 
     def batch(self) -> list[LogTables]:
-        """What was read since this was last asked, for the store."""
+        """Return the logs read since the last call, for the store."""
         batch, self._batch, self._logs, self._steps = self._batch, LogBatch(self.spool), 0, 0
         return batch.tables()
 
-    def take(self, found: LogFile) -> Outcome:
-        """Read one file, or see that it is known; one that fails leaves no trace."""
+    def take(self, log_file: LogFile) -> Outcome:
+        """Read one file, unless known; a failed file leaves no trace."""
         try:
-            return self._take(found)
+            return self._take(log_file)
         except UnknownFormatError as error:
-            is_stored = any(source.path == found.identity for source in self.again.values())
-            if found.named or error.recognised or is_stored:
-                return Outcome(found.path, "failed", str(error))
-            if found.identity in self.stored_paths:
-                return Outcome(found.path, "failed", f"{found.path}: {OVERWRITTEN_LOG_NOTE}")
-            self.remember_none(found)
-            return Outcome(found.path, "passed", str(error))
+            is_stored = any(source.path == log_file.identity for source in self.again.values())
+            if log_file.named or error.recognised or is_stored:
+                return Outcome(log_file.path, "failed", str(error))
+            if log_file.identity in self.stored_paths:
+                return Outcome(log_file.path, "failed", f"{log_file.path}: {OVERWRITTEN_LOG_NOTE}")
+            self.remember_none(log_file)
+            return Outcome(log_file.path, "passed", str(error))
         except ClusterError:
             raise
         except FairmfuError as error:
             why = str(error)
         except OSError as error:
-            why = f"{found.path}: {explain_read_error(error)}"
+            why = f"{log_file.path}: {explain_read_error(error)}"
         except FAULTS as error:
-            why = str(ReadingFaultError(found.path, error))
-        return Outcome(found.path, "failed", why)
+            why = str(ReadingFaultError(log_file.path, error))
+        return Outcome(log_file.path, "failed", why)
 
-    def _take(self, found: LogFile) -> Outcome:
-        if found.error:
-            raise UnreadableSourceError(found.error)
-        mark = self._same_as(found)
-        if mark is not None and self._before(mark.sha256, found) is None:
+    def _take(self, log_file: LogFile) -> Outcome:
+        if log_file.error:
+            raise UnreadableSourceError(log_file.error)
+        mark = self._same_as(log_file)
+        if mark is not None and self._before(mark.sha256, log_file) is None:
             if not mark.sha256:
-                return Outcome(found.path, "passed", "")
-            if not self.options.flag_facts and self._given_as_before(found, mark.beside):
+                return Outcome(log_file.path, "passed", "")
+            if not self.options.flag_facts and self._given_as_before(log_file, mark.beside):
                 self.left_alone.append(mark)
-                return Outcome(found.path, "unchanged", "known already")
-        if self._is_unwritten(found):
-            self.remember_none(found)
-            return Outcome(found.path, "passed", f"{found.path}: the file is empty.")
-        path = parse_path(found.path)
-        if path != STDIN_PATH and not found.size and found.identity in self.stored_paths:
+                return Outcome(log_file.path, "unchanged", "known already")
+        if self._is_unwritten(log_file):
+            self.remember_none(log_file)
+            return Outcome(log_file.path, "passed", f"{log_file.path}: the file is empty.")
+        path = parse_path(log_file.path)
+        if path != STDIN_PATH and not log_file.size and log_file.identity in self.stored_paths:
             raise UnreadableSourceError(f"{path}: {EMPTIED_LOG_NOTE}")
-        sha256 = mark.sha256 if mark else self._content(found, path)
-        before = self._before(sha256, found)
+        sha256 = mark.sha256 if mark else self._content(log_file, path)
+        before = self._before(sha256, log_file)
         if sha256 not in self.known or before is not None:
-            return self._read(found, path, before)
-        return self._see(found, path, sha256)
+            return self._read(log_file, path, before)
+        return self._see(log_file, path, sha256)
 
-    def _is_unwritten(self, found: LogFile) -> bool:
-        """Whether a file that a folder's walk came upon is empty, as torchrun and Slurm leave many.
+    def _is_unwritten(self, log_file: LogFile) -> bool:
+        """Return whether a file of a folder is empty; torchrun and Slurm leave many.
 
-        One that was a log before has lost what it held.
+        False for a former log, whose content was lost.
         """
-        return not (found.size or found.named or found.identity in self.stored_paths)
+        return not (log_file.size or log_file.named or log_file.identity in self.stored_paths)
 
-    def _content(self, found: LogFile, path: Path) -> str:
-        """The hash of what the file holds; none where no source is as large, so that it is new."""
-        if path == STDIN_PATH or found.size not in self.sizes:
+    def _content(self, log_file: LogFile, path: Path) -> str:
+        """Return the content hash of a file; empty if new: no source of this size."""
+        if path == STDIN_PATH or log_file.size not in self.sizes:
             return ""
-        return self._hashed.pop(found.path, "") or hash_content(path)
+        return self._hashed.pop(log_file.path, "") or hash_content(path)
 
-    def _before(self, sha256: str, found: LogFile) -> OutdatedSource | None:
-        """The source of that content where today's readers read it otherwise, from this file.
+    def _before(self, sha256: str, log_file: LogFile) -> OutdatedSource | None:
+        """Return the source of this content if today's readers would read it differently.
 
-        A copy of a file that is still there is none to take its place.
+        A copy does not replace a file that still exists.
         """
         before = self.again.get(sha256)
-        if before is None or not (before.path == found.identity or is_missing_file(before.path)):
+        if before is None or not (before.path == log_file.identity or is_missing_file(before.path)):
             return None
         return before
 
-    def _given_as_before(self, found: LogFile, beside: str) -> bool:
-        """Whether what gives facts to the file from outside it is as `beside` tells."""
+    def _given_as_before(self, log_file: LogFile, beside: str) -> bool:
+        """Return whether all fact sources outside the file are as in `beside`."""
         named = beside.split("\n")[1:]
-        return found.beside(self.options.path_facts(found.identity), named).text == beside
+        return log_file.beside(self.options.path_facts(log_file.identity), named).text == beside
 
-    def _same_as(self, found: LogFile) -> FileMark | None:
-        """What is known of the file without opening it."""
-        mark = self.files.get(found.identity)
+    def _same_as(self, log_file: LogFile) -> FileMark | None:
+        """Return the remembered state of an unchanged file, without opening the file."""
+        mark = self.files.get(log_file.identity)
         if mark is None or self.options.format_choice.wanted:
             return None
-        if mark[:4] != found[1:5]:  # path, size, time of change and inode
+        if mark[:4] != log_file[1:5]:  # path, size, mtime and inode
             return None
         if mark.sha256:
             return mark if mark.sha256 in self.known else None
-        return mark if not found.named and mark.beside == self._formats() else None
+        return mark if not log_file.named and mark.beside == self._formats() else None
 
-    def _see(self, found: LogFile, path: Path, sha256: str) -> Outcome:
+    def _see(self, log_file: LogFile, path: Path, sha256: str) -> Outcome:
         before = self.stood().get(sha256) if self.options.format_choice.wanted else None
         if before is not None and before.log_format not in self.options.format_choice.wanted:
-            return Outcome(found.path, "failed", _read_otherwise(path, before.log_format))
+            return Outcome(log_file.path, "failed", _read_otherwise(path, before.log_format))
         stored = self.known[sha256]
-        beside = self._beside(found, path)
-        here, given = stored == found.identity, []
+        beside = self._beside(log_file, path)
+        here, given = stored == log_file.identity, []
         if here or is_missing_file(stored):
-            self._tell_of_companions(found)
-            given = [*self.options.path_facts(found.identity), *facts_from_files(path)]
+            self._tell_of_companions(log_file)
+            given = [*self.options.path_facts(log_file.identity), *facts_from_files(path)]
         self.seen.append(
-            KnownFile(found.identity, sha256, [*(given if here else []), *self.options.flag_facts])
+            KnownFile(
+                log_file.identity, sha256, [*(given if here else []), *self.options.flag_facts]
+            )
         )
-        self._remember(found, sha256, beside)
+        self._remember(log_file, sha256, beside)
         ignored = bool(given) and not here
-        known = _known_as(found.identity, stored) + MOVED_LOG_NOTE * ignored
-        return Outcome(found.path, "known", known, urgent=ignored)
+        known = _known_as(log_file.identity, stored) + MOVED_LOG_NOTE * ignored
+        return Outcome(log_file.path, "known", known, urgent=ignored)
 
-    def _read(self, found: LogFile, path: Path, before: OutdatedSource | None) -> Outcome:
-        """before: how the same content stands in the store, if it does."""
-        beside = self._beside(found, path)
-        facts = () if path == STDIN_PATH else self.options.path_facts(found.identity)
-        planned, tried = partial(self.ahead.planned, found), self._tried_of(found, path, before)
-        read = self.ahead.take(found, facts) or read_log(
+    def _read(self, log_file: LogFile, path: Path, before: OutdatedSource | None) -> Outcome:
+        """Read a file; before: the stored source of the same content, if any."""
+        beside = self._beside(log_file, path)
+        facts = () if path == STDIN_PATH else self.options.path_facts(log_file.identity)
+        planned, tried = (
+            partial(self.ahead.planned, log_file),
+            self._tried_of(log_file, path, before),
+        )
+        read = self.ahead.take(log_file, facts) or read_log(
             path,
             self.spool,
             path_facts=facts,
@@ -312,99 +317,110 @@ class _Job:
         done = _outcome(path, source, read, strict=self.options.strict)
         if done.status != "read":
             return done
-        self._tell_of_companions(found)
-        self.grown += self._grew_into(found, path, done.log_format)
+        self._tell_of_companions(log_file)
+        self.grown += self._grew_into(log_file, path, done.log_format)
         self._batch.add(read)
         self._logs, self._steps = self._logs + 1, self._steps + done.step_lines
         self.taken.add(source["path"])
         sha256 = source["sha256"]
-        self.known[sha256] = found.identity
+        self.known[sha256] = log_file.identity
         self.again.pop(sha256, None)
         self.sizes.add(source["bytes"])
-        with suppress(FileNotFoundError):  # moved since: what was read of it is whole
-            if path != STDIN_PATH and as_remote(path) is None and stat_file(path)[:5] != found[:5]:
+        with suppress(FileNotFoundError):  # moved meanwhile: all rows were read
+            if (
+                path != STDIN_PATH
+                and as_remote(path) is None
+                and stat_file(path)[:5] != log_file[:5]
+            ):
                 grew = f"{path}: read while it was being written; the rest comes next time"
                 return done._replace(message=grew)
-        self._remember(found, sha256, beside)
+        self._remember(log_file, sha256, beside)
         return done
 
-    def _tried_of(self, found: LogFile, path: Path, before: OutdatedSource | None) -> FormatChoice:
-        """What a file may be read with: what it was forced to be, where nothing is wanted now.
+    def _tried_of(
+        self, log_file: LogFile, path: Path, before: OutdatedSource | None
+    ) -> FormatChoice:
+        """Return the formats to try: as forced before, unless formats are chosen now.
 
-        before: as in `_read`. A file that grew is forced as what it began with.
+        before: as in `_read`. A grown file keeps the formats forced for the shorter file.
         """
         if self.options.format_choice.wanted:
             return self.options.format_choice
-        forced = before.forced if before else self._forced_as(found, path)
+        forced = before.forced if before else self._forced_as(log_file, path)
         if unknown := sorted(forced - self.options.format_choice.names):
             raise UnreadableSourceError(_forced_as_unknown(path, unknown[0]))
         return self.options.format_choice.only(forced) if forced else self.options.format_choice
 
-    def _forced_as(self, found: LogFile, path: Path) -> frozenset[str]:
-        """What the content was to be read with that a file which grew had before."""
-        began = self._began_with(found, path, lambda one: bool(one.forced))
-        return frozenset(name for one in began.values() for name in one.forced or ())
+    def _forced_as(self, log_file: LogFile, path: Path) -> frozenset[str]:
+        """Return the formats forced for the earlier content of a grown file."""
+        began = self._began_with(log_file, path, lambda source: bool(source.forced))
+        return frozenset(name for source in began.values() for name in source.forced or ())
 
-    def _is_ahead(self, sha256: str, found: LogFile) -> bool:
-        """Whether what is known is read anew as all is; with formats of its own it has its turn."""
-        before = self._before(sha256, found)
+    def _is_ahead(self, sha256: str, log_file: LogFile) -> bool:
+        """Return whether stored content may be read again ahead of turn.
+
+        Content with forced formats waits, unless formats are chosen now.
+        """
+        before = self._before(sha256, log_file)
         return before is not None and (bool(self.options.format_choice.wanted) or not before.forced)
 
-    def _may_be_forced(self, found: LogFile) -> bool:
-        """Whether a file has its turn, for what was read of it before was forced to be a format."""
-        if self.options.format_choice.wanted or found.identity not in self.stored_paths:
+    def _may_be_forced(self, log_file: LogFile) -> bool:
+        """Return whether a file must wait: its stored content had a forced format."""
+        if self.options.format_choice.wanted or log_file.identity not in self.stored_paths:
             return False
-        return any(one.forced and one.path == found.identity for one in self.stood().values())
+        return any(
+            source.forced and source.path == log_file.identity for source in self.stood().values()
+        )
 
     def _began_with(
-        self, found: LogFile, path: Path, asked: Callable[[_Stood], bool]
+        self, log_file: LogFile, path: Path, asked: Callable[[_Stood], bool]
     ) -> dict[str, _Stood]:
-        """What the file held before, by sha256, if it grew; of that what is asked for alone."""
-        if found.identity not in self.stored_paths or path == STDIN_PATH:
+        """Return the earlier contents of a grown file, by sha256, if `asked` accepts them."""
+        if log_file.identity not in self.stored_paths or path == STDIN_PATH:
             return {}
         return {
-            sha256: one
-            for sha256, one in self.stood().items()
-            if one.path == found.identity and one.bytes < found.size and asked(one)
-            if hash_content(path, one.bytes) == sha256
+            sha256: source
+            for sha256, source in self.stood().items()
+            if source.path == log_file.identity and source.bytes < log_file.size and asked(source)
+            if hash_content(path, source.bytes) == sha256
         }
 
-    def _grew_into(self, found: LogFile, path: Path, log_format: str) -> Iterable[str]:
-        """The content that the file had, if it grew and was read as another format then.
+    def _grew_into(self, log_file: LogFile, path: Path, log_format: str) -> Iterable[str]:
+        """Return the earlier contents of a grown file, if read as another format.
 
-        A beginning may show too little; its runs have other ids than those of the whole.
+        The beginning of a log may show too little, and runs of a beginning have other ids.
         """
         if as_remote(path) is not None:
             return ()
-        return self._began_with(found, path, lambda one: one.log_format != log_format)
+        return self._began_with(log_file, path, lambda source: source.log_format != log_format)
 
-    def offer(self, found: LogFile) -> ReadRequest | None:
-        """What to read before its turn: a file of which nothing is stored, or to be read anew."""
-        if found.error or found.path == str(STDIN_PATH) or self._is_unwritten(found):
+    def offer(self, log_file: LogFile) -> ReadRequest | None:
+        """Return a request to read a new or outdated file ahead, None for any other file."""
+        if log_file.error or log_file.path == str(STDIN_PATH) or self._is_unwritten(log_file):
             return None
-        mark = self._same_as(found)
-        if mark is None and self._may_be_forced(found):
+        mark = self._same_as(log_file)
+        if mark is None and self._may_be_forced(log_file):
             return None
-        if mark is not None and not self._is_ahead(mark.sha256, found):
+        if mark is not None and not self._is_ahead(mark.sha256, log_file):
             return None
-        path = parse_path(found.path)
-        if found.size in self.stored_sizes and as_remote(path) is None:
+        path = parse_path(log_file.path)
+        if log_file.size in self.stored_sizes and as_remote(path) is None:
             try:
-                self._hashed[found.path] = hash_content(path)
-            except (FairmfuError, OSError):  # told in its turn
+                self._hashed[log_file.path] = hash_content(path)
+            except (FairmfuError, OSError):  # reported in its turn
                 return None
-            sha256 = self._hashed[found.path]
-            if sha256 in self.known and not self._is_ahead(sha256, found):
+            sha256 = self._hashed[log_file.path]
+            if sha256 in self.known and not self._is_ahead(sha256, log_file):
                 return None
-        return path, self.options.path_facts(found.identity)
+        return path, self.options.path_facts(log_file.identity)
 
-    def _tell_of_companions(self, found: LogFile) -> None:
-        """Say of each file beside a log that is broken, once, that no facts are taken of it."""
-        if found.around is None or found.around.folder in self._told_of:
+    def _tell_of_companions(self, log_file: LogFile) -> None:
+        """Report, once, broken fact files next to logs: their facts are ignored."""
+        if log_file.around is None or log_file.around.folder in self._told_of:
             return
-        self._told_of.add(found.around.folder)
-        for name, _, size, _ in found.around.shared.marks:
-            path = parse_path(found.around.folder) / name
+        self._told_of.add(log_file.around.folder)
+        for name, _, size, _ in log_file.around.shared.marks:
+            path = parse_path(log_file.around.folder) / name
             if size >= 0 and as_remote(path) is None and (why := given.companion_problem(path)):
                 message = f"{path}: {why}. The logs beside it have no facts of it"
                 self.report(Outcome(str(path), "passed", message))
@@ -413,26 +429,26 @@ class _Job:
         self.formats = self.formats or _formats(self.options.format_choice)
         return self.formats
 
-    def _beside(self, found: LogFile, path: Path) -> FactFiles:
-        """All that gives facts to the file from outside it."""
+    def _beside(self, log_file: LogFile, path: Path) -> FactFiles:
+        """Return all fact sources outside the file."""
         if path == STDIN_PATH:
             return NO_FACT_FILES
         named = [file_identity(file) for file in given.files_named_in_sidecars(path)]
-        return found.beside(self.options.path_facts(found.identity), named)
+        return log_file.beside(self.options.path_facts(log_file.identity), named)
 
-    def remember_none(self, found: LogFile) -> None:
-        """Have the store remember a file of no log, so that it is told of once."""
-        self._remember(found, "", FactFiles((), self._formats()))
+    def remember_none(self, log_file: LogFile) -> None:
+        """Remember a file without a log, to report the file only once."""
+        self._remember(log_file, "", FactFiles((), self._formats()))
 
-    def _remember(self, found: LogFile, sha256: str, beside: FactFiles) -> None:
-        """Have the store remember what the file looks like, if that can be relied on."""
-        newest_ns = max(found.mtime_ns, beside.newest_ns)
-        settled = found.around is not None and newest_ns < self.began_ns - MTIME_SETTLE_NS
+    def _remember(self, log_file: LogFile, sha256: str, beside: FactFiles) -> None:
+        """Remember the state of a file, if its modification times can be trusted."""
+        newest_ns = max(log_file.mtime_ns, beside.newest_ns)
+        settled = log_file.around is not None and newest_ns < self.began_ns - MTIME_SETTLE_NS
         mark = FileMark(
-            path=found.identity,
-            size=found.size,
-            mtime_ns=found.mtime_ns,
-            inode=found.inode,
+            path=log_file.identity,
+            size=log_file.size,
+            mtime_ns=log_file.mtime_ns,
+            inode=log_file.inode,
             beside=beside.text,
             sha256=sha256,
         )
@@ -440,39 +456,47 @@ class _Job:
             self.marks[mark.path] = mark
 
     def whole(
-        self, looked_at: Iterable[LogFile], told: Mapping[str, str], remarks: Iterable[FileRemark]
+        self,
+        looked_at: Iterable[LogFile],
+        unchanged: Mapping[str, str],
+        remarks: Iterable[FileRemark],
     ) -> dict[str, str]:
-        """Folders of which all files are known by their own content: walk.listing of each.
+        """Return signatures of folders whose files are all known by their own content.
 
-        Of those alone whose files all have the same beside them, which the folder shows at once.
-        told: those of which no file was looked at; remarks: of files that are not as they seemed.
+        Only folders whose files share all fact files, as the folder shows at once.
+        unchanged: signatures of folders skipped as a whole.
+        remarks: about files with other content than assumed; their folders are omitted.
         """
         within: dict[str, list[LogFile]] = {}
         apart = {remark.path.rpartition(os.sep)[0] for remark in remarks}
-        for found in looked_at:
-            folder = found.around.folder if found.around else str(Path(found.identity).parent)
-            within.setdefault(folder, []).append(found)
-            mark = self.marks.get(found.identity) or self.files.get(found.identity)
+        for log_file in looked_at:
+            folder = (
+                log_file.around.folder if log_file.around else str(Path(log_file.identity).parent)
+            )
+            within.setdefault(folder, []).append(log_file)
+            mark = self.marks.get(log_file.identity) or self.files.get(log_file.identity)
             if (
-                found.named
+                log_file.named
                 or mark is None
-                or mark[:4] != found[1:5]
+                or mark[:4] != log_file[1:5]
                 or self.known.get(mark.sha256) != mark.path
-                or found.around is None
-                or not found.around.is_leaf
-                or found.around.shared.text != mark.beside
+                or log_file.around is None
+                or not log_file.around.is_leaf
+                or log_file.around.shared.text != mark.beside
             ):
                 apart.add(folder)
-        left = {folder: at for folder, at in told.items() if folder not in within}
-        return left | {
-            folder: folder_signature(file_columns(held), held[0].around.shared.text)
-            for folder, held in within.items()
-            if folder not in apart and held[0].around is not None
+        untouched = {
+            folder: signature for folder, signature in unchanged.items() if folder not in within
+        }
+        return untouched | {
+            folder: folder_signature(file_columns(log_files), log_files[0].around.shared.text)
+            for folder, log_files in within.items()
+            if folder not in apart and log_files[0].around is not None
         }
 
     def claims(self) -> list[KnownFile]:
-        """Copies that were left alone, of what another file of this ingest may take away."""
-        touched = self.taken.union(one.path for one in self.seen)
+        """Return unchanged copies of content whose source may be replaced by this ingest."""
+        touched = self.taken.union(known_file.path for known_file in self.seen)
         copies = (m for m in self.left_alone if self.known[m.sha256] != m.path)
         return [KnownFile(m.path, m.sha256, []) for m in copies if self.known[m.sha256] in touched]
 
@@ -490,23 +514,27 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
     report: Callable[[Outcome], None] = lambda _: None,
     engine: ReadEngine = SINGLE_PROCESS,
 ) -> list[Outcome]:
-    """Read each file of `paths` into `store`; one that fails leaves the others alone.
+    """Read the files of `paths` into `store`; a failing file leaves the others alone.
 
-    A source whose content is known is not read again; its facts are brought up to date: but for
-    what an earlier reader read, which is read anew where its format is one of `format_choice`. One
-    that looks as it did when it was last taken, with all beside it, is not opened. With `strict` a
-    source that has unread lines fails; where `format_choice` wants formats, so does one that has
-    another or is stored as read with another. `path_facts` gives facts as files beside a log do;
-    what stands there holds before them. Folders of `excluded_folders` are not entered. `report`
-    gets each outcome as it comes, and again where the store has something to say of it. engine: who
-    reads the files.
+    A source with known content is not read again; only the facts are updated. Content read by an
+    earlier version is read again if `format_choice` includes its format. Unchanged files, with all
+    files next to them unchanged, are not opened.
+
+    path_facts: facts as from files next to a log; real files next to the log override them.
+    excluded_folders: folders not to enter.
+    strict: fail sources with unread lines.
+    format_choice: if formats are wanted, files of another format fail, also if stored as another.
+    report: receives every outcome when ready, and again after a remark of the store.
+    engine: reads the files.
     """
     options = IngestOptions(
         flag_facts=flag_facts, path_facts=path_facts, strict=strict, format_choice=format_choice
     )
     again = _to_read_again(store, format_choice)
     folders = store.folders() if options.change_no_known_file else None
-    remembered = _but_for((one.path for one in again.values()), folders.listed) if folders else {}
+    remembered = (
+        _but_for((source.path for source in again.values()), folders.listed) if folders else {}
+    )
     walk = FileWalk(format_choice.formats, excluded_folders, remembered)
     files = _found(paths, walk)
     outcomes: list[Outcome] = []
@@ -514,9 +542,9 @@ def ingest_paths(  # noqa: PLR0913 - each is an option of the command
         job = _job(store, options, engine, again, report)
         outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
     unchanged = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
-    for one in unchanged:
-        report(one)
-    if walk.unlisted and any(one.status == "read" for one in outcomes):
+    for outcome in unchanged:
+        report(outcome)
+    if walk.unlisted and any(outcome.status == "read" for outcome in outcomes):
         report(Outcome(walk.unlisted[0], "unlisted", _unlisted(walk.unlisted)))
     return outcomes + unchanged
 
@@ -528,7 +556,7 @@ def _job(
     again: dict[str, OutdatedSource],
     report: Callable[[Outcome], None],
 ) -> _Job:
-    """Return an ingest with what the store knows beforehand; again: as `_to_read_again`."""
+    """Return an ingest with the store's current state; again: of `_to_read_again`."""
     spool = store.spool()
     return _Job(
         options=options,
@@ -543,16 +571,16 @@ def _job(
 
 
 def _to_read_again(store: Store, tried: FormatChoice) -> dict[str, OutdatedSource]:
-    """What today's readers read otherwise than it is stored, by content hash.
+    """Return sources to read again for today's readers, by content hash.
 
-    Not what was read with a format that is not tried now: another one would read something else.
+    Omits sources read with a format outside `tried`: another format would give other rows.
     """
     before = store.outdated_sources()
-    return {sha256: one for sha256, one in before.items() if not _untried(one, tried)}
+    return {sha256: source for sha256, source in before.items() if not _untried(source, tried)}
 
 
 def _untried(source: OutdatedSource, tried: FormatChoice) -> str | None:
-    """A format that a source was read with, or was to be, that is none of these."""
+    """Return a format of a source, detected or forced, outside `tried`."""
     forced = () if tried.wanted else sorted(source.forced)
     return next((n for n in (source.log_format, *forced) if n not in tried.names), None)
 
@@ -560,30 +588,32 @@ def _untried(source: OutdatedSource, tried: FormatChoice) -> str | None:
 def find_outdated_logs(
     store: Store, format_choice: FormatChoice = BUILT_IN_CHOICE
 ) -> tuple[list[Path], list[str]]:
-    """Logs that today's readers read otherwise than they are stored; of those left, why each is.
+    """Return logs to read again after a change of readers; for others, reasons.
 
-    Raises StoreError where the store cannot be read.
+    Raises StoreError if the store cannot be read.
     """
-    there, left = list[Path](), list[str]()
+    readable, reasons = list[Path](), list[str]()
     for source in store.outdated_sources().values():
         path = source.path
         if path == str(STDIN_PATH):
-            left.append("one came through a pipe: give it once more")
+            reasons.append("one came through a pipe: give it once more")
         elif (name := _untried(source, format_choice)) is not None:
-            left.append(f"{path}: {name} is no format that is known here: give it by --log-format")
+            reasons.append(
+                f"{path}: {name} is no format that is known here: give it by --log-format"
+            )
         elif is_missing_file(path):
-            left.append(f"{path}: it is gone")
+            reasons.append(f"{path}: it is gone")
         else:
-            there.append(parse_path(path))
-    return there, left
+            readable.append(parse_path(path))
+    return readable, reasons
 
 
 def _but_for(paths: Iterable[str], folders: Mapping[str, str]) -> Mapping[str, str]:
-    """Folders without those that one of these files stands in."""
+    """Return the folders without any of these files."""
     within = {path.rpartition(os.sep)[0] for path in paths}
     if not within:
         return folders
-    return {folder: at for folder, at in folders.items() if folder not in within}
+    return {folder: signature for folder, signature in folders.items() if folder not in within}
 
 
 def _taken(
@@ -593,66 +623,71 @@ def _taken(
     before: KnownFolders | None,
     whole: Mapping[str, str],
 ) -> list[Outcome]:
-    """What became of each file, once the store has what was read of them all.
+    """Return the outcomes of all files, after all rows are stored.
 
-    What is much is stored before more is read. Files of known content come last: the store is to
-    see who has it once all that replaces any has been placed, as in one batch. Files that were logs
-    are told of behind that: what they held may stand in one that came later. before: the folders
-    that the store remembers; None where it is to remember none. whole: those that are as they were,
-    once all files have been found.
+    Large batches are stored before more is read. Files of known content come last: after all
+    replacements the store knows who has the content, as in a single batch. Former logs without
+    content are reported even later, because any other file may have their content.
+
+    before: folders remembered by the store; None to remember none.
+    whole: unchanged folders, complete once all files were found.
     """
     ahead = job.ahead
     job.stood = cache(partial(_stood, store))
     outcomes: list[Outcome] = []
     looked_at: list[LogFile] = []
     lost: list[int] = []
-    told: list[FileRemark] = []
+    remarks: list[FileRemark] = []
     with ahead:
-        for found in ahead.before(files, job.offer):
-            looked_at.append(found)
-            outcomes.append(job.take(found))
-            if _has_lost(found, outcomes[-1]):
+        for log_file in ahead.before(files, job.offer):
+            looked_at.append(log_file)
+            outcomes.append(job.take(log_file))
+            if _has_lost(log_file, outcomes[-1]):
                 lost.append(len(outcomes) - 1)
             else:
                 job.report(outcomes[-1])
-            ahead.forget(found)
+            ahead.forget(log_file)
             if job.is_much and ahead.can_store_now:
-                told += store.add(job.batch(), earlier_contents=job.grown)
-    now = None if before is None else KnownFolders(job.whole(looked_at, whole, told), before.state)
+                remarks += store.add(job.batch(), earlier_contents=job.grown)
+    now = (
+        None if before is None else KnownFolders(job.whole(looked_at, whole, remarks), before.state)
+    )
     seen, marks = [*job.seen, *job.claims()], list(job.marks.values())
-    told += store.add(job.batch(), seen, marks, now, earlier_contents=job.grown)
+    remarks += store.add(job.batch(), seen, marks, now, earlier_contents=job.grown)
     if lost:
-        _tell_of_lost(job, outcomes, {at: looked_at[at] for at in lost}, store)
-    return _settled(job, outcomes, looked_at, store, told)
+        _tell_of_lost(job, outcomes, {index: looked_at[index] for index in lost}, store)
+    return _settled(job, outcomes, looked_at, store, remarks)
 
 
-def _has_lost(found: LogFile, outcome: Outcome) -> bool:
-    """Whether it is a file of a folder that was a log, and holds nothing of one now."""
+def _has_lost(log_file: LogFile, outcome: Outcome) -> bool:
+    """Return whether a folder's file was a log, and has no log lines now."""
     lost = outcome.status == "failed" and outcome.message.endswith(
         (EMPTIED_LOG_NOTE, OVERWRITTEN_LOG_NOTE)
     )
-    return lost and not found.named
+    return lost and not log_file.named
 
 
 def _tell_of_lost(
     job: _Job, outcomes: list[Outcome], lost: Mapping[int, LogFile], store: Store
 ) -> None:
-    """Report files that were logs: nothing is lost where all that they held stands in others now.
+    """Report former logs without content; nothing is lost if other files have all.
 
-    As where logs are rotated, and the next one has begun with lines of its launcher alone.
+    This is usual after log rotation, when the next log has only launcher lines so far.
     """
     job.marks.clear()
-    copies = {one.sha256: one.path for one in job.left_alone}
-    copies |= {one.sha256: one.path for one in job.seen}
+    copies = {mark.sha256: mark.path for mark in job.left_alone}
+    copies |= {known_file.sha256: known_file.path for known_file in job.seen}
     elsewhere = rotation.find_moved_content(
-        store, copies, {found.identity for found in lost.values()}
+        store, copies, {log_file.identity for log_file in lost.values()}
     )
-    for at, found in lost.items():
-        if where := elsewhere.get(found.identity):
-            path = outcomes[at].path
-            outcomes[at] = Outcome(found.path, "passed", f"{path}: {ROTATED_LOG_PREFIX}{where}.")
-            job.remember_none(found)
-        job.report(outcomes[at])
+    for index, log_file in lost.items():
+        if moved_to := elsewhere.get(log_file.identity):
+            path = outcomes[index].path
+            outcomes[index] = Outcome(
+                log_file.path, "passed", f"{path}: {ROTATED_LOG_PREFIX}{moved_to}."
+            )
+            job.remember_none(log_file)
+        job.report(outcomes[index])
     store.add((), (), list(job.marks.values()))
 
 
@@ -661,15 +696,15 @@ def _settled(
     outcomes: list[Outcome],
     looked_at: Sequence[LogFile],
     store: Store,
-    told: Sequence[FileRemark],
+    store_remarks: Sequence[FileRemark],
 ) -> list[Outcome]:
-    """The outcomes with what the store says of the files; told: its remarks.
+    """Return the outcomes after the store's remarks on files.
 
-    What was known then, and replaced since, is read; that may replace what another file, which came
-    upon it as known, has still, so that is told of again.
+    Known content that was replaced meanwhile is now read. The new rows may replace content of
+    another file, so the check is repeated.
     """
-    stands = [*job.seen, *job.claims()]
-    while remarks := {remark.path: remark for remark in told}:
+    claimed = [*job.seen, *job.claims()]
+    while remarks := {remark.path: remark for remark in store_remarks}:
         alone = SINGLE_PROCESS.reading(job.options.for_engine, store.shelf, job.spool)
         again = _Job(
             options=job.options,
@@ -680,25 +715,25 @@ def _settled(
             ahead=alone,
             report=job.report,
         )
-        for at, one in enumerate(outcomes):
-            remark = remarks.get(file_identity(one.path))
-            if remark is None or one.status not in ("read", "known", "unchanged"):
+        for index, outcome in enumerate(outcomes):
+            remark = remarks.get(file_identity(outcome.path))
+            if remark is None or outcome.status not in ("read", "known", "unchanged"):
                 continue
             if remark.kind == "gone":
-                outcomes[at] = again.take(looked_at[at])
-            elif one.status != "unchanged":
-                outcomes[at] = _remarked(one, remark)
-            job.report(outcomes[at])
+                outcomes[index] = again.take(looked_at[index])
+            elif outcome.status != "unchanged":
+                outcomes[index] = _remarked(outcome, remark)
+            job.report(outcomes[index])
         batch = again.batch()
         if not batch:
             break
-        stands = [one for one in stands if one.path not in remarks]
-        told = store.add(batch, stands, list(again.marks.values()))
+        claimed = [known_file for known_file in claimed if known_file.path not in remarks]
+        store_remarks = store.add(batch, claimed, list(again.marks.values()))
     return outcomes
 
 
 def _remarked(outcome: Outcome, remark: FileRemark) -> Outcome:
-    """The outcome with what the store says of its file."""
+    """Return the outcome with the store's remark on its file."""
     path = outcome.path
     if remark.kind == "known":
         return Outcome(outcome.given, "known", _known_as(file_identity(path), remark.known_as))
@@ -729,7 +764,7 @@ MOVED_LOG_NOTE: Final = (
     " though that file is gone. Those beside this one are not: for them, fairmfu remove its run, "
     "and ingest it again"
 )
-"""What is said of a log that was moved, and has facts beside it."""
+"""Note on a moved log with facts from files next to it."""
 
 
 EMPTIED_LOG_NOTE: Final = (
@@ -744,8 +779,9 @@ FEWER_STEPS_NOTE: Final = (
     "holds fewer steps of its run than were read before, which are kept. Where they are not to "
     "count, fairmfu remove the run, and ingest the log again"
 )
-"""What is said of a log that lost all, that holds something else now, the same where what it held
-was moved, and of one that lost steps."""
+"""Notes on a log without content, one overwritten, the same if the content was moved, and one with
+fewer steps.
+"""
 
 
 def _known_as(path: str, stored: str) -> str:
@@ -755,7 +791,7 @@ def _known_as(path: str, stored: str) -> str:
 
 
 def _unlisted(paths: Sequence[str]) -> str:
-    """What is said of files that are passed over for their names, all of them in one line."""
+    """Return one message for all files skipped for their names."""
     names = ", ".join(Path(path).name for path in paths[:MAX_TOLD_NAMES])
     more = f" and {len(paths) - MAX_TOLD_NAMES:,} more" if len(paths) > MAX_TOLD_NAMES else ""
     count = "1 file" if len(paths) == 1 else f"{len(paths):,} files"
@@ -766,7 +802,7 @@ def _unlisted(paths: Sequence[str]) -> str:
 
 
 def _found(paths: Iterable[Path], walk: FileWalk) -> Iterator[LogFile]:
-    """The files of each path; one that is not there, or holds no log, is told as such a file."""
+    """Yield the files of all paths; a path that is missing or has no log is an error."""
     for path in paths:
         try:
             yield from map(_with_a_name, walk.of(path))
@@ -774,19 +810,19 @@ def _found(paths: Iterable[Path], walk: FileWalk) -> Iterator[LogFile]:
             yield _with_a_name(LogFile(str(path), "", error=str(error)))
 
 
-def _with_a_name(found: LogFile) -> LogFile:
-    """The file, or why it is none that can be spoken of."""
+def _with_a_name(log_file: LogFile) -> LogFile:
+    """Return the file, or an error if its name is not valid UTF-8."""
     try:
-        found.path.encode()
+        log_file.path.encode()
     except UnicodeEncodeError:
-        path = os.fsencode(found.path).decode(errors="backslashreplace")
+        path = os.fsencode(log_file.path).decode(errors="backslashreplace")
         error = f"{path}: its name is not UTF-8, so no table can hold it. Rename it."
-        return LogFile(path, path, named=found.named, around=found.around, error=error)
-    return found
+        return LogFile(path, path, named=log_file.named, around=log_file.around, error=error)
+    return log_file
 
 
 def _formats(tried: FormatChoice) -> str:
-    """Short text that changes with the formats that a file may have, and with the program."""
+    """Return a short text that changes with the formats to try, and with the version."""
     said = [
         (f.name, f.signature, f.looks_like_step, f.header, f.noise, f.file_names, _regexes(f))
         for f in tried.formats
@@ -816,7 +852,7 @@ def _outcome(
 
 
 def _cost(row: Mapping[str, Any]) -> str:
-    """How a source was read, and how fast: `row` is its row of `sources`."""
+    """Return a sentence on how, and how fast, a source was read; row: of `sources`."""
     if row.get("read_s") is None:
         return ""
     return (

@@ -1,17 +1,17 @@
-"""The DuckDB catalogue over the parts of a store: which rows hold, and where they stand.
+"""DuckDB catalogue over the parts of a store: current rows and list of parts.
 
-    held.sources, held.runs, held.facts    the rows that hold, each with the batch that wrote it
-    held.parts, held.dead                  parts that are read, and those that readers of before
-                                           may still read
-    held.scored                            by run, the state of the store that its metrics are of
-    held.files                             how files stood, so as not to open them again; and whole
-                                           folders (path/), as of the sources of that time
+    held.sources, held.runs, held.facts    current rows, each with the batch that wrote it
+    held.parts, held.dead                  live parts, and replaced parts that earlier readers may
+                                           still read
+    held.scored                            per run, the store state of its metrics
+    held.files                             state of files, so that ingest need not open them; and of
+                                           whole folders (path/), as of the sources at that time
 
-All but `held.files` follows from the parts, batch by batch (`apply_batch`); that one is a mere
-cache. A run's rows in the parts are those of its batch, so a file that is read again hides its
-earlier rows. `runs.touched` is the last batch that changed a run's rows or facts.
+All but `held.files`, a mere cache, follows from the parts, batch by batch (`apply_batch`). A run's
+current rows in the parts are those of its batch, so a file that is read again hides its earlier
+rows. `runs.touched` is the last batch that changed the rows or facts of a run.
 
-The only SQL that writes.
+All SQL that writes is here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .parquet_parts import PART_SCHEMA, PARTS_FOLDER, STAGED_TIER, ParquetPart, 
 
 CATALOGUE_TABLES: Final = ("sources", "runs", "facts")
 PARTS_ONLY_TABLES: Final = {"steps": "run_id", "events": "run_id", "unread": "sha256"}
-"""Tables whose rows stand in the parts alone, with the column that says whose they are."""
+"""Tables whose rows are in the parts alone, with the column of their owner."""
 
 METRICS_TABLE: Final = "metrics"
 REPLAYED_TABLES: Final = (
@@ -47,7 +47,7 @@ REPLAYED_TABLES: Final = (
     REMOVED_TABLE,
     METRICS_TABLE,
 )
-"""Tables of parts whose rows `apply_batch` looks at."""
+"""Tables of parts that `apply_batch` reads."""
 
 FLAG_ORIGIN_SQL: Final = "regexp_extract(origin, '^[a-z]+') = 'flag'"
 OUTSIDE_ORIGIN_SQL: Final = "regexp_extract(origin, '^[a-z]+') in ('sidecar', 'companion')"
@@ -59,12 +59,12 @@ DERIVED_TABLE_ORDER: Final = {
     "scored": "run_id",
     "parts": "path",
 }
-"""Tables that follow from the parts, with an order that tells rows apart."""
+"""Tables that follow from the parts, with a unique sort order."""
 
 _SOURCES: Final = "sha256 in (select sha256 from frame)"
 _THEIR_FACTS: Final = f"run_id in (select run_id from held.runs where {_SOURCES})"  # noqa: S608
 _BASE: Final = f"regexp_replace(run_id, '{ID_SUFFIX.pattern}', '')"
-"""The id that a run has before it is told apart from those of other files."""
+"""Run id without the suffix that distinguishes equal beginnings."""
 _TOUCHED: Final = f"""
     select sha256 from held.sources
         where path in (select path from asked) or sha256 in (select sha256 from asked)
@@ -83,8 +83,9 @@ STORED_FACTS_SQL: Final = f"""
         or {_BASE} in (select base from asked)
     ) order by run_id, sequence
 """  # noqa: S608
-"""What stands of sources and facts that a batch can touch. asked: one row for each path, sha256 or
-base of a run id that is in it."""
+"""Stored sources and facts that a batch can change. asked: one row per path, sha256 or base id of
+the batch.
+"""
 SCOPE_SCHEMA: Final = pl.Schema({"path": pl.String, "sha256": pl.String, "base": pl.String})
 OUTDATED_RUNS_SQL: Final = """
     select run_id from held.runs left join held.scored using (run_id)
@@ -115,7 +116,7 @@ Connection: TypeAlias = duckdb.DuckDBPyConnection
 
 
 def create_tables(connection: Connection) -> None:
-    """The empty tables of a new catalogue."""
+    """Create the empty tables of a new catalogue."""
     connection.execute("create schema held")
     schemas: dict[str, Mapping[str, Any]] = {
         "sources": frame_schema("sources") | BATCH_COLUMN,
@@ -134,9 +135,9 @@ def create_tables(connection: Connection) -> None:
 
 
 class OutdatedSource(NamedTuple):
-    """A source that is read otherwise today.
+    """Source that today's readers read differently.
 
-    forced: the formats that it was to be read with, if any; since: what is read otherwise.
+    forced: formats chosen by the user, if any. since: descriptions of the changes.
     """
 
     path: str
@@ -146,9 +147,9 @@ class OutdatedSource(NamedTuple):
 
 
 def find_outdated_sources(connection: Connection) -> dict[str, OutdatedSource]:
-    """Sources that are read otherwise today, by sha256 in the order of their paths.
+    """Return sources that today's readers read differently, by sha256, in path order.
 
-    A catalogue that no writer of today has seen has no column that says of any how it was read.
+    A catalogue last written by an earlier version lacks the reading columns; they count as null.
     """
     columns = ", ".join(_columns(connection, "sources"))
     rows = connection.sql(
@@ -165,7 +166,7 @@ def find_outdated_sources(connection: Connection) -> dict[str, OutdatedSource]:
 
 
 def add_later_columns(connection: Connection) -> None:
-    """Add the columns that a catalogue of this schema may lack, as schema.ADDED has them."""
+    """Add columns of schema.LATER_COLUMNS that the catalogue lacks."""
     for table in CATALOGUE_TABLES:
         for name in LATER_COLUMNS.get(table, ()):
             dtype = _sql_type(TABLES[table][name].dtype)
@@ -175,7 +176,7 @@ def add_later_columns(connection: Connection) -> None:
 
 
 def last_batch(connection: Connection) -> int:
-    """Number of the last batch that the catalogue knows; 0 of a new one."""
+    """Return the number of the last batch in the catalogue, 0 for a new catalogue."""
     ((batch,),) = connection.sql("select batch from held.about").fetchall()
     return int(batch)
 
@@ -184,7 +185,7 @@ def last_batch(connection: Connection) -> int:
 
 
 def apply_batch(connection: Connection, batch: int, frames: Mapping[str, pl.DataFrame]) -> None:
-    """The rows of one batch, by table: what is removed or replaced goes, then the new comes."""
+    """Apply the rows of one batch by table: delete replaced rows, insert new rows."""
     connection.execute("update held.about set batch = $b", {"b": batch})
     gone = [
         frames[table].select("sha256") for table in ("sources", REMOVED_TABLE) if table in frames
@@ -218,25 +219,25 @@ def apply_batch(connection: Connection, batch: int, frames: Mapping[str, pl.Data
 
 
 def register_parts(connection: Connection, parts: Sequence[ParquetPart]) -> None:
-    """Parts that are read from now on."""
+    """Add live parts."""
     _append(connection, "parts", parts_frame(parts))
 
 
 def retire_parts(connection: Connection, paths: Collection[str], now: datetime) -> None:
-    """Parts that new readers do not read any more; now: UTC."""
+    """Move parts from the live to the dead ones; now: UTC."""
     frame = pl.DataFrame({"path": list(paths)}).with_columns(since=pl.lit(now, pl.Datetime("us")))
     _run(connection, frame, "delete from held.parts where path in (select path from frame)")
     _append(connection, "dead", frame)
 
 
 def forget_dead_parts(connection: Connection, paths: Collection[str]) -> None:
-    """Dead parts whose files are gone."""
+    """Remove dead parts whose files are deleted."""
     frame = pl.DataFrame({"path": list(paths)}, schema={"path": pl.String})
     _run(connection, frame, "delete from held.dead where path in (select path from frame)")
 
 
 def mark_files(connection: Connection, files: Iterable[FileMark]) -> None:
-    """How files stand now, in place of how they stood."""
+    """Replace the remembered state of files."""
     frame = pl.DataFrame(list(files), schema=FILE_MARK_SCHEMA, orient="row")
     frame = frame.unique("path", keep="last", maintain_order=True)
     _run(connection, frame, "delete from held.files where path in (select path from frame)")
@@ -244,38 +245,38 @@ def mark_files(connection: Connection, files: Iterable[FileMark]) -> None:
 
 
 def sources_state(connection: Connection) -> tuple[int, int]:
-    """How many there are, and the batch of the newest: never the same of two sets of sources."""
+    """Return the number of sources and the newest batch: unique per set of sources."""
     sql = "select count(*), coalesce(max(batch), 0) from held.sources"
     ((count, batch),) = connection.sql(sql).fetchall()
     return int(count), int(batch)
 
 
 def remembered_folders(connection: Connection, state: tuple[int, int]) -> dict[str, str]:
-    """What `remember_folders` was told when the sources were these."""
+    """Return the folder signatures remembered at this state of the sources."""
     sql = "select path, beside from held.files where size = $n and mtime_ns = $b and path like '%/'"
     rows = connection.sql(sql, params=dict(zip("nb", state, strict=True))).fetchall()
     return {path[:-1]: names for path, names in rows}
 
 
 def remember_folders(connection: Connection, signatures: Mapping[str, str]) -> None:
-    """What folders hold as of the sources that are held now; other ones are forgotten."""
+    """Remember folder signatures at the sources' current state; forget all others."""
     rows = [(f"{path}/", *sources_state(connection), 0, at, "") for path, at in signatures.items()]
     connection.execute("delete from held.files where path like '%/'")
     _append(connection, "files", pl.DataFrame(rows, schema=FILE_MARK_SCHEMA, orient="row"))
 
 
 def _forget(con: Connection, sources: pl.DataFrame) -> None:
-    """Sources by sha256 go; facts given by hand stay for the source that replaces them."""
+    """Delete sources by sha256; facts given by hand stay for the replacing source."""
     _run(con, sources, f"delete from held.facts where not {FLAG_ORIGIN_SQL} and {_THEIR_FACTS}")  # noqa: S608
     for table in ("runs", "sources"):
         _run(con, sources, f"delete from held.{table} where {_SOURCES}")  # noqa: S608
 
 
 def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
-    """Each source's set of facts from beside it comes in place of the earlier one.
+    """Replace the facts from outside, per source.
 
-    Where the parts were merged, a source that was replaced or removed later has no runs any more:
-    its set does not come, for nothing would take it away again.
+    In merged parts, a source that was later replaced or removed has no runs. Its facts are not
+    inserted, because no later batch would delete them.
     """
     facts = _as_today(facts, "facts")
     sources = facts.select("sha256").unique()
@@ -291,7 +292,7 @@ def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
 
 
 def _give(con: Connection, batch: int, facts: pl.DataFrame) -> None:
-    """Each fact given by hand comes in place of an earlier one; without a value, nothing comes."""
+    """Replace facts given by hand; a fact without a value is only deleted."""
     facts = _as_today(facts, "facts").select(list(TABLES["facts"]))
     _run(
         con,
@@ -304,7 +305,7 @@ def _give(con: Connection, batch: int, facts: pl.DataFrame) -> None:
 
 
 def _as_today(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """Rows of a table; columns that there were not yet when they were written are null."""
+    """Add columns that the table had not yet when the rows were written, as nulls."""
     missing = [name for name in LATER_COLUMNS.get(table, ()) if name not in frame.columns]
     return frame.with_columns(
         pl.lit(None, TABLES[table][name].dtype).alias(name) for name in missing
@@ -315,12 +316,12 @@ def _touch(con: Connection, batch: int, frame: pl.DataFrame, by: str) -> None:
     _run(
         con,
         frame.select(by),
-        f"update held.runs set touched = {batch} where {by} in (select {by} from frame)",  # noqa: S608 - own words
+        f"update held.runs set touched = {batch} where {by} in (select {by} from frame)",  # noqa: S608 - no user input
     )
 
 
 def _run(con: Connection, frame: pl.DataFrame, sql: str) -> None:
-    """A statement about the rows of `frame`."""
+    """Execute a statement about the rows of `frame`."""
     con.register("frame", frame.rechunk())  # DuckDB takes 0.15 ms for each chunk
     con.execute(sql)
     con.unregister("frame")
@@ -329,14 +330,14 @@ def _run(con: Connection, frame: pl.DataFrame, sql: str) -> None:
 def _append(con: Connection, table: str, frame: pl.DataFrame) -> None:
     if frame.is_empty():
         return
-    _run(con, frame, f"insert into held.{table} by name select * from frame")  # noqa: S608 - own words
+    _run(con, frame, f"insert into held.{table} by name select * from frame")  # noqa: S608 - no user input
 
 
-# -- what it tells -------------------------------------------------------------------------
+# -- queries -------------------------------------------------------------------------------
 
 
 def derived_tables(connection: Connection) -> Tables:
-    """The tables that follow from the parts, in the order of DERIVED_TABLE_ORDER."""
+    """Return the tables that follow from the parts, sorted by DERIVED_TABLE_ORDER."""
     return {
         table: _in_order(
             _as_today(connection.sql(f"from held.{table} order by {order}").pl(), table), table
@@ -346,34 +347,34 @@ def derived_tables(connection: Connection) -> Tables:
 
 
 def _in_order(frame: pl.DataFrame, table: str) -> pl.DataFrame:
-    """The columns of the schema first: one that was added to a table stands behind all others."""
+    """Put the schema's columns first: a column added later is at the end of the table."""
     first = [*TABLES.get(table, ())]
     return frame.select(*first, *(name for name in frame.columns if name not in first))
 
 
 def live_parts(connection: Connection, tables: Collection[str] = ()) -> list[ParquetPart]:
-    """The parts that are read, of these tables or of all, oldest rows first."""
+    """Return the live parts of these tables, or of all, oldest rows first."""
     columns = ", ".join(PART_SCHEMA)
     rows = connection.sql(
         f"select {columns} from held.parts order by table_name, first_batch, path"  # noqa: S608 - constants
     )
-    found = [ParquetPart(*row) for row in rows.fetchall()]
-    return [part for part in found if not tables or part.table_name in tables]
+    every = [ParquetPart(*row) for row in rows.fetchall()]
+    return [part for part in every if not tables or part.table_name in tables]
 
 
 def dead_parts(connection: Connection) -> dict[str, datetime]:
-    """Paths of the parts that only readers of before may read, and since when (UTC)."""
+    """Return the paths of dead parts, with the time of their replacement (UTC)."""
     return dict(connection.sql("select path, since from held.dead").fetchall())
 
 
 def runs_scored_after(connection: Connection, state: int) -> list[str]:
-    """Runs whose metrics are of a later state of the store."""
+    """Return runs whose metrics belong to a later state of the store."""
     sql = "select run_id from held.scored where as_of > $state"
     return [run for (run,) in connection.sql(sql, params={"state": state}).fetchall()]
 
 
 def batches_of_runs(connection: Connection, runs: Collection[str]) -> list[int]:
-    """The batches that hold the rows of these runs."""
+    """Return the numbers of the batches with rows of these runs."""
     frame = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})
     connection.register("frame", frame)
     rows = connection.sql(
@@ -389,7 +390,7 @@ def create_views(
     tables: Collection[str] = tuple(TABLES),
     runs: Collection[str] | None = None,
 ) -> None:
-    """Temporary views of tables of ingest.core.schema, of all runs or of these alone."""
+    """Create temporary views of the schema's tables, for all runs or only `runs`."""
     wanted = ""
     if runs is not None:
         ids = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})
@@ -419,9 +420,9 @@ def create_views(
 
 
 def _columns(con: Connection, table: str) -> list[str]:
-    """The columns of a table of CATALOGUE_TABLES, null those that came later than the catalogue."""
-    there = con.sql(f"from held.{table} limit 0").columns
-    later = [name for name in LATER_COLUMNS.get(table, ()) if name not in there]
+    """Return the columns of a catalogue table; null for those the catalogue lacks."""
+    present = con.sql(f"from held.{table} limit 0").columns
+    later = [name for name in LATER_COLUMNS.get(table, ()) if name not in present]
     return [_null(table, name) if name in later else f'"{name}"' for name in TABLES[table]]
 
 
@@ -429,23 +430,23 @@ def _view(
     con: Connection, table: str, shelf: StoreBackend, limit: str, batches: Collection[int] | None
 ) -> str:
     columns = ", ".join(f'"{name}"' for name in TABLES[table])
-    found = [
+    parts = [
         part
         for part in live_parts(con, {table})
         if batches is None or any(part.first_batch <= b <= part.last_batch for b in batches)
     ]
-    if found:
+    if parts:
         shelf.prepare_reads(f"{PARTS_FOLDER}/{table}")
     else:
         empty = ", ".join(_null(table, name) for name in TABLES[table])
         return f"create temp view {table} as select {empty} where false"
     only = "" if batches is None else f"where batch in ({', '.join(map(str, batches))})"
-    rows = f"select * from ({_rows(shelf, found)}{_later(table)}) {only}"  # noqa: S608 - own words
+    rows = f"select * from ({_rows(shelf, parts)}{_later(table)}) {only}"  # noqa: S608 - no user input
     return f"create temp view {table} as select {columns} from ({rows}) {limit}"  # noqa: S608
 
 
 def _later(table: str) -> str:
-    """No rows with the columns that came later: they are null where parts have none of them."""
+    """Return SQL for zero rows with the later columns, so that old parts give nulls."""
     nulls = ", ".join(_null(table, name) for name in LATER_COLUMNS.get(table, ()))
     if not nulls:
         return ""
@@ -453,14 +454,14 @@ def _later(table: str) -> str:
 
 
 def _null(table: str, name: str) -> str:
-    """A column of a table where there are no values of it."""
+    """Return SQL for a column of nulls."""
     return f'null::{_sql_type(TABLES[table][name].dtype)} as "{name}"'
 
 
-def _rows(shelf: StoreBackend, found: Iterable[ParquetPart]) -> str:
-    """All rows of parts, each with its batch."""
-    with_batch = [part for part in found if part.tier != STAGED_TIER]
-    without = [part for part in found if part.tier == STAGED_TIER]
+def _rows(shelf: StoreBackend, parts: Iterable[ParquetPart]) -> str:
+    """Return SQL for all rows of parts, with their batch."""
+    with_batch = [part for part in parts if part.tier != STAGED_TIER]
+    without = [part for part in parts if part.tier == STAGED_TIER]
     selects = []
     if with_batch:
         files = ", ".join(_file(shelf, part) for part in with_batch)
@@ -481,7 +482,7 @@ def _file(shelf: StoreBackend, part: ParquetPart) -> str:
 
 
 def sql_literal(text: str) -> str:
-    """A text as SQL has it."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,9 +1,9 @@
-"""What one batch of files changes in a store, decided file by file against what is stored.
+"""Changes that one batch of files makes to a store, decided file by file.
 
-How long a fact lives follows from its origin. What is given by hand (flag) belongs to the run: it
-stays while the log grows, until another value is given or it is taken back. What stands beside the
-log (sidecar, companion) belongs to the file and is replaced as a set each time that it is ingested.
-All else belongs to the log's rows.
+The origin of a fact decides its lifetime. Facts given by hand (flag) belong to the run: they stay
+while the log grows, until replaced or taken back. Facts from files next to the log (sidecar,
+companion) belong to the file: each ingest replaces them as a set. All others belong to the rows of
+the log.
 """
 
 from __future__ import annotations
@@ -31,28 +31,32 @@ from ..core.spill import (
 
 Tables = dict[str, pl.DataFrame]
 LOG_TABLES: Final = ("sources", "runs", "facts", "steps", "events", "unread")
-"""Parts of what was read of a log."""
+"""Tables read from a log."""
 BESIDE_TABLE: Final = "beside"
 GIVEN_TABLE: Final = "given"
 REMOVED_TABLE: Final = "removed"
 
 BESIDE_SCHEMA: Final = pl.Schema({"sha256": pl.String(), **frame_schema("facts")})
-"""Facts from beside a source; a row without a name stands for a set that is empty."""
+"""Facts from outside a log, by source; a row without a name means an empty set."""
 REMOVED_SCHEMA: Final = pl.Schema({"sha256": pl.String, "run_id": pl.String})
 
 GIVEN_STRIDE: Final = 1_000_000
-"""Other facts come behind all of the log's own, which count from 0 within their run."""
+"""Range of sequence numbers per batch for facts from outside the log. Facts of the log count from 0
+in their run, so facts from outside sort after them.
+"""
 
 OUTSIDE_ORIGINS: Final = ("flag", "sidecar", "companion")
-"""Kinds of origin of facts that do not come with the rows of the log."""
+"""Kinds of origin of facts that are not among the rows of the log."""
 
 ID_SUFFIX: Final = re.compile(r"-[0-9a-f]{6}$")
-"""Tells apart runs of files that begin alike; `-2` is another launch of the same beginning."""
+"""Suffix that distinguishes runs of files with equal beginnings; `-2` is another launch of one
+file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file whose content is stored: its facts are brought up to date, it is not read again."""
+    """File with stored content: only its facts are updated."""
 
     path: str
     sha256: str
@@ -60,9 +64,9 @@ class KnownFile:
 
 
 class FileMark(NamedTuple):
-    """How a file stood when its content was known, so that it need not be opened next time.
+    """State of a file at its last read; an unchanged file need not be opened again.
 
-    mtime_ns: as the file system says; beside: a signature of what stands beside it.
+    mtime_ns: from the file system. beside: signature of the files next to the log.
     """
 
     path: str
@@ -75,11 +79,11 @@ class FileMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileRemark:
-    """What its reader could not know of a file before the store looked at it.
+    """Result for a file that only the store could determine.
 
-    kind: known (the content is stored, as `known_as`), kept (the path holds another run now; the
-    earlier one stays), less (it holds less of the same run; what was read stays), or gone (the
-    content was known and no longer is: the file must be read).
+    kind: known (content is stored, as `known_as`), kept (the path now has another run; the earlier
+    run stays), less (the file has fewer lines of the same run; stored rows stay), or gone (known
+    content is no longer stored: read the file).
     """
 
     path: str
@@ -89,10 +93,11 @@ class FileRemark:
 
 @dataclass(frozen=True, slots=True)
 class StoredSource:
-    """A source as the catalogue has it; run ids in the order of their launches.
+    """Source as in the catalogue; run ids in launch order.
 
-    read_at: when it was first read; runs_with_steps: those of its runs that have a step;
-    read_otherwise: today's readers read its content otherwise (ingest.core.schema.READING_CHANGES).
+    read_at: time of the first read. runs_with_steps: returns those of `runs` that have a step.
+    read_otherwise: True if today's readers read this content differently
+    (ingest.core.schema.READING_CHANGES).
     """
 
     path: str
@@ -104,23 +109,23 @@ class StoredSource:
     read_otherwise: bool = False
 
     def is_prefix_of(self, runs: Iterable[str], step_lines: int) -> bool:
-        """Whether a file of these runs and so many step lines holds all of this one's.
+        """Return whether a file with these runs and step lines covers this source.
 
-        A launch that had no step yet has no lasting id, so it is not asked for; one that was cut
-        short has the id that it had. Earlier readers may have counted otherwise.
+        A launch without a step has no lasting id, so it may be missing. A launch cut short keeps
+        its id. Step lines are not compared if an earlier reader may have counted them differently.
         """
         if step_lines < self.step_lines and not self.read_otherwise:
             return False
-        held = {base_id(run) for run in runs}
-        lost = {run for run in self.runs if base_id(run) not in held}
+        file_runs = {base_id(run) for run in runs}
+        lost = {run for run in self.runs if base_id(run) not in file_runs}
         return not lost or lost.isdisjoint(self.runs_with_steps())
 
     def holds_any(self, runs: Iterable[str]) -> bool:
-        """Return whether it has one of these runs, by the ids that their logs give them."""
+        """Return whether the source has any of these runs, compared by base id."""
         return not {base_id(run) for run in self.runs}.isdisjoint(map(base_id, runs))
 
     def with_run_ids(self, ids: Mapping[str, str]) -> StoredSource:
-        """The source with its runs as the store calls them; ids: by those that the log gives."""
+        """Return the source with store ids for its runs; ids: base id to store id."""
         stepped = self.runs_with_steps
         return replace(
             self,
@@ -130,7 +135,7 @@ class StoredSource:
 
 
 class Changeset:
-    """What a batch changes: `place` and `see` each file, then take `frames`."""
+    """Planned changes of one batch: call `place` or `see` per file, then `frames`."""
 
     def __init__(
         self,
@@ -139,9 +144,10 @@ class Changeset:
         now: datetime,
         earlier_contents: Collection[str] = (),
     ) -> None:
-        """facts: those given by hand, and those from beside the logs; now: UTC.
+        """Start a plan without changes.
 
-        earlier_contents: contents that files of this batch began with.
+        stored, facts: sources in the scope, and their facts from outside the logs. now: UTC.
+        earlier_contents: hashes of contents that files of this batch began with.
         """
         self.grown = earlier_contents
         self.stored = {source.sha256: source for source in stored}
@@ -158,9 +164,10 @@ class Changeset:
         self.remarks: list[FileRemark] = []
 
     def place(self, tables: LogTables) -> None:
-        """A file that was read: it replaces what grew into it; its runs get their own ids.
+        """Add a newly read file, with store ids for its runs, and drop replaced sources.
 
-        It also replaces the same content as an earlier reader read it.
+        A file replaces an earlier, shorter version of itself, and the same content if an earlier
+        reader read that content differently.
         """
         sources = collect_rows(tables["sources"])
         path, sha256, step_lines = (sources[name][0] for name in ("path", "sha256", "step_lines"))
@@ -168,7 +175,7 @@ class Changeset:
         outer, log = _apart(collect_rows(tables["facts"]))
         before = self.stored.get(sha256)
         again = before and before.read_otherwise and (path != "-" or before.path == "-")
-        if before and not again:  # another process was faster, or it came through a pipe again
+        if before and not again:  # from a faster process, or again through a pipe
             self.remarks.append(FileRemark(path, "known", before.path))
             self.see(KnownFile(path, sha256, outer))
             return
@@ -186,21 +193,23 @@ class Changeset:
             step_lines=step_lines,
             runs_with_steps=_runs_of(tables["steps"]),
         )
-        own = {run: self._own_id(run, read, stale) for run in runs}
-        source = read.with_run_ids(own)
+        store_ids = {run: self._own_id(run, read, stale) for run in runs}
+        source = read.with_run_ids(store_ids)
         self.stored[sha256] = source
         self.at.setdefault(path, []).append(source)
-        self.new[sha256] = _renamed({**tables, "facts": log}, own)
+        self.new[sha256] = _renamed({**tables, "facts": log}, store_ids)
         self._carry(stale, source)
         self._update(source, outer, beside=True)
         if kept and not stale and path != "-":
-            shares_run = any(one.holds_any(runs) for one in kept)
+            shares_run = any(other.holds_any(runs) for other in kept)
             self.remarks.append(FileRemark(path, "less" if shares_run else "kept"))
 
     def see(self, known_file: KnownFile, claimed_contents: Iterable[str] = ()) -> None:
-        """A file of known content: what stands beside it counts where the content was read from.
+        """Add a file of known content.
 
-        claimed_contents: content that another file of this batch still has, so it is not dropped.
+        Facts from sidecars and companions count only if the content was read from this path; facts
+        given by hand always count.
+        claimed_contents: hashes that another file of this batch still has; their sources stay.
         """
         source = self.stored.get(known_file.sha256)
         if source is None:
@@ -219,20 +228,20 @@ class Changeset:
             self.remarks.append(FileRemark(known_file.path, "kept", source.path))
 
     def give_facts(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
-        """Facts by hand, to runs by id; how many of them are new."""
+        """Give facts by hand to runs, by run id. Return the number of new facts."""
         rows = [{**f, "run_id": run} for run, facts in facts_of_runs.items() for f in facts]
         self.given_facts += [row for row in rows if row["run_id"] in self.owner]
         return len(self._given())
 
     def remove(self, runs: Iterable[str]) -> dict[str, list[str]]:
-        """Forget the sources of these runs: path to its runs, which go all."""
+        """Forget the sources of these runs. Return all run ids of each source, by path."""
         sources = {self.owner[run].sha256: self.owner[run] for run in runs if run in self.owner}
         for source in sources.values():
             self._drop(source)
         return {source.path: list(source.runs) for source in sources.values()}
 
     def frames(self, batch: int) -> dict[str, TableRows]:
-        """The rows that a batch of this number writes, by table; none where nothing changes."""
+        """Return the rows that the batch writes, by table; empty if nothing changes."""
         found: dict[str, TableRows] = {
             table: chain_rows(tables[table] for tables in self.new.values())
             for table in (LOG_TABLES if self.new else ())
@@ -252,7 +261,7 @@ class Changeset:
     def _at(
         self, path: str, runs: Sequence[str], step_lines: int
     ) -> tuple[list[StoredSource], list[StoredSource]]:
-        """The sources of a path: those that grew into a file of these runs, and the others."""
+        """Return the sources of a path that the new file replaces, and the others."""
         here = self.at.get(path, [])
         stale = [s for s in here if s.sha256 in self.grown or s.is_prefix_of(runs, step_lines)]
         return stale, [source for source in here if source not in stale]
@@ -267,21 +276,21 @@ class Changeset:
             self.removed[source.sha256] = source.runs
 
     def _own_id(self, run: str, source: StoredSource, stale: Sequence[StoredSource]) -> str:
-        """The id of the same run before its file grew, or one that no other file has."""
+        """Return the run's id before its file grew, else the first id that is free."""
         before = [old for s in stale for old in s.runs if base_id(old) == run]
         path = f"{run}-{_short(source.path)}"
         content = f"{run}-{_short(source.path + source.sha256)}"
-        for own in (*before, run, path, content):
-            if own not in self.owner:
-                self.owner[own] = source
-                return own
+        for run_id in (*before, run, path, content):
+            if run_id not in self.owner:
+                self.owner[run_id] = source
+                return run_id
         other = self.owner[run].path
         raise StoreError(
             f"{source.path} and {other}: a run of both has the id {run}. Give one another --store."
         )
 
     def _carry(self, stale: Sequence[StoredSource], source: StoredSource) -> None:
-        """What was given by hand to a run whose id is gone goes to the one that it became."""
+        """Pass facts given by hand from replaced runs on to their successors."""
         now = {base_id(run): run for run in source.runs}
         for old in stale:
             by_launch = dict(zip(old.runs, source.runs, strict=False))
@@ -292,7 +301,7 @@ class Changeset:
                 self.given_facts += [r | {"run_id": after} for r in rows if r["name"] not in named]
 
     def _flags_of(self, run: str) -> list[dict[str, Any]]:
-        """What was given to a run by hand, before this batch."""
+        """Return the stored facts given to a run by hand."""
         return self.facts.filter(pl.col("run_id") == run, _is_flag()).rows(named=True)
 
     def _update(
@@ -306,24 +315,24 @@ class Changeset:
             self.beside[source.sha256] = rows
 
     def _beside(self, batch: int) -> list[dict[str, Any]]:
-        """All facts from beside each source where they are not what is stored."""
-        stood: dict[str, list[tuple[Any, ...]]] = {}
+        """Return all facts from outside, for sources whose stored ones differ."""
+        stored_facts: dict[str, list[tuple[Any, ...]]] = {}
         concerned = [run for s in self.beside if s not in self.new for run in self.stored[s].runs]
         old = self.facts.filter(~_is_flag(), pl.col("run_id").is_in(concerned))
         for row in old.iter_rows(named=True):
-            stood.setdefault(row["run_id"], []).extend(_content([row]))
+            stored_facts.setdefault(row["run_id"], []).extend(_content([row]))
         rows: list[dict[str, Any]] = []
         for sha256, facts in self.beside.items():
             runs = () if sha256 in self.new else self.stored[sha256].runs
-            if _content(facts) == [fact for run in runs for fact in stood.get(run, ())]:
+            if _content(facts) == [fact for run in runs for fact in stored_facts.get(run, ())]:
                 continue
             numbered = enumerate(facts, start=batch * GIVEN_STRIDE)
-            rows += [{**fact, "sha256": sha256, "sequence": place} for place, fact in numbered]
+            rows += [{**fact, "sha256": sha256, "sequence": number} for number, fact in numbered]
             rows += [] if facts else [{"sha256": sha256}]
         return rows
 
     def _given(self) -> list[dict[str, Any]]:
-        """The last of each run and name, where its value is not what is given already."""
+        """Return the last fact given per run and name, if its value is new."""
         last = {(row["run_id"], row["name"]): row for row in self.given_facts}
         flags = self.facts.filter(_is_flag())["run_id", "name", "value"]
         before = {(run, name): value for run, name, value in flags.iter_rows()}
@@ -333,10 +342,10 @@ class Changeset:
 def removed_sources_frame(
     runs_of: Mapping[str, Iterable[str]], remaining_runs: Collection[str]
 ) -> pl.DataFrame:
-    """Sources that are no more, each with its runs that no other source has now, else with none.
+    """Return rows for removed sources and their runs without a remaining source.
 
-    A run that stays keeps what was given to it by hand: also in a replay from merged parts, where
-    none of its rows is there but the last.
+    A source whose runs all remain has one row without a run. Remaining runs keep facts given by
+    hand, also in a replay from merged parts, which have only the run's latest rows.
     """
     rows = [
         (sha256, run)
@@ -347,7 +356,7 @@ def removed_sources_frame(
 
 
 def base_id(run_id: str) -> str:
-    """The id that a run has before it is told apart from those of other files."""
+    """Return a run id without the suffix that distinguishes equal beginnings."""
     return ID_SUFFIX.sub("", run_id)
 
 
@@ -356,31 +365,33 @@ def _short(text: str) -> str:
 
 
 def _runs_of(table: TableRows) -> Callable[[], frozenset[str]]:
-    """Tells the runs that have a row; seldom asked."""
+    """Return a function that collects the runs with a row; rarely called."""
     return lambda: frozenset(
         chain.from_iterable(f["run_id"].unique() for f in iterate_frames(table))
     )
 
 
 def _renamed(tables: LogTables, ids: Mapping[str, str]) -> dict[str, TableRows]:
-    if all(own == run for run, own in ids.items()):
+    if all(new == run for run, new in ids.items()):
         return dict(tables)
 
     def named(table: TableRows) -> TableRows:
-        """Its columns stay what they are: a frame of none to see that takes as long as the rows."""
+        """Replace run ids; the schema stays, as inferring one costs as much as the rows."""
         if isinstance(table, pl.DataFrame):
             return _with_ids(table, ids)
-        each = table.frames
-        return StreamedRows(table.schema, table.height, lambda: (_with_ids(f, ids) for f in each()))
+        frames = table.frames
+        return StreamedRows(
+            table.schema, table.height, lambda: (_with_ids(f, ids) for f in frames())
+        )
 
     return {n: named(table) if "run_id" in table.columns else table for n, table in tables.items()}
 
 
 def _with_ids(frame: pl.DataFrame, ids: Mapping[str, str]) -> pl.DataFrame:
-    """The rows with these ids of their runs; mostly all are of one, and no thread is waited for."""
+    """Return the rows with new run ids. A single run needs no join of Polars threads."""
     if len(ids) == 1:
-        own = pl.Series("run_id", [*ids.values()], pl.String).new_from_index(0, frame.height)
-        return frame.clone().replace_column(frame.columns.index("run_id"), own)
+        run_ids = pl.Series("run_id", [*ids.values()], pl.String).new_from_index(0, frame.height)
+        return frame.clone().replace_column(frame.columns.index("run_id"), run_ids)
     return frame.with_columns(pl.col("run_id").replace(ids))
 
 
@@ -397,7 +408,7 @@ def _is_by_hand(fact: Mapping[str, Any]) -> bool:
 
 
 def _apart(facts: pl.DataFrame) -> tuple[list[dict[str, Any]], pl.DataFrame]:
-    """Facts that all runs of the file have from outside it, and those of the log."""
+    """Split facts into the file's facts from outside and the facts of the log."""
     if not any(origin.startswith(OUTSIDE_ORIGINS) for origin in facts["origin"]):
         return [], facts
     outside = _kind_of_origin().is_in(OUTSIDE_ORIGINS)
@@ -410,7 +421,7 @@ def _content(rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def _facts(rows: Sequence[Mapping[str, Any]], first: int) -> pl.DataFrame:
-    """Rows of `facts`, numbered from `first`."""
+    """Return rows of `facts`, with sequence numbers from `first`."""
     schema = frame_schema("facts")
     columns = {name: [row.get(name) for row in rows] for name in schema}
     columns["sequence"] = list(range(first, first + len(rows)))

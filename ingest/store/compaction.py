@@ -1,10 +1,9 @@
-"""Small parts into larger ones, so that the cost of a night follows what is new.
+"""Merges of small parts, so that the cost of a write follows the new rows.
 
-Each batch writes a part per table. Where MERGE_FAN_IN parts of one table are of one tier, they
-become one part of the next: a row is written again once per tier, so log_FAN(batches) times in all,
-and a table of n batches has at most MERGE_FAN_IN parts per tier. Rows that hold no longer are left
-out. Rows keep the number of the batch that wrote them, and a rebuild from merged parts comes to the
-same end.
+Each batch writes a part per table. MERGE_FAN_IN parts of one table and tier become one part of the
+next tier. A row is rewritten once per tier, log_FAN(batches) times in all, and a table has at most
+MERGE_FAN_IN parts per tier. A merge drops replaced rows. The remaining rows keep the number of
+their batch, so a rebuild from merged parts gives the same catalogue.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from .local_backend import StoreBackend
 from .parquet_parts import ParquetPart, read_rows_with_batch
 
 MERGE_FAN_IN: Final = 16
-"""Parts of one tier that are merged."""
+"""Number of parts of one tier that become one part."""
 MAX_MERGE_ROWS: Final = 2_000_000
-"""The most rows of one merge, which holds them in memory: 1.7 GB or so where they are steps."""
+"""Row limit of one merge, which needs all rows in memory: about 1.7 GB for steps."""
 
 RUN_TABLES: Final = frozenset({"runs", "facts", "steps", "events"})
 SOURCE_TABLES: Final = frozenset({"sources", "unread"})
@@ -32,23 +31,24 @@ LATEST_ONLY_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     GIVEN_TABLE: ("run_id", "name"),
     METRICS_TABLE: ("run_id", "formula"),
 }
-"""Tables of which only the newest batch's rows hold, for each value of these columns."""
+"""Tables where only rows of the newest batch count, per value of these key columns."""
 
 
 def due_merges(parts: Iterable[ParquetPart]) -> list[list[ParquetPart]]:
-    """Groups of parts that are to be merged, at most one for each table.
+    """Return the groups of parts to merge now, at most one per table.
 
-    A tier is full with MERGE_FAN_IN parts. Of the first full tier of a table its MERGE_FAN_IN
-    oldest parts are merged, or the oldest that hold MAX_MERGE_ROWS together; parts of more than
-    half of that are large enough as they are. One group a table, for a batch has one part of it.
+    A tier is full with MERGE_FAN_IN parts. The oldest MERGE_FAN_IN parts of a table's first full
+    tier are merged, or as many of these as have MAX_MERGE_ROWS in total. Parts above half of
+    MAX_MERGE_ROWS stay unmerged. One group per table, because a batch writes one merged part per
+    table.
     """
-    found: dict[str, list[ParquetPart]] = {}
+    groups: dict[str, list[ParquetPart]] = {}
     small = (part for part in parts if part.rows <= MAX_MERGE_ROWS // 2)
     for (table, _), group in groupby(sorted(small, key=_place), key=_tier):
         tier = list(group)
         if len(tier) >= MERGE_FAN_IN:
-            found.setdefault(table, _at_once(tier[:MERGE_FAN_IN]))
-    return [*found.values()]
+            groups.setdefault(table, _at_once(tier[:MERGE_FAN_IN]))
+    return [*groups.values()]
 
 
 def _at_once(tier: Sequence[ParquetPart]) -> list[ParquetPart]:
@@ -57,7 +57,7 @@ def _at_once(tier: Sequence[ParquetPart]) -> list[ParquetPart]:
 
 
 def full_merges(parts: Iterable[ParquetPart]) -> list[list[ParquetPart]]:
-    """All parts, table by table, where a table has several."""
+    """Return all parts of each table that has several."""
     by_table = groupby(sorted(parts, key=_place), key=_table)
     return [group for _, parts_ in by_table if len(group := list(parts_)) > 1]
 
@@ -65,10 +65,10 @@ def full_merges(parts: Iterable[ParquetPart]) -> list[list[ParquetPart]]:
 def merge_live_rows(
     backend: StoreBackend, parts: Sequence[ParquetPart], live_keys: Mapping[str, pl.DataFrame]
 ) -> pl.DataFrame:
-    """The rows of parts of one table that hold, in the order of their batches.
+    """Return the current rows of parts of one table, in batch order.
 
-    live_keys: `runs` with run_id and batch, `sources` with sha256 and batch, as the catalogue has
-    them. Raises StoreError that names a part that is damaged.
+    live_keys: the catalogue's `runs` (run_id, batch) and `sources` (sha256, batch).
+    Raises StoreError with the path of a damaged part.
     """
     table = parts[0].table_name
     frame = pl.concat(
@@ -87,7 +87,7 @@ def merge_live_rows(
 
 
 def latest_rows(frame: pl.DataFrame, key_columns: Sequence[str]) -> pl.DataFrame:
-    """The rows of the newest batch, of each of `key_columns`."""
+    """Return the rows of the newest batch, per value of `key_columns`."""
     return frame.filter(pl.col("batch") == pl.col("batch").max().over(key_columns))
 
 

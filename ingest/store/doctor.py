@@ -1,4 +1,4 @@
-"""What `fairmfu doctor` says: parts are whole, lines accounted for, and no file is astray."""
+"""Checks of `fairmfu doctor`: whole parts, line counts, stray files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LINE_COUNT_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found.
+    """Result of one check.
 
-    is_harmful: something is lost or wrong, else it goes by itself; what, remedy: sentences without
-    their full stops
+    is_harmful: data is lost or wrong; False if the next write repairs the store.
+    what, remedy: sentences without their full stops.
     """
 
     is_harmful: bool
@@ -38,7 +38,10 @@ class Finding:
 
 
 def examine_store(store: Store) -> list[Finding]:
-    """What is wrong with a store, worst first; nothing is changed. Raises StoreError if none is."""
+    """Return the findings on a store, worst first, without changing the store.
+
+    Raises StoreError if there is no store.
+    """
     try:
         held = store.held()
     except StoreError as error:
@@ -48,19 +51,19 @@ def examine_store(store: Store) -> list[Finding]:
         return [
             _harm(what, advice.removesuffix(".") if "fairmfu rebuild" in advice else REBUILD_HINT)
         ]
-    found = [*_parts(store.shelf, held.live), *_astray(store, held.dead)]
+    findings = [*_parts(store.shelf, held.live), *_astray(store, held.dead)]
     if store.behind():
         what = (
             f"{store.path}: the last batch is stored, and its writer was killed before it said so"
         )
-        found.append(Finding(is_harmful=False, what=what, remedy="The next write takes it up"))
-    elif not any(one.is_harmful for one in found):
-        found += _of_catalogue(store)
-    return sorted(found, key=lambda one: not one.is_harmful)
+        findings.append(Finding(is_harmful=False, what=what, remedy="The next write takes it up"))
+    elif not any(finding.is_harmful for finding in findings):
+        findings += _of_catalogue(store)
+    return sorted(findings, key=lambda finding: not finding.is_harmful)
 
 
 def _of_catalogue(store: Store) -> list[Finding]:
-    """What is wrong with it where all parts are whole."""
+    """Check the catalogue of a store whose parts are all whole."""
     try:
         return [*_lines(store), *_read_before(store), *_against_parts(store)]
     except StoreError as error:
@@ -99,7 +102,7 @@ def _astray(store: Store, dead: set[str]) -> Iterator[Finding]:
 
 
 def _lines(store: Store) -> Iterator[Finding]:
-    """Every line of every source is counted once."""
+    """Check that the kinds of lines of each source add up to its number of lines."""
     sources = store.table("sources")
     wrong = sources.filter(pl.col("lines") != pl.sum_horizontal(LINE_COUNT_COLUMNS))
     for path, lines in wrong.select("path", "lines").iter_rows():
@@ -108,7 +111,7 @@ def _lines(store: Store) -> Iterator[Finding]:
 
 
 def _read_before(store: Store) -> Iterator[Finding]:
-    """Sources are as today's readers read them."""
+    """Check that today's readers would read all sources in the same way."""
     if before := [source.path for source in store.outdated_sources().values()]:
         of = f"{before[0]}" + (f" and {len(before) - 1:,} more logs" if before[1:] else "")
         what = f"{of}: read by an earlier fairmfu, and read otherwise now, so figures may be wrong"
@@ -116,7 +119,7 @@ def _read_before(store: Store) -> Iterator[Finding]:
 
 
 def _against_parts(store: Store) -> Iterator[Finding]:
-    """The catalogue says what the parts say."""
+    """Check that the catalogue agrees with the parts."""
     for table, (stored, replayed) in store.compare_with_parts().items():
         if not stored.equals(replayed):
             what = f"{store.path}: the catalogue's {table} are not those of the parts"

@@ -1,7 +1,9 @@
-"""Where the parts of a store lie: in its folder, or at its address (ingest.store.object_backend).
+"""Files of a store in a local folder.
 
-What is written appears under its name whole or not at all: in a folder it is written aside, synced
-and renamed, and the name synced.
+Stores at an address use ingest.store.object_backend.
+
+A file appears under its name complete or not at all: written aside, synced, renamed, and the folder
+synced.
 """
 
 from __future__ import annotations
@@ -13,19 +15,19 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 WRITING_SUFFIX: Final = ".writing"
-"""Ending of a file that is not yet whole."""
+"""Suffix of an incomplete file."""
 
 
 class BatchConflictError(Exception):
-    """Another machine has stored a batch of that number; plan anew on what stands now."""
+    """Another machine has stored a batch of this number: plan again on the new state."""
 
 
 class StoreBackend:
-    """Files by their paths relative to the store.
+    """Files of a store by their relative paths.
 
-    home: the folder of this machine that holds the catalogue. shared: whether other machines have
-    catalogues of their own of it. read_by: the file system, as fsspec has it, by which a database
-    reads what is not in a folder.
+    home: local folder of the catalogue. shared: True if other machines have their own catalogue of
+    this store. duckdb_filesystem: fsspec file system through which DuckDB reads parts that are not
+    in a folder, else None.
     """
 
     shared = False
@@ -38,39 +40,39 @@ class StoreBackend:
         return str(self.home)
 
     def absolute(self) -> StoreBackend:
-        """The shelf by its absolute path, for a process in another folder."""
+        """Return the backend with an absolute path, for a process in another folder."""
         return StoreBackend(self.home.absolute())
 
     def at(self, path: str) -> str:
-        """Where a file lies, as it is told to users and to DuckDB: by its absolute path."""
+        """Return the absolute path of a file, for messages and for DuckDB."""
         return str((self.home / path).absolute())
 
     def prepare_reads(self, folder: str) -> None:
-        """Before a database reads files of a folder."""
+        """Prepare a folder for reads by DuckDB; nothing to do for local files."""
 
     def open(self, path: str) -> IO[bytes]:
-        """For reading. Raises OSError."""
+        """Open a file for reading. Raises OSError."""
         return (self.home / path).open("rb")
 
     def size(self, path: str) -> int | None:
-        """In bytes; None where there is no such file."""
+        """Return the size of a file [bytes], None if missing."""
         with suppress(FileNotFoundError, NotADirectoryError):
             return (self.home / path).stat().st_size
         return None
 
     def listed(self, folder: str) -> list[str]:
-        """Paths of all files in a folder, and in those within, in their order."""
+        """Return the paths of all files under a folder, recursively and sorted."""
         found = (path for path in (self.home / folder).rglob("*") if path.is_file())
         return sorted(path.relative_to(self.home).as_posix() for path in found)
 
     def modified_at(self, path: str) -> float | None:
-        """When a file was written [s since 1970]; None where there is none."""
+        """Return the modification time of a file [s since 1970], None if missing."""
         with suppress(FileNotFoundError):
             return (self.home / path).stat().st_mtime
         return None
 
     def aside(self, path: str) -> Path:
-        """Where a file of that path is to be written, for `put`."""
+        """Return the path to write a file to before `put`; make its folder."""
         aside = (self.home / path).with_suffix(WRITING_SUFFIX)
         if not aside.parent.exists():
             aside.parent.mkdir(parents=True, exist_ok=True)
@@ -78,30 +80,31 @@ class StoreBackend:
         return aside
 
     def put(self, staging_path: Path, path: str, *, exclusive: bool = False) -> None:  # noqa: ARG002
-        """Have a file that was written aside under its name. Raises OSError.
+        """Rename a file written aside to its final path, and sync. Raises OSError.
 
-        exclusive: where there is none, else OvertakenError; here the lock has seen to that.
+        exclusive: raise BatchConflictError if the path exists; unused here because of the store's
+        lock.
         """
         target = self.home / path
         staging_path.rename(target)
         sync_to_disk(target.parent)
 
     def named(self, path: str) -> str:
-        """The path of a file so that no other writer gives it; here the lock has seen to that."""
+        """Return a path unique among writers; unchanged here because of the store's lock."""
         return path
 
     def delete(self, path: str) -> None:
-        """A file that may be gone already."""
+        """Delete a file, if present."""
         (self.home / path).unlink(missing_ok=True)
 
 
 def sha256_of_file(file: IO[bytes]) -> str:
-    """SHA-256 of what is left of a file. Raises OSError."""
+    """Return the SHA-256 of the rest of a file. Raises OSError."""
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def sync_to_disk(path: Path) -> None:
-    """Have the disk keep a file, or the names in a folder."""
+    """Sync a file, or the names in a folder, to the disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,6 +1,6 @@
-"""One writer at a time: a lock on a file, which the system lets go when its holder ends.
+"""File lock for the only writer of a store; released when the process ends.
 
-The file says who holds it, so that another can say for whom it waits. Readers take no lock.
+The lock file names its holder for the message to a waiting writer. Readers take no lock.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ def hold_lock(
     on_wait: Callable[[str], None] = lambda _: None,
     folder_option: str = "--store",
 ) -> Iterator[None]:
-    """Hold the lock of a folder.
+    """Lock a folder for writing, and name this process in the lock file.
 
-    patience_s: how long to wait for another writer [s]; on_wait: gets one sentence when a wait
-    begins; folder_option: by which another folder is given. Raises StoreError that names the holder
-    when the wait is over.
+    patience_s: how long to wait for another writer [s].
+    on_wait: receives one sentence when a wait begins.
+    folder_option: command-line option for the folder, named in error messages.
+
+    Raises StoreError with the name of the holder when the wait is over.
     """
     with _opened(folder / LOCK_NAME, folder_option) as lock:
         _acquire(lock, folder, patience_s, on_wait, folder_option)
@@ -58,19 +60,19 @@ def _acquire(
     lock: IO[str],
     folder: Path,
     patience_s: float,
-    waiting: Callable[[str], None],
+    on_wait: Callable[[str], None],
     option: str,
 ) -> None:
-    until, said = time.monotonic() + patience_s, False
+    deadline, announced = time.monotonic() + patience_s, False
     while not _taken(lock):
-        if time.monotonic() >= until:
+        if time.monotonic() >= deadline:
             raise StoreError(
                 f"{folder}: {_holder(lock)} is writing there and did not end within "
                 f"{patience_s:g} s. Wait for it to end, or give another {option}."
             )
-        if not said:
-            waiting(f"{folder}: {_holder(lock)} is writing there; waiting up to {patience_s:g} s")
-            said = True
+        if not announced:
+            on_wait(f"{folder}: {_holder(lock)} is writing there; waiting up to {patience_s:g} s")
+            announced = True
         time.sleep(POLL_INTERVAL_S)
 
 
@@ -92,12 +94,12 @@ def _myself() -> dict[str, str | int]:
 
 
 def _holder(lock: IO[str]) -> str:
-    """Who holds the lock, as far as the file says: its holder may be about to write that."""
+    """Describe the holder, if the lock file already names one."""
     with suppress(ValueError, KeyError, TypeError):
         lock.seek(0)
-        told = json.load(lock)
+        holder = json.load(lock)
         return (
-            f"process {told['process']} ({told['command']}, on {told['host']} since "
-            f"{told['since']})"
+            f"process {holder['process']} ({holder['command']}, on {holder['host']} since "
+            f"{holder['since']})"
         )
     return "another process"

@@ -1,8 +1,8 @@
-"""Where the parts of a store lie that has an address: behind a prefix of an object store.
+"""Files of a store at an address: objects under a prefix of an object store.
 
-An object appears whole or not at all, and a record only where there is none of its number: of two
-machines that write at once one is overtaken, and plans anew on what the other stored. So neither
-needs a lock that both see. The catalogue of such a store is a cache in a folder of this machine.
+An object appears complete or not at all, and a record only if its number is free. Of two machines
+that write at once, one gets a BatchConflictError and plans again on the new state. No shared lock
+is needed. The catalogue of such a store is a cache in a local folder.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from ..core.paths import URL_SEPARATOR, open_filesystem, translated_store_errors
 from .local_backend import BatchConflictError, StoreBackend
 
 CACHE_VARIABLE: Final = "FAIRMFU_CACHE"
-"""Environment variable: where catalogues of such stores lie; by default in the user's cache."""
+"""Environment variable for the folder of local catalogues; default: the user's cache folder."""
 
 
 CONDITIONAL_PUT_PROTOCOLS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
-"""Protocols whose libraries put an object only where there is none: s3fs by If-None-Match, gcsfs
-(2026.10.1) by ifGenerationMatch=0, adlfs (2026.8.0) by overwrite=False. Others look first and write
-then, and two machines might both find nothing."""
+"""Protocols whose libraries can put an object only if the key is free: s3fs by If-None-Match, gcsfs
+(2026.10.1) by ifGenerationMatch=0, adlfs (2026.8.0) by overwrite=False. Other libraries check first
+and write afterwards, so two machines may both find the key free.
+"""
 
 
 class ObjectBackend(StoreBackend):
-    """Objects by their keys behind the store's address."""
+    """Objects of a store, by keys under its address."""
 
     shared = True
 
     def __init__(self, address: str) -> None:
-        """Raises StoreError where two machines could harm each other."""
+        """Raise StoreError if the protocol lets two machines overwrite each other."""
         if (protocol := address.partition(URL_SEPARATOR)[0]) not in CONDITIONAL_PUT_PROTOCOLS:
             raise StoreError(
                 f"{address}: a store cannot lie at {protocol}{URL_SEPARATOR}, where two machines "
@@ -47,7 +48,7 @@ class ObjectBackend(StoreBackend):
         super().__init__(_home(address))
 
     def __reduce__(self) -> tuple[type[ObjectBackend], tuple[str]]:
-        """Other processes connect by themselves."""
+        """Pickle the address alone; other processes open their own connection."""
         return ObjectBackend, (self.address,)
 
     def __str__(self) -> str:
@@ -55,24 +56,25 @@ class ObjectBackend(StoreBackend):
 
     @cached_property
     def files(self) -> Any:  # noqa: ANN401 - fsspec's
-        """The file system, as fsspec has it."""
+        """The fsspec file system."""
         with translated_store_errors(self.address):
             files, _ = open_filesystem(self.address)
         return files
 
     def absolute(self) -> ObjectBackend:
-        """An address is one from wherever it is given."""
+        """Return the backend itself: an address is always absolute."""
         return self
 
     def at(self, path: str) -> str:
-        """Where an object lies, as it is told to users and to DuckDB."""
+        """Return the address of an object, for messages and for DuckDB."""
         return f"{self.address}/{path}"
 
     @cached_property
     def duckdb_filesystem(self) -> Any:  # noqa: ANN401
-        """The file system for a database, which asks twenty times what an object is before reading.
+        """The fsspec file system for DuckDB, with cached listings.
 
-        Through fsspec, for its own way needs an extension.
+        DuckDB asks for the properties of an object twenty times before reading. Its own access to
+        object stores needs an extension.
         """
         with translated_store_errors(self.address):
             files, _ = open_filesystem(
@@ -81,44 +83,44 @@ class ObjectBackend(StoreBackend):
         return files
 
     def prepare_reads(self, folder: str) -> None:
-        """List the objects of a folder, for a database that is to read of them."""
+        """List the objects of a folder into the cache that DuckDB's reads use."""
         self.duckdb_filesystem.invalidate_cache(self.at(folder))
         with translated_store_errors(self.at(folder)), suppress(FileNotFoundError):
             self.duckdb_filesystem.ls(self.at(folder))
 
     def open(self, path: str) -> IO[bytes]:
-        """The whole object, for reading. Raises OSError."""
+        """Return the whole object, for reading. Raises OSError."""
         with translated_store_errors(self.at(path)):
             return io.BytesIO(self.files.cat_file(self.at(path)))
 
     def size(self, path: str) -> int | None:
-        """In bytes; None where there is no such object."""
+        """Return the size of an object [bytes], None if missing."""
         with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
             return int(self.files.info(self.at(path))["size"])
         return None
 
     def listed(self, folder: str) -> list[str]:
-        """Paths of all objects behind a prefix, in their order."""
-        prefix = len(self.files._strip_protocol(self.address)) + 1  # noqa: SLF001 - fsspec has it so
+        """Return the sorted paths of all objects under a prefix."""
+        prefix = len(self.files._strip_protocol(self.address)) + 1  # noqa: SLF001 - no public name
         with translated_store_errors(self.at(folder)):
             return sorted(name[prefix:] for name in self.files.find(self.at(folder)))
 
     def modified_at(self, path: str) -> float | None:
-        """When an object was written [s since 1970]; None where there is none."""
+        """Return the modification time of an object [s since 1970], None if missing."""
         with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
             return float(self.files.modified(self.at(path)).timestamp())
         return None
 
     def aside(self, path: str) -> Path:
-        """Where it is to be written on this machine, for `put`."""
+        """Return the local path to write an object to before `put`."""
         aside = self.home / "aside" / f"{token_hex(8)}-{path.rpartition('/')[2]}"
         aside.parent.mkdir(parents=True, exist_ok=True)
         return aside
 
     def put(self, staging_path: Path, path: str, *, exclusive: bool = False) -> None:
-        """Have a file that was written aside as an object.
+        """Upload a file written aside, and delete the local file. Raises OSError.
 
-        exclusive: where there is none. Raises OSError; OvertakenError where there is another one.
+        exclusive: raise BatchConflictError if the key has a different object.
         """
         taken = False
         try:
@@ -128,30 +130,30 @@ class ObjectBackend(StoreBackend):
                     self.files.put_file(str(staging_path), self.at(path), mode=mode)
                 except FileExistsError:
                     taken = True
-            if taken and not self._is(staging_path, path):  # else ours: its answer was lost
+            if taken and not self._is(staging_path, path):  # equal: our own, its answer was lost
                 raise BatchConflictError
         finally:
             staging_path.unlink(missing_ok=True)
 
     def _is(self, aside: Path, path: str) -> bool:
-        """Whether an object holds what a file does."""
+        """Return whether an object equals a local file."""
         with self.open(path) as there:
             return there.read() == aside.read_bytes()
 
     def delete(self, path: str) -> None:
-        """An object that may be gone already."""
+        """Delete an object, if present."""
         with translated_store_errors(self.at(path)), suppress(FileNotFoundError):
             self.files.rm_file(self.at(path))
 
     def named(self, path: str) -> str:
-        """A name that no other writer gives: two may be at the same batch."""
+        """Return a unique path: two writers may be writing the same batch."""
         stem, ending = os.path.splitext(path)  # noqa: PTH122 - no file of this machine
         return f"{stem}-{token_hex(4)}{ending}"
 
 
 def _home(address: str) -> Path:
-    """The folder of this machine that holds the catalogue of a store of that address."""
-    given = os.environ.get(CACHE_VARIABLE) or os.environ.get("XDG_CACHE_HOME")
-    cache = Path(given) if given else Path("~/.cache").expanduser()
+    """Return the local folder for the catalogue of the store at this address."""
+    configured = os.environ.get(CACHE_VARIABLE) or os.environ.get("XDG_CACHE_HOME")
+    cache = Path(configured) if configured else Path("~/.cache").expanduser()
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     return (cache if os.environ.get(CACHE_VARIABLE) else cache / "fairmfu") / "stores" / name

@@ -1,18 +1,17 @@
-"""The Parquet parts of a store: the truth, immutable, written aside, synced and renamed.
+"""Parquet parts of a store: immutable files, written aside, synced and renamed.
 
-    STORE/parts/<table>/<batch>.parquet    rows, each with the number of the batch that wrote it;
-                                           <batch>_0001.parquet and so on where they are many
+    STORE/parts/<table>/<batch>.parquet    rows, with the number of the batch that wrote them;
+                                           further parts of a batch are <batch>_0001.parquet …
     STORE/parts/<table>/<job>-<hash>.parquet
-                                           rows that were written before there was a batch
-                                           (ingest.store.staged_parts): of the one whose record
-                                           lists them
-    STORE/parts/batch/<batch>.parquet      the record of a batch: which parts it added
+                                           rows written before their batch
+                                           (ingest.store.staged_parts), owned by the batch whose
+                                           record lists them
+    STORE/parts/batch/<batch>.parquet      the record of a batch: the list of its new parts
 
-A batch is there when its record is; parts that no record lists are what a killed writer left. A
-merge (ingest.store.compaction) writes a *full* record, which lists every part that there still is,
-so that what stood before it can go. Rows of a part keep the number of the batch that first wrote
-them when parts are merged: which rows hold follows from these numbers alone, in any order of the
-files.
+A batch exists once its record exists; parts without a record are leftovers of a killed writer. A
+merge (ingest.store.compaction) writes a *full* record, a list of all remaining parts, so that older
+records and parts can be deleted. Merged rows keep the number of the batch that first wrote them:
+the current rows follow from these numbers alone, in any order of the files.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ RECORD_TABLE: Final = "batch"
 METADATA_PREFIX: Final = "fairmfu."
 ROW_GROUP_ROWS: Final = 65_536
 ROW_GROUP_TEXT_BYTES: Final = 4 * 1024 * 1024
-"""Rows of one row group where a table has more, and bytes of their texts: several groups are in
-memory at once."""
+"""Limits of one row group: rows, and bytes of text. Several groups are in memory at once."""
 MAX_PART_ROWS: Final = 2**20
-"""Rows of one part where a batch has more: what is told of its groups waits in memory for its end.
-More than half of what a merge takes (ingest.store.compaction), so such parts stay as they are."""
+"""Row limit of one part; row-group metadata waits in memory until the file is complete.
+More than half of MAX_MERGE_ROWS (ingest.store.compaction), so full parts are never merged.
+"""
 
 STAGED_TIER: Final = -1
-"""Tier of parts without a `batch` of each row: that of the part is their rows'."""
+"""Tier of staged parts. Their rows have no `batch` column; the number of the part applies."""
 STAGED_FILE_PATH: Final = re.compile(
     r".*/[0-9a-f]{8}-(?:[0-9a-f]{16}\.writing|[0-9a-f]{32}\.parquet)"
 )
-"""Paths of files that were written before there was a batch (ingest.store.staged_parts)."""
+"""Paths of files written before their batch (ingest.store.staged_parts)."""
 
 PART_SCHEMA: Final = pl.Schema(
     {
@@ -67,10 +66,10 @@ PART_SCHEMA: Final = pl.Schema(
 
 @dataclass(frozen=True, slots=True)
 class ParquetPart:
-    """One Parquet file of the store.
+    """Parquet file of the store.
 
-    path: relative to the store; first_batch, last_batch: of its rows; tier: how often its rows
-    were merged, or STAGED_TIER; sha256: of the file.
+    path: relative to the store. first_batch, last_batch: range of the rows' batches.
+    tier: number of merges of the rows, or STAGED_TIER. sha256: checksum of the file.
     """
 
     table_name: str
@@ -85,7 +84,7 @@ class ParquetPart:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """What one batch added; a full one lists every part that there still is."""
+    """Parts added by one batch; a full record lists all parts of the store."""
 
     batch: int
     parts: tuple[ParquetPart, ...]
@@ -95,9 +94,9 @@ class BatchRecord:
 def write_parts(
     backend: StoreBackend, table: str, rows: TableRows, batch: int
 ) -> list[ParquetPart]:
-    """Rows of one table that a batch adds: a part, or several of MAX_PART_ROWS where they are many.
+    """Write the new rows of a table: one part, or several of MAX_PART_ROWS.
 
-    Those that are streamed are in memory all at once where they are few, else piece by piece.
+    Up to ROW_GROUP_ROWS streamed rows are collected in memory; longer tables are written in pieces.
     """
     if not isinstance(rows, StreamedRows) or rows.height <= ROW_GROUP_ROWS:
         return [write_part(backend, table, collect_rows(rows), batch)]
@@ -107,8 +106,8 @@ def write_parts(
         schema, rows.height, lambda: (f.with_columns(mark) for f in rows.frames())
     )
     written = []
-    for place, some in enumerate(split_rows(marked, MAX_PART_ROWS)):
-        path = backend.named(_path(table, batch, place))
+    for part_index, some in enumerate(split_rows(marked, MAX_PART_ROWS)):
+        path = backend.named(_path(table, batch, part_index))
         size, sha256 = _write(backend, path, some, {"table": table, "batch": str(batch)})
         written.append(
             ParquetPart(
@@ -126,7 +125,7 @@ def write_parts(
 
 
 def split_rows(rows: StreamedRows, max_rows: int) -> Iterator[StreamedRows]:
-    """The rows in portions of so many; each is to be read before the next is asked for."""
+    """Yield the rows in portions of `max_rows`, to be read one after another."""
     frames, rest = rows.frames(), list[pl.DataFrame]()
     for begin in range(0, rows.height, max_rows):
         height = min(max_rows, rows.height - begin)
@@ -136,20 +135,20 @@ def split_rows(rows: StreamedRows, max_rows: int) -> Iterator[StreamedRows]:
 def _first(
     count: int, frames: Iterator[pl.DataFrame], rest: list[pl.DataFrame]
 ) -> Iterator[pl.DataFrame]:
-    """So many rows of `frames`; what is over of the last one stands in `rest`, for the next."""
+    """Yield the next `count` rows; the remainder of the last frame goes to `rest`."""
     while count:
         frame = rest.pop() if rest else next(frames)
-        mine, over = frame[:count], frame[count:]
-        if over.height:
-            rest.append(over)
-        count -= mine.height
-        yield mine
+        head, remainder = frame[:count], frame[count:]
+        if remainder.height:
+            rest.append(remainder)
+        count -= head.height
+        yield head
 
 
 def write_part(
     backend: StoreBackend, table: str, frame: pl.DataFrame, batch: int, tier: int = 0
 ) -> ParquetPart:
-    """Rows of one table as a part; those without a `batch` are of this one."""
+    """Write rows of one table as a part; rows without a `batch` column get this batch."""
     if "batch" not in frame.columns:
         frame = frame.with_columns(batch=pl.lit(batch, pl.Int64))
     path = backend.named(_path(table, batch))
@@ -170,19 +169,22 @@ def write_part(
 
 
 def write_record(backend: StoreBackend, record: BatchRecord) -> None:
-    """From here on the batch is there. Raises OvertakenError where another of its number is."""
+    """Write the record of a batch, which makes the batch exist.
+
+    Raises BatchConflictError if another machine has written a batch of this number.
+    """
     frame = parts_frame(record.parts)
     marks = {"table": RECORD_TABLE, "batch": str(record.batch), "full": str(record.full)}
     _write(backend, record_path(record.batch), frame, marks, only=True)
 
 
 def parts_frame(parts: Iterable[ParquetPart]) -> pl.DataFrame:
-    """Parts as rows of PART_SCHEMA."""
+    """Return parts as rows of PART_SCHEMA."""
     return pl.DataFrame([astuple(part) for part in parts], schema=PART_SCHEMA, orient="row")
 
 
 def read_record(backend: StoreBackend, batch: int) -> BatchRecord | None:
-    """The record of a batch; None where there is none. Raises StoreError on a damaged one."""
+    """Return the record of a batch, None if missing. Raises StoreError if damaged."""
     path = record_path(batch)
     try:
         marks, frame = _read(backend, path)
@@ -196,47 +198,47 @@ def read_record(backend: StoreBackend, batch: int) -> BatchRecord | None:
 
 
 def read_records(backend: StoreBackend, last_batch: int | None = None) -> Iterator[BatchRecord]:
-    """The records from the last full one on, in their order.
+    """Yield the records from the last full record on, in batch order.
 
-    last_batch: as they stood with that batch, though others may have been written since.
+    last_batch: ignore later batches.
     """
-    found: list[BatchRecord] = []
+    newest_first: list[BatchRecord] = []
     for batch in reversed(recorded_batches(backend)):
         if last_batch is not None and batch > last_batch:
             continue
         record = read_record(backend, batch)
         if record is not None:
-            found.append(record)
+            newest_first.append(record)
             if record.full:
                 break
-    yield from reversed(found)
+    yield from reversed(newest_first)
 
 
 def has_record_gap(batch_numbers: Iterable[int], batch: int) -> bool:
-    """Whether records behind that batch are there, but not each of them: a merge took some away."""
+    """Return whether records after `batch` exist, but not all: a merge deleted some."""
     later = [number for number in batch_numbers if number > batch]
     return later != list(range(batch + 1, batch + 1 + len(later)))
 
 
 def recorded_batches(backend: StoreBackend) -> list[int]:
-    """The batches that have a record, in their order."""
+    """Return the numbers of all batches with a record, in order."""
     names = (path.rpartition("/")[2] for path in backend.listed(f"{PARTS_FOLDER}/{RECORD_TABLE}"))
     stems = (name.removesuffix(".parquet") for name in names if name.endswith(".parquet"))
     return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def record_path(batch: int) -> str:
-    """The path of a batch's record, relative to the store."""
+    """Return the path of a batch's record, relative to the store."""
     return _path(RECORD_TABLE, batch)
 
 
 def record_paths_before(backend: StoreBackend, batch: int) -> list[str]:
-    """Paths of the records before a batch, relative to the store."""
+    """Return the paths of all records before a batch, relative to the store."""
     return [record_path(number) for number in recorded_batches(backend) if number < batch]
 
 
 def check_part(backend: StoreBackend, part: ParquetPart) -> None:
-    """Raises StoreError on a part that is gone, of another schema or not what was written."""
+    """Raise StoreError if a part is gone, changed, or of another schema."""
     try:
         with backend.open(part.path) as file:
             marks = pl.read_parquet_metadata(file)
@@ -252,7 +254,7 @@ def check_part(backend: StoreBackend, part: ParquetPart) -> None:
 def read_rows_with_batch(
     backend: StoreBackend, part: ParquetPart, columns: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """The rows of a part, each with its batch; columns: these of a part, and the batch.
+    """Return the rows of a part with their batch; columns: only these and `batch`.
 
     Raises StoreError as `read_part` does.
     """
@@ -265,7 +267,7 @@ def read_rows_with_batch(
 def read_part(
     backend: StoreBackend, path: str, columns: Sequence[str] | None = None
 ) -> pl.DataFrame:
-    """The rows of a part. Raises StoreError that names it where it is gone or damaged."""
+    """Return the rows of a part. Raises StoreError with the path if gone or damaged."""
     try:
         with backend.open(path) as part:
             return pl.read_parquet(part, columns=None if columns is None else list(columns))
@@ -274,9 +276,9 @@ def read_part(
 
 
 def _read(shelf: StoreBackend, path: str) -> tuple[dict[str, str], pl.DataFrame]:
-    """What a part says of itself, and its rows, at once.
+    """Return the metadata and the rows of a part, from one read.
 
-    Raises StoreError on one that is damaged or of another schema, FileNotFoundError.
+    Raises StoreError on a damaged part or another schema, FileNotFoundError if missing.
     """
     try:
         with shelf.open(path) as part:
@@ -293,7 +295,7 @@ def _read(shelf: StoreBackend, path: str) -> tuple[dict[str, str], pl.DataFrame]
 def damaged_part_error(
     backend: StoreBackend, path: str, error: BaseException | None = None
 ) -> StoreError:
-    """The error that a part can't be read, with what to do."""
+    """Return the error for an unreadable part, with a remedy."""
     if isinstance(error, PermissionError):
         return StoreError(
             f"{backend.at(path)}: permission denied. Ask its owner for the right to read the store."
@@ -305,7 +307,7 @@ def damaged_part_error(
 
 
 def has_any_batch(backend: StoreBackend) -> bool:
-    """Whether a batch was ever begun, as far as files tell."""
+    """Return whether files of any batch exist."""
     return any(
         p.endswith(".parquet") and not STAGED_FILE_PATH.fullmatch(p)
         for p in backend.listed(PARTS_FOLDER)
@@ -313,14 +315,14 @@ def has_any_batch(backend: StoreBackend) -> bool:
 
 
 def find_stray_files(backend: StoreBackend, known_paths: Collection[str]) -> list[str]:
-    """Files in the folder of parts that are not among the known ones: a writer was killed."""
+    """Return the files in the parts folder outside `known_paths`."""
     return [path for path in backend.listed(PARTS_FOLDER) if path not in known_paths]
 
 
 def write_parquet(
     staging_path: Path, rows: TableRows, metadata: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Rows as a file that the disk has; bytes and hash of it."""
+    """Write rows to a file, sync, and return the size [bytes] and SHA-256 of the file."""
     marked = {
         f"{METADATA_PREFIX}{key}": value
         for key, value in {"schema": SCHEMA_VERSION, **metadata}.items()
@@ -340,30 +342,30 @@ def write_parquet(
 
 
 def _group_rows(like: pl.DataFrame) -> int:
-    """How many rows like these are a row group."""
+    """Return the rows per row group for a table whose rows are like these."""
     texts: int = sum(like.select(pl.col(pl.String).str.len_bytes().sum()).row(0))
     return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_TEXT_BYTES * like.height // max(1, texts)))
 
 
 def _gathered(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """The rows in frames of so many or more: they may come few at a time."""
-    few: list[pl.DataFrame] = []
+    """Yield the rows in frames of at least `rows` rows; the last may be shorter."""
+    pending: list[pl.DataFrame] = []
     for frame in frames:
-        few.append(frame)
-        if sum(one.height for one in few) >= rows:
-            yield pl.concat(few)
-            few = []
-    if few:
-        yield pl.concat(few)
+        pending.append(frame)
+        if sum(f.height for f in pending) >= rows:
+            yield pl.concat(pending)
+            pending = []
+    if pending:
+        yield pl.concat(pending)
 
 
-def _path(table: str, batch: int, place: int = 0) -> str:
-    """place: among the parts of that table that the batch writes."""
-    return f"{PARTS_FOLDER}/{table}/{batch:08d}{f'_{place:04d}' if place else ''}.parquet"
+def _path(table: str, batch: int, part_index: int = 0) -> str:
+    """Return the path of a part; part_index: among the batch's parts of the table."""
+    return f"{PARTS_FOLDER}/{table}/{batch:08d}{f'_{part_index:04d}' if part_index else ''}.parquet"
 
 
 def _ours(shelf: StoreBackend, path: str, marks: Mapping[str, str]) -> dict[str, str]:
-    """What a part says of itself. Raises StoreError on one of another schema."""
+    """Return the metadata of a part. Raises StoreError on another schema."""
     schema = marks.get(f"{METADATA_PREFIX}schema")
     if schema != SCHEMA_VERSION:
         raise StoreError(
@@ -375,7 +377,10 @@ def _ours(shelf: StoreBackend, path: str, marks: Mapping[str, str]) -> dict[str,
 def _write(
     shelf: StoreBackend, path: str, rows: TableRows, marks: Mapping[str, str], *, only: bool = False
 ) -> tuple[int, str]:
-    """Bytes and hash of the file; only: as for Shelf.put."""
+    """Write a part and return its size [bytes] and SHA-256.
+
+    only: `exclusive` of StoreBackend.put.
+    """
     aside = shelf.aside(path)
     written = write_parquet(aside, rows, marks)
     shelf.put(aside, path, exclusive=only)

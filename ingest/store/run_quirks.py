@@ -1,4 +1,7 @@
-"""Quirks of stored runs: their formats may have said less, or nothing, when they were read."""
+"""Quirks of stored runs, updated to the current built-in formats.
+
+A run may have been stored by a version whose format declared fewer quirks.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ COLUMNS: Final = LATER_COLUMNS["runs"]
 
 
 def with_quirks(runs: pl.DataFrame) -> pl.DataFrame:
-    """Put what a built-in format says by now into these columns of `runs`.
+    """Replace quirk columns of `runs` by the values of today's built-in formats.
 
-    Runs of formats of one's own, which have other names, keep what was stored with them.
+    Runs of user-defined formats, which have other names, keep their stored values.
     """
-    said = pl.DataFrame(
+    current = pl.DataFrame(
         [{"log_format": f.name, **{c: getattr(f, c) for c in COLUMNS}} for f in BUILT_IN_FORMATS],
         schema={"log_format": pl.String, **{name: RUN_COLUMNS[name].dtype for name in COLUMNS}},
     ).with_columns(built_in=True)
-    known = runs.join(said, on="log_format", how="left", suffix="_now", maintain_order="left")
-    return known.with_columns(
+    joined = runs.join(current, on="log_format", how="left", suffix="_now", maintain_order="left")
+    return joined.with_columns(
         pl.when("built_in").then(f"{name}_now").otherwise(name).alias(name) for name in COLUMNS
     ).select(runs.columns)

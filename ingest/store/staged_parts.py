@@ -1,7 +1,7 @@
-"""Parts that are written before there is a batch, by workers; the batch that lists them has them.
+"""Parts that workers write before the driver starts their batch.
 
-The name of such a part follows from its rows and the job, so that whoever does a task again writes
-the same file, and rows count once. What no batch took is deleted by a writer a day later.
+The name of a staged part follows from its rows and the job. A worker that repeats a task writes
+the same file, so rows count once. A writer deletes unlisted staged parts after a day.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from .parquet_parts import (
 )
 
 MAX_STAGED_ROWS: Final = 2**18
-"""The most rows of one part: whoever takes some of its rows, but not all, reads it again."""
+"""Row limit of one staged part: a batch that needs only some of the rows reads the whole part."""
 STAGED_PART_LIFETIME_S: Final = 24 * 3600
-"""How long a driver may take to list what its workers wrote, by the time of its writing [s]."""
+"""Age at which an unlisted staged part may be deleted [s]: the driver's time to list the part."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedPart:
-    """Such a part: rows of several logs that wait (spool.Waiting)."""
+    """Staged rows of several logs, as `core.spill.SlicedRows` reads them."""
 
     shelf: StoreBackend
     part: ParquetPart
 
     @property
     def height(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         return self.part.rows
 
     def is_visible(self) -> bool:
-        """Whether this machine sees what another may have written."""
+        """Return whether this machine already sees the whole file."""
         return self.shelf.size(self.part.path) == self.part.bytes
 
     def assign_to_batch(self, batch: int) -> ParquetPart:
-        """The part of the batch that takes it. Raises StoreError where it is gone."""
+        """Return the part with its batch number. Raises StoreError if the file is gone."""
         if not self.is_visible():
             raise StoreError(
                 f"{self.shelf.at(self.part.path)}: a worker wrote this part, and it is gone before "
@@ -61,7 +61,10 @@ class StagedPart:
         return replace(self.part, first_batch=batch, last_batch=batch)
 
     def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:
-        """So many of its rows. Raises StoreError where it is gone or damaged."""
+        """Yield `height` rows from row `first` on.
+
+        Raises StoreError if the file is gone or damaged.
+        """
         try:
             with self.shelf.open(self.part.path) as part:
                 rows = pl.read_parquet(part, n_rows=first + height)
@@ -73,9 +76,9 @@ class StagedPart:
 def write_staged_parts(
     backend: StoreBackend, job_id: str, table: str, rows: TableRows
 ) -> list[StagedPart]:
-    """Rows of one table that a batch to come may take; none of no rows.
+    """Write rows of a table as staged parts; none for no rows.
 
-    job_id: one word for all parts that one driver may take.
+    job_id: one word, shared by all parts for the same driver.
     """
     if isinstance(rows, pl.DataFrame):
         rows = StreamedRows(rows.schema, rows.height, rows.iter_slices)
@@ -100,18 +103,25 @@ def write_staged_parts(
 
 
 def split_off_staged_parts(rows: TableRows) -> tuple[list[StagedPart], TableRows | None]:
-    """Parts of which all rows are among these, and the rows that are left, if any."""
+    """Split off the staged parts whose rows are all included.
+
+    Returns these parts and the remaining rows, None if no rows remain.
+    """
     tables = rows.tables if isinstance(rows, ChainedRows) else [rows]
     heights = Counter[StagedPart]()
-    for one in tables:
-        if isinstance(one, SlicedRows) and isinstance(one.piece, StagedPart):
-            heights[one.piece] += one.height
-    every = [piece for piece, height in heights.items() if height == piece.height]
-    left = [one for one in tables if not isinstance(one, SlicedRows) or one.piece not in every]
-    return every, chain_rows(left) if left else None
+    for table in tables:
+        if isinstance(table, SlicedRows) and isinstance(table.piece, StagedPart):
+            heights[table.piece] += table.height
+    complete = [piece for piece, height in heights.items() if height == piece.height]
+    remaining = [
+        table
+        for table in tables
+        if not isinstance(table, SlicedRows) or table.piece not in complete
+    ]
+    return complete, chain_rows(remaining) if remaining else None
 
 
 def may_still_be_listed(backend: StoreBackend, path: str) -> bool:
-    """Whether a file of parts may be one that a driver is about to list."""
+    """Return whether a driver may still list this file of the parts folder."""
     at = backend.modified_at(path) if backend.shared or STAGED_FILE_PATH.fullmatch(path) else None
     return at is not None and abs(time.time() - at) < STAGED_PART_LIFETIME_S

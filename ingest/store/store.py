@@ -1,19 +1,19 @@
-"""The store: Parquet parts are the truth, a DuckDB catalogue over them can always be made anew.
+"""The store: Parquet parts, and a DuckDB catalogue that follows from them.
 
     STORE/parts/<table>/<batch>.parquet    ingest.store.parquet_parts: immutable; written aside,
-    synced, renamed STORE/catalogue.duckdb                 ingest.store.catalogue: which rows hold,
-    and where they stand STORE/writer.lock                      ingest.store.lock: one writer at a
-    time; readers never wait
+                                           synced, renamed
+    STORE/catalogue.duckdb                 ingest.store.catalogue: current rows and list of parts
+    STORE/writer.lock                      ingest.store.lock: one writer at a time; readers never
+                                           wait
 
-Of a store at an address (ingest.store.object_backend) the parts lie there, the others in a cache of
-each machine: the catalogue is brought to what others stored before it is read or written.
+A store at an address (ingest.store.object_backend) has its parts there. Catalogue and lock are in a
+local cache of each machine, and the catalogue is updated before reads and writes.
 
-A batch writes its parts, then the record that lists them, and renames a new catalogue over the old
-one last. The record is what makes it count: a crash before leaves the old state, one behind it the
-new, which the next writer puts into the catalogue. What a new file replaces, and how its runs are
-called, is decided under the lock, by the catalogue (ingest.store.changeset). Readers open the
-catalogue of the moment; parts that a merge made needless stay for writing.GRACE, so nobody reads
-into the void.
+A batch writes its parts, then the record that lists them, and last renames a new catalogue over the
+old one. The record makes the batch count: a crash before the record leaves the old state, a crash
+after it the new state, and the next writer updates the catalogue. Decisions about replaced files
+and run ids are made under the lock, from the catalogue (ingest.store.changeset). Readers open the
+current catalogue. Merged parts stay for transactions.MERGED_PART_GRACE, so no reader misses a file.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ TABLE_ORDER: Final = {
     "unread": "sha256, line",
 }
 MAX_WRITE_ATTEMPTS: Final = 8
-"""Times that a write is begun where other machines write too."""
+"""Attempts of one write while other machines write to the same store."""
 SYNC_INTERVAL_S: Final = 10.0
-"""How long what other machines stored need not be asked for again [s]."""
+"""Time between checks for batches of other machines [s]."""
 
 Result = TypeVar("Result")
 GLOB_CHARACTERS: Final = re.compile(r"[*?\[\]]")
@@ -67,21 +67,21 @@ GLOB_CHARACTERS: Final = re.compile(r"[*?\[\]]")
 
 @dataclass(frozen=True, slots=True)
 class StoreParts:
-    """Parts by what they are to the catalogue: read from now on, or merged since (paths)."""
+    """Parts of a catalogue: live ones, and paths of dead ones, which a merge replaced."""
 
     live: list[ParquetPart]
     dead: set[str]
 
 
 SourcesState = tuple[int, int]
-"""How many sources a store has, and the batch of the newest."""
+"""Number of sources in a store, and the newest batch among them."""
 
 
 class KnownFolders(NamedTuple):
-    """Folders that need not be looked at file by file: all files are known, and as they were.
+    """Folders whose files are all known and unchanged, so that ingest can skip them.
 
-    listed: by absolute path, ingest.extract.discovery.folder_signature; state: as it was then:
-    where a source came, was replaced or removed since, nothing is remembered.
+    listed: ingest.extract.discovery.folder_signature by absolute path.
+    state: sources at that time; after any change of the sources nothing is remembered.
     """
 
     listed: dict[str, str]
@@ -89,15 +89,15 @@ class KnownFolders(NamedTuple):
 
 
 class Store:
-    """One folder with parts and a catalogue: what was read of logs, and what is kept of metrics.
+    """A folder with parts and a catalogue: rows read from logs, and stored metrics.
 
-    `tables()` and `table(name)` give Polars frames by ingest.core.schema.TABLES, `query(sql)` what
-    SQL makes of them; units stand in the schema: [s], [tokens], [bytes], [FLOP/s]. `ingest_logs`
-    fills it, `reports.query` has SQL see metrics too.
+    `tables()` and `table(name)` return Polars frames as in ingest.core.schema.TABLES, `query(sql)`
+    the result of an SQL statement. The schema gives the units: [s], [tokens], [bytes], [FLOP/s].
+    `ingest_logs` fills a store; `reports.query` also makes metrics visible to SQL.
 
-    Raises StoreError of a path that is a pattern, UnreadableSourceError of an address that no
-    package knows; its methods StoreError where the store is missing, damaged, of another schema, or
-    cannot be written to.
+    Raises StoreError for a path with glob characters, UnreadableSourceError for an address that no
+    installed package can open. Methods raise StoreError if the store is missing, damaged, of
+    another schema, or not writable.
 
     >>> Store("perf").tables()["steps"]
     """
@@ -109,11 +109,14 @@ class Store:
         patience_s: float | None = None,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """The folder need not exist before the first `add`. Raises StoreError on a glob.
+        """Open a store; the folder need not exist before the first `add`.
 
-        path: of a folder, or the address of one at an object store (`s3://bucket/perf`).
+        path: a folder, or an address at an object store (`s3://bucket/perf`).
         patience_s: how long a write waits for another writer [s], by default
-        lock.DEFAULT_PATIENCE_S; notify: gets a sentence about such a wait.
+        lock.DEFAULT_PATIENCE_S.
+        notify: receives a sentence about such a wait.
+
+        Raises StoreError if the path has glob characters.
         """
         path = _named(path) if isinstance(path, str) else path
         self.shelf = _shelf_of(path)
@@ -132,11 +135,11 @@ class Store:
         self._met_at = -math.inf
 
     def __reduce__(self) -> tuple[type[Store], tuple[Path]]:
-        """The same store, for a process in another folder or on another machine."""
+        """Pickle the absolute path, for a process in another folder or on another machine."""
         return Store, (self.path.absolute(),)
 
     def without_waiting(self) -> Store:
-        """The same store, whose writes fail where another writer is at it. It says nothing."""
+        """Return a silent copy whose writes fail at once while the lock is taken."""
         other = Store(self.path, patience_s=0)
         other._idle, other._idle_writers = self._idle, self._idle_writers
         return other
@@ -144,7 +147,7 @@ class Store:
     # -- writing --------------------------------------------------------------------------
 
     def spool(self) -> Spool:
-        """Where rows wait that are to be added, on the store's own disk as they become many."""
+        """Return a spool for rows to be added; many rows go to the store's own disk."""
         return Spool(self.home / parquet_parts.PARTS_FOLDER)
 
     def add(
@@ -156,13 +159,16 @@ class Store:
         *,
         earlier_contents: Collection[str] = (),
     ) -> list[FileRemark]:
-        """Register sources with all their rows, and the facts of known ones, in one transaction.
+        """Add sources with their rows, and facts of known files, in one transaction.
 
-        A file replaces the source of the same path whose runs it holds: it grew; so it does where
-        `earlier_contents` has the content that it began with. One that holds other runs stands
-        beside it. Runs of files that begin alike get ids of their own. files: how they stood, for
-        `files` to tell next time. folders: what `folders` is to tell next time, and `state` as it
-        was before this, or before what this one added just before; not without anything else.
+        A file replaces the source of the same path whose runs it contains, because it grew, or
+        whose content is in `earlier_contents`. A file with other runs is added next to the source.
+        Runs of files with equal beginnings get different ids.
+
+        files: states of files for the next `files` call.
+        folders: folders for the next `folders` call. Remembered only if `folders.state` is the
+        state before this call, or before an unbroken series of `add` calls of this object.
+        Nothing happens without logs, known files or files.
         """
         if not logs and not known_files and not files:
             return []
@@ -173,25 +179,26 @@ class Store:
             plan = writer.plan(BatchScope.of(logs, known_files), earlier_contents)
             for tables in logs:
                 plan.place(tables)
-            claimed = {one.sha256 for one in known_files}
-            for one in known_files:
-                plan.see(one, claimed)
+            claimed = {known_file.sha256 for known_file in known_files}
+            for known_file in known_files:
+                plan.see(known_file, claimed)
             writer.write(plan.frames(writer.number))
             gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
             writer.mark_files([mark for mark in files if mark.path not in gone])
             if folders is not None and folders.state in {began, before}:
-                odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
-                alike = {path: at for path, at in folders.listed.items() if path not in odd}
-                catalogue.remember_folders(writer.connection, alike)
+                changed = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
+                listed = folders.listed.items()
+                unchanged = {path: signature for path, signature in listed if path not in changed}
+                catalogue.remember_folders(writer.connection, unchanged)
             self._added = began, catalogue.sources_state(writer.connection)
             return plan.remarks
 
         return self._written(add)
 
     def give_facts(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
-        """Give facts to runs by id, each in place of an earlier one; how many are new.
+        """Give facts to runs by id, replacing earlier ones; return the count of new facts.
 
-        One without a value is taken back.
+        A fact without a value takes back the earlier one.
         """
         if not any(facts_of_runs.values()):
             return 0
@@ -205,9 +212,9 @@ class Store:
         return self._written(give)
 
     def remove(self, runs: Collection[str]) -> dict[str, list[str]]:
-        """Forget the sources that hold these runs, with all the runs of each: by path, their ids.
+        """Forget the sources of these runs, with all their runs; return run ids by path.
 
-        A file that is still there is read again by the next ingest of it.
+        The next ingest of a remaining file reads the file again.
         """
 
         def remove(writer: StoreWriter) -> dict[str, list[str]]:
@@ -219,11 +226,11 @@ class Store:
         return self._written(remove)
 
     def keep(self, table: str, frame: pl.DataFrame, as_of: int | None = None) -> None:
-        """Append rows to a table that is no log's: metrics, baselines, nights.
+        """Append rows to a table that belongs to no log: metrics, baselines, nights.
 
-        as_of: the state of the store that they were computed from; a run that was touched since is
-        told again by `outdated_runs`. Metrics of a run whose kept ones are of a later state are
-        left out: another process was faster, and saw more.
+        as_of: state of the store that the rows were computed from. A run changed since then is
+        again among `outdated_runs`. Metrics of a run with stored metrics of a later state are
+        dropped: another process was faster, with newer rows.
         """
         if frame.is_empty():
             return
@@ -242,19 +249,19 @@ class Store:
         self._written(keep)
 
     def rebuild(self) -> int:
-        """Make the catalogue anew from the parts alone. How many parts it found."""
+        """Rebuild the catalogue from the parts alone. Return the number of parts."""
         if self._is_new():
             raise self._lost()
         with self._locked():
             return self._rebuild()
 
     def compact(self) -> tuple[int, int]:
-        """Merge all parts of each table into one: how many parts there were, and are."""
+        """Merge the parts of each table; return the number of parts before and after."""
         if self._is_new():
             raise self._lost()
 
         def merge(writer: StoreWriter) -> tuple[int, int]:
-            if self.shelf.shared:  # else each write does it
+            if self.shelf.shared:  # in a folder each write does this
                 writer.sweep(find_strays=True)
             before = catalogue.live_parts(writer.connection)
             writer.merge(compaction.full_merges(before))
@@ -265,30 +272,33 @@ class Store:
     # -- reading --------------------------------------------------------------------------
 
     def known_sources(self) -> dict[str, str]:
-        """Content hash to path of each source."""
+        """Return the path of each source, by content hash."""
         if self._is_new():
             return {}
         with self._connected() as con:
             return dict(con.sql("select sha256, path from held.sources").fetchall())
 
     def outdated_sources(self) -> dict[str, OutdatedSource]:
-        """Sources that today's readers read otherwise (schema.READINGS), by content hash."""
+        """Return sources that today's readers read differently, by content hash.
+
+        See schema.READING_CHANGES.
+        """
         if self._is_new():
             return {}
         with self._connected() as con:
             return catalogue.find_outdated_sources(con)
 
     def known_sizes(self) -> set[int]:
-        """Sizes of the sources as they were read [bytes]."""
+        """Return the sizes of the sources at their read [bytes]."""
         if self._is_new():
             return set()
         with self._connected() as con:
             return {size for (size,) in con.sql("select bytes from held.sources").fetchall()}
 
     def files(self) -> dict[str, FileMark]:
-        """How files stood when they were last looked at, by path; a mere cache.
+        """Return the remembered states of files by path; a mere cache.
 
-        Those whose content is stored, and those that were passed over (no sha256).
+        Includes files with stored content, and skipped files (no sha256).
         """
         if self._is_new():
             return {}
@@ -301,7 +311,7 @@ class Store:
         return {row[0]: FileMark._make(row) for row in rows}
 
     def folders(self) -> KnownFolders:
-        """Folders that are remembered as of the sources that are stored; a mere cache."""
+        """Return the folders remembered for the current sources; a mere cache."""
         if self._is_new():
             return KnownFolders({}, (0, 0))
         with self._connected() as con:
@@ -309,9 +319,9 @@ class Store:
             return KnownFolders(catalogue.remembered_folders(con, state), state)
 
     def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
-        """A table of `TABLES`, in the order of `TABLE_ORDER`, of all runs or of these alone.
+        """Return a table of `TABLES`, sorted by `TABLE_ORDER`, of all runs or only `runs`.
 
-        Of `sources` and `unread`, runs are the sources that hold them.
+        For `sources` and `unread`: the sources of these runs.
         """
         with self._reading((name,), runs) as con:
             columns = ", ".join(TABLES[name])
@@ -321,24 +331,25 @@ class Store:
         return _as_now(name, frame)
 
     def tables(self, runs: Collection[str] | None = None) -> Tables:
-        """All of `TABLES`, at one state of the store."""
+        """Return all of `TABLES`, at one state of the store."""
         with self._reading(runs=runs) as con:
-            found = {
+            frames = {
                 name: con.sql(f"select {', '.join(TABLES[name])} from {name} order by {order}").pl()  # noqa: S608
                 for name, order in TABLE_ORDER.items()
             }
-        return {name: _as_now(name, frame) for name, frame in found.items()}
+        return {name: _as_now(name, frame) for name, frame in frames.items()}
 
     def require_batches(self) -> None:
-        """Raises StoreError where nothing was ever stored."""
+        """Raise StoreError if nothing was ever stored."""
         if self._is_new():
             raise self._lost()
 
     def kept(self, table: str, latest_by: Sequence[str] = ()) -> pl.DataFrame:
-        """Rows of a table that belongs to no log, oldest first.
+        """Return rows of a table that belongs to no log, oldest first.
 
-        latest_by: only the newest of each of these. With `as_of`, the state of the store that the
-        rows were computed from. Empty, without columns, where nothing was kept.
+        latest_by: only the newest rows per value of these columns. The column `as_of` is the state
+        of the store that the rows were computed from. Empty, without columns, if nothing was
+        stored.
         """
         if self._is_new():
             return pl.DataFrame()
@@ -351,7 +362,7 @@ class Store:
         return (compaction.latest_rows(rows, latest_by) if latest_by else rows).drop("batch")
 
     def outdated_runs(self) -> tuple[list[str], int]:
-        """Runs whose rows or facts are newer than what is kept of their metrics; and the state."""
+        """Return runs with rows or facts newer than their metrics, and the store's state."""
         if self._is_new():
             return [], 0
         with self._connected() as con:
@@ -359,7 +370,7 @@ class Store:
             return sorted(runs), catalogue.last_batch(con)
 
     def runs_changed_since(self, state: int) -> list[str]:
-        """Runs whose rows or facts are newer than that state of the store."""
+        """Return runs with rows or facts newer than this state of the store."""
         if self._is_new():
             return []
         with self._connected() as con:
@@ -367,9 +378,9 @@ class Store:
             return [run for (run,) in con.sql(sql, params={"since": state}).fetchall()]
 
     def query(self, sql: str, frames: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
-        """The rows of one read-only statement over the tables, and over `frames` by name.
+        """Return the rows of a SELECT statement over the tables, and `frames` by name.
 
-        Raises StoreError with DuckDB's own message.
+        Raises StoreError with DuckDB's message.
         """
         with self._reading(frames=frames) as con:
             try:
@@ -392,20 +403,20 @@ class Store:
         return result
 
     def held(self) -> StoreParts:
-        """The parts that the catalogue knows. Raises StoreError where it is older than they are."""
+        """Return the parts in the catalogue. Raises StoreError if it is too old."""
         with self._connected() as con:
             if self._is_gap_behind(catalogue.last_batch(con)):
                 raise self._outrun()
             return StoreParts(catalogue.live_parts(con), set(catalogue.dead_parts(con)))
 
     def behind(self) -> bool:
-        """Whether a batch is there whose writer was killed before its catalogue stood."""
+        """Return whether the catalogue lacks a stored batch: its writer was killed."""
         with self._connected() as con:
             number = catalogue.last_batch(con) + 1
         return self.shelf.size(parquet_parts.record_path(number)) is not None
 
     def stray_files(self) -> list[str]:
-        """Parts that no reader of now reads: merged ones, and what killed writers left."""
+        """Return unneeded files: merged parts, and leftovers of killed writers."""
         with self._connected() as con:
             known, number = live_paths(con), catalogue.last_batch(con) + 1
         pending = parquet_parts.read_record(self.shelf, number)
@@ -415,7 +426,7 @@ class Store:
         )
 
     def compare_with_parts(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
-        """Each table of the catalogue as it stands, and as it follows from the parts."""
+        """Return each catalogue table as stored, and as rebuilt from the parts."""
         with self._connected() as con, duckdb.connect() as again:
             catalogue.create_tables(again)
             self._replay(again, catalogue.last_batch(con))
@@ -435,7 +446,7 @@ class Store:
         runs: Collection[str] | None = None,
         frames: Mapping[str, pl.DataFrame] | None = None,
     ) -> Iterator[Connection]:
-        """The catalogue with views of tables, of all runs or of these, and of `frames`."""
+        """Connect to the catalogue with views of tables, limited to `runs` if given."""
         with self._connected() as con:
             try:
                 catalogue.create_views(con, self.shelf, tables, runs)
@@ -450,7 +461,7 @@ class Store:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old."""
+        """Connect to the catalogue. Raises StoreError if missing, damaged or too old."""
         if self.shelf.shared:
             self._meet()
         with self._attached() as con:
@@ -458,10 +469,10 @@ class Store:
 
     @contextmanager
     def _attached(self) -> Iterator[Connection]:
-        """The catalogue as it stands on this machine.
+        """Attach this machine's catalogue, read-only.
 
-        Attached, not opened: what a process opens twice is one database to DuckDB, with one
-        configuration and as it stood at first. Attached anew each time: as it stands now.
+        Attached, not opened: DuckDB makes one database of a file that a process opens twice, with
+        one configuration and the first state. Attached for every read, so the state is current.
         """
         if not self._catalogue.exists():
             raise self._lost()
@@ -486,14 +497,14 @@ class Store:
                 ) from error
 
     def _locked_down(self) -> Connection:
-        """A database in memory that reaches the catalogue, the parts, and nothing else."""
+        """Start an in-memory database that can reach only the catalogue and the parts."""
         con = duckdb.connect()
         if self.shelf.duckdb_filesystem is not None:
             con.register_filesystem(self.shelf.duckdb_filesystem)
         path = str(self._catalogue.absolute())
         files = ", ".join(
             map(catalogue.sql_literal, (path, f"{path}.wal"))
-        )  # its journal is asked for
+        )  # DuckDB asks for its journal
         folder = catalogue.sql_literal(self.shelf.at(parquet_parts.PARTS_FOLDER))
         con.execute(f"set allowed_paths = [{files}]")
         con.execute(f"set allowed_directories = [{folder}]")
@@ -523,11 +534,11 @@ class Store:
         )
 
     def _is_gap_behind(self, batch: int) -> bool:
-        """Whether the catalogue cannot catch up."""
+        """Return whether a catalogue at `batch` cannot catch up: later records are gone."""
         return parquet_parts.has_record_gap(parquet_parts.recorded_batches(self.shelf), batch)
 
     def _is_new(self) -> bool:
-        """Whether nothing was ever stored; parts without a catalogue have lost it."""
+        """Return whether nothing was ever stored; parts alone mean a lost catalogue."""
         if self.shelf.shared:
             self._meet()
             return not self._catalogue.exists()
@@ -537,9 +548,9 @@ class Store:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """The only writer. Raises StoreError that names the holder when the wait is over.
+        """Lock the store for writing. Raises StoreError that names the holder.
 
-        A write that the system refuses (a full disk, a read-only one) is a StoreError as well.
+        A write refused by the system (disk full, read-only) also raises StoreError.
         """
         patience = lock.DEFAULT_PATIENCE_S if self.patience_s is None else self.patience_s
         try:
@@ -550,9 +561,9 @@ class Store:
             raise StoreError(_refused(self.path, error)) from error
 
     def _written(self, act: Callable[[StoreWriter], Result]) -> Result:
-        """What comes of writing; done again where another machine was faster."""
+        """Write, and return the result of `act`; repeat after a conflict."""
         for attempt in range(MAX_WRITE_ATTEMPTS):
-            time.sleep(attempt and random.uniform(0, attempt))  # noqa: S311 - who comes next
+            time.sleep(attempt and random.uniform(0, attempt))  # noqa: S311 - spreads retries
             with suppress(BatchConflictError), self._writing() as writer:
                 return act(writer)
         raise StoreError(
@@ -562,14 +573,14 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[StoreWriter]:
-        """The only writer, of a store that is up to date and whole."""
+        """Lock the store, update its catalogue, and yield a writer."""
         with self._locked():
             if self.shelf.shared:
                 self._follow()
-            if self._is_new():  # so that parts never stand without a catalogue
+            if self._is_new():  # never leave parts without a catalogue
                 with self._new_catalogue(from_old=False) as writer:
                     writer.changed = True
-            with self._attached():  # which tells one that is gone, damaged or of another schema
+            with self._attached():  # raises if gone, damaged or of another schema
                 pass
             with self._new_catalogue(from_old=True) as writer:
                 writer.catch_up()
@@ -579,7 +590,7 @@ class Store:
                 yield writer
 
     def _meet(self) -> None:
-        """Bring this machine's catalogue to what others stored; it may be some seconds behind."""
+        """Update the catalogue from other machines, once per SYNC_INTERVAL_S."""
         if time.monotonic() - self._met_at < SYNC_INTERVAL_S:
             return
         recorded, cached = parquet_parts.recorded_batches(self.shelf), self._catalogue.exists()
@@ -589,7 +600,7 @@ class Store:
         self._met_at = time.monotonic()
 
     def _follow(self) -> None:
-        """As `_meet`, at once; whoever calls has the lock."""
+        """Update the catalogue from other machines now; the caller has the lock."""
         recorded = parquet_parts.recorded_batches(self.shelf)
         if not recorded:
             self._catalogue.unlink(missing_ok=True)
@@ -601,35 +612,35 @@ class Store:
         self._met_at = time.monotonic()
 
     def _known(self, recorded: Sequence[int]) -> int:
-        """The last batch that the catalogue knows, where it can catch up with these; else 0."""
+        """Return the catalogue's last batch if it can catch up with the records, else 0."""
         if not self._catalogue.exists():
             return 0
         try:
             with self._attached() as con:
                 known = catalogue.last_batch(con)
-                there = {part.path for part in catalogue.live_parts(con)} | set(
+                paths = {part.path for part in catalogue.live_parts(con)} | set(
                     catalogue.dead_parts(con)
                 )
-        except StoreError:  # a cache that is damaged is no loss
+        except StoreError:  # a damaged cache is no loss
             return 0
         if known not in recorded or parquet_parts.has_record_gap(recorded, known):
             return 0
         record = parquet_parts.read_record(self.shelf, known)
-        is_ours = record is not None and {part.path for part in record.parts} <= there
+        is_ours = record is not None and {part.path for part in record.parts} <= paths
         return known if is_ours else 0
 
     def _rebuild(self) -> int:
-        """A catalogue from the records and their parts; how many parts."""
+        """Build a catalogue from the records and parts; return the number of parts."""
         with self._new_catalogue(from_old=False) as writer:
             writer.changed = True
             return self._replay(writer.connection)
 
     def _replay(self, con: Connection, until: int | None = None) -> int:
-        """Fill an empty catalogue from the records and their parts; how many parts.
+        """Fill an empty catalogue from records and parts; return the number of parts.
 
-        until: the last batch that counts; all, without it.
+        until: last batch to apply, by default all.
         """
-        found: dict[str, ParquetPart] = {}
+        parts: dict[str, ParquetPart] = {}
         last = 0
         if not self._has_records() and parquet_parts.has_any_batch(self.shelf):
             raise StoreError(
@@ -638,26 +649,26 @@ class Store:
                 "back, or ingest the logs again into a new --store."
             )
         for record in parquet_parts.read_records(self.shelf, until):
-            kept = {} if record.full else found
-            found = kept | {part.path: part for part in record.parts}
+            kept = {} if record.full else parts
+            parts = kept | {part.path: part for part in record.parts}
             last = record.batch
         by_batch: dict[int, Tables] = {}
-        for table, frame in replay_parts(self.shelf, found.values()).items():
+        for table, frame in replay_parts(self.shelf, parts.values()).items():
             for (batch,), rows in frame.partition_by("batch", as_dict=True).items():
                 by_batch.setdefault(int(batch), {})[table] = rows
-        catalogue.register_parts(con, list(found.values()))
+        catalogue.register_parts(con, list(parts.values()))
         for batch in sorted(by_batch):
             catalogue.apply_batch(con, batch, by_batch[batch])
         catalogue.apply_batch(con, last, {})
-        return len(found)
+        return len(parts)
 
     def _has_records(self) -> bool:
-        """Whether there is a record of this schema."""
+        """Return whether a record of this schema exists."""
         return next(parquet_parts.read_records(self.shelf), None) is not None
 
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Connection]:
-        """A catalogue for writing, closed behind it."""
+        """Attach a catalogue for writing, and detach it afterwards."""
         with _lent(self._idle_writers, duckdb.connect, "written") as con:
             con.execute(f"attach {catalogue.sql_literal(str(path.absolute()))} as written")
             con.execute("use written")
@@ -665,7 +676,7 @@ class Store:
 
     @contextmanager
     def _new_catalogue(self, *, from_old: bool) -> Iterator[StoreWriter]:
-        """A new catalogue, renamed over the old one when all went well and something changed."""
+        """Write a new catalogue; rename it over the old one after success, if changed."""
         aside = self.home / f"{CATALOGUE_NAME}.{getpid()}{WRITING_SUFFIX}"
         for left in self.home.glob(f"{CATALOGUE_NAME}.*"):
             left.unlink()
@@ -681,7 +692,7 @@ class Store:
                 writer = StoreWriter(self.shelf, con)
                 yield writer
                 con.execute("commit" if writer.changed else "rollback")
-                con.execute("checkpoint written")  # else closing does, and hides that it fails
+                con.execute("checkpoint written")  # here, as on close a failure would be hidden
             if writer.changed:
                 sync_to_disk(aside)
                 aside.rename(self._catalogue)
@@ -695,10 +706,10 @@ class Store:
 def _lent(
     idle: list[Connection], start: Callable[[], Connection], name: str
 ) -> Iterator[Connection]:
-    """A database in memory to which a catalogue is attached by that name, meanwhile.
+    """Lend an in-memory database, and detach the catalogue `name` afterwards.
 
-    One that is idle, for to start another takes as long as many reads; it is idle again behind it,
-    or closed where that failed.
+    The caller attaches the catalogue. An idle database is reused, because starting one costs as
+    much as many reads. The database is idle again afterwards, or closed after an error.
     """
     database = idle.pop() if idle else start()
     try:
@@ -713,14 +724,14 @@ def _lent(
 
 
 def _named(path: str) -> Path:
-    """The folder or the address that a text names."""
-    from ..core.paths import parse_path  # noqa: PLC0415 - commands have a path already
+    """Return the folder or address in a text."""
+    from ..core.paths import parse_path  # noqa: PLC0415 - commands pass a path
 
     return parse_path(path)
 
 
 def _shelf_of(path: Path) -> StoreBackend:
-    """Where the parts of the store of that path lie."""
+    """Return the backend for a store's path."""
     from ..core.paths import as_remote  # noqa: PLC0415 - most stores are folders
 
     if (address := as_remote(path)) is None:
@@ -731,7 +742,7 @@ def _shelf_of(path: Path) -> StoreBackend:
 
 
 def _version(con: Connection) -> str | None:
-    """The version of a catalogue's schema; None where it tells none."""
+    """Return the schema version of a catalogue, None if missing."""
     with suppress(duckdb.Error):
         ((version,),) = con.sql("select schema_version from held.about").fetchall()
         return str(version)
@@ -739,7 +750,7 @@ def _version(con: Connection) -> str | None:
 
 
 def _refused(store: Path, error: Exception) -> str:
-    """What the system or a library says of a write that failed, and what to do."""
+    """Return a message for a failed write: the reason, and a remedy."""
     why, todo = explain_write_error(error, "--store")
     if isinstance(error, duckdb.Error) and "disk" not in why:
         todo = "See: fairmfu doctor"
@@ -751,6 +762,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _as_now(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the dtypes of the schema, and what their formats say by now."""
+    """Return rows with the schema's dtypes and the current quirks of their formats."""
     rows = frame.match_to_schema(frame_schema(table))
     return with_quirks(rows) if table == "runs" else rows

@@ -1,7 +1,7 @@
-"""What the holder of the lock does: parts and records first, and a catalogue that says so.
+"""Writes of the lock's holder: first parts and a record, then the catalogue.
 
-A merge makes parts needless that readers of the catalogue before may still read: they stay for
-MERGED_PART_GRACE.
+A merge replaces parts that readers of the earlier catalogue may still read. The replaced parts
+stay for MERGED_PART_GRACE.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from .local_backend import BatchConflictError, StoreBackend
 from .parquet_parts import BatchRecord, ParquetPart
 
 MERGED_PART_GRACE: Final = timedelta(hours=1)
-"""How long parts that were merged stay for readers of the catalogue before."""
+"""Time that merged parts stay for readers of an earlier catalogue."""
 RECORD_GRACE: Final = timedelta(days=7)
-"""How long records stay where other machines write too: who is slower than that would take a number
-that was taken."""
+"""Time that old records stay in a store shared between machines: a machine slower than this would
+use a batch number twice.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchScope:
-    """What a batch is about: all that it can touch follows from it."""
+    """Paths, contents and runs that determine all rows a batch can change."""
 
     paths: Collection[str] = ()
     sources: Collection[str] = ()
@@ -41,28 +42,28 @@ class BatchScope:
 
     @classmethod
     def of(cls, batch: Sequence[LogTables], known_files: Sequence[KnownFile]) -> BatchScope:
-        """Logs that were read, and files of known content."""
+        """Return the scope of newly read logs, and of files with known content."""
         sources = [collect_rows(tables["sources"]) for tables in batch]
         runs = (run for tables in batch for run in collect_rows(tables["runs"])["run_id"])
         return cls(
-            [*(one["path"][0] for one in sources), *(one.path for one in known_files)],
-            [*(one["sha256"][0] for one in sources), *(one.sha256 for one in known_files)],
+            [*(source["path"][0] for source in sources), *(file.path for file in known_files)],
+            [*(source["sha256"][0] for source in sources), *(file.sha256 for file in known_files)],
             list(runs),
         )
 
     def frame(self) -> pl.DataFrame:
-        """A row for each, in the columns of catalogue.SCOPE_SCHEMA."""
+        """Return a row per path, content and base id, as catalogue.SCOPE_SCHEMA."""
         bases = [base_id(run) for run in self.runs]
         named = {"path": self.paths, "sha256": self.sources, "base": bases}
-        frames = [pl.DataFrame({name: list(one)}) for name, one in named.items() if one]
+        frames = [pl.DataFrame({name: list(values)}) for name, values in named.items() if values]
         return pl.concat([catalogue.SCOPE_SCHEMA.to_frame(), *frames], how="diagonal")
 
 
 class StoreWriter:
-    """Writes one batch after another into a store, and says so in a catalogue.
+    """Writer of batches into a store and the next catalogue.
 
-    connection: to the catalogue that will take the place of the old one; changed: whether it has
-    to.
+    connection: to the next catalogue.
+    changed: True if the next catalogue differs, so the old one must be replaced.
     """
 
     def __init__(self, backend: StoreBackend, connection: Connection) -> None:
@@ -72,13 +73,16 @@ class StoreWriter:
 
     @property
     def number(self) -> int:
-        """The number of the batch that is about to be written."""
+        """Number of the next batch."""
         return catalogue.last_batch(self.connection) + 1
 
     def plan(self, scope: BatchScope, earlier_contents: Collection[str] = ()) -> Changeset:
-        """A plan on what stands of that; earlier_contents: contents that files began with."""
+        """Plan a batch from the stored state within its scope.
+
+        earlier_contents: hashes of contents that files of this batch began with.
+        """
         self.connection.register("asked", scope.frame())
-        found = self.connection.sql(catalogue.STORED_SOURCES_SQL).fetchall()
+        source_rows = self.connection.sql(catalogue.STORED_SOURCES_SQL).fetchall()
         facts = self.connection.sql(catalogue.STORED_FACTS_SQL).pl()
         self.connection.unregister("asked")
         stored = [
@@ -91,23 +95,23 @@ class StoreWriter:
                 runs_with_steps=partial(self._stepped, batch, tuple(runs)),
                 read_otherwise=bool(reading_changes_since(*reading)),
             )
-            for path, sha256, batch, read_at, step_lines, *reading, runs in found
+            for path, sha256, batch, read_at, step_lines, *reading, runs in source_rows
         ]
         return Changeset(stored, facts, utc_now(), earlier_contents)
 
     def _stepped(self, batch: int, runs: Sequence[str]) -> frozenset[str]:
-        """Runs of a batch that have a step."""
+        """Return those of the given runs that have a step in this batch."""
         steps = catalogue.live_parts(self.connection, {"steps"})
-        here = (part for part in steps if part.first_batch <= batch <= part.last_batch)
-        mine = pl.col("batch") == batch, pl.col("run_id").is_in(runs)
-        each = (
-            parquet_parts.read_rows_with_batch(self.shelf, part, ["run_id"]).filter(*mine)
-            for part in here
+        parts = (part for part in steps if part.first_batch <= batch <= part.last_batch)
+        of_runs = pl.col("batch") == batch, pl.col("run_id").is_in(runs)
+        frames = (
+            parquet_parts.read_rows_with_batch(self.shelf, part, ["run_id"]).filter(*of_runs)
+            for part in parts
         )
-        return frozenset(run for rows in each for run in rows["run_id"].unique())
+        return frozenset(run for rows in frames for run in rows["run_id"].unique())
 
     def write(self, frames: Mapping[str, TableRows]) -> None:
-        """One batch of rows, by table; nothing where there are none."""
+        """Write one batch of rows by table; no batch if there are no tables."""
         if not frames:
             return
         number = self.number
@@ -115,27 +119,29 @@ class StoreWriter:
         record = BatchRecord(number, tuple(chain.from_iterable(written)), full=False)
         parquet_parts.write_record(self.shelf, record)
         mark = pl.lit(number, pl.Int64).alias("batch")
-        told = {n: f.with_columns(mark) for n, f in frames.items() if isinstance(f, pl.DataFrame)}
-        self._register(record, told)
-        with suppress(BatchConflictError):  # what is written stands; whoever overtook it may merge
+        frames_with_batch = {
+            n: f.with_columns(mark) for n, f in frames.items() if isinstance(f, pl.DataFrame)
+        }
+        self._register(record, frames_with_batch)
+        with suppress(BatchConflictError):  # the batch is stored; the faster machine may merge
             while groups := compaction.due_merges(catalogue.live_parts(self.connection)):
                 self.merge(groups)
 
     def _parts(self, name: str, rows: TableRows, number: int) -> list[ParquetPart]:
-        """Rows of one table as parts; those that workers wrote as they are, where all is stored."""
+        """Write rows of one table as parts, and reuse complete staged parts."""
         taken, left = staged_parts.split_off_staged_parts(rows)
-        of_batch = [one.assign_to_batch(number) for one in taken]
+        of_batch = [part.assign_to_batch(number) for part in taken]
         written = [] if left is None else parquet_parts.write_parts(self.shelf, name, left, number)
         return of_batch + written
 
     def mark_files(self, files: Sequence[FileMark]) -> None:
-        """How files stood."""
+        """Remember the state of files."""
         if files:
             catalogue.mark_files(self.connection, files)
             self.changed = True
 
     def merge(self, groups: Sequence[Sequence[ParquetPart]]) -> None:
-        """Each group of parts of one table becomes one part, in a batch that changes no row."""
+        """Merge each group of parts of a table, in a batch that changes no row."""
         if not groups:
             return
         number = self.number
@@ -155,25 +161,25 @@ class StoreWriter:
         self._register(record, {})
 
     def catch_up(self) -> None:
-        """Batches whose writer was killed before its catalogue stood."""
+        """Apply batches whose writer was killed before it replaced the catalogue."""
         while (record := parquet_parts.read_record(self.shelf, self.number)) is not None:
             self._register(record, {} if record.full else replay_parts(self.shelf, record.parts))
 
     def sweep(self, *, find_strays: bool) -> None:
-        """Delete what no reader needs: parts that were merged, and what killed writers left.
+        """Delete parts and records replaced by merges, after their grace time.
 
-        find_strays: look for the latter, by all files that there are.
+        find_strays: also list all files, and delete the leftovers of killed writers.
         """
         dead = catalogue.dead_parts(self.connection)
         gone = {path for path, since in dead.items() if abs(utc_now() - since) >= self._grace(path)}
-        left = (
+        strays = (
             parquet_parts.find_stray_files(self.shelf, live_paths(self.connection) | dead.keys())
             if find_strays
             else ()
         )
         for path in (
             *gone,
-            *(path for path in left if not staged_parts.may_still_be_listed(self.shelf, path)),
+            *(path for path in strays if not staged_parts.may_still_be_listed(self.shelf, path)),
         ):
             self.shelf.delete(path)
         if gone:
@@ -181,26 +187,26 @@ class StoreWriter:
             self.changed = True
 
     def _grace(self, path: str) -> timedelta:
-        """How long a file that readers of now do not need stays."""
+        """Return the time that a replaced file stays for readers of an earlier catalogue."""
         is_record = path.startswith(f"{parquet_parts.PARTS_FOLDER}/{parquet_parts.RECORD_TABLE}/")
         return RECORD_GRACE if is_record and self.shelf.shared else MERGED_PART_GRACE
 
     def _register(self, record: BatchRecord, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Put what a record says into the catalogue; frames: its rows, of a full one none."""
-        known = {part.path for part in catalogue.live_parts(self.connection)}
+        """Apply a record to the catalogue; frames: its rows, empty for a full record."""
+        live = {part.path for part in catalogue.live_parts(self.connection)}
         if record.full:
-            gone = known - {part.path for part in record.parts}
+            gone = live - {part.path for part in record.parts}
             earlier = parquet_parts.record_paths_before(self.shelf, record.batch)
             catalogue.retire_parts(self.connection, [*gone, *earlier], utc_now())
         catalogue.register_parts(
-            self.connection, [part for part in record.parts if part.path not in known]
+            self.connection, [part for part in record.parts if part.path not in live]
         )
         catalogue.apply_batch(self.connection, record.batch, frames)
         self.changed = True
 
 
 def live_paths(connection: Connection) -> set[str]:
-    """Paths of the parts that are read, and of the records that a rebuild may need."""
+    """Return the paths of all live parts, and of the records that a rebuild may need."""
     batches = range(1, catalogue.last_batch(connection) + 1)
     records = {parquet_parts.record_path(number) for number in batches} - set(
         catalogue.dead_parts(connection)
@@ -209,20 +215,20 @@ def live_paths(connection: Connection) -> set[str]:
 
 
 def replay_parts(backend: StoreBackend, written: Iterable[ParquetPart]) -> Tables:
-    """The rows of parts that the catalogue follows from. Raises StoreError on a damaged part.
+    """Return the rows for the catalogue. Raises StoreError on a damaged part.
 
-    So no changed byte of theirs becomes a row: each has the checksum that its record says.
+    Checksums are verified first, so no changed byte of a part becomes a row.
     """
-    found: dict[str, list[pl.DataFrame]] = {}
+    frames_of: dict[str, list[pl.DataFrame]] = {}
     for part in written:
         parquet_parts.check_part(backend, part)
         if part.table_name in catalogue.REPLAYED_TABLES:
-            found.setdefault(part.table_name, []).append(
+            frames_of.setdefault(part.table_name, []).append(
                 parquet_parts.read_rows_with_batch(backend, part)
             )
-    return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in found.items()}
+    return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in frames_of.items()}
 
 
 def utc_now() -> datetime:
-    """UTC, without a zone, as all times of a store."""
+    """Return UTC without a time zone, as all times of a store."""
     return datetime.now(UTC).replace(tzinfo=None)

@@ -1,1 +1,1 @@
-"""Logs read by several processes, or by a Ray cluster."""
+"""Engines that read logs: local processes, or a Ray cluster."""

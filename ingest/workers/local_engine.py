@@ -1,8 +1,8 @@
-"""Files, and blocks of large files, read by other processes before it is their turn.
+"""Engine of local processes that read small files and plan large ones ahead.
 
-Each sends back the whole tables of a file, so large files are not given to them: of these they plan
-blocks (ingest.vector.block_plan). Small files are read several at a time, which is quicker, also
-where there is no other process.
+A process returns all rows of a file, so large files are not given to processes; processes plan
+their blocks (ingest.vector.block_plan). Small files are read in groups, faster even in a single
+process.
 """
 
 from __future__ import annotations
@@ -49,35 +49,36 @@ from ..vector.block_plan import BlockPlan, BlockPlanner
 from .shared_memory import SharedSlots
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
-"""The largest file that is read ahead, in bytes."""
+"""Size limit of files read ahead [bytes]."""
 MAX_LOCAL_TASK_BYTES: Final = 8 * 1024 * 1024
 MAX_LOCAL_TASK_FILES: Final = 128
-"""Small files are read together up to so many bytes, or so many files."""
+"""Limits of one task of small files: bytes and files."""
 TASKS_AHEAD_PER_PROCESS: Final = 2
-"""Tasks that wait for each other process; this one does those that are left."""
+"""Waiting tasks per other process; the main process reads the remaining tasks."""
 AHEAD_BYTES_PER_PROCESS: Final = 32 * 1024 * 1024
-"""Bytes of files that are read before their turn, for each process, this one included."""
+"""Limit of file bytes read ahead, per process including the main one."""
 MAX_WAITING_FILES: Final = 1_000
-"""The most files that are looked at before their turn."""
+"""Limit of files discovered ahead of their turn."""
 MIN_BYTES_FOR_PROCESSES: Final = 24 * 1024 * 1024
-"""Bytes that are to be read before other processes are started: each takes a second to start."""
+"""Bytes to read before other processes are started: each start costs a second."""
 
 MIN_FILE_BYTES_TO_PLAN: Final = 128 * 1024 * 1024
-"""The same in one large file, of which others only plan the blocks."""
+"""Size of a single file before other processes are started to plan its blocks [bytes]."""
 
 CORES_OF_INGEST: Final = 2
-"""Cores that ingesting a large file keeps busy by itself: mostly one, and the threads that read
-ahead and write. Where a machine has no more, a second process that plans makes it slower."""
+"""Cores kept busy by the ingest of a large file: mostly one, plus the threads for reading ahead and
+writing. On a machine without more cores, another planning process slows the ingest down.
+"""
 
 POLARS_THREADS_VARIABLE: Final = "POLARS_MAX_THREADS"
 
 MAX_DEFAULT_PROCESSES: Final = 8
-"""The most that are started where nobody says how many: others use the machine too."""
+"""Default limit of processes: others use the machine too."""
 
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """Files that one process reads one after the other."""
+    """Files that one process reads in order."""
 
     files: list[ReadRequest] = field(default_factory=list)
     bytes: int = 0
@@ -86,44 +87,47 @@ class _Task:
 
 
 def default_process_count() -> int:
-    """How many processes read where nobody says how many: one for each core."""
+    """Return the default number of reader processes: one per core, within a limit."""
     return min(_cores(), MAX_DEFAULT_PROCESSES)
 
 
 def _cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores available to this process."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return cores or 1
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """An engine: `count` processes of this machine read, one of which is this one.
+    """Engine of `count` processes on this machine, including the current process.
 
-    More are started with `spawn`, as multiprocessing has it: a script that asks for them needs its
+    Others are started with multiprocessing's `spawn`, so a calling script needs
     `if __name__ == "__main__"`.
     """
 
     count: int = 1
 
     def reading(self, options: ReadOptions, _: StoreBackend, spool: Spool) -> LocalSession:
-        """For one ingest."""
+        """Return a session for one ingest."""
         return LocalSession(self.count, options, spool)
 
     def each(
         self, work: Callable[[WorkItem], WorkResult], items: Sequence[WorkItem]
     ) -> Iterable[WorkResult]:
-        """Each piece by this process, one after the other: Polars keeps all cores busy."""
+        """Do the work in this process, item by item: Polars keeps all cores busy."""
         return map(work, items)
 
 
 class LocalSession:
-    """Reads files that are offered to it; a context that lets its processes go."""
+    """Reader of offered files; a context that shuts down the processes."""
 
     can_store_now = True
 
     def __init__(self, processes: int, options: ReadOptions, spool: Spool | None = None) -> None:
-        """processes: how many read; one is this one. spool: where rows wait that were read."""
+        """Prepare a session; start no process yet.
+
+        processes: number of readers, including this process. spool: for rows that wait.
+        """
         self._others = processes - 1
         self._spool = spool or Spool()
         self._state = options
@@ -147,15 +151,15 @@ class LocalSession:
     def before(
         self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
     ) -> Iterator[LogFile]:
-        """Yield the files in their order, some time after they were offered.
+        """Yield the files in order, some time after they were offered to the readers.
 
-        make_request: returns None to leave a file alone.
+        make_request: returns None for a file not to be read.
         """
         waiting = deque[LogFile]()
-        for found in files:
-            waiting.append(found)
-            if (given := make_request(found)) is not None:
-                self._offer(found, given)
+        for log_file in files:
+            waiting.append(log_file)
+            if (request := make_request(log_file)) is not None:
+                self._offer(log_file, request)
             most = (self._others + 1) * AHEAD_BYTES_PER_PROCESS
             while waiting and (len(waiting) > MAX_WAITING_FILES or self._waiting > most):
                 yield waiting.popleft()
@@ -163,9 +167,9 @@ class LocalSession:
         yield from waiting
 
     def take(self, log_file: LogFile, facts: Sequence[Fact]) -> LogTables | None:
-        """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
-        task, place = self._offered.get(log_file.path, (None, 0))
-        if task is None or task.files[place][1] != facts:
+        """Return a file's tables, None if not read ahead. Raises FairmfuError, OSError."""
+        task, index = self._offered.get(log_file.path, (None, 0))
+        if task is None or task.files[index][1] != facts:
             return None
         if task is self._gathered:
             self._submit()
@@ -175,69 +179,69 @@ class LocalSession:
                 return None
             try:
                 task.read = task.result.result().each(self._spool)
-            except BrokenProcessPool:  # one was killed: who asks reads it, and sees what is wrong
+            except BrokenProcessPool:  # killed: the caller reads the file, and sees why
                 return None
-            task.result = None  # its place is free again
-        read = task.read[place]
+            task.result = None  # frees its slot
+        read = task.read[index]
         if isinstance(read, Exception):
             raise read
         return read
 
     def forget(self, log_file: LogFile) -> None:
-        """The file had its turn: nothing of it is kept any more."""
+        """Release everything read of a file whose turn is over."""
         if self._offered.pop(log_file.path, None) is not None:
             self._waiting -= expanded_size(log_file)
 
     def planned(
         self, log_file: LogFile, planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
-        """The chunks of a file in their order, each with its plan if another process made it."""
+        """Yield the chunks of a file in order, with plans made by other processes."""
         others = min(self._others, _cores() - CORES_OF_INGEST)
         if others < 1:
             return without_plans(planner, chunks)
         if expanded_size(log_file) >= MIN_FILE_BYTES_TO_PLAN:
             self._start()
-        # a file that could not be read to its end may have left some
-        self._lent = {place: made for place, made in self._lent.items() if not made.done()}
+        # an aborted file may have left finished plans
+        self._lent = {slot: made for slot, made in self._lent.items() if not made.done()}
         return chunks_with_plans(planner, chunks, partial(self._submit_block, planner), others)
 
     def _submit_block(
         self, planner: BlockPlanner, chunk: Chunk
     ) -> _Handed[BlockPlan | None] | None:
-        """Have another process plan a block; None where it is planned here.
+        """Ask another process to plan a block; return None to plan the block here.
 
-        While the processes still start nobody is asked: that takes as long as some blocks.
+        Returns None while the processes start: waiting would cost as much as several blocks.
         """
         if self._pool is None or not self._ready.done():
             return None
-        place = self._free()
-        if not self._handover.put(place, chunk.view):
+        slot = self._free()
+        if not self._handover.put(slot, chunk.view):
             return None
         with _one_thread(), suppress(BrokenProcessPool):
             names, size = planner_key(planner), len(chunk.view)
-            made = self._lent[place] = self._pool.submit(_plan, names, chunk.number, place, size)
-            return _Handed(made, partial(self._planned, place))
+            made = self._lent[slot] = self._pool.submit(_plan, names, chunk.number, slot, size)
+            return _Handed(made, partial(self._planned, slot))
         return None
 
-    def _planned(self, place: int) -> BlockPlan | None:
-        """The plan of the block in that place, which is then free again; None where it was lost."""
+    def _planned(self, slot: int) -> BlockPlan | None:
+        """Return the plan in a slot, and free the slot; None if the process was lost."""
         with suppress(BrokenProcessPool, OSError):
-            plan: BlockPlan = self._unpacked(place, self._lent.pop(place))
+            plan: BlockPlan = self._unpacked(slot, self._lent.pop(slot))
             return plan
         return None
 
     def _free(self) -> int:
-        """A place of the handover."""
-        return next(place for place in count() if place not in {*self._lent, *self._owed})
+        """Return a free slot."""
+        return next(slot for slot in count() if slot not in {*self._lent, *self._owed})
 
-    def _unpacked(self, place: int, made: Future[int | bytes]) -> Any:  # noqa: ANN401
-        """What another process has made and put there, or had no room for.
+    def _unpacked(self, slot: int, made: Future[int | bytes]) -> Any:  # noqa: ANN401
+        """Return the result from a slot, or sent directly because of its size.
 
-        Raises BrokenProcessPool, OSError where it was lost.
+        Raises BrokenProcessPool, OSError if the result was lost.
         """
-        found = made.result()
-        packed = self._handover.get(place, found) if isinstance(found, int) else found
-        return pickle.loads(packed)  # noqa: S301 - ours
+        answer = made.result()
+        packed = self._handover.get(slot, answer) if isinstance(answer, int) else answer
+        return pickle.loads(packed)  # noqa: S301 - bytes of our own processes
 
     def _start(self) -> None:
         if self._pool is None:
@@ -251,15 +255,15 @@ class LocalSession:
             with _one_thread():
                 self._ready = self._pool.submit(os.getpid)
 
-    def _offer(self, found: LogFile, given: ReadRequest) -> None:
-        size = expanded_size(found)
-        if size > MAX_FILE_BYTES or found.path in self._offered:
+    def _offer(self, log_file: LogFile, request: ReadRequest) -> None:
+        size = expanded_size(log_file)
+        if size > MAX_FILE_BYTES or log_file.path in self._offered:
             return
         alone = size > MAX_SMALL_BYTES
         if alone:
             self._submit()
-        self._offered[found.path] = self._gathered, len(self._gathered.files)
-        self._gathered.files.append(given)
+        self._offered[log_file.path] = self._gathered, len(self._gathered.files)
+        self._gathered.files.append(request)
         self._gathered.bytes += size
         self._total += size
         self._waiting += size
@@ -271,7 +275,7 @@ class LocalSession:
             self._submit()
 
     def _submit(self) -> None:
-        """Have the files that were gathered read."""
+        """Queue the gathered files as a task."""
         task, self._gathered = self._gathered, _Task()
         if self._others and self._total >= MIN_BYTES_FOR_PROCESSES:
             self._start()
@@ -280,12 +284,12 @@ class LocalSession:
         self._give_out()
 
     def _give_out(self) -> None:
-        """Give other processes tasks that are left, as long as they have little to do.
+        """Give queued tasks to other processes with little to do.
 
-        They get the last tasks: the first are wanted first, perhaps before the processes have
+        They get the last tasks. The first tasks are needed first, perhaps before the processes have
         started, and are then read here.
         """
-        self._given = [one for one in self._given if not one.done()]
+        self._given = [result for result in self._given if not result.done()]
         most = TASKS_AHEAD_PER_PROCESS * self._others
         while self._pool is not None and self._left and len(self._given) < most:
             task = self._left.pop()
@@ -293,9 +297,9 @@ class LocalSession:
             self._given.append(task.result)
 
     def _work(self, wanted: _Task) -> None:
-        """Read a wanted task here if nobody has begun it, else other tasks until it has been read.
+        """Read the wanted task if still queued, else others until the result is there.
 
-        A task of a single file is not read here: whoever wants that file reads it then.
+        A task of a single file is not read here: the caller reads the file.
         """
         if wanted in self._left:
             self._left.remove(wanted)
@@ -303,7 +307,7 @@ class LocalSession:
             if len(wanted.files) > 1:
                 wanted.result = self._read(wanted.files)
         while wanted.result is not None and not wanted.result.done():
-            task = next((one for one in self._left if len(one.files) > 1), None)
+            task = next((queued for queued in self._left if len(queued.files) > 1), None)
             if task is None:
                 return
             self._left.remove(task)
@@ -311,32 +315,32 @@ class LocalSession:
             self._give_out()
 
     def _give(self, files: Sequence[ReadRequest]) -> _Handed[TaskResult] | Future[TaskResult]:
-        """What another process reads."""
-        assert self._pool is not None  # noqa: S101 - who asks has seen to it
-        place = self._free()
+        """Give files to another process, and return the future result."""
+        assert self._pool is not None  # noqa: S101 - checked by the caller
+        slot = self._free()
         try:
             with _one_thread():
-                made = self._pool.submit(_read, files, place)
+                made = self._pool.submit(_read, files, slot)
         except BrokenProcessPool as error:
             broken = Future[TaskResult]()
             broken.set_exception(error)
             return broken
-        handed = _Handed(made, partial(self._received, place, made))
-        self._owed.add(place)  # until nobody asks for it any more: its files may be copies
-        weakref.finalize(handed, self._owed.discard, place)
+        handed = _Handed(made, partial(self._received, slot, made))
+        self._owed.add(slot)  # until the result is dropped: copies share it
+        weakref.finalize(handed, self._owed.discard, slot)
         return handed
 
-    def _received(self, place: int, made: Future[int | bytes]) -> TaskResult:
-        """What another process has read. Raises BrokenProcessPool where it was lost."""
-        made.result()  # the errors of files are its own
+    def _received(self, slot: int, made: Future[int | bytes]) -> TaskResult:
+        """Return the result of another process. Raises BrokenProcessPool if lost."""
+        made.result()  # outside the try: errors of files stay as they are
         try:
-            read: TaskResult = self._unpacked(place, made)
+            read: TaskResult = self._unpacked(slot, made)
         except OSError as error:
             raise BrokenProcessPool from error
         return read
 
     def _read(self, files: Sequence[ReadRequest]) -> Future[TaskResult]:
-        """What is read here."""
+        """Read files in this process."""
         result = Future[TaskResult]()
         try:
             result.set_result(_read_all(files, self._state, LogGroup.of))
@@ -350,7 +354,7 @@ TaskOutput = TypeVar("TaskOutput")
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class _Handed(Generic[TaskOutput]):
-    """What another process makes and packs."""
+    """Packed result in the making by another process."""
 
     future: Future[int | bytes]
     result: Callable[[], TaskOutput]
@@ -362,11 +366,11 @@ class _Handed(Generic[TaskOutput]):
 def _read_all(
     files: Sequence[ReadRequest],
     state: ReadOptions,
-    grouped: Callable[[Sequence[LogRows]], LogGroup],
+    make_group: Callable[[Sequence[LogRows]], LogGroup],
 ) -> TaskResult:
     extra, tried = state
     return TaskResult.of(
-        read_log_files(files, Spool(), flag_facts=extra, format_choice=tried), grouped
+        read_log_files(files, Spool(), flag_facts=extra, format_choice=tried), make_group
     )
 
 
@@ -377,13 +381,13 @@ _handover: list[SharedSlots] = []
 
 
 def _begin(state: ReadOptions, handover: SharedSlots) -> None:
-    """Take what holds for all files; end with the process that began it, even if that is killed."""
-    gc.freeze()  # nothing of what was imported goes before it ends
+    """Prepare a reader process, and end with the parent, even if the parent is killed."""
+    gc.freeze()  # imported objects live as long as the process
     _state.append(state)
     _handover.append(handover)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it sees to that
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     parent = parent_process()
-    assert parent is not None  # noqa: S101 - it has one
+    assert parent is not None  # noqa: S101 - child processes have one
 
     def follow() -> None:
         parent.join()
@@ -392,32 +396,32 @@ def _begin(state: ReadOptions, handover: SharedSlots) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _read(files: Sequence[ReadRequest], place: int) -> int | bytes:
-    """Read files; what was found is in that place then."""
-    return _handed(place, _read_all(files, _state[0], LogGroup.packed))
+def _read(files: Sequence[ReadRequest], slot: int) -> int | bytes:
+    """Read files, and put the packed result into a slot."""
+    return _handed(slot, _read_all(files, _state[0], LogGroup.packed))
 
 
-def _plan(names: PlannerKey, number: int, place: int, size: int) -> int | bytes:
-    """Plan the block in that place; the plan is there then."""
-    chunk = Chunk(number, _handover[0].get(place, size))
-    return _handed(place, _planner(names).plan_chunk(chunk))
+def _plan(names: PlannerKey, number: int, slot: int, size: int) -> int | bytes:
+    """Plan the block in a slot, and put the packed plan into the same slot."""
+    chunk = Chunk(number, _handover[0].get(slot, size))
+    return _handed(slot, _planner(names).plan_chunk(chunk))
 
 
-def _handed(place: int, made: BlockPlan | TaskResult) -> int | bytes:
-    """Its size, packed, in that place, or where there is no room for it, it itself."""
+def _handed(slot: int, made: BlockPlan | TaskResult) -> int | bytes:
+    """Put a packed result into a slot and return its size, or the bytes if too large."""
     packed = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
-    return len(packed) if _handover[0].put(place, packed) else packed
+    return len(packed) if _handover[0].put(slot, packed) else packed
 
 
 @cache
 def _planner(names: PlannerKey) -> BlockPlanner:
-    """One for all blocks."""
+    """Return the planner for all blocks of these formats."""
     return make_planner(names, _state[0][1])
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Processes that start meanwhile use one thread of Polars each."""
+    """Give one Polars thread to processes started in this context."""
     before = os.environ.get(POLARS_THREADS_VARIABLE)
     os.environ[POLARS_THREADS_VARIABLE] = "1"
     try:

@@ -1,12 +1,11 @@
-"""A Ray cluster as an engine: its workers read files, and compute metrics.
+"""Engine of a Ray cluster, whose workers read files and compute metrics.
 
-A task is a piece of work, some small files, or a large one. Of files its worker writes what may be
-long as parts of the store, which hold for nobody yet, and sends back the rest with the names of
-these parts. The driver asks for each file in its order and stores batches of them, as it does for
-logs that it read itself, so all that is decided is decided in one place. A task that is done again,
-since its worker or node was lost, writes the same files.
+A task is a piece of work, a group of small files, or a large file. A worker writes long tables as
+parts of the store, in no batch yet, and returns the other rows with the names of these parts. The
+driver asks for files in order and stores batches, as when reading alone, so all decisions are made
+in one process. A task repeated after the loss of a worker or node writes the same files.
 
-Logs and store are to be at the same paths on all nodes: on a shared file system.
+Logs and store must have the same paths on all nodes: use a shared file system.
 """
 
 from __future__ import annotations
@@ -68,45 +67,45 @@ from ..vector.block_plan import BlockPlan, BlockPlanner
 
 MAX_RAY_TASK_BYTES: Final = 32 * 1024 * 1024
 MAX_RAY_TASK_FILES: Final = 256
-"""One task reads files up to so many bytes, or so many files."""
+"""Limits of one task: bytes and files."""
 MIN_RAY_BYTES_TO_PLAN: Final = 128 * 1024 * 1024
-"""Bytes of a file from which on idle workers plan its blocks."""
+"""Size of a file before idle workers plan its blocks [bytes]."""
 MAX_TASKS_PER_CORE: Final = 3
-"""Tasks for each core of the cluster that were begun, and not all taken."""
+"""Limit of unfinished tasks per core of the cluster."""
 MAX_TASK_RETRIES: Final = 3
-"""Times that a task is done again whose worker or node was lost."""
+"""Retries of a task whose worker or node was lost."""
 CONNECT_TIMEOUT_S: Final = 10.0
-"""How long a cluster may take to answer at all [s]."""
+"""Time for a cluster to accept a connection [s]."""
 CORE_COUNT_INTERVAL_S: Final = 5.0
 IDLE_COUNT_INTERVAL_S: Final = 0.5
-"""How often the cores of the cluster, and the idle ones, are counted: nodes come and go."""
+"""Intervals for counting the cores of the cluster, and the idle ones [s]: nodes come and go."""
 PROGRESS_INTERVAL_S: Final = 30.0
-"""How often it is told how far the files are read."""
+"""Interval of progress messages [s]."""
 FILE_SYNC_TIMEOUT_S: Final = 10.0
-"""How long a shared file system may take to show what another node wrote."""
+"""Time for a shared file system to show files written by another node [s]."""
 WORKER_ENVIRONMENT: Final = {"POLARS_MAX_THREADS": "1"}
-"""The environment of workers: each has one core."""
+"""Environment of workers with one core."""
 
 Notify = Callable[[str], None]
 
 
 class RayEngine:
-    """An engine: the workers of a Ray cluster read. A context that lets go of the cluster."""
+    """Engine of a Ray cluster's workers; a context that disconnects at the end."""
 
     def __init__(self, address: str | None = None, notify: Notify = lambda _: None) -> None:
-        """address: as ray.init takes it. says: gets sentences about the cluster.
+        """Prepare a connection.
 
-        Without an address RAY_ADDRESS, the cluster that runs on this machine, or else one that is
-        started here.
+        address: as for ray.init; by default RAY_ADDRESS, a cluster running on this machine, or a
+        new one started here. notify: receives sentences about the cluster.
         """
         self._address = address
         self._says = notify
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises ClusterError where there is no such cluster."""
+        """Connect to the cluster. Raises ClusterError if there is none."""
         with ExitStack() as held:
-            held.enter_context(redirect_stdout(sys.stderr))  # Ray tells of lost nodes there
+            held.enter_context(redirect_stdout(sys.stderr))  # Ray prints lost nodes to stdout
             if not ray.is_initialized():
                 self._connect()
                 held.callback(ray.shutdown)
@@ -132,56 +131,59 @@ class RayEngine:
             ) from error
 
     def reading(self, options: ReadOptions, backend: StoreBackend, spool: Spool) -> RaySession:
-        """For one ingest."""
+        """Return a session for one ingest."""
         order = RayJob(options, backend.absolute(), Driver(), token_hex(4))
         return RaySession(order, spool, self._says)
 
     def each(
         self, work: Callable[[WorkItem], WorkResult], items: Sequence[WorkItem]
     ) -> Iterator[WorkResult]:
-        """What comes of each piece, in their order. Raises ClusterError, and what the work raises.
+        """Yield the results of the items, in order.
 
-        At most MAX_TASKS_PER_CORE pieces a core are begun, and not taken. Those that are begun when
-        one fails are left to end: Ray ends the driver whose cancelling meets a task's answer
+        Raises ClusterError, and the work's errors.
+
+        At most MAX_TASKS_PER_CORE items per core are in progress. After an error they run to their
+        end: Ray kills a driver if a cancellation meets the task's answer
         (github.com/ray-project/ray, pull request 54798).
         """
         sent = ray.put((Driver(), work))
         begun = deque[ObjectRef[Any]]()
         counted = _Counted()
-        left, said = iter(items), monotonic()
+        remaining, reported_at = iter(items), monotonic()
         for done in range(len(items)):
             more = MAX_TASKS_PER_CORE * counted.cores() - len(begun)
             begun += (
-                _remote(_do, MAX_TASK_RETRIES).remote(sent, one) for one in islice(left, more)
+                _remote(_do, MAX_TASK_RETRIES).remote(sent, item)
+                for item in islice(remaining, more)
             )
             yield _result(begun[0])
             begun.popleft()
-            if monotonic() - said > PROGRESS_INTERVAL_S:
+            if monotonic() - reported_at > PROGRESS_INTERVAL_S:
                 self._says(f"Ray: {done + 1:,} of {len(items):,} pieces of work done")
-                said = monotonic()
+                reported_at = monotonic()
 
 
 def _look_at(address: str | None) -> None:
-    """See that somebody listens: Ray itself waits for minutes. Raises OSError."""
+    """Check that a server listens, because Ray waits for minutes. Raises OSError."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
 
 
 def count_cluster_cores() -> int:
-    """How many the cluster has now."""
-    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return int(found.get("CPU", 0))
+    """Return the current number of cores of the cluster."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(resources.get("CPU", 0))
 
 
 class _Counted:
-    """How many cores the cluster has, as of some seconds ago; at least one."""
+    """Number of the cluster's cores, at least one; some seconds old."""
 
     def __init__(self) -> None:
         self._cores, self._at = 0, -math.inf
 
     def cores(self) -> int:
-        """Counted anew every CORE_COUNT_INTERVAL_S, as nodes come and go."""
+        """Return the cores, counted again every CORE_COUNT_INTERVAL_S."""
         if monotonic() - self._at > CORE_COUNT_INTERVAL_S:
             self._cores, self._at = max(count_cluster_cores(), 1), monotonic()
         return self._cores
@@ -189,26 +191,29 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Who gives work to a cluster. folder: that paths are relative to; program: the version."""
+    """Process that gives work to a cluster.
+
+    folder: base of relative paths. program: version of fairmfu.
+    """
 
     folder: Path = field(default_factory=Path.cwd)
     program: str = field(default_factory=lambda: version("fairmfu"))
 
     def join(self) -> None:
-        """Have this worker do as the driver would. Raises ClusterError where it cannot."""
-        if (mine := version("fairmfu")) != self.program:
+        """Make this worker act as the driver. Raises ClusterError on another version."""
+        if (installed := version("fairmfu")) != self.program:
             raise ClusterError(
-                f"Ray: {socket.gethostname()} has fairmfu {mine}, the driver {self.program}. "
+                f"Ray: {socket.gethostname()} has fairmfu {installed}, the driver {self.program}. "
                 "Install the same on all nodes."
             )
         pa.set_cpu_count(1)
-        with suppress(OSError):  # who gives absolute paths can do without
+        with suppress(OSError):  # not needed for absolute paths
             os.chdir(self.folder)
 
 
 @dataclass(frozen=True, slots=True)
 class RayJob:
-    """What all tasks of an ingest are to do alike; job: as for unbatched.write_unbatched."""
+    """Settings of all tasks of one ingest; job: as `job_id` of write_staged_parts."""
 
     state: ReadOptions
     shelf: StoreBackend
@@ -218,7 +223,7 @@ class RayJob:
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """Files that one worker reads one after the other; left: of those that were not yet taken."""
+    """Files that one worker reads in order; left: number of files not yet taken."""
 
     files: list[ReadRequest] = field(default_factory=list)
     bytes: int = 0
@@ -228,14 +233,14 @@ class _Task:
 
 
 class RaySession:
-    """Has the files of one ingest read; fanout.Reading."""
+    """Read session of one ingest's files on the cluster; an engine_api.ReadSession."""
 
     def __init__(self, job: RayJob, spool: Spool, notify: Notify) -> None:
         self._spool, self._says = spool, notify
         self._sent: ObjectRef[RayJob] = ray.put(job)
         self._gathered = _Task()
         self._offered: dict[str, tuple[_Task, int]] = {}
-        self._begun = 0  # tasks that were begun, and not all taken
+        self._begun = 0  # tasks with files not yet taken
         self._taken: _Task | None = None
         self._counted = _Counted()
         self._files, self._said = 0, monotonic()
@@ -244,45 +249,47 @@ class RaySession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._offered.clear()  # what is begun is left to end, as by `each`
+        self._offered.clear()  # running tasks run to their end, as in `each`
 
     @property
     def can_store_now(self) -> bool:
-        """Not while files of a task are left: its parts would have to be taken apart."""
+        """True unless files of a task remain: its parts cannot be split between batches."""
         return self._taken is None or not self._taken.left
 
     def before(
         self, files: Iterable[LogFile], make_request: Callable[[LogFile], ReadRequest | None]
     ) -> Iterator[LogFile]:
-        """Yield the files in their order, some time after they were offered.
+        """Yield the files in order, some time after they were offered to the workers.
 
-        make_request: returns None to leave a file alone.
+        make_request: returns None for a file not to be read.
         """
         waiting = deque[LogFile]()
-        for found in files:
-            waiting.append(found)
-            if (given := make_request(found)) is not None and found.path not in self._offered:
-                self._offer(found, given)
+        for log_file in files:
+            waiting.append(log_file)
+            if (
+                request := make_request(log_file)
+            ) is not None and log_file.path not in self._offered:
+                self._offer(log_file, request)
             while waiting and self._begun > MAX_TASKS_PER_CORE * self._counted.cores():
                 yield waiting.popleft()
         self._begin()
         yield from waiting
 
     def take(self, log_file: LogFile, facts: Sequence[Fact]) -> LogTables | None:
-        """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
-        task, place = self._offered.get(log_file.path, (None, 0))
-        if task is None or task.files[place][1] != facts:
+        """Return a file's tables, None if not read ahead. Raises FairmfuError, OSError."""
+        task, index = self._offered.get(log_file.path, (None, 0))
+        if task is None or task.files[index][1] != facts:
             return None
         if task is self._gathered:
             self._begin()
         task.read = task.read or self._read(task)
-        read = task.read[place]
+        read = task.read[index]
         if isinstance(read, Exception):
             raise read
         return read
 
     def forget(self, log_file: LogFile) -> None:
-        """The file had its turn: nothing of it is kept any more."""
+        """Release everything read of a file whose turn is over."""
         task, _place = self._offered.pop(log_file.path, (None, 0))
         if task is None:
             return
@@ -301,35 +308,35 @@ class RaySession:
     def planned(
         self, _: LogFile, planner: BlockPlanner, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, None]]:
-        """What the driver reads itself it reads alone."""
+        """Yield the chunks without plans: files read by the driver use no workers."""
         return without_plans(planner, chunks)
 
-    def _offer(self, found: LogFile, given: ReadRequest) -> None:
-        size = expanded_size(found)
+    def _offer(self, log_file: LogFile, request: ReadRequest) -> None:
+        size = expanded_size(log_file)
         if self._gathered.files and self._gathered.bytes + size > MAX_RAY_TASK_BYTES:
             self._begin()
         task = self._gathered
-        self._offered[found.path] = task, len(task.files)
-        task.files.append(given)
+        self._offered[log_file.path] = task, len(task.files)
+        task.files.append(request)
         task.bytes += size
         task.left += 1
         if task.bytes >= MAX_RAY_TASK_BYTES or len(task.files) >= MAX_RAY_TASK_FILES:
             self._begin()
 
     def _begin(self) -> None:
-        """Have the files that were gathered read."""
+        """Start a task for the gathered files."""
         task, self._gathered = self._gathered, _Task()
         if task.files:
             task.result = _given(self._sent, task.files)
             self._begun += 1
 
     def _read(self, task: _Task) -> list[LogTables | Exception]:
-        """What a task's files hold, in their order. Raises ClusterError.
+        """Return the tables or errors of a task's files, in order. Raises ClusterError.
 
-        Where its workers were lost again and again, each file is read by itself: one of them may be
-        what they are lost by.
+        After repeated loss of workers every file gets a separate task, because any of the files may
+        be the cause.
         """
-        assert task.result is not None  # noqa: S101 - it was begun
+        assert task.result is not None  # noqa: S101 - the task was started
         try:
             read = ray.get(task.result)
         except RayTaskError as error:
@@ -341,8 +348,8 @@ class RaySession:
             self._says(
                 f"Ray: workers were lost {MAX_TASK_RETRIES + 1} times over the same {count} files"
             )
-            alone = [_Task([one], result=_given(self._sent, [one])) for one in task.files]
-            return [read for one in alone for read in self._read(one)]
+            alone = [_Task([file], result=_given(self._sent, [file])) for file in task.files]
+            return [read for file_task in alone for read in self._read(file_task)]
         if isinstance(read, ClusterError):
             raise read
         if isinstance(read, FairmfuError):
@@ -354,7 +361,7 @@ class RaySession:
 def _given(
     order: ObjectRef[RayJob], files: Sequence[ReadRequest]
 ) -> ObjectRef[TaskResult | FairmfuError]:
-    """What a worker reads."""
+    """Start a task that reads files."""
     result: ObjectRef[TaskResult | FairmfuError] = _remote(_read, MAX_TASK_RETRIES).remote(
         order, files
     )
@@ -363,18 +370,18 @@ def _given(
 
 @cache
 def _remote(function: Callable[..., Any], retries: int) -> Any:  # noqa: ANN401 - Ray's
-    """A function as a task of one core."""
+    """Return a function as a Ray task of one core."""
     env = {"env_vars": WORKER_ENVIRONMENT}
     return ray.remote(num_cpus=1, max_retries=retries, runtime_env=env)(function)
 
 
 def _look_for(read: TaskResult) -> None:
-    """See that its parts are here. Raises ClusterError where they stay away."""
+    """Wait for the parts written by a task. Raises ClusterError if they do not appear."""
     tables = read.group.tables.values()
     written = [part for table in tables for part in table if isinstance(part, StagedPart)]
-    until = monotonic() + FILE_SYNC_TIMEOUT_S
+    deadline = monotonic() + FILE_SYNC_TIMEOUT_S
     while missing := [part for part in written if not part.is_visible()]:
-        if monotonic() > until:
+        if monotonic() > deadline:
             raise ClusterError(
                 f"{missing[0].shelf.at(missing[0].part.path)}: a worker wrote this part, and it is "
                 "not seen here. The store has to be on a file system that all nodes of the cluster "
@@ -384,7 +391,7 @@ def _look_for(read: TaskResult) -> None:
 
 
 def _result(done: ObjectRef[Any]) -> Any:  # noqa: ANN401 - what the work gives
-    """What came of a piece of work. Raises ClusterError, and what the work raised."""
+    """Return the result of an item. Raises ClusterError, and the work's errors."""
     try:
         result = ray.get(done)
     except RayTaskError as error:
@@ -416,7 +423,7 @@ def _lost(path: Path, error: RayError) -> UnreadableSourceError:
 
 
 def _read(order: RayJob, files: Sequence[ReadRequest]) -> TaskResult | FairmfuError:
-    """Read some files, and write those rows that may be many; or why that cannot be done."""
+    """Read files in a worker and write long tables; return an error as a value."""
     try:
         order.driver.join()
     except ClusterError as error:
@@ -438,7 +445,7 @@ def _read(order: RayJob, files: Sequence[ReadRequest]) -> TaskResult | FairmfuEr
 def _do(
     sent: tuple[Driver, Callable[[WorkItem], WorkResult]], piece: WorkItem
 ) -> WorkResult | FairmfuError:
-    """What comes of a piece of work, or why it cannot be done."""
+    """Do one item of work in a worker; return a FairmfuError as a value."""
     driver, work = sent
     try:
         driver.join()
@@ -478,20 +485,20 @@ def _not_here(path: Path, host: str) -> UnreadableSourceError:
 def _planned(
     order: RayJob, planner: BlockPlanner, chunks: Iterable[Chunk]
 ) -> Iterator[tuple[Chunk, BlockPlan | None]]:
-    """Blocks of a large file, planned by workers that have nothing else to do."""
+    """Yield blocks of a large file, with plans made by idle workers."""
     idle = _Idle(ray.put(order), planner)
     return chunks_with_plans(planner, chunks, idle.submit, count_cluster_cores() - 1)
 
 
 class _Idle:
-    """Workers that have nothing to do, as long as there are some."""
+    """Idle workers of the cluster, if any."""
 
     def __init__(self, order: ObjectRef[RayJob], planner: BlockPlanner) -> None:
         self._order, self._planner = order, planner
         self._there, self._counted = False, 0.0
 
     def submit(self, chunk: Chunk) -> _Planned | None:
-        """Have an idle worker plan a block; None where there is none."""
+        """Ask an idle worker to plan a block; return None if all are busy."""
         if monotonic() - self._counted > IDLE_COUNT_INTERVAL_S:
             free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
             self._there = free.get("CPU", 0) >= 1
@@ -503,17 +510,17 @@ class _Idle:
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """A plan that another worker makes."""
+    """Plan in the making by another worker."""
 
     plan: ObjectRef[BlockPlan]
 
     def done(self) -> bool:
-        """Whether nobody has to be waited for."""
+        """Return whether the result is available without waiting."""
         ready, _ = ray.wait([self.plan], timeout=0)
         return bool(ready)
 
     def result(self) -> BlockPlan | None:
-        """The plan; None where the worker was lost: then whoever asks makes it."""
+        """Return the plan, None if the worker was lost; the caller then plans the block."""
         with suppress(RayError):
             plan: BlockPlan = ray.get(self.plan)
             return plan

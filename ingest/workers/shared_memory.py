@@ -1,8 +1,8 @@
-"""Bytes that processes hand each other through a file without a name that all of them have open.
+"""Bytes passed between processes through an unnamed file, open in all of them.
 
-A pipe holds 64 KiB. Who fills or empties it waits for the other side each time, and for Python's
-lock, which whoever works in that process gives up every 5 ms: a block of a log and its plan took as
-long to be handed over by pipes as to be planned. Here each is copied twice, and that is all.
+A pipe has room for 64 KiB. Reads and writes wait for the other side and for Python's lock, which a
+busy process releases every 5 ms: passing a block and the plan through pipes took as long as
+planning. Here the bytes are copied twice, without waiting.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from multiprocessing.reduction import DupFd
 from typing import Any, Final, Protocol
 
 SLOT_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of the file for each place. Only those that were written to take memory."""
+"""Size of one slot of the file [bytes]; unwritten bytes need no memory."""
 
 
 class SharedSlots:
-    """A file without a name, which processes are given when they are started.
+    """Slots in an unnamed file, inherited by processes at their start.
 
-    It has as many places as are written to. Whoever uses them sees to it that one is not written to
-    before it was read.
+    The number of slots is unlimited. Read a slot before writing to the slot again.
     """
 
     def __init__(self, slot_bytes: int = SLOT_BYTES, file: int | None = None) -> None:
-        """file: of another process."""
+        """Open a new file, or use `file`, the descriptor from another process."""
         self._place_bytes = slot_bytes
         self._file = _unnamed() if file is None else file
         weakref.finalize(self, os.close, self._file)
@@ -35,20 +34,20 @@ class SharedSlots:
         return _given, (self._place_bytes, DupFd(self._file))
 
     def put(self, slot: int, data: bytes | memoryview) -> bool:
-        """Write to a place; False where there is no room for so much."""
+        """Write to a slot; return False if there is not enough room."""
         if len(data) > self._place_bytes:
             return False
-        at, rest = slot * self._place_bytes, memoryview(data)
+        offset, rest = slot * self._place_bytes, memoryview(data)
         try:
             while rest:
-                written = os.pwrite(self._file, rest, at)
-                at, rest = at + written, rest[written:]
-        except OSError:  # memory or disk are full
+                written = os.pwrite(self._file, rest, offset)
+                offset, rest = offset + written, rest[written:]
+        except OSError:  # no memory or disk left
             return False
         return True
 
     def get(self, slot: int, size: int) -> bytes:
-        """What was written to a place. Raises OSError where it is not whole."""
+        """Return the bytes in a slot. Raises OSError if incomplete."""
         data = os.pread(self._file, size, slot * self._place_bytes)
         if len(data) < size:
             raise OSError(f"{len(data)} of {size} bytes")
@@ -56,10 +55,10 @@ class SharedSlots:
 
 
 class _Sent(Protocol):
-    """A file on its way to another process."""
+    """File descriptor on its way to another process."""
 
     def detach(self) -> int:
-        """The file's descriptor in the other process."""
+        """Return the descriptor in the other process."""
 
 
 def _given(place_bytes: int, file: _Sent) -> SharedSlots:
@@ -67,7 +66,7 @@ def _given(place_bytes: int, file: _Sent) -> SharedSlots:
 
 
 def _unnamed() -> int:
-    """In memory where the system has such files, and lets them be made."""
+    """Open an unnamed file, in memory if the system supports this."""
     with suppress(AttributeError, OSError):
         return os.memfd_create("fairmfu")
     with tempfile.TemporaryFile() as file:

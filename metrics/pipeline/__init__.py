@@ -1,1 +1,1 @@
-"""All metrics of all runs: computed, kept, and brought up to date."""
+"""Metrics of all runs: computed, stored, and kept up to date."""

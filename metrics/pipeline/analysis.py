@@ -1,7 +1,7 @@
-"""Everything that is computed of the runs of a store: `analyse`, and what it finds, `Analysis`.
+"""Analysis of all runs of a store: `analyse`, and the result `Analysis`.
 
-Each step has a module of its own; here they are called in order, and what came of them becomes one
-row per run. Frames in, frames out.
+Every step has a module; here the steps are called in order, and become one row per run. Frames in,
+frames out.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """All that is computed of a store.
+    """All results for a store.
 
-    metrics: a row per run, columns of METRICS
-    windows: a row per logged step, of throughput.warmup.mark_warm_up_and_stalls
-    events: of each run, each once, however many sources tell of it
-    resolved_facts: those that hold, of throughput.resolved_facts.resolve_facts
-    audits: by run_id what came of reproducing the log's own figures
-    formula_facts: by run_id what frameworks' own formulas read of the facts
-    logged_lines: by run_id the lines with figures of the log's own
+    metrics: one row per run, columns of METRICS
+    windows: one row per logged step, of throughput.warmup.mark_warm_up_and_stalls
+    events: per run, without duplicates from several sources
+    resolved_facts: facts that apply, of throughput.resolved_facts.resolve_facts
+    audits: checks of the log's own figures, by run_id
+    formula_facts: inputs of the frameworks' own formulas, by run_id
+    logged_lines: lines with the log's own figures, by run_id
     rank_times: of throughput.rank_skew.measure_ranks
-    isolated_metrics: `metrics` without what depends on other runs
-    merged_launches: which sources are one launch, of runs.same_run, without the tables
-    resume_links: which launches go on from which, of runs.resume_chains.link_resumes
+    isolated_metrics: `metrics` without columns that depend on other runs
+    merged_launches: sources merged into one launch, of runs.same_run, without the tables
+    resume_links: launches that continue one another, of runs.resume_chains.link_resumes
     """
 
     metrics: pl.DataFrame
@@ -80,9 +80,9 @@ class Analysis:
     def with_errors(
         self, errors: Mapping[str, str], failed: Sequence[tuple[RunRow, Sequence[str]]]
     ) -> Analysis:
-        """With a row of no figures for each run that failed.
+        """Return the analysis with a row without figures per failed run.
 
-        errors: by run_id why; failed: of each the row of `runs`, and the paths of its sources.
+        errors: messages by run_id. failed: the row of `runs` and the source paths per failed run.
         """
         if not errors:
             return self
@@ -117,9 +117,9 @@ class Analysis:
     def present(
         self, metrics: pl.DataFrame, say: Callable[[Analysis, pl.DataFrame], Result]
     ) -> Result:
-        """Say something of some runs; one of which saying it raises has failed.
+        """Return `say` of these runs; runs for which `say` raises become failed runs.
 
-        metrics: rows of `metrics`; say: gets an analysis, and some of them.
+        metrics: rows of `metrics`. say: receives an analysis and some of these rows.
         """
         ids = metrics["run_id"].to_list()
 
@@ -140,60 +140,66 @@ class Analysis:
         return say(failed, rows.select(metrics.columns))
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
-        """The held facts of one run, by name."""
-        mine = self.resolved_facts.filter(pl.col("run_id") == run_id)
-        return {fact["name"]: fact for fact in mine.iter_rows(named=True)}
+        """Return the facts of a run, by name."""
+        of_run = self.resolved_facts.filter(pl.col("run_id") == run_id)
+        return {fact["name"]: fact for fact in of_run.iter_rows(named=True)}
 
     def operators(self, run_id: str) -> pl.DataFrame:
-        """The formula of one run, a row per operator: `operator_table`."""
+        """Return the formula of a run, a row per operator: `operator_table`."""
         row = metrics_row(self.metrics, run_id)
         return operator_table(self.facts(run_id), row)
 
     def bridges(self, run_id: str) -> list[Bridge]:
-        """Bridges from each figure that the log of a run prints to ours.
+        """Return the bridges from all figures printed by a run's log to ours.
 
         See metrics.audit.bridge.build_bridges.
         """
         row = metrics_row(self.metrics, run_id)
-        known, audit = self.formula_facts[run_id], self.audits[run_id]
-        return build_bridges(row, self.facts(run_id), known, audit, self._rate(row, known, audit))
+        formula_facts, audit = self.formula_facts[run_id], self.audits[run_id]
+        return build_bridges(
+            row, self.facts(run_id), formula_facts, audit, self._rate(row, formula_facts, audit)
+        )
 
     def _rate(self, row: MetricsRow, formula_facts: FormulaFacts, audit: Audit) -> float | None:
-        """The rate behind the medians of a run's figures: printed, or by the same lines' times."""
+        """Return the rate for a run's median figures: printed, else from the lines' times."""
         if row["logged_tgs"] is not None:
             return row["logged_tgs"]
         lines = self.logged_lines.get(row["run_id"])
         if lines is None or row["time_basis"] is None:
             return None
-        mine = RunArrays(self.windows.filter(pl.col("run_id") == row["run_id"]))
-        counted = windows.steady_windows(mine, row["time_basis"])
-        steady = mine["step"][windows.lines_of_windows(mine, row["time_basis"], counted).indices]
+        windows_of_run = RunArrays(self.windows.filter(pl.col("run_id") == row["run_id"]))
+        counted = windows.steady_windows(windows_of_run, row["time_basis"])
+        steady = windows_of_run["step"][
+            windows.lines_of_windows(windows_of_run, row["time_basis"], counted).indices
+        ]
         return logged.median_device_rate(lines, formula_facts, audit, steady)
 
     def proposals(self, run_id: str) -> list[Proposal]:
-        """Facts that would reproduce what the log of a run prints; fact_suggestions.proposals."""
+        """Return facts to reproduce the run's printed figures: `propose_facts`."""
         return propose_facts(self.logged_lines.get(run_id), self.formula_facts[run_id])
 
     def other_tools(self) -> dict[str, pl.DataFrame]:
-        """What other tools' formulas make of each model and length: label to a table.
+        """Return other tools' FLOPs for all models and sequence lengths, by label.
 
-        Columns of metrics.audit.other_tools.ToolComparison, for full training; recomputation is
-        work where a tool counts it and the model's first run recomputes. A formula that lacks an
-        input is null.
+        Columns of metrics.audit.other_tools.ToolComparison, for full training. Recomputation counts
+        if the tool counts recomputation and the model's first run recomputes. A formula with a
+        missing input is null.
         """
-        found: dict[str, pl.DataFrame] = {}
+        tables: dict[str, pl.DataFrame] = {}
         ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
         for row in metrics_rows(ranked):
             label = f"{row['model']}, {row['seq_len']:,} tokens"
-            if label in found:
+            if label in tables:
                 continue
             run = formula_inputs(self.facts(row["run_id"]), row, UtilizationResult())
             if run is None:
                 continue
-            again: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
-            rows = compare_other_formulas(run.shape, run.seq_len, recompute=again)
-            found[label] = pl.DataFrame([asdict(other) for other in rows], schema=OTHER_TOOL_SCHEMA)
-        return found
+            recompute: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
+            rows = compare_other_formulas(run.shape, run.seq_len, recompute=recompute)
+            tables[label] = pl.DataFrame(
+                [asdict(other) for other in rows], schema=OTHER_TOOL_SCHEMA
+            )
+        return tables
 
 
 OTHER_TOOL_SCHEMA: Final = pl.Schema(
@@ -202,17 +208,18 @@ OTHER_TOOL_SCHEMA: Final = pl.Schema(
 
 
 def analyse(tables: Tables, overlay: Sequence[Accelerator] = ()) -> Analysis:
-    """Everything of the tables `runs`, `facts`, `steps`, `events` and `sources` of schema.
+    """Compute all metrics from `runs`, `facts`, `steps`, `events` and `sources`.
 
-    tables: of `read_logs`, or of `Store.tables`. overlay: a user's accelerators, which go before
-    the table's (metrics.formula.accelerators.load_overlay).
+    tables: of `read_logs`, or of `Store.tables`.
+    overlay: your accelerators; they override the built-in table
+    (metrics.formula.accelerators.load_overlay).
 
-    `metrics` has a row per run, sorted by name: tgs, tgs_low, tgs_high [tokens/s/GPU, its 95 %
+    `metrics` has a row per run, sorted by name: tgs, tgs_low, tgs_high [tokens/s/GPU, 95 %
     interval], tokens_per_second [tokens/s, all GPUs], mfu (exact attention), mfu_full_attention
-    [fraction], flops_per_token [FLOP/token], wall_s [s], logged_* as the log claims; a value
-    that cannot be known is null, and `missing` says what for. `windows` has a row per logged step:
-    its tokens and its time [s] by each evidence. Nothing is raised for what a log lacks. A run
-    whose computing raises has that as its `error`, and no figures; all others are as without it.
+    [fraction], flops_per_token [FLOP/token], wall_s [s], logged_* as printed. An unknown value is
+    null, and `missing` names the facts needed. `windows` has a row per logged step: tokens, and
+    time [s] from every source of evidence. Missing facts raise no error. If a run cannot be
+    computed, `error` gives the reason and its figures are null; other runs are not affected.
 
     >>> analyse(read_logs("titan.log")).metrics.select("name", "tgs", "mfu", "missing")
     """
@@ -226,27 +233,27 @@ def analyse(tables: Tables, overlay: Sequence[Accelerator] = ()) -> Analysis:
 
 
 def tables_of_runs(tables: Tables, run_ids: Collection[str]) -> Tables:
-    """The tables without what is of other runs alone."""
+    """Return the tables without rows of other runs."""
     runs = tables["runs"]
     if len(run_ids) == runs.height:
         return tables
-    mine = pl.col("run_id").is_in(list(run_ids))
-    of_source = pl.col("sha256").is_in(runs.filter(mine)["sha256"].implode())
+    of_runs = pl.col("run_id").is_in(list(run_ids))
+    of_source = pl.col("sha256").is_in(runs.filter(of_runs)["sha256"].implode())
     return {
-        name: table.filter(mine if "run_id" in table.columns else of_source)
+        name: table.filter(of_runs if "run_id" in table.columns else of_source)
         for name, table in tables.items()
     }
 
 
 def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
-    """The analysis of all runs of the tables; raises whatever goes wrong with one."""
+    """Analyse all runs of the tables, and raise any error."""
     measured = MeasuredRuns(tables)
     scored = {
         run["run_id"]: score_run(run, measured, overlay)
         for run in run_rows(measured.tables["runs"])
     }
-    rows = [one.row for one in scored.values()]
-    inferred = [fact for one in scored.values() for fact in one.inferred]
+    rows = [scored_run.row for scored_run in scored.values()]
+    inferred = [fact for scored_run in scored.values() for fact in scored_run.inferred]
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     held = measured.held_facts
     return Analysis(
@@ -254,9 +261,13 @@ def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
         windows=measured.windows,
         events=measured.tables["events"],
         resolved_facts=pl.concat([held, pl.DataFrame(inferred, schema=held.schema)]),
-        audits={run_id: one.audit for run_id, one in scored.items()},
-        formula_facts={run_id: one.formula_facts for run_id, one in scored.items()},
-        logged_lines={run_id: one.lines for run_id, one in scored.items() if one.lines is not None},
+        audits={run_id: scored_run.audit for run_id, scored_run in scored.items()},
+        formula_facts={run_id: scored_run.formula_facts for run_id, scored_run in scored.items()},
+        logged_lines={
+            run_id: scored_run.lines
+            for run_id, scored_run in scored.items()
+            if scored_run.lines is not None
+        },
         rank_times=measured.rank_times,
         isolated_metrics=alone,
         merged_launches=replace(measured.merged, tables={}),
@@ -265,7 +276,7 @@ def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
 
 
 def _failed_row(run: RunRow, paths: Sequence[str], error: str) -> MetricsRow:
-    """The row of a run that could not be computed: what it is, and why it has no figures."""
+    """Return the row of a failed run: identity, and the error instead of figures."""
     row = (
         dict.fromkeys(METRICS)
         | {name: value_of(run, name) for name in RUN_COLUMNS}

@@ -1,8 +1,8 @@
-"""The bulkhead: an error raised while some runs are computed is the answer of these runs alone.
+"""Isolation of errors: an error while computing some runs fails these runs alone.
 
-`compute_apart` calls one computation for many runs. Where it raises, it finds the runs that make it
-raise, and computes the others without them: their answers are those of a store that does not hold
-the bad ones. That a number overflows counts as an error, too: what comes of it would be wrong.
+`compute_apart` computes many runs in a single call. After an error, `compute_apart` finds the runs
+to blame and computes the others, as if the store did not have the bad runs. A numeric overflow
+counts as an error, because the results would be wrong.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fairmfu.ingest.core.faults import FAULTS
 Result = TypeVar("Result")
 
 ENDS_ALL: Final = (StoreError, ClusterError, OSError, MemoryError)
-"""Errors that are of no run: of the store, the disk, the machine."""
+"""Errors of the store, the disk or the machine, not of single runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Computed(Generic[Result]):
-    """What came of runs. result: of those without an error; errors: by run_id, in words."""
+    """Results of runs. result: of runs without error; errors: messages by run_id."""
 
     result: Result
     errors: dict[str, str]
@@ -33,10 +33,11 @@ class Computed(Generic[Result]):
 def compute_apart(
     run_ids: Sequence[str], compute: Callable[[Sequence[str]], Result]
 ) -> Computed[Result]:
-    """Compute runs together, those apart with which that raises.
+    """Compute runs together, and isolate runs whose computation raises.
 
-    compute: gets some of run_ids, in their order, and none of them where each raises. Raises what
-    it does with none, and ENDS_ALL.
+    compute: receives some of run_ids, in order; receives none if all of them raise.
+
+    Raises the error of a computation without runs, and ENDS_ALL.
     """
     whole = _attempt(compute, run_ids)
     if not isinstance(whole, BaseException):
@@ -53,7 +54,7 @@ def _sound(
     run_ids: Sequence[str],
     errors: dict[str, BaseException],
 ) -> list[str]:
-    """Return runs that can be computed together; `errors` gets those that cannot, by run_id."""
+    """Return runs that can be computed together; add the others to `errors`."""
     error = _attempt(compute, run_ids)
     if not isinstance(error, BaseException):
         return list(run_ids)
@@ -71,9 +72,9 @@ def _sound(
 def _first_raising(
     compute: Callable[[Sequence[str]], object], good: Sequence[str], more: Sequence[str]
 ) -> int:
-    """Return the place in `more` of the first run that raises beside all before it; by bisection.
+    """Bisect `more` for the first run to raise with all before; return the index.
 
-    good: runs that can be computed together; with all of `more` beside them it raises
+    good: runs without error together; good and all of `more` together raise.
     """
     low, high = 1, len(more)
     while low < high:
@@ -88,7 +89,7 @@ def _first_raising(
 def _attempt(
     compute: Callable[[Sequence[str]], Result], run_ids: Sequence[str]
 ) -> Result | BaseException:
-    """Return what is computed of runs, or the error that it raises; those of ENDS_ALL go on."""
+    """Return the result for some runs, or the error; errors of ENDS_ALL propagate."""
     with _overflow_as_error():
         try:
             return compute(run_ids)
@@ -100,7 +101,7 @@ def _attempt(
 
 @contextmanager
 def _overflow_as_error() -> Iterator[None]:
-    """Raise what numpy warns of, such as an overflow, for as long as the context lasts."""
+    """Turn numpy's warnings, such as overflow, into errors within the context."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         yield

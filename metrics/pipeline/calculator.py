@@ -1,4 +1,4 @@
-"""The formula on its own: a model, a length and a device to FLOPs, rates and time.
+"""The formula alone: FLOPs, rates and time from model, length and accelerator.
 
 No log is needed. Rates are tokens per second per GPU (TGS), times seconds, FLOPs per token.
 """
@@ -26,7 +26,7 @@ RULES_OF_THUMB: Final[Mapping[str, float]] = {
     "6N (training)": 6.0,
     "8N (training, all recomputed)": 8.0,
 }
-"""Rules of thumb; N are the weights that multiply a token (arXiv:2001.08361)."""
+"""Rules of thumb, with N matmul weights per token (arXiv:2001.08361)."""
 
 BYTES_PER_VALUE: Final[Mapping[Dtype, float]] = {
     "fp32": 4,
@@ -36,18 +36,19 @@ BYTES_PER_VALUE: Final[Mapping[Dtype, float]] = {
     "fp8": 1,
     "fp4": 0.5,
 }
-"""Bytes of one value."""
+"""Bytes per value."""
 
 _SCALES: Final[Mapping[str, float]] = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of one model.
+    """Inputs of the formula for one model.
 
-    tower, images: what a model sees: height and width [pixels] of each image of one sequence of
-    seq_len tokens, images' own tokens included. tgs [tokens/s/GPU] and mfu are two ways to give the
-    speed: one at most; tokens, with one of them and gpus, asks for the time of a training run.
+    tower, images: vision tower; height and width [pixels] of all images of a sequence.
+    seq_len: tokens of a sequence, image tokens included.
+    tgs [tokens/s/GPU], mfu [fraction]: the speed; give at most one of them.
+    tokens: tokens of a training run; with a speed and gpus, for the training time.
     """
 
     shape: ModelShape
@@ -87,7 +88,7 @@ class Question:
             raise ValueError("Modules of multi-token prediction are trained: leave --phase out.")
 
 
-def ask(  # noqa: PLR0913 - each is a side of the question
+def ask(  # noqa: PLR0913 - inputs of the question
     model: str | Mapping[str, object],
     seq_len: int,
     *,
@@ -106,21 +107,21 @@ def ask(  # noqa: PLR0913 - each is a side of the question
     tokens: str | float | None = None,
     overlay: Sequence[Accelerator] = (),
 ) -> Question:
-    """A question to the formula, for `answer` and `compare_with_other_tools`.
+    """Return a question to the formula, for `answer` and `compare_with_other_tools`.
 
-    model: a name that `fairmfu models` lists, or a Hugging Face config as a mapping.
+    model: a name listed by `fairmfu models`, or a Hugging Face config as a mapping.
     seq_len: of one sequence, or of the context [tokens].
-    images: of a sequence, "HEIGHTxWIDTH" [pixels], for models that see.
+    images: per sequence, "HEIGHTxWIDTH" [pixels], for vision models.
     precision: fp32, tf32, fp16, bf16, fp8, fp8+lm_head, mxfp8 or nvfp4.
-    trainable: full, lora or frozen; lora_targets: all-linear, or projections with commas.
-    mtp_modules: of multi-token prediction, that are trained beside the model.
-    recompute: none, full or selective, for what is executed.
-    accelerator: a device, for rates; overlay: devices of one's own, before the table's.
-    tgs [tokens/s/GPU], mfu [fraction]: one of them, to get the other. tokens: how many to train on,
-    "1T" or 1e12, with gpus, for the time of it.
+    trainable: full, lora or frozen. lora_targets: all-linear, or projections separated by commas.
+    mtp_modules: number of multi-token prediction modules trained with the model.
+    recompute: none, full or selective, for executed FLOPs.
+    accelerator: name of the GPU, for rates. overlay: your accelerators, which override the table's.
+    tgs [tokens/s/GPU], mfu [fraction]: give one of them to get the other.
+    tokens: training tokens, "1T" or 1e12; with gpus, to get the training time.
 
-    Raises UnknownModelError, or ShapeError of a config that the formula does not know, and
-    ValueError of what contradicts itself.
+    Raises UnknownModelError, ShapeError for a config that the formula does not cover, and
+    ValueError for contradicting arguments.
 
     >>> answer(ask("llama3-8b", 8192, accelerator="h100", tgs=6400))["mfu"]
     """
@@ -147,7 +148,7 @@ def ask(  # noqa: PLR0913 - each is a side of the question
 
 
 def parse_amount(text: str) -> float:
-    """`1T`, `300B`, `15e12` or `2000` as a number. Raises ValueError."""
+    """Parse an amount: `1T`, `300B`, `15e12` or `2000`. Raises ValueError."""
     match = re.fullmatch(r"([\d.]+(?:[eE][+-]?\d+)?)\s*([KMBT]?)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no amount: write 1T, 300B or 15e12.")
@@ -155,7 +156,7 @@ def parse_amount(text: str) -> float:
 
 
 def parse_image_size(text: str) -> tuple[int, int]:
-    """`448x672` as height and width. Raises ValueError."""
+    """Parse `448x672` as height and width [pixels]. Raises ValueError."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no image: write HEIGHTxWIDTH, as 448x672.")
@@ -163,17 +164,17 @@ def parse_image_size(text: str) -> tuple[int, int]:
 
 
 def answer(question: Question) -> dict[str, Any]:
-    """All that follows, by name; what was not asked for is absent.
+    """Return all results by name; results that were not asked for are absent.
 
-    Counts of parameters; `*flops_per_token` [FLOP/token]: forward, of training under exact and
-    under full attention, executed with recomputation (low, high); `operators`, `modules`,
-    `uncounted`, `rules`: rows of these; kv_cache_bytes_per_token [bytes]. With a device peak_flops
-    [FLOP/s, dense] and tgs_at_peak [tokens/s/GPU], with a speed tgs [tokens/s/GPU] and mfu
-    [fraction, exact attention], with tokens and GPUs training_seconds [s], training_days [days],
-    gpu_hours [GPU-hours], training_flops [FLOPs].
+    Parameter counts; `*flops_per_token` [FLOP/token]: forward, of training with exact and with full
+    attention, executed with recomputation (low, high); rows of `operators`, `modules`, `uncounted`,
+    `rules`; kv_cache_bytes_per_token [bytes]. With an accelerator also peak_flops [FLOP/s, dense]
+    and tgs_at_peak [tokens/s/GPU], with a speed tgs [tokens/s/GPU] and mfu [fraction, exact
+    attention], with tokens and GPUs training_seconds [s], training_days [days], gpu_hours
+    [GPU-hours], training_flops [FLOPs].
 
-    Raises UnknownAcceleratorError, ShapeError of images or LoRA targets that the model does
-    not have, and ValueError for a number format without a peak.
+    Raises UnknownAcceleratorError, ShapeError for images or LoRA targets that the model does not
+    have, and ValueError for a precision without a peak.
 
     >>> answer(ask("llama3-8b", 8192))["flops_per_token"]
     """
@@ -209,7 +210,7 @@ def _operators(q: Question) -> tuple[Operator, ...]:
 
 
 def _seen(q: Question) -> tuple[Operator, ...]:
-    """The tower's operators, spread over the tokens of a sequence."""
+    """Return the vision tower's operators, per token of the sequence."""
     if q.tower is None:
         return ()
     grids = [q.tower.grid_of(height, width) for height, width in q.images]
@@ -241,10 +242,10 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
     full = (*_seen(q), *text)
     low, high = flops.hardware_flops_bounds(q.shape, q.seq_len, q.recompute, trainable=q.trainable)
     _, all_again = flops.hardware_flops_bounds(q.shape, q.seq_len, "full", trainable=q.trainable)
-    beside = (flops.forward_flops_per_token(ops), exact, None if q.tower else all_again)
+    exact_counts = (flops.forward_flops_per_token(ops), exact, None if q.tower else all_again)
     rules = [
         {"rule": rule, "flops_per_token": n * q.shape.params_matmul, "exact": counted}
-        for (rule, n), counted in zip(RULES_OF_THUMB.items(), beside, strict=True)
+        for (rule, n), counted in zip(RULES_OF_THUMB.items(), exact_counts, strict=True)
     ]
     out: dict[str, Any] = {
         "flops_per_token": exact,
@@ -256,7 +257,7 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
 
 
 def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
-    """The ideal time per token, and what follows for a rate, a utilisation and a run."""
+    """Return rates, utilisation and times from the ideal time per token."""
     device = accelerators.find_accelerator(q.accelerator or "", q.overlay)
     dtype_of, fastest = operator_formats(q.precision)
     ideal = flops.ideal_seconds_per_token(ops, dtype_of, device.peaks)
@@ -284,6 +285,6 @@ def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
 
 
 def compare_with_other_tools(q: Question) -> list[dict[str, Any]]:
-    """The other tools' formulas for full training of this model, as ratios to ours."""
+    """Return other tools' formulas for full training of this model, as ratios to ours."""
     recompute: Literal["none", "full"] = "full" if q.recompute == "full" else "none"
     return [_row(row) for row in compare_other_formulas(q.shape, q.seq_len, recompute=recompute)]

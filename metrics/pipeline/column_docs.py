@@ -1,4 +1,4 @@
-"""Unit and meaning of the columns of METRICS and COMPARISON, for docs/reference/columns.md."""
+"""Units and meanings of METRICS and COMPARISON, for docs/reference/columns.md."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from fairmfu.ingest.core.schema import FACT_NAMES, RUN_COLUMNS, Column, FactName
 
 
-def _as_in(told: Mapping[str, Column | FactName], *names: str) -> dict[str, tuple[str, str]]:
-    """Columns that hold what a log says as it is: unit and meaning are there."""
-    return {name: (told[name].unit, told[name].meaning) for name in names}
+def _as_in(columns: Mapping[str, Column | FactName], *names: str) -> dict[str, tuple[str, str]]:
+    """Return unit and meaning of columns copied unchanged from the log."""
+    return {name: (columns[name].unit, columns[name].meaning) for name in names}
 
 
 METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
@@ -176,4 +176,4 @@ COMPARISON_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "nearest_differs": ("", "what keeps the run from being one with it"),
     "not_ranked": ("", "why a run has no rank"),
 }
-"""Unit and meaning of columns of COMPARISON (comparability) that METRICS does not have."""
+"""Unit and meaning of columns of COMPARISON (comparability) that METRICS lacks."""

@@ -1,18 +1,18 @@
-"""Metrics that are kept (metrics_cache), computed anew only where something new can touch them.
+"""Stored metrics (metrics_cache), recomputed only where a change can affect them.
 
-Runs touch each other in three ways:
+Runs affect other runs in three ways:
 
-    launches    sources that tell of one launch, or may (metrics.runs.same_run): both ways
-    resumes     a launch depends on the one that it continues, and with its goodput on all before
-                that one; a launch's repeated steps depend on those that continue it
-    beside      a warning beside an earlier run of the same work, which follows from the kept rows
-                alone (metrics.core.run_table.with_cross_run_warnings), so it is not kept
+    launches    sources of one launch, or possibly of one (metrics.runs.same_run): both ways
+    resumes     a launch depends on the launch before, and its goodput on all earlier launches; the
+                repeated steps of a launch depend on later launches of the chain
+    beside      warnings about an earlier run of the same work follow from stored rows alone
+                (metrics.core.run_table.with_cross_run_warnings), so they are not stored
 
-A kept row holds what the first two are looked for by, so that the steps of few runs are read: the
-last printed step of each rank (metrics.core.link_columns.LAST_STEP_SCHEMA) and the launch's course
+A stored row has the keys of the first two searches, so that the steps of few runs are read: the
+last printed step of every rank (metrics.core.link_columns.LAST_STEP_SCHEMA) and the launch's course
 (metrics.core.link_columns.LAUNCH_COURSE_SCHEMA).
 
-Frames in, frames out; no file is opened here.
+Frames in, frames out; no files.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .bulkhead import compute_apart
 from .metrics_cache import KEPT_SCHEMA, LAST_STEP_FIELDS, current_versions, upgrade_kept
 
 FIRST_CANDIDATES: Final = 4
-"""Earlier launches whose losses are looked at first; four times as many where none is continued."""
+"""Earlier launches whose losses are compared first; four times as many after no match."""
 
 DEPENDENCY_COLUMNS: Final = ("run_id", "lead", "members", "related", "earlier", "course", "ends")
-"""Columns of KEPT that tell what a run may touch."""
+"""Columns of KEPT_SCHEMA for finding runs that affect one another."""
 
 Tables = Mapping[str, pl.DataFrame]
 LoadTables = Callable[[Sequence[str]], Tables]
@@ -47,11 +47,12 @@ LoadTables = Callable[[Sequence[str]], Tables]
 
 @dataclass(frozen=True, slots=True)
 class RescoredRuns:
-    """What was computed anew.
+    """Newly computed rows.
 
-    rows: columns of KEPT; they replace what is kept of all runs that they name. gone: runs that
-    are no longer there. analysis: of the runs of `rows`; its `metrics` lack warnings beside others.
-    None where they were not looked at together (metrics.pipeline.partitions).
+    rows: columns of KEPT_SCHEMA; they replace the stored rows of their runs.
+    analysis: of the runs of `rows`, `metrics` without cross-run warnings; None if the runs were
+    computed in partitions (metrics.pipeline.partitions).
+    removed: runs that no longer exist.
     """
 
     rows: pl.DataFrame
@@ -59,7 +60,7 @@ class RescoredRuns:
     removed: list[str]
 
     def replace_in(self, kept: pl.DataFrame) -> pl.DataFrame:
-        """All that is kept from now on."""
+        """Return all rows to store from now on."""
         replaced = pl.concat([self.rows["run_id"], pl.Series(self.removed, dtype=TEXT)]).implode()
         return pl.concat([upgrade_kept(kept).filter(~pl.col("run_id").is_in(replaced)), self.rows])
 
@@ -71,15 +72,17 @@ def rescore(
     load: LoadTables,
     overlay: Sequence[Accelerator] = (),
 ) -> RescoredRuns:
-    """The rows of all runs that the changed ones can touch.
+    """Return the rows of all runs affected by the changed runs.
 
-    Whatever the order in which runs came, `finished` of what is kept is `analyse` of all tables.
+    For any order of arrival, `finish_metrics` of the stored rows equals `analyse` of all tables.
 
-    runs: the whole table; kept: all kept rows, or none yet; changed: runs that are new, or whose
-    rows, facts or path changed since they were kept. Runs that are not kept count as changed, kept
-    ones that are not in `runs` as gone. load: the tables of ingest.core.schema for some runs; it is
-    asked once for each. overlay: as for `analyse`. Runs that cannot be looked at beside the others,
-    whatever is raised, have that as their error, as in `analyse`.
+    runs: the whole table. kept: all stored rows, empty at first.
+    changed: new runs, and runs with changed rows, facts or path. Runs without a stored row count as
+    changed, stored runs missing in `runs` as removed.
+    load: returns the tables of ingest.core.schema for some runs; called once per run.
+    overlay: as for `analyse`.
+
+    A run whose computation raises gets the error in its row, as in `analyse`.
     """
     loaded = TableLoader(runs, load)
     asked = sorted(requested_runs(runs, upgrade_kept(kept).select(DEPENDENCY_COLUMNS), changed))
@@ -106,9 +109,11 @@ def _rescore(
     changed: Collection[str],
     overlay: Sequence[Accelerator],
 ) -> RescoredRuns:
-    """`rescore` of the runs of a loader; raises whatever goes wrong with one."""
+    """Rescore the runs of a loader, and raise any error."""
     runs = loaded.runs
-    about = upgrade_kept(kept).select(DEPENDENCY_COLUMNS).rechunk()  # of a part a night
+    about = (
+        upgrade_kept(kept).select(DEPENDENCY_COLUMNS).rechunk()
+    )  # one chunk instead of one per stored part
     new = requested_runs(runs, about, changed)
     links = pl.concat([kept_links(about), new_links(about, new, loaded)])
     beside = same_file_links(runs)
@@ -127,10 +132,10 @@ def _rescore(
 
 
 class TableLoader:
-    """Tables of the runs that were asked for so far."""
+    """Tables of all runs requested so far."""
 
     def without(self, left_out: pl.Expr) -> TableLoader:
-        """The same without some runs; what either loads from now on the other does not have."""
+        """Return a loader without some runs; later loads are not shared between the two."""
         other = TableLoader(self.runs.filter(~left_out), self.load)
         other.parts, other.here = [*self.parts], {*self.here}
         return other
@@ -142,35 +147,35 @@ class TableLoader:
         self.here: set[str] = set()
 
     def tables(self, ids: Collection[str]) -> dict[str, pl.DataFrame]:
-        """The tables of these runs; runs that are gone are left out."""
+        """Return the tables of these runs; omit removed runs."""
         more = sorted((set(ids) & self.known) - self.here)
         if more:
             self.parts.append(self.load(more))
             self.here |= set(more)
-        mine = pl.col("run_id").is_in(list(ids))
-        runs = self.runs.filter(mine)
+        is_wanted = pl.col("run_id").is_in(list(ids))
+        runs = self.runs.filter(is_wanted)
         of_source = pl.col("sha256").is_in(runs["sha256"].implode())
         tables = {"runs": runs}
         for name in ("sources", "facts", "steps", "events", "unread"):
             whole = pl.concat([frame_schema(name).to_frame(), *(part[name] for part in self.parts)])
             by_run = "run_id" in whole.columns
-            tables[name] = whole.filter(mine) if by_run else whole.filter(of_source)
-        # launches of one file may have come one by one
+            tables[name] = whole.filter(is_wanted) if by_run else whole.filter(of_source)
+        # launches of one file may have been loaded separately
         return tables | {"sources": tables["sources"].unique("sha256", maintain_order=True)}
 
 
 def requested_runs(runs: pl.DataFrame, kept_rows: pl.DataFrame, changed: Iterable[str]) -> set[str]:
-    """Runs that are changed, new or gone, and those that another layout kept. about: kept rows."""
-    there, kept = set(runs["run_id"]), set(kept_rows["run_id"])
+    """Return changed, new and removed runs, and runs stored in another layout."""
+    current, kept = set(runs["run_id"]), set(kept_rows["run_id"])
     unreadable = kept_rows.filter(pl.col("ends").is_null())["run_id"]
-    return (set(changed) & (there | kept)) | (there ^ kept) | set(unreadable)
+    return (set(changed) & (current | kept)) | (current ^ kept) | set(unreadable)
 
 
 LINK_SCHEMA: Final = pl.Schema({"one": TEXT, "other": TEXT})
 
 
 def kept_links(kept_rows: pl.DataFrame) -> pl.DataFrame:
-    """Runs of one launch, or that may be, as they are kept; columns of LINK_SCHEMA."""
+    """Return stored pairs of runs that may be of one launch, as LINK_SCHEMA."""
     parts = [
         kept_rows.select(one="run_id", other=name)
         .filter(pl.col("other").list.len() > alone)
@@ -181,19 +186,19 @@ def kept_links(kept_rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def same_file_links(runs: pl.DataFrame) -> pl.DataFrame:
-    """Launches one behind the other in one file; columns of LINK_SCHEMA.
+    """Return pairs of consecutive launches in one file, in columns of LINK_SCHEMA.
 
-    What stands between the lines of one of them tells of it, too (metrics.audit.sanity_checks).
+    Text between the lines of a launch also affects its warnings (metrics.audit.sanity_checks).
     """
-    told = runs.sort("sha256", "launch").select(
+    consecutive = runs.sort("sha256", "launch").select(
         "sha256", one="run_id", other=pl.col("run_id").shift(-1).over("sha256")
     )
-    return told.drop_nulls("other").select(LINK_SCHEMA.names())
+    return consecutive.drop_nulls("other").select(LINK_SCHEMA.names())
 
 
 def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -> pl.DataFrame:
-    """Changed runs and others that are of one launch, or may be; columns of LINK_SCHEMA."""
-    mine = run_ids & loader.known
+    """Return changed runs with others that may be of one launch, as LINK_SCHEMA."""
+    current = run_ids & loader.known
     ends = (
         kept_rows.select("run_id", "ends")
         .explode("ends", empty_as_null=False)
@@ -201,40 +206,40 @@ def new_links(kept_rows: pl.DataFrame, run_ids: set[str], loader: TableLoader) -
         .filter(~pl.col("run_id").is_in(list(run_ids)))
         .select(LAST_STEP_SCHEMA.names())
     )
-    if not mine or not ends.height:
+    if not current or not ends.height:
         return LINK_SCHEMA.to_frame()
-    steps = refuse_impossible(loader.tables(mine)).tables["steps"]
-    beside = same_run.find_candidates(loader.runs, ends, steps, mine)
-    if not beside:
+    steps = refuse_impossible(loader.tables(current)).tables["steps"]
+    candidates = same_run.find_candidates(loader.runs, ends, steps, current)
+    if not candidates:
         return LINK_SCHEMA.to_frame()
-    possible = refuse_impossible(loader.tables(mine.union(beside))).tables
-    pairs = same_run.find_source_links(possible, mine)
+    possible = refuse_impossible(loader.tables(current.union(candidates))).tables
+    pairs = same_run.find_source_links(possible, current)
     return pl.DataFrame(pairs, schema=LINK_SCHEMA, orient="row")
 
 
 def _reached(ids: Collection[str], links: pl.DataFrame) -> set[str]:
-    """Runs that links lead to, there or back, with those that they lead from."""
-    both = pl.concat([links, links.select(one="other", other="one")])
-    return _led_to(ids, both)
+    """Return these runs and all runs linked to them, in both directions."""
+    both_ways = pl.concat([links, links.select(one="other", other="one")])
+    return _led_to(ids, both_ways)
 
 
 def _led_to(ids: Collection[str], links: pl.DataFrame) -> set[str]:
-    """Runs that links lead to from `one` to `other`, with those that they lead from."""
+    """Return these runs and all reached by following links from `one` to `other`."""
     reached, news = set(ids), set(ids)
     while news and links.height:
-        found = links.filter(pl.col("one").is_in(list(news)))["other"]
-        news = set(found) - reached
+        targets = links.filter(pl.col("one").is_in(list(news)))["other"]
+        news = set(targets) - reached
         reached |= news
     return reached
 
 
 class _Resumed:
-    """Which kept launches resumes tie to those that were computed anew."""
+    """Stored launches linked by resumes to newly computed ones."""
 
     def __init__(
         self, about: pl.DataFrame, links: pl.DataFrame, touched: Collection[str], now: Analysis
     ) -> None:
-        """touched: runs that were computed anew, and those that are gone; now: what came of it."""
+        """Find changed links; touched: runs computed or removed; now: their analysis."""
         is_touched = pl.col("run_id").is_in(list(touched))
         before = about.filter(pl.col("earlier").list.len() > 0).select("run_id", "earlier")
         before = before.explode("earlier").select("run_id", other="earlier")
@@ -253,7 +258,7 @@ class _Resumed:
         self.candidates = _in_order(resume_candidates(self.known, searching))
 
     def _disturbed(self, touched: Collection[str], fresh: pl.DataFrame) -> set[str]:
-        """Launches that may no longer continue what they did, or something else."""
+        """Return launches whose earlier launch may have changed."""
         lost = self.earlier.filter(pl.col("other").is_in(list(touched)))["one"]
         ended = self.earlier.join(
             self.known.select(other="run_id", ended="last_stamp"), on="other"
@@ -269,17 +274,17 @@ class _Resumed:
         )
         return {*lost, *nearer["later"]}
 
-    def wanted(self, found: Analysis) -> set[str]:
-        """Runs that have to be computed together with those of `found`.
+    def wanted(self, analysis: Analysis) -> set[str]:
+        """Return the runs to compute together with the runs of `analysis`.
 
-        The launches that ended last are looked at first, until one is continued that none which
-        was not looked at may take the place of.
+        Candidates with the latest end are compared first, until a match is found and no remaining
+        candidate can replace the match.
         """
-        here = list(found.merged_launches.members)
+        computed = list(analysis.merged_launches.members)
         while True:
-            before, self.candidates = self.candidates, _chosen(self.candidates, found)
+            before, self.candidates = self.candidates, _chosen(self.candidates, analysis)
             wanted = self.candidates.filter("wanted")["before"]
-            if before.equals(self.candidates) or not wanted.is_in(here).all():
+            if before.equals(self.candidates) or not wanted.is_in(computed).all():
                 break
         ids = self.always.union(wanted)
         while (more := _led_to(_reached(ids, self.links), self.earlier)) != ids:
@@ -292,9 +297,9 @@ def _courses(analysis: Analysis) -> pl.DataFrame:
 
 
 def _in_order(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Pairs of `fitting` in the order that they count: `place` from 0 for each later launch.
+    """Sort pairs of `resume_candidates` by priority: `place` from 0 per later launch.
 
-    Those that ended together have one place; of a file only the last launch before counts.
+    Launches with the same end share a place. Within a file only the previous launch counts.
     """
     in_file = pl.col("in_file").any().over("later")
     newest = pl.col("launch").filter("in_file").max().over("later")
@@ -304,13 +309,13 @@ def _in_order(pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.with_columns(place=place.cast(pl.Int64), wanted=pl.lit(value=False))
 
 
-def _chosen(candidates: pl.DataFrame, found: Analysis) -> pl.DataFrame:
-    """`_in_order` with more of them wanted, where `found` leaves open which one is continued."""
-    known = _courses(found)
+def _chosen(candidates: pl.DataFrame, analysis: Analysis) -> pl.DataFrame:
+    """Mark more pairs of `_in_order` as wanted where the match is still open."""
+    courses = _courses(analysis)
     continued = (
-        found.resume_links.select(later="run_id", other=pl.col("earlier").list.first())
-        .join(known.select(other="run_id", ended="last_stamp", its="sha256"), on="other")
-        .join(known.select(later="run_id", own="sha256"), on="later")
+        analysis.resume_links.select(later="run_id", other=pl.col("earlier").list.first())
+        .join(courses.select(other="run_id", ended="last_stamp", its="sha256"), on="other")
+        .join(courses.select(later="run_id", own="sha256"), on="later")
         .select("later", "ended", settled=pl.col("its") == pl.col("own"))
     )
     looked_at = pl.max_horizontal(pl.col("wanted").sum().over("later"), 1)
@@ -332,7 +337,7 @@ def _chosen(candidates: pl.DataFrame, found: Analysis) -> pl.DataFrame:
 
 
 def _with_repeated(analysis: Analysis, resumed: _Resumed, touched: Collection[str]) -> Analysis:
-    """With the steps that launches trained again which were not computed anew."""
+    """Add steps trained again by launches outside `touched`."""
     sure = resumed.earlier.filter(
         pl.len().over("one") == 1, ~pl.col("one").is_in(list(touched))
     ).select(run_id="other", later="one")
@@ -359,18 +364,18 @@ def _with_repeated(analysis: Analysis, resumed: _Resumed, touched: Collection[st
 
 
 def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
-    """Columns of KEPT, of all runs of an analysis, by run_id."""
+    """Return all runs of an analysis in columns of KEPT_SCHEMA, by run_id."""
     members = {
         lead: [row["run_id"] for row in rows]
         for lead, rows in analysis.merged_launches.members.items()
     }
     linked = analysis.merged_launches.linked_sources
     related = {
-        lead: sorted({other for one in ids for other in linked.get(one, ())} - set(ids))
+        lead: sorted({other for source in ids for other in linked.get(source, ())} - set(ids))
         for lead, ids in members.items()
     }
     by = current_versions(overlay)
-    led = [(one, lead, related[lead]) for lead, ids in members.items() for one in ids]
+    led = [(source, lead, related[lead]) for lead, ids in members.items() for source in ids]
     runs = pl.DataFrame(
         led, schema={"run_id": TEXT, "lead": TEXT, "related": TEXT_LIST}, orient="row"
     )

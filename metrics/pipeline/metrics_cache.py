@@ -1,7 +1,7 @@
-"""Metrics as a store keeps them: columns, which of them are outdated, and the table made of them.
+"""Metrics as stored: columns, outdated rows, and the final table.
 
-What has to be computed anew, metrics.pipeline.incremental does: kept metrics are shown without its
-imports.
+metrics.pipeline.incremental computes new rows. Commands that only show metrics do not import
+metrics.pipeline.incremental.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ KEPT_SCHEMA: Final = pl.Schema(
         "columns": TEXT,
     }
 )
-"""METRICS without the warnings that take other rows, and
+"""Columns of METRICS, without cross-run warnings, and
 
-lead: the run's own id; of one that was united with another run that one's. Such a row has `ends`,
-    and nothing else
-related: other runs that may tell of the same launch
-earlier: the run that it continues, or those of which it is not known which one it continues
+lead: the run's id; for a run merged into another run, the id of the other run. Such a row has only
+    `ends`
+related: other runs, possibly sources of the same launch
+earlier: the run continued by this run, or all candidates if undecided
 course: metrics.core.link_columns.LAUNCH_COURSE_SCHEMA; null without steps
-ends: metrics.core.link_columns.LAST_STEP_SCHEMA, of each rank; null where another layout kept the
-row peaks: `peaks_hash` of what it was computed with program: the version of fairmfu columns:
-`columns_hash` of then; a row of other columns has nulls where today's would say something
+ends: metrics.core.link_columns.LAST_STEP_SCHEMA per rank; null in rows of another layout
+peaks: `peaks_hash` at the time of computing
+program: version of fairmfu
+columns: `columns_hash` at the time of computing; rows of other columns have nulls for later columns
 """
 
 OUTDATED_SCHEMA: Final = pl.Schema(
@@ -55,16 +56,15 @@ OUTDATED_SCHEMA: Final = pl.Schema(
 
 
 def finish_metrics(kept: pl.DataFrame) -> pl.DataFrame:
-    """The metrics of all runs from kept rows: columns and order of `analyse(...).metrics`."""
+    """Return the metrics of all runs from stored rows, as `analyse(...).metrics`."""
     leads = upgrade_kept(kept).filter(pl.col("run_id") == pl.col("lead")).select(METRICS.names())
     return with_cross_run_warnings(leads.sort("name", "run_id"))
 
 
 def outdated_rows(kept: pl.DataFrame, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
-    """Rows by another formula, other peaks or another program than today's.
+    """Return rows of an earlier formula, peak table, program or set of columns.
 
-    Columns of OUTDATED_SCHEMA. The rows stay as they are until they are given to `rescore` as
-    changed.
+    Columns of OUTDATED_SCHEMA. Rows stay unchanged until passed to `rescore` as changed.
     """
     today = current_versions(overlay)
     why = [
@@ -83,7 +83,7 @@ def outdated_rows(kept: pl.DataFrame, overlay: Sequence[Accelerator] = ()) -> pl
 
 
 def current_versions(overlay: Sequence[Accelerator] = ()) -> dict[str, str]:
-    """What metrics are computed by today: columns of OUTDATED_SCHEMA."""
+    """Return the versions behind today's metrics: columns of OUTDATED_SCHEMA."""
     return {
         "formula": FORMULA_VERSION,
         "peaks": peaks_hash(overlay),
@@ -93,7 +93,7 @@ def current_versions(overlay: Sequence[Accelerator] = ()) -> dict[str, str]:
 
 
 def peaks_hash(overlay: Sequence[Accelerator] = ()) -> str:
-    """Eight hexadecimal digits that tell which peaks and names of accelerators were used."""
+    """Return eight hex digits that change with peaks and names of accelerators."""
     rows = [
         (row.name, row.unit, row.names, sorted(row.peaks.items()))
         for row in (*overlay, *accelerators.buildable_accelerators())
@@ -103,22 +103,22 @@ def peaks_hash(overlay: Sequence[Accelerator] = ()) -> str:
 
 @cache
 def columns_hash() -> str:
-    """Eight hexadecimal digits that tell which columns the metrics have, and READINGS.
+    """Return eight hex digits that change with METRICS and READING_CHANGES.
 
-    Programs of one version may differ in them: the version is that of the release to come.
+    Programs of the same version may differ in both: a version names the coming release.
     """
     columns = [(name, str(dtype)) for name, dtype in METRICS.items()]
-    known = columns, len(READING_CHANGES)  # a run that was read without one of these says so
-    return hashlib.sha256(repr(known).encode()).hexdigest()[:8]
+    inputs = columns, len(READING_CHANGES)  # outdated readings add a warning
+    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:8]
 
 
 @cache
 def program_version() -> str:
-    """The version of fairmfu."""
+    """Return the version of fairmfu."""
     return version("fairmfu")
 
 
 def upgrade_kept(kept: pl.DataFrame) -> pl.DataFrame:
-    """Kept rows, whichever version kept them; what it did not know of, or otherwise, is null."""
+    """Return stored rows in today's columns; null where a column is new or retyped."""
     same = [name for name, dtype in kept.schema.items() if KEPT_SCHEMA.get(name) == dtype]
     return kept.select(same).match_to_schema(KEPT_SCHEMA, missing_columns="insert")

@@ -1,16 +1,15 @@
-"""Metrics of more runs than are looked at together: in partitions, which may be computed elsewhere.
+"""Metrics of many runs, computed in partitions, perhaps elsewhere.
 
-    alone       each partition as if there were no other runs; what was tied to a changed run when
-                it was kept is in its partition
-    across      which runs of a partition tell of one launch with a run elsewhere, or may
-                (metrics.runs.same_run): by the last steps that came of the first round
-    together    those with all that they are tied to, in partitions that keep them together
-    behind      launches that may go on from one elsewhere (metrics.runs.resume_chains), by their
-    courses; they
-                are computed as any changed run is
+    alone       every partition as if there were no other runs; stored links of a changed run are
+                in the same partition
+    across      pairs of runs of different partitions, possibly sources of the same launch
+                (metrics.runs.same_run), from the last steps found by the first round
+    together    linked runs again, in partitions with all linked runs
+    behind      launches that may continue a launch of another partition
+                (metrics.runs.resume_chains), from their courses; rescored like changed runs
 
-Each round asks `each` for as many pieces of work as there are partitions; what the last one finds
-is few, and computed here. Frames in, frames out; no file is opened here.
+A round gives a piece of work per partition to the mapper. The last round finds few runs and
+rescores them in this process. Frames in, frames out; no files.
 """
 
 from __future__ import annotations
@@ -40,32 +39,31 @@ from .metrics_cache import KEPT_SCHEMA, upgrade_kept
 
 MAX_PARTITION_RUNS: Final = 500
 MAX_PARTITION_LINES: Final = 2_000_000
-"""The most lines that the logs of a partition have; runs that are tied to each other may have
-more."""
+"""Line limit of a partition's logs, with MAX_PARTITION_RUNS; linked runs may exceed both."""
 MAX_LATER_LAUNCHES: Final = 1_000
-"""Launches for which an earlier one elsewhere is looked for by one piece of work."""
+"""Launches per piece of work that searches for an earlier launch elsewhere."""
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 
 class WorkMapper(Protocol):
-    """Who has a function called with each argument, and tells what came of them in their order."""
+    """Mapper of a function over arguments, here or elsewhere."""
 
     def __call__(
         self, work: Callable[[Argument], Result], over: Sequence[Argument], /
     ) -> Iterable[Result]:
-        """work: can be pickled."""
+        """Return the results of `work`, in order; work must be picklable."""
 
 
 def map_locally(
     work: Callable[[Argument], Result], over: Sequence[Argument], /
 ) -> Iterable[Result]:
-    """Each one by this process, when it is asked for."""
+    """Call the function in this process, result by result."""
     return map(work, over)
 
 
-def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who computes
+def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and the mapper
     runs: pl.DataFrame,
     kept: pl.DataFrame,
     changed: Collection[str],
@@ -74,38 +72,39 @@ def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who compute
     *,
     mapper: WorkMapper = map_locally,
 ) -> RescoredRuns:
-    """As metrics.pipeline.incremental.rescore, whose law holds here too; without an analysis.
+    """Rescore runs as metrics.pipeline.incremental.rescore does, in partitions.
 
-    Where one partition holds all that has to be computed it is `rescore`, with its analysis. runs:
-    neighbours come into one partition, so they are best in the order of their names. load: can be
-    pickled, as it is used where `mapper` computes.
+    The result has no analysis, unless a single partition is enough. Then it is that of `rescore`.
+
+    runs: neighbouring rows are put into one partition, so sort them by name.
+    load: must be picklable, because it runs where `mapper` computes.
     """
     kept = upgrade_kept(kept)
-    there = frozenset(runs["run_id"])
+    current = frozenset(runs["run_id"])
     asked = requested_runs(runs, kept.select(DEPENDENCY_COLUMNS), changed)
-    beside = same_file_links(runs)
-    groups = [group & there for group in _groups(pl.concat([_ties(kept), beside]), asked)]
+    same_file = same_file_links(runs)
+    groups = [group & current for group in _groups(pl.concat([_ties(kept), same_file]), asked)]
     parts = _packed(runs, groups)
-    if len(parts) < 2:  # noqa: PLR2004 - two are apart
+    if len(parts) < 2:  # noqa: PLR2004 - a single partition
         return rescore(runs, kept, changed, load, overlay)
-    gone = sorted(asked - there)
+    gone = sorted(asked - current)
     state = _State(runs, load, overlay, mapper, kept.filter(~_is_one_of(gone)))
     state.compute(parts)
     elsewhere = state.across()
-    ties = pl.concat([elsewhere, _ties(state.rows), beside])
+    ties = pl.concat([elsewhere, _ties(state.rows), same_file])
     together = _groups(ties, {*elsewhere["one"], *elsewhere["other"]})
     state.compute(_packed(runs, together))
-    found = rescore(runs, state.rows, state.behind(), load, overlay)
-    fresh = _is_one_of([*state.world, *found.rows["run_id"]])
-    return RescoredRuns(found.replace_in(state.rows).filter(fresh).sort("run_id"), None, gone)
+    last = rescore(runs, state.rows, state.behind(), load, overlay)
+    fresh = _is_one_of([*state.world, *last.rows["run_id"]])
+    return RescoredRuns(last.replace_in(state.rows).filter(fresh).sort("run_id"), None, gone)
 
 
 @dataclass(slots=True)
 class _State:
-    """What is known of all runs after each round.
+    """Results of the rounds so far.
 
-    rows: columns of KEPT. world: the partition of each run that was computed, from 1; runs of one
-    world were looked at together, as were those that were kept before (0).
+    rows: columns of KEPT_SCHEMA. world: partition number of every computed run, from 1. Runs of one
+    world were computed together; so were rows from the cache (0).
     """
 
     runs: pl.DataFrame
@@ -116,38 +115,38 @@ class _State:
     world: dict[str, int] = field(default_factory=dict)
 
     def compute(self, parts: Sequence[Collection[str]]) -> None:
-        """Rows of the runs of partitions, each as if there were no others."""
+        """Compute the rows of each partition as if there were no other runs."""
         work = partial(_alone, load=self.load, overlay=self.overlay)
-        found = list(self.each(work, [self.runs.filter(_is_one_of(part)) for part in parts]))
+        computed = list(self.each(work, [self.runs.filter(_is_one_of(part)) for part in parts]))
         first = max(self.world.values(), default=0) + 1
-        self.world |= {one: world for world, part in enumerate(parts, first) for one in part}
-        replaced = _is_one_of({one for part in parts for one in part})
-        self.rows = pl.concat([self.rows.filter(~replaced), *found]).rechunk()
+        self.world |= {run_id: world for world, part in enumerate(parts, first) for run_id in part}
+        replaced = _is_one_of({run_id for part in parts for run_id in part})
+        self.rows = pl.concat([self.rows.filter(~replaced), *computed]).rechunk()
 
     def across(self) -> pl.DataFrame:
-        """Pairs of runs that tell of one launch, or may, of different worlds; columns of LINKS."""
+        """Return pairs from different worlds that may be of one launch, as LINK_SCHEMA."""
         ends = self.rows.select("run_id", "ends")
         work = partial(_across, runs=self.runs, about=ends, load=self.load)
         parts: dict[int, list[str]] = {}
-        for one, world in self.world.items():
-            parts.setdefault(world, []).append(one)
+        for run_id, world in self.world.items():
+            parts.setdefault(world, []).append(run_id)
         return pl.concat([LINK_SCHEMA.to_frame(), *self.each(work, list(parts.values()))])
 
     def behind(self) -> set[str]:
-        """Launches that may go on from one of another world, as far as their courses tell."""
+        """Return launches that may continue one of another world, judged by their courses."""
         courses = self.rows.select(pl.col("course").struct.unnest())
         courses = courses.filter(pl.col("run_id").is_not_null()).with_columns(
             world=pl.col("run_id").replace_strict(self.world, default=0, return_dtype=pl.Int64)
         )
         after, fresh = courses.filter(may_continue()), pl.col("world") > 0
-        found: set[str] = set()
+        launches: set[str] = set()
         for before, some in (
             (courses, after.filter(fresh)),
             (courses.filter(fresh), after.filter(~fresh)),
         ):
             parts = list(some.iter_slices(MAX_LATER_LAUNCHES)) if before.height else []
-            found.update(*self.each(partial(_behind, before=before), parts))
-        return found
+            launches.update(*self.each(partial(_behind, before=before), parts))
+        return launches
 
 
 def _is_one_of(ids: Collection[str]) -> pl.Expr:
@@ -155,14 +154,14 @@ def _is_one_of(ids: Collection[str]) -> pl.Expr:
 
 
 def _ties(about: pl.DataFrame) -> pl.DataFrame:
-    """Runs that depend on each other, as they are kept; columns of LINKS."""
+    """Return cached dependencies between runs, in columns of LINK_SCHEMA."""
     earlier = about.select(one="run_id", other="earlier").filter(pl.col("other").list.len() > 0)
     return pl.concat([kept_links(about), earlier.explode("other")])
 
 
-def _groups(ties: pl.DataFrame, whose: Collection[str]) -> list[set[str]]:
-    """These runs, each with those that it is tied to, directly or by others."""
-    group: dict[str, set[str]] = {one: {one} for one in whose}
+def _groups(ties: pl.DataFrame, run_ids: Collection[str]) -> list[set[str]]:
+    """Return a group per run: the run, with all runs linked directly or indirectly."""
+    group: dict[str, set[str]] = {one: {one} for one in run_ids}
     for one, other in ties.iter_rows():
         mine, others = group.setdefault(one, {one}), group.setdefault(other, {other})
         if mine is others:
@@ -170,18 +169,21 @@ def _groups(ties: pl.DataFrame, whose: Collection[str]) -> list[set[str]]:
         small, large = sorted((mine, others), key=len)
         large |= small
         group.update(dict.fromkeys(small, large))
-    return list({id(group[one]): group[one] for one in whose}.values())
+    return list({id(group[one]): group[one] for one in run_ids}.values())
 
 
 def _packed(runs: pl.DataFrame, groups: Sequence[Collection[str]]) -> list[list[str]]:
-    """Groups in the order of their first run, some of them together; none that is empty."""
+    """Pack groups into partitions, in the order of their first run; skip empty groups."""
     lines = (pl.col("last_line") - pl.col("first_line") + 1).fill_null(1)
-    of_run = {one: (place, n) for place, (one, n) in enumerate(runs.select("run_id", lines).rows())}
+    of_run = {
+        run_id: (position, n)
+        for position, (run_id, n) in enumerate(runs.select("run_id", lines).rows())
+    }
     packed: list[list[str]] = []
     room_for_runs = room_for_lines = 0
-    filled = filter(None, groups)
-    for group in sorted(filled, key=lambda group: min(of_run[one][0] for one in group)):
-        size = sum(of_run[one][1] for one in group)
+    non_empty = filter(None, groups)
+    for group in sorted(non_empty, key=lambda group: min(of_run[run_id][0] for run_id in group)):
+        size = sum(of_run[run_id][1] for run_id in group)
         if not packed or len(group) > room_for_runs or size > room_for_lines:
             packed.append([])
             room_for_runs, room_for_lines = MAX_PARTITION_RUNS, MAX_PARTITION_LINES
@@ -194,23 +196,23 @@ def _packed(runs: pl.DataFrame, groups: Sequence[Collection[str]]) -> list[list[
 
 
 def _alone(runs: pl.DataFrame, load: LoadTables, overlay: Sequence[Accelerator]) -> pl.DataFrame:
-    """Rows of runs, as if there were no others."""
+    """Return the rows of runs, as if there were no others."""
     return rescore(runs, KEPT_SCHEMA.to_frame(), (), load, overlay).rows
 
 
 def _across(
-    mine: Sequence[str], runs: pl.DataFrame, about: pl.DataFrame, load: LoadTables
+    own_ids: Sequence[str], runs: pl.DataFrame, about: pl.DataFrame, load: LoadTables
 ) -> pl.DataFrame:
-    """Pairs of one of these runs and another that tell of one launch, or may."""
-    pairs = new_links(about, set(mine), TableLoader(runs, load))
-    within = pl.col("one").is_in(list(mine)) & pl.col("other").is_in(list(mine))
+    """Return pairs of these runs with others that may be sources of one launch."""
+    pairs = new_links(about, set(own_ids), TableLoader(runs, load))
+    within = pl.col("one").is_in(list(own_ids)) & pl.col("other").is_in(list(own_ids))
     return pairs.filter(~within)
 
 
 def _behind(after: pl.DataFrame, before: pl.DataFrame) -> set[str]:
-    """Which launches of `after` may go on from one of another world.
+    """Return launches of `after` that may continue one of another world.
 
-    after, before: columns of COURSE, and `world`.
+    after, before: columns of LAUNCH_COURSE_SCHEMA, and `world`.
     """
     world = before.select(before="run_id", world="world")
     pairs = (

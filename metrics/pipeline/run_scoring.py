@@ -1,4 +1,4 @@
-"""One run: its row of METRICS, and what came of reproducing the figures that its log prints."""
+"""Score of one run: its row of METRICS, and checks of the log's own figures."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ INFERABLE_FACTS: Final = (
     "gpus",
     "recompute",
 )
-"""Facts that may follow from the framework or the numbers instead of being said; then marked."""
+"""Facts that may be inferred from the framework or the figures; `inferred` lists these."""
 MAX_UNREAD_SHARE: Final = 0.1
 MAX_UNREAD_LINES: Final = 2
-"""The share, and the number, of lines that look like steps that may be unread: where more are,
-those that were read may all be of start-up."""
+"""Largest share, and number, of unread step-like lines. Above both limits the lines that were read
+may all be of start-up.
+"""
 
 
 TEXT_FACTS: Final = (
     *("framework_version", "accelerator", "precision", "recompute", "trainable", "quantization"),
     *("compile", "torch", "packed", "attention"),
 )
-"""Facts that are columns of METRICS as they stand."""
+"""Facts that become columns of METRICS unchanged."""
 RUN_COLUMNS: Final = (
     *("run_id", "name", "framework", "log_format", "synthetic", "launch", "outcome"),
     *("outcome_text", "started_at", "step_unit", "rate_excludes_data"),
 )
-"""Columns of the table `runs` that are columns of METRICS."""
+"""Columns of `runs` that are columns of METRICS."""
 
 
 class ScoredRun(NamedTuple):
-    """row: of METRICS; inferred: facts that follow from the log's figures, as rows of facts."""
+    """Scored run. row: of METRICS; inferred: facts that follow from logged figures."""
 
     row: dict[str, Any]
     audit: Audit
@@ -63,7 +64,7 @@ class ScoredRun(NamedTuple):
 
 
 def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator]) -> ScoredRun:
-    """Score one run. Raises ArithmeticError where a figure is no number."""
+    """Score one run. Raises ArithmeticError if a figure is not finite."""
     run_id, rates = run["run_id"], measured.rate_of_run[run["run_id"]]
     facts = {row["name"]: row for row in measured.facts_by_run.get(run_id, [])}
     doubts = measured.doubts_of_sources(run_id, facts)
@@ -103,12 +104,12 @@ def _row(
     facts: FactsByName,
     scored: UtilizationResult,
 ) -> MetricsRow:
-    """Fill a row, but for its sources, its warnings and what the log says of its own speed."""
+    """Return a row without sources, warnings and logged figures."""
     row: dict[str, Any] = dict.fromkeys(METRICS)
     row |= {name: text_fact(facts, name) for name in TEXT_FACTS}
     row |= {name: integer_fact(facts, name) for name in ("seq_len", *resolved_facts.SETUP_FACTS)}
     inferred = {name for name in INFERABLE_FACTS if name in facts and is_inferred(facts[name])}
-    if "precision" in scored.missing:  # what the log says contradicts what was inferred
+    if "precision" in scored.missing:  # the log contradicts the inferred value
         row["precision"] = None
         inferred -= {"precision"}
     row |= {name: value_of(rates, name) for name in throughput.SUMMARY if name in METRICS}
@@ -124,7 +125,7 @@ def _row(
 
 
 def _of_unread_lines(sources: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning of lines that were not read; many cost the rank."""
+    """Return a warning about unread lines; with many of them the run is not ranked."""
     unread = sum(source["unread_lines"] for source in sources)
     if not unread:
         return []
@@ -135,28 +136,30 @@ def _of_unread_lines(sources: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _check_finite(row: Mapping[str, Any]) -> None:
-    """Raises ArithmeticError on a figure that is no number: no reader can do with one."""
+    """Raise ArithmeticError for a figure that is not finite: readers cannot use it."""
     for name, value in row.items():
         if isinstance(value, float) and not isfinite(value):
             raise ArithmeticError(f"{name} is {value}")
 
 
 def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A warning where today's readers read a run's sources otherwise than they are stored.
+    """Return a warning if today's readers read a run's sources differently.
 
-    What was read wrongly is not to win over anything, nor to lose; not even among its like.
+    Wrong rows must neither win nor lose a comparison, even among runs read alike.
     """
     columns = ("reading", "log_format", "companions")
     since = [
-        what for one in sources for what in reading_changes_since(*map(one.__getitem__, columns))
+        what
+        for source in sources
+        for what in reading_changes_since(*map(source.__getitem__, columns))
     ]
     return [f"{outdated_reading_warning(since)}{NOT_RANKED}"] if since else []
 
 
 def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
-    """Warning text: the sources of a run are read differently now.
+    """Return the warning that a run's sources are read differently now.
 
-    reading_changes: each change of that.
+    reading_changes: descriptions of the changes.
     """
     return f"{OUTDATED_READING}{'; '.join(dict.fromkeys(reading_changes))}, so figures may be wrong"
 
@@ -164,23 +167,23 @@ def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
 def _own_figures(
     run: RunRow, measured: MeasuredRuns, facts: dict[str, dict[str, Any]]
 ) -> tuple[FigureLines | None, FormulaFacts]:
-    """What a run prints of its own speed, and what its own formula reads of its facts.
+    """Return the speed figures that a run prints, and the facts for its own formula.
 
-    Of several sources, by the one that prints it finest.
+    If several sources print figures, the finest digits win.
     """
-    told = [
+    figures = [
         (member["log_format"], measured.printed_lines[member["run_id"]])
         for member in measured.members(run)
         if member["run_id"] in measured.printed_lines
     ]
-    log_format, lines = logged.finest_source(told) or (run["log_format"], None)
+    log_format, lines = logged.finest_source(figures) or (run["log_format"], None)
     stated = measured.stated.get(run["run_id"], ())
-    known = formula_facts_of(run | {"log_format": log_format}, facts, stated)
-    return lines, logged.with_length(known, lines)
+    formula_facts = formula_facts_of(run | {"log_format": log_format}, facts, stated)
+    return lines, logged.with_length(formula_facts, lines)
 
 
 def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
-    """Facts that nothing says and the log's own figures leave one value of, as rows of facts."""
+    """Return facts that only the log's figures determine, as rows of facts."""
     origin = "inferred: by no other do the log's own figures come out"
     return [
         {
@@ -196,7 +199,7 @@ def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
 
 
 def _other_tokens(row: MetricsRow) -> list[str]:
-    """A warning where our rate and the printed ones can't be of the same tokens."""
+    """Return a warning if our rate and the printed rates must count different tokens."""
     times = token_count_factor(row)
     if times == 1 or any(COUNT_MISMATCH in warning for warning in row["warnings"]):
         return []
@@ -208,7 +211,7 @@ def _other_tokens(row: MetricsRow) -> list[str]:
 
 
 def _set_outside_of_steps(row: MetricsRow, lines: FigureLines | None) -> None:
-    """Fill medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat)."""
+    """Fill medians of figures printed outside step lines (DeepSpeed-Chat)."""
     if row["logged_tflops"] is None:
         row["logged_tflops"] = _printed_median(lines, "logged_tflops")
     if row["logged_mfu"] is None:
@@ -222,7 +225,7 @@ def _printed_median(lines: FigureLines | None, column: str) -> float | None:
 
 
 def _set_audit(row: MetricsRow, audit: Audit) -> None:
-    """Fill the columns of METRICS that an audit gives."""
+    """Fill the columns of METRICS that come from an audit."""
     row["logged_formula"] = audit.era.name if audit.lines_by_column and audit.era else None
     row["logged_reproduced"] = audit.reproduced
     row["logged_lines"] = audit.lines
