@@ -1,1 +1,1 @@
-"""The columns of a run's metrics, its windows as arrays, intervals, printed precision."""
+"""Shared parts of the metrics: columns, window arrays, intervals, print precision."""

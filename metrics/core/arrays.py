@@ -1,4 +1,4 @@
-"""Arrays of numpy by what they hold."""
+"""NumPy array types, named after their elements."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
-"""Numbers, NaN where there is none."""
+"""Numbers; NaN where missing."""
 
 IntArray = NDArray[np.int64]
-"""Whole numbers, among them places in other arrays."""
+"""Whole numbers, such as indices into other arrays."""
 
 BoolArray = NDArray[np.bool_]
 
 TextArray = NDArray[np.object_]
-"""Texts, None where there is none."""
+"""Texts; None where missing."""

@@ -1,4 +1,7 @@
-"""Figures of `extra`, the JSON of what a line printed besides: any text may stand there."""
+"""Read figures from `extra`, the JSON of a line's other values.
+
+The values may be any text, so every figure is checked.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,16 @@ from typing import Any, Final
 import polars as pl
 
 MAX_PRINTED: Final = 1e30
-"""Far beyond any rate, number of tokens or of FLOPs: a damaged number is no figure."""
+"""Largest plausible figure: far above any rate or any number of tokens or FLOPs. A larger number is
+damaged, hence no figure."""
 
 
-def figure_of(said: Mapping[str, Any], name: str) -> float:
-    """The number printed under a key; NaN where it is none, or too large for one.
+def figure_of(extra: Mapping[str, Any], name: str) -> float:
+    """Return the number under a key; NaN if absent, no number, or above MAX_PRINTED.
 
-    said: of one line, decoded
+    extra: decoded JSON of one line
     """
-    printed = said.get(name, math.nan)
+    printed = extra.get(name, math.nan)
     try:
         value = math.nan if isinstance(printed, bool) else float(printed)
     except (TypeError, ValueError, OverflowError):
@@ -26,6 +30,6 @@ def figure_of(said: Mapping[str, Any], name: str) -> float:
 
 
 def extra_figure(name: str) -> pl.Expr:
-    """The number under a key of the column `extra`; null where it is none."""
+    """Return the number under a key of column `extra`; null if no number."""
     figure = pl.col("extra").str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
     return pl.when(figure.abs() <= MAX_PRINTED).then(figure)

@@ -1,8 +1,8 @@
-"""Refuse what no run can have, before anything is computed of it.
+"""Remove impossible values from the tables before anything is computed.
 
-The store keeps a value as it was printed. Here a fact, a figure of a step or of an event that lies
-outside the bounds of ingest.core.schema is taken out of the tables, and said with its line: it
-enters no figure. What is left is computed as if the log had not printed it.
+The store keeps every value as printed. Here, facts and figures of steps and events outside the
+bounds of ingest.core.schema are removed from the tables, with a warning that names the line. All
+metrics are then computed as if the log had not printed the removed values.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ _CHECKED_FACTS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class PossibleTables:
-    """Tables without what no run can have; warnings: by run_id, what was taken out of them."""
+    """Tables without impossible values; warnings: the removed values, by run_id."""
 
     tables: dict[str, pl.DataFrame]
     warnings: dict[str, list[str]]
 
 
 def refuse_impossible(tables: Tables) -> PossibleTables:
-    """Take out of `facts`, `steps` and `events` what no run can have.
+    """Remove impossible values from `facts`, `steps` and `events`.
 
-    tables: as in ingest.core.schema; others are left as they are. A value becomes null, a fact and
-    a line whose step cannot be are left out.
+    An impossible value becomes null. An impossible fact is dropped, and so is a row with an
+    impossible step number.
+
+    tables: as in ingest.core.schema; all other tables are returned unchanged
     """
     warnings: dict[str, list[str]] = {}
     facts, about_facts = _possible_facts(tables["facts"])
@@ -58,7 +60,7 @@ Warnings = list[tuple[str, str]]
 
 
 def _possible_facts(facts: pl.DataFrame) -> tuple[pl.DataFrame, Warnings]:
-    """Facts that a run can have, and of each other one why."""
+    """Return the possible facts, and a warning for every impossible one."""
     checked = pl.col("name").is_in(_CHECKED_FACTS)
     values = facts.lazy().filter(checked).select("name", "value").unique().collect()
     problems = [
@@ -87,7 +89,10 @@ def _place(origin: str, line: int | None) -> str:
 def _possible_rows(
     rows: pl.DataFrame, bounds: Mapping[str, Bounds], columns: Mapping[str, Column]
 ) -> tuple[pl.DataFrame, Warnings]:
-    """Rows with the values that can be; what is no number (NaN, infinity but of a time) stays."""
+    """Return the rows without impossible values, and the warnings.
+
+    NaN stays, and so does an infinity outside columns of seconds (see `_is_told`).
+    """
     printed = [name for name in bounds if rows[name].null_count() < rows.height]
     if not printed:
         return rows, []
@@ -115,12 +120,18 @@ def _possible_rows(
 
 
 def _extremes(value: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """The greatest, the least, and the smallest in size that is not 0; infinite ones, too."""
+    """Return the maximum, the minimum and the smallest nonzero magnitude.
+
+    Infinities count.
+    """
     return value.max(), value.min(), value.abs().filter(value != 0).min()
 
 
 def _is_told(name: str, columns: Mapping[str, Column]) -> pl.Expr:
-    """Tell whether a value is held against its bounds: no NaN, no infinity but of a time."""
+    """Return whether a value is checked against its bounds.
+
+    NaN is not checked. An infinity is checked only in a column of seconds.
+    """
     value = pl.col(name)
     if not columns[name].dtype.is_float():
         return value.is_not_null()
@@ -136,7 +147,7 @@ def _fits(name: str, bound: Bounds) -> pl.Expr:
 def _refused(
     rows: pl.DataFrame, name: str, bound: Bounds, columns: Mapping[str, Column]
 ) -> Iterator[tuple[str, str]]:
-    """A warning for each run with a value that cannot be."""
+    """Yield one warning for every run with an impossible value in this column."""
     unit = columns[name].unit
     refused = (
         rows.lazy()

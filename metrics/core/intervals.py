@@ -1,19 +1,19 @@
-"""How sure a rate is: intervals of ratios of sums over windows that resemble their neighbours.
+"""Confidence intervals of rates: ratios of sums over autocorrelated windows.
 
-A run's time per token is taken apart into its pace and its stalls (windows far above their
+A run's time per token is split into its pace and its stalls (windows far above their
 surroundings), because the two are uncertain in different ways:
 
     pace     autocorrelated. Its long-run variance is the mean square of the series' projections on
-             the first B cosines, and the interval takes Student's t of B degrees of freedom
+             the first B cosines, and the interval uses Student's t with B degrees of freedom
              (equal-weighted cosines: Müller 2004, Phillips 2005; Lazarus, Lewis, Stock and Watson
              2018, "HAR inference"). No model of the dependence is assumed.
     stalls   rare and of any size. Their sum is a compound Poisson variable: a gamma interval of
              (sum of excess)^2 / (sum of excess^2) events, with Jeffreys' half an event.
 
-The distances of both to their bounds are joined in quadrature (MOVER; Zou and Donner 2008), as are
-those of the two runs of a ratio. A moving-block bootstrap, which this replaces, covered 89 % where
-95 were claimed (200 windows, autocorrelation 0.6); tests/metrics/core/test_interval_coverage.py
-holds what this covers.
+The distances of both to their bounds are combined in quadrature (MOVER; Zou and Donner 2008). The
+intervals of two runs are combined in the same way for a ratio. A moving-block bootstrap, used
+earlier, covered 89 % instead of 95 % (200 windows, autocorrelation 0.6).
+tests/metrics/core/test_interval_coverage.py checks the coverage of this method.
 """
 
 from __future__ import annotations
@@ -32,36 +32,40 @@ from .arrays import FloatArray
 
 CONFIDENCE: Final = 0.95
 DETECTABLE_HALF_WIDTHS: Final = 5 / 3
-"""A difference of so many half-widths of its interval is found in 90 % of pairs of runs, of short
-runs with much autocorrelation in 70 %."""
+"""Detectable difference, in half-widths of its interval: found in 90 % of pairs of runs, and in
+70 % of pairs of short runs with strong autocorrelation."""
 
 MIN_QUANTILE_WINDOWS: Final = 8
-"""Windows that quantiles need. With fewer, 95 % intervals cover the truth in less than 92 %
-(autocorrelation 0.6)."""
+"""Windows needed for quantiles. With fewer, 95 % intervals cover the truth in less than 92 % of
+runs (autocorrelation 0.6)."""
 MIN_INTERVAL_WINDOWS: Final = MIN_QUANTILE_WINDOWS + 1
-"""Windows that an interval needs: of 8 none could be taken for warm-up (MIN_SETTLED_WINDOWS of
-warmup), and where 8 are left behind one, more may be warm-up too."""
+"""Windows needed for an interval. Of 8 windows, none could be dropped as warm-up
+(MIN_SETTLED_WINDOWS of warmup). Where 8 windows remain after dropping one, more of them may be
+warm-up too."""
 SHORT_SERIES_WIDENING: Final = 2.0
-"""Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
+"""Relative widening of an interval, divided by the number of windows: few windows underestimate the
+scatter."""
 MAX_AUTOCORRELATION: Final = 0.6
 SURE_STANDARD_ERRORS: Final = 4.0
 DRIFT_AUTOCORRELATION: Final = 0.9
-"""An autocorrelation that is surely, by so many standard errors, above the first has no interval,
-nor has one above the last: 95 % intervals of such series cover the truth in too few runs."""
+"""Limits of the autocorrelation. A run gets no interval with more than MAX_AUTOCORRELATION, by
+SURE_STANDARD_ERRORS standard errors, nor with more than DRIFT_AUTOCORRELATION: 95 % intervals of
+such series cover the truth in too few runs."""
 MIN_REPEATS: Final = 3
-"""Repeats that an interval between runs needs."""
+"""Repeated runs needed for an interval between runs."""
 
 FLOAT_TOLERANCE: Final = 1e-9
-"""Relative difference that comes from computing with floats alone."""
+"""Relative difference explained by floating-point arithmetic alone."""
 
 WINDOWS_PER_COSINE: Final = 10
 EFFECTIVE_WINDOWS_PER_COSINE: Final = 4
 MAX_COSINES: Final = 8
 MIN_COSINES: Final = 2
-"""Few cosines see only slow swings, as they have to, and pay with a wider Student's t."""
+"""Limits on the number of cosines. Few cosines measure only slow swings, as intended; the price
+is a wider Student's t."""
 
 MAD_TO_SIGMA: Final = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
+"""Standard deviation of a normal distribution, divided by its median absolute deviation."""
 MIDDLE_80_TO_SIGMA: Final = 2.563
 """Width of the middle 80 % of a normal distribution, in standard deviations."""
 
@@ -71,7 +75,7 @@ LOWER_PROBABILITY: Final = 1 - UPPER_PROBABILITY
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A positive figure with its 95 % interval, which need not be symmetrical."""
+    """Positive figure with its 95 % interval, not necessarily symmetrical."""
 
     value: float
     low: float
@@ -79,21 +83,22 @@ class Estimate:
 
     @property
     def lower_log_distance(self) -> float:
-        """Distance to the lower bound on the log scale."""
+        """Return the distance to the lower bound on the log scale."""
         return log(self.value / self.low)
 
     @property
     def upper_log_distance(self) -> float:
-        """Distance to the upper bound on the log scale."""
+        """Return the distance to the upper bound on the log scale."""
         return log(self.high / self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class RateInterval:
-    """A rate of one run: `estimate`, or None and `no_interval_reason` in words.
+    """Rate of one run: `estimate`, or None and `no_interval_reason` in words.
 
-    effective_windows: how many independent windows would say as much of the pace; autocorrelation:
-    of neighbouring windows; None of fewer than three windows.
+    effective_windows: effective sample size of the pace, in windows; autocorrelation: of
+    neighbouring windows. Both are None with fewer than MIN_INTERVAL_WINDOWS windows or no time
+    outside stalls.
     """
 
     estimate: Estimate | None
@@ -105,11 +110,12 @@ class RateInterval:
 def rate_interval(
     tokens: FloatArray, seconds: FloatArray, stall_seconds: FloatArray, rounding_share: float = 0.0
 ) -> RateInterval:
-    """sum(tokens) / sum(seconds) with its interval.
+    """Return sum(tokens) / sum(seconds) with its interval.
 
-    tokens, seconds: one entry per window, in order of time; excess [s]: what of `seconds` is a
-    stall, 0 in other windows; rounding_share: half a unit of the print's last digit as a fraction,
-    which counts in full where windows differ by less than it.
+    tokens, seconds: one entry per window, in order of time
+    stall_seconds: stalled part of `seconds` [s], 0 in windows without a stall
+    rounding_share: half a unit of the print's last digit, as a fraction of the value. The interval
+        is widened by all of it where windows differ by less.
     """
     n = len(tokens)
     if n < MIN_INTERVAL_WINDOWS:
@@ -143,17 +149,22 @@ def rate_interval(
 
 
 def robust_spread(values: FloatArray) -> float:
-    """Standard deviation by the median distance from the median, which outliers leave alone."""
+    """Return the standard deviation from the median absolute deviation; 0 if empty.
+
+    Outliers do not change the result.
+    """
     if not len(values):
         return 0.0
     return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
 
 
 def spread_of_most(deviations: FloatArray) -> float:
-    """Standard deviation without a say of outliers, of values that may alternate.
+    """Return the standard deviation without outliers, of values that may alternate.
 
-    By the median distance from 0, or by what lies within the middle 80 % where that is wider: of
-    micro-steps, or of values that are mostly printed alike, the median distance may be 0.
+    The larger of two estimates: the median distance from 0, and the width of the middle 80 %. The
+    median distance may be 0 for micro-steps, or where most values are printed alike.
+
+    deviations: values around 0
     """
     low, high = np.quantile(deviations, [0.1, 0.9])
     by_median = MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
@@ -162,10 +173,10 @@ def spread_of_most(deviations: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RobustSummary:
-    """How the windows of one run are spread, each with the same say: rates in tokens/s.
+    """Distribution of one run's windows, all weighted equally; rates in tokens/s.
 
-    median, p5, p95: of the windows' rates, between neighbours by their distance; mad: the median
-    distance from the median; trimmed: tokens over seconds of the windows from p5 to p95
+    median, p5, p95: quantiles of the windows' rates, interpolated linearly; mad: median distance
+    from the median; trimmed: tokens over seconds of the windows from p5 to p95
     """
 
     median: float
@@ -176,10 +187,12 @@ class RobustSummary:
 
 
 def robust_summary(tokens: FloatArray, seconds: FloatArray) -> RobustSummary | None:
-    """What outliers leave alone; None of too few windows, or where one took no time.
+    """Return the summary that outliers leave unchanged.
 
-    tokens, seconds: one entry per window, in any order. Takes the room of four such arrays: of
-    many runs, one after the other.
+    None with too few windows, or with a window of no time. Memory: four arrays of this size, so
+    summarise many runs one after the other.
+
+    tokens, seconds: one entry per window, in any order
     """
     if len(seconds) < MIN_QUANTILE_WINDOWS or not (seconds > 0).all():
         return None
@@ -194,14 +207,14 @@ def robust_summary(tokens: FloatArray, seconds: FloatArray) -> RobustSummary | N
 
 
 TRIMMED_TAIL_SHARE: Final = 0.05
-"""The share of the windows on either side that a trimmed rate leaves out."""
+"""Share of the windows dropped at either end for the trimmed rate."""
 
 
 def _ordered(values: FloatArray) -> FloatArray:
-    """Values in order, of one or more, as np.sort has them.
+    """Return the values as np.sort orders them; at least one value.
 
-    Floats without a sign stand in the order of their bits, and Polars sorts whole numbers about as
-    fast everywhere; np.sort takes more than three times as long on AMD's Zen 4 (by its AVX-512).
+    Non-negative floats sort like their bits, and Polars sorts whole numbers about equally fast on
+    every CPU. np.sort takes more than three times as long on AMD's Zen 4, with AVX-512.
     """
     bits = values.view(np.int64)
     if bits.min() < 0:
@@ -210,10 +223,13 @@ def _ordered(values: FloatArray) -> FloatArray:
 
 
 def _median_distance(ordered: FloatArray, middle: float) -> float:
-    """The median distance of ordered values from one of them, or from a place between two.
+    """Return the median distance of ordered values from `middle`.
 
-    The k nearest values are neighbours, so the k-th distance is the least of what k neighbours
-    reach to: no second sort.
+    The k nearest values are neighbours. So the k-th smallest distance is the minimum, over all
+    groups
+    of k neighbours, of the largest distance in the group: no second sort.
+
+    middle: one of the values, or a value between two of them
     """
     n = len(ordered)
 
@@ -225,7 +241,7 @@ def _median_distance(ordered: FloatArray, middle: float) -> float:
 
 
 def _quantile(ordered: FloatArray, share: float) -> float:
-    """The quantile of ordered values; between two neighbours in proportion."""
+    """Return a quantile of ordered values, interpolated linearly."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
@@ -234,9 +250,12 @@ def _quantile(ordered: FloatArray, share: float) -> float:
 
 
 def autocorrelation(series: FloatArray, tolerance: float = 0.0) -> float:
-    """Correlation of neighbours, with the bias of a short series taken out; 0 where all is equal.
+    """Return the correlation of neighbouring values, corrected for short series.
 
-    Marriott and Pope 1954 for the bias, -(1 + 3 r) / n. nothing: what differs by no more is equal.
+    The bias is -(1 + 3 r) / n (Marriott and Pope 1954).
+
+    tolerance: series with a standard deviation up to this count as constant, with a correlation of
+    0
     """
     series = series - series.mean()
     scatter = float(series @ series)
@@ -247,7 +266,7 @@ def autocorrelation(series: FloatArray, tolerance: float = 0.0) -> float:
 
 
 def _long_run_error(series: FloatArray, effective: float) -> float:
-    """Half the width of the interval of the mean of `series`."""
+    """Return half the width of the interval of the mean of `series`."""
     n = len(series)
     room = int(min(n / WINDOWS_PER_COSINE, effective / EFFECTIVE_WINDOWS_PER_COSINE))
     cosines = max(MIN_COSINES, min(MAX_COSINES, room))
@@ -262,14 +281,17 @@ def _long_run_error(series: FloatArray, effective: float) -> float:
 
 @lru_cache(maxsize=8)
 def _cosines(n: int, count: int) -> FloatArray:
-    """The first `count` cosines over n points, each of length 1 and of mean 0."""
+    """Return the first `count` cosines over n points, each of length 1 and mean 0."""
     place = (np.arange(n) + 0.5) / n
     angles = np.pi * np.arange(1, count + 1)[:, None] * place
     return np.asarray(np.sqrt(2 / n) * np.cos(angles))
 
 
 def _stalls(excess: FloatArray) -> tuple[float, float]:
-    """Distance of the sum of the excess to its lower and its upper bound; 0 where none is."""
+    """Return the distances from the total excess to its lower and upper bound.
+
+    Both are 0 without any excess.
+    """
     sum_, squares = float(excess.sum()), float(excess @ excess)
     if sum_ <= 0:
         return 0.0, 0.0
@@ -282,12 +304,18 @@ def _stalls(excess: FloatArray) -> tuple[float, float]:
 
 
 def _coarse(spread: FloatArray, unit: float) -> bool:
-    """Whether windows differ by less than the print resolves, so that roundings don't average."""
+    """Return whether windows differ by less than the print resolves.
+
+    Rounding errors of such windows do not average out.
+    """
     return float(np.std(spread)) < unit
 
 
 def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
-    """one / other of two independent runs: distances in quadrature on the log scale (MOVER)."""
+    """Return the ratio of two independent runs, with its interval.
+
+    The distances are combined in quadrature on the log scale (MOVER).
+    """
     value = numerator.value / denominator.value
     down, up = (
         hypot(numerator.lower_log_distance, denominator.upper_log_distance),
@@ -297,9 +325,9 @@ def estimate_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
 
 
 def smallest_difference(numerator: Estimate, denominator: Estimate) -> float:
-    """Smallest difference of two rates that such intervals mostly find, as a fraction.
+    """Return the smallest difference of two rates that such intervals mostly find.
 
-    0.02: runs that are 2 % apart would have been told apart in 90 of 100 such pairs.
+    A fraction: 0.02 means that runs 2 % apart would be told apart in 90 of 100 such pairs.
     """
     between = estimate_ratio(numerator, denominator)
     return (
@@ -311,11 +339,13 @@ def smallest_difference(numerator: Estimate, denominator: Estimate) -> float:
 def mean_over_runs(
     rates: Sequence[float], run_estimates: Sequence[Estimate] = ()
 ) -> Estimate | None:
-    """Geometric mean of repeated runs, with the interval that their scatter gives.
+    """Return the geometric mean of repeated runs, with an interval from their scatter.
 
-    It holds what differs from run to run, such as nodes, which no interval of one run does.
-    Student's t on the log scale; None for fewer than three runs. own: the runs with intervals of
-    their own; repeats that happen to agree are no surer than these make their mean.
+    The interval uses Student's t on the log scale. Unlike the interval of one run, the scatter
+    includes differences between runs, such as their nodes. None with fewer than MIN_REPEATS runs.
+
+    run_estimates: the rates with the intervals of single runs. They set the least width, so repeats
+        that happen to agree do not get a narrower interval.
     """
     if len(rates) < MIN_REPEATS:
         return None

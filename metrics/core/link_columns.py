@@ -1,4 +1,4 @@
-"""What runs are tied to each other by, as columns: of one launch, or by which one goes on."""
+"""Columns that link runs: sources of one launch, and launches in a resume chain."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fairmfu.ingest.core.schema import INT, TEXT, TIMESTAMP
 # ------------------------------------------------------------
 
 STEP_TIME_FIGURES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")
-"""Figures of a step's time; they depend on each other, so only the strongest counts."""
+"""Figures of a step's time. They depend on each other, so only the strongest counts as evidence."""
 
 TRAINING_FIGURES: Final = ("loss", "grad_norm")
-"""What training itself gives: two sources of one launch print the same to the last digit."""
+"""Figures of the training itself: two sources of one launch print them equal to the last digit."""
 
 REDUCED_FIGURES: Final = (*TRAINING_FIGURES, "step_tokens")
 """Figures that every rank prints alike."""
@@ -29,14 +29,15 @@ LAST_STEP_SCHEMA: Final = pl.Schema(
         ("stamp", *COMPARED_FIGURES, *(f"unit_{name}" for name in COMPARED_FIGURES)), pl.Float64
     )
 )
-"""first, step: the first and the last step that a rank prints; all else as of its last one."""
+"""first, step: first and last step printed by a rank; all other columns: values of the last
+step."""
 
 # -- one continued by another (metrics.runs.resume_chains)
 # -------------------------------------------------
 
 RESUME_KEY_COLUMNS: Final = ("model", "params_total", "seq_len", "global_batch_size", "total_steps")
-"""What a resumed launch has in common with the one before, where both say it. One that says that it
-was resumed may go on for longer than was planned."""
+"""Facts that a resumed launch shares with the launch before, where both state them. A launch
+known as resumed may plan more steps."""
 
 LAUNCH_COURSE_SCHEMA: Final = pl.Schema(
     {
@@ -56,5 +57,5 @@ LAUNCH_COURSE_SCHEMA: Final = pl.Schema(
         **dict.fromkeys(RESUME_KEY_COLUMNS[1:], INT),
     }
 )
-"""What is asked of two launches before their losses are. interval: the median number of steps
-between two lines; began: the step behind which it says, or shows, that training began."""
+"""Columns compared between two launches before their losses are. interval: median number of steps
+between two lines; began: the step after which training began, as the log says or shows."""

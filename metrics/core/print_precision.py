@@ -1,7 +1,7 @@
-"""How finely a number is printed, as its values show it, and how far two of one thing may differ.
+"""Precision of printed numbers, derived from their values, and comparison limits.
 
-A table holds what a log printed as a float. How many digits it had there is how far it can be
-compared with anything: half a unit of its last place.
+A table keeps a printed number as a float. Half a unit of the last printed digit limits how closely
+the number can be compared.
 """
 
 from __future__ import annotations
@@ -15,45 +15,48 @@ import polars as pl
 from .arrays import FloatArray, IntArray
 
 MAX_UNEXPLAINED_GAP: Final = 0.01
-"""Two figures of one thing (times or tokens of the same steps) that are further apart than this
-share have to have a cause."""
+"""Largest relative gap between two figures of the same thing (times or tokens of the same steps)
+that needs no cause."""
 
 MAX_STAMP_ERROR_S: Final = 1.0
-"""How far a difference of two stamps of whole seconds may be off, s."""
+"""Largest error of the difference between two timestamps of whole seconds [s]."""
 
 MAX_ROUNDING_SHARE: Final = 0.1
-"""The most that a print's last digit explains, as a share of the value."""
+"""Largest share of a value attributed to rounding of the print's last digit."""
 
 MAX_SAMPLED_VALUES: Final = 200
-"""Values of a column that are looked at for how finely it is printed."""
+"""Values sampled per column to find its precision."""
 
 MAX_DIGITS: Final = 10
-"""Digits of a value that are looked at."""
+"""Digits inspected per value."""
 
 MAX_SCALED_SIZE: Final = 1e290
 MIN_TIE_DISTANCE: Final = 1e-4
-"""Where the digits of a value can be told from a product: its size, and its distance from half a
-unit of the last one."""
+"""Limits for reading a value's digits from a product: its size, and its distance from half a
+unit of the last digit."""
 
 
 class Digits(NamedTuple):
-    """How finely a column is printed: with a number of decimals, or of significant digits.
+    """Precision of printed numbers: decimals and significant digits.
 
-    Of one column, or an array that holds that of each value.
+    Either of one column, or arrays with one entry per value.
     """
 
     decimals: int | IntArray
     significant: int | IntArray
 
     def last_places(self, values: FloatArray) -> FloatArray:
-        """The last place of each value."""
+        """Return one unit of the last printed digit of each value."""
         with np.errstate(divide="ignore"):
             lead = np.floor(np.log10(np.abs(values)))
         return np.fmax(10.0 ** -np.float64(self.decimals), 10.0 ** (lead + 1 - self.significant))
 
 
 def digits_of(values: FloatArray) -> Digits:
-    """The most decimals and significant digits that any of the first values has."""
+    """Return the most decimals and significant digits among the sampled values.
+
+    The sample: the first MAX_SAMPLED_VALUES finite values.
+    """
     digits = printed_digits(values[np.isfinite(values)][:MAX_SAMPLED_VALUES])
     return Digits(
         int(np.max(digits.decimals, initial=0)), int(np.max(digits.significant, initial=1))
@@ -61,10 +64,10 @@ def digits_of(values: FloatArray) -> Digits:
 
 
 def rounding_share(values: FloatArray) -> float:
-    """Half a unit of the last printed decimal, as a fraction of the values; their mean.
+    """Return half a unit of the last printed decimal, relative to the values (mean).
 
-    Values that happen to be round do not show how finely they are printed: MAX_ROUNDING_SHARE at
-    most.
+    At most MAX_ROUNDING_SHARE, because values that happen to be round hide their precision. Only
+    positive values count; 0 without any.
     """
     above = values[values > 0]
     if not len(above):
@@ -73,7 +76,7 @@ def rounding_share(values: FloatArray) -> float:
 
 
 def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
-    """`digits_of` of each column in each group: a name with `_decimals`, with `_significant`."""
+    """Return `digits_of` per group and column: NAME_decimals and NAME_significant."""
     values = {
         name: pl.col(name).filter(pl.col(name).is_finite()).head(MAX_SAMPLED_VALUES)
         for name in columns
@@ -96,9 +99,10 @@ def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) ->
 
 
 def printed_digits(values: FloatArray) -> Digits:
-    """The decimals and significant digits that `_print` shows of each value, counted all at once.
+    """Count the decimals and significant digits of all values, as `_print` would.
 
-    Where a product's rounding might decide a digit, the print itself is looked at.
+    All values are counted at once. Where a product's rounding could decide a digit, `_print`
+    counts.
     """
     size = np.abs(values)
     usual = (size > 1 / MAX_SCALED_SIZE) & (size < MAX_SCALED_SIZE)
@@ -118,9 +122,10 @@ def printed_digits(values: FloatArray) -> Digits:
 
 
 def _print(value: float) -> tuple[int, int]:
-    """Significant digits of a value, and the power of ten of its first.
+    """Return the number of significant digits, and the exponent of the first digit.
 
-    Of ten digits at most, so that a factor's rounding (ms to s) is no precision.
+    At most MAX_DIGITS digits, so the rounding of a unit conversion (ms to s) is not counted as
+    precision.
     """
     mantissa, _, exponent = f"{value:.{MAX_DIGITS - 1}e}".partition("e")
     return len(mantissa.replace(".", "").rstrip("0")), int(exponent)

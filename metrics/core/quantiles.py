@@ -1,7 +1,7 @@
-"""Quantiles of Student's t and of the gamma distribution, by SciPy.
+"""Quantiles of Student's t and of the gamma distribution, from SciPy.
 
-SciPy takes as long to import as Polars; it is imported with the first quantile that is asked for,
-so that what reads kept metrics does without.
+SciPy takes as long to import as Polars. The first quantile imports SciPy, so commands that only
+read kept metrics do not pay for the import.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from .arrays import FloatArray
 
 
 def student_t_quantile(degrees_of_freedom: float, probability: float) -> float:
-    """Student's t of so many degrees of freedom stays below this with probability `probability`."""
+    """Return the quantile of Student's t at `probability`."""
     from scipy.special import stdtrit  # noqa: PLC0415 - see above
 
     return float(stdtrit(degrees_of_freedom, probability))
 
 
 def student_t_quantiles(degrees_of_freedom: FloatArray, probability: FloatArray) -> FloatArray:
-    """Quantiles of Student's t, element by element."""
+    """Return quantiles of Student's t, element by element."""
     from scipy.special import stdtrit  # noqa: PLC0415 - see above
 
     return np.asarray(stdtrit(degrees_of_freedom, probability))
 
 
 def gamma_quantile(shape: float, probability: float) -> float:
-    """Value that a gamma variable stays below with probability `probability`.
+    """Return the quantile of a gamma variable at `probability`.
 
-    shape: of the variable; its scale is 1.
+    shape: shape parameter of the variable; the scale is 1
     """
     from scipy.special import gammaincinv  # noqa: PLC0415 - see above
 

@@ -1,7 +1,7 @@
-"""Quantities whose unit is their type: mypy refuses to add samples to tokens.
+"""Quantities with their unit as their type: mypy refuses to add samples to tokens.
 
 A batch is counted in samples over all GPUs, or in tokens of one GPU. Only
-`StepSamples.to_tokens` leads from one to the other.
+`StepSamples.to_tokens` converts between the two.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ from .arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class GpuTokens:
-    """A number of tokens on one GPU."""
+    """Number of tokens on one GPU."""
 
     count: float
 
     def __add__(self, other: GpuTokens) -> GpuTokens:
-        """Return the tokens of both."""
+        """Return the sum of both."""
         return GpuTokens(self.count + other.count)
 
     def per_second(self, seconds: float) -> float:
-        """Return TGS [tokens/s/GPU] over so many seconds."""
+        """Return TGS [tokens/s/GPU] over a number of seconds."""
         return self.count / seconds
 
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """Tokens of one step on one GPU, of each window; NaN where unknown."""
+    """Tokens of one step on one GPU, for each window; NaN where unknown."""
 
     per_gpu: FloatArray
 
     def over(self, steps: FloatArray) -> GpuTokens | None:
-        """Return the tokens of so many steps in each window; None where one is unknown."""
+        """Return the tokens summed over `steps` per window; None if any is unknown.
+
+        Windows without steps do not count.
+        """
         held = steps > 0
         if np.isnan(self.per_gpu[held]).any():
             return None
@@ -44,12 +47,12 @@ class StepTokens:
 
 @dataclass(frozen=True, slots=True)
 class StepSamples:
-    """Samples of one step over all GPUs, of each window; NaN where unknown."""
+    """Samples of one step over all GPUs, for each window; NaN where unknown."""
 
     all_gpus: FloatArray
 
     def to_tokens(self, sample_length: FloatArray, gpus: float | None) -> StepTokens | None:
-        """Return the tokens of a step on one GPU; None without GPUs or any length.
+        """Return the tokens of a step on one GPU; None without GPUs or any sample length.
 
         sample_length: tokens of one sample in each window
             (metrics.throughput.token_counts.sample_length: null where samples hold padding)

@@ -1,4 +1,4 @@
-"""Habits of some formats alone: asked of a run, never by a format's name."""
+"""Quirks of single formats: read from a run's column, never from a format's name."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import polars as pl
 
 
 def has_quirk(name: str) -> pl.Expr:
-    """Tell whether a run has a quirk of ingest.core.schema.QUIRKS, by its column `quirks`."""
+    """Return whether `quirks` contains a quirk of ingest.core.schema.QUIRKS."""
     return pl.col("quirks").list.contains(name).fill_null(value=False)

@@ -1,7 +1,7 @@
-"""The windows of one run as arrays.
+"""Windows of one run as arrays.
 
-What is asked of a run takes some hundred small steps, and a query for each would cost many times
-what it computes. So each column is converted once, for all runs together, and cut by run.
+Analysing a run takes some hundred small steps. A Polars query for every step would cost many times
+the arithmetic, so each column is converted once for all runs, then sliced by run.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import polars as pl
 from .arrays import BoolArray, FloatArray, IntArray, TextArray
 
 MICROSECONDS_PER_SECOND: Final = 1e6
-"""So many are a second: arrays hold times in microseconds."""
+"""Arrays give times in microseconds."""
 
 
 class _Whole:
-    """Columns of all runs, converted when they are first asked for."""
+    """Columns of all runs, converted on first use."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self.frame = frame.rechunk()
@@ -48,7 +48,7 @@ class _Whole:
         return self.texts[name]
 
     def events(self, name: str) -> tuple[IntArray, Sequence[Sequence[str]]]:
-        """Rows that have any in a column of events, and these."""
+        """Return the indices of rows with events in a column, and their events."""
         if name not in self.lists:
             events = self.frame[name]
             there = events.list.len() > 0
@@ -57,32 +57,36 @@ class _Whole:
 
 
 class RunArrays:
-    """Windows of one run; frame: windows.windows, of this run alone unless `by_run` cuts.
+    """Windows of one run, in order of steps.
 
-    Rows are in order of steps.
+    frame: rows of windows.windows; of this run alone, unless `by_run` slices them
     """
 
-    __slots__ = ("_from", "_own", "_whole", "height")
+    __slots__ = ("_from", "_overrides", "_whole", "height")
 
     def __init__(
         self,
         frame: pl.DataFrame | _Whole,
         start: int = 0,
         height: int | None = None,
-        own: Mapping[str, FloatArray] | None = None,
+        overrides: Mapping[str, FloatArray] | None = None,
     ) -> None:
-        """start, height: of its rows in the frame; own: columns that are otherwise here."""
+        """Select rows of the frame.
+
+        start, height: first row, and number of rows (default: all)
+        overrides: columns that replace columns of the frame, by name
+        """
         self._whole = _Whole(frame) if isinstance(frame, pl.DataFrame) else frame
         self._from = start
         self.height = self._whole.frame.height if height is None else height
-        self._own = own or {}
+        self._overrides = overrides or {}
 
     def with_values(self, **columns: FloatArray) -> RunArrays:
-        """The columns, with other numbers in some of them."""
-        return RunArrays(self._whole, self._from, self.height, {**self._own, **columns})
+        """Return the same run with the values of some columns replaced."""
+        return RunArrays(self._whole, self._from, self.height, {**self._overrides, **columns})
 
     def by_run(self) -> dict[str, RunArrays]:
-        """Each run of a frame that is sorted by run."""
+        """Return every run of a frame sorted by run, by run_id."""
         runs, start = {}, 0
         rows = self._whole.frame.select(pl.col("run_id").rle().struct.unnest())
         for height, run_id in rows.iter_rows():
@@ -91,58 +95,61 @@ class RunArrays:
         return runs
 
     def __getitem__(self, name: str) -> FloatArray:
-        """A column of numbers, NaN where it is null; of times, in microseconds."""
-        if name in self._own:
-            return self._own[name]
+        """Return a column of numbers, NaN where null; times are in microseconds."""
+        if name in self._overrides:
+            return self._overrides[name]
         return self._whole.number(name)[self._from : self._from + self.height]
 
     def flags(self, name: str) -> BoolArray:
-        """A column of booleans, false where it is null."""
+        """Return a column of booleans, false where null."""
         return self._whole.flag(name)[self._from : self._from + self.height]
 
     def texts(self, name: str) -> TextArray:
-        """A column of texts, None where it is null."""
+        """Return a column of texts, None where null."""
         return self._whole.text(name)[self._from : self._from + self.height]
 
     def values(self, name: str) -> pl.Series:
-        """A column as it is."""
+        """Return a column as a Polars series."""
         return self._whole.frame[name].slice(self._from, self.height)
 
     def value(self, name: str, row: int = 0) -> Any:  # noqa: ANN401 - whatever the column holds
-        """A column's value in one row, which may count from the end."""
+        """Return a column's value in one row; a negative row counts from the end."""
         return self._whole.frame[name][self._from + (row if row >= 0 else self.height + row)]
 
     def has_quirk(self, name: str) -> bool:
-        """Tell whether the run has a quirk (ingest.core.schema.QUIRKS)."""
-        held = self.value("quirks")
-        return held is not None and name in held.to_list()
+        """Return whether the run has a quirk (ingest.core.schema.QUIRKS)."""
+        quirks = self.value("quirks")
+        return quirks is not None and name in quirks.to_list()
 
     def has_any(self, name: str) -> bool:
-        """Whether any row has a value."""
+        """Return whether any row has a value."""
         return not np.isnan(self[name]).all()
 
     def has_all(self, name: str) -> bool:
-        """Whether every row has a value."""
+        """Return whether every row has a value."""
         return not np.isnan(self[name]).any()
 
     def events(self, name: str = "events") -> list[tuple[int, Sequence[str]]]:
-        """`events`, or another column of them, of the rows that have any, by place."""
+        """Return the index and the events of each row with events.
+
+        name: `events`, or another column of events
+        """
         rows, events = self._whole.events(name)
         first, last = np.searchsorted(rows, (self._from, self._from + self.height))
-        return [(int(rows[at]) - self._from, events[at]) for at in range(first, last)]
+        return [(int(rows[i]) - self._from, events[i]) for i in range(first, last)]
 
     def has_events(self, kinds: Sequence[str]) -> BoolArray:
-        """Rows whose `events` hold any of these."""
-        held = np.zeros(self.height, np.bool_)
-        held[[at for at, events in self.events() if not set(kinds).isdisjoint(events)]] = True
-        return held
+        """Return a mask of the rows with an event of these kinds."""
+        has_kind = np.zeros(self.height, np.bool_)
+        has_kind[[row for row, events in self.events() if not set(kinds).isdisjoint(events)]] = True
+        return has_kind
 
 
 def total(values: pl.Series | FloatArray) -> float:
-    """The sum as a float: Polars' integers wrap silently."""
+    """Return the sum as a float: integer sums in Polars wrap silently."""
     return float(pl.Series(values).cast(pl.Float64).sum())
 
 
 def median(values: FloatArray) -> float | None:
-    """The median of the values that are numbers; None where there is none."""
+    """Return the median of values without NaN; None if empty."""
     return pl.Series(values).median()  # type: ignore[return-value]

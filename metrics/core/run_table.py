@@ -1,7 +1,7 @@
-"""One row per run: the columns of its metrics, and what a row says beside those of other runs.
+"""Columns of a run's metrics, one row per run, and warnings from comparing rows.
 
-Apart from what computes them, so that kept metrics are shown without its imports.
-Annotations are evaluated here, not kept as texts: METRICS is made of them, twice as fast.
+Kept apart from the code that computes the metrics, so kept metrics are shown without its imports.
+Annotations are evaluated here, not kept as texts: METRICS is built from them twice as fast.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from fairmfu.ingest.core.schema import TEXT, row_dtypes
 Value = TypeVar("Value")
 
 NOT_RANKED: Final = ": not ranked"
-"""How a warning ends that keeps its run out of every ranking."""
+"""Ending of a warning that excludes its run from every ranking."""
 
 FAULT: Final = (
     "its analysis failed, so it has no figures; all other runs are as without it. This is a fault "
     "of fairmfu: please report it with the log: "
 )
-"""How the warning begins of a run that could not be computed; then its `error`."""
+"""Beginning of the warning of a run whose analysis failed; the run's `error` follows."""
 
 DOUBT_WORDS: Final = (
     NOT_RANKED,
@@ -32,16 +32,16 @@ DOUBT_WORDS: Final = (
     "MFU is by the given one",
     " against ",
 )
-"""Words of the warnings that may change a figure of their run by more than 1 %."""
+"""Words of warnings that may change a figure of their run by more than 1 %."""
 
 OUTDATED_READING: Final = (
     "read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
 )
-"""How the warning begins of a run whose sources today's readers read otherwise."""
+"""Beginning of the warning of a run whose sources today's readers read differently."""
 
 
 class TimeLost(TypedDict):
-    """What one cause took of a run's wall time: windows, seconds, and share of it."""
+    """Wall time lost to one cause: windows, seconds, and share of the run's wall time."""
 
     cause: str
     windows: int | None
@@ -50,7 +50,7 @@ class TimeLost(TypedDict):
 
 
 class SetupColumns(TypedDict):
-    """What a run is, and what it is set to."""
+    """Identity and settings of a run."""
 
     run_id: str
     name: str
@@ -104,7 +104,7 @@ class RateColumns(TypedDict):
 
 
 class UtilizationColumns(TypedDict):
-    """MFU and HFU of a run, with the FLOPs and peaks that they come from."""
+    """MFU and HFU of a run, with their FLOPs and peaks."""
 
     mfu: float | None
     mfu_full_attention: float | None
@@ -126,7 +126,7 @@ class UtilizationColumns(TypedDict):
 
 
 class RateBasisColumns(TypedDict):
-    """What the rates of a run are of: tokens, times, windows, and what was held against them."""
+    """Basis of the rates: tokens, times, windows, and the evidence against them."""
 
     token_basis: str | None
     time_basis: str | None
@@ -148,7 +148,7 @@ class RateBasisColumns(TypedDict):
 
 
 class CourseColumns(TypedDict):
-    """What the log says of a run's speed, how the run went, and what is missing or doubtful."""
+    """Logged figures, the course of the run, and missing or doubtful facts."""
 
     tokens_per_gpu_step: float | None
     attention_ratio: float | None
@@ -199,7 +199,7 @@ class CourseColumns(TypedDict):
 
 
 class MetricsRow(SetupColumns, RateColumns, UtilizationColumns, RateBasisColumns, CourseColumns):
-    """A row of METRICS. The order of its bases is that of the columns."""
+    """Row of METRICS. The order of the base classes is the order of the columns."""
 
 
 METRICS: Final = pl.Schema(row_dtypes(MetricsRow))
@@ -207,7 +207,7 @@ TIME_LOST_STRUCT: Final = pl.Struct(row_dtypes(TimeLost))
 
 
 def metrics_rows(metrics: pl.DataFrame) -> list[MetricsRow]:
-    """Return the rows of a frame that has the columns of METRICS, or all that are used."""
+    """Return the rows of a frame with the columns of METRICS, or with all used ones."""
     return cast(list[MetricsRow], metrics.to_dicts())
 
 
@@ -217,22 +217,25 @@ def metrics_row(metrics: pl.DataFrame, run_id: str) -> MetricsRow:
 
 
 def value_of(row: Mapping[str, object], column: str) -> Any:  # noqa: ANN401 - of any column
-    """Return the value of a column whose name is not written out, so that no type is known."""
+    """Return the value of a column whose name is only known at run time."""
     return row[column]
 
 
 def not_null(value: Value | None) -> Value:
-    """Return a value that is never null here, as the TGS of a ranked run. Raises ValueError."""
+    """Return a value that is never null here, such as the TGS of a ranked run.
+
+    Raises ValueError.
+    """
     if value is None:
         raise ValueError("null where a value is certain")
     return value
 
 
 def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Rows of METRICS with the warnings that take the rows of other runs, and with `doubts`.
+    """Return rows of METRICS with `doubts`, and with warnings that compare runs.
 
-    These warnings are `formula_change_warnings`. All else of a row follows from its own launch and
-    those that it continues.
+    These warnings are `formula_change_warnings`. All else in a row depends only on its own launch
+    and on the launches that it continues.
     """
     told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
     found = formula_change_warnings(metrics_rows(told))
@@ -246,7 +249,7 @@ def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def short_doubt(doubts: Sequence[str]) -> str | None:
-    """The worst of a run's doubts in a few words, to stand beside a figure; None without one."""
+    """Return the worst of a run's doubts in a few words; None without doubts."""
     if not doubts:
         return None
     worst = next((doubt for doubt in doubts if doubt.endswith(NOT_RANKED)), doubts[0])
@@ -258,7 +261,7 @@ def short_doubt(doubts: Sequence[str]) -> str | None:
 
 MIN_CLAUSE: Final = 24
 MAX_CLAUSE: Final = 44
-"""Characters of a doubt beside a figure; the whole sentence stands among the warnings."""
+"""Characters of a doubt shown beside a figure; the warnings show the whole sentence."""
 
 
 FORMULA_CHANGE_COLUMNS: Final = (
@@ -268,11 +271,14 @@ FORMULA_CHANGE_COLUMNS: Final = (
 
 
 def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, str]:
-    """Runs whose print implies other FLOPs than that of an earlier run of the same work, and how.
+    """Warn where logged figures imply other FLOPs than an earlier run of equal work.
 
-    rows: of METRICS, the columns of FORMULA_CHANGE_COLUMNS, in any order. The same
-    framework, model, length and recomputation, so that the formula has changed between the two, or
-    one of them is not what it says.
+    Equal work: the same framework, model, sequence length and recompute. So the framework's formula
+    has changed between the two runs, or one of the logs states a wrong fact.
+
+    rows: of METRICS, with the columns of FORMULA_CHANGE_COLUMNS, in any order
+
+    Returns the warnings by run_id.
     """
     found: dict[str, str] = {}
     before: dict[tuple[Any, ...], MetricsRow] = {}
@@ -300,6 +306,9 @@ def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, str]:
 
 
 def _one_formula(row: MetricsRow, other: MetricsRow) -> bool:
-    """Whether one formula gives both prints, so that their facts tell why they differ."""
+    """Return whether one formula reproduces both prints.
+
+    Then their facts explain the difference.
+    """
     both = row["logged_reproduced"] and other["logged_reproduced"]
     return bool(both) and row["logged_formula"] == other["logged_formula"]

@@ -1,1 +1,1 @@
-"""The formula: matmul FLOPs of a model, number formats, dense peaks."""
+"""The formula: matmul FLOPs of a model, precisions, dense peaks."""

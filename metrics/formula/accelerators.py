@@ -1,10 +1,10 @@
 """Dense peaks of accelerators, by the exact name that a framework prints.
 
-accelerators.toml holds the table, and says what a peak is. Names match whole, after
-`normalise_name`; never a part of a name: "A100" is in no way "A1000", nor "L4" "L40S", nor "H20"
+accelerators.toml contains the table and defines a peak. Names match as a whole, after
+`normalise_name`, never in part: "A100" is not "A1000", "L4" is not "L40S", and "H20" is not
 "H200". An unknown name is an error, never a fallback.
 
-A user adds devices, or replaces rows of the table, by a TOML file with the same keys
+A user adds accelerators, or replaces rows of the table, with a TOML file with the same keys
 (`load_overlay`):
 
     [[accelerator]]
@@ -56,13 +56,13 @@ Confidence = Literal["high", "medium", "low"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """One kind of device.
+    """Accelerator with its dense peaks.
 
-    unit: what one device is: GPU, GCD, chip, core, …
-    peaks: dense FLOP/s of one unit by number format; a format that is absent has no known peak
-    source, confidence: where the numbers are from, and how sure they are
-    note: what else has to be known about them
-    names: names that `find_accelerator` takes for it, as printed or typed
+    unit: the unit of the peaks: GPU, GCD, chip, core, …
+    peaks: dense FLOP/s of one unit, by precision; a missing precision has no known peak
+    source, confidence: origin of the numbers, and their reliability
+    note: anything else to know about the numbers
+    names: other names that `find_accelerator` accepts, as printed or typed
     """
 
     name: str
@@ -77,8 +77,8 @@ class Accelerator:
 class UnknownAcceleratorError(FairmfuError, LookupError):
     """No accelerator has this name.
 
-    name: as it was given
-    nearest: known names that look like it, nearest first; none of them was taken
+    name: the name as given
+    nearest: known names similar to the name, nearest first; none of them was used
     """
 
     def __init__(self, name: str, nearest: list[str]) -> None:
@@ -93,13 +93,13 @@ class UnknownAcceleratorError(FairmfuError, LookupError):
 
 
 class OverlayError(FairmfuError, ValueError):
-    """A row of accelerators, mostly a user's own, that cannot be taken; says which row and key."""
+    """Invalid row of accelerators, mostly of a user's file; names the row and the key."""
 
 
 def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
-    """The accelerator that a framework prints, or a person types, as `name`.
+    """Return the accelerator with this name, as a framework prints or a user types it.
 
-    overlay: a user's rows (`load_overlay`), which go before the table's
+    overlay: a user's rows (`load_overlay`), searched before the table
 
     Raises UnknownAcceleratorError.
     """
@@ -107,19 +107,19 @@ def find_accelerator(name: str, overlay: Sequence[Accelerator] = ()) -> Accelera
     overlaid = dict(_named(overlay))
     if wanted in overlaid:
         return overlaid[wanted]
-    places, known = _places(), accelerator_names()
-    if wanted in places:
-        return _built(places[wanted])
-    names = {key: known[place] for key, place in places.items()}
+    rows, table_names = _row_indices(), accelerator_names()
+    if wanted in rows:
+        return _built(rows[wanted])
+    names = {key: table_names[row] for key, row in rows.items()}
     names |= {key: accelerator.name for key, accelerator in overlaid.items()}
     near = difflib.get_close_matches(wanted, names, n=3)
     raise UnknownAcceleratorError(name, list(dict.fromkeys(names[key] for key in near)))
 
 
 def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None:
-    """In words: the row, its peaks of these number formats, how sure they are and where from.
+    """Describe an accelerator's peaks for these precisions, with their source.
 
-    `NVIDIA H20: dense bf16 148 TFLOP/s per GPU; confidence medium; source: …`. None where a format
+    `NVIDIA H20: dense bf16 148 TFLOP/s per GPU; confidence medium; source: …`. None if a precision
     has no peak.
     """
     peaks = [(name, accelerator.peaks.get(name)) for name in dict.fromkeys(dtypes)]
@@ -133,7 +133,10 @@ def peak_source(accelerator: Accelerator, dtypes: Iterable[Dtype]) -> str | None
 
 
 def _spelt_out(accelerator: Accelerator) -> str:
-    """The source of a row; a user's own words stay as they are."""
+    """Return the source of a row with its short names spelt out.
+
+    A user's row keeps the user's words.
+    """
     if accelerator not in buildable_accelerators():
         return accelerator.source
     spelt = source_references()
@@ -142,22 +145,28 @@ def _spelt_out(accelerator: Accelerator) -> str:
 
 
 def all_accelerators() -> tuple[Accelerator, ...]:
-    """Every accelerator, in the order of the support table."""
+    """Return every accelerator, in the order of the support table."""
     return tuple(map(_built, range(len(_table()))))
 
 
 def accelerator_names() -> tuple[str, ...]:
-    """Names of all accelerators in the order of the support table; builds no row."""
+    """Return the names of all accelerators in the order of the support table.
+
+    Builds no row.
+    """
     return tuple(row["name"] for row in _table())
 
 
 @cache
 def buildable_accelerators() -> tuple[Accelerator, ...]:
-    """Every accelerator whose row can be built: a bad row has no peak that a run could use."""
+    """Return every accelerator whose row can be built.
+
+    Invalid rows are skipped: no run could use a peak of theirs.
+    """
     built = []
-    for place in range(len(_table())):
+    for row_index in range(len(_table())):
         with suppress(Exception):
-            built.append(_built(place))
+            built.append(_built(row_index))
     return tuple(built)
 
 
@@ -165,7 +174,10 @@ _VENDORS = re.compile(r"\b(?:nvidia|amd|intel|huawei|google|aws)\b")
 
 
 def normalise_name(name: str) -> str:
-    """Lower case, without vendor, (R), (TM) and blanks; nothing more is folded."""
+    """Return the name in lower case, without vendor, (R), (TM) and blanks.
+
+    Nothing else is normalised.
+    """
     bare = re.sub(r"\((?:r|tm)\)|[®™]", " ", name.lower())
     return re.sub(r"\s+", "", _VENDORS.sub(" ", bare))
 
@@ -179,11 +191,11 @@ def _named(rows: Sequence[Accelerator]) -> Iterator[tuple[str, Accelerator]]:
 # --- the table ------------------------------------------------------------------------------
 
 _Row = Mapping[str, Any]
-"""A row as TOML gives it, of which nothing is checked."""
+"""A row as read from TOML, unchecked."""
 
 
 def source_references() -> Mapping[str, str]:
-    """Short names of sources in the table, and what they are."""
+    """Return the short names of sources in the table, with their full names."""
     return cast("Mapping[str, str]", _data()["sources"])
 
 
@@ -192,24 +204,27 @@ def _data() -> Mapping[str, Any]:
 
 
 def _table() -> Sequence[_Row]:
-    """The table's rows; builds none."""
+    """Return the table's rows; builds none."""
     return cast("Sequence[_Row]", _data()["accelerator"])
 
 
 @cache
-def _places() -> Mapping[str, int]:
+def _row_indices() -> Mapping[str, int]:
     """Index the table's rows by normalised name; builds no row."""
     return {
-        normalise_name(name): place
-        for place, row in enumerate(_table())
+        normalise_name(name): index
+        for index, row in enumerate(_table())
         for name in (row["name"], *row.get("names", ()))
     }
 
 
 @cache
-def _built(place: int) -> Accelerator:
-    """Build one row of the table, once: a test builds all, so none is a bad one."""
-    return _accelerator(_table()[place], place + 1)
+def _built(row_index: int) -> Accelerator:
+    """Build one row of the table, once.
+
+    A test builds all rows, so no row is invalid.
+    """
+    return _accelerator(_table()[row_index], row_index + 1)
 
 
 # --- a user's own rows ----------------------------------------------------------------------
@@ -217,17 +232,19 @@ def _built(place: int) -> Accelerator:
 _DTYPES: tuple[Dtype, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
 _KEYS = ("name", "unit", "peaks", "source", "confidence", "note", "names")
 _LEAST_PEAK = 1e9
-"""No accelerator is slower; a smaller number is TFLOP/s by mistake."""
+"""Least peak [FLOP/s]: every accelerator is faster, so a smaller number is TFLOP/s by mistake."""
 _MOST_PEAK = 1e24
-"""Nor is one as fast."""
+"""Largest peak [FLOP/s]: every accelerator is slower."""
 
 
 def load_overlay(text: str) -> tuple[Accelerator, ...]:
-    """A user's accelerators from the text of a TOML file; see the head of this module.
+    """Read a user's accelerators from the text of a TOML file; see this module's head.
 
-    Required: name, unit, peaks (dense FLOP/s by number format), source. Optional: names, note, and
-    confidence, which is `medium` (one source) where the file does not say.
-    Raises OverlayError for what is no TOML, unknown, missing, malformed, or named twice.
+    Required: name, unit, peaks (dense FLOP/s by precision), source. Optional: names, note, and
+    confidence, `medium` (one source) by default.
+
+    Raises OverlayError for text that is not TOML, unknown, missing or malformed keys, and a name
+    given twice.
     """
     try:
         document = tomllib.loads(text)
@@ -290,9 +307,9 @@ def _text(row: Mapping[str, object], key: str, where: str) -> str:
     return value
 
 
-def _only(values: Mapping[str, object], known: Sequence[str], where: str) -> None:
+def _only(values: Mapping[str, object], allowed_keys: Sequence[str], where: str) -> None:
     for key in values:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+        if key not in allowed_keys:
+            near = difflib.get_close_matches(key, allowed_keys, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise OverlayError(f"{where} has {key!r}, none of {', '.join(known)}.{hint}")
+            raise OverlayError(f"{where} has {key!r}, none of {', '.join(allowed_keys)}.{hint}")

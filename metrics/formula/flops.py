@@ -1,6 +1,6 @@
 """Model FLOPs per token, operator by operator: THE formula, version `fairmfu-1`.
 
-Matmuls only; one multiply-add is 2 FLOPs; nothing that is recomputed counts. Forward, per token:
+Matmuls only; one multiply-add is 2 FLOPs; no recomputation counts. Forward, per token:
 
     query/key/value/output projections   2d(Hq + Gq + Gv) + 2Hvd
       the same under MLA                 query 2dHq, or 2dr + 2rHq with a query rank r
@@ -25,14 +25,14 @@ Matmuls only; one multiply-add is 2 FLOPs; nothing that is recomputed counts. Fo
     d_k, d_v  head widths of linear attention, see `linear_attention_state`
 
 Backward: a trained weight 2x its forward (input and weight gradient), a frozen weight that a
-gradient passes 1x, one upstream of everything trained 0x; core attention and states 2x where a
-gradient passes, else 0x. So full training is 3x forward.
+gradient passes 1x, a weight upstream of everything trained 0x; core attention and states 2x where
+a gradient passes, else 0x. So full training is 3x forward.
 
-Vision towers are in metrics/formula/vision.py, by the same operators.
+Vision towers are in metrics/formula/vision.py, with the same operators.
 
 Not counted: norms, softmax, activations, rotary, embeddings, optimizer, communication.
 Sources: PaLM, arXiv:2204.02311, appendix B, and Korthikanti et al., arXiv:2205.05198, made exact
-per operator; held by PyTorch's FlopCounterMode in tests/metrics/formula/test_flop_counter.py.
+per operator. tests/metrics/formula/test_flop_counter.py compares with PyTorch's FlopCounterMode.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 FORMULA_VERSION = "fairmfu-1"
-"""Version of this formula; stored with each computed row. Another formula is another version."""
+"""Version of this formula, stored with each computed row. Another formula gets another version."""
 
 Dtype = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
-"""Number format that a matmul is computed in (not the one that its result is kept in)."""
+"""Precision of a matmul's computation (not the format that its result is stored in)."""
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
-"""The products of a training step: forward and recomputed forward, dX, dW."""
+"""Products of a training step: forward and recomputed forward, dX, dW."""
 
 AttentionConvention = Literal["exact", "full"]
 """`exact`: attended pairs as masked. `full`: A = T, windows and documents ignored (PaLM)."""
@@ -69,20 +69,20 @@ Recompute = Literal["none", "full", "selective"]
 """`full`: every layer is checkpointed. `selective`: core attention only (Megatron)."""
 
 InferencePhase = Literal["prefill", "decode"]
-"""Of inference. `prefill`: a whole prompt at once. `decode`: one token after a cached context."""
+"""`prefill`: a whole prompt at once. `decode`: one token after a cached context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainable:
-    """What is trained, of a model or of one part of it (`metrics.formula.vision.TrainedParts`).
+    """Trained weights of a model or a part (`metrics.formula.vision.TrainedParts`).
 
     kind: `full`: every weight. `lora`: adapters only. `frozen`: no weight, but a gradient passes
-        through it (LLaVA's first stage: only the projector before it is trained). `upstream`: no
-        weight, and nothing before it is trained either, so that it runs forward only
+        through (LLaVA's first stage: only the projector upstream is trained). `upstream`: no
+        weight, and nothing upstream is trained either, so the part runs forward only
     lora_rank: rank of the adapters; required with `lora`
     lora_targets: ("all-linear",), every projection of attention and FFN, but not router, gates
-        and lm_head; ("every-linear",), lm_head too; or names of projections as the model's code
-        has them: q_proj, w1, wqkv, … Routed experts are adapted where their
+        and lm_head; ("every-linear",), lm_head too; or names of projections in the model's
+        code: q_proj, w1, wqkv, … Routed experts are adapted where their
         names are meant, as many as a token passes.
 
     Raises ValueError where the three contradict each other.
@@ -111,14 +111,14 @@ class Trainable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One kind of matmul of a model, all its layers together [FLOP per token].
+    """Kind of matmul in a model, summed over all its layers [FLOP per token].
 
-    Of a vision tower, before `metrics.formula.vision.per_token`, it is FLOP per set of images.
+    In a vision tower, FLOP per set of images until `metrics.formula.vision.per_token`.
 
-    layers: in how many layers it stands
+    layers: number of layers with this operator
     forward, backward: of one token, one forward and its backward
-    recomputed: forward that runs once more in the backward pass; 0 but for HFU
-    estimate: the count depends on a kernel (linear attention), so it is no exact number
+    recomputed: forward that runs once more in the backward pass; 0 except for HFU
+    estimate: the count depends on a kernel (linear attention), so the number is not exact
     """
 
     name: str
@@ -130,14 +130,14 @@ class Operator:
 
     @property
     def training(self) -> float:
-        """Forward and backward [FLOP per token]; recomputation is not part of it."""
+        """Return forward plus backward [FLOP per token], without recomputation."""
         return self.forward + self.backward
 
     def flops_of(self, matmul_kind: Pass) -> float:
-        """FLOPs per token of one pass.
+        """Return the FLOPs per token of one pass.
 
-        A backward up to 1x the forward is the input gradient, what is above it the weight
-        gradient. Of core attention, which has no weight, that is half and half.
+        A backward up to 1x the forward is the input gradient, the rest is the weight gradient. Core
+        attention has no weight; there the backward is split half and half.
         """
         if matmul_kind == "forward":
             return self.forward + self.recomputed
@@ -156,13 +156,13 @@ def attended_pairs(
     causal: bool = True,
     documents: Sequence[int] | None = None,
 ) -> float:
-    """A: query-key pairs that the mask lets through, per token.
+    """Return A: query-key pairs that the mask lets through, per token.
 
     seq_len: tokens of one sequence, or of one pack
-    window: keys that a query sees at most, itself included
+    window: most keys that a query sees, itself included
     chunk: attention stays inside consecutive chunks of this many tokens
-    documents: lengths of a pack's documents where a mask keeps them apart (of several packs: all
-        of them in one list); without it, the whole sequence is one document
+    documents: lengths of a pack's documents where a mask separates them (with several packs: all
+        of them in one list); without lengths, the whole sequence is one document
 
     Causal (T+1)/2; window (W(W+1)/2 + (T-W)W)/T; documents sum n(n+1)/2 / sum n; else T.
     Raises ValueError for a length below 1, a document longer than `seq_len`, or a window or
@@ -199,14 +199,14 @@ def _causal_pairs(n: int, window: int | None) -> int:
 
 
 _Pairs: TypeAlias = "Callable[[Attention], float]"
-"""A of a kind of attention."""
+"""Returns A of a kind of attention."""
 
 
 # --- forward, one layer ---------------------------------------------------------------------
 
 
 def projections(d: int, attention: Attention) -> int:
-    """Query, key, value and output projections of one layer [FLOP per token]."""
+    """Return the query, key, value and output projections of a layer [FLOP per token]."""
     H, G, q, v = (
         attention.heads,
         attention.kv_heads,
@@ -220,7 +220,10 @@ def projections(d: int, attention: Attention) -> int:
 
 
 def _latent_projections(d: int, attention: Attention) -> int:
-    """Query, key and value of multi-head latent attention (DeepSeek-V2, arXiv:2405.04434)."""
+    """Return query, key and value projections of latent attention [FLOP per token].
+
+    MLA as in DeepSeek-V2, arXiv:2405.04434.
+    """
     H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
     c, r, rope = attention.kv_lora_rank or 0, attention.q_lora_rank, attention.rope_head_dim
     query = 2 * d * H * q if r is None else 2 * d * r + 2 * r * H * q
@@ -228,16 +231,20 @@ def _latent_projections(d: int, attention: Attention) -> int:
 
 
 def core_attention(attention: Attention, A: float) -> float:
-    """Scores and weighted sum of one layer at A attended pairs per token [FLOP per token]."""
+    """Return the scores and the weighted sum of one layer [FLOP per token].
+
+    A: attended pairs per token
+    """
     H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
     return 2 * H * (q + v) * A
 
 
 def linear_attention_state(attention: LinearAttention) -> int:
-    """Recurrent form of the state of one layer [FLOP per token], an estimate.
+    """Estimate one layer's state in recurrent form [FLOP per token].
 
-    Per value head a product with the state for the delta rule's read, one for its write and one
-    for the query: 6 d_k d_v. (Megatron counts 8.) A chunked kernel does more, which is its own.
+    Three products with the state per value head: the read and the write of the delta rule, and the
+    query. Together 6 d_k d_v. (Megatron counts 8.) A chunked kernel does more work, not counted
+    here.
     """
     return 6 * attention.value_heads * attention.key_head_dim * attention.value_head_dim
 
@@ -251,7 +258,7 @@ def _linear_attention(d: int, attention: LinearAttention) -> Iterator[tuple[str,
 
 
 def ffn(d: int, feed_forward: FeedForward) -> int:
-    """A feed-forward block [FLOP per token]."""
+    """Return the work of a feed-forward block [FLOP per token]."""
     f = feed_forward.width
     return 6 * d * f if feed_forward.gated else 4 * d * f
 
@@ -267,7 +274,7 @@ def _experts(d: int, moe: MixtureOfExperts) -> Iterator[tuple[str, float]]:
 
 
 def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float]]:
-    """Operators of one layer: name, forward FLOPs per token."""
+    """Yield the operators of one layer: name, forward FLOPs per token."""
     if isinstance(layer.attention, LinearAttention):
         yield from _linear_attention(d, layer.attention)
     else:
@@ -283,22 +290,22 @@ def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float
 
 
 def _attended(
-    attention: Attention, T: int, convention: AttentionConvention, known: float | None
+    attention: Attention, T: int, convention: AttentionConvention, attended: float | None
 ) -> float:
-    """A of one layer; `known` as `attended` of `operators`."""
+    """Return A of one layer; `attended` as in `operators`."""
     if convention == "full":
         return T
     masked = attended_pairs(
         T, window=attention.window, chunk=attention.chunk, causal=attention.causal
     )
-    if known is None:
+    if attended is None:
         return masked
     local = attention.window is not None or attention.chunk is not None
-    return min(known, masked) if local or not attention.causal else known
+    return min(attended, masked) if local or not attention.causal else attended
 
 
 def _forward(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]]:
-    """(name, layers, forward FLOPs per token of them together), group by group."""
+    """Yield (name, layers, forward FLOPs per token of all layers), group by group."""
     d, e, V = shape.hidden_size, shape.embedding_size, shape.vocab_size
     for group in shape.layers:
         for name, flops in _layer(d, group, A_of):
@@ -311,7 +318,10 @@ def _forward(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]
 
 
 def _mtp(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]]:
-    """Multi-token prediction: modules of the last kind of layer (DeepSeek-V3, arXiv:2412.19437)."""
+    """Yield the operators of multi-token prediction, like `_forward`.
+
+    Every module has the last kind of layer (DeepSeek-V3, arXiv:2412.19437).
+    """
     d, V, modules = shape.hidden_size, shape.vocab_size, shape.mtp_modules
     yield "mtp projection", modules, modules * 2 * (2 * d) * d
     for name, flops in _layer(d, shape.layers[-1], A_of):
@@ -320,7 +330,7 @@ def _mtp(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]]:
 
 
 def _summed(terms: Iterable[tuple[str, int, float]]) -> Iterator[tuple[str, int, float]]:
-    """One term per name, in the order of first appearance."""
+    """Sum the terms by name, in the order of first appearance."""
     sums: dict[str, tuple[int, float]] = {}
     for name, layers, flops in terms:
         seen, total = sums.get(name, (0, 0.0))
@@ -339,18 +349,18 @@ def operators(
     trainable: Trainable | None = None,
     attended: float | None = None,
 ) -> tuple[Operator, ...]:
-    """Every operator of the model, one each, in the order of the forward pass.
+    """Return every operator of the model once, in the order of the forward pass.
 
     seq_len: T, tokens of one sequence or pack
     attention: `exact`, the headline; `full`, A = T, for comparison with published figures
     trainable: default everything
     attended: A, where the lengths of the packed documents are known (`attended_pairs` of them).
-        It replaces A of the full causal layers. A layer with a window or chunk takes the smaller
-        of this and its own A over one sequence: exact where every document is shorter than the
-        window or none ends inside it, else an upper bound. `full` ignores it.
+        Replaces A of the full causal layers. A layer with a window or chunk takes the smaller
+        of `attended` and its own A over one sequence: exact where every document is shorter than
+        the window or none ends inside it, else an upper bound. `full` ignores `attended`.
 
-    Raises ValueError for a length below 1, an `attended` outside (0, T], or LoRA targets that
-    this model does not have.
+    Raises ValueError for a length below 1, an `attended` outside (0, T], or LoRA targets missing
+    from this model.
     """
     if attended is not None and not 0 < attended <= seq_len:
         raise ValueError(
@@ -367,7 +377,11 @@ def operators(
 
 
 def make_operator(name: str, layers: int, forward: float, trainable: Trainable) -> Operator:
-    """The operator with its backward: 2x, 1x for a frozen weight that a gradient passes, or 0x."""
+    """Return the operator with its backward.
+
+    2x the forward for trained weights and for core attention and states, 1x for frozen weights with
+    a gradient passing, 0x upstream of everything trained.
+    """
     weightless = name.endswith(("core attention", "linear attention state"))
     times = 2 if trainable.kind == "full" or weightless else 1
     return Operator(
@@ -380,7 +394,12 @@ def make_operator(name: str, layers: int, forward: float, trainable: Trainable) 
 
 
 def adapter_flops(weights: Iterable[tuple[int, Weight]], trainable: Trainable) -> int:
-    """LoRA: 2r(in + out) per adapted (layers, weight) [FLOP per token] (arXiv:2106.09685)."""
+    """Return the work of LoRA's adapters: 2r(in + out) per weight [FLOP per token].
+
+    Source: arXiv:2106.09685.
+
+    weights: adapted weights as (layers, weight)
+    """
     r = trainable.lora_rank or 0
     return sum(
         layers * weight.per_token * 2 * r * (weight.rows + weight.columns)
@@ -389,9 +408,9 @@ def adapter_flops(weights: Iterable[tuple[int, Weight]], trainable: Trainable) -
 
 
 def adapter_params(shape: ModelShape, trainable: Trainable) -> int:
-    """Parameters of LoRA's adapters: r(in + out) for each adapted matrix; 0 without LoRA.
+    """Return the parameters of LoRA's adapters: r(in + out) per matrix; 0 if no LoRA.
 
-    Raises ShapeError for targets that the model does not have.
+    Raises ShapeError for targets missing from the model.
     """
     r = trainable.lora_rank or 0
     return sum(
@@ -401,12 +420,12 @@ def adapter_params(shape: ModelShape, trainable: Trainable) -> int:
 
 
 def forward_flops_per_token(ops: Iterable[Operator]) -> float:
-    """F of one forward [FLOP per token]."""
+    """Return F of one forward [FLOP per token]."""
     return sum(op.forward for op in ops)
 
 
 def flops_per_token(ops: Iterable[Operator]) -> float:
-    """F of training, forward and backward [FLOP per token]: the numerator of MFU."""
+    """Return F of training, forward + backward [FLOP per token]: the numerator of MFU."""
     return sum(op.training for op in ops)
 
 
@@ -416,14 +435,15 @@ def flops_per_token(ops: Iterable[Operator]) -> float:
 def inference_operators(
     shape: ModelShape, context_len: int, phase: InferencePhase
 ) -> tuple[Operator, ...]:
-    """Every operator of inference with a key/value cache, forward only, per token.
+    """Return every operator of inference with a key/value cache: forward, per token.
 
-    prefill: the forward of a prompt of `context_len` tokens, logits of all of them (an engine that
-        makes only the last token's saves nearly all of lm_head). A is causal, as in training
-    decode: one token more, which sees `context_len` keys, itself included, or its window or chunk
+    prefill: the forward of a prompt of `context_len` tokens, with logits of all tokens (an engine
+        that computes only the last token's logits saves nearly all of lm_head). A is causal, as in
+        training
+    decode: one more token, which sees `context_len` keys, itself included, or its window or chunk
 
-    MLA counts as over decompressed keys and values, 2H(q + v) a pair; kernels that attend over the
-    latent vector execute 2H(2c + rope). Multi-token prediction is not part of it.
+    MLA is counted with decompressed keys and values, 2H(q + v) a pair; kernels that attend over the
+    latent vector execute 2H(2c + rope). Multi-token prediction is not included.
     Raises ValueError for a length below 1 or another phase.
     """
     if phase not in ("prefill", "decode"):
@@ -437,7 +457,7 @@ def inference_operators(
 
 
 def _cached(attention: Attention, context_len: int) -> int:
-    """Keys that the last of `context_len` tokens sees."""
+    """Return the number of keys that the last of `context_len` tokens sees."""
     seen = context_len
     if attention.chunk is not None:
         seen = (context_len - 1) % attention.chunk + 1
@@ -455,7 +475,7 @@ _POLICIES: Mapping[str | None, Recompute] = {
 
 
 def hfu_unknown_reason(recompute: str | None, shape: ModelShape | None = None) -> str | None:
-    """Why no HFU can be given, for this policy or this shape; None where it can."""
+    """Return the reason why this policy or shape has no HFU; None if HFU is defined."""
     if shape is not None and shape.has_linear_attention:
         return f"{shape.name} has linear attention, whose kernel decides what is executed"
     if recompute in _POLICIES:
@@ -473,12 +493,12 @@ def hardware_operators(
     trainable: Trainable | None = None,
     attended: float | None = None,
 ) -> tuple[tuple[Operator, ...], tuple[Operator, ...]]:
-    """Operators with what is recomputed, exact attention: the lower and the upper bound of HFU.
+    """Return the operators with recomputation, for the bounds of HFU: lower, upper.
 
-    none: both as `operators`. selective: core attention once more. full: high is each layer's
-    forward once more, lm_head not; low is the same less each block's last product, before which
-    PyTorch's non-reentrant checkpointing stops. Flash attention's own recomputation of the scores
-    is not counted, as in PaLM.
+    Exact attention. none: both as `operators`. selective: core attention once more. full: the upper
+    bound adds another forward of each layer, without lm_head. The lower bound omits each block's
+    last product, because PyTorch's non-reentrant checkpointing stops just before. Flash attention's
+    own recomputation of the scores is not counted, as in PaLM.
 
     Raises ValueError for a shape with linear attention, which has no HFU (`hfu_unknown_reason`).
     """
@@ -494,7 +514,7 @@ def hardware_operators(
 
 
 def _recomputed(op: Operator, recompute: Recompute) -> float:
-    """Upper bound of what runs once more of an operator [FLOP per token]."""
+    """Return an upper bound of an operator's recomputation [FLOP per token]."""
     if recompute == "selective":
         return op.forward if op.name.endswith("core attention") else 0.0
     outside = op.name.endswith("lm_head") or op.name == "embedding projections"
@@ -502,7 +522,10 @@ def _recomputed(op: Operator, recompute: Recompute) -> float:
 
 
 def _last_products(shape: ModelShape) -> Iterator[tuple[str, float]]:
-    """The down projections: one of the three products of a gated FFN, of the two of a plain."""
+    """Return the down projections by operator [FLOP per token].
+
+    The down projection is one of three products of a gated FFN, and one of two of a plain FFN.
+    """
     d = shape.hidden_size
     blocks = [("", group.count, group) for group in shape.layers]
     if shape.mtp_modules:
@@ -521,9 +544,9 @@ def hardware_flops_bounds(
     *,
     trainable: Trainable | None = None,
 ) -> tuple[float | None, float | None]:
-    """Numerators of `hfu_low` and `hfu_high` [FLOP per token].
+    """Return the numerators of `hfu_low` and `hfu_high` [FLOP per token].
 
-    (None, None) where there is no closed form; `hfu_unknown_reason` says why.
+    (None, None) without a closed form; `hfu_unknown_reason` gives the reason.
     """
     policy = _POLICIES.get(recompute)
     if policy is None or shape.has_linear_attention:
@@ -544,13 +567,13 @@ def ideal_seconds_per_token(
     dtype_of: Mapping[str, Dtype] | Callable[[Operator, Pass], Dtype],
     peaks: Mapping[Dtype, float],
 ) -> float:
-    """Sum of F_o / P(dtype_o): seconds per token of one accelerator at its peak.
+    """Return the seconds per token of an accelerator at peak: sum of F_o / P(dtype_o).
 
-    dtype_of: number format by operator name, or a function of operator and pass for recipes that
-        keep one of the passes in another format (FP8 with the weight gradient in BF16)
-    peaks: dense FLOP/s of one accelerator by number format
+    dtype_of: precision by operator name, or a function of operator and pass for recipes with
+        one pass in another precision (FP8 with the weight gradient in BF16)
+    peaks: dense FLOP/s of one accelerator, by precision
 
-    Raises ValueError where an operator has no format, or a format no peak.
+    Raises ValueError where an operator has no precision, or a precision no peak.
     """
     lookup = dtype_of if callable(dtype_of) else _by_name(dtype_of)
     steps: tuple[Pass, ...] = ("forward", "input_gradient", "weight_gradient")

@@ -1,7 +1,7 @@
-"""Where a model's parameters are, what the formula leaves out, and what inference has to keep.
+"""Parameters by module, FLOPs outside the formula, and the key/value cache.
 
 modules(shape)                    parameters of each module, biases and norms included
-uncounted(shape, T)               FLOPs per token that the formula does not count, estimated
+uncounted(shape, T)               estimated FLOPs per token outside the formula
 kv_cache_bytes_per_token(shape)   keys and values of a token of context
 """
 
@@ -35,16 +35,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """One kind of module, all its layers together; named as its operator where it has one.
+    """Kind of module, summed over all its layers; named as its operator, if any.
 
     params_total: all parameters; the sum over modules is ModelShape.params_total
-    params_active: without the routed experts that a token does not pass
-    params_matmul: weights that one token is multiplied by, also those that another module owns
+    params_active: without routed experts that a token does not pass
+    params_matmul: weights that one token is multiplied by, including weights of another module
         (a tied lm_head, the lm_head of multi-token prediction)
     params_embedding: look-up tables
-    biases: of params_total
+    biases: biases among params_total
     growth: order of its forward FLOPs per token: T length, W window, d width (heads and f grow with
-        it), k experts per token, E experts, V vocabulary. Of a whole sequence it is T times that.
+        d), k experts per token, E experts, V vocabulary. For a whole sequence, multiply by T.
     """
 
     name: str
@@ -81,13 +81,13 @@ PARAMETER_GROWTH: Final[Mapping[str, str]] = {
     "mtp projection": "O(d²)",
     "mtp norms": "O(d)",
 }
-"""Order of growth by module; others of multi-token prediction grow as their namesakes."""
+"""Order of growth by module; multi-token prediction modules grow like their namesakes."""
 
 
 def modules(shape: ModelShape) -> tuple[Module, ...]:
-    """Every module of the model, in the order of the forward pass, one row per kind.
+    """Return every kind of module of the model, in the order of the forward pass.
 
-    Their params_total, params_active, params_matmul and params_embedding add up to ModelShape's.
+    params_total, params_active, params_matmul and params_embedding add up to ModelShape's.
     """
     rows: dict[str, Module] = {}
     for row in _rows(shape):
@@ -148,15 +148,18 @@ def _table(name: str, params: int) -> Module:
 
 
 def _lm_head(shape: ModelShape) -> Module:
-    """The head; where its weights are the embedding's, they are used here and counted there."""
+    """Return the lm_head module.
+
+    A tied weight multiplies tokens here, but its parameters belong to the embedding.
+    """
     weights = shape.vocab_size * (shape.embedding_size or shape.hidden_size)
     bias = shape.vocab_size if shape.head_bias else 0
-    own = bias if shape.tied_embeddings else weights + bias
+    head_params = bias if shape.tied_embeddings else weights + bias
     return Module(
         name="lm_head",
         layers=1,
-        params_total=own,
-        params_active=own,
+        params_total=head_params,
+        params_active=head_params,
         params_matmul=weights,
         biases=bias,
         growth=PARAMETER_GROWTH["lm_head"],
@@ -218,7 +221,10 @@ def _row(  # noqa: PLR0913 (what a module can consist of)
     active_biases: int | None = None,
     vectors: int = 0,
 ) -> Module:
-    """A module of `layers` layers, each with these matrices, biases and other parameters."""
+    """Return a module of `layers` layers.
+
+    weights, biases, vectors: matrices, biases and other parameters of one layer
+    """
     matrices = tuple(weights)
     held = sum(w.rows * w.columns * w.copies for w in matrices)
     used = sum(w.rows * w.columns * w.per_token for w in matrices)
@@ -234,16 +240,16 @@ def _row(  # noqa: PLR0913 (what a module can consist of)
     )
 
 
-# --- what the formula does not count --------------------------------------------------------
+# --- arithmetic outside the formula ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncounted:
-    """An estimate of arithmetic that is no matmul [FLOP per token, forward].
+    """Estimate of arithmetic other than matmuls [FLOP per token, forward].
 
-    share: of the forward FLOPs that the formula counts; in time it is more, for these operators
-        wait for memory
-    rule: how it is estimated; an exponential, a root or a division counts as 1
+    share: relative to the forward FLOPs of the formula; the share of the time is larger, because
+        these operators wait for memory
+    rule: rule of the estimate; an exponential, a root or a division counts as 1
     """
 
     name: str
@@ -253,7 +259,7 @@ class Uncounted:
 
 
 def uncounted(shape: ModelShape, seq_len: int) -> tuple[Uncounted, ...]:
-    """What one forward computes beside its matmuls, estimated per token.
+    """Estimate the work of one forward outside its matmuls [FLOP per token].
 
     seq_len: tokens of one sequence
     """
@@ -279,7 +285,7 @@ def uncounted(shape: ModelShape, seq_len: int) -> tuple[Uncounted, ...]:
 
 
 def _of_layers(shape: ModelShape, per_layer: Callable[[LayerGroup], float]) -> float:
-    """Sum over all layers, multi-token prediction included."""
+    """Return the sum over all layers, multi-token prediction included."""
     return sum(count * per_layer(group) for count, group in shape.blocks())
 
 
@@ -297,15 +303,15 @@ def _small_softmax(shape: ModelShape) -> float:
 
 
 def _norms(shape: ModelShape) -> float:
-    d, each = shape.hidden_size, 4 if shape.norm == "rms" else 7
+    d, flops = shape.hidden_size, 4 if shape.norm == "rms" else 7
     outside = shape.final_norm + shape.embedding_norm + 3 * shape.mtp_modules
     inside = _of_layers(shape, lambda group: _normed(group.attention))
     layers = _of_layers(shape, lambda _: shape.norms_per_layer)
-    return each * d * (outside + layers) + 4 * inside
+    return flops * d * (outside + layers) + 4 * inside
 
 
 def _normed(attention: Attention | LinearAttention) -> int:
-    """Elements that norms inside a layer's attention see."""
+    """Return the number of elements normalised inside a layer's attention."""
     if isinstance(attention, LinearAttention):
         return attention.value_width
     latent = (attention.kv_lora_rank or 0) + (attention.q_lora_rank or 0)
@@ -336,7 +342,7 @@ def _rotary(shape: ModelShape) -> float:
 
 
 def _additions(shape: ModelShape) -> float:
-    """Two residuals a layer, and the biases that a token passes."""
+    """Return the additions: two residuals per layer, and the biases of a token's path."""
     d = shape.hidden_size
 
     def layer(group: LayerGroup) -> int:
@@ -363,17 +369,17 @@ def _look_up(shape: ModelShape) -> float:
     return shape.hidden_size if shape.positions else 0
 
 
-# --- what inference keeps -------------------------------------------------------------------
+# --- the key/value cache of inference -------------------------------------------------------
 
 
 def kv_cache_bytes_per_token(shape: ModelShape, *, bytes_per_value: float) -> float:
-    """Keys and values of one token of context in all layers [bytes].
+    """Return the size of one token's keys and values in all layers [bytes].
 
     bytes_per_value: 2 in BF16, 1 in FP8
 
-    MLA keeps the latent vector and the rotary key, c + rope. A layer with a window keeps no more
+    MLA caches the latent vector and the rotary key, c + rope. A layer with a window caches no more
     than the window's tokens, and linear attention a state of fixed size: neither grows with a long
-    context. Raises ValueError for no or negative bytes.
+    context. Raises ValueError for zero or negative bytes.
     """
     if bytes_per_value <= 0:
         raise ValueError(f"A cache holds bytes: {bytes_per_value=}.")

@@ -1,10 +1,10 @@
-"""Which number format each operator runs in, by the name of a training's precision.
+"""Number format of each operator, by the name of a run's precision.
 
-Below 16 bits only the linears of attention and FFN run so; core attention, router, gates, adapters
-and lm_head stay in BF16, as Transformer Engine, DeepSeek-V3 (arXiv:2412.19437, 3.3.1) and what is
-advised for torchao keep them. Torchtitan's Float8 converts the lm_head too where nothing keeps it
-from it (filter_fqns; torchtitan/components/quantization/float8.py@v0.2.2): `fp8+lm_head`. All three
-passes of a linear run in its format.
+Below 16 bits, only the linears of attention and FFN use the low format. Core attention, router,
+gates, adapters and lm_head stay in BF16, as in Transformer Engine, DeepSeek-V3 (arXiv:2412.19437,
+3.3.1) and the advice for torchao. Torchtitan's Float8 converts the lm_head too, unless filter_fqns
+excludes it (torchtitan/components/quantization/float8.py@v0.2.2): `fp8+lm_head`. All three passes
+of a linear run in its format.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BELOW_16_BITS: Final[Mapping[str, Dtype]] = {
     "mxfp8": "fp8",
     "nvfp4": "fp4",
 }
-"""Recipes that run the linears below 16 bits, and in what."""
+"""Recipes with linears below 16 bits, and the format of these linears."""
 
 SIXTEEN_BITS_OR_MORE: Final[Mapping[str, Dtype]] = {
     "fp32": "fp32",
@@ -41,14 +41,16 @@ QUANTIZATION_EVIDENCE: Final[tuple[tuple[str, str, frozenset[str]], ...]] = (
     ("quantization", "", frozenset(BELOW_16_BITS)),
     ("quantized", "", frozenset(BELOW_16_BITS)),
 )
-"""What a log says that excludes precisions: a fact, a pattern of its value, and what that leaves.
+"""Logged facts that exclude precisions: fact, pattern of its value, precisions still possible.
 
-Of several patterns of one fact the first that is found counts; what two facts leave, both do.
-"""
+The first matching pattern of a fact counts. With two facts, the precisions allowed by both
+remain."""
 
 
 def logged_quantization(facts: Mapping[str, str]) -> tuple[str, frozenset[str]] | None:
-    """What a log says of quantised weights, and the precisions that it leaves; None without.
+    """Return the logged facts on quantised weights, and the precisions still possible.
+
+    None without such facts.
 
     facts: values by name
     """
@@ -73,17 +75,17 @@ LOW_PRECISION_OPERATORS: Final = frozenset(
 
 
 def operator_formats(precision: str) -> tuple[DtypeOf, Dtype]:
-    """The format of each operator and pass, and the fastest of them.
+    """Return the format of each operator and pass, and the fastest of these formats.
 
-    Raises ValueError for a name that the fact `precision` does not take.
+    Raises ValueError for a name that is no choice of the fact `precision`.
     """
     low = BELOW_16_BITS.get(precision)
     if low is not None:
         head = {"lm_head"} if precision.endswith("+lm_head") else set()
         linears = LOW_PRECISION_OPERATORS | head
         return (lambda op, _: low if op.name.removeprefix("mtp ") in linears else "bf16"), low
-    one = SIXTEEN_BITS_OR_MORE.get(precision)
-    if one is None:
-        known = ", ".join(FACT_NAMES["precision"].choices)
-        raise ValueError(f"{precision!r} is no precision: one of {known}.")
-    return (lambda *_: one), one
+    dtype = SIXTEEN_BITS_OR_MORE.get(precision)
+    if dtype is None:
+        choices = ", ".join(FACT_NAMES["precision"].choices)
+        raise ValueError(f"{precision!r} is no precision: one of {choices}.")
+    return (lambda *_: dtype), dtype

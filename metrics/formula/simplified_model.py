@@ -1,7 +1,7 @@
-"""A model as a tool sees it that knows one kind of layer: what formulas of other code read of it.
+"""A model as seen by tools with one kind of layer: input of other code's formulas.
 
-Most take a head width of d // H, the feed-forward width that the config names, and no windows,
-whatever the model is. Letters as in metrics/formula/flops.py.
+Most tools assume a head width of d // H, the feed-forward width named in the config, and no
+windows, for any model. Letters as in metrics/formula/flops.py.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ __all__ = ["SimplifiedModel", "full_attention"]
 
 
 class SimplifiedModel(NamedTuple):
-    """A model as a tool sees it that knows one kind of layer.
+    """A model as seen by a tool with one kind of layer.
 
     T: tokens of one sequence
-    recompute: `full_attention_operators` where every layer is recomputed in the backward pass,
-    `selective` where core
-        attention is; None: not known
-    intermediate_size: the key of the model's config.json; the shape tells it where a layer is
-        dense, but a wholly sparse model's config may name a width that no layer has
-    padded_vocab: rows of a lm_head that is padded for tensor parallelism
-    tensor_parallel: ranks that each hold a copy of the norms, and count it
-    pipeline_parallel: stages, the last of which holds the final norm
-    lora_rank: of adapters; adapters: their parameters
+    recompute: `full` where every layer is recomputed in the backward pass, `selective` where only
+        core attention is; None: not known
+    intermediate_size: the key of the model's config.json. The shape gives this width where a layer
+        is dense, but a wholly sparse model's config may name a width that no layer has
+    padded_vocab: rows of a lm_head padded for tensor parallelism
+    tensor_parallel: ranks that count a full copy of the norms each
+    pipeline_parallel: stages; the last stage has the final norm
+    lora_rank: rank of the adapters; adapters: their parameters
 
-    Its properties raise ShapeError where the model has no such thing, or it is not known.
+    The properties raise ShapeError where the model has no such part, or the value is not known.
     """
 
     shape: ModelShape
@@ -43,7 +42,7 @@ class SimplifiedModel(NamedTuple):
 
     @property
     def r(self) -> int:
-        """Forwards that a tool counts which counts recomputation: 4 with it, else 3."""
+        """Work of a step in forwards, for tools with recomputation: 4 if `full`, else 3."""
         if self.recompute is None:
             raise ShapeError("What is recomputed is not known, and this tool counts it.")
         return 4 if self.recompute == "full" else 3
@@ -79,7 +78,7 @@ class SimplifiedModel(NamedTuple):
 
     @property
     def q(self) -> int:
-        """Head width as d // H, which a model's own may contradict (Qwen3, Gemma, MLA)."""
+        """Head width as d // H; some models have another width (Qwen3, Gemma, MLA)."""
         return self.d // self.H
 
     @property
@@ -89,12 +88,12 @@ class SimplifiedModel(NamedTuple):
 
     @property
     def moe(self) -> MixtureOfExperts | None:
-        """The experts of the first sparse layer."""
+        """Experts of the first sparse layer."""
         return next((group.moe for group in self.shape.layers if group.moe), None)
 
     @property
     def f(self) -> int:
-        """FFN width by the config's intermediate_size."""
+        """FFN width: the config's intermediate_size."""
         if self.intermediate_size is not None:
             return self.intermediate_size
         dense = (group.ffn.width for group in self.shape.layers if group.ffn is not None)
@@ -108,7 +107,7 @@ class SimplifiedModel(NamedTuple):
 
     @property
     def matrices(self) -> int:
-        """Matrices of a feed-forward block: 3 where it is gated, else 2."""
+        """Matrices of a feed-forward block: 3 if gated, else 2."""
         blocks = (block for group in self.shape.layers for _, block, _ in group.feed_forwards())
         return 3 if next(blocks).gated else 2
 
@@ -118,17 +117,17 @@ class SimplifiedModel(NamedTuple):
         return self.V * (self.shape.embedding_size or self.d)
 
     def full_attention_operators(self) -> tuple[Operator, ...]:
-        """Our operators with A = T."""
+        """Return our operators with A = T."""
         return operators(self.shape, self.T, attention="full")
 
 
 def full_attention(model: SimplifiedModel) -> float:
-    """Our operators with A = T: what most papers mean by MFU [FLOP per token]."""
+    """Return our FLOPs per token with A = T: the usual MFU numerator of papers."""
     return flops_per_token(model.full_attention_operators())
 
 
-# intermediate_size of published configs that is no dense layer's: Mixtral, OLMoE, gpt-oss, Llama 4
-# use it for their experts; the Qwen ones name it and have no layer of that width.
+# intermediate_size of published configs without a dense layer of this width: Mixtral, OLMoE,
+# gpt-oss and Llama 4 use the key for their experts; the Qwen models have no such layer at all.
 _INTERMEDIATE_SIZES = {
     "mixtral-8x7b": 14336,
     "mixtral-8x22b": 16384,

@@ -1,4 +1,4 @@
-"""Vision towers: FLOPs per set of images, and per token of the step that they belong to.
+"""Vision towers: FLOPs per set of images, and per token of the same step.
 
 Forward, per frame of h x w patches (letters as in metrics/formula/flops.py, P = hw, with a class
 token hw + 1; m patches per side become one token of the language model):
@@ -9,16 +9,16 @@ token hw + 1; m patches per side become one token of the language model):
       inside windows           2H(q + v) sum of (patches of a window)²
     projector                  hw/m² times 2 (in x out) of each of its layers
 
-So the attention of several images is the sum of P_i², not (sum P)². Towers whose images differ in
-size differ in F from step to step: `per_token` divides by the tokens of the same step.
+So the attention of several images is the sum of P_i², not (sum P)². With images of different
+sizes, F differs from step to step: `per_token` divides by the tokens of the same step.
 
-Backward as in metrics/formula/flops.py, each part by what is trained in it and before it:
-`TrainedParts`. A trained patch embedding counts with the gradient of the pixels, though set-ups
-leave it out, as a trained weight does everywhere in this formula: below 0.1 % of a tower's
-training.
+Backward as in metrics/formula/flops.py. The factor of each part depends on the trained weights in
+the part and upstream: `TrainedParts`. A trained patch embedding counts the gradient of the pixels
+as well, like every trained weight in this formula. Training set-ups skip this gradient: below
+0.1 % of a tower's training.
 
-Held by PyTorch's FlopCounterMode in tests/metrics/formula/test_vision.py. Left out: towers that
-pool by attention (SigLIP's head, which multimodal models do not use) and resampling projectors
+tests/metrics/formula/test_vision.py compares with PyTorch's FlopCounterMode. Left out: towers with
+attention pooling (SigLIP's head, which multimodal models do not use) and resampling projectors
 (Q-Former).
 """
 
@@ -60,7 +60,7 @@ __all__ = [
 _ALL: Final = Trainable()
 
 Grid: TypeAlias = tuple[int, int, int]
-"""Frames, patches in height, patches in width, as Qwen's `image_grid_thw`."""
+"""Frames, patches in height, patches in width, as in Qwen's `image_grid_thw`."""
 
 ModelPart = Literal["tower", "projector", "language model"]
 
@@ -72,8 +72,9 @@ ModelPart = Literal["tower", "projector", "language model"]
 class Projector:
     """Linear layers from merged patches to the width of the language model.
 
-    widths: of their inputs and of the last output: (in, out) is one layer, (in, mid, out) two
-    norm_params: parameters of the norm before them
+    widths: input widths of the layers, then the output width: (in, out) is one layer, (in, mid,
+        out) two
+    norm_params: parameters of the norm at the input
     """
 
     widths: tuple[int, ...]
@@ -82,7 +83,7 @@ class Projector:
 
     @property
     def weights(self) -> tuple[Weight, ...]:
-        """Weight matrices, named linear_1, linear_2, … as LLaVA's."""
+        """Weight matrices, named linear_1, linear_2, … as in LLaVA."""
         pairs = zip(self.widths, self.widths[1:], strict=False)
         return tuple(Weight(f"linear_{i}", a, b) for i, (a, b) in enumerate(pairs, 1))
 
@@ -98,17 +99,18 @@ class VisionTower:
     """Dimensions of a vision transformer and of the projector after it.
 
     depth: layers that the language model's input depends on
-    unused_layers: layers after them (LLaVA reads the last but one): parameters without FLOPs
+    unused_layers: layers after `depth` (LLaVA reads the last but one): parameters without FLOPs
     patch: inputs of the patch embedding: channels x frames x side²
     patch_side: side of a patch in pixels
     merge: patches per side that become one token of the language model
-    grid: patches of an image, where all have the same; None: each image its own
-    class_token: whether a frame has one token beside its patches
+    grid: patches of an image, where all images have the same; None: sizes vary
+    class_token: whether a frame has one token besides its patches
     window: patches per side of the attention windows; None: no windows
     full_layers: layers without windows, where there are windows
-    projectors: each sees every merged patch; Qwen3-VL has one and those of its deepstack
-    positions, norm_params, layer_params: rows of the position table; parameters of the norms
-        outside the layers; of norms and scales of one layer
+    projectors: each sees every merged patch; Qwen3-VL has one, plus those of its deepstack
+    positions: rows of the position table
+    norm_params, layer_params: parameters of the norms outside the layers; of norms and scales of
+        one layer
     """
 
     name: str
@@ -146,11 +148,11 @@ class VisionTower:
         return embedding + layers + self.norm_params
 
     def weights(self) -> tuple[tuple[int, Weight], ...]:
-        """(layers, weight) of what LoRA can adapt: the projections of attention and ffn."""
+        """Return (layers, weight) that LoRA can adapt: attention and ffn projections."""
         return tuple((self.depth, weight) for weight in self._layer_weights())
 
     def grid_of(self, height: int, width: int) -> Grid:
-        """Grid of a still image as the tower sees it, after resizing [pixels].
+        """Return the grid of a still image, from its size after resizing [pixels].
 
         Raises ShapeError where the sides are no multiple of merged patches.
         """
@@ -163,11 +165,11 @@ class VisionTower:
         return self._checked((1, height // self.patch_side, width // self.patch_side))
 
     def tokens(self, grids: Sequence[Grid]) -> int:
-        """Tokens that the images become in the language model."""
+        """Return the number of tokens that the images become in the language model."""
         return sum(t * h * w for t, h, w in map(self._checked, grids)) // self.merge**2
 
     def _checked(self, grid: Grid) -> Grid:
-        """The grid. Raises ShapeError where it is impossible for this tower."""
+        """Return the grid; raise ShapeError if impossible for this tower."""
         frames, height, width = grid
         fits = height % self.merge == 0 and width % self.merge == 0
         if min(grid) < 1 or not fits or self.grid not in (None, (height, width)):
@@ -182,16 +184,17 @@ class VisionTower:
         return (*self.attention.weights(d), *self.ffn.weights(d))
 
 
-# --- what is trained ------------------------------------------------------------------------
+# --- trained parts --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedParts:
-    """What is trained of each part, in the order of the forward pass; default everything.
+    """Trained weights of each part, in the order of the forward pass; default: all.
 
-    A part that is `frozen` with nothing trained before it runs forward only; `trainable_of` says
-    so. Where only the projector is trained, the tower counts 1x, the projector 3x, the language
-    model 2x. Raises ValueError where nothing at all is trained: that is inference.
+    A `frozen` part with nothing trained upstream runs forward only (`trainable_of`). Where only the
+    projector is trained, the tower counts 1x, the projector 3x, the language model 2x.
+
+    Raises ValueError where nothing at all is trained: that would be inference.
     """
 
     tower: Trainable = _ALL
@@ -208,7 +211,10 @@ class TrainedParts:
             )
 
     def trainable_of(self, part: ModelPart) -> Trainable:
-        """What is trained of a part; `upstream` where it is frozen and no gradient passes it."""
+        """Return the trained weights of a part.
+
+        `upstream` where the part is frozen and no gradient passes through.
+        """
         kinds = dict(self._kinds())
         before = list(kinds)[: list(kinds).index(part)]
         reached = any(kinds[earlier] in ("full", "lora") for earlier in before)
@@ -235,12 +241,13 @@ class TrainedParts:
 def tower_operators(
     tower: VisionTower, grids: Sequence[Grid], *, trained_parts: TrainedParts | None = None
 ) -> tuple[Operator, ...]:
-    """Every operator of tower and projector over a set of images [FLOP per set].
+    """Return the operators of tower and projector over a set of images [FLOP per set].
 
-    grids: of each image or video (of a still one: `VisionTower.grid_of`); none: all operators are 0
+    grids: of each image or video (still image: `VisionTower.grid_of`); no grids: all operators are
+    0
     trained_parts: default everything
 
-    Raises ShapeError for a grid that the tower does not take, and for unknown LoRA targets.
+    Raises ShapeError for a grid that the tower does not accept, and for unknown LoRA targets.
     """
     parts = trained_parts or TrainedParts()
     frames = [(h, w) for t, h, w in map(tower._checked, grids) for _ in range(t)]  # noqa: SLF001
@@ -257,11 +264,14 @@ def tower_operators(
 
 
 def per_token(ops: Iterable[Operator], tokens: int) -> tuple[Operator, ...]:
-    """Operators of a set of images, spread over the tokens of the same step [FLOP per token].
+    """Spread operators of a set of images over the tokens of a step [FLOP per token].
 
-    tokens: of the language model's sequences, as TGS counts them (images' positions included).
-    What comes back stands beside `metrics.formula.flops.operators` of the language model, and adds
-    to it. Raises ValueError for less than one token.
+    The result adds to `metrics.formula.flops.operators` of the language model.
+
+    tokens: of the language model's sequences in the same step, as TGS counts them (images'
+        positions included)
+
+    Raises ValueError for less than one token.
     """
     if tokens < 1:
         raise ValueError(f"A step has 1 token or more, not {tokens}.")
@@ -278,7 +288,7 @@ def _patch_embedding(tower: VisionTower, frames: Sequence[Frame]) -> tuple[str, 
 
 
 def _layer_terms(tower: VisionTower, frames: Sequence[Frame]) -> Iterator[tuple[str, int, float]]:
-    """(name, layers, forward FLOPs of all frames)."""
+    """Yield (name, layers, forward FLOPs of all frames)."""
     d, depth, tokens = tower.hidden_size, tower.depth, _tokens(tower, frames)
     flops = depth * tokens * projections(d, tower.attention)
     yield "vision query/key/value/output projections", depth, flops
@@ -300,12 +310,12 @@ def _patches(frames: Sequence[Frame]) -> int:
 
 
 def _tokens(tower: VisionTower, frames: Sequence[Frame]) -> int:
-    """Positions inside the tower: patches, and class tokens."""
+    """Return the number of positions inside the tower: patches, and class tokens."""
     return _patches(frames) + len(frames) * tower.class_token
 
 
 def _pairs(tower: VisionTower, frames: Sequence[Frame]) -> int:
-    """Query-key pairs of all layers: every pair of a frame, or of a window."""
+    """Return the query-key pairs of all layers: every pair of a frame, or of a window."""
     whole = sum((h * w + tower.class_token) ** 2 for h, w in frames)
     if tower.window is None:
         return tower.depth * whole
@@ -314,7 +324,7 @@ def _pairs(tower: VisionTower, frames: Sequence[Frame]) -> int:
 
 
 def _squares(side: int, window: int) -> int:
-    """Sum of the squared lengths of a side's pieces: whole windows, and a shorter last one."""
+    """Return the sum of a side's squared window lengths; the last may be shorter."""
     whole, rest = divmod(side, window)
     return whole * window**2 + rest**2
 
@@ -323,12 +333,13 @@ def _squares(side: int, window: int) -> int:
 
 
 def from_hugging_face(config: Mapping[str, object]) -> VisionTower | None:
-    """Tower and projector of a Hugging Face `config.json`; None where it is a text model's.
+    """Return tower and projector of a Hugging Face `config.json`; None if text only.
 
-    A `vision_config` is saved without what equals its class's defaults, so that those of
-    transformers 5.23.0 stand in for what it lacks. A vision_config by itself gives a tower without
-    projector (Qwen's mergers are part of the tower and always there).
-    Raises ShapeError for an unknown kind of tower, and for a key that is malformed.
+    A `vision_config` is saved without its class's defaults, so missing keys get the defaults of
+    transformers 5.23.0. A vision_config on its own gives a tower without projector (Qwen's mergers
+    are part of the tower and always included).
+
+    Raises ShapeError for an unknown kind of tower, and for a malformed key.
     """
     inner = config.get("vision_config")
     model_type = str(config.get("model_type"))
@@ -354,7 +365,7 @@ def _named(config: Mapping[str, object], tower: VisionTower) -> VisionTower:
 
 
 def _projected(tower: VisionTower, config: Mapping[str, object]) -> VisionTower:
-    """The tower with the projector of its multimodal model."""
+    """Return the tower with the projector of its multimodal model."""
     model_type = str(config.get("model_type"))
     if model_type not in _PROJECTORS:
         raise ShapeError(
@@ -367,7 +378,7 @@ def _projected(tower: VisionTower, config: Mapping[str, object]) -> VisionTower:
 
 
 def _transformer(d: int, heads: int, *, qkv_bias: bool = True, fused: bool = False) -> Attention:
-    """Bidirectional attention of a vision transformer."""
+    """Return the bidirectional attention of a vision transformer."""
     width = d // heads
     return Attention(
         heads=heads,
@@ -382,13 +393,13 @@ def _transformer(d: int, heads: int, *, qkv_bias: bool = True, fused: bool = Fal
 
 
 def _completed(config: Config, defaults: Mapping[str, object]) -> Config:
-    """The configuration, with its class's defaults for what is absent or null."""
+    """Return the configuration, with its class's defaults for absent and null keys."""
     given = {key: value for key, value in config.values.items() if value is not None}
     return Config({**defaults, **given}, config.source)
 
 
 def _side(config: Config, key: str) -> int:
-    """A side in pixels or frames: one number, or a pair of equal ones."""
+    """Return a side in pixels or frames: one number, or a pair of equal numbers."""
     value = config.values.get(key)
     if isinstance(value, list | tuple):
         if len(value) != 2 or value[0] != value[1]:  # noqa: PLR2004 (height and width)
@@ -408,7 +419,7 @@ _VIT: Final[Mapping[str, object]] = {
 
 
 def _vit(config: Config) -> VisionTower:
-    """A plain vision transformer on images of one size."""
+    """Return a plain vision transformer for images of one size."""
     d, side = config.number("hidden_size"), _side(config, "patch_size")
     patches = _side(config, "image_size") // side
     return VisionTower(
@@ -427,7 +438,7 @@ def _vit(config: Config) -> VisionTower:
 
 
 def _clip(config: Config) -> VisionTower:
-    """CLIP (arXiv:2103.00020): a class token, norms before and after, no bias of the patches."""
+    """CLIP (arXiv:2103.00020): a class token, norms at both ends, no patch bias."""
     tower = _vit(_completed(config, {**_VIT, "patch_size": 32}))
     return replace(
         tower,
@@ -439,7 +450,7 @@ def _clip(config: Config) -> VisionTower:
 
 
 def _siglip(config: Config) -> VisionTower:
-    """SigLIP (arXiv:2303.15343), without the head that pools by attention."""
+    """SigLIP (arXiv:2303.15343), without its attention-pooling head."""
     return _vit(_completed(config, {**_VIT, "patch_size": 16}))
 
 
@@ -455,7 +466,10 @@ _INTERNVIT: Final[Mapping[str, object]] = {
 
 
 def _internvit(config: Config) -> VisionTower:
-    """InternViT: a class token, a scale after each block; keys of OpenGVLab's and of the -hf."""
+    """InternViT: a class token, a scale after each block.
+
+    Reads the keys of OpenGVLab's configs and of the -hf configs.
+    """
     tower = _vit(_completed(config, _INTERNVIT))
     d = tower.hidden_size
     rms = config.choice("norm_type", "layer_norm", "rms_norm", default="layer_norm") == "rms_norm"
@@ -484,7 +498,7 @@ _QWEN: Final[Mapping[str, object]] = {
 
 
 def _qwen(config: Config, d: int, feed_forward: FeedForward) -> VisionTower:
-    """What the towers of Qwen have in common: images of any size, mergers, rotary positions."""
+    """Common parts of Qwen's towers: images of any size, mergers, rotary positions."""
     side, frames = _side(config, "patch_size"), _side(config, "temporal_patch_size")
     return VisionTower(
         name="",
@@ -536,7 +550,7 @@ def _qwen2_5_vl(config: Config) -> VisionTower:
 
 
 def _qwen3_vl(config: Config, *, deepstack: Sequence[int] = (8, 16, 24)) -> VisionTower:
-    """Qwen3-VL: a learned position table, and a merger for each layer of the deepstack."""
+    """Qwen3-VL: a learned position table, and a merger per layer of the deepstack."""
     d = config.number("hidden_size", default=1152)
     width = config.number("intermediate_size", default=4304)
     values = _completed(config, {**_QWEN, "depth": 27, "patch_size": 16})
@@ -579,7 +593,7 @@ _TOWERS: Final[Mapping[str, Callable[[Config], VisionTower]]] = {
 
 
 def _llava(tower: VisionTower, config: Config, out: int) -> VisionTower:
-    """LLaVA 1.5 (arXiv:2310.03744): two layers over a feature layer, without the class token."""
+    """LLaVA 1.5 (arXiv:2310.03744): two layers on one feature layer, no class token."""
     layer = config.values.get("vision_feature_layer", -2)
     if not isinstance(layer, int) or not -tower.depth - 1 <= layer <= tower.depth:
         raise ShapeError(
@@ -608,8 +622,8 @@ def _internvl(tower: VisionTower, config: Config, out: int) -> VisionTower:
 def _gemma3(tower: VisionTower, config: Config, out: int) -> VisionTower:
     """Gemma 3 (arXiv:2503.19786): patches averaged to mm_tokens_per_image, one layer.
 
-    Its language model lets the tokens of one image see each other both ways: 256 * 255 / 2 pairs an
-    image that `metrics.formula.flops.attended_pairs` does not count.
+    In the language model, the tokens of one image attend to each other both ways: 256 * 255 / 2
+    pairs per image that `metrics.formula.flops.attended_pairs` does not count.
     """
     tokens = config.number("mm_tokens_per_image", default=256)
     side = round(tokens**0.5)

@@ -1,8 +1,8 @@
-"""Model shapes: the dimensions that the formula needs, and that count a model's parameters.
+"""Model shapes: the dimensions for the formula and for counting parameters.
 
-A shape comes from one of four places, never from a guess:
+A shape comes from one of four sources, never from a guess:
 
-    known(name)                a model that people call by name, or a framework's own flavour
+    find_model(name)           a model known by name, or a framework's own flavour
     from_hugging_face(config)  a Hugging Face config.json, by its model_type
     from_megatron(arguments)   the arguments header of Megatron-DeepSpeed
     from_torchtitan(flavour)   torchtitan's `Building … with …ModelArgs(…)`, or its flavour alone
@@ -10,8 +10,8 @@ A shape comes from one of four places, never from a guess:
 Errors:
 
     ShapeError (ValueError)
-    ├── ImpossibleShapeError   a dimension that no model has
-    └── UnknownModelError      `known` has no model of this name
+    ├── ImpossibleShapeError   an impossible dimension
+    └── UnknownModelError      `find_model` has no model of this name
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shapes of Hugging Face configs, by their model_type."""
+"""Model shapes from Hugging Face configs, by model_type."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .shape import (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Reads a configuration; a key that is missing or of the wrong kind is a ShapeError.
+    """Reader of a configuration; a missing or malformed key raises ShapeError.
 
-    A default stands only where transformers documents one for this model_type (5.23.0, its
-    configuration classes), and means what transformers does: absent and null are the same.
+    Defaults are used only where transformers documents them for this model_type (5.23.0,
+    configuration classes). As in transformers, absent and null mean the same.
 
-    read_keys: keys that were asked for, by this configuration or one that was `with_values` from it
+    read_keys: keys requested so far, by this configuration or its copies (`with_values`)
     """
 
     values: Mapping[str, object]
@@ -39,11 +39,11 @@ class Config:
     read_keys: set[str] = field(default_factory=set, compare=False)
 
     def with_values(self, values: Mapping[str, object]) -> Config:
-        """The same configuration with these values."""
+        """Return the same configuration with other values."""
         return Config(values, self.source, self.read_keys)
 
     def number(self, *keys: str, default: int | None = None) -> int:
-        """The first of `keys` that is there, a whole number of at least 1."""
+        """Return the first of `keys` with a value, a whole number of at least 1."""
         value = self.optional(*keys)
         if value is None:
             value = default
@@ -57,7 +57,7 @@ class Config:
         return check_dimension(self.source, keys[0], value)
 
     def optional(self, *keys: str) -> int | None:
-        """The first of `keys` that is there and not null; else None."""
+        """Return the first of `keys` with a value; None without any."""
         self.read_keys.update(keys)
         for key in keys:
             value = self.values.get(key)
@@ -68,7 +68,7 @@ class Config:
         return None
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """A true or false of the configuration."""
+        """Return a boolean of the configuration."""
         self.read_keys.add(key)
         value = self.values.get(key)
         if not isinstance(value, bool | None):
@@ -76,7 +76,7 @@ class Config:
         return default if value is None else value
 
     def choice(self, key: str, *choices: str, default: str) -> str:
-        """One of `choices`; where the key is absent, the default."""
+        """Return the value of a key, one of `choices`; the default if absent."""
         self.read_keys.add(key)
         value = self.values.get(key) or default
         if value not in choices:
@@ -84,7 +84,7 @@ class Config:
         return str(value)
 
     def items(self, key: str) -> list[object]:
-        """A list of the configuration; empty where it is absent."""
+        """Return a list of the configuration; empty if absent."""
         self.read_keys.add(key)
         value = self.values.get(key) or []
         if not isinstance(value, list | tuple):
@@ -92,7 +92,7 @@ class Config:
         return list(value)
 
     def layer_numbers(self, key: str) -> set[int]:
-        """A list of layers, by their numbers; empty where it is absent."""
+        """Return a list of layer numbers as a set; empty if absent."""
         places = self.items(key)
         for place in places:
             if isinstance(place, bool) or not isinstance(place, int):
@@ -101,12 +101,13 @@ class Config:
 
 
 def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
-    """Shape of a Hugging Face `config.json`, its text model where it is a multimodal one.
+    """Return the shape of a Hugging Face `config.json`; its text model if multimodal.
 
-    The tower of such a model is `metrics.formula.vision.from_hugging_face` of the same config.
-    Raises ShapeError for an unknown model_type, for a key that is missing or malformed, for one
-    that changes FLOPs and is not read for this model_type, where `architectures` names a class
-    without lm_head, and for a model with another part beside text and vision.
+    For the tower of a multimodal model, see `metrics.formula.vision.from_hugging_face`.
+
+    Raises ShapeError for an unknown model_type, for a missing or malformed key, and for a key that
+    changes FLOPs but is not read for this model_type. Also where `architectures` names a class
+    without lm_head, and for a model with another part besides text and vision.
     """
     if headless := [one for one in _architectures(config) if NO_LM_HEAD_CLASS.search(one)]:
         raise ShapeError(
@@ -157,22 +158,22 @@ SHAPE_KEYS: Final = frozenset(
     }
 )  # fmt: skip
 """Keys that change FLOPs wherever a model's code reads them: windows and chunks, experts and the
-layers that have them, latent, linear and sparse attention, layers that share or leave out."""
+layers with experts, latent, linear and sparse attention, layers that share or skip parts."""
 
 _STEPS: Final = frozenset(
     {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "moe_layer_interval"}
 )
-"""Of these, 1 is every layer: none is another than the rest."""
+"""Keys of SHAPE_KEYS where 1 means every layer: no layer differs from the rest."""
 
 _SAME_COUNT: Final = (
     frozenset({"moe_num_experts", "n_routed_experts", "num_experts", "num_local_experts"}),
     frozenset({"n_shared_experts", "num_shared_experts"}),
 )
-"""Names of one count: classes of transformers have several for it (`attribute_map`)."""
+"""Names of the same count: classes of transformers use several (`attribute_map`)."""
 
 
 def _refuse_unread(config: Config) -> None:
-    """Raises ShapeError for a key of SHAPE_KEYS that was not read and does not say "none of it"."""
+    """Raise ShapeError for an unread key of SHAPE_KEYS, unless its value means "none"."""
     values = dict(config.values)
     if values.get("use_sliding_window") is False:
         values.pop("sliding_window", None)
@@ -186,7 +187,7 @@ def _refuse_unread(config: Config) -> None:
 
 
 def _none_of_it(config: Config, key: str, value: object) -> bool:
-    """Whether the model is the same without this key, which was not read."""
+    """Return whether the model is the same without this unread key."""
     if key == "is_causal":  # transformers lets every decoder attend both ways where it is false
         return value is not False
     if not value or (key in _STEPS and value == 1):
@@ -200,7 +201,7 @@ def _none_of_it(config: Config, key: str, value: object) -> bool:
 NO_LM_HEAD_CLASS: Final = re.compile(
     r"(?:Classification|RewardModel|QuestionAnswering|MultipleChoice)$"
 )
-"""How classes of transformers end that have no lm_head: a reward model is a classifier."""
+"""Endings of transformers classes without lm_head: a reward model is a classifier."""
 
 
 def _architectures(config: Mapping[str, object]) -> list[str]:
@@ -209,10 +210,10 @@ def _architectures(config: Mapping[str, object]) -> list[str]:
 
 
 def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
-    """The text model's part of a config; the config itself where it is one of a text model.
+    """Return the text model's part of a config; the config itself for a text model.
 
-    A nested part is saved without what equals its class's defaults (transformers, to_diff_dict), so
-    that those stand in for what it lacks. Tied embeddings may be said at either level.
+    A nested config is saved without its class's defaults (transformers, to_diff_dict), so missing
+    keys get these defaults. Tied embeddings may be set at either level.
     """
     for nested in ("text_config", "llm_config"):
         inner = config.get(nested)
@@ -225,7 +226,10 @@ def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _other_parts(config: Mapping[str, object]) -> Iterator[str]:
-    """Models inside a model beside that of text and the vision tower: what hears, what speaks."""
+    """Yield the keys of other models inside a model, such as audio or speech.
+
+    Text model and vision tower are not included.
+    """
     for key, value in config.items():
         if key in ("text_config", "llm_config", "vision_config") or not isinstance(value, Mapping):
             continue
@@ -234,14 +238,17 @@ def _other_parts(config: Mapping[str, object]) -> Iterator[str]:
 
 
 def _gqa(config: Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:
-    """Heads of a Llama-like config; `width`, `kv_heads`: defaults of the model_type, if any."""
+    """Return the attention of a Llama-like config.
+
+    width, kv_heads: defaults of the model_type, if any
+    """
     heads = config.number("num_attention_heads")
     width = config.optional("head_dim") or width or head_width(config.number("hidden_size"), heads)
     return grouped_query(heads, config.number("num_key_value_heads", default=kv_heads), width)
 
 
 def _decoder(config: Config, layers: tuple[LayerGroup, ...], *, tied: bool = False) -> ModelShape:
-    """A decoder with RMSNorm before attention and feed-forward block."""
+    """Return a decoder with RMSNorm before attention and feed-forward block."""
     return ModelShape(
         name=str(config.values.get("model_type")),
         hidden_size=config.number("hidden_size"),
@@ -254,9 +261,9 @@ def _decoder(config: Config, layers: tuple[LayerGroup, ...], *, tied: bool = Fal
 def _layer_kinds(
     config: Config, default: Callable[[int], str], *known: str, key: str = "layer_types"
 ) -> list[str]:
-    """Kind of attention of each layer: `layer_types`, or as the model's class has it by default.
+    """Return each layer's kind of attention: `layer_types`, or the class's default.
 
-    key: `mlp_layer_types` for the kind of feed-forward block.
+    key: `mlp_layer_types` for the kind of feed-forward block
     """
     count = config.number("num_hidden_layers")
     types = [str(kind) for kind in config.items(key)]
@@ -274,7 +281,7 @@ def _layer_kinds(
 def _windows(
     config: Config, default: Callable[[int], bool], window: int | None
 ) -> list[int | None]:
-    """Window of each layer, from `layer_types` or, without them, where `default` says so."""
+    """Return the window of each layer, from `layer_types` or else from `default`."""
     types = _layer_kinds(
         config,
         lambda layer: "sliding_attention" if default(layer) else "full_attention",
@@ -323,11 +330,9 @@ def _mixtral(config: Config) -> ModelShape:
 
 
 def _qwen_windows(config: Config) -> list[int | None]:
-    """Qwen: windows only where switched on, and then from layer `max_window_layers` up."""
+    """Return Qwen's windows: only if switched on, from layer `max_window_layers` up."""
     if not config.flag("use_sliding_window", default=False):
-        config.read_keys.update(
-            {"sliding_window", "layer_types"}
-        )  # neither counts without the switch
+        config.read_keys.update({"sliding_window", "layer_types"})  # ignored without the switch
         return [None] * config.number("num_hidden_layers")
     first = config.number("max_window_layers", default=28)
     return _windows(config, lambda layer: layer >= first, config.number("sliding_window"))
@@ -356,7 +361,10 @@ def _windowed_mixers(config: Config, attention: Attention) -> list[Mixer]:
 def _qwen_sparse(
     config: Config, mixers: Sequence[Mixer], experts: MixtureOfExperts
 ) -> tuple[LayerGroup, ...]:
-    """Every `decoder_sparse_step`-th layer has experts, but those in `mlp_only_layers`."""
+    """Return layers with experts in every `decoder_sparse_step`-th layer.
+
+    Layers in `mlp_only_layers` stay dense.
+    """
     step = config.number("decoder_sparse_step", default=1)
     dense = config.layer_numbers("mlp_only_layers")
     sparse = [(i + 1) % step == 0 and i not in dense for i in range(len(mixers))]
@@ -394,12 +402,15 @@ def _qwen3_moe(config: Config) -> ModelShape:
 
 
 def _qwen3_vl_moe(config: Config) -> ModelShape:
-    """The text model of Qwen3-VL with experts: tied unless it says not."""
+    """Text model of Qwen3-VL with experts: tied by default."""
     return _qwen3_moe(config.with_values({"tie_word_embeddings": True, **config.values}))
 
 
 def _delta_mixers(config: Config, *, fused: bool) -> list[Mixer]:
-    """Layers of Qwen3-Next and Qwen3.5: Gated DeltaNet, every fourth with gated attention."""
+    """Return the mixers of Qwen3-Next and Qwen3.5, layer by layer.
+
+    Gated DeltaNet, with gated attention in every fourth layer.
+    """
     interval = config.number("full_attention_interval", default=4)
     kinds = _layer_kinds(
         config,
@@ -462,7 +473,10 @@ def _internlm3(config: Config) -> ModelShape:
 def _leading_dense(
     config: Config, attention: Attention, experts: MixtureOfExperts
 ) -> tuple[LayerGroup, ...]:
-    """Dense layers first, then every `moe_layer_freq`-th with experts (DeepSeek, GLM)."""
+    """Return dense layers, then layers with experts (DeepSeek, GLM).
+
+    After the first dense layers, every `moe_layer_freq`-th layer has experts.
+    """
     step = config.number("moe_layer_freq", default=1)
     dense = config.optional("first_k_dense_replace")
     if dense is None:
@@ -477,10 +491,10 @@ def _leading_dense(
 
 
 def _shared_experts(config: Config) -> MixtureOfExperts:
-    """Experts of DeepSeek and its kin.
+    """Return the experts of DeepSeek and its relatives.
 
-    transformers and DeepSeek's own code differ in how many shared experts an absent key means, so
-    that it has to be there.
+    The number of shared experts must be given: without the key, transformers and DeepSeek's own
+    code assume different numbers.
     """
     if "n_shared_experts" not in config.values:
         raise ShapeError(
@@ -498,7 +512,10 @@ def _shared_experts(config: Config) -> MixtureOfExperts:
 
 
 def _deepseek(config: Config) -> ModelShape:
-    """DeepSeek-V2 and V3; num_nextn_predict_layers is a checkpoint's, not a run's: not used."""
+    """DeepSeek-V2 and V3.
+
+    num_nextn_predict_layers is not used: it describes a checkpoint, not a run.
+    """
     layers = _leading_dense(config, _latent_attention(config), _shared_experts(config))
     return _decoder(config, layers)
 
@@ -520,7 +537,10 @@ def _latent_attention(config: Config) -> Attention:
 
 
 def _query_rank(config: Config) -> int | None:
-    """A null q_lora_rank is a full query projection (V2-Lite); an absent one is an omission."""
+    """Return the query rank; None for a full query projection (V2-Lite).
+
+    A null q_lora_rank means a full projection; an absent key is an omission.
+    """
     if "q_lora_rank" not in config.values:
         raise ShapeError(
             f"{config.source} has no 'q_lora_rank', which it needs: a number, or null for a full"
@@ -530,9 +550,9 @@ def _query_rank(config: Config) -> int | None:
 
 
 def _kimi_linear(config: Config) -> ModelShape:
-    """Kimi Linear: KDA layers, and MLA where `full_attn_layers` (counted from 1) says so.
+    """Kimi Linear: KDA layers, and MLA in `full_attn_layers` (counted from 1).
 
-    transformers saves the kinds of layers beside what the published configuration has.
+    transformers saves the kinds of layers in addition to the published keys.
     """
     values = config.with_values({_KIMI_NAMES.get(k, k): v for k, v in config.values.items()})
     config.read_keys.update(_KIMI_NAMES, {"linear_attn_config"})
@@ -568,7 +588,7 @@ _KIMI_NAMES: Final = {
     "num_experts_per_token": "num_experts_per_tok",
     "num_shared_experts": "n_shared_experts",
 }
-"""Keys of Kimi Linear's configuration that DeepSeek's has under another name."""
+"""Keys of Kimi Linear's configuration, and their names in DeepSeek's."""
 
 
 def _linear_attention_config(config: Config) -> Config:
@@ -579,7 +599,7 @@ def _linear_attention_config(config: Config) -> Config:
 
 
 def _delta_attention(linear: Config) -> LinearAttention:
-    """KDA: as many key heads as value heads, all of one width, and a gate of that rank."""
+    """Return KDA: as many key heads as value heads, one width, a gate of that rank."""
     _without(linear, "use_full_rank_gate")
     heads, width = linear.number("num_heads"), linear.number("head_dim")
     return LinearAttention(
@@ -629,7 +649,7 @@ def _gemma2(config: Config) -> ModelShape:
 
 
 def _gemma3(config: Config) -> ModelShape:
-    """Gemma 3's text model; its published configs leave out what is the class's default."""
+    """Text model of Gemma 3; its published configs leave out the class's defaults."""
     defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208}
     values = config.with_values({**defaults, **config.values})
     pattern = values.number("sliding_window_pattern", default=6)
@@ -666,7 +686,7 @@ def _cohere(config: Config) -> ModelShape:
     norm: Literal["none", "all"] = "all" if config.flag("use_qk_norm", default=False) else "none"
     attention = replace(attention, qkv_bias=bias, output_bias=bias, qk_norm=norm)
     shape = _decoder(config, _every_layer(config, attention, _ffn(config)), tied=True)
-    return replace(shape, norms_per_layer=1)  # attention and feed-forward block stand side by side
+    return replace(shape, norms_per_layer=1)  # attention and feed-forward block run in parallel
 
 
 def _glm4(config: Config) -> ModelShape:
@@ -687,7 +707,10 @@ def _seed_oss(config: Config) -> ModelShape:
 
 
 def _smollm3(config: Config) -> ModelShape:
-    """Windows, where switched on, stand in the layers without rotary embedding."""
+    """SmolLM3; refuses windows.
+
+    Windows, where switched on, are in the layers without rotary embedding.
+    """
     if config.flag("use_sliding_window", default=False):
         raise ShapeError(f"{config.source}: 'use_sliding_window' is not in this formula.")
     values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
@@ -695,7 +718,7 @@ def _smollm3(config: Config) -> ModelShape:
 
 
 def _llama4(config: Config) -> ModelShape:
-    """Llama 4's text model: three of four layers attend inside chunks."""
+    """Text model of Llama 4: three of four layers attend inside chunks."""
     kinds = _chunked_layers(config)
     bias = config.flag("attention_bias", default=False)
     attention = replace(_gqa(config, width=128), qkv_bias=bias, output_bias=bias)
@@ -725,7 +748,7 @@ def _llama4(config: Config) -> ModelShape:
 
 
 def _chunked_layers(config: Config) -> list[str]:
-    """Kind of attention of each layer: chunked where a layer has a rotary embedding."""
+    """Return the kind of attention of each layer: chunked if rotary, else full."""
     rotary = config.items("no_rope_layers")  # 1 where a layer has one
     if rotary and len(rotary) != config.number("num_hidden_layers"):
         raise ShapeError(
@@ -764,7 +787,10 @@ def _phi3(config: Config) -> ModelShape:
 def _plain(
     config: Config, attention: Attention, ffn: FeedForward, *, count: int, hidden: int
 ) -> ModelShape:
-    """A decoder of the GPT-2 kind: LayerNorm, plain feed-forward blocks, tied embeddings."""
+    """Return a GPT-2-like decoder.
+
+    LayerNorm, plain feed-forward blocks, tied embeddings.
+    """
     return ModelShape(
         name=str(config.values.get("model_type")),
         hidden_size=hidden,
@@ -848,13 +874,13 @@ def _falcon(config: Config) -> ModelShape:
 
 
 def _without(config: Config, key: str) -> None:
-    """Raises ShapeError where a variant is switched on that the shape has no place for."""
+    """Raise ShapeError if a variant outside the formula is switched on."""
     if config.flag(key, default=False):
         raise ShapeError(f"{config.source}: {key!r} is true, which is not in this formula.")
 
 
 def _phi(config: Config) -> ModelShape:
-    """Phi 1 and 2: attention and feed-forward block side by side after one norm."""
+    """Phi 1 and 2: attention and feed-forward block in parallel after one norm."""
     _without(config, "qk_layernorm")
     heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
     kv_heads = config.number("num_key_value_heads", default=heads)

@@ -1,8 +1,8 @@
-"""Whether an `arguments` header of Megatron is whole: a damaged line is no argument of a model.
+"""Check that an `arguments` header of Megatron is complete and undamaged.
 
-One changed character, or one line that a collector lost, gives another model. Three things tell:
-arguments that one version prints together, of which one is absent; two that have to say the same;
-and the parameters that the log counts on a rank.
+One changed character, or one line lost by a log collector, gives another model. Three checks reveal
+this: a missing argument that its version prints together with others; two arguments that must be
+equal; and the logged parameter count of a rank.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ PRINTED_WITH: Final[Mapping[str, tuple[str, ...]]] = {
     "num_key_value_heads": ("swiglu", "topk"),
     "group_query_attention": ("num_query_groups",),
 }
-"""Argument -> others of which each version that prints them all prints it too.
+"""Argument -> other arguments. Every version that prints all of these prints the argument too.
 
-Megatron prints every argument that it has. Its arguments came with the T5 model (2021), with
-experts (DeepSpeed, 2022), with megatron.core (2023), and with grouped queries (2023).
-"""
+Megatron prints all of its arguments. They arrived with the T5 model (2021), with experts
+(DeepSpeed, 2022), with megatron.core (2023), and with grouped queries (2023)."""
 
 SAME_NUMBERS: Final = (
     ("num_layers", "encoder_num_layers"),
@@ -38,7 +37,7 @@ REMEDY: Final = "--set model_config=PATH/config.json or --set model=NAME"
 
 
 def check_arguments(arguments: Mapping[str, str]) -> None:
-    """Raises ShapeError where the header lacks a line, or two of its lines contradict each other.
+    """Raise ShapeError where the header lacks a line, or lines contradict each other.
 
     arguments: as printed, by name
     """
@@ -49,28 +48,31 @@ def check_arguments(arguments: Mapping[str, str]) -> None:
                 f"every version: a line is lost or damaged: {REMEDY}"
             )
     for name, other in SAME_NUMBERS:
-        mine, same = (arguments.get(key, "").strip() for key in (name, other))
-        if re.fullmatch(r"\d+", same) and mine != same:
+        value, same = (arguments.get(key, "").strip() for key in (name, other))
+        if re.fullmatch(r"\d+", same) and value != same:
             raise ShapeError(
-                f"the arguments header says {name} {mine} and {other} {same}, which are one "
+                f"the arguments header says {name} {value} and {other} {same}, which are one "
                 f"number: a line is damaged: {REMEDY}"
             )
 
 
 RANK_PARAMS: Final = re.compile(r"\(?\d+(?:, (?P<stage>\d+))?\)?: (?P<count>\d+)")
-"""Of `number of parameters on (tensor, pipeline) model parallel rank (0, 0): 861859840`; until 2021
-without the stage."""
+"""Part of `number of parameters on (tensor, pipeline) model parallel rank (0, 0): 861859840`;
+without the stage until 2021."""
 MAX_COUNT_GAP: Final = 0.005
-"""Norms and biases that each tensor-parallel rank holds whole are counted as if they were split."""
+"""Largest relative gap of a rank's count. Norms and biases that every tensor-parallel rank holds in
+full are counted as if they were split."""
 
 
 def check_rank_params(
     shape: ModelShape, printed: str, tensor_parallel: int, pipeline_parallel: int, vocabulary: int
 ) -> None:
-    """Raises ShapeError where a rank does not hold as many parameters as the log counts on it.
+    """Raise ShapeError where a rank's parameters differ from the log's count.
 
-    printed: as RANK_PARAMS reads it; vocabulary: rows of the table, with padding. Of models with
-    experts nothing is known: how many of them a rank holds is not in their shape.
+    Models with experts are not checked: their shape lacks the number of experts per rank.
+
+    printed: text for RANK_PARAMS
+    vocabulary: rows of the token table, with padding
     """
     match = RANK_PARAMS.fullmatch(printed.strip())
     if match is None or shape.layer_count % pipeline_parallel or any(g.moe for g in shape.layers):
@@ -93,9 +95,10 @@ def check_rank_params(
 def rank_params(
     shape: ModelShape, stage: int, tensor_parallel: int, pipeline_parallel: int, vocabulary: int
 ) -> int:
-    """Return the parameters of one rank: its share of the layers, and of the tables at the ends.
+    """Return the parameters of one rank: its share of the layers and the end tables.
 
-    The last stage has a copy of a tied table. Each rank has the whole table of positions.
+    The last stage has a copy of a tied table. Every rank of the first stage has the whole table of
+    positions.
     """
     first, last = stage == 0, stage == pipeline_parallel - 1
     head = 0 if shape.tied_embeddings else shape.vocab_size * shape.hidden_size

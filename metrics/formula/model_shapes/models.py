@@ -1,4 +1,4 @@
-"""Models that are known by name: models.toml has the config of each."""
+"""Models known by name, with their configs in models.toml."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .shape import ModelShape, ShapeError
 class UnknownModelError(ShapeError):
     """No known model has this name.
 
-    name: as it was given
-    nearest: known names that look like it, nearest first
+    name: the name as given
+    nearest: similar known names, nearest first
     """
 
     def __init__(self, name: str, nearest: list[str]) -> None:
@@ -35,15 +35,17 @@ class UnknownModelError(ShapeError):
 
 
 _SHAPELESS = re.compile(r"-(?:instruct|chat|base|hf|sft|it|pt|(?:flex|varlen)(?:-attn)?)(?=-|$)")
-"""Words of a name that say nothing of the shape; `flex` and `varlen` are torchtitan's."""
+"""Words of a name that do not affect the shape; `flex` and `varlen` are torchtitan's."""
 
 
 def find_model(name: str) -> ModelShape:
-    """Shape of a model that is known by name.
+    """Return the shape of a model known by name.
 
-    Case, blanks and `_`, an organisation or folders before the name, `Meta-`, and words such as
-    instruct, chat, hf do not matter; all the rest must be exact. Raises UnknownModelError, with
-    the nearest names of the same series: `internlm2-7b` is no hint for an `internlm-8b`.
+    Ignored: case, blanks and `_`, an organisation or folders before the name, `Meta-`, and words
+    such as instruct, chat, hf. All the rest must be exact.
+
+    Raises UnknownModelError, with the nearest names of the same series: `internlm2-7b` is no hint
+    for an `internlm-8b`.
     """
     whole, known = _folded(name), _known()
     wanted = whole if whole in known else _SHAPELESS.sub("", whole)
@@ -55,18 +57,21 @@ def find_model(name: str) -> ModelShape:
 
 @cache
 def known_models() -> tuple[ModelShape, ...]:
-    """Every known model once, by name."""
+    """Return every known model once, by name."""
     return tuple(_built(name) for name in model_names())
 
 
 def model_names() -> tuple[str, ...]:
-    """Canonical names of all known models, sorted; builds no model."""
+    """Return the canonical names of all known models, sorted; builds no model."""
     return tuple(sorted(name for name, row in _known().items() if name == row["name"]))
 
 
 @cache
 def buildable_models() -> tuple[ModelShape, ...]:
-    """Every known model that can be built, by name: a search among models skips a bad row."""
+    """Return every known model that can be built, by name.
+
+    A search among models thus skips an invalid row.
+    """
     shapes = []
     for name in model_names():
         with suppress(Exception):
@@ -86,18 +91,21 @@ def _folded(name: str) -> str:
     return re.sub(r"[\s_]+", "-", last.strip().lower()).removeprefix("meta-")
 
 
-def _is_same_series(known: str, wanted: str) -> bool:
-    """Return whether first words differ by a slip: `lama` is llama, `internlm2` no internlm."""
-    mine, other = known.partition("-")[0], wanted.partition("-")[0]
-    same_version = re.findall(r"\d+", mine) == re.findall(r"\d+", other)
-    return same_version and difflib.SequenceMatcher(None, mine, other).ratio() > MIN_ALIKE
+def _is_same_series(model: str, wanted: str) -> bool:
+    """Return whether the first words differ only by a typo: `lama` and llama.
+
+    `internlm2` is another series than internlm.
+    """
+    series, other = model.partition("-")[0], wanted.partition("-")[0]
+    same_version = re.findall(r"\d+", series) == re.findall(r"\d+", other)
+    return same_version and difflib.SequenceMatcher(None, series, other).ratio() > MIN_ALIKE
 
 
 MIN_ALIKE: Final = 0.8
-"""Names of series that share more of their letters are one, mistyped."""
+"""Least similarity of a mistyped series name, as a ratio (difflib)."""
 
 _Row = Mapping[str, Any]
-"""A row of models.toml, of which nothing is checked."""
+"""A row of models.toml, unchecked."""
 
 
 @cache
@@ -108,7 +116,7 @@ def _known() -> Mapping[str, _Row]:
 
 
 def _config(row: _Row) -> dict[str, Any]:
-    """The row as a Hugging Face config."""
+    """Return the row as a Hugging Face config."""
     dimensions = row.get("dimensions")
     return {
         "model_type": row["model_type"],

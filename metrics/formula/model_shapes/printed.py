@@ -1,4 +1,4 @@
-"""Shapes of the arguments that Megatron-DeepSpeed and torchtitan print."""
+"""Model shapes from the arguments printed by Megatron-DeepSpeed and torchtitan."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from .shape import (
 
 @dataclass(frozen=True, slots=True)
 class PrintedArguments:
-    """Arguments as a framework printed them: 'None', 'True', '4096', '[64]'."""
+    """Arguments as printed by a framework: 'None', 'True', '4096', '[64]'."""
 
     values: Mapping[str, str]
     source: str
 
     def get(self, key: str) -> str | None:
-        """The text of an argument; None where it is absent or none."""
-        text = str(self.values.get(key)).strip()  # who gives JSON may write a number, or true
+        """Return the text of an argument; None if absent or none."""
+        text = str(self.values.get(key)).strip()  # given as JSON, may be a number, or true
         return None if text in ("None", "null", "") else text
 
     def optional(self, key: str) -> int | None:
-        """A whole number; None where it is absent or none."""
+        """Return a whole number; None if absent or none."""
         value = self.get(key)
         if value is None:
             return None
@@ -47,7 +47,7 @@ class PrintedArguments:
         return check_dimension(self.source, key, number)
 
     def number(self, key: str, default: int | None = None) -> int:
-        """A whole number of at least 1."""
+        """Return a whole number of at least 1."""
         value = self.optional(key)
         value = default if value is None else value
         if value is None or value < 1:
@@ -58,7 +58,7 @@ class PrintedArguments:
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """A true or false, as Python or JSON has it."""
+        """Return a boolean, in Python's or JSON's spelling."""
         value = self.get(key)
         if value not in (None, "True", "False", "true", "false"):
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither True nor False.")
@@ -69,22 +69,26 @@ class PrintedArguments:
 
 
 def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -> ModelShape:
-    """Shape of a decoder from Megatron-DeepSpeed's `arguments` header, values as printed.
+    """Return the shape of a decoder from Megatron-DeepSpeed's `arguments` header.
 
-    vocab_size: unpadded vocabulary; required where the header has none, as it does unless
-        --vocab-size was given: ` > padded vocab (size: 50257)` prints it.
+    An absent argument means that the version is older than the argument. Then the old behaviour
+    applies: biases, LayerNorm, tied embeddings, learned positions, no gated FFN, one key/value head
+    per head, no experts.
 
-    An argument that is absent is one that this version does not have yet, and then means what the
-    version did: biases, LayerNorm, tied embeddings, learned positions, no gated FFN, one key/value
-    head per head, no experts. Raises ShapeError for what is missing or malformed, and where the
-    header is not whole (megatron_header).
+    arguments: values as printed, by name
+    vocab_size: unpadded vocabulary. Required where the header has none, as without --vocab-size;
+        the log prints ` > padded vocab (size: 50257)`.
+
+    Raises ShapeError for missing or malformed arguments, and for an incomplete header
+    (megatron_header).
     """
     printed = PrintedArguments(arguments, "the arguments header")
     check_arguments(arguments)
     for key, absent in MEGATRON_SUPPORTED_VALUES.items():
-        if (said := printed.get(key)) is not None and re.match(absent, said) is None:
+        if (value := printed.get(key)) is not None and re.match(absent, value) is None:
             raise ShapeError(
-                f"{printed.source}: {key} {said!r} is not read: --set model_config=PATH/config.json"
+                f"{printed.source}: {key} {value!r} is not read: "
+                "--set model_config=PATH/config.json"
             )
     hidden, count = printed.number("hidden_size"), printed.number("num_layers")
     vocabulary = vocab_size if vocab_size is not None else printed.optional("vocab_size")
@@ -128,13 +132,14 @@ MEGATRON_SUPPORTED_VALUES: Final = {
     "heterogeneous_layers_config_path": "None$",
     "moe_latent_size": "None$",
 }
-"""Arguments with which a model is another than is read here, and what they are without it; BERT
-and T5 attend both ways. From `spec` on of NVIDIA's Megatron-LM: Mamba, gated delta nets, sparse
-attention, layers of several widths (megatron/training/arguments.py and training.py@001b00c)."""
+"""Arguments that this reader supports only with some values, and a pattern of these values. BERT
+and T5 attend both ways. From `spec` on, arguments of NVIDIA's Megatron-LM: Mamba, gated delta
+nets, sparse attention, layers of several widths (megatron/training/arguments.py and
+training.py@001b00c)."""
 
 
 def _megatron_positions(printed: PrintedArguments) -> int:
-    """Rows of the position table: none with rotary or ALiBi."""
+    """Return the rows of the position table: none with rotary or ALiBi."""
     kind = printed.get("position_embedding_type") or "absolute"
     learned = kind.rsplit(".", maxsplit=1)[-1] in ("absolute", "learned_absolute")
     if learned and printed.flag("add_position_embedding", default=True):
@@ -169,7 +174,10 @@ def _megatron_layers(printed: PrintedArguments, hidden: int, count: int) -> tupl
 
 
 def _megatron_experts(printed: PrintedArguments, count: int) -> list[int]:
-    """Experts of each layer, 1 for a dense one (Megatron-DeepSpeed get_num_experts_per_layer)."""
+    """Return the number of experts of each layer, 1 for a dense layer.
+
+    Follows Megatron-DeepSpeed's get_num_experts_per_layer.
+    """
     value = printed.get("num_experts") or "1"
     if not re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", value):
         raise ShapeError(f"{printed.source}: 'num_experts' is {value!r}, not like '[64]'.")
@@ -201,15 +209,15 @@ def _megatron_moe(printed: PrintedArguments, experts: int, ffn: FeedForward) -> 
 
 
 def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -> ModelShape:
-    """Shape of a torchtitan model: from its printed arguments, else by its flavour's name.
+    """Return the shape of a torchtitan model: from arguments, else by flavour name.
 
     flavour: as in `Model llama3 8B size: …`
     model_args: of `Building llama3 8B with TransformerModelArgs(dim=4096, …)`, values as printed;
         absent since 2026-04-20 (torchtitan #3030)
 
     A flavour's vocabulary may be the tokenizer's: compare `params_total` with the `size:` line, or
-    see `with_params_total`. Raises UnknownModelError for a flavour that is not known and ShapeError
-    for arguments of a model that is none of llama, llama4, qwen3, deepseek_v3, gpt_oss.
+    see `with_params_total`. Raises UnknownModelError for an unknown flavour, and ShapeError for
+    arguments of a model other than llama, llama4, qwen3, deepseek_v3, gpt_oss.
     """
     if model_args is None:
         return find_model(flavour)
@@ -265,9 +273,10 @@ def _llama_attention(dim: int, printed: PrintedArguments) -> Attention:
 
 
 def _titan_llama4(name: str, printed: PrintedArguments) -> ModelShape:
-    """Experts in every so many layers; each token's have together the width of a dense layer.
+    """Return a Llama 4 shape, with experts in every n-th layer.
 
-    Where layers without rotary embedding stand between the others, these attend inside blocks
+    The experts of a token together have the width of a dense layer. With layers without rotary
+    embedding in between, the other layers attend inside blocks
     (torchtitan/models/llama4/model/model.py@018740b TransformerBlock).
     """
     dim, attention = printed.number("dim"), _llama_attention(printed.number("dim"), printed)
@@ -287,7 +296,7 @@ def _titan_llama4(name: str, printed: PrintedArguments) -> ModelShape:
 
 
 def _llama4_blocks(printed: PrintedArguments) -> int:
-    """Of how many layers one attends to all tokens; 0 where all do."""
+    """Return n, where every n-th layer attends to all tokens; 0 where all layers do."""
     nope = printed.optional("every_n_layers_nope") or 0
     flex = printed.flag("use_flex_attn", default=False) or printed.get("attn_type") == "flex"
     if flex != bool(nope):
@@ -299,7 +308,10 @@ def _llama4_blocks(printed: PrintedArguments) -> int:
 
 
 def _llama4_experts(dim: int, printed: PrintedArguments) -> MixtureOfExperts | None:
-    """Experts and shared ones, of the arguments of 2025-04 (`use_shared_expert`) or later."""
+    """Return routed and shared experts.
+
+    Reads the arguments of 2025-04 (`use_shared_expert`) and later.
+    """
     if not printed.flag("moe_enabled", default=True):
         return None
     if not printed.flag("use_token_choice", default=True):
@@ -319,9 +331,11 @@ def _llama4_experts(dim: int, printed: PrintedArguments) -> MixtureOfExperts | N
 
 
 def _llama_ffn_width(dim: int, printed: PrintedArguments, shares: int = 1) -> int:
-    """Llama's rule: two thirds of 4d, times the multiplier, rounded up (torchtitan FeedForward).
+    """Return Llama's FFN width: two thirds of 4d, times the multiplier, rounded up.
 
-    shares: of experts that have it together
+    Follows torchtitan's FeedForward.
+
+    shares: number of experts that share the width
     """
     width = int(2 * (4 * dim) / 3)
     multiplier = printed.get("ffn_dim_multiplier")
@@ -338,7 +352,7 @@ def _llama_ffn_width(dim: int, printed: PrintedArguments, shares: int = 1) -> in
 
 
 def _titan_moe(printed: PrintedArguments) -> MixtureOfExperts:
-    """Experts from `moe_args=MoEArgs(…)`, or from the flat arguments before 2025-08."""
+    """Return experts from `moe_args=MoEArgs(…)`, or from flat arguments until 2025-08."""
     inner = dict(re.findall(r"\"?(\w+)\"?\s*[=:]\s*([^,(){}]+)", printed.get("moe_args") or ""))
     args = PrintedArguments({**printed.values, **inner}, printed.source)
     old = "n_routed_experts" in printed.values
@@ -367,7 +381,10 @@ def _titan_qwen3(name: str, printed: PrintedArguments) -> ModelShape:
 
 
 def _titan_gpt_oss(name: str, printed: PrintedArguments) -> ModelShape:
-    """A window in every second layer, the first with it (torchtitan GptOssModel)."""
+    """Return gpt-oss: a window in every second layer, from the first on.
+
+    Follows torchtitan's GptOssModel.
+    """
     attention = replace(
         grouped_query(
             printed.number("n_heads"), printed.number("n_kv_heads"), printed.number("head_dim")

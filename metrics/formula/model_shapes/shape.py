@@ -1,4 +1,4 @@
-"""The shape of a decoder, and what readers of configurations build one with."""
+"""Shape of a decoder, and building blocks for the readers of configurations."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fairmfu.ingest.core.errors import FairmfuError
 
 
 class ShapeError(FairmfuError, ValueError):
-    """A configuration that does not give a shape."""
+    """Configuration without a usable shape."""
 
 
 class ImpossibleShapeError(ShapeError):
-    """A configuration with a dimension that no model has: a damaged one."""
+    """Configuration with an impossible dimension: a damaged configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One kind of weight matrix of a layer.
+    """Kind of weight matrix in a layer.
 
-    name: as Hugging Face's Llama and DeepSeek name the projection
-    copies: how many of them the layer holds (experts)
-    per_token: by how many of them one token is multiplied (experts per token)
+    name: the projection's name in Hugging Face's Llama and DeepSeek
+    copies: number of such matrices in the layer (experts)
+    per_token: number of such matrices that multiply one token (experts per token)
     """
 
     name: str
@@ -36,12 +36,12 @@ class Weight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Softmax attention of one layer: MHA, GQA and MQA, or MLA where `kv_lora_rank` is set.
+    """Softmax attention of one layer: MHA, GQA and MQA, or MLA with `kv_lora_rank`.
 
     heads, kv_heads: query heads; key/value heads (MLA: as many as query heads)
     qk_head_dim, v_head_dim: width of one head of query and key, and of value; MLA: nope + rope
     window: keys that a query sees, itself included; None: no window
-    chunk: tokens of the chunks that attention stays inside of; None: no chunks
+    chunk: attention stays inside chunks of this many tokens; None: no chunks
     kv_lora_rank, q_lora_rank, rope_head_dim: MLA; no q_lora_rank: one full query projection
     fused: query, key and value are one weight (counts for adapters only)
     gated: the query projection also makes a gate on the output (Qwen3-Next)
@@ -68,7 +68,7 @@ class Attention:
     sinks: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ImpossibleShapeError for heads or lengths that no attention has."""
+        """Raise ImpossibleShapeError for impossible heads or lengths."""
         lengths = {"window": self.window, "chunk": self.chunk}
         widths = {"key and value heads": self.kv_heads, "head width": self.qk_head_dim}
         for name, size in (lengths | widths | {"width of a value": self.v_head_dim}).items():
@@ -80,7 +80,7 @@ class Attention:
             )
 
     def weights(self, hidden: int) -> tuple[Weight, ...]:
-        """Weight matrices of a layer whose input is `hidden` wide."""
+        """Return the weight matrices of a layer with inputs of width `hidden`."""
         query, key = self._query_width(), self.kv_heads * self.qk_head_dim
         value = self.kv_heads * self.v_head_dim
         output = Weight("o_proj", self.heads * self.v_head_dim, hidden)
@@ -96,7 +96,7 @@ class Attention:
         )
 
     def _query_width(self) -> int:
-        """Outputs of the query projection, the gate among them."""
+        """Return the number of outputs of the query projection, gate included."""
         return self.heads * (self.qk_head_dim + (self.v_head_dim if self.gated else 0))
 
     def _latent_weights(self, hidden: int, rank: int) -> Iterator[Weight]:
@@ -111,16 +111,16 @@ class Attention:
         yield Weight("kv_b_proj", rank, self.heads * (nope + self.v_head_dim))
 
     def vector_params(self, hidden: int) -> int:
-        """Parameters outside the matrices: biases, norms of query and key, sinks."""
+        """Return the parameters outside the matrices: biases, query and key norms, sinks."""
         return self.bias_params(hidden) + self.norm_params() + self.sink_params()
 
     def bias_params(self, hidden: int) -> int:
-        """Parameters of the projections' biases."""
+        """Return the parameters of the projections' biases."""
         output = hidden if self.output_bias else 0
         return output + (self._qkv_bias_params() if self.qkv_bias else 0)
 
     def sink_params(self) -> int:
-        """Parameters of the sinks."""
+        """Return the parameters of the sinks."""
         return self.heads if self.sinks else 0
 
     def _qkv_bias_params(self) -> int:
@@ -130,7 +130,7 @@ class Attention:
         return self._query_width() + key_value
 
     def norm_params(self) -> int:
-        """Parameters of the norms of query and key, and of MLA's latent vectors."""
+        """Return the parameters of the query and key norms, and of MLA's latent norms."""
         latent = (self.kv_lora_rank or 0) + (self.q_lora_rank or 0)
         per_head = {"none": 0, "head": 2, "all": self.heads + self.kv_heads}[self.qk_norm]
         return latent + per_head * self.qk_head_dim
@@ -138,7 +138,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention:
-    """Attention through a recurrent state: Gated DeltaNet, or KDA where `gate_rank` is set.
+    """Attention through a recurrent state: Gated DeltaNet, or KDA with `gate_rank`.
 
     Each value head keeps a state of key_head_dim x value_head_dim; queries, keys and values pass a
     short convolution first (Gated DeltaNet, arXiv:2412.06464; Kimi Linear, arXiv:2510.26692).
@@ -159,16 +159,19 @@ class LinearAttention:
 
     @property
     def key_width(self) -> int:
-        """All key heads together."""
+        """Width of all key heads together."""
         return self.key_heads * self.key_head_dim
 
     @property
     def value_width(self) -> int:
-        """All value heads together."""
+        """Width of all value heads together."""
         return self.value_heads * self.value_head_dim
 
     def weights(self, hidden: int) -> Iterator[Weight]:
-        """Weight matrices of a layer; the convolution's kernel is one, of `conv_kernel` rows."""
+        """Yield the weight matrices of a layer, with the convolution's kernel.
+
+        The kernel counts as a matrix with `conv_kernel` rows.
+        """
         key, value = self.key_width, self.value_width
         if self.gate_rank is None:
             yield from self._delta_weights(hidden)
@@ -199,14 +202,14 @@ class LinearAttention:
             yield Weight(f"{name}_b_proj", rank, width)
 
     def vector_params(self, hidden: int) -> int:  # noqa: ARG002 (as Attention's)
-        """Parameters outside the matrices: decay, its bias, and the norm before the output."""
+        """Return the parameters outside the matrices: decay with bias, and output norm."""
         decays = self.value_heads if self.gate_rank is None else self.key_width
         return self.value_heads + decays + self.value_head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForward:
-    """A feed-forward block: gated (SwiGLU, GeGLU: three matrices) or plain (two).
+    """Feed-forward block: gated (SwiGLU, GeGLU: three matrices) or plain (two).
 
     fused: gate and up are one weight (counts for adapters only)
     """
@@ -217,7 +220,7 @@ class FeedForward:
     fused: bool = False
 
     def weights(self, hidden: int, copies: int = 1, per_token: int = 1) -> Iterator[Weight]:
-        """Weight matrices of `copies` such blocks."""
+        """Yield the weight matrices of `copies` such blocks."""
         if self.gated and self.fused:
             yield Weight("gate_up_proj", hidden, 2 * self.width, copies, per_token)
         elif self.gated:
@@ -227,17 +230,17 @@ class FeedForward:
         yield Weight("down_proj", self.width, hidden, copies, per_token)
 
     def bias_params(self, hidden: int) -> int:
-        """Parameters of the biases of one block."""
+        """Return the parameters of the biases of one block."""
         return ((2 if self.gated else 1) * self.width + hidden) if self.bias else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureOfExperts:
-    """Routed experts with their router, and experts that every token passes.
+    """Routed experts with their router, and shared experts that every token passes.
 
     expert: one routed expert
     shared: all shared experts together, as one block of their summed width
-    shared_gates: outputs of the gate over the shared block; 0: it has none
+    shared_gates: outputs of the gate over the shared block; 0: no gate
     """
 
     experts: int
@@ -254,7 +257,7 @@ class MixtureOfExperts:
             )
 
     def weights(self, hidden: int) -> Iterator[Weight]:
-        """Weight matrices of a layer."""
+        """Yield the weight matrices of a layer."""
         yield Weight("router", hidden, self.experts)
         yield from self.expert.weights(hidden, self.experts, self.experts_per_token)
         if self.shared is not None:
@@ -263,7 +266,7 @@ class MixtureOfExperts:
             yield Weight("shared_gate", hidden, self.shared_gates)
 
     def bias_params(self, hidden: int, experts: int) -> int:
-        """Parameters of the biases, of this many of the routed experts."""
+        """Return the parameters of the biases, with this many of the routed experts."""
         shared = self.shared.bias_params(hidden) if self.shared else 0
         router = self.experts if self.router_bias else 0
         return experts * self.expert.bias_params(hidden) + shared + router
@@ -271,7 +274,7 @@ class MixtureOfExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
-    """Layers that are equal in shape; they need not be neighbours.
+    """Layers of equal shape, not necessarily neighbours.
 
     ffn, moe: one of them, or both where a dense block runs beside the experts
     """
@@ -286,7 +289,7 @@ class LayerGroup:
             raise ShapeError("A layer needs a feed-forward block: give ffn, moe or both.")
 
     def weights(self, hidden: int) -> Iterator[Weight]:
-        """Weight matrices of one of the layers."""
+        """Yield the weight matrices of one of the layers."""
         yield from self.attention.weights(hidden)
         if self.ffn is not None:
             yield from self.ffn.weights(hidden)
@@ -294,7 +297,10 @@ class LayerGroup:
             yield from self.moe.weights(hidden)
 
     def vector_params(self, hidden: int, *, active: bool = False) -> int:
-        """Parameters of one layer outside its matrices and layer norms."""
+        """Return the parameters of one layer outside its matrices and layer norms.
+
+        active: without the routed experts that a token does not pass
+        """
         params = self.attention.vector_params(hidden)
         if self.ffn is not None:
             params += self.ffn.bias_params(hidden)
@@ -304,7 +310,7 @@ class LayerGroup:
         return params
 
     def feed_forwards(self) -> Iterator[tuple[str, FeedForward, int]]:
-        """(operator, block, how many of them a token passes)."""
+        """Yield (operator, block, number of such blocks that a token passes)."""
         if self.ffn is not None:
             yield "ffn", self.ffn, 1
         if self.moe is not None:
@@ -317,15 +323,15 @@ class LayerGroup:
 class ModelShape:
     """Dimensions of a decoder, without its vision tower.
 
-    vocab_size: unpadded, as the model's config has it
+    vocab_size: unpadded, as in the model's config
     tied_embeddings: lm_head and embedding table are one weight
     layers: groups of equal layers, in order of first appearance
     norm, norms_per_layer: kind of the norms of hidden width (`layer` has a bias), and their number
-    final_norm, embedding_norm: a norm before lm_head, one after the embedding
-    embedding_size: width of the table where it is not the hidden size (two projections more)
+    final_norm, embedding_norm: a norm before lm_head, a norm after the embedding
+    embedding_size: width of the table if not the hidden size (two more projections)
     positions: rows of a learned position table
     head_bias: lm_head has a bias
-    mtp_modules: multi-token prediction modules, each a layer of the last group; a configuration
+    mtp_modules: multi-token prediction modules, each a layer of the last group. A configuration
         names them, but only the run knows whether they are trained: `replace(shape, mtp_modules=1)`
     """
 
@@ -350,12 +356,12 @@ class ModelShape:
 
     @property
     def has_linear_attention(self) -> bool:
-        """Whether a layer's cost depends on its kernel, so that it is an estimate."""
+        """True if a layer's cost depends on its kernel and is thus an estimate."""
         return any(isinstance(group.attention, LinearAttention) for group in self.layers)
 
     @property
     def params_total(self) -> int:
-        """All trained parameters, norms and biases included, a tied table once."""
+        """All parameters, norms and biases included, a tied table once."""
         return self._params(active=False)
 
     @property
@@ -365,7 +371,7 @@ class ModelShape:
 
     @property
     def params_embedding(self) -> int:
-        """Look-up tables, tokens and positions; where tied, the token table is lm_head too."""
+        """Parameters of the token and position tables; a tied token table is lm_head too."""
         width = self.embedding_size or self.hidden_size
         return self.vocab_size * width + self.positions * self.hidden_size
 
@@ -385,12 +391,15 @@ class ModelShape:
         return layers + heads + self._projections() + self.mtp_modules * 2 * hidden * hidden
 
     def adapted_weights(self, targets: Sequence[str]) -> tuple[tuple[int, Weight], ...]:
-        """(layers, weight) of each kind of weight that LoRA targets name.
+        """Return (layers, weight) of each kind of weight named by LoRA targets.
 
         `all-linear` is every projection of attention and feed-forward blocks, not the router, the
         gates and lm_head; `every-linear` is lm_head too. Names of other code bases are understood
-        (w1, wqkv, c_attn, fc1, …). Raises ShapeError for a name that no weight of this model has,
-        and for `every-linear` of experts, which no module of this kind holds.
+        (w1, wqkv, c_attn, fc1, …).
+
+        Raises ShapeError for a name that no weight of this model has, and for `every-linear` of a
+        model
+        with experts: their weights are in no linear module.
         """
         weights = [
             (group.count, weight)
@@ -412,7 +421,7 @@ class ModelShape:
         return tuple(every)
 
     def blocks(self) -> Iterator[tuple[int, LayerGroup]]:
-        """(count, kind of layer) of the model, then of multi-token prediction."""
+        """Yield (count, kind of layer) of the model, then of multi-token prediction."""
         for group in self.layers:
             yield group.count, group
         if self.mtp_modules:
@@ -452,7 +461,7 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
     "wo": ("o_proj",),
     "out_proj": ("o_proj",),  # OPT
     "dense": ("o_proj",),
-    "c_proj": ("o_proj", "down_proj"),  # GPT-2 calls both so
+    "c_proj": ("o_proj", "down_proj"),  # GPT-2's name of both
     "w1": ("gate_proj",),  # InternLM2, Mixtral
     "w2": ("down_proj",),
     "w3": ("up_proj",),
@@ -468,9 +477,9 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
 def targeted_weights(
     weights: Sequence[tuple[int, Weight]], targets: Sequence[str], model: str
 ) -> tuple[tuple[int, Weight], ...]:
-    """The (layers, weight) that LoRA targets name; `all-linear`: all of them.
+    """Return the (layers, weight) named by LoRA targets; `all-linear`: all of them.
 
-    Raises ShapeError, naming the model, for a target that none of them has.
+    Raises ShapeError, naming the model, for a target that matches no weight.
     """
     if tuple(targets) == ("all-linear",):
         return tuple(weights)
@@ -488,11 +497,12 @@ def targeted_weights(
 
 
 def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
-    """The same shape with the vocabulary that makes `params_total` come out.
+    """Return the same shape with the vocabulary that gives `params_total`.
 
-    torchtitan took the vocabulary from the tokenizer until 2025-07-22, so one flavour has several;
-    its `size: … total parameters` line tells which. The vocabulary is then inferred, not known.
-    Raises ShapeError where no vocabulary gives that total: then it is another model.
+    torchtitan used the tokenizer's vocabulary until 2025-07-22, so one flavour has several; the
+    `size: … total parameters` line shows the total. The vocabulary is then inferred, not known.
+
+    Raises ShapeError where no vocabulary gives this total: then the model is another one.
     """
     per_word = (shape.embedding_size or shape.hidden_size) * (1 if shape.tied_embeddings else 2)
     words, rest = divmod(params_total - shape.params_total, per_word)
@@ -504,14 +514,14 @@ def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
     return replace(shape, vocab_size=shape.vocab_size + words)
 
 
-# --- building one ---------------------------------------------------------------------------
+# --- building shapes ------------------------------------------------------------------------
 
 Mixer = Attention | LinearAttention
 Layer = tuple[Mixer, FeedForward | None, MixtureOfExperts | None]
 
 
 def grouped_layers(layers: Iterable[Layer]) -> tuple[LayerGroup, ...]:
-    """Equal layers counted, in order of first appearance."""
+    """Count equal layers, in order of first appearance."""
     return tuple(
         LayerGroup(count=count, attention=attention, ffn=ffn, moe=moe)
         for (attention, ffn, moe), count in Counter(layers).items()
@@ -521,7 +531,7 @@ def grouped_layers(layers: Iterable[Layer]) -> tuple[LayerGroup, ...]:
 def windowed_layers(
     attention: Attention, windows: Sequence[int | None], ffn: FeedForward
 ) -> tuple[LayerGroup, ...]:
-    """Dense layers that differ in their window only."""
+    """Return groups of dense layers that differ only in their window."""
     return tuple(
         LayerGroup(count=count, attention=replace(attention, window=window), ffn=ffn)
         for window, count in Counter(windows).items()
@@ -529,7 +539,10 @@ def windowed_layers(
 
 
 def head_width(hidden: int, heads: int) -> int:
-    """Width of a head where heads share the hidden size. Raises ShapeError where they cannot."""
+    """Return the width of a head where heads share the hidden size.
+
+    Raises ShapeError where the hidden size is no multiple of the heads.
+    """
     if hidden % heads:
         raise ShapeError(
             f"{heads:,} attention heads cannot share a hidden size of {hidden:,}: one of them is "
@@ -541,7 +554,7 @@ def head_width(hidden: int, heads: int) -> int:
 def grouped_query(
     heads: int, kv_heads: int, width: int, *, qk_norm: Literal["none", "head", "all"] = "none"
 ) -> Attention:
-    """Grouped-query attention with one head width, without biases."""
+    """Return grouped-query attention with one head width, without biases."""
     return Attention(
         heads=heads, kv_heads=kv_heads, qk_head_dim=width, v_head_dim=width, qk_norm=qk_norm
     )
@@ -550,11 +563,14 @@ def grouped_query(
 _LAYERS = frozenset({"num_hidden_layers", "num_layers", "n_layers", "n_layer"})
 _MOST_LAYERS = 100_000
 _LARGEST = 2**28
-"""The largest dimension, far beyond any model's."""
+"""Largest dimension, far beyond any model's."""
 
 
 def check_dimension(source: str, key: str, value: int) -> int:
-    """A dimension that a model can have. Raises ImpossibleShapeError."""
+    """Return a dimension unchanged if a model can have it.
+
+    Raises ImpossibleShapeError.
+    """
     most = _MOST_LAYERS if key in _LAYERS else _LARGEST
     if not 0 <= value <= most:
         raise ImpossibleShapeError(
