@@ -1,17 +1,17 @@
-"""What is said and drawn of runs: who is faster, why a log says otherwise, charts, the page.
+"""Texts and charts of runs: who is faster, why logs disagree, charts, the page.
 
     from fairmfu.reports import compare, current_metrics, draw, explain, per_step
     from fairmfu.reports import query, report, save_report
 
     compare(analysis).sentences
 
-current_metrics  metrics of a store's runs, kept from one look to the next
+current_metrics  metrics of a store's runs, kept from one call to the next
 query            SQL over a store and these metrics
-compare          who is faster, by how much, how sure
+compare          who is faster, by how much, with what confidence
 explain          one run: the formula with its numbers, and from the log's figure to ours
 per_step         the pace at each logged step
-report           all that the page says, as data, with its charts
-draw             one of these charts, which a notebook shows and Altair goes on with
+report           all contents of the page, as data, with its charts
+draw             one of these charts, which a notebook shows and Altair can extend
 save_report      the page, Markdown or JSON as a file
 
 All of it by task: docs/python.md.

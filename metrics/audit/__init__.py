@@ -1,1 +1,1 @@
-"""Audit of the figures that a log prints, by its framework's own formula."""
+"""Audit of the figures that a log prints, with its framework's own formula."""

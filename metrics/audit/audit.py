@@ -1,8 +1,8 @@
-"""What a log prints of its own speed, reproduced by the framework's own formula of that version.
+"""Reproduce the figures that a log prints, by its framework's formula at the time.
 
-A run is reproduced where every line's figures are, to their last printed digit. Its facts are then
-proven as far as another value of one would not have reproduced them. Where a run is not, what else
-would reproduce it is named, if anything, and both figures stay.
+A run is reproduced if every printed figure of every line follows to the last digit. Reproduction
+proves a fact if no other usual value of the fact reproduces the run too. If a run is not
+reproduced, the audit names a changed fact with which all lines follow, if any; both figures stay.
 """
 
 from __future__ import annotations
@@ -56,24 +56,29 @@ from .logged_figures import LOGGED_FIGURES, figure_lines, lines_by_run
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What came of reproducing one run.
+    """Result of reproducing one run.
 
-    reproduced: None where nothing was compared; why says so
-    lines: of the column that most lines print; reproduced_lines: less the most that one fails
+    reproduced: None if nothing was compared; `not_compared_reason` says why
+    lines: lines of the column that most lines print; reproduced_lines: these less the lines that
+        the worst column fails
     lines_by_column: column to (lines, reproduced)
-    proven: facts that any other usual value of would not have reproduced
-    flops_per_token: by the framework's own formula; low, flops_high: as the printed figures imply
-    it peak_flops: by which it divides unexplained: printed over predicted, the median; with the
-    bounds that the print allows hypothesis: what would reproduce all lines, if anything; suspect:
-    the fact that it changes rate: tokens/s of one device behind the figures, the median;
-    rate_rounding: half of its last
-        place, as a fraction; rounding: half of the last place of each column, in its unit
-    lengths: of each line, where they differ [tokens]; solved_lengths: of each line in turn, where
-    they
-        follow from its figures alone
-    formula_facts: what the formula read, with what nothing says filled in; inferred: facts of which
-        the figures leave one value; fitting: facts that fit and are not proven, each with what
-        would fit as well
+    proven: facts of which no other usual value reproduces the run
+    flops_per_token: by the framework's formula; flops_low, flops_high: bounds implied by the
+        printed figures
+    peak_flops: the framework's divisor for MFU [FLOP/s]; unit: the framework's extra factor on
+        TFLOP/s
+    unexplained: printed over predicted, the median; unexplained_low, unexplained_high: bounds from
+        the rounding
+    hypothesis: a change that reproduces all lines, if any; suspect: the fact that the hypothesis
+        changes
+    rate: median tokens/s of one device that the figures imply; rate_rounding: half of the last
+        digit, as a fraction
+    rounding: half of the last digit of each column, in the column's unit
+    lengths: sequence lengths of the lines, if they differ [tokens]; solved_lengths: length of every
+        line in order, if solved from the figures alone
+    formula_facts: the formula's inputs, unstated ones filled in
+    inferred: facts for which the figures leave a single value; fitting: facts that fit without
+        proof, with an alternative that fits as well
     """
 
     era: Era | None = None
@@ -102,34 +107,34 @@ class Audit:
 
     @property
     def lines(self) -> int:
-        """Lines compared."""
+        """Number of lines compared."""
         return max((lines for lines, _ in self.lines_by_column.values()), default=0)
 
     @property
     def fitting_text(self) -> str:
-        """Facts that fit and are not proven, each with what would fit as well; may be empty."""
+        """Text of the unproven facts that fit, with alternatives; may be empty."""
         shown = (name for name in SHOWN_FITTING if name in self.fitting)
         return ", ".join(f"{name} (so would {self.fitting[name]})" for name in shown)
 
     @property
     def reproduced_lines(self) -> int:
-        """Lines of which no column failed, by the column that fared worst."""
+        """Number of lines less the failures of the worst column."""
         return self.lines - max((n - ok for n, ok in self.lines_by_column.values()), default=0)
 
 
 SHOWN_FITTING: Final = ("model", "seq_len", "gpus", "global_batch_size", "recompute")
-"""Facts of which it is told that others fit as well: those that figures stand on."""
+"""Facts whose alternatives are shown: our figures depend on them."""
 
 
 def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> list[Era]:
-    """Eras that a run may have printed by, the likeliest first; the one that is given, if one is.
+    """Return the eras that may have printed a run, the likeliest first.
 
-    By the figures that only they print, the release that it names, how finely its lines are
-    printed, then by the date of its first stamp. None is certain: a checkout of the main line
-    names the last release, and an old one prints a new date. Forks, which nothing but figures
-    tells, come last.
+    A given `logged_formula` leaves only that era. Order: most required columns, main line before
+    forks, the logged release, printed decimals, then the date of the first stamp. No sign is
+    certain: a checkout of the main line names the last release, and an old checkout prints a new
+    date. Nothing but figures identifies a fork.
 
-    lines: one of `lines_by_source`; without them, what they print decides nothing
+    lines: from `lines_by_source`; without lines, printed columns and decimals decide nothing
     """
     mine = list(eras_of_format(formula_facts.log_format))
     if formula_facts.era is not None:
@@ -142,7 +147,7 @@ def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> li
 
 
 def _whatever_is_given(formula_facts: FormulaFacts, lines: FigureLines) -> list[Era]:
-    """The eras as if none were given, the likeliest first."""
+    """Return the eras, the likeliest first, ignoring a given `logged_formula`."""
     return eras_of(formula_facts._replace(era=None), lines)
 
 
@@ -155,7 +160,7 @@ def _unlikely(
 
 
 def _misfit(era: Era, lines: FigureLines) -> int:
-    """How many decimals a run's columns have more or fewer than an era prints, in all."""
+    """Count the decimals by which a run's columns differ from an era's, in all."""
     there = {c: n for c, n in era.decimals.items() if c in lines.digits}
     return sum(abs(int(lines.digits[column].decimals) - n) for column, n in there.items())
 
@@ -178,10 +183,10 @@ def _days_off(era: Era, day: date | None) -> int:
 def lines_by_source(
     steps: pl.DataFrame, events: pl.DataFrame | None = None
 ) -> dict[str, FigureLines]:
-    """By run_id the lines, of all ranks, that print a figure of the framework's own.
+    """Return the lines with a figure of the framework's own, of all ranks, by run_id.
 
-    steps, events: as in ingest.core.schema, of each source by itself: the figures of one source do
-    not follow from the times of another, though both tell of one launch
+    steps, events: as in ingest.core.schema, every source by itself: the figures of one source do
+        not follow from the times of another source of the same launch
     """
     return {
         run_id: read_figures(frame)
@@ -190,22 +195,22 @@ def lines_by_source(
 
 
 def finest_source(sources: Sequence[tuple[str, FigureLines]]) -> tuple[str, FigureLines] | None:
-    """The source of a launch, of several, whose main figure is printed most finely.
+    """Return the source of a launch whose main figure has the most digits.
 
-    sources: (log format, lines) of each; of equals the one that comes first, so the lead
+    sources: (log format, lines); the first wins a tie, so the lead source does
     """
     return max(sources, key=lambda told: _fineness(told[1]), default=None)
 
 
 def _fineness(lines: FigureLines) -> tuple[int, int]:
-    """To compare by: figures of FLOPs before others, then those with more digits."""
+    """Return a sort key: figures of FLOPs before others, then by number of digits."""
     if (main := main_figure(lines)) is None:  # of infinite values alone
         return -len(LOGGED_FIGURES), 0
     return -LOGGED_FIGURES.index(main), int(lines.digits[main].significant)
 
 
 def with_length(formula_facts: FormulaFacts, lines: FigureLines | None) -> FormulaFacts:
-    """What is known, with the length of a sequence where all lines print one and the same."""
+    """Return the facts with the sequence length, if all lines print the same one."""
     if lines is None:
         return formula_facts
     lengths = np.unique(lines.printed_values("sequence_length"))
@@ -215,9 +220,9 @@ def with_length(formula_facts: FormulaFacts, lines: FigureLines | None) -> Formu
 
 
 def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
-    """A run's printed figures against its framework's own formulas.
+    """Compare a run's printed figures with its framework's formulas.
 
-    lines: one of `lines_by_source`; None for a run that prints none
+    lines: from `lines_by_source`; None for a run without figures
     """
     if lines is None:
         return Audit()
@@ -242,7 +247,7 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     released = _released(first.era, formula_facts)
     stated = (
         "seq_len" in formula_facts.stated_facts
-    )  # an old checkout prints a new date; its log knows its length
+    )  # an old checkout prints a new date; its log states the right length
     if length is None or (stated and not released):
         found = _settled(lines, best, given)
         if inferred := _inferred_policy(lines, best, tried, given):
@@ -271,20 +276,20 @@ def _no_era(formula_facts: FormulaFacts) -> str:
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:
-    """The likeliest of those that reproduce most: all lines of all columns, then most columns."""
+    """Return the likeliest of the attempts that reproduce most: lines, then columns."""
     return max((t for t in tried if t.found), key=lambda t: _score(t.found), default=tried[0])
 
 
 def _score(found: Sequence[FormulaCheck]) -> tuple[bool, int]:
-    """Whether every line of every column comes out, and how many columns do."""
+    """Return (all lines of all columns are reproduced, number of reproduced columns)."""
     whole = [identity.reproduced == identity.lines for identity in found]
     return bool(whole) and all(whole), sum(whole)
 
 
 def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
-    """Return the audit of a run by the era that is taken to have printed it.
+    """Return the audit of a run by the era that most likely printed the figures.
 
-    best: that era, and what it reproduces; given: what is known of the run, nothing filled in
+    best: the era and its checks; given: the run's facts, nothing filled in
     """
     out = _predicted(lines, best)
     if not best.found:
@@ -300,7 +305,7 @@ def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
 
 
 def _predicted(lines: FigureLines, best: _Tried) -> Audit:
-    """Return the audit without its comparison: what the era's formula gives, and which lines."""
+    """Return the audit without its comparison: the formula's values and the lines."""
     era, formula_facts = best.era, best.formula_facts
     low, high = implied_flops(lines, era, formula_facts)
     return Audit(
@@ -317,7 +322,7 @@ def _predicted(lines: FigureLines, best: _Tried) -> Audit:
 
 
 def _compared(lines: FigureLines, best: _Tried) -> dict[str, Any]:
-    """Return the fields of an Audit that say how far printed figures are from the formula's."""
+    """Return the fields of an Audit that compare printed figures with the formula."""
     first = best.found[0]
     ratio = first.ratio
     return {
@@ -346,7 +351,7 @@ def _confirmed(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[st
 
 
 def _suspected(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[str, Any]:
-    """Return `hypothesis` and `suspect` of a run of which some lines are not reproduced."""
+    """Return `hypothesis` and `suspect` of a run with lines that are not reproduced."""
     era, formula_facts = best.era, best.formula_facts
     eras = _whatever_is_given(formula_facts, lines)
     for one in _policies(era, formula_facts._replace(recompute=given.recompute)):
@@ -364,12 +369,12 @@ def _proven(
     formula_facts: FormulaFacts,
     flops: tuple[float | None, float | None],
 ) -> tuple[str, ...]:
-    """The facts that are proven even if model and length may both be wrong."""
+    """Return the facts that stay proven even if both model and length may be wrong."""
     doubted = set()
     if formula_facts.line_length not in (
         None,
         formula_facts.T,
-    ):  # the lines prove theirs, not the fact's
+    ):  # the lines prove their own length, not the fact
         doubted.add("seq_len")
     low, high = flops
     if {"model", "seq_len"} & set(facts) and low is not None and high is not None:
@@ -383,7 +388,7 @@ def _proven(
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What one era makes of a run; lines: with their lengths where those are solved."""
+    """Attempt to reproduce a run by one era; lines: with solved lengths, if any."""
 
     era: Era
     formula_facts: FormulaFacts
@@ -394,14 +399,14 @@ class _Tried:
 
     @property
     def figures(self) -> frozenset[str]:
-        """The columns that were compared."""
+        """Columns that were compared."""
         return frozenset(one.column for one in self.found)
 
 
 def _tried(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _Tried:
-    """The first of the readings by which an era reproduces most.
+    """Return the first reading with which an era reproduces most.
 
-    readings: what is known of a run, with what nothing says of it filled in, each in another way
+    readings: a run's facts, the unstated ones filled in differently in every reading
     """
     each = [_read_by(lines, era, one) for one in readings]
     if len(each) == 1:
@@ -420,7 +425,7 @@ def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Trie
 
 
 def _policies(era: Era, formula_facts: FormulaFacts) -> Iterator[FormulaFacts]:
-    """A run with each policy of recomputation that it may have, where its formula reads that."""
+    """Yield the facts with every possible recompute policy, if the formula reads it."""
     known = formula_facts.recompute is not None or not era.counts_recompute
     if known or formula_facts.T is None:  # whole lengths can be solved of one formula alone
         yield formula_facts
@@ -435,9 +440,9 @@ RECOMPUTE_POLICIES: Final[tuple[Recompute, ...]] = ("none", "full", "selective")
 def _fitting_policies(
     lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
 ) -> list[tuple[Era, frozenset[str | None]]]:
-    """Eras that reproduce all that the best one does, with the policies by which each does.
+    """Return the eras that reproduce as much as the best, with the policies that fit.
 
-    The best one alone where the log tells that it is its own.
+    Only the best era if the log's release or date identifies the era.
     """
     if given.recompute is not None or given.T is None or not _all(best.found):
         return []
@@ -449,7 +454,7 @@ def _fitting_policies(
         if t.figures >= best.figures and not t.era.fork and _misfit(t.era, lines) <= finest
     ]
     fitting = [best] if own else [best, *others]
-    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # to one that does not count it
+    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # an era that does not count recomputation
     return [
         (t.era, frozenset(t.policies) if t.era.counts_recompute else open_)
         for t in fitting
@@ -460,7 +465,7 @@ def _fitting_policies(
 def _either_policies(
     lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
 ) -> str:
-    """In words, that eras reproduce a run each with another recomputation; empty if they do not."""
+    """Say that eras need different recompute policies for a run; empty if they agree."""
     fitting = _fitting_policies(lines, best, tried, given)
     if not fitting or frozenset.intersection(*(policies for _, policies in fitting)):
         return ""
@@ -472,7 +477,7 @@ def _either_policies(
 def _inferred_policy(
     lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
 ) -> dict[str, str]:
-    """The one policy of recomputation by which the log's own figures come out, as a fact."""
+    """Return the only recompute policy that reproduces the figures, as a fact, if any."""
     fitting = _fitting_policies(lines, best, tried, given)
     policies = frozenset[str | None]().union(*(each for _, each in fitting))
     if len(policies) != 1 or not _flops_columns(best) or not best.era.counts_recompute:
@@ -482,14 +487,15 @@ def _inferred_policy(
 
 
 RECOMPUTE_NAMES: Final[Mapping[str, str]] = {"selective": "selective_attention"}
-"""The fact's names of policies, where these differ."""
+"""The fact's names of policies, if these differ."""
 
 
 def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -> str | None:
-    """In words the length with which the likeliest formula would reproduce a run, if any.
+    """Return text on a length with which the likeliest formula reproduces a run.
 
-    Asked where only a less likely one reproduces it with the length that is known: a formula that
-    counts half of the pairs gives for one length what another gives for half of that length.
+    Asked for a run that only a less likely formula reproduces with the stated length: a formula
+    that counts half of the attended pairs gives for one length the FLOPs that another gives for
+    half of that length. None if no length fits.
     """
     if not first.found or not scales_differently(first.era, best.era, formula_facts):
         return None
@@ -505,7 +511,7 @@ def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -
 
 
 def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
-    """In words, that eras of the main line solve different lengths; empty where they do not."""
+    """Say that eras of the main line solve different lengths; empty if they do not."""
     told = {t.solved: t.era.name for t in tried if t.solved and _all(t.found) and not t.era.fork}
     if not best.solved or len(told) < 2:  # noqa: PLR2004 - one and another
         return ""
@@ -529,7 +535,7 @@ MAX_SHOWN_LENGTHS: Final = 3
 def _proven_by_lengths(
     lines: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> tuple[str, ...]:
-    """Facts of which no other value leaves whole lengths."""
+    """Return the facts of which no other value leaves whole lengths."""
     every = alternatives(era, formula_facts, _whatever_is_given(formula_facts, lines))
     cases = [c for c in every if c.fact in LENGTH_FACTS]
     mine = era_flops(era, formula_facts.simplified_model(1))
@@ -547,19 +553,20 @@ def _proven_by_lengths(
 
 
 LENGTH_FACTS: Final = ("recompute", "logged_formula", "model")
-"""Facts that change what lengths the lines imply."""
+"""Facts that change the lengths implied by the lines."""
 
 
 FOUNDATION_FACTS: Final = ("model", "seq_len", "gpus", "global_batch_size")
-"""Facts that our figures stand on: a run whose print speaks against one that was given is not
-ranked."""
+"""Facts that our figures depend on. If a given value contradicts the printed figures, the run is
+not ranked.
+"""
 
 
 def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
-    """A warning where the log's own figures are not reproduced.
+    """Return a warning if the log's figures are not reproduced.
 
-    The run is not ranked where another value of a fact that was given by hand would reproduce all
-    lines. What the log itself states is believed: then a fork may print by another formula.
+    The run is not ranked if another value of a fact given by hand reproduces all lines. A fact that
+    the log states is believed: a fork may then print by another formula.
     """
     if audit.reproduced is not False or audit.era is None:
         return []
@@ -579,13 +586,13 @@ ANY_POLICY: Final = ", whatever is recomputed"
 
 
 def _within(middle: float, bounds: tuple[float, float]) -> float:
-    """The median, kept within the bounds of all lines together, if these leave anything."""
+    """Return the median, clamped to the bounds of all lines if these leave anything."""
     low, high = bounds
     return min(max(middle, low), high) if low <= high else middle
 
 
 def era_date_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
-    """A warning where the formula that reproduces a run is of another time than its log."""
+    """Return a warning if the formula that reproduces a run is not of its log's date."""
     era, day = audit.era, formula_facts.day
     if not audit.reproduced or era is None or day is None or formula_facts.era is not None:
         return []
@@ -596,7 +603,7 @@ def era_date_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
 
 
 def figure_rounding(lines: FigureLines, formula_facts: FormulaFacts) -> dict[str, Any]:
-    """`rate`, `rate_rounding`, `rounding` and `lengths` of an Audit."""
+    """Return `rate`, `rate_rounding`, `rounding` and `lengths` of an Audit."""
     printed_by = {c: lines.printing(c) for c in LOGGED_FIGURES}
     halves = {c: of.interval(c).half_width for c, of in printed_by.items() if of.height}
     main = printed_by[next(iter(halves))]
@@ -611,9 +618,11 @@ def figure_rounding(lines: FigureLines, formula_facts: FormulaFacts) -> dict[str
 def median_device_rate(
     lines: FigureLines, formula_facts: FormulaFacts, audit: Audit, steps: FloatArray
 ) -> float | None:
-    """tokens/s of one device, the median over those lines of these steps that print TFLOP/s.
+    """Return the median tokens/s of one device over lines of `steps` with TFLOP/s.
 
-    Where no step line prints any, over all lines that do.
+    Without such lines, the median over all lines of the audit.
+
+    steps: step numbers
     """
     told = lines.printing("logged_tflops")
     told = told.select(np.isin(told.columns["step"], steps))
@@ -622,7 +631,7 @@ def median_device_rate(
 
 
 def main_figure(lines: FigureLines) -> str | None:
-    """The column that a run's audit stands and falls with: the first of FIGURES that it prints."""
+    """Return the column that decides an audit: the first of LOGGED_FIGURES printed."""
     return next((c for c in LOGGED_FIGURES if c in lines.digits), None)
 
 
@@ -633,7 +642,7 @@ def _all(found: Sequence[FormulaCheck]) -> bool:
 def _why(
     lines: FigureLines, era: Era, formula_facts: FormulaFacts, found: Sequence[FormulaCheck]
 ) -> str:
-    """Which printed columns could not be compared, and what they lack."""
+    """Return which printed columns could not be compared, and the missing facts."""
     compared = {identity.column for identity in found}
     printed = [c for c in LOGGED_FIGURES if c in lines.digits and c not in compared]
     if len(formula_facts.averaged) == 1:
@@ -656,7 +665,7 @@ def _why(
 
 
 def _batch_of_lines(column: str, told: FigureLines, era: Era) -> str:
-    """In words, that samples/s lack the batch alone, and which one their time makes of them."""
+    """Say that samples/s lack only the batch, with the batch that step times imply."""
     lines = told.with_decimals_of(era).printing(column)
     if column != "logged_samples_per_second" or column not in era.derived_columns:
         return ""
@@ -677,7 +686,7 @@ LINE_LENGTHS: Final = "the length of each line (samples are not packed)"
 def _lacking(
     columns: Sequence[str], lines: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> list[str]:
-    """Names of the facts that figures of FLOPs lack."""
+    """Return the names of the facts that figures of FLOPs lack."""
     length = LINE_LENGTHS if formula_facts.max_length else "seq_len"
     unneeded = columns == ["logged_total_flops"] or lines.printing(columns[0]).all_print(
         "sequence_length"

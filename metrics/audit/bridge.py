@@ -1,12 +1,12 @@
-"""From the figure that a log prints to ours, one named factor at a time.
+"""Lead from the figure that a log prints to ours, one named factor at a time.
 
     logged  x  factor  x  factor  x ...  =  ours
 
-The factors are ratios of whole counts: each stage of the framework's own formula
-(metrics/audit/formula_era.py) over the stage before, what is trained, how tokens and time are
-counted, the peak. Their product is the total, exactly. What the own formula does not reproduce of
-the print stands as `unexplained`, with the bounds that the print's last digit allows, and is never
-spread over the others.
+The factors are ratios of whole counts: every stage of the framework's own formula
+(metrics/audit/formula_era.py) over the stage before, then what is trained, the counting of tokens
+and time, and the peak. Their product is the total, exactly. A remainder that the framework's
+formula does not reproduce is shown as `unexplained`, with the bounds of the print's last digit, and
+is never spread over the others.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["Bridge", "Factor", "build_bridges"]
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One reason why the log's figure is not ours.
+    """Reason why the log's figure is not ours, with its factor.
 
-    cause: of CAUSES; text: what it is; factor: times which the figure comes nearer to ours
+    cause: of GAP_CAUSES; text: explanation; factor: multiplies the figure towards ours
     """
 
     cause: str
@@ -44,13 +44,13 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """How a logged figure becomes ours: logged x every factor / unexplained = ours.
+    """Path from a logged figure to ours: logged x every factor / unexplained = ours.
 
     figure: logged_mfu, logged_tflops [TFLOP/s per GPU] or logged_tgs [tokens/s/GPU]
     logged: the median over the steady windows; ours: by the one formula, exact attention
-    unexplained: the log's figure over what its own formula gives; low, high: what the rounding of
-        the print allows; 1 lies between them where the own formula is the right one
-    explained: nothing is left but that rounding, and no line of the run failed
+    unexplained: the logged figure over the framework's formula; low, high: bounds from the print's
+        rounding, with 1 in between if the formula is the right one
+    explained: only rounding is left, and no line of the run failed
     """
 
     figure: str
@@ -70,11 +70,11 @@ def build_bridges(
     audit: Audit,
     rate: float | None,
 ) -> list[Bridge]:
-    """Bridges of one run, for each figure of FLOPs that its log prints, else for its TGS.
+    """Return the bridges of one run: for its figures of FLOPs, else for its TGS.
 
-    row: of metrics.core.run_table.METRICS; facts: the held ones, by name; rate: tokens/s of one
-    device behind the medians of its figures, of the same lines. None where ours is not known, or
-    the lines speak of several lengths, so that no one count of FLOPs is theirs.
+    row: of metrics.core.run_table.METRICS; facts: accepted facts by name; rate: median tokens/s of
+        one device over the lines of its figures. Empty if ours is unknown, or if the lines have
+        several lengths, so that no single count of FLOPs applies.
     """
     if row["tgs"] is None or not _is_positive(rate) or audit.lengths:
         return []
@@ -82,7 +82,7 @@ def build_bridges(
 
 
 def _is_positive(figure: float | None) -> bool:
-    """Whether a figure is there to lead from: a counter that was set back prints others, too."""
+    """Return whether a figure is positive: a counter that was set back prints others."""
     return figure is not None and figure > 0
 
 
@@ -121,12 +121,12 @@ def _all(
 
 
 def _compared(figure: str, audit: Audit) -> bool:
-    """Whether an own formula speaks of the figure; without one there is nothing to lead from."""
+    """Return whether the framework's formula covers the figure; else no bridge exists."""
     return figure in audit.lines_by_column
 
 
 def _rates(row: MetricsRow, median: float) -> tuple[tuple[Factor, ...], float]:
-    """Factors from the median of the printed rates to ours, and what no cause explains of it."""
+    """Return the factors from the median printed rate to ours, and the rest."""
     timed, left = _timed(row), token_count_factor(row)
     text = MICRO_STEP_TEXT if row["step_unit"] == "micro_step" else ""
     factors = (
@@ -137,19 +137,21 @@ def _rates(row: MetricsRow, median: float) -> tuple[tuple[Factor, ...], float]:
 
 
 def _timed(row: MetricsRow) -> float:
-    """The share of the steps' time that printed rates are over; their tokens are those of ours.
+    """Return the share of the steps' time that printed rates divide by.
 
-    XTuner v1 prints tokens without padding (`tgs`) beside those with it (`seqlen_tgs`).
+    The tokens are the same as ours: XTuner v1 prints tokens without padding (`tgs`) beside those
+    with it (`seqlen_tgs`).
     """
     waits = (row["data_share"] or 0.0) if row["rate_excludes_data"] else 0.0
-    return 1.0 - waits if waits < 1 else 1.0  # where all of it waits the share says nothing
+    return 1.0 - waits if waits < 1 else 1.0  # a share of 1 or more says nothing
 
 
 def token_count_factor(row: MetricsRow) -> float:
-    """By how much our rate is off from all that the log prints, where no sampling explains it; 1.
+    """Return our rate over the log's total, if sampling cannot explain it; else 1.
 
-    row: of metrics.core.run_table.METRICS. The printed rates may be a sample of the steps behind
-    ours. A sample may be off by some, never by a half: then one of the two counts other tokens.
+    row: of metrics.core.run_table.METRICS. The printed rates may be a sample of the steps of our
+        rate. A sample may be off by some, never by a half: beyond that, the two count different
+        tokens.
     """
     logged = row["logged_tgs_total"]
     if logged is None or logged <= 0 or not row["tgs"]:
@@ -189,7 +191,7 @@ def _bridge(  # noqa: PLR0913, PLR0917 - its parts
 
 
 def _factor(cause: str, factor: float, text: str = "") -> tuple[Factor, ...]:
-    """The factor, or none where it is 1."""
+    """Return the factor in a tuple, or an empty tuple if it is 1."""
     if abs(factor - 1) <= FLOAT_TOLERANCE:
         return ()
     return (Factor(cause, text or GAP_CAUSES[cause], factor),)
@@ -205,7 +207,10 @@ def _peaks(divisor: float, own_peak: float) -> str:
 def _counts(
     run: FormulaInputs, formula_facts: FormulaFacts, era: Era | None, column: str = "logged_tflops"
 ) -> tuple[Factor, ...]:
-    """Factors from the framework's count of FLOPs per token to ours; none of an unknown era."""
+    """Return the factors from the framework's FLOPs per token to ours.
+
+    Empty for an unknown era.
+    """
     seen = formula_facts.simplified_model()
     if era is None or seen is None or era_flops(era, seen, column) is None:
         return ()
@@ -220,7 +225,7 @@ def _counts(
     ]
     try:
         path += [(stage.cause, float(stage.flops(seen))) for stage in era.stages_of(column)]
-    except ShapeError:  # a cause between cannot be told apart for this model
+    except ShapeError:  # the causes in between cannot be separated for this model
         path.append(("experts", float(era.flops(seen, column))))
     factors: dict[str, float] = {}
     for (_, before), (cause, after) in pairwise(path):

@@ -1,10 +1,10 @@
-"""What else may be true of a run: facts by which its own figures come out too.
+"""Hypotheses about a run: changed facts that also reproduce its figures.
 
-Where they do not come out, another value of a fact may be the reason; where they do, a fact is
-proven only if no other value of it gives the same. A wrong fact shifts every printed figure against
-its prediction by one factor, the same for all lines. So a hypothesis (another length, era, peak, a
-factor of 1000, …) is that factor, and it reproduces a run where the interval of every line holds
-it.
+If the figures are not reproduced, another value of a fact may be the reason. If they are, a fact is
+proven only if no other value gives the same. A wrong fact shifts every printed figure against its
+prediction by one factor, the same for all lines. So a hypothesis (another length, era, peak, a
+factor of 1000, …) is that factor, and reproduces a run if the interval of every line contains the
+factor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .formula_checks import (
 from .formula_era import Era
 
 COMMON_LENGTHS: Final = tuple(sorted({n << k for n in (64, 96) for k in range(15)} | {1472, 2560}))
-"""Lengths that people train with [tokens]."""
+"""Sequence lengths in common use [tokens]."""
 
 COUNT_ERROR_FACTORS: Final = (
     1 / 16,
@@ -66,14 +66,14 @@ UNIT_ERRORS: Final = {
 }
 
 MAX_PROOF_ROUNDING: Final = 0.01
-"""A print that leaves open a larger share of its value than this proves nothing."""
+"""Largest rounding, as a share of the value, of a figure that can prove a fact."""
 
 
 class Hypothesis(NamedTuple):
-    """What else may be true, as the factor by which it changes each prediction.
+    """A possible change, as the factor on every prediction.
 
-    fact: name of the fact that it changes, or `unit`, and its value then; text: for people
-    factors: by column what the hypothesis predicts over what is predicted now; 1 of other columns
+    fact: name of the changed fact, or `unit`; value: its new value; text: for people
+    factors: by column, the hypothesis's prediction over the current one; 1 for other columns
     """
 
     fact: str
@@ -82,34 +82,36 @@ class Hypothesis(NamedTuple):
     value: float | str | None = None
 
     def differs(self) -> bool:
-        """Whether it predicts anything else at all."""
+        """Return whether any prediction changes."""
         return any(abs(factor - 1) > FLOAT_TOLERANCE for factor in self.factors.values())
 
     def reproduces(self, checks: Sequence[FormulaCheck]) -> bool:
-        """Whether every line of every column comes out."""
+        """Return whether every line of every column is reproduced."""
         return all(i.ratio.all_contain(self.factors.get(i.column, 1.0)) for i in checks)
 
     def off_centre(self, checks: Sequence[FormulaCheck]) -> float:
-        """How far it is from the middle of what the print allows, over all columns."""
+        """Return the relative distance from the middle of the allowed intervals."""
         pairs = ((self.factors.get(i.column, 1.0), i.ratio.middle) for i in checks)
         return round(sum(abs(factor / middle - 1) for factor, middle in pairs if middle > 0), 12)
 
 
 ComparedColumns = tuple[tuple[str, frozenset[str]], ...]
-"""The columns that were compared, each with the facts that its prediction reads."""
+"""Compared columns, with the facts that their predictions read."""
 
 MAX_CACHED_CONFIGURATIONS: Final = 256
-"""Configurations whose hypotheses are kept: runs of one share them, and differ in what they
-print."""
+"""Number of configurations whose hypotheses are cached: runs of one configuration share them and
+differ only in printed figures.
+"""
 
 
 def list_hypotheses(
     era: Era, formula_facts: FormulaFacts, checks: Sequence[FormulaCheck], eras: Sequence[Era]
 ) -> tuple[Hypothesis, ...]:
-    """What each fact might be instead, the likeliest kinds first.
+    """Return other values of every fact as hypotheses, the likeliest kinds first.
 
-    Only what predicts something else; but other eras also where they predict the same. eras: the
-    framework's, the likeliest first
+    Only hypotheses that change a prediction; but other eras also if they predict the same.
+
+    eras: the framework's, the likeliest first
     """
     peaks = tuple(era_peak(one, formula_facts) for one in (era, *eras))
     names = tuple(one.name for one in eras)
@@ -117,9 +119,9 @@ def list_hypotheses(
 
 
 def _undated(formula_facts: FormulaFacts) -> FormulaFacts:
-    """What a prediction reads of a run, without what runs of one configuration differ in.
+    """Return the formula's inputs without fields that vary within a configuration.
 
-    The day is left out: it decides nothing but peaks, which are given apart.
+    The day is left out: it only decides peaks, which are passed separately.
     """
     unsaid = frozenset[Any]()
     return formula_facts._replace(day=None, version=None, stated_facts=unsaid, logged_values=unsaid)
@@ -137,7 +139,7 @@ def _hypotheses(
     names: tuple[str, ...],
     peaks: tuple[float | None, ...],
 ) -> tuple[Hypothesis, ...]:
-    """`list_hypotheses` of a run without its day; peaks: what each of the eras divides by."""
+    """Compute `list_hypotheses` of a run without its day; peaks: divisor of every era."""
     era, eras = ERAS_BY_NAME[name], [ERAS_BY_NAME[each] for each in names]
     peak = dict(zip((name, *names), peaks, strict=True))
     mine = _predicted(era, formula_facts, told, peak[name])
@@ -160,7 +162,7 @@ def _hypotheses(
 def hypothesis_from_case(
     case: ChangedFact, era: Era, formula_facts: FormulaFacts, checks: Sequence[FormulaCheck]
 ) -> Hypothesis | None:
-    """A case as what it changes of the predictions; None where one of the two predicts nothing."""
+    """Return a case as factors on the predictions; None if a prediction is missing."""
     told = _told(checks)
     mine, theirs = (
         _predicted(e, k, told, era_peak(e, k))
@@ -171,12 +173,15 @@ def hypothesis_from_case(
 
 
 def _another_era(one: Era, other: Era) -> bool:
-    """Whether it is one more of the main line: if it predicts the same, either may have printed."""
+    """Return whether the other era is a different one of the main line.
+
+    If both predict the same, either may have printed.
+    """
     return other is not one and not other.fork
 
 
 class ChangedFact(NamedTuple):
-    """A run with one fact changed: the era and all that is known, as they would be then."""
+    """A run with one changed fact: the era and the formula's inputs after the change."""
 
     fact: str
     text: str
@@ -185,7 +190,7 @@ class ChangedFact(NamedTuple):
 
     @property
     def value(self) -> float | str | None:
-        """The value of the fact that is changed."""
+        """Value of the changed fact."""
         known = self.formula_facts
         values: dict[str, float | str | None] = {
             "logged_formula": self.era.name,
@@ -202,10 +207,10 @@ class ChangedFact(NamedTuple):
 
 
 def contradicts_log(fact: str, value: float | str | None, formula_facts: FormulaFacts) -> bool:
-    """Whether a log states a fact, and not with this value: then nothing may name that.
+    """Return whether a log states only other values of a fact.
 
-    A model by another name is held to be another one unless it is of the same shape, and as many
-    parameters as the log counts.
+    Then no text may name the value. A model by another name counts as another model, unless its
+    shape is the same or its parameters match the log's count.
     """
     if fact == "seq_len" and formula_facts.line_length is not None:
         return value != formula_facts.line_length
@@ -243,11 +248,11 @@ def _same_shape(said: str, shape: ModelShape) -> bool:
 def alternatives(
     era: Era, formula_facts: FormulaFacts, eras: Sequence[Era]
 ) -> Iterator[ChangedFact]:
-    """Cases of one changed fact each; at last of two, another era that sees the length otherwise.
+    """Yield cases of one changed fact; last, cases of two: another era and length.
 
-    First an era that was given by hand, for no other was tried. Then what only the print depends
-    on: whether it counts recomputation, and its peak. Then the run's own facts; those with fewer
-    values come first, being less likely to fit by chance.
+    First an era that was given by hand, as no other was tried. Then facts that only the printed
+    figure depends on: counted recomputation and the peak. Then the run's own facts. Facts with
+    fewer values come first, since they are less likely to fit by chance.
     """
     others = [
         ChangedFact("logged_formula", f"the formula of {e.name}", e, formula_facts) for e in eras
@@ -284,9 +289,10 @@ def alternatives(
 
 
 def scales_differently(era: Era, other_era: Era, formula_facts: FormulaFacts) -> bool:
-    """Whether a longer sequence adds other FLOPs by the other formula than by the one.
+    """Return whether FLOPs grow with length at another rate by the other formula.
 
-    Then the other may give for another length what the one gives for the known length.
+    Then the other formula may give for another length the FLOPs of this formula for the stated
+    length.
     """
     at = [
         [era_flops(era, formula_facts.simplified_model(T)) for T in COMMON_LENGTHS[:2]]
@@ -297,7 +303,7 @@ def scales_differently(era: Era, other_era: Era, formula_facts: FormulaFacts) ->
 
 
 def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[ChangedFact]:
-    """Other numbers of devices and sequences."""
+    """Yield cases with other numbers of devices and sequences."""
     for times in COUNT_ERROR_FACTORS:
         if formula_facts.gpus and (other := formula_facts.gpus * times).is_integer():
             yield ChangedFact(
@@ -321,14 +327,14 @@ def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[Change
 
 
 def _world(formula_facts: FormulaFacts) -> Iterator[tuple[float, str]]:
-    """Factors of figures that were divided by the number of GPUs once too often, or not at all."""
+    """Yield factors of figures divided by the number of GPUs once too often, or never."""
     if formula_facts.gpus is not None and formula_facts.gpus > 1:
         yield float(formula_facts.gpus), f"the sum over {formula_facts.gpus} GPUs, not one's"
         yield 1 / formula_facts.gpus, f"divided by the {formula_facts.gpus} GPUs twice"
 
 
 class _Predicted(NamedTuple):
-    """What predictions are made of; flops: by column, of those that are of FLOPs."""
+    """Inputs of predictions; flops: by column, for figures of FLOPs."""
 
     known: FormulaFacts
     flops: Mapping[str, float | None]
@@ -345,7 +351,7 @@ def _predicted(
 
 
 def _factors(one: _Predicted, other: _Predicted, told: ComparedColumns) -> dict[str, float] | None:
-    """Column to predicted by `other` over predicted by `one`; None where one predicts nothing."""
+    """Return by column the changed prediction over the base; None if one is missing."""
     factors = {}
     for column, depends in told:
         factor = _counts(one.known, other.known, depends)
@@ -365,7 +371,7 @@ def _factors(one: _Predicted, other: _Predicted, told: ComparedColumns) -> dict[
 
 
 def _counts(one: FormulaFacts, other: FormulaFacts, depends: frozenset[str]) -> float:
-    """How many times larger a rate from the step's time becomes by other counts."""
+    """Return the factor on a rate from the step's time when counts change."""
     factor = 1.0
     for fact, mine, theirs in (
         ("seq_len", one.T, other.T),
@@ -382,12 +388,11 @@ def _counts(one: FormulaFacts, other: FormulaFacts, depends: frozenset[str]) -> 
 def proven_facts(
     hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck], formula_facts: FormulaFacts
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Facts that are proven, and what else others might be, as far as the log leaves that open.
+    """Return (proven facts, text of a fitting alternative by fact).
 
-    Facts that the log's own figures prove: no other value that was tried reproduces every line.
-
-    Only where the print is fine enough. A count of which every figure knows no more than a product
-    with counts that are not proven is not proven either: two of them may be wrong together.
+    A fact is proven if no other tried value reproduces every line, and if the figures are fine
+    enough. A count is not proven if every figure depends on its product with other unproven counts:
+    two of them may be wrong together.
     """
     kinds = dict.fromkeys(h.fact for h in hypotheses if h.fact != "unit")
     fitting = [h for h in hypotheses if h.reproduces(checks)]
@@ -409,7 +414,7 @@ TOKEN_FACTOR_FACTS: Final = (
     "micro_batch_size",
     "context_parallel",
 )
-"""Facts of which the tokens of a step on one device are a product."""
+"""Facts whose product is the number of tokens of a step on one device."""
 
 
 def _fine(identity: FormulaCheck) -> bool:
@@ -418,7 +423,7 @@ def _fine(identity: FormulaCheck) -> bool:
 
 
 def _speaks_of(identity: FormulaCheck, fact: str) -> bool:
-    """Whether a figure depends on a fact: by its FLOPs, or by the tokens of a step."""
+    """Return whether a figure depends on a fact: by its FLOPs, or by a step's tokens."""
     by_flops = identity.column in FLOPS_FIGURES
     return fact in identity.depends_on or (
         by_flops and (fact not in TOKEN_FACTOR_FACTS or fact == "seq_len")
@@ -426,7 +431,7 @@ def _speaks_of(identity: FormulaCheck, fact: str) -> bool:
 
 
 def _single(told: Sequence[str], found: Sequence[FormulaCheck]) -> set[str]:
-    """Counts that some figure depends on alone, or besides on counts that are found so."""
+    """Return counts that a figure depends on alone, or together with counts so proven."""
     single: set[str] = set()
     for _ in TOKEN_FACTOR_FACTS:
         for identity in found:
@@ -445,17 +450,18 @@ ATTENTION_READINGS: Final = {
     2.0: "twice its attention",
 }
 EMBEDDING_READINGS: Final = {0: "", -1: "the embedding left out", 1: "the embedding counted"}
-"""What else a formula may be read to count: its attention times a factor, its products less or more
-an embedding's parameters; in words."""
+"""Other readings of a formula: its attention times a factor, its products less or plus an
+embedding's parameters; in words.
+"""
 
 
 def other_readings(
     era: Era, formula_facts: FormulaFacts, checks: Sequence[FormulaCheck], eras: Sequence[Era]
 ) -> list[str]:
-    """Other lengths by which every line would come out, each with a formula of whichever era.
+    """Return other lengths that reproduce every line, with the formula of any era.
 
-    As that formula is, or as one would read it that halves attention or leaves the embedding out.
-    Of a log that states its lengths only these, for no reading may contradict it.
+    By the formula as written, or read so that attention is halved or doubled, or the embedding left
+    out or added. For a log that states its lengths, only those: no reading may contradict the log.
     """
     main = next((one for one in checks if one.column in (*TFLOPS_FIGURES, *MFU_FIGURES)), None)
     lengths = [T for T in _possible_lengths(formula_facts) if T != formula_facts.T]
@@ -484,7 +490,10 @@ def other_readings(
 def _within(
     factors: FloatArray, main: FormulaCheck, known: FormulaFacts, lengths: Sequence[int]
 ) -> BoolArray:
-    """Whether every line holds each factor, times what a length changes of its rate."""
+    """Return which factors lie in the interval of every line.
+
+    factors: [eras, lengths, attention, embedding], times the effect of the length on the rate
+    """
     low, high = main.ratio.intersection
     counts = [_counts(known, known._replace(T=T), main.depends_on) for T in lengths]
     whole = factors * np.array(counts)[None, :, None, None]
@@ -495,7 +504,7 @@ def _within(
 def _divided(
     column: str, era: Era, names: Sequence[str], formula_facts: FormulaFacts
 ) -> FloatArray:
-    """What eras multiply FLOPs by for a printed figure, over what one era does."""
+    """Return the eras' factor from FLOPs to a printed figure, relative to one era's."""
 
     def scale(one: Era) -> float:
         if column in TFLOPS_FIGURES:
@@ -507,7 +516,7 @@ def _divided(
 
 
 def _possible_lengths(formula_facts: FormulaFacts) -> list[int]:
-    """The lengths that a log states, else usual ones, and half and twice the one that is known."""
+    """Return the lengths that a log states, else usual ones with half and twice T."""
     stated = {said for name, said in formula_facts.logged_values if name == "seq_len"}
     if formula_facts.line_length is not None:
         return [formula_facts.line_length]
@@ -531,14 +540,17 @@ MAX_LENGTH: Final = 2.0**53
 def _flops_by_reading(
     names: tuple[str, ...], known: FormulaFacts, lengths: tuple[int, ...], column: str
 ) -> FloatArray:
-    """FLOPs per token [eras, lengths, attention, embedding]; NaN where an era counts none."""
+    """Return FLOPs per token [eras, lengths, attention, embedding].
+
+    NaN if an era counts none.
+    """
     at = (1, 2, *lengths)
     each = [
         [era_flops(ERAS_BY_NAME[name], known.simplified_model(T), column) for T in at]
         for name in names
     ]
     flops = np.array(each, np.float64)
-    linear = (2 * flops[:, 0] - flops[:, 1])[:, None]  # at no token, where it is a straight line
+    linear = (2 * flops[:, 0] - flops[:, 1])[:, None]  # at 0 tokens, if affine
     attention = flops[:, 2:] - linear
     model = known.simplified_model(1)
     table = 0 if model is None else 6 * model.token_table
@@ -554,15 +566,17 @@ def _flops_by_reading(
 def matching_models(
     era: Era, formula_facts: FormulaFacts, low: float, high: float, *, however_read: bool = False
 ) -> set[tuple[ModelShape, int]]:
-    """(shape without its name, length) of all models that give FLOPs per token within the bounds.
+    """Return (nameless shape, length) of all models with FLOPs within the bounds.
 
-    The given model, and all known ones; but where the log counts its parameters, the given one was
-    held against that count, and is the only one. however_read: also as `other_readings` reads it
+    The given model and all built-in models. If the log counts its parameters, only the given model,
+    which was checked against that count.
+
+    low, high: FLOPs per token; however_read: also read formulas as `other_readings` does
     """
     usual = {*COMMON_LENGTHS, formula_facts.T or COMMON_LENGTHS[0]}
     lengths = (formula_facts.line_length,) if formula_facts.line_length else tuple(sorted(usual))
     tables = []
-    if formula_facts.params is None:  # the log's own count was held against the given shape
+    if formula_facts.params is None:  # else the given shape was checked against the log's count
         tables.append(
             (_nameless(), _flops_of_each(era, formula_facts, buildable_models(), lengths))
         )
@@ -586,9 +600,10 @@ def _readings_within(
     stated: Collection[int],
     bounds: tuple[float, float],
 ) -> Iterator[BoolArray]:
-    """By each reading of a formula, which models [rows] of which lengths give FLOPs within bounds.
+    """Yield by reading which models [rows] and lengths give FLOPs within bounds.
 
-    First as it is, of all lengths; then as it may be read, of those that contradict no log.
+    First the formula as written, for all lengths; then other readings, for lengths that do not
+    contradict the log.
     """
     low, high = bounds
     slope = (flops[:, 1:2] - flops[:, :1]) / (COMMON_LENGTHS[-1] - COMMON_LENGTHS[0])
@@ -604,9 +619,9 @@ def _readings_within(
 def _flops_of_each(
     era: Era, formula_facts: FormulaFacts, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
 ) -> FloatArray:
-    """FLOPs per token of each shape, a row each: at the ends of COMMON_LENGTHS, then at `lengths`.
+    """Return FLOPs per token, a row per shape.
 
-    NaN where the era counts none.
+    At the ends of COMMON_LENGTHS, then at `lengths`; NaN if the era counts none.
     """
     like = formula_facts._replace(shape=shapes[0]).simplified_model(COMMON_LENGTHS[0])
     assert like is not None  # noqa: S101 - it has a shape and a length
@@ -617,9 +632,9 @@ def _flops_of_each(
 def _flops_at(
     era: str, like: SimplifiedModel, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
 ) -> FloatArray:
-    """`_flops_of_each`, kept for runs that differ in nothing that a formula reads.
+    """Compute `_flops_of_each`, cached for runs with the same formula inputs.
 
-    like: one of the models as the run's own formulas read it
+    like: one of the models as the run's formulas read it
     """
     at = (COMMON_LENGTHS[0], COMMON_LENGTHS[-1], *lengths)
     rows = [
@@ -635,11 +650,10 @@ def _nameless() -> tuple[ModelShape, ...]:
 
 
 def mean_rate_note(lines: FigureLines, formula_facts: FormulaFacts) -> str | None:
-    """In words, that TFLOP/s are a mean over several steps, and tokens/s the last one's; else None.
+    """Say that TFLOP/s are a mean over several steps and tokens/s are not; else None.
 
-    Such TFLOP/s do not go with the tokens/s, but nearly with the printed mean of the steps' times,
-    whatever the model is. As the steps of the mean are not printed, they can't be held against any
-    formula exactly.
+    Such TFLOP/s do not match the tokens/s, but nearly match the printed mean of the steps' times,
+    whatever the model. The averaged steps are not printed, so no formula can be checked exactly.
     """
     both = lines.printing("logged_tflops", "logged_tgs", "elapsed_s")
     if formula_facts.own_time or both.height < MIN_MEAN_LINES:
@@ -657,25 +671,26 @@ def mean_rate_note(lines: FigureLines, formula_facts: FormulaFacts) -> str | Non
 
 
 def _spread(ratio: LineBounds) -> float:
-    """How far the worst line's middle is from the median."""
+    """Return the distance of the worst line's middle from the median, relative."""
     return float(np.abs((ratio.low + ratio.high) / 2 / ratio.middle - 1).max())
 
 
 MIN_MEAN_LINES: Final = 3
 MAX_MEAN_DEVIATION: Final = 0.01
 MIN_LAST_RATE_RATIO: Final = 3.0
-"""For `mean_rate_note`: from how many lines on it is asked, how near a mean of rates comes to the
-mean of the times, as a fraction, and how many times worse the last step's rate fits."""
+"""Limits of `mean_rate_note`: fewest lines, largest distance between the mean of rates and the mean
+of times as a fraction, and how many times worse the last step's rate must fit.
+"""
 
 
 def best_hypothesis(
     hypotheses: Sequence[Hypothesis], checks: Sequence[FormulaCheck], formula_facts: FormulaFacts
 ) -> tuple[str | None, str | None]:
-    """(text, fact) of the hypothesis that reproduces every line and contradicts none of the log's.
+    """Return (text, fact) of the best hypothesis that reproduces every line.
 
-    Of several those of the first kind, and of these the one nearest to the middle of what the
-    prints allow. (None, None) without any: a hypothesis that misses by more than last digits
-    explain is refuted, however near it comes.
+    None of the log's stated facts may be contradicted. The first kind wins, and within the kind the
+    hypothesis nearest to the middle of the allowed interval. (None, None) if none fits: a miss
+    beyond the last digits refutes a hypothesis, however close.
     """
     fitting = (h for h in hypotheses if h.reproduces(checks))
     whole = [h for h in fitting if not contradicts_log(h.fact, h.value, formula_facts)]

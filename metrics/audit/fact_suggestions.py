@@ -1,8 +1,8 @@
-"""Which model, length and own formula would print what a log prints: found without facts.
+"""Propose model, length and formula that would print the figures of a log.
 
-A log that prints TFLOP/s and tokens/s (or MFU, over a peak) tells the FLOPs per token of its
-formula to within the rounding of the print. Of all models, lengths and eras few come out so. What
-is found is proposed, never taken: several may fit, and a fork may count something else.
+A log with TFLOP/s and tokens/s (or MFU and a known peak) fixes the FLOPs per token of its formula
+to within the print's rounding. Few models, lengths and eras match. Proposals are never applied:
+several may fit, and a fork may count something else.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .formula_era import Era
 __all__ = ["Proposal", "propose_facts"]
 
 MAX_ODD_LENGTH_RANGE: Final = 1.0
-"""An odd length is proposed where the print tells it to within one token."""
+"""Widest range [tokens] of an odd length to propose: the figures must fix it to one token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Facts that would reproduce every line of a run.
+    """Facts that reproduce every line of a run.
 
-    era: name of the own formula; seq_len [tokens]; flops_per_token: by that formula
-    recompute: only where that formula counts it; peak_flops: only where it had to be found
+    era: name of the framework's formula; seq_len [tokens]; flops_per_token: by that formula
+    recompute: only if that formula counts it; peak_flops: only if the peak was searched for
     """
 
     model: str
@@ -43,22 +43,23 @@ class Proposal:
 
     @property
     def settings(self) -> str:
-        """The proposal as arguments of `fairmfu set`."""
+        """Arguments for `fairmfu set`."""
         recompute = f" recompute={self.recompute}" if self.recompute else ""
         return f'model="{self.model}" seq_len={self.seq_len}{recompute}'
 
 
 def propose_facts(lines: FigureLines | None, formula_facts: FormulaFacts) -> list[Proposal]:
-    """Facts that would reproduce every line, those that the run already has left as they are.
+    """Return facts that reproduce every line; facts that the run has are kept.
 
-    lines: of metrics.audit.audit.lines_by_source. The likeliest era first; of eras that count the
-    same for a model only the likeliest, and forks only where no formula of the main line fits.
+    lines: of metrics.audit.audit.lines_by_source. The likeliest era comes first. Of eras with the
+        same count for a model only the likeliest is proposed, and forks only if no formula of the
+        main line fits.
     """
     if lines is None:
         return []
     found: dict[tuple[str, int, str | None, float | None], Proposal] = {}
     for era in eras_of(formula_facts, lines):
-        if era.fork and found:  # forks come last
+        if era.fork and found:  # forks come after the main line
             break
         for peak, low, high in _fingerprints(lines, era, formula_facts):
             for proposal in _of_era(era, formula_facts, low, high):
@@ -70,7 +71,7 @@ def propose_facts(lines: FigureLines | None, formula_facts: FormulaFacts) -> lis
 def _fingerprints(
     lines: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> Iterator[tuple[float | None, float, float]]:
-    """(peak that was tried, lowest, highest FLOPs per token)."""
+    """Yield (peak tried or None, lowest, highest FLOPs per token)."""
     low, high = implied_flops(lines, era, formula_facts)
     if low is not None and high is not None:
         yield None, low, high
@@ -97,7 +98,7 @@ def _of_era(era: Era, formula_facts: FormulaFacts, low: float, high: float) -> I
 def _lengths(
     era: Era, formula_facts: FormulaFacts, low: float, high: float, *, odd: bool
 ) -> list[int]:
-    """Lengths that may give these FLOPs: usual ones, or an odd one that the print tells exactly."""
+    """Return lengths that may give these FLOPs: usual ones, else one exact odd length."""
     length = formula_facts.line_length or formula_facts.T
     if length is not None:
         return [length]

@@ -1,12 +1,12 @@
-"""FLOPS_FIGURE of DeepSpeed's flops profiler, from the FLOPs and latencies beside it.
+"""FLOPS figures of DeepSpeed's flops profiler, from its FLOPs and latencies.
 
     fwd FLOPS_FIGURE = fwd flops / fwd latency          bwd FLOPS_FIGURE = b fwd flops / bwd latency
     FLOPS_FIGURE = (1 + b) fwd flops / (fwd + bwd + step latency)      b = 2 + recompute_fwd_factor
     samples/second = batch of a micro-step x world size / iter latency
 
-All are of one micro-step: with gradient accumulation its work stands over the time of all of them,
-and samples count model-parallel ranks apart. So they prove no more than that they were printed.
-deepspeedai/DeepSpeed, deepspeed/profiling/flops_profiler/profiler.py, edaa7221.
+All are of one micro-step: with gradient accumulation the work of one is divided by the time of all,
+and samples count model-parallel ranks separately. So the figures prove nothing but their own
+printing. deepspeedai/DeepSpeed, deepspeed/profiling/flops_profiler/profiler.py, edaa7221.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import polars as pl
 FLOPS_FIGURE: Final = "logged_profiler_flops"
 SAMPLES_FIGURE: Final = "logged_profiler_samples_per_second"
 PROFILER_DECIMALS: Final = 2
-"""Decimals of every number that it prints, in its unit."""
+"""Decimals of every number that the profiler prints, in its unit."""
 
 PROFILE_SCHEMA: Final = pl.Schema(
     {
@@ -33,8 +33,9 @@ PROFILE_SCHEMA: Final = pl.Schema(
         "profiler_high": pl.Float64(),
     }
 )
-"""FLOPS in the unit of their print (GFLOPS, …), with the bounds of what they follow from, in the
-same; samples per second with those of one sample's."""
+"""FLOPS in their printed unit (GFLOPS, …), with the bounds of their inputs in the same unit;
+samples per second with the bounds of one sample's rate.
+"""
 
 UNIT_PREFIXES: Final = {
     "T": 1e12,
@@ -54,7 +55,7 @@ RATE_PATTERN: Final = re.compile(
 
 
 class _Printed(NamedTuple):
-    """A number in its unit, and the bounds that its rounding allows, in FLOP or s."""
+    """A number in its unit, and its rounding bounds in FLOP or s."""
 
     value: float
     unit: float
@@ -63,7 +64,10 @@ class _Printed(NamedTuple):
 
 
 def read_profiles(events: pl.DataFrame) -> pl.DataFrame:
-    """The figures of all profiles: a row each, PROFILE_SCHEMA. events: as in ingest.core.schema."""
+    """Return the figures of all profiles, one per row, as PROFILE_SCHEMA.
+
+    events: as in ingest.core.schema
+    """
     found = events.filter(pl.col("kind") == "profiler", pl.col("extra").is_not_null())
     rows = [
         {"run_id": run_id, "line": line} | figure
@@ -74,7 +78,7 @@ def read_profiles(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _figures(said: Mapping[str, str]) -> Iterator[dict[str, float]]:
-    """Figures whose latencies are printed and positive: timers of some accelerators fail."""
+    """Yield figures with printed positive latencies: timers of some accelerators fail."""
     flops = _read(said.get("fwd flops per GPU", ""))
     for name, text in said.items():
         match, printed = RATE_PATTERN.match(name), _read(text)

@@ -1,9 +1,9 @@
-"""What a framework prints of its own speed, line by line, over what its formula gives.
+"""Compare every figure that a framework prints with its formula, line by line.
 
-    ratio = printed / predicted     an interval for each line; reproduced where it holds 1
+    ratio = printed / predicted     an interval per line; reproduced if it contains 1
 
-A printed figure stands for half a unit of its last place on either side, and so does all that it is
-computed from. Letters as in metrics/formula/flops.py; the formulas are data, in metrics/eras.
+A printed figure may be off by half a unit of its last digit, and so may all its inputs. Letters as
+in metrics/formula/flops.py; the formulas are data, in metrics/audit/eras.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _era(name: str) -> Era:
 
 
 class _ErasByName(Mapping[str, Era]):
-    """Every era by name, each built when it is asked for."""
+    """Every era by name, built on first use."""
 
     def __getitem__(self, name: str) -> Era:
         return _era(name)
@@ -76,13 +76,13 @@ ERAS_BY_NAME: Final[Mapping[str, Era]] = _ErasByName()
 
 
 def all_eras() -> tuple[Era, ...]:
-    """Every era of every framework, by framework and date."""
+    """Return every era of every framework, by framework and date."""
     return tuple(ERAS_BY_NAME.values())
 
 
 @cache
 def eras_of_format(log_format: str) -> tuple[Era, ...]:
-    """Eras of one log format, by framework and date; builds no other."""
+    """Return the eras of one log format, by framework and date; build no other."""
     rows = _era_rows().items()
     return tuple(_era(name) for name, row in rows if log_format in row.keywords["log_formats"])
 
@@ -93,30 +93,30 @@ FLOPS_FIGURES: Final = (*TFLOPS_FIGURES, *MFU_FIGURES, "logged_total_flops")
 """Columns of metrics.audit.logged_figures that a formula of FLOPs predicts."""
 
 FLOAT32_ROUNDING: Final = 1.2e-7
-"""A value of seven digits and more may have been a float32."""
+"""Relative rounding of a float32: a value of seven or more digits may have been one."""
 MIN_FLOAT32_DIGITS: Final = 7
 
 PEAK_ROUNDING: Final = 5e-4
-"""Torchtitan prints its peak with four digits: half a unit of the last, as a fraction."""
+"""Half a unit of the last digit, as a fraction: Torchtitan prints its peak with four digits."""
 
 
 class FormulaFacts(NamedTuple):
-    """What a run's facts say that own formulas read; None where nothing does.
+    """Inputs of frameworks' formulas, from a run's facts; None if unknown.
 
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
-    peak: FLOP/s that the log says it divides by; device: its name as printed, or the known one
-    day: of the first stamp; era, version: as said
+    peak: divisor that the log states [FLOP/s]; device: name as printed, or the resolved name
+    day: of the first stamp; era, version: as stated
     micro_batch: sequences of a micro-step on one rank; sharing: ranks that share a sequence
-    micro_steps: its lines and their times are of micro-steps
-    own_time: a printed time is of the line's own step, no mean over several
-    averaged: printed rates that are means over several steps; the others are of the last alone
-    max_length: T, where it only bounds the length of each line
-    tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
-    log_interval: steps between two lines; lora_rank: of adapters, adapters: their parameters
+    micro_steps: the run's lines and times are of micro-steps
+    own_time: a printed time is of the line's step alone, no mean over several
+    averaged: printed rates that are means over several steps; the others are of the last step alone
+    max_length: T, if T only bounds the length of every line
+    tensor_parallel: ranks that share a layer; pipeline_parallel: stages of layers
+    log_interval: steps between two lines; lora_rank: of adapters; adapters: their parameters
     line_length: the T that every line prints, whatever the facts say
-    params: parameters that the log counts; stated_facts: facts that the log itself states
-    logged_values: names and values that the log states, also where another value was given
-    padded_vocabs: what padded_vocab may be where nothing says it
+    params: parameters that the log counts; stated_facts: facts that the log states
+    logged_values: names and values that the log states, also if another value was given
+    padded_vocabs: possible values of padded_vocab if the facts leave it open
     """
 
     log_format: str
@@ -151,7 +151,7 @@ class FormulaFacts(NamedTuple):
     padded_vocabs: tuple[int, ...] = ()
 
     def simplified_model(self, T: int | None = None) -> SimplifiedModel | None:  # noqa: N803
-        """The model as own formulas read it; None without shape or length."""
+        """Return the model as frameworks' formulas read it; None without shape or length."""
         length = T or self.line_length or self.T
         if self.shape is None or length is None:
             return None
@@ -173,9 +173,10 @@ def formula_facts_of(
     facts: Mapping[str, Mapping[str, Any]],
     logged_values: Iterable[tuple[str, str]] = (),
 ) -> FormulaFacts:
-    """What a row of ingest.core.schema's `runs` and its held facts (by name) say.
+    """Return the formula's inputs from a row of ingest.core.schema's `runs` and facts.
 
-    logged_values: (name, value) of each fact that the log states, be it held or not
+    facts: accepted facts by name
+    logged_values: (name, value) of every fact that the log states, accepted or not
     """
     shape, why = find_shape(facts)
     padded_vocab, padded_vocabs = _padded_vocabs(facts, shape)
@@ -207,7 +208,7 @@ def formula_facts_of(
 
 
 def _as_stated(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields of FormulaFacts that are single facts; factors are 1 where not stated."""
+    """Return the fields of FormulaFacts that are single facts; factors default to 1."""
 
     def factor(name: str) -> int:
         return integer_fact(facts, name) or 1
@@ -228,7 +229,7 @@ def _as_stated(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _has_batch_lengths(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Return whether batches have lengths of their own, which own formulas of the format read."""
+    """Return whether lengths vary by batch and a formula of the format reads them."""
     reads_lengths = any(era.batch_lengths for era in eras_of_format(run["log_format"]))
     return reads_lengths and bool_fact(facts, "packed") is False
 
@@ -239,9 +240,10 @@ def _averages_times(run: RunRow, facts: Mapping[str, Mapping[str, Any]]) -> bool
 
 
 def _device_as_printed(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The device by the name that its framework's table of peaks is asked with.
+    """Return the device name to look up in the framework's table of peaks.
 
-    As a log prints it; a name that somebody gave may be spelled otherwise, and is the known one's.
+    A logged name stays as printed; a name given by a user may be spelled differently, so it is
+    resolved.
     """
     name = text_fact(facts, "accelerator")
     if name is None or not re.match(USER_ORIGIN_PATTERN, str(facts["accelerator"]["origin"])):
@@ -255,9 +257,9 @@ def _device_as_printed(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
 def _padded_vocabs(
     facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None
 ) -> tuple[int | None, tuple[int, ...]]:
-    """The padded vocabulary, or None and what it may be.
+    """Return (padded vocabulary, ()), or (None, possible values).
 
-    Megatron's is the next multiple of make_vocab_size_divisible_by times the ranks of a layer.
+    Megatron pads to the next multiple of make_vocab_size_divisible_by times the ranks of a layer.
     """
     if (known := integer_fact(facts, "padded_vocab_size")) or shape is None:
         return known or None, ()
@@ -278,9 +280,9 @@ def _padded_vocabs(
 
 
 VOCAB_MULTIPLE: Final = 128
-"""Megatron's make_vocab_size_divisible_by where it is not given."""
+"""Default of Megatron's make_vocab_size_divisible_by."""
 USUAL_TENSOR_PARALLEL: Final = (1, 2, 4, 8)
-"""Ranks that share a layer, of a log that does not say how many."""
+"""Ranks that may share a layer, for a log without tensor_parallel."""
 
 
 def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:
@@ -291,7 +293,7 @@ def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:
 
 @dataclass(frozen=True)
 class LineBounds:
-    """Lower and upper bound of each line."""
+    """Lower and upper bound per line."""
 
     low: FloatArray
     high: FloatArray
@@ -300,38 +302,38 @@ class LineBounds:
         return LineBounds(self.low / other.high, self.high / other.low)
 
     def scaled(self, factor: float | FloatArray) -> LineBounds:
-        """Both bounds, by a positive factor."""
+        """Return both bounds times a positive factor."""
         return LineBounds(self.low * factor, self.high * factor)
 
     def contains(self, factor: float = 1.0) -> BoolArray:
-        """Whether each line's interval holds a factor."""
+        """Return per line whether the interval contains a factor."""
         held: BoolArray = (self.low <= factor) & (factor <= self.high)
         return held
 
     def all_contain(self, factor: float) -> bool:
-        """Whether the intervals of all lines hold a factor."""
+        """Return whether the intervals of all lines contain a factor."""
         low, high = self.intersection
         return low <= factor <= high
 
     @cached_property
     def middle(self) -> float:
-        """The median over the lines of their intervals' middles."""
+        """Median over the lines of the intervals' middles."""
         return float(np.median((self.low + self.high) / 2))
 
     @property
     def half_width(self) -> float:
-        """The median over the lines of half of their intervals' widths."""
+        """Median over the lines of half of the intervals' widths."""
         return float(np.median((self.high - self.low) / 2))
 
     @cached_property
     def intersection(self) -> tuple[float, float]:
-        """What every line's interval holds; empty where the first exceeds the second."""
+        """Intersection of all lines' intervals; empty if the first exceeds the second."""
         return float(self.low.max()), float(self.high.min())
 
 
 @dataclass(frozen=True, slots=True)
 class FormulaCheck:
-    """One printed column against what its formula gives.
+    """Printed column compared with its formula.
 
     ratio: printed over predicted, by line; depends_on: facts that the prediction reads
     """
@@ -342,12 +344,12 @@ class FormulaCheck:
 
     @property
     def lines(self) -> int:
-        """Lines that print it and whatever it is computed from."""
+        """Number of lines that print the column and its inputs."""
         return len(self.ratio.low)
 
     @property
     def reproduced(self) -> int:
-        """Lines whose interval holds 1."""
+        """Number of lines whose interval contains 1."""
         return int(self.ratio.contains().sum())
 
 
@@ -359,15 +361,16 @@ FIGURE_COLUMNS: Final = (
     *("step", "elapsed_s", "samples", "sequence_length", "consumed_tokens", "rank_tokens"),
     *("device_samples", "profiler_low", "profiler_high"),
 )
-"""What figures are, and what they are computed from."""
+"""Figures and the columns that they are computed from."""
 
 
 @dataclass(frozen=True, slots=True)
 class FigureLines:
-    """The figures of a run's lines and how finely each is printed.
+    """Figures of a run's lines and the number of digits of every column.
 
-    columns: name to the values, NaN where a line does not print it; digits: of the columns that
-    any line prints, over all lines; decimals: as an era prints them
+    columns: name to the values, NaN where a line does not print the column
+    digits: of the columns that any line prints, over all lines
+    decimals: as an era prints them
     """
 
     columns: Mapping[str, FloatArray]
@@ -380,40 +383,41 @@ class FigureLines:
         return len(self.columns["logged_tgs"])
 
     def with_decimals_of(self, era: Era) -> FigureLines:
-        """The lines, with as many decimals as an era prints."""
+        """Return the lines with the decimals that an era prints."""
         return replace(self, decimals=era.decimals)
 
     def select(self, chosen: BoolArray) -> FigureLines:
-        """Some of the lines."""
+        """Return some of the lines."""
         if chosen.all():
             return self
         return replace(self, columns={c: values[chosen] for c, values in self.columns.items()})
 
     def printing(self, *columns: str) -> FigureLines:
-        """The lines that print all of these."""
+        """Return the lines that print all of these columns."""
         printed = np.ones(self.height, dtype=bool)
         for column in columns:
             printed &= np.isfinite(self.columns[column])
         return self.select(printed)
 
     def all_print(self, column: str) -> bool:
-        """Whether every line prints it, and there is one."""
+        """Return whether there are lines and all print a column."""
         return self.height > 0 and bool(np.isfinite(self.columns[column]).all())
 
     def printed_values(self, column: str) -> FloatArray:
-        """The values of the lines that print it."""
+        """Return the finite values of a column."""
         values = self.columns[column]
         found: FloatArray = values[np.isfinite(values)]
         return found
 
     def with_tokens(self) -> FigureLines:
-        """The lines but those of a rank that was given padding alone: 0 tokens tell nothing."""
+        """Return the lines without those of ranks with padding alone, whose tokens are 0."""
         return self.select(self.columns["rank_tokens"] != 0)
 
     def interval(self, column: str) -> LineBounds:
-        """What each line's print of a column stands for: half of its last place to either side.
+        """Return the bounds of a column per line: half of the last digit to either side.
 
-        Of a float in full, a float32's rounding.
+        At least the rounding of a float32 for values of seven or more digits, unless the era prints
+        fixed decimals.
         """
         values, digits = self.columns[column], self.digits[column]
         declared = self.decimals.get(column, FIXED_DECIMALS.get(column))
@@ -427,7 +431,7 @@ class FigureLines:
 
 
 def read_figures(frame: pl.DataFrame) -> FigureLines:
-    """Lines of a run as arrays; columns of logged_figures, those that it lacks without a value."""
+    """Return the lines of a run as arrays; missing columns are NaN."""
     nothing = np.full(frame.height, np.nan)
     columns = {
         c: frame[c].cast(pl.Float64).to_numpy() if c in frame.columns else nothing
@@ -440,7 +444,7 @@ def read_figures(frame: pl.DataFrame) -> FigureLines:
 def _tokens(
     lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[FloatArray, frozenset[str]] | None:
-    """Tokens of a step on one device, and the facts that say so where the lines do not."""
+    """Return tokens of a step on one device, and the facts used besides the lines."""
     sequences, depends = _sequences(lines, formula_facts)
     length: FloatArray | float | None = formula_facts.T
     if lines.all_print("sequence_length"):
@@ -455,7 +459,7 @@ def _tokens(
 def _sequences(
     lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[FloatArray | float | None, frozenset[str]]:
-    """Sequences of a step on one device, and the facts that say so."""
+    """Return sequences of a step on one device, and the facts used."""
     if formula_facts.micro_steps and formula_facts.micro_batch is not None:
         facts = frozenset({"micro_batch_size", "context_parallel"})
         return formula_facts.micro_batch / formula_facts.sharing, facts
@@ -471,9 +475,9 @@ def _sequences(
 def _by_elapsed(
     lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[LineBounds, frozenset[str]] | None:
-    """Tokens per second of one device from the step's time, and the facts it takes.
+    """Return tokens/s of one device from the step's time, and the facts used.
 
-    None where the printed time is a mean over other steps, too.
+    None if the printed time is a mean that includes other steps.
     """
     if not lines.all_print("elapsed_s") or not formula_facts.own_time:
         return None
@@ -491,7 +495,7 @@ def _over(count: FloatArray, seconds: LineBounds) -> LineBounds:
 def device_rate(
     lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[LineBounds, frozenset[str]] | None:
-    """Tokens per second of one device of each line: as printed, else from the step's time."""
+    """Return tokens/s of one device per line: as printed, else from the step's time."""
     if lines.all_print("logged_tgs"):
         return lines.interval("logged_tgs"), frozenset()
     if lines.all_print("logged_device_samples_per_second"):
@@ -502,7 +506,10 @@ def device_rate(
 def device_rate_behind(
     column: str, lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[LineBounds, frozenset[str]] | None:
-    """`device_rate` that a printed rate of FLOPs stands beside; None where one alone is a mean."""
+    """Return the `device_rate` that matches a printed rate of FLOPs.
+
+    None if exactly one of the two is a mean over several steps.
+    """
     beside = "logged_tgs" if lines.all_print("logged_tgs") else ""
     if (column in formula_facts.averaged) != (beside in formula_facts.averaged):
         return None
@@ -512,7 +519,7 @@ def device_rate_behind(
 def _by_samples(
     lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[LineBounds, frozenset[str]] | None:
-    """Tokens per second of one device, from its samples per second, and the facts it takes."""
+    """Return tokens/s of one device from its samples/s, and the facts used."""
     samples = lines.interval("logged_device_samples_per_second")
     if lines.all_print("sequence_length"):
         return samples.scaled(lines.columns["sequence_length"]), frozenset()
@@ -524,7 +531,10 @@ def _by_samples(
 
 
 def check_formulas(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> list[FormulaCheck]:
-    """What of a run's figures can be compared by one era's formulas."""
+    """Compare the figures of a run with one era's formulas.
+
+    Figures with unknown inputs are left out.
+    """
     lines = lines.with_decimals_of(era)
     if era.configured_length:
         unsaid = {"sequence_length": np.full(lines.height, np.nan)}
@@ -560,7 +570,7 @@ def _mfu(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str)
 
 
 def _total(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str) -> Prediction:
-    """FLOPs since the start, from the tokens since then."""
+    """Predict FLOPs since the start, from the tokens since then."""
     flops = era_flops(era, formula_facts.simplified_model(formula_facts.T or 1), column)
     if flops is None or not lines.all_print("consumed_tokens"):
         return None
@@ -574,17 +584,17 @@ def _tgs(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str)
 
 
 def needs_gpu_count(era: Era, formula_facts: FormulaFacts) -> bool:
-    """Whether an era's TFLOP/s are over the GPUs once more, and their number is not known."""
+    """Return whether an era's TFLOP/s depend on the number of GPUs, which is unknown."""
     return formula_facts.gpus is None and era.unit(1) != era.unit(2)
 
 
 def tflops_factor(era: Era, formula_facts: FormulaFacts) -> float:
-    """What an era multiplies its TFLOP/s by in one run."""
+    """Return the extra factor that an era applies to its TFLOP/s in one run."""
     return era.unit_of(formula_facts.gpus) / _steps(era, formula_facts)
 
 
 def _steps(era: Era, formula_facts: FormulaFacts) -> int:
-    """Steps whose time an era takes for that of one."""
+    """Return how many steps' time an era divides by as if they were one."""
     return formula_facts.log_interval if era.whole_interval else 1
 
 
@@ -599,14 +609,14 @@ def _samples(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: 
 def _device_samples(
     lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str
 ) -> Prediction:
-    """Samples per second of one device, from its micro-step."""
+    """Predict samples/s of one device, from its micro-step."""
     if column not in era.derived_columns:
         return None
     return _per_second(lines, "device_samples", formula_facts.micro_batch, "micro_batch_size")
 
 
 def _per_second(lines: FigureLines, column: str, given: int | None, fact: str) -> Prediction:
-    """A count over the step's time: the lines' own, else that of a fact."""
+    """Return a count over the step's time: the lines' count, else that of a fact."""
     if not lines.all_print("elapsed_s"):
         return None
     elapsed = lines.interval("elapsed_s")
@@ -649,7 +659,7 @@ PREDICTORS: Final[Mapping[str, Callable[[FigureLines, Era, FormulaFacts, str], P
 def _flops_of_lines(
     lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str
 ) -> FloatArray | None:
-    """F of each line: its own length where it prints one."""
+    """Return F per line, with the line's sequence length if printed."""
     if not lines.all_print("sequence_length"):
         whole = era_flops(era, formula_facts.simplified_model(), column)
         return None if whole is None else np.full(lines.height, whole)
@@ -666,7 +676,7 @@ def _flops_of_lines(
 def era_flops(
     era: Era, model: SimplifiedModel | None, column: str = "logged_tflops"
 ) -> float | None:
-    """F by an era's closed form; None where the era counts none, or lacks what it reads."""
+    """Return F by an era's closed form; None if the era counts none or lacks an input."""
     if model is None or not era.stages_of(column):
         return None
     return _flops(era.name, model, column)
@@ -681,7 +691,10 @@ def _flops(era: str, model: SimplifiedModel, column: str) -> float | None:
 
 
 def era_peak(era: Era, formula_facts: FormulaFacts) -> float | None:
-    """The peak that the framework divided by: what it says, exact by its table where they agree."""
+    """Return the framework's divisor [FLOP/s]: the table's value if the log agrees.
+
+    Else the logged peak, which has four digits; the table's value if the log states none.
+    """
     if era.peaks is None:
         return formula_facts.peak
     table = (
@@ -696,12 +709,15 @@ def era_peak(era: Era, formula_facts: FormulaFacts) -> float | None:
 
 
 def _last_day(era: Era) -> date | None:
-    """The last day of an era, for a run without a date: its table of peaks was longest then."""
+    """Return the last day of an era, as the day of a run without a date.
+
+    The era's table of peaks was longest then.
+    """
     return None if era.until is None else era.until - timedelta(days=1)
 
 
 def _bounds(peak: float, era: Era, formula_facts: FormulaFacts) -> LineBounds:
-    """The peak, as exactly as it is known."""
+    """Return the bounds of the peak: exact, or half of the last of four digits."""
     exact = era.peaks is None or formula_facts.peak is None or peak != formula_facts.peak
     half = 0.0 if exact else _half_of_four_digits(peak)
     return LineBounds(np.array([peak - half]), np.array([peak + half]))
@@ -714,10 +730,10 @@ def _half_of_four_digits(value: float) -> float:
 def implied_flops(
     told: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> tuple[float, float] | tuple[None, None]:
-    """FLOPs per token that the printed figures imply, without the model: the lowest and highest.
+    """Return lowest and highest FLOPs per token that the figures imply.
 
-    Of all lines together; from TFLOP/s over tokens/s, or from MFU where the peak is known. The
-    first exceeds the second where no single number of FLOPs explains every line.
+    Without the model, over all lines together: from TFLOP/s over tokens/s, or from MFU if the peak
+    is known. The first exceeds the second if no single number of FLOPs explains every line.
     """
     peak = era_peak(era, formula_facts)
     for column, factor in (

@@ -1,7 +1,7 @@
-"""The vocabulary of eras: what one version of a framework prints of its own speed, and by what.
+"""Vocabulary of eras: figures of one version of a framework and their formulas.
 
-An era is data: the closed form as the framework's code has it, between two dates, with the commit
-that brought it, and the path that leads from our count to it, one named cause at a time. The last
+An era is data: the closed form as in the framework's code, between two dates, with the commit that
+introduced the form, and the path from our count to the form, one named cause at a time. The last
 stage of the path is the closed form itself.
 
     printed TFLOP/s = F x rate x unit / 1e12        F: FLOPs per token; rate: tokens/s on one device
@@ -38,15 +38,16 @@ GAP_CAUSES: Final[dict[str, str]] = {
     "window": "tokens over time of all steady steps, not the median of printed rates",
     "unexplained": "unexplained",
 }
-"""Why a printed figure is not ours; in the order of a bridge from the log's figure to ours."""
+"""Causes why a printed figure is not ours, in the order of a bridge from the logged figure to ours.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FormulaStage:
-    """One step of the path from our count to a framework's.
+    """Stage of the path from our count to a framework's.
 
     cause: of GAP_CAUSES
-    flops: FLOPs per token of full training once this cause, and all before it, are taken over
+    flops: FLOPs per token of full training once this cause, and all before, are adopted
     """
 
     cause: str
@@ -55,9 +56,10 @@ class FormulaStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakRow:
-    """One row of a framework's table of peaks: a device whose name holds `name_part` has `flops`.
+    """Row of a framework's table of peaks: devices with `name_part` in their name.
 
-    since, until: dates of the commits; `until` is the first day without it, None where it stands
+    flops: peak [FLOP/s]; since, until: dates of the commits; `until` is the first day without the
+        row, None if the row is still there
     """
 
     name_part: str
@@ -68,30 +70,32 @@ class PeakRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Era:
-    """What the versions of a framework between two commits print.
+    """Figures that the versions of a framework between two commits print.
 
-    name: framework and month or release, as `--set logged_formula=` takes it
-    log_formats: names of the formats whose figures it speaks of
-    since, until: dates of the commits that brought and ended it; None: not ended, or not known
-    versions: releases that hold it, as the log prints them
+    name: framework and month or release, as accepted by `--set logged_formula=`
+    log_formats: names of the formats with these figures
+    since, until: dates of the commits that started and ended the era; None: not ended, or unknown
+    versions: releases with this formula, as the log prints them
     repo, path, commit: of the code
     formula: the closed form, letters as in metrics/formula/flops.py, r for 3 or, recomputing, 4
-    forwards stages: from our count (full training, one causal sequence of T) to that form; empty
-    where it
+        forwards
+    stages: from our count (full training, one causal sequence of T) to that form; empty if the era
         counts no FLOPs
-    decimals: digits behind the point that a column of ingest.core.schema's steps is printed with
+    decimals: digits after the point of printed columns of ingest.core.schema's steps
     derived_columns: columns that follow from others of the same line: `logged_tgs` and
         `logged_samples_per_second` from the step's time
-    figure_stages: paths to the closed forms of figures that have one of their own, by column
+    figure_stages: paths to separate closed forms, by column
     required_columns: columns that a line must print for its figures to be compared
-    sample_scales: by how many times a figure of samples is off, by column
-    configured_length: it counts the configured T, whatever the length of the step
-    whole_interval: it divides by the time of the whole log interval, as if that were one step
-    not_compared: columns whose figure cannot be recomputed from what is printed, and why
-    unit: what it multiplies its TFLOP/s by besides 1e-12, from the number of GPUs
-    batch_lengths: its T is that of the batch at hand, not of the configuration
-    fork: not of the framework's main line; only figures tell that a run used it
-    peaks: how it finds a peak for a device; None where it prints no MFU, or is given the peak
+    sample_scales: factor by which a figure of samples is off, by column
+    configured_length: counts the configured T, whatever the length of the step
+    whole_interval: divides by the time of the whole log interval, as if the interval were one step
+    not_compared: columns whose figure cannot be recomputed from the log, with the reason
+    unit: factor on TFLOP/s in addition to 1e-12, from the number of GPUs
+    batch_lengths: T is the length of the current batch, not of the configuration
+    counts_recompute: counts recomputed forwards as work
+    fork: not of the framework's main line; only figures reveal that a run used the fork
+    peaks: function from device and day to a peak; None if the era prints no MFU, or is given the
+        peak
     peak_values: every peak that this framework ever divided by [FLOP/s]
     """
 
@@ -121,26 +125,29 @@ class Era:
     peak_values: tuple[float, ...] = ()
 
     def stages_of(self, column: str) -> tuple[FormulaStage, ...]:
-        """The path to the closed form of one figure; empty where it is none of this era's."""
+        """Return the path to the closed form of one figure; empty if not of this era."""
         usual = self.stages if column in ("logged_tflops", "logged_mfu") else ()
         return self.figure_stages.get(column, usual)
 
     def flops(self, model: SimplifiedModel, column: str = "logged_tflops") -> float:
-        """F: FLOPs per token by its closed form; ShapeError where the model lacks what it reads."""
+        """Return F: FLOPs per token by the closed form of a column.
+
+        Raises ShapeError if the model lacks an input.
+        """
         return self.stages_of(column)[-1].flops(model)
 
     def unit_of(self, gpus: int | None) -> float:
-        """`unit` of a run; of one whose GPUs are not known, as if of one."""
+        """Return `unit` of a run; for an unknown number of GPUs, as if 1."""
         return self.unit(gpus or 1)
 
     def covers(self, day: date) -> bool:
-        """Whether this was the main line's formula on a day."""
+        """Return whether this was the main line's formula on a day."""
         after = self.since is None or self.since <= day
         return after and (self.until is None or day < self.until) and not self.fork
 
 
 def dated_era(since: str | None, until: str | None, **fields: object) -> Era:
-    """Build an era from dates as text; raises ValueError for a malformed one.
+    """Build an era from dates as text; raise ValueError for a malformed date.
 
     since, until: ISO dates; fields: the other fields of Era
     """

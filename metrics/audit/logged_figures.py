@@ -1,7 +1,7 @@
-"""The lines that print figures of a framework's own: of steps, and of events that hold figures.
+"""Lines with figures of a framework's own: step lines, and events with figures.
 
-What has no column of ingest.core.schema stands in `extra`, as JSON. From there it becomes one here,
-so that a figure is audited wherever it is printed.
+Figures without a column in ingest.core.schema are in `extra`, as JSON. Here they become columns, so
+that a figure is audited wherever a log prints the figure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..core.extra_figures import MAX_PRINTED
 from . import flops_profiler
 
 PER_GPU_FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
-"""Figures of one GPU, in the order in which one of them is compared."""
+"""Figures of one GPU, in order of preference for the comparison."""
 
 LOGGED_FIGURES: Final = (
     *PER_GPU_FIGURES,
@@ -28,9 +28,10 @@ LOGGED_FIGURES: Final = (
     flops_profiler.FLOPS_FIGURE,
     flops_profiler.SAMPLES_FIGURE,
 )
-"""Columns that are claims: of schema's steps, then of `extra` (Megatron-LM's TFLOP/s beside
-Microsoft's, HFU as a fraction, FLOPs since the start, samples/s of one device), then of DeepSpeed's
-flops profiler."""
+"""Columns with claims: of schema's steps, then of `extra` (Megatron-LM's TFLOP/s beside
+Microsoft's, HFU as a fraction, FLOPs since the start, samples/s of one device), then of
+DeepSpeed's flops profiler.
+"""
 
 FIXED_DECIMALS: Final = dict.fromkeys(LOGGED_FIGURES[-2:], flops_profiler.PROFILER_DECIMALS)
 """Decimals of figures that every version prints alike."""
@@ -41,11 +42,12 @@ STEP_COLUMNS: Final = ("elapsed_s", "samples", "sequence_length", "consumed_toke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureSource:
-    """Where lines print figures that have no column.
+    """A kind of line that prints figures without a column.
 
-    event: kind of the events whose `extra` holds them; None: `extra` of steps
-    keys: key of `extra` to (column, factor to its unit); the first is of every such line
-    belongs_to_step: an event behind the line of its step speaks of that step's time and samples
+    event: kind of the events with figures in `extra`; None: `extra` of steps
+    keys: key of `extra` to (column, factor to its unit); every such line has the first key
+    belongs_to_step: the event follows the line of its step and refers to that step's time and
+        samples
     """
 
     event: str | None
@@ -86,10 +88,10 @@ FIGURE_SOURCES: Final = (
 
 
 def figure_lines(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFrame:
-    """The lines of all runs that print one of LOGGED_FIGURES, in their order.
+    """Return the lines of all runs that print one of LOGGED_FIGURES, in their order.
 
-    steps, events: as in ingest.core.schema. Columns of steps, LOGGED_FIGURES, and `device_samples`
-    [sequences of one device's micro-step].
+    steps, events: as in ingest.core.schema. The result has columns of steps, LOGGED_FIGURES, and
+        `device_samples` [sequences of one device's micro-step].
     """
     of_steps = _with_keys(steps, next(c for c in FIGURE_SOURCES if c.event is None).keys)
     of_events = [] if events is None else list(_of_events(events, steps))
@@ -120,9 +122,9 @@ def _of_events(events: pl.DataFrame, steps: pl.DataFrame) -> Iterator[pl.DataFra
 
 
 def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Events with what the line of their step prints: the one before them.
+    """Add the step's columns to events, from the last step line before the event.
 
-    Where an event names its step and that line is another's, it has nothing of it.
+    Null if the event names another step than that line.
     """
     of = steps.select("run_id", "line", pl.col("step").alias("of"), *STEP_COLUMNS).sort("line")
     lines = lines.sort("line").join_asof(of, on="line", by="run_id", check_sortedness=False)
@@ -132,7 +134,7 @@ def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
 
 
 def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl.DataFrame:
-    """Lines with columns of keys of their `extra`, where any line has it; `54.97%` is 54.97."""
+    """Add columns for keys of `extra`, if any line has them; `54.97%` counts as 54.97."""
     said = pl.col("extra").fill_null("")
     has = [said.str.contains(f'"{key}": ', literal=True).any().alias(key) for key in keys]
     there = [key for key, found in lines.select(has).row(0, named=True).items() if found]
@@ -151,6 +153,6 @@ def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl
 
 
 def lines_by_run(lines: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """run_id to its lines."""
+    """Return the lines by run_id."""
     parts = lines.partition_by("run_id", as_dict=True, maintain_order=True)
     return {str(run_id): frame for (run_id,), frame in parts.items()}

@@ -1,16 +1,16 @@
-"""What other tools count for the same model: their formulas, as their code has them.
+"""FLOPs per token of the same model by other tools' formulas, as in their code.
 
-Eighteen formulas; five of them count recomputation as work, so that one model has 23 answers. None
-enters a figure of ours: they show why figures of two tools may not stand side by side. Full
-training of one unpacked sequence; letters as in metrics/formula/flops.py, with r for the forwards
-that a tool counts: 3, or 4 where recomputation is on and the tool counts it as work.
+Eighteen formulas; five count recomputation as work, so one model has 23 answers. No formula here
+enters a figure of ours: they show why figures of two tools may not be compared. All are for full
+training of one unpacked sequence. Letters as in metrics/formula/flops.py, with r for the forwards
+that a tool counts: 3, or 4 if recomputation is on and the tool counts it as work.
 
-Each takes a model as that tool takes it: most know one kind of layer and a head width of d // H,
-whatever the model is. Left out is what a shape cannot say: vocabularies padded to the
-tensor-parallel size (Megatron and its kin), lengths that are not T.
+Every formula simplifies the model as its tool does: most know one kind of layer and a head width of
+d // H, whatever the model. A shape cannot express, so the formulas leave out: vocabularies padded
+to the tensor-parallel size (Megatron and its kin), and lengths other than T.
 
-tests/metrics/audit/test_other_tools.py holds them against a table of 23 formulas by 11 models, made
-apart from this.
+tests/metrics/audit/test_other_tools.py compares them with an independent table of 23 formulas by 11
+models.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ __all__ = ["OTHER_FORMULAS", "OtherFormula", "ToolComparison", "compare_other_fo
 
 
 def megatron_lm(model: SimplifiedModel) -> float:
-    """6 (projections + experts + head) + 6H(q+v) T/2; router and gate not [FLOP per token].
+    """Return 6 (projections + experts + head) + 6H(q+v) T/2 [FLOP per token].
 
-    With it go the norms of MLA (q and key/value ranks) and of MTP (3d), which it calls products.
+    Without router and shared gate. Megatron-LM also counts as products the norms of MLA (q and
+    key/value ranks) and of MTP (3d).
     """
     skipped = ("router", "shared gate")
     counted = [op for op in model.full_attention_operators() if not op.name.endswith(skipped)]
@@ -51,10 +52,10 @@ def _megatron_norms(model: SimplifiedModel) -> int:
 
 
 def verl(model: SimplifiedModel) -> float:
-    """6 (N_matmul + dV) + 3 sum H(q+v) min(T, W) [FLOP per token].
+    """Return 6 (N_matmul + dV) + 3 sum H(q+v) min(T, W) [FLOP per token].
 
-    Windows only where layers differ in them (Gemma 3, gpt-oss), and then half of each; its Qwen2
-    MoE (the one with a shared gate) has no shared experts.
+    Windows count only if layers differ in them (Gemma 3, gpt-oss), and then half of every window;
+    verl's Qwen2 MoE (the one with a shared gate) has no shared experts.
     """
     gated = any(group.moe and group.moe.shared_gates for group in model.shape.layers)
     skipped = ("core attention", *(("shared experts", "shared gate") if gated else ()))
@@ -77,14 +78,20 @@ def _verl_core(model: SimplifiedModel) -> int:
 
 
 def internevo(model: SimplifiedModel) -> float:
-    """r L ((8 + 4m) dd + 4dT) + 6dV, m = f/d, times 3/2 where gated [FLOP per token]."""
+    """Return r L ((8 + 4m) dd + 4dT) + 6dV [FLOP per token].
+
+    m = f/d, times 3/2 if gated.
+    """
     d = model.d
     m = model.f / d * model.matrices / 2
     return model.r * model.L * ((8 + 4 * m) * d * d + 4 * d * model.T) + 6 * d * model.V
 
 
 def llama_factory(model: SimplifiedModel) -> float:
-    """3 (L (6df + 4dd + 4ddG/H + 4dT) + 2dV), dV where tied [FLOP per token]."""
+    """Return 3 (L (6df + 4dd + 4ddG/H + 4dT) + 2dV) [FLOP per token].
+
+    dV instead of 2dV if the embedding is tied.
+    """
     d = model.d
     head = d * model.V * (1 if model.shape.tied_embeddings else 2)
     projections = 4 * d * d + 2 * (2 * d * d * model.G // model.H)
@@ -92,17 +99,17 @@ def llama_factory(model: SimplifiedModel) -> float:
 
 
 def nanotron(model: SimplifiedModel) -> float:
-    """3 (L (4dHq + 4dGq + 4HqT + 6df) + 2dV) [FLOP per token]."""
+    """Return 3 (L (4dHq + 4dGq + 4HqT + 6df) + 2dV) [FLOP per token]."""
     d, width = model.d, model.H * model.q
     layer = 4 * d * width + 4 * d * model.G * model.q + 4 * width * model.T + 6 * d * model.f
     return 3 * (model.L * layer + 2 * d * model.V)
 
 
 def levanter(model: SimplifiedModel) -> float:
-    """3 (L (4dd + 4dGd/H + ffn + 4dT + 3HT) + 2dV), 3HT for the mask [FLOP per token].
+    """Return 3 (L (4dd + 4dGd/H + ffn + 4dT + 3HT) + 2dV) [FLOP per token].
 
-    ffn: 6df, or k experts and the router; shared experts are an argument that its conversion of a
-    Hugging Face config leaves at 0.
+    3HT: the mask. ffn: 6df, or k experts and the router; shared experts are an argument that
+        levanter's conversion of a Hugging Face config leaves at 0.
     """
     d, moe = model.d, model.moe
     f, k, router = (
@@ -115,9 +122,9 @@ def levanter(model: SimplifiedModel) -> float:
 
 
 def accelerate(model: SimplifiedModel) -> float:
-    """L (18df + 12q(H + G) + 12HqT): no lm_head [FLOP per token].
+    """Return L (18df + 12q(H + G) + 12HqT), without lm_head [FLOP per token].
 
-    The projections' 12q(H + G) lacks the factor d, so they are as good as not counted.
+    The projections' 12q(H + G) lacks the factor d, so they hardly count.
     """
     heads = 12 * model.q * (model.H + model.G)
     return model.L * (18 * model.d * model.f + heads + 12 * model.H * model.q * model.T)
@@ -127,28 +134,28 @@ def accelerate(model: SimplifiedModel) -> float:
 
 
 def colossal_parameters(model: SimplifiedModel) -> float:
-    """2r N, N with embeddings and all experts; no attention [FLOP per token]."""
+    """Return 2r N, N with embeddings and all experts; no attention [FLOP per token]."""
     return 2 * model.r * model.shape.params_total
 
 
 def nanogpt(model: SimplifiedModel) -> float:
-    """6N + 12LHqT, N with token embeddings, without positions [FLOP per token]."""
+    """Return 6N + 12LHqT, N with token embeddings, without positions [FLOP per token]."""
     positions = model.shape.positions * model.d
     return 6 * (model.shape.params_total - positions) + 12 * model.L * model.H * model.q * model.T
 
 
 def litgpt(model: SimplifiedModel) -> float:
-    """3 (2N + 4LdT), N all parameters [FLOP per token]."""
+    """Return 3 (2N + 4LdT), N all parameters [FLOP per token]."""
     return 3 * (2 * model.shape.params_total + 4 * model.L * model.d * model.T)
 
 
 def six_n(model: SimplifiedModel) -> float:
-    """6N, N all parameters [FLOP per token]."""
+    """Return 6N, N all parameters [FLOP per token]."""
     return 6 * model.shape.params_total
 
 
 def six_n_active(model: SimplifiedModel) -> float:
-    """6N, N the weights that multiply one token, lm_head with them [FLOP per token]."""
+    """Return 6N, N the weights that multiply one token, with lm_head [FLOP per token]."""
     return 6 * model.shape.params_matmul
 
 
@@ -157,12 +164,12 @@ def six_n_active(model: SimplifiedModel) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherFormula:
-    """A formula of somebody else.
+    """Formula of another tool.
 
-    name: of the tool, and of its function where it has several
-    repo, path, commit: of the code that was read; empty for a rule that has no code
-    why: what it does otherwise than ours
-    counts_recompute: recomputed forwards are work to it, so `recompute` changes the figure
+    name: of the tool, with its function if the tool has several formulas
+    repo, path, commit: of the code that was read; empty for a rule without code
+    why: difference from our formula
+    counts_recompute: counts recomputed forwards as work, so `recompute` changes the figure
     flops: FLOPs per token of full training
     """
 
@@ -330,11 +337,11 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolComparison:
-    """One formula for one model.
+    """Result of one formula for one model.
 
-    flops_per_token: of full training, as that tool counts it; None where it reads what is unknown
+    flops_per_token: of full training, by that tool's count; None if an input is unknown
     ratio_to_ours: over our exact count
-    why: what it does otherwise than ours, or what is unknown
+    why: difference from our formula, or the unknown input
     """
 
     name: str
@@ -349,10 +356,10 @@ def compare_other_formulas(
     *,
     recompute: Literal["none", "full"],
 ) -> list[ToolComparison]:
-    """Every formula of `OTHER_FORMULAS` for this model, in their order.
+    """Return every formula of `OTHER_FORMULAS` for this model, in their order.
 
     seq_len: tokens of one unpacked sequence
-    recompute: whether every layer is recomputed, which some tools count as work
+    recompute: full if every layer is recomputed, which some tools count as work
 
     A tool that reads `intermediate_size` of the model's config.json has no figure for a wholly
     sparse model that is not known by name.

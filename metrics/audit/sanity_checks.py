@@ -1,20 +1,21 @@
-"""Values that no run can have: said with how many, where and what they mean for its rate.
+"""Warn of values that no run can have, with their number and effect on the rate.
 
-None of them is averaged in: what has no time above zero is no window (metrics.throughput.windows),
-and a rate or time of a line counts for that line alone. But a log that prints them may be wrong in
-more than these lines, so whoever reads a figure is told.
+Impossible values enter no average: a line without a time above zero is no window
+(metrics.throughput.windows), and a rate or time of a line counts for that line alone. But a log
+with such values may be wrong in more than these lines, so the reader is warned.
 
-Steps that go back begin another launch when the log is read, and no window spans two; where no
-start was printed before them, that is told here. A line whose step lies before an earlier line's,
-and was on no line yet, is no copy of another rank's: lines of several runs are mixed, and the run
-is not ranked. Nor is one whose memory and speed change their level together, most likely lines of
-two runs whose steps go on, or one of whose lines figures give a token other FLOPs than the others.
-Nor are the launches of a log that goes back at each turn of two that write into it, nor is a run
-that prints a step again with another loss, or is of several engines of DeepSpeed.
+Steps that go back begin another launch when the log is read, and no window spans two launches; if
+the log prints no start there, a warning says so. A line is no copy of another rank's if its step is
+before an earlier line's step and was on no line yet: lines of several runs are mixed, and the run
+is not ranked. Further reasons not to rank a run:
 
-Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization.utilization), a
-clock that jumped forward where its times are held against others
-(metrics.throughput.time_evidence).
+- memory and speed change their level together: most likely lines of two consecutive runs
+- a line whose figures give a token other FLOPs than the other lines
+- launches of a log that goes back whenever two writers take turns
+- a step printed again with another loss, or by several engines of DeepSpeed
+
+Warnings elsewhere: our MFU above 100 % (metrics.utilization.utilization), a clock that jumped
+forward (metrics.throughput.time_evidence).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from ..core.quirks import has_quirk
 from ..core.run_table import NOT_RANKED
 
 MIN_CLOCK_SETBACK: Final = timedelta(minutes=1)
-"""A stamp so far before an earlier one of its rank is of a clock that was set, or of another."""
+"""A stamp this far before an earlier one of its rank comes from a clock that was set, or another
+clock.
+"""
 
 _RATE: Final = "logged_tgs", "logged_samples_per_second"
 _KINDS: Final[tuple[tuple[pl.Expr, str], ...]] = (
@@ -94,8 +97,9 @@ _EARLIER_EPOCH: Final = (
 )
 EPOCH_PATTERN: Final = r'"epoch": "([^"]{1,40})"'
 MIN_COPY_SHARE: Final = 0.1
-"""Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
-less those that a bar gives the same step."""
+"""Smallest share of lines to report: fewer agree by chance. Of two nodes' lines half are copies,
+less those that a progress bar gives the same step.
+"""
 _OTHER_FIGURES: Final = (
     "a step is printed again with another loss, rate, learning rate or time than before, where one "
     "process prints it once or all share it ({}): several runs, engines of one program, or ranks "
@@ -103,9 +107,11 @@ _OTHER_FIGURES: Final = (
     + NOT_RANKED
 )
 MAX_LOSS_DIFFERENCE: Final = 1e-3
-"""Two prints of one loss differ by less, absolutely or relatively; so does launch count."""
+"""Largest difference of two prints of one loss, absolute or relative; launch count uses the same
+limit.
+"""
 MAX_HANDLER_DELAY: Final = timedelta(seconds=0.1)
-"""A line that several handlers of one logger print has stamps at most so far apart, or none."""
+"""Largest delay between stamps of one line printed by several handlers of a logger, if stamped."""
 _IN_TURN: Final = (
     "steps go back again and again where the log prints no start of a run ({}), each time after a "
     "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
@@ -113,23 +119,28 @@ _IN_TURN: Final = (
 )
 MAX_TURN_LINES: Final = 4
 MIN_TURNS: Final = 3
-"""So many launches of so few steps are lines of runs that take turns."""
+"""So many launches of at most MAX_TURN_LINES steps are lines of runs that take turns."""
 MIN_EVEN_STEP_SHARE: Final = 0.5
-"""Of the lines of one run more are as many steps behind the one before; excerpts leave some out."""
+"""Share of a run's lines with the usual step distance to the line before; excerpts leave some out.
+"""
 MAX_TURN_GAP_RATIO: Final = 0.5
-"""Of the time between two lines: a process that starts again needs more until it prints one."""
+"""Share of the time between two lines: a process that restarts needs more until its first line."""
 MAX_MEETING_GAP_RATIO: Final = 2
-"""Times the longest time between two lines: what is begun again needs more."""
+"""Multiple of the longest time between two lines: a restart needs more."""
 MIN_LEVEL_LINES: Final = 8
-"""Lines on either side of a change."""
+"""Fewest lines on either side of a change."""
 MIN_MEMORY_CHANGE: Final = 0.02
 MIN_PACE_CHANGE: Final = 0.05
-"""Of the smaller level, by how much another is apart from it. Allocators and data move what is
-printed of one run by less, or for some lines alone."""
+"""Smallest change of level, relative to the smaller one. Allocators and data change the figures of
+one run by less, or for some lines alone.
+"""
 
 
 def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
-    """Warnings by run_id. steps, runs: as in ingest.core.schema, each run from one source."""
+    """Return warnings by run_id.
+
+    steps, runs: as in ingest.core.schema, every run from one source
+    """
     asked = steps.select(
         *("run_id", "line", "rank", "step", "epoch", "logged_at", "elapsed_s", "data_s", "loss"),
         *("since_start_s", *_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
@@ -170,7 +181,7 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
 
 
 def _impossible(steps: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
-    """Return for each of _KINDS that occurs its lines, and what is said of them."""
+    """Return the lines and the text for every one of _KINDS that occurs."""
     occurs = steps.select(bad.any().alias(f"{i}") for i, (bad, _) in enumerate(_KINDS)).row(0)
     return [
         (steps.filter(bad), said) for (bad, said), any_ in zip(_KINDS, occurs, strict=True) if any_
@@ -178,19 +189,19 @@ def _impossible(steps: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
 
 
 def _of_runs(lines: pl.DataFrame, run_ids: pl.Series) -> pl.DataFrame:
-    """Return the lines of some runs; mostly there are none, which costs nothing."""
+    """Return the lines of some runs; fast if there are none, the usual case."""
     if run_ids.is_empty():
         return lines.clear()
     return lines.filter(pl.col("run_id").is_in(run_ids.implode()))
 
 
 def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
-    """Lines with a rate or a time whose step is printed behind a later one of their launch.
+    """Return timed lines whose step comes after a later step of their launch.
 
-    Copies of a step and lines with an earlier stamp are left out: ranks that do not name themselves
-    print those. So are lines with nothing but an earlier time since the start: progress bars and
-    dicts of one process are written to different streams, and either may come late. Lines that all
-    have a loss are of one stream.
+    Timed: with a rate or a time. Excluded: copies of a step and lines with an earlier stamp, which
+        ranks without a tag print. Also lines with nothing but an earlier time since the start:
+        progress bars and dicts of one process go to different streams, and either may come late. If
+        all lines have a loss, they are of one stream.
     """
     own = pl.any_horizontal(pl.col(*_RATE, "elapsed_s").is_not_null())
     timed = steps.filter(own | pl.col("since_start_s").is_not_null())
@@ -211,7 +222,10 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Lines with a loss of the format that prints no step beside it; `at`: epoch, as printed."""
+    """Return lines with a loss, of formats without a printed step.
+
+    Adds `at`: the epoch, as printed.
+    """
     lines = _of_runs(steps, runs.filter(has_quirk("step_unsaid"))["run_id"])
     if lines.is_empty():
         return lines
@@ -221,7 +235,10 @@ def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
-    """Lines of another step than the one before of their rank, with all of its figures."""
+    """Return lines that repeat all figures of the line before as another step's.
+
+    Per rank; only for runs with at least MIN_COPY_SHARE of such lines.
+    """
     if told.is_empty():
         return told
     figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED)
@@ -235,7 +252,7 @@ def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
 
 
 def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
-    """Lines of a later step than the one before of their rank, and of an earlier epoch."""
+    """Return lines with a later step but an earlier epoch than the line before."""
     if told.is_empty():
         return told
     at = pl.col("at").cast(pl.Float64, strict=False)
@@ -244,11 +261,11 @@ def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
 
 
 def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Lines that print a step of their rank again otherwise than its first line does.
+    """Return lines that print a step of their rank again, with other figures.
 
-    One process prints a step once, and copies of its line are alike. Ranks that are named alike, or
-    not at all, each have a speed and a memory of their own, but the loss of all. Of a format that
-    one process alone prints other figures tell too.
+    One process prints a step once, and copies of its line are alike. Ranks with the same tag, or
+    none, differ in speed and memory but share the loss. For formats written by one process alone,
+    other figures count too.
     """
     run, step = pl.col("run_id"), pl.col("step")
     some = steps.filter(step <= step.shift(), run == run.shift())
@@ -263,7 +280,10 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
-    """Of lines of a step those with another loss than its first; pipeline stages print -1."""
+    """Return lines whose loss differs from the first of their step.
+
+    Pipeline stages print -1 for an unknown loss.
+    """
     loss = pl.col("loss")
     losses = lines.filter(loss.is_finite(), loss >= 0)
     first = loss.first().over("run_id", "rank", "step")
@@ -271,9 +291,10 @@ def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
-    """The same by the rate that DeepSpeed's timer prints, and the learning rate and time of a step.
+    """Return lines whose rate, learning rate or time is not the first of their step.
 
-    Several handlers of one logger may each print a line, with stamps of their own or none.
+    The rate is the one of DeepSpeed's timer. Several handlers of one logger may print a line with
+    their own stamps or none.
     """
     rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
     rates = lines.filter(rate.is_finite())
@@ -289,12 +310,12 @@ def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
-    """Lines whose counters can't be of the same run as the line before, though the steps go on.
+    """Return lines whose steps go on from the line before, but whose counters do not.
 
-    A run's counters never go back, nor do tokens stand still while steps are trained, and between
-    two lines each step has a batch that is none smaller, and none larger, than both print; 1 % is
-    left to the rounding of counters. Where a step has several lines nothing is asked, nor where
-    tokens are printed too coarsely for a step to show (`'num_tokens': '1.305e+09'`).
+    A run's counters never go back, nor do tokens stop growing while steps are trained. Between two
+    lines, the batch of a step is no smaller than the smaller printed batch and no larger than the
+    larger one; 1 % is left for the rounding of counters. Excluded: runs with several lines per
+    step, and tokens printed too coarsely to show a step (`'num_tokens': '1.305e+09'`).
     """
     of_rank = ("run_id", "rank")
     counted = steps.filter(pl.any_horizontal(pl.col(*_COUNTED) > 0))
@@ -317,9 +338,9 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _would_show(counter: str) -> pl.Expr:
-    """Whether the steps since the line before add as much as the counter's last digit stands for.
+    """Return whether the steps since the line before change the counter's last digit.
 
-    By what each adds on average; that digit is the last one above 0.
+    From the average growth per step; the last digit is the last one above 0.
     """
     of_rank, value = ("run_id", "rank"), pl.col(counter)
     pace = (value.max() - value.min()) / (pl.col("step").max() - pl.col("step").min())
@@ -329,11 +350,12 @@ def _would_show(counter: str) -> pl.Expr:
 
 
 def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
-    """The first line of those whose memory and pace are of another level than those before.
+    """Return the first line after memory and pace change their level together.
 
-    Behind the first line, which holds the start-up; of a run whose lines name one rank or none. Of
-    memory no value lies between the two levels, and each is less wide than they are apart; of the
-    pace that holds of the middle of each, for some lines hold a pause.
+    Ignores the first line, which includes the start-up; only for runs whose lines name one rank or
+    none. For memory, no value may lie between the two levels, and the gap exceeds the width of
+    either level. For the pace, the same must be true of the middle of the values, since some lines
+    include a pause.
     """
     if steps.height <= 2 * MIN_LEVEL_LINES:
         return steps.clear()
@@ -353,7 +375,10 @@ def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _jumps(memory: pl.Expr) -> pl.Expr:
-    """Whether all values of a run before a line lie beyond all from that line on."""
+    """Return whether a line separates the values of a run into two levels.
+
+    The gap exceeds MIN_MEMORY_CHANGE, and the width of either level.
+    """
     before = [memory.cum_min().shift(), memory.cum_max().shift()]
     after = [memory.cum_min(reverse=True), memory.cum_max(reverse=True)]
     low, high, later_low, later_high = (one.over("run_id") for one in (*before, *after))
@@ -363,7 +388,10 @@ def _jumps(memory: pl.Expr) -> pl.Expr:
 
 
 def _apart(rates: pl.Series, at: int) -> bool:
-    """Whether the middle 80 % of the rates before a place lies beyond that of the others."""
+    """Return whether the middle 80 % of the rates before and after an index are apart.
+
+    The gap exceeds MIN_PACE_CHANGE, and the width of either range. index: of the first line after
+    """
     levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:at], rates[at:])])
     (low, high), wide = sorted(levels.tolist()), np.ptp(levels, axis=1).max()
     gap = high[0] - low[1]
@@ -371,10 +399,10 @@ def _apart(rates: pl.Series, at: int) -> bool:
 
 
 def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Lines whose claims are not their rate times what most of their run's lines make of a token.
+    """Return lines whose claims imply other FLOPs per token than most of their run.
 
-    Of formats whose claims are the rate of their line times the FLOPs of a token, counted once.
-    Small figures leave a token's open, and are held against others'.
+    For formats whose claims are the line's rate times the FLOPs of a token, counted once. Small
+    figures leave the FLOPs of a token open, so finer ones of the run decide.
     """
     lines = _of_runs(steps, runs.filter(has_quirk("claims_follow_rate"))["run_id"])
     rate, odd = "logged_tgs", [lines.clear()]
@@ -403,14 +431,15 @@ def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 def _in_turn(
     steps: pl.DataFrame, runs: pl.DataFrame, later: pl.DataFrame, unstarted: pl.DataFrame
 ) -> pl.DataFrame:
-    """The first lines of all launches of a source into which several runs wrote at the same time.
+    """Return the first lines of all launches of a source with several writers at once.
 
-    A line of the one that is behind begins a launch at each turn, without a start; the one that is
-    ahead goes on in it. Experiments one behind the other, of a few lines each, begin where the one
-    before did: steps that are counted always do, so tokens tell. Of two that go at one pace with
-    intervals of their own, lines meet where both print a step, and a launch begins with the very
-    one that the last ended with, about as soon as any other line comes. later, unstarted: of
-    `_behind_later` and `_without_a_start`.
+    The run that is behind begins a launch at every turn, without a start; the run that is ahead
+    continues in that launch. Consecutive experiments of a few lines begin at the same step as the
+    one before: steps counted by fairmfu always do, so tokens decide. Two runs of one pace with
+    different intervals meet where both print a step: a launch then begins with the last step of the
+    one before, about as soon as any other line comes.
+
+    later, unstarted: of `_behind_later` and `_without_a_start`
     """
     run = pl.col("run_id")
     back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
@@ -430,11 +459,11 @@ def _in_turn(
 
 
 def _launches_in_order(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per launch of each source, in order: where it begins and ends, and how dense.
+    """Return a row per launch of each source, in order: start, end and density.
 
     Adds to runs: few, uneven: of few lines; of more, at uneven steps. first, last: steps. progress:
-    the first count of tokens where steps are counted by fairmfu, else `first`. began, ended: first
-    and last stamp; apart, longest: the median and the longest time between two lines.
+    the first count of tokens if steps are counted by fairmfu, else `first`. began, ended: first and
+    last stamp; apart, longest: the median and the longest time between two lines.
     """
     stamp, new = pl.col("logged_at"), pl.col("step").sort().diff()
     few = pl.len() <= MAX_TURN_LINES
@@ -460,7 +489,7 @@ def _launches_in_order(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _takes_turns() -> pl.Expr:
-    """Tell whether the launches of one source are turns of several runs.
+    """Return whether the launches of one source are turns of several runs.
 
     Reads the source's rows of `_launches_in_order` with two more columns. back: begins at a step
     that was printed before; brief: of few lines, or with a step behind a later one.
@@ -478,9 +507,10 @@ def _takes_turns() -> pl.Expr:
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Where a later launch of a source begins with a step: run_id, line, step, the last one before.
+    """Return the first steps of later launches: run_id, line, step, last step before.
 
-    The last one is null where the launch before has no step.
+    Only launches of a source whose first line is a step's. The last step is null if the launch
+    before has no step.
     """
     if not (runs["launch"] > 1).any():
         return UNSTARTED_SCHEMA.to_frame()

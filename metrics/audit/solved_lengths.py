@@ -1,11 +1,12 @@
-"""The length of each line, solved from its figures, where the run's facts give no one length.
+"""Solve the sequence length of every line from its figures.
 
     F = tflops x 1e12 / tokens_per_sec        T = (F - F(0)) / (F(1) - F(0))
 
-of a formula that is affine in T. A formula that reads the batch at hand speaks of another length on
-every line where samples are not packed. The figures tell it where they are printed so finely that
-each line leaves one whole number of tokens and hardly anything beside it; that such numbers came
-out by accident must be unlikely, for a wrong formula or model leaves any number, whole or not.
+for a formula that is affine in T, if the facts give no single length. If samples are not packed, a
+formula that reads the current batch uses another length on every line. The figures determine the
+length if printed so finely that every line leaves one whole number of tokens and hardly any range
+around it. Such numbers must be unlikely to come out by accident, since a wrong formula or model
+leaves any number, whole or not.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ from .formula_era import Era
 __all__ = ["solve_lengths"]
 
 MAX_LENGTH_RANGE: Final = 0.05
-"""The widest range of lengths that a line's rounding may leave, in tokens."""
+"""Widest range of lengths that a line's rounding may leave, in tokens."""
 
 MAX_ACCIDENT_CHANCE: Final = 1e-4
-"""The largest chance that whole numbers come out by accident: the product, over all different
-lengths, of how much of a token is left open."""
+"""Largest chance that whole numbers come out by accident: the product, over all different lengths,
+of the share of a token that is left open.
+"""
 
 AFFINE_TEST_LENGTHS: Final = (1024, 2048, 65536)
-"""Lengths at which a formula is computed, to see whether it is a straight line."""
+"""Lengths for testing whether a formula is a straight line."""
 
 
 def solve_lengths(told: FigureLines, era: Era, formula_facts: FormulaFacts) -> FigureLines | None:
-    """The lines with the length that each one's TFLOP/s and tokens/s imply as `sequence_length`.
+    """Return the lines with `sequence_length` solved from TFLOP/s and tokens/s.
 
-    None where the length is known, where not every line tells its own, or where all that they tell
-    may be an accident.
+    None if the length is known, if a line leaves its length open, or if the lengths may be an
+    accident.
     """
     if formula_facts.T is not None or len(told.printed_values("sequence_length")):
         return None
@@ -71,7 +73,10 @@ def solve_lengths(told: FigureLines, era: Era, formula_facts: FormulaFacts) -> F
 
 
 def _affine(era: Era, formula_facts: FormulaFacts) -> tuple[float, float] | None:
-    """F(0) and the FLOPs per token of one token more; None where F is no straight line of T."""
+    """Return F(0) and the slope of F [FLOPs per token, per token of length].
+
+    None if F is not affine in T.
+    """
     first, second, third = (
         era_flops(era, formula_facts.simplified_model(length)) for length in AFFINE_TEST_LENGTHS
     )
@@ -87,7 +92,7 @@ def _affine(era: Era, formula_facts: FormulaFacts) -> tuple[float, float] | None
 
 
 def _certain(tokens: LineBounds, whole: FloatArray, longest: int | None) -> bool:
-    """Whether each line leaves one whole number of tokens, and all of them hardly by accident."""
+    """Return whether every line leaves one whole number of tokens, hardly by accident."""
     width = tokens.high - tokens.low
     possible = (whole >= 1) & (whole <= (longest or np.inf))
     held = (tokens.low <= whole) & (whole <= tokens.high) & (width <= MAX_LENGTH_RANGE)

@@ -1,1 +1,1 @@
-"""Comparable runs: by how much they differ, and what changed over time."""
+"""Comparable runs: their differences, and changes over time."""

@@ -1,19 +1,20 @@
-"""Where the level of a series changes, told as each new point arrives.
+"""Changes of level in a series, detected as every new point arrives.
 
 The change-point model of Hawkins, Qiu and Kang 2003 ("The changepoint model for statistical process
-control", J. Quality Technology 35): at each new point, of all splits of the points since the last
-change, the one whose two means differ most in standard errors, against a bound; behind a change
-all begins anew. No level and no size of change is set beforehand. What differs from theirs, for
-single runs land on bad nodes and neighbouring nights are alike:
+control", J. Quality Technology 35). At every new point, consider all splits of the points since the
+last change, and test the split whose two means differ most in standard errors against a bound.
+After a change the search restarts. No level and no size of change is set beforehand. The
+differences from the paper exist because single runs may land on bad nodes and neighbouring nights
+are alike:
 
-    alone     a point that no neighbour agrees with has no say: a change needs two points
+    alone     a point that agrees with no neighbour has no say: a change needs two points
     spread    of the last points about their levels, across earlier changes, clipped; Student's t
               of its degrees of freedom, so that few points claim little
     alike     neighbours that resemble each other make means less sure, by their autocorrelation
-    stray     of few points behind a change all, of many most, lie nearer to its level
+    stray     the points after a change must be nearer to their own level: all of few, most of many
 
-The bound is a quantile of Student's t, the same at each point; how often it alarms by chance over
-a year, and how soon it finds what is there, is counted by simulation (tests/tools/changes_table.py,
+The bound is a quantile of Student's t, the same at every point. The rate of false alarms over a
+year and the delay of detection are counted by simulation (tests/tools/changes_table.py,
 docs/statistics.md).
 """
 
@@ -42,41 +43,46 @@ from ..core.intervals import (
 from ..throughput.warmup import MAD_EFFICIENCY, variance_of_mean
 
 FALSE_SPLIT_CHANCE: Final = 3e-7
-"""Chance that one split of a steady series passes the bound. A year of nights asks of thousands,
-most of them much like another; what comes of that is counted by simulation."""
+"""Chance that one split of a steady series passes the bound. A year of nights tests thousands of
+splits, most of them much alike; the resulting rate of false alarms is counted by simulation.
+"""
 MIN_POINTS: Final = 10
-"""Points from which on changes are looked for: fewer do not tell how runs scatter."""
+"""Fewest points to look for changes: fewer do not show the scatter of runs."""
 MIN_POINTS_PER_SIDE: Final = 2
-"""Points before a change and behind it, at least, that do not stand alone."""
+"""Fewest points before a change and after, not counting points that are alone."""
 MAX_LEVEL_POINTS: Final = 200
-"""Latest points of a level in which a change is looked for, half of them at most behind it."""
+"""Number of the latest points of a level to search for a change; at most half are after the change.
+"""
 MAX_SPREAD_POINTS: Final = 100
-"""Latest points whose scatter is the spread."""
+"""Number of the latest points whose scatter is the spread."""
 MIN_RELATIVE_SPREAD: Final = 0.001
-"""Relative; runs that print the same rounded rate are no surer than this."""
+"""Smallest relative spread; runs that print the same rounded rate are no more certain than this."""
 MAX_LEVEL_SPREADS: Final = 4.0
-"""Spreads beyond which a point is far from a level, and at which its distance is clipped."""
+"""Number of spreads beyond which a point is far from a level, and its distance is clipped."""
 MAX_AGREEING_SPREADS: Final = MAX_LEVEL_SPREADS * sqrt(2)
-"""Spreads within which two points agree: so many standard deviations of their difference."""
+"""Number of spreads within which two points agree: MAX_LEVEL_SPREADS standard deviations of their
+difference.
+"""
 MAX_STRAY_SHARE: Final = 0.4
-"""The share of the points behind a change, one left out, that may lie nearer to the level
-before."""
+"""Largest share of the points after a change, not counting one, that may be nearer to the level
+before.
+"""
 MIN_CANDIDATE_ERRORS: Final = 4.0
-"""Standard errors, by a quick spread, from which a split is looked at closely."""
+"""Fewest standard errors, by a quick spread, to examine a split closely."""
 MAX_SQUARED_ERROR_DROP: Final = 4.0
-"""A split is nearly as likely where its squared standard errors are less by up to this."""
+"""Largest drop of the squared standard errors at which a split is nearly as likely as the best."""
 SETTLING_POINTS: Final = 3
-"""Later points by which it is known whether a point stands alone."""
+"""Number of later points until it is settled whether a point is alone."""
 FALSE_SHIFT_CHANCE: Final = 0.001
-"""Chance that a level that is its baseline's seems off it. A baseline is one draw, and stays."""
+"""Chance that a level equal to its baseline seems off. A baseline is one draw, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of level, by places in the series.
+    """Change of level; all fields are indices into the series.
 
-    first: the first point behind it; confirmed_at: the point whose arrival made it sure; earliest,
-    latest: where it may begin as well, nearly as likely
+    first: the first point after the change; confirmed_at: the point that confirmed the change
+    earliest, latest: range of other first points, nearly as likely
     """
 
     first: int
@@ -87,10 +93,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class BaselineShift:
-    """A level that is surely not its baseline's.
+    """Level that is clearly off its baseline; fields are indices into the series.
 
-    first: the first point of the level; confirmed_at: the point since whose arrival it has been
-    sure
+    first: the first point of the level; confirmed_at: the point since which the shift has been
+        certain
     """
 
     first: int
@@ -99,13 +105,14 @@ class BaselineShift:
 
 @dataclass(frozen=True, slots=True)
 class SeriesLevels:
-    """The levels of a series, on the log scale.
+    """Levels of a series, on the log scale.
 
-    lone_points: points that have no say
-    spread: from run to run; None of fewer than MIN_POINTS points; degrees_of_freedom: its degrees
-    of freedom autocorrelation: autocorrelation of neighbours, at least 0 means, counts: at each
-    point the mean, and the number of points, of the level as known then quick_spreads: at each
-    point a quick spread
+    lone_points: points that are alone and have no say
+    spread: from run to run; None for fewer than MIN_POINTS points
+    degrees_of_freedom: of the spread
+    autocorrelation: of neighbours, at least 0
+    means, counts: at every point the mean, and the number of points, of the level as known then
+    quick_spreads: at every point a quick estimate of the spread
     """
 
     values: FloatArray
@@ -120,39 +127,48 @@ class SeriesLevels:
 
     @property
     def starts(self) -> list[int]:
-        """The first point of each level."""
+        """Index of the first point of each level."""
         return [0, *(change.first for change in self.changes)]
 
     def segments(self) -> list[slice]:
-        """The points of each level."""
+        """Return the points of each level as slices."""
         return [slice(*ends) for ends in pairwise([*self.starts, len(self.values)])]
 
     def level(self, segment: slice) -> float:
-        """Mean of the points that have a say; where none has, the median."""
+        """Return the mean of the points that are not alone; the median if all are."""
         said = self.values[segment][~self.lone_points[segment]]
         return float(said.mean()) if len(said) else float(np.median(self.values[segment]))
 
     def rate(self, segment: slice) -> Estimate | None:
-        """The rate of a level with its 95 % interval; None where the spread is not known."""
+        """Return the rate of a level with its 95 % interval; None without a spread."""
         if self.spread is None:
             return None
         return self._estimate(self.level(segment), self._variance(segment))
 
     def ratio(self, change: int) -> Estimate:
-        """Rate behind a change over the rate before it, by all points of both levels."""
+        """Return the rate after a change over the rate before, with its 95 % interval.
+
+        Uses all points of both levels. change: its index in `changes`
+        """
         before, after = self.segments()[change : change + 2]
         apart = self.level(after) - self.level(before)
         return self._estimate(apart, self._variance(before) + self._variance(after))
 
     def ratio_to_baseline(self, baseline: float) -> Estimate | None:
-        """The last level's rate over one run's; baseline: logarithm of its rate."""
+        """Return the last level's rate over a baseline; None without a spread.
+
+        baseline: logarithm of one run's rate
+        """
         if self.spread is None:
             return None
         last = self.segments()[-1]
         return self._estimate(self.level(last) - baseline, self._variance(last) + 1)
 
     def outliers(self) -> BoolArray:
-        """Points that stand alone and far from their level; none where the spread is not known."""
+        """Return the points that are alone and far from their level.
+
+        None are without a spread.
+        """
         far = np.zeros(len(self.values), bool)
         if self.spread is not None:
             for segment in self.segments():
@@ -163,13 +179,13 @@ class SeriesLevels:
     def shift_from_baseline(
         self, baseline: float, since: int, threshold: float = 0.0
     ) -> BaselineShift | None:
-        """Since when the level is surely off its baseline; None where it is not, as of now.
+        """Return since when the level is clearly off its baseline; None if not off now.
 
-        Off by chance in FALSE_SHIFT_CHANCE of the baselines at most; behind a confirmed change to
-        that side, which is no chance, where the level's 95 % interval leaves the baseline out.
+        At most FALSE_SHIFT_CHANCE of the baselines seem off by chance. After a confirmed change to
+        the same side, which is no chance, the level's 95 % interval suffices.
 
-        baseline: logarithm of one run's rate; since: the first point that is asked; threshold:
-        relative size from which it matters
+        baseline: logarithm of one run's rate; since: the first point to test; threshold: smallest
+            relative size that matters
         """
         if self.spread is None:
             return None
@@ -192,7 +208,10 @@ class SeriesLevels:
         return BaselineShift(min(found, max(since, known[-1] if known else 0)), found)
 
     def _changed(self, side: FloatArray, since: int) -> BoolArray:
-        """At which points the last change that was confirmed since is one to their side."""
+        """Return the points whose last change, if confirmed since then, was to their side.
+
+        side: sign of each point's distance from the baseline
+        """
         changed = np.zeros(len(side), bool)
         for change in self.changes:
             if change.first >= since:
@@ -201,12 +220,12 @@ class SeriesLevels:
         return changed
 
     def _variance(self, segment: slice) -> float:
-        """The variance of the mean of a level, in units of the spread squared."""
+        """Return the variance of the mean of a level, in units of the squared spread."""
         said = np.count_nonzero(~self.lone_points[segment])
         return _variance(self.autocorrelation, max(1, int(said)))
 
     def _estimate(self, middle: float, variance: float) -> Estimate:
-        """With the interval of a known spread."""
+        """Return the rate with its interval, from logarithm and variance."""
         spread = self.spread or 0.0
         half = (
             quantiles.student_t_quantile(self.degrees_of_freedom, UPPER_PROBABILITY)
@@ -217,9 +236,10 @@ class SeriesLevels:
 
 
 def find_levels(log_rates: FloatArray) -> SeriesLevels:
-    """The levels of a series; log_rates: logarithms of rates, in order of time.
+    """Return the levels of a series; log_rates: logarithms of rates, in order of time.
 
-    The changes found of the first n points are what these alone give: later points add to them.
+    The changes among the first n points depend on these points alone: later points only add
+    changes.
     """
     if len(log_rates) < MIN_POINTS:
         return SeriesLevels(log_rates, (), np.zeros(len(log_rates), bool))
@@ -249,12 +269,12 @@ def find_levels(log_rates: FloatArray) -> SeriesLevels:
 
 
 def _with(before: FloatArray, said: FloatArray) -> FloatArray:
-    """Distances from their levels of the latest points: of earlier levels, then of this one."""
+    """Append a level's distances from its mean to earlier ones; keep the latest."""
     return np.concatenate([before, said - said.mean() if len(said) else said])[-MAX_SPREAD_POINTS:]
 
 
 class _Seen:
-    """A series as it stood at each of its points."""
+    """Series as known at each of its points."""
 
     def __init__(self, values: FloatArray) -> None:
         self.values = values
@@ -263,18 +283,18 @@ class _Seen:
         self.counts, self.sums = self._cumulated()
 
     def settled(self, at: int) -> BoolArray:
-        """Which points have a say, as far as was known at point `at`."""
+        """Return the points that have a say, as known at point `at`."""
         out = self.company[SETTLING_POINTS, : at + 1].copy()
         for later in range(min(SETTLING_POINTS, at + 1)):
             out[at - later] = self.company[later, at - later]
         return out
 
     def said(self, start: int, end: int, at: int) -> FloatArray:
-        """Values from start up to end that have a say at point `at`."""
+        """Return the values from start up to end that have a say at point `at`."""
         return self.values[start:end][self.settled(at)[start:end]]
 
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
-        """For each point the number and the sum of the last 1, 2, … values that have a say."""
+        """Return per point the number and sum of the last 1, 2, … values that have a say."""
         n = len(self.values)
         most = min(n, MAX_LEVEL_POINTS)
         pad = np.zeros(most - 1, bool)
@@ -288,7 +308,7 @@ class _Seen:
         return counts, np.cumsum(np.where(said, values, 0.0)[:, ::-1], axis=1)
 
     def known_levels(self, changes: Sequence[Change]) -> tuple[FloatArray, FloatArray]:
-        """At each point the mean and the number of the values of its level, as then known."""
+        """Return per point the mean and number of values of its level, as known then."""
         n = len(self.values)
         starts = np.zeros(n, int)
         for change in changes:
@@ -307,7 +327,7 @@ class _Seen:
         return sums / np.maximum(counts, 1.0), counts
 
     def next_change(self, start: int, at: int, before: FloatArray) -> Change | None:
-        """The first change that point `at` or a later one makes sure, of the level since start."""
+        """Return the first change since `start` that point `at` or a later one confirms."""
         chunk = 64
         for low in range(at, len(self.values), chunk):
             rows = np.arange(low, min(low + chunk, len(self.values)))
@@ -324,9 +344,9 @@ class _Seen:
         return None
 
     def _splits(self, start: int, rows: NDArray[np.int_]) -> FloatArray:
-        """How far the means before and behind a split differ, for each point and number behind it.
+        """Return the distance of the means before and after a split, per row and split.
 
-        In standard errors of values whose spread is 1; 0 where a side has too few points.
+        In standard errors of values with spread 1; 0 if a side has too few points.
         """
         counts, sums = self.counts[rows], self.sums[rows]
         whole = np.minimum(rows - start, counts.shape[1] - 1)[:, None]
@@ -340,7 +360,7 @@ class _Seen:
         return np.where(usable, apart / np.sqrt(1 / behind + 1 / ahead), 0.0)
 
     def _surely(self, start: int, first: int, at: int, before: FloatArray) -> float | None:
-        """The spread, where a split is more than chance; else None."""
+        """Return the spread if a split is more than chance, else None."""
         start = max(start, at + 1 - MAX_LEVEL_POINTS)
         one, two = self.said(start, first, at), self.said(first, at + 1, at)
         low, high = float(one.mean()), float(two.mean())
@@ -355,7 +375,7 @@ class _Seen:
 
 
 def _scatter(rest: FloatArray) -> tuple[float, float, float]:
-    """Spread of the distances from their levels, its degrees of freedom, their autocorrelation."""
+    """Return (spread, degrees of freedom, autocorrelation) of distances from levels."""
     widest = MAX_LEVEL_SPREADS * max(robust_spread(rest), MIN_RELATIVE_SPREAD)
     near = np.clip(rest, -widest, widest)
     freedom = max(1, len(near) - 2)
@@ -369,14 +389,17 @@ def _bound(freedom: float) -> float:
 
 
 def _variance(alike: float, *points: int) -> float:
-    """The variance of a difference of means of so many points each, or of one, of spread 1."""
+    """Return the variance of a mean, or of a difference of means, of spread 1.
+
+    points: number of points of every mean
+    """
     return float(variance_of_mean(np.array(points, float), alike).sum())
 
 
 def _quick_spreads(values: FloatArray) -> FloatArray:
-    """At each point the spread by the steps from point to point, which no change of level widens.
+    """Return per point the spread of steps between points, which level changes spare.
 
-    The first points take that of point MIN_POINTS.
+    The first points get the value of point MIN_POINTS.
     """
     steps = np.abs(np.diff(values))
     most = min(len(steps), MAX_SPREAD_POINTS)
@@ -395,16 +418,17 @@ def _quick_spreads(values: FloatArray) -> FloatArray:
 
 
 def _company(values: FloatArray, spreads: FloatArray) -> BoolArray:
-    """Whether each point agrees with a neighbour: by 0, 1, … later points; the last row by all.
+    """Return whether a point agrees with a neighbour, after 0, 1, … later points.
 
-    A neighbour is the next point, or the next but one where the point between stands alone.
+    Rows: number of later points; the last row uses all. A neighbour is the next point, or the next
+        but one if the point between is alone.
     """
     one, two = (_agree(values, spreads, apart) for apart in (1, 2))
     rows = []
     for later in range(SETTLING_POINTS + 1):
 
         def known(agrees: BoolArray, ahead: int, later: int = later) -> BoolArray:
-            """What is known of the point so far ahead, or behind, by then."""
+            """Return the flags of the point `ahead` places later, False if not yet known."""
             return _shifted(agrees, ahead) if ahead <= later else np.zeros_like(agrees)
 
         before_alone = ~(known(one, -1) | known(two, -1) | known(one, 0) | known(two, 1))
@@ -415,7 +439,7 @@ def _company(values: FloatArray, spreads: FloatArray) -> BoolArray:
 
 
 def _agree(values: FloatArray, spreads: FloatArray, apart: int) -> BoolArray:
-    """Whether a point agrees with the one `apart` before it; the first have none."""
+    """Return whether a point agrees with the one `apart` before; False if none is."""
     near = np.zeros(len(values), bool)
     near[apart:] = (
         np.abs(values[apart:] - values[:-apart]) <= MAX_AGREEING_SPREADS * spreads[apart:]
@@ -424,7 +448,7 @@ def _agree(values: FloatArray, spreads: FloatArray, apart: int) -> BoolArray:
 
 
 def _shifted(flags: BoolArray, by: int) -> BoolArray:
-    """flags[i + by], False beyond the ends."""
+    """Return flags[i + by], False beyond the ends."""
     out = np.zeros_like(flags)
     if by >= 0:
         out[: len(flags) - by] = flags[by:]

@@ -1,10 +1,10 @@
-"""Which runs may stand side by side, and what differs between those that do and those that do not.
+"""Comparability of runs, and the differences between them.
 
 Any two runs are a `PairVerdict`: like for like, the same model with something else different, or
 not comparable. Like for like is the same work per token on the same device: model, sequence length,
-attention, what is trained, number format, accelerator, and how tokens are counted. Everything else
-(GPUs, recompute, batch, framework) is what one compares, and is named. `rank_runs` groups runs by
-the same verdict, and ranks within a group only.
+attention, trainable weights, precision, accelerator, and the counting of tokens. Everything else
+(GPUs, recompute, batch, framework) is the subject of comparison, and is named. `rank_runs` groups
+runs by the same verdict, and ranks within a group only.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ COMPARABILITY_COLUMNS: Final = (
     "device",
     "token_group",
 )
-"""Runs with one of these missing, or different, are never ranked against each other. `work` stands
-for the model's layers: one framework's name for it need not be another's."""
+"""Columns that must be present and equal to rank runs against each other. `work` identifies the
+model's layers, since frameworks may name one model differently.
+"""
 
 MAX_FLOPS_DIFFERENCE: Final = 0.01
-"""FLOPs per token of one group differ by a smaller share: vocabularies and the lengths of packed
-documents differ a little."""
+"""Largest relative difference of FLOPs per token within a group: vocabularies and the lengths of
+packed documents differ a little.
+"""
 
 VARIABLE_COLUMNS: Final = (
     *SETUP_FACTS,
@@ -58,11 +60,12 @@ VARIABLE_COLUMNS: Final = (
     "torch",
     "time_basis",
 )
-"""What may differ between runs that are ranked: what is compared, or is shown beside it."""
+"""Columns that may differ between ranked runs: compared, or shown beside the comparison."""
 
 MEASURED_COLUMNS: Final = ("attended_pairs", "flops_per_token")
-"""Names of VARIABLE_COLUMNS that are measured where documents are masked, so that repeats may
-differ in them."""
+"""Names of VARIABLE_COLUMNS that are measured if documents are masked, so that repeats may differ
+in them.
+"""
 
 COLUMN_LABELS: Final = {
     "seq_len": "sequence length",
@@ -113,13 +116,13 @@ COMPARISON: Final = pl.Schema({name: _DTYPES[name] for name in COMPARISON_COLUMN
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """What two runs are to each other.
+    """Comparability of two runs.
 
     verdict: like for like, same model or not comparable
     differing_columns: names of COMPARABILITY_COLUMNS (or flops_per_token) that differ
     differences: these with both values, in words
     obstacles: obstacles to any comparison
-    context: what else differs without being an obstacle, with both values
+    context: other differences that are no obstacle, with both values
     """
 
     verdict: Verdict
@@ -130,7 +133,7 @@ class PairVerdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in one line."""
+        """Verdict in one line."""
         if self.verdict == "like for like":
             return "like for like"
         if self.verdict == "same model":
@@ -139,7 +142,7 @@ class PairVerdict:
 
 
 def compare_pair(first: MetricsRow, second: MetricsRow) -> PairVerdict:
-    """The verdict on two rows of `metrics.core.run_table.METRICS`."""
+    """Return the verdict on two rows of `metrics.core.run_table.METRICS`."""
     both = (_keyed(first), _keyed(second))
     found = _pair(*both)
     without = MEASURED_COLUMNS if found.differing_columns else ()
@@ -147,7 +150,7 @@ def compare_pair(first: MetricsRow, second: MetricsRow) -> PairVerdict:
 
 
 def _pair(one: ComparisonRow, other: ComparisonRow) -> PairVerdict:
-    """The verdict on rows as `_keyed` gives them, without its context."""
+    """Return the verdict on two rows of `_keyed`, without context."""
     both = (one, other)
     values = {n: (one[n], other[n]) for n in COMPARABILITY_COLUMNS}
     different = [n for n, (a, b) in values.items() if a is not None and b is not None and a != b]
@@ -183,7 +186,7 @@ def _near(one: float | None, other: float | None) -> bool:
 
 
 def _keyed(row: MetricsRow) -> ComparisonRow:
-    """A row with the basis of its tokens, our TFLOP/s and what keeps it out of any ranking."""
+    """Return a row with its token basis, our TFLOP/s and obstacles to any ranking."""
     said = {name: _plain(value_of(row, name)) for name in VARIABLE_COLUMNS}
     basis = row["token_basis"]
     tgs, flops = row["tgs"], row["flops_per_token"]
@@ -196,7 +199,7 @@ def _keyed(row: MetricsRow) -> ComparisonRow:
 
 
 def _plain(value: object) -> object:
-    """True, true and TRUE are one answer."""
+    """Return yes or no for any spelling of true or false, else the value."""
     folded = str(value).lower()
     return BOOL_WORDS.get(folded, value)
 
@@ -205,7 +208,7 @@ BOOL_WORDS: Final = {"true": "yes", "false": "no"}
 
 
 def _obstacles(row: ComparisonRow) -> list[str]:
-    """Why a run can't stand in any ranking."""
+    """Return the reasons why a run cannot be ranked."""
     reasons = []
     if row["tgs"] is None:
         return [f"no TGS: {explain_missing_rate(row)[0]}"]
@@ -228,26 +231,28 @@ def rank_runs(
     windows: pl.DataFrame | None = None,
     price: cost.Price | None = None,
 ) -> pl.DataFrame:
-    """Groups of like-for-like runs, best TGS first; runs that can't be ranked come last.
+    """Return groups of like-for-like runs, best TGS first; unranked runs come last.
 
     metrics: as `metrics.pipeline.analysis.Analysis.metrics`; windows: as
-    `metrics.throughput.windows.build_windows`, for the loss at equal tokens; price: of one
-    GPU-hour. Columns of COMPARISON, of which
+        `metrics.throughput.windows.build_windows`, for the loss at equal tokens; price: of one
+        GPU-hour.
 
-    setup: a letter; runs of one letter differ in nothing that is known
-    repeats: how many starts the setup has
-    relative_tgs: TGS over the best, of repeats over their mean
-    relative_low, relative_high: the 95 % interval of that, of all runs of a setup with repeats
-    tied_with_best: whether that holds 1; null where there is no interval (no_interval says why)
-    smallest_difference: the smallest that the data mostly shows
+    Columns of COMPARISON include
+
+    setup: a letter; runs with the same letter have no known difference
+    repeats: number of starts of the setup
+    relative_tgs: TGS over the best; for repeats, over their mean
+    relative_low, relative_high: its 95 % interval, over all runs of a setup with repeats
+    tied_with_best: whether the interval contains 1; null without an interval (no_interval says why)
+    smallest_difference: the smallest difference that the data usually reveals
     logged_rank: the rank by `logged_by`: TFLOP/s, MFU or TGS, the first that most logs print
     tflops: ours, TGS x FLOPs per token, per GPU
-    tgs_at_equal_flops: TGS at the same utilisation with `equal_flops` FLOPs per token, where runs
-        of one device and number format have other FLOPs per token; for no ranking
+    tgs_at_equal_flops: TGS at the same utilisation with `equal_flops` FLOPs per token, for runs of
+        one device and precision with other FLOPs per token; not ranked by
     equal_tokens and the loss columns: metrics.compare.loss_parity
-    differs: what is not the same within the group
-    nearest_differs: what the group differs in from the nearest group of the same model
-    not_ranked: why a run has no rank
+    differs: differences within the group
+    nearest_differs: differences of the group from the nearest group of the same model
+    not_ranked: reasons why a run has no rank
     """
     rows = [_keyed(row) for row in metrics_rows(metrics)]
     first = repeated_runs.first_launches(rows)
@@ -266,7 +271,10 @@ def rank_runs(
 
 
 def _groups(rows: Iterable[ComparisonRow]) -> list[list[ComparisonRow]]:
-    """Rows that are like for like with the first of their group, which has the least FLOPs."""
+    """Return groups of rows that are like for like with the first row of their group.
+
+    The first row has the least FLOPs per token.
+    """
     found: list[list[ComparisonRow]] = []
     for row in sorted(rows, key=lambda row: not_null(row["flops_per_token"])):
         mine = (group for group in found if _pair(group[0], row).verdict == "like for like")
@@ -289,7 +297,10 @@ def _label(row: ComparisonRow) -> str:
 
 
 def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRow]:
-    """`twice`: another group has the same label, so what tells them apart is added."""
+    """Return the rows of a group with ranks and relative speeds.
+
+    twice: another group has the same label, so the label is extended
+    """
     order = sorted(group, key=lambda row: -not_null(row["tgs"]))
     best, label = order[0], _label(order[0])
     if twice:
@@ -314,10 +325,10 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
 
 
 def _setup(row: ComparisonRow) -> tuple[Any, ...]:
-    """What runs of one setup have alike; a run that says too little of itself has its own.
+    """Return the key of a run's setup, unique for a run with unknown settings.
 
-    Most logs say nothing of some of it, as no log does of its nodes; what decides speed has to be
-    known, for else two experiments would pass for one that was repeated.
+    Most logs leave some settings out, as no log names its nodes. But settings that decide speed
+    must be known, or two experiments would pass for a repeated one.
     """
     unknown = any(row[name] is None for name in REPEAT_KEY_COLUMNS)
     if unknown or row["tokens_per_gpu_step"] is None:
@@ -329,11 +340,12 @@ def _setup(row: ComparisonRow) -> tuple[Any, ...]:
 
 
 REPEAT_KEY_COLUMNS: Final = ("gpus", "recompute", "framework_version")
-"""Names of VARIABLE_COLUMNS that have to be known of a run for it to be a repeat, beside its tokens
-per step."""
+"""Names of VARIABLE_COLUMNS that must be known for a run to be a repeat, in addition to its tokens
+per step.
+"""
 
 DEFAULT_SETUP_VALUES: Final = {"replicas": 1, "replica_groups": 1}
-"""What holds of a run where nothing says it, as in stores of before it was read."""
+"""Values assumed if unknown, as in stores written before these facts were read."""
 
 DOCUMENT_BORDERS: Final = "document borders"
 
@@ -341,7 +353,7 @@ DOCUMENT_BORDERS: Final = "document borders"
 def _against(
     row: ComparisonRow, side: repeated_runs.ComparisonSide, best: repeated_runs.ComparisonSide
 ) -> ComparisonRow:
-    """A row with how surely its side is slower than the best; the best itself is tied."""
+    """Return a row with its side's speed relative to the best; the best is tied."""
     if side is best:
         return row | {"repeats": side.repeats, "tied_with_best": True}
     gap = repeated_runs.speed_ratio(side, best)
@@ -355,7 +367,7 @@ def _against(
 
 
 def _with_logged_ranks(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """Rows with the rank by the logged figures: by the first that more than half print."""
+    """Add the rank by a logged figure: the first that more than half of them print."""
     printed = {name: [row[name] for row in rows] for name in PER_GPU_FIGURES}
     counts = {name: len(list(filter(None, figures))) for name, figures in printed.items()}
     by_most = max(PER_GPU_FIGURES, key=lambda name: counts[name])
@@ -393,12 +405,11 @@ def _with_losses(frame: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _set_at_equal_flops(groups: Sequence[Sequence[ComparisonRow]]) -> None:
-    """Fills `tgs_at_equal_flops` where groups differ in length or trained weights alone.
+    """Fill `tgs_at_equal_flops` for groups that differ in length or trainable alone.
 
-    That is, in FLOPs per token, of one model, device and number format.
-
-    At the same utilisation the rate goes with the ideal time per token, F / P. The reference is
-    the group with the least FLOPs per token.
+    Such groups share model, device, precision and token basis, and differ in FLOPs per token. At
+    the same utilisation the rate is inversely proportional to F / P, the ideal time per token. The
+    reference is the group with the least FLOPs per token.
     """
     alike: dict[tuple[Any, ...], list[Sequence[ComparisonRow]]] = {}
     for group in groups:
@@ -423,7 +434,7 @@ def _ideal_seconds(row: ComparisonRow) -> float:
 
 
 def _set_nearest(groups: Sequence[Sequence[ComparisonRow]]) -> None:
-    """Fills `nearest_group`: of the same model, by the fewest differences."""
+    """Fill `nearest_group`: the group of the same model with the fewest differences."""
     for group in groups:
         others = [(o[0], _pair(group[0], o[0])) for o in groups if o is not group]
         same = [(other, found) for other, found in others if found.verdict == "same model"]
@@ -441,7 +452,7 @@ def _set_nearest(groups: Sequence[Sequence[ComparisonRow]]) -> None:
 
 
 def varying_columns(group: Sequence[MetricsRow]) -> list[str]:
-    """Names of VARIABLE_COLUMNS that are known to differ within a group."""
+    """Return names of VARIABLE_COLUMNS that are known to differ within a group."""
     return [name for name in VARIABLE_COLUMNS if len(_known(name, group)) > 1]
 
 
@@ -451,7 +462,7 @@ def _known(name: str, group: Sequence[MetricsRow]) -> set[str]:
 
 
 def format_value(value: object) -> str:
-    """A value of COMPARABILITY_COLUMNS or VARIABLE_COLUMNS as text that can be shown."""
+    """Return a value of COMPARABILITY_COLUMNS or VARIABLE_COLUMNS as short text."""
     return _whole(value)[:MAX_VALUE_LENGTH]
 
 
@@ -463,11 +474,11 @@ def _whole(value: object) -> str:
 
 
 MAX_VALUE_LENGTH: Final = 60
-"""Characters of a value that are shown."""
+"""Most characters of a value to show."""
 
 
 def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> list[str]:
-    """What is known to differ within a group; then what only some of its runs say."""
+    """Return known differences within a group, then columns that only some runs state."""
     differs = [
         f"{COLUMN_LABELS.get(name, name)}: {' / '.join(_told_apart(_known(name, group)))}"
         for name in varying_columns(group)
@@ -484,16 +495,16 @@ def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> li
 
 
 def _told_apart(values: set[str]) -> list[str]:
-    """Values as text; long ones without what all begin with."""
+    """Return values as text; long values without their common beginning."""
     long = max(map(len, values)) > MAX_VALUE_LENGTH
     alike = len(commonprefix([*values])) if long else 0  # noqa: RUF071 - character by character
     return sorted(f"{'…' if alike else ''}{value[alike:]}"[:MAX_VALUE_LENGTH] for value in values)
 
 
 def _own_formulas(group: Sequence[MetricsRow]) -> list[str]:
-    """Frameworks whose runs print the same work on the same device differently.
+    """Return frameworks whose runs print the same work on the same device differently.
 
-    Of runs whose print is reproduced, so that their formula and peak are known.
+    Only runs with reproduced figures, whose formula and peak are therefore known.
     """
     found = []
     for framework in sorted({str(row["framework"]) for row in group}):
@@ -517,12 +528,14 @@ def _own_formulas(group: Sequence[MetricsRow]) -> list[str]:
 
 
 def _theirs(row: MetricsRow) -> float:
-    """FLOPs per token as printed, with whatever the print is multiplied by."""
+    """Return FLOPs per token as printed, with the framework's factor."""
     return not_null(row["logged_flops_per_token"]) * not_null(row["logged_unit"])
 
 
 MAX_COUNT_DIFFERENCE: Final = 1e-3
-"""Two logs of one framework count the same work alike within this: a figure has 3 or 4 digits."""
+"""Largest relative difference of two counts of the same work to count as alike: a figure has 3 or 4
+digits.
+"""
 
 
 STATED_BY_SOME: Final = "said by some only: "

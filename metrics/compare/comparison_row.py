@@ -1,4 +1,4 @@
-"""One row per compared run: its metrics, and what it is beside the others."""
+"""Rows of compared runs: metrics, with columns relative to the other runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..core.run_table import MetricsRow
 
 
 class ComparisonColumns(TypedDict, total=False):
-    """Columns of `metrics.compare.comparability.COMPARISON` that METRICS does not have."""
+    """Columns of `metrics.compare.comparability.COMPARISON` that are not in METRICS."""
 
     group: str | None
     rank: int | None
@@ -44,11 +44,11 @@ class ComparisonColumns(TypedDict, total=False):
 
 
 class ComparisonRow(MetricsRow, ComparisonColumns, total=False):
-    """A row of metrics with what the run is beside the others.
+    """Row of metrics with columns relative to the other runs.
 
-    token_group: the basis of its tokens, where those that count non-padding ones are as packed
-    label, place, bridges: of `reports.text.verdict.join_comparison`, which adds a name of its own
-    for each run, where it stands in the metrics, and its bridges
+    token_group: the token basis, with non-padding tokens counted as packed
+    label, place, bridges: added by `reports.text.verdict.join_comparison`: a unique name, the index
+        of the run in the metrics, and its bridges
     """
 
     token_group: str | None

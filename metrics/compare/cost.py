@@ -1,4 +1,4 @@
-"""What training costs: GPU-hours, and with a price money, per 10^9 tokens."""
+"""Cost of training: GPU-hours, and with a price money, per 10^9 tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECONDS_PER_HOUR: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Money for one device and hour; `currency` as it was given, empty where it was not."""
+    """Money per GPU-hour; `currency` as given, or empty."""
 
     amount: float
     currency: str = ""
@@ -27,9 +27,9 @@ _PRICE: Final = re.compile(
 
 
 def price(text: str) -> Price:
-    """What a GPU-hour costs, as people write it: 2.50, 2.50 EUR, $2.50.
+    """Parse the price of a GPU-hour, as people write it: 2.50, 2.50 EUR, $2.50.
 
-    amount is in that currency per hour of one GPU. Raises ValueError of anything else.
+    amount is in that currency per hour of one GPU. Raises ValueError for any other text.
 
     >>> price("2.50 EUR").amount
     """
@@ -40,10 +40,10 @@ def price(text: str) -> Price:
 
 
 def gpu_hours(tgs: float | None) -> float | None:
-    """GPU-hours per 10^9 tokens at `tgs` tokens/s/GPU."""
+    """Return GPU-hours per 10^9 tokens at `tgs` tokens/s/GPU."""
     return BILLION / tgs / SECONDS_PER_HOUR if tgs else None
 
 
 def cost_of_gpu_hours(hours: float | None, hour_price: Price | None) -> float | None:
-    """What so many GPU-hours cost, in the price's currency."""
+    """Return the cost of GPU-hours, in the price's currency."""
     return None if hours is None or hour_price is None else hours * hour_price.amount

@@ -1,10 +1,10 @@
-"""Series of runs over the nights: one point a run, their levels, changes and baselines.
+"""Series of runs over the nights, a point per run, with levels and changes.
 
-Runs of one job (SERIES_BY) stand in one series, in the order of their start. What is compared from
-night to night is TGS: it holds neither F nor P, so a series may go on over a new formula or a new
-peak. MFU holds both, and the MFU of a level is of the points with the newest formula only.
+Runs of one job (SERIES_BY) form a series, in the order of their start. TGS is compared from night
+to night: it depends on neither F nor P, so a series continues across a new formula or a new peak.
+MFU depends on both, so the MFU of a level uses only the points with the newest formula.
 
-Frames in, frames out; a pure function of its input, where the order of rows does not matter.
+Frames in, frames out; a pure function of its input, and the order of rows does not matter.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .comparability import COLUMN_LABELS, MEASURED_COLUMNS, VARIABLE_COLUMNS, fo
 Row = Mapping[str, Any]
 
 SERIES_BY: Final = ("framework", "model", "seq_len", "device", "precision", "trained", "gpus")
-"""Columns of METRICS that runs of one series have alike; synthetic runs stand apart besides."""
+"""Columns of METRICS that runs of one series share; synthetic runs form separate series."""
 
 
 class PointRow(TypedDict):
-    """A run in a series: a row of POINT_SCHEMA."""
+    """Run in a series: a row of POINT_SCHEMA."""
 
     series: str
     run_id: str
@@ -63,7 +63,7 @@ POINT_SCHEMA: Final = pl.Schema(row_dtypes(PointRow))
 
 
 class ChangeRow(TypedDict):
-    """A change of a series, or its distance from its baseline: a row of CHANGE_SCHEMA."""
+    """Change of a series, or its distance from its baseline: a row of CHANGE_SCHEMA."""
 
     series: str
     against: str
@@ -87,7 +87,7 @@ CHANGE_SCHEMA: Final = pl.Schema(row_dtypes(ChangeRow))
 
 
 class SeriesRow(TypedDict):
-    """The state of a series: a row of SERIES_SCHEMA."""
+    """State of a series: a row of SERIES_SCHEMA."""
 
     series: str
     framework: str | None
@@ -118,14 +118,14 @@ class SeriesRow(TypedDict):
 
 
 SERIES_SCHEMA: Final = pl.Schema(row_dtypes(SeriesRow))
-"""framework, model, gpus: null where they are not of the key."""
+"""framework, model, gpus: null if not in the series key."""
 
 POINT_SOURCE_COLUMNS: Final = (
     *("run_id", "name", "tgs", "tgs_low", "tgs_high", "mfu", "mfu_full_attention", "formula"),
     *("peaks", "outcome", "synthetic", "missing", "warnings", "steps", "framework", "model"),
     *("gpus", "windows"),
 )
-"""Columns of METRICS that points are made of, besides the key and what is marked."""
+"""Columns of METRICS for points, in addition to the series key and the marked columns."""
 
 EXPLANATORY_COLUMNS: Final = tuple(
     dict.fromkeys(
@@ -134,11 +134,12 @@ EXPLANATORY_COLUMNS: Final = tuple(
         if name not in MEASURED_COLUMNS
     )
 )
-"""Columns that may explain a change: all that a run is set to, and how it was measured."""
+"""Columns that may explain a change: all settings of a run, and the measurement method."""
 
 READER_COLUMN: Final = "reader"
-"""Column of points: whether today's readers read a run's log as it is stored. A change where that
-changes may be one of reading."""
+"""Column of points: whether today's readers or an earlier fairmfu parsed the stored log. A change
+at such a point may come from the parsing.
+"""
 
 MARK_LABELS: Final = {
     **COLUMN_LABELS,
@@ -148,28 +149,30 @@ MARK_LABELS: Final = {
 }
 
 HASH_LENGTH: Final = 6
-"""Characters of a hash that are shown."""
+"""Characters of a hash to show."""
 
 MIN_SETTING_RETURNS: Final = 2
-"""A setting whose value comes back once was taken back; from so many returns on, jobs of different
-settings take turns."""
+"""Fewest returns of a setting's earlier values to report jobs of different settings that take
+turns: a single return is a change that was reverted.
+"""
 
 MIN_WINDOW_SHARE: Final = 3 / 4
-"""A run with a smaller share of the windows that runs before it had is short: the warm-up is not
-found in it, and weighs more."""
+"""A run with a smaller share of the windows of earlier runs is short: its warm-up cannot be
+detected and weighs more.
+"""
 MAX_RUNS_BEFORE: Final = 9
 MIN_RUNS_BEFORE: Final = 3
-"""How many runs before, at most and at least, a run is called short by."""
+"""Most and fewest earlier runs to judge a run's length by."""
 
 NIGHT_START: Final = timedelta(hours=12)
-"""A night goes from noon to noon."""
+"""Start of a night: from noon to noon."""
 
 UNPLACED_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "why": TEXT})
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Columns of POINT_SCHEMA, CHANGE_SCHEMA, SERIES_SCHEMA and UNPLACED_SCHEMA."""
+    """Frames of POINT_SCHEMA, CHANGE_SCHEMA, SERIES_SCHEMA and UNPLACED_SCHEMA."""
 
     points: pl.DataFrame
     changes: pl.DataFrame
@@ -184,22 +187,23 @@ def history(
     threshold: float = 0.0,
     baselines: pl.DataFrame | None = None,
 ) -> History:
-    """Series, their points, their changes, and where they stand against their baselines.
+    """Return series with their points, changes, and distances from their baselines.
 
     metrics: rows of metrics.core.run_table.METRICS with read_at (when a run was ingested) and peaks
-    by: columns of it that runs of one series have alike
-    threshold: relative size from which a change counts; smaller ones are listed
-    baselines: run_id, name, at (when pinned) and tgs (as pinned, tokens/s/GPU); of several in one
-        series the last pinned holds, and a baseline without its run is unplaced
+    by: columns of `metrics` that runs of one series share
+    threshold: relative size from which a change counts; smaller changes are listed
+    baselines: run_id, name, at (when pinned) and tgs (as pinned, tokens/s/GPU); the last pinned of
+        a series wins, and a baseline without its run is unplaced
 
-    Columns of CHANGE_SCHEMA, of which
+    Columns of CHANGE_SCHEMA include
 
-    against: history, or the baseline
-    run_id, at: the first point behind the change
-    last_before: the point before it, or the pinned run
-    found_by, found_at: the point that made it sure, which later points do not alter
-    before, after, ratio and its 95 % interval: by all points of both levels as of now
-    causes: what was set otherwise at that point, or else where the change may as well lie
+    against: history, or baseline
+    run_id, at: the first point after the change
+    last_before: the point before the change, or the pinned run
+    found_by, found_at: the point that confirmed the change; later points do not alter them
+    before, after, ratio and its 95 % interval: over all points of both levels as of now
+    causes: settings that changed at the first point, else at the other points where the change may
+        have begun
     """
     held = set() if baselines is None else set(baselines["run_id"])
     placed, unplaced = _placed(metrics, by, held)
@@ -223,9 +227,9 @@ def history(
 def _placed(
     metrics: pl.DataFrame, by: Sequence[str], held: Collection[str]
 ) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
-    """Runs that have a place in a series, in its order, with `series`, `at` and `dated`.
+    """Return runs in series order, with `series`, `at` and `dated`, and unplaced runs.
 
-    held: runs that have one however short they are.
+    held: run_ids to keep however short the runs are
     """
     key = list(dict.fromkeys((*by, "synthetic")))
     names = dict.fromkeys((*POINT_SOURCE_COLUMNS, *by, *_told(by)))
@@ -256,10 +260,10 @@ def _placed(
 
 
 def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
-    """Runs too short for their warm-up to be found, in a series whose runs before were longer.
+    """Return per run whether its warm-up cannot be detected, unlike in earlier runs.
 
-    One that broke off, or is still being written, would be a slow night. Where most have become
-    short, they are a series: their warm-up weighs alike in all.
+    A run that broke off, or is still being written, would look like a slow night. If most runs are
+    short, they remain a series: their warm-up weighs alike in all.
     """
     found: list[bool] = []
     lately: dict[str, deque[int]] = {}
@@ -288,7 +292,7 @@ def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
 
 
 def _label(row: Mapping[str, Any], by: Sequence[str]) -> str:
-    """The key in words."""
+    """Return the series key in words."""
     words = [text for name in by if (text := _of_key(name, row, by)) is not None]
     return ", ".join([*words, "synthetic"] if row["synthetic"] else words)
 
@@ -317,17 +321,17 @@ def _reader() -> pl.Expr:
 
 
 def _told(by: Sequence[str]) -> list[str]:
-    """Columns of METRICS that may explain a change within a series."""
+    """Return columns of METRICS that may explain a change within a series."""
     return [name for name in EXPLANATORY_COLUMNS if name not in by]
 
 
 def _marked(by: Sequence[str]) -> list[str]:
-    """Columns of which a point says where they differ from the point before."""
+    """Return columns whose changes from point to point are marked."""
     return [*_told(by), READER_COLUMN]
 
 
 def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Points with `marks`; the last value that was said stands until another is."""
+    """Add `marks` to points; a value counts as unchanged until another is stated."""
     marks: dict[int, list[str]] = {}
     for name in _marked(by):
         value = pl.col(name)
@@ -353,7 +357,7 @@ def _said(name: str, value: object) -> str:
 
 
 def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
-    """Fields that go back and forth: a value comes back, and later one comes back again."""
+    """Return settings that alternate, with at least MIN_SETTING_RETURNS returns."""
     found = []
     for name in _told(by):
         values = points[name].drop_nulls()
@@ -373,7 +377,7 @@ class _SeriesHistory:
     """History of one series.
 
     points: columns of POINT_SCHEMA; changes: rows of CHANGE_SCHEMA; summary: a row of
-    SERIES_SCHEMA.
+        SERIES_SCHEMA.
     """
 
     points: pl.DataFrame
@@ -436,7 +440,7 @@ def _changes(points: pl.DataFrame, found: SeriesLevels, threshold: float) -> lis
 def _change(
     points: pl.DataFrame, first: int, found: int, ratio: Estimate, threshold: float
 ) -> dict[str, Any]:
-    """What a row says of any change."""
+    """Return the columns of CHANGE_SCHEMA that are alike for history and baseline."""
     return {
         "series": points["series"][0],
         "kind": "improvement" if ratio.value > 1 else "regression",
@@ -452,7 +456,7 @@ def _change(
 
 
 def _causes(marks: pl.Series, change: Change) -> list[str]:
-    """Marks of the first point behind a change, else of those where it may have begun as well."""
+    """Return marks of the first point after a change, else of other possible starts."""
     there: list[str] = marks[change.first].to_list()
     if there:
         return there
@@ -463,7 +467,7 @@ def _causes(marks: pl.Series, change: Change) -> list[str]:
 def _off_baseline(
     points: pl.DataFrame, found: SeriesLevels, pinned: Row | None, threshold: float
 ) -> list[dict[str, Any]]:
-    """A row of CHANGE_SCHEMA where the level is surely not the baseline's, else none."""
+    """Return a row of CHANGE_SCHEMA if the level is clearly off its baseline."""
     if pinned is None:
         return []
     baseline = log(pinned["tgs"])
@@ -487,7 +491,7 @@ def _off_baseline(
 
 
 def _whole(points: pl.DataFrame) -> dict[str, Any]:
-    """What a row of SERIES_SCHEMA says that does not depend on the levels."""
+    """Return the columns of SERIES_SCHEMA that do not depend on the levels."""
     at = points["at"]
     return {
         "series": points["series"][0],
@@ -503,7 +507,7 @@ def _whole(points: pl.DataFrame) -> dict[str, Any]:
 
 
 def _level(points: pl.DataFrame, found: SeriesLevels, last: slice) -> dict[str, Any]:
-    """The last level: its rate, and the MFU of its points that have the newest formula."""
+    """Return the last level's rate, and the MFU of its points with the newest formula."""
     level = exp(found.level(last))
     mine = points[last.start :]
     rate = found.rate(last) or intervals.mean_over_runs(mine["tgs"].to_list(), _own(mine))
@@ -523,15 +527,15 @@ def _level(points: pl.DataFrame, found: SeriesLevels, last: slice) -> dict[str, 
 
 
 def _own(points: pl.DataFrame) -> list[Estimate]:
-    """The intervals that runs have of themselves."""
+    """Return the intervals of single runs."""
     whole = points.select("tgs", "tgs_low", "tgs_high").drop_nulls()
     return [Estimate(*row) for row in whole.iter_rows()]
 
 
 def _state(found: SeriesLevels, kinds: Sequence[str], *, suspect: bool) -> str:
-    """What to make of a series.
+    """Return the state of a series.
 
-    kinds: of the last change that counts, since its baseline, and of what is off that
+    kinds: of the last change that counts since the baseline, and of the distance from the baseline
     """
     if found.spread is None:
         return "new"
@@ -546,13 +550,13 @@ def _state(found: SeriesLevels, kinds: Sequence[str], *, suspect: bool) -> str:
 
 
 BASELINE_WITHOUT_SERIES: Final = "a baseline, and its run is in no series"
-"""Why a pinned run is unplaced; nothing is held to it then."""
+"""Reason why a pinned run is unplaced; no series is then compared with that baseline."""
 
 
 def _pinned(
     baselines: pl.DataFrame | None, points: pl.DataFrame
 ) -> tuple[dict[str, Row], list[dict[str, Any]]]:
-    """The baseline of each series, with the `place` of its run; and baselines without a series."""
+    """Return the baseline per series, with its run's `place`, and unplaced baselines."""
     if baselines is None or not baselines.height:
         return {}, []
     places = points.select(

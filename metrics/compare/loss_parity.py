@@ -1,7 +1,7 @@
-"""Whether runs learnt alike: the loss of each at the same count of consumed tokens.
+"""Loss parity: the loss of each run at the same count of consumed tokens.
 
 Runs that claim the same work should have the same loss after the same tokens. A rate is worth
-nothing where one of them dropped samples, trained on other data or did not train at all.
+nothing if a run dropped samples, trained on other data or did not train at all.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ..core.arrays import FloatArray
 from ..core.intervals import robust_spread, spread_of_most
 
 LOSS_REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""The loss at t tokens is the median of the lines that speak of so much of them, to t; the first
-reach at which each log has enough lines, the same for all: the loss falls, and a wider median is
-higher."""
+"""Shares of t tokens before t whose lines make up the median loss at t. The first share with enough
+lines in every log is used for all: the loss falls, and a wider median is higher.
+"""
 
 MIN_LOSS_LINES: Final = 5
-"""Lines that a median needs."""
+"""Fewest lines for a median."""
 
 MIN_LOSS_DIFFERENCE: Final = 1e-3
-"""Losses that differ by less, as a fraction, are the same however little they scatter."""
+"""Smallest relative difference of losses that counts, however little they scatter."""
 
 LOSS_PARITY_SCHEMA: Final = pl.Schema(
     {
@@ -44,16 +44,17 @@ LossSeries = tuple[FloatArray, FloatArray]
 
 
 def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """One row for each run of `groups`, columns of LOSS_PARITY_SCHEMA.
+    """Return one row per run of `groups`, columns of LOSS_PARITY_SCHEMA.
 
     windows: metrics.throughput.windows.build_windows
     groups: run_ids of like-for-like runs
 
-    equal_tokens: the last count of tokens, over all GPUs, that all runs of the group have a loss of
+    equal_tokens: the last count of tokens, over all GPUs, at which all runs of the group have a
+        loss
     loss_spread: scatter of the lines around there, as a standard deviation
-    same_loss: whether the loss is as near to the other run's as they scatter, of several runs to
-        the median of all
-    no_loss: why there is none
+    same_loss: whether the loss is within the scatter of the other run's; for several runs, of the
+        median of all
+    no_loss: the reason for a missing loss
     """
     wanted = {run_id for group in groups for run_id in group}
     mine = windows.filter(pl.col("run_id").is_in(list(wanted)))
@@ -65,7 +66,7 @@ def compare_losses(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl
 
 
 def _series(frame: pl.DataFrame) -> LossSeries | str:
-    """Consumed tokens and losses of the lines that print one; or why there are none."""
+    """Return consumed tokens and losses of the lines with a loss, or a reason."""
     losses = frame.filter(pl.col("loss").is_finite()).sort("step")
     if losses.height < MIN_LOSS_LINES:
         return TOO_FEW_LOSSES
@@ -106,7 +107,7 @@ def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list
 
 
 def _at_equal_tokens(lines: Mapping[str, LossSeries], at: float) -> dict[str, FloatArray]:
-    """Losses of each run's lines up to `at` tokens, as far back for one as for the others."""
+    """Return the losses of lines up to `at` tokens, with the same reach for all runs."""
     widest = {run: _near(one, at, LOSS_REACHES[-1]) for run, one in lines.items()}
     able = [run for run, losses in widest.items() if len(losses) >= MIN_LOSS_LINES]
     for reach in LOSS_REACHES:
@@ -123,20 +124,23 @@ def _near(series: LossSeries, at: float, reach: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """The level of a run's losses: the median, and their spread as a standard deviation."""
+    """Level of a run's losses: the median, and the spread as a standard deviation."""
 
     loss: float
     spread: float
 
 
 def _level(losses: FloatArray) -> _Level:
-    """Losses that alternate, or are mostly printed alike, scatter though their median does not."""
+    """Return the level of some losses.
+
+    Losses that alternate, or are mostly printed alike, scatter though their median does not.
+    """
     middle = float(np.median(losses))
     return _Level(middle, robust_spread(losses) or spread_of_most(losses - middle))
 
 
 def _against(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
-    """A run's loss beside that of the other, or of the one in the middle, in their spreads."""
+    """Compare a run's loss with the other's or the median of all, in their spreads."""
     own = there[run]
     others = [one for name, one in there.items() if name != run or len(there) != PAIR_SIZE]
     middle = float(np.median([one.loss for one in others]))

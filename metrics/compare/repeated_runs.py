@@ -1,7 +1,8 @@
-"""Runs of one setup, and how surely their speed is known from how often it ran.
+"""Runs of one setup, and the confidence in their speed from repeated runs.
 
-The interval of one run's windows says nothing of another night or node. With MIN_REPEATS repeats or
-more the runs are the sample and the interval is between them; with fewer each run stands alone.
+The interval of one run's windows says nothing about another night or node. With MIN_REPEATS repeats
+or more the runs are the sample and the interval is between runs; with fewer, every run is a side of
+its own.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from ..runs.resume_chains import launch_chain
 from .comparison_row import ComparisonRow
 
 MIN_REPEATS: Final = intervals.MIN_REPEATS
-"""Repeats from which on the noise between runs is estimated."""
+"""Fewest repeats to estimate the noise between runs."""
 
 TOO_FEW_WINDOWS: Final = "too few windows"
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSide:
-    """What stands on one side of a comparison: one run, or the runs of a setup that has repeats.
+    """Side of a comparison: one run, or the runs of a setup with repeats.
 
     rows: of metrics.compare.comparability.COMPARISON, fastest first
     repeats: starts of the setup; launches that continue one another are one start
     tgs: tokens/s/GPU, of several runs the geometric mean
-    estimate: that with its interval; None where there is none, and `no_interval_reason` says why
+    estimate: `tgs` with its interval; None if there is none, and `no_interval_reason` says why
     """
 
     rows: tuple[ComparisonRow, ...]
@@ -43,12 +44,12 @@ class ComparisonSide:
 
     @property
     def has_run_interval(self) -> bool:
-        """Whether the interval is between runs."""
+        """True if the interval is between runs."""
         return self.repeats >= MIN_REPEATS
 
     @property
     def mfu(self) -> float | None:
-        """MFU at `tgs`, exact attention; None where that of a row is not known."""
+        """MFU at `tgs`, exact attention; None if a row has no MFU."""
         shares = [
             None if row["mfu"] is None else row["mfu"] / not_null(row["tgs"]) for row in self.rows
         ]
@@ -58,11 +59,13 @@ class ComparisonSide:
 
 @dataclass(frozen=True, slots=True)
 class SpeedRatio:
-    """One side against another.
+    """Speed of one side relative to another.
 
-    ratio: of their TGS; low, high: its 95 % interval; smallest_difference: the least relative
-    difference that such data mostly shows (statistics.FOUND); all None where a side has no
-    interval, which `no_interval_reason` explains
+    ratio: of their TGS; low, high: its 95 % interval
+    smallest_difference: the smallest relative difference that such data usually reveals
+        (metrics.core.intervals.smallest_difference)
+    low, high and smallest_difference are None if a side has no interval; `no_interval_reason` says
+    why
     """
 
     ratio: float
@@ -73,14 +76,14 @@ class SpeedRatio:
 
     @property
     def is_tied(self) -> bool | None:
-        """Whether the difference is inside the noise; None where the noise is not known."""
+        """True if the difference is within the noise; None if the noise is unknown."""
         if self.low is None or self.high is None:
             return None
         return self.low <= 1.0 <= self.high
 
 
 def speed_ratio(side: ComparisonSide, baseline: ComparisonSide) -> SpeedRatio:
-    """The ratio of one side's TGS to the other's, with its interval."""
+    """Return the ratio of one side's TGS to the baseline's, with its interval."""
     times = side.tgs / baseline.tgs
     if side.estimate is None or baseline.estimate is None:
         return SpeedRatio(
@@ -97,7 +100,7 @@ def speed_ratio(side: ComparisonSide, baseline: ComparisonSide) -> SpeedRatio:
 def setup_letters(
     group: Sequence[ComparisonRow], setup_key: Callable[[ComparisonRow], Hashable]
 ) -> list[str]:
-    """A letter for each row, the same for rows of which `setup_key` gives the same."""
+    """Return a letter per row; rows with the same `setup_key` share a letter."""
     letters: dict[Hashable, str] = {}
     for row in group:
         letters.setdefault(setup_key(row), _letter(len(letters)))
@@ -110,13 +113,13 @@ def _letter(place: int) -> str:
 
 
 def first_launches(rows: Sequence[MetricsRow]) -> dict[str, str]:
-    """run_id to the run_id of the first launch of those that continue one another."""
+    """Map every run_id to the run_id of the first launch of its chain."""
     before = {row["run_id"]: row.get("continues") for row in rows}
     return {run_id: launch_chain(run_id, before)[0] for run_id in before}
 
 
 def comparison_sides(group: Sequence[ComparisonRow]) -> list[ComparisonSide]:
-    """The sides of one group, the fastest first.
+    """Return the sides of one group, the fastest first.
 
     group: rows with run_id, tgs, tgs_low, tgs_high, no_interval, setup and chain
     """
@@ -148,6 +151,6 @@ def _alone(row: ComparisonRow, repeats: int) -> ComparisonSide:
 
 
 def _own(row: ComparisonRow) -> Estimate | None:
-    """A run's rate with the interval of its own windows."""
+    """Return a run's rate with the interval of its windows; None without an interval."""
     low, high = row["tgs_low"], row["tgs_high"]
     return None if low is None or high is None else Estimate(not_null(row["tgs"]), low, high)

@@ -1,26 +1,26 @@
-"""Goodput: trained tokens that survived restarts, over the wall clock and the accelerators.
+"""Goodput: trained tokens that survived restarts, per wall clock and accelerator.
 
     goodput = tokens of the final course / (GPU-seconds from the first stamp to the last)
 
-A chain is the launches that continue one another (metrics.runs.resume_chains). Each run carries the
-figure of the chain *up to and including it*: the last launch's row tells of the whole training, an
-earlier row tells how it stood when that launch ended. Steps that a later launch trained again count
-once, as that launch trained them; what came behind the checkpoint it went on from and was not
-trained again does not count. Whether the last launch's own last steps were saved is not known: they
-count.
+A chain is a sequence of launches that continue one another (metrics.runs.resume_chains). The figure
+of a run covers the chain *up to and including the run*: the last launch's row is about the whole
+training, an earlier row about the training when that launch ended. Steps that a later launch
+trained again count once, as the later launch trained them. Steps after the checkpoint of a restart
+that were not trained again do not count. Logs do not say whether the last launch's final steps were
+saved: they count.
 
 The clock runs from the first stamp of the first launch, before its start-up, to the last stamp of
-the last one: the start-up of each launch, checkpoints, evaluation, hangs and the time between two
-launches are in it. GPU-seconds are the seconds of each launch times its accelerators; between two
-launches those count that both had. A launch that failed and from which nothing was continued lies
-between the others: its time counts, its steps do not. The end-to-end rate beside it is of the run's
-own launch: a short last launch may have a lower one than the whole chain's goodput.
+the last launch. The time includes the start-up of each launch, checkpoints, evaluation, hangs and
+the time between two launches. GPU-seconds are the seconds of each launch times its accelerators;
+between two launches, the accelerators that both had. A failed launch that nothing continued may lie
+between the others: its time counts, its steps do not. The end-to-end rate is of the run's own
+launch: a short last launch may have a lower rate than the whole chain's goodput.
 
-No figure where the clock cannot be read: the first launch's first stamp is that of its first step
-line or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local,
-with a year and without), a later launch stamped before an earlier one ended, whole seconds over a
-time too short for them. None where the tokens are not known, contradict what logged rates and
-stamps say, or are of a chain whose accelerators are unknown.
+No figure if the clock cannot be read: the first launch's first stamp is that of its first step line
+or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local, with
+a year and without), a later launch stamped before an earlier one ended, whole seconds over a time
+too short for them. None if the tokens are unknown, contradict logged rates and stamps, or are of a
+chain whose accelerators are unknown.
 
 Frames in, frames out; no file is opened here.
 """
@@ -59,7 +59,9 @@ GOODPUT_SCHEMA: Final = pl.Schema(
 )
 
 MIN_DATED_YEAR: Final = 2001
-"""Stamps of logs without a year lie before it (ingest.vector.timestamps.YEAR_UNKNOWN)."""
+"""First year of dated stamps: stamps of logs without a year are earlier
+(ingest.vector.timestamps.YEAR_UNKNOWN).
+"""
 
 
 def goodput(
@@ -69,20 +71,19 @@ def goodput(
     clocks: pl.DataFrame,
     rates: pl.DataFrame,
 ) -> pl.DataFrame:
-    """One row per run that has steps, columns of GOODPUT_SCHEMA.
+    """Return one row per run with steps, columns of GOODPUT_SCHEMA.
 
     runs: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows; resume_links:
-    metrics.runs.resume_chains.link_resumes; clocks: metrics.throughput.end_to_end.launch_clocks;
-    rates: metrics.throughput.throughput.summarise.
+        metrics.runs.resume_chains.link_resumes; clocks:
+        metrics.throughput.end_to_end.launch_clocks; rates: metrics.throughput.throughput.summarise.
 
     goodput: tokens/s/GPU
-    goodput_share: the GPU-time that the surviving tokens would have taken at each launch's steady
-        TGS, as a share of the GPU-time spent; of one launch, goodput over its TGS
+    goodput_share: the GPU-time of the surviving tokens at each launch's steady TGS, as a share of
+        the GPU-time spent; of one launch, goodput over its TGS
     goodput_launches: launches of the chain up to this one
-    lost_to_restarts_s [s]: 0 for one launch; for each restart the time from when the step that it
-        went on from was first done to when the later launch began its first step: steps trained
-        again, the hang and shutdown behind the last line, the time between the launches and the
-        later start-up
+    lost_to_restarts_s [s]: 0 for one launch; for each restart the time from when the step of its
+    checkpoint was first done to when the later launch began its first step: steps trained again,
+    hang and shutdown after the last line, the time between the launches and the later start-up
     """
     known = {row["run_id"]: row for row in clocks.iter_rows(named=True)}
     rated = {row["run_id"]: row for row in rates.iter_rows(named=True)}
@@ -120,7 +121,7 @@ class _ChainLaunch:
         return gpus
 
     def done_at(self, step: float) -> datetime | None:
-        """When a step was done, by the stamps of the lines around it."""
+        """Return when a step was done, from the stamps of the lines around the step."""
         places = np.flatnonzero(~np.isnan(self.windows["logged_at"]))
         steps = self.windows["step"][places]
         if not len(places):
@@ -139,7 +140,7 @@ class _ChainLaunch:
         return stamp
 
     def _off(self, place: int, step: float) -> datetime | None:
-        """Beyond the lines: by the typical time of a step."""
+        """Extrapolate from the nearest line, by the typical time of a step."""
         if self.clock["step_s"] is None:
             return None
         beyond = step - self.windows.value("step", place)
@@ -147,12 +148,12 @@ class _ChainLaunch:
 
 
 class _LaunchChain:
-    """A chain of launches, the first one first, and the steps of each that stand in the end."""
+    """Chain of launches, the first one first, with the surviving steps of each."""
 
     def __init__(self, launches: Sequence[_ChainLaunch]) -> None:
         self.launches = launches
         first = launches[0].clock["trained_from"]
-        if first is None:  # its first line speaks of the steps of an interval, in the middle
+        if first is None:  # its first line covers an interval of steps, in the middle
             first = max(0, launches[0].first - line_interval(launches[0].windows))
         self.begins = [first]
         self.begins += [_resumed_from(one, other) for one, other in pairwise(launches)]
@@ -178,7 +179,7 @@ class _LaunchChain:
         return row
 
     def _one_clock(self) -> bool:
-        """Whether the stamps of all launches are of one clock and follow each other."""
+        """Return whether the stamps of all launches are of one clock and in order."""
         starts = [launch.clock["launched_at"] for launch in self.launches]
         ends = [launch.clock["last_step_at"] for launch in self.launches]
         if any(start is None for start in starts):
@@ -204,7 +205,7 @@ class _LaunchChain:
         return lost
 
     def _tokens(self) -> list[float] | None:
-        """Tokens of the final course by launch, over all accelerators (of one launch: on one)."""
+        """Return tokens of the final course by launch, over `_gpus` accelerators."""
         counts = []
         for launch, begin, end in zip(self.launches, self.begins, self.ends, strict=True):
             count = tokens_trained(launch.windows, begin, end)
@@ -216,11 +217,11 @@ class _LaunchChain:
         return counts
 
     def _gpus(self, launch: _ChainLaunch) -> int | None:
-        """1 of one launch alone: its tokens are those of one accelerator."""
+        """Return 1 for a single launch, whose tokens are those of one accelerator."""
         return 1 if len(self.launches) == 1 else launch.gpus
 
     def _gpu_seconds(self) -> float | None:
-        """Null where the first launch's start-up has no stamp, or nothing tells when it ended."""
+        """Return GPU-seconds; None if the first start-up or the end has no stamp."""
         gpus = [self._gpus(launch) for launch in self.launches]
         clocks = [launch.clock for launch in self.launches]
         unseen = clocks[0]["launched_at"] in {clocks[0]["first_step_at"], clocks[0]["trained_at"]}
@@ -242,17 +243,17 @@ class _LaunchChain:
 
 
 def _held(starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[int]) -> float:
-    """GPU-seconds of several spells."""
+    """Return GPU-seconds of several spells."""
     return sum(
         (end - start).total_seconds() * n for start, end, n in zip(starts, ends, gpus, strict=True)
     )
 
 
 def _resumed_from(one: _ChainLaunch, other: _ChainLaunch) -> int:
-    """The step of `one` that `other` went on from.
+    """Return the step of `one` that `other` continued from.
 
-    As the log of `other` says; else one log interval before its first line, or the last line of
-    `one` where that is nearer: nothing between the two is missing.
+    As stated by the log of `other`; else one log interval before its first line, or the last line
+    of `one` if earlier: no step between the two is missing.
     """
     if (said := other.clock["trained_from"]) is not None:
         return int(said)
@@ -261,7 +262,7 @@ def _resumed_from(one: _ChainLaunch, other: _ChainLaunch) -> int:
 
 
 def _first_step_began(launch: _ChainLaunch, behind: int) -> datetime | None:
-    """When the first step of a launch began: its first line's stamp less its typical steps."""
+    """Return when the first step of a launch began: its first line less typical steps."""
     stamp, step_s = launch.clock["first_step_at"], launch.clock["step_s"]
     if stamp is None or step_s is None:
         return None

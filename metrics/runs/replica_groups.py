@@ -1,8 +1,8 @@
-"""Replica groups of TorchFT: jobs that train one model together, each with its GPUs and its log.
+"""Replica groups of TorchFT: jobs that train one model together, a log per group.
 
-A log counts the GPUs of its own group and the batch of all of them. Here the facts of a launch
-become those of the groups that tell of it, all of them or some; where some are missing, what is
-said of the launch is of the others alone, and that keeps it out of every ranking.
+A log counts the GPUs of its own group and the batch of all groups. Here the facts of a launch
+become those of all groups with a source. If groups are missing, the facts cover the others alone,
+and the launch is never ranked.
 
 Frames in, frames out; no file is opened here.
 """
@@ -22,7 +22,7 @@ GROUP_FACTS: Final = ("gpus", "data_parallel", "replicas")
 """Facts that a group's log states of that group alone."""
 
 ALL_GROUPS_FACT: Final = "global_batch_size"
-"""The fact that it states of all groups, which have equal shares of it."""
+"""Fact of all groups, which have equal shares."""
 
 UNEQUAL_GROUPS: Final = (
     "TorchFT's replica groups are not known to have the same number of GPUs each"
@@ -31,11 +31,11 @@ UNEQUAL_GROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupedLaunch:
-    """The replica groups that the sources of one launch are of.
+    """Replica groups of the sources of one launch.
 
-    lead: its run_id; groups: their numbers; sources: run_id of the first source of each;
-    groups_in_one_log: numbers that stand in one source; group_count: how many groups there are,
-    where that is known
+    lead: run_id of the launch; groups: their numbers; sources: run_id of the first source of each
+        group
+    groups_in_one_log: numbers of groups in a single source; group_count: number of groups, if known
     """
 
     lead: str
@@ -46,14 +46,14 @@ class GroupedLaunch:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether groups are missing, or may be."""
+        """True if groups are missing, or may be."""
         return self.group_count is None or len(self.groups) < self.group_count
 
 
 def groups_by_source(facts: pl.DataFrame) -> dict[str, list[int]]:
-    """By run_id the replica groups that a source is of: one, or those that its log tells of.
+    """Return the replica groups of each source by run_id: one, or those in its log.
 
-    facts: of all sources, as in ingest.core.schema.
+    facts: of all sources, as in ingest.core.schema
     """
     mine = facts.filter(pl.col("name") == "replica_group")
     if mine.is_empty():
@@ -74,10 +74,10 @@ def grouped_launches(
     facts: pl.DataFrame,
     members: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> list[GroupedLaunch]:
-    """Launches of which a source is of a replica group.
+    """Return launches with a source of a replica group.
 
     source_groups: `groups_by_source` of the facts; members: as
-    metrics.runs.same_run.MergedLaunches.members.
+        metrics.runs.same_run.MergedLaunches.members
     """
     if not source_groups:
         return []
@@ -96,7 +96,7 @@ def grouped_launches(
 
 
 def _numbers(facts: pl.DataFrame, name: str) -> dict[str, int | None]:
-    """By run_id the number that a fact holds."""
+    """Return the value of a numeric fact by run_id."""
     held = resolve_facts(facts.filter(pl.col("name") == name))
     return dict(held.select("run_id", _number()).iter_rows())
 
@@ -104,9 +104,10 @@ def _numbers(facts: pl.DataFrame, name: str) -> dict[str, int | None]:
 def with_group_facts(
     facts: pl.DataFrame, pooled: pl.DataFrame, launches: Collection[GroupedLaunch]
 ) -> pl.DataFrame:
-    """The facts of all launches, where those of replica groups are of the groups that are told of.
+    """Return the facts of all launches, summed over replica groups.
 
-    facts: of all sources; pooled: of the launches, by the run_id of their leads.
+    Facts given by a user are kept. facts: of all sources; pooled: of the launches, by the run_id of
+    their leads
     """
     stated = facts.filter(~pl.col("origin").str.contains(USER_ORIGIN_PATTERN))
     values = {name: _numbers(stated, name) for name in (*GROUP_FACTS, ALL_GROUPS_FACT)}
@@ -126,7 +127,7 @@ NEW_FACT_DTYPES: Final = {"value": pl.String, "origin": pl.String, "sequence": p
 def _of_launch(
     launch: GroupedLaunch, values: Mapping[str, Mapping[str, int | None]]
 ) -> list[dict[str, Any]]:
-    """Facts of one launch that take the place of those of one of its groups; null: not known.
+    """Return facts of a launch that replace those of one of its groups; null: unknown.
 
     values: by name and source
     """
@@ -155,10 +156,10 @@ def _sum(numbers: Sequence[int | None]) -> str | None:
 def group_warnings(
     steps: pl.DataFrame, facts: pl.DataFrame, launches: Collection[GroupedLaunch]
 ) -> dict[str, list[str]]:
-    """By run_id why launches of replica groups are not ranked.
+    """Return by run_id the reasons why launches of replica groups are not ranked.
 
     steps: of the launches, with the group before the rank (ingest.core.schema); facts: of all
-    sources.
+        sources
     """
     several = [launch.lead for launch in launches if len(launch.groups) > 1]
     mine = steps.filter(pl.col("run_id").is_in(several)).select(
@@ -200,7 +201,7 @@ def _missing(launch: GroupedLaunch) -> str | None:
 
 
 def _away(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
-    """Of steps before the last one, which the end of a log may lack."""
+    """Return a reason if groups lack steps before the last, which a cut log may lack."""
     before = there.filter(pl.col("step") < pl.col("step").max())
     steps = before["step"].n_unique()
     lacking = [

@@ -1,9 +1,9 @@
-"""Which launch continues which: resumes from a checkpoint, told by steps, time and losses.
+"""Link launches that resume from another's checkpoint, by steps, time and losses.
 
-A launch continues an earlier one when it starts behind that one's first step and no further than
-one logged interval behind its last, trains the same work, and began after that one's last step.
-In another file also its first loss has to lie where the earlier launch had come to. What the
-earlier launch had trained beyond that point was trained again: those steps are marked.
+A launch continues an earlier one if it starts after that launch's first step and at most one log
+interval after its last, trains the same work, and began after that launch's last step. In another
+file, its first loss must also lie on the earlier launch's course. Steps of the earlier launch
+beyond that point were trained again and are marked.
 
 Frames in, frames out; no file is opened here.
 """
@@ -25,7 +25,7 @@ from ..throughput.end_to_end import MAX_STAMP_CROSSING
 
 MAX_NEIGHBOUR_STEPS: Final = 20
 MAX_LOSS_SPREADS: Final = 3.0
-"""A first loss lies on the earlier course when it is within this many spreads of its neighbours."""
+"""Most spreads of its neighbours that a first loss on the earlier course deviates by."""
 
 RESUME_SCHEMA: Final = pl.Schema(
     {
@@ -38,20 +38,22 @@ RESUME_SCHEMA: Final = pl.Schema(
 )
 
 MAX_LAUNCHES_AT_ONCE: Final = 200
-"""Launches for which an earlier one is looked for at once."""
+"""Most launches to search for an earlier one at once."""
 
 
 def link_resumes(
     runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per run that has steps, columns of RESUME_SCHEMA.
+    """Return one row per run with steps, columns of RESUME_SCHEMA.
 
     runs: as in ingest.core.schema; folded: metrics.throughput.windows.fold_ranks or windows; facts:
-    metrics.throughput.resolved_facts.typed_facts; clocks:
-    metrics.throughput.end_to_end.launch_clocks, which tells what began at step 1. `repeated_steps`
-    counts the logged steps of a run that one which continues it trained again. `earlier`: the run
-    that it continues, or those of which it is not known which one it continues; another run changes
-    this only if it ended no earlier. `course`: columns of COURSE.
+        metrics.throughput.resolved_facts.typed_facts; clocks:
+        metrics.throughput.end_to_end.launch_clocks, for launches that began at step 1
+
+    repeated_steps: logged steps of the run that a continuing run trained again
+    earlier: the run that it continues, or several candidates if undecided; another run changes this
+        only if it ended no earlier
+    course: columns of LAUNCH_COURSE_SCHEMA
     """
     known = launch_courses(runs, folded, facts, clocks)
     pairs = resume_candidates(known, known.filter(may_continue()))
@@ -74,10 +76,9 @@ def link_resumes(
 
 
 def launch_chain(run_id: str, continued: Mapping[str, str | None]) -> list[str]:
-    """The launches up to and including `run_id`, the first one first.
+    """Return the launches up to and including `run_id`, the first one first.
 
-    continued: run_id to the run that it continues (`link_resumes`); one that is not among them ends
-    it.
+    continued: run_id to the run that it continues (`link_resumes`); a missing run_id ends the chain
     """
     found = [run_id]
     while (earlier := continued.get(found[-1])) is not None and earlier not in found:
@@ -86,9 +87,9 @@ def launch_chain(run_id: str, continued: Mapping[str, str | None]) -> list[str]:
 
 
 def may_continue() -> pl.Expr:
-    """Launches that may continue another; one that trained from its first step is no checkpoint's.
+    """Return whether a launch may continue another: not if trained from its start.
 
-    Of columns of COURSE.
+    Reads columns of LAUNCH_COURSE_SCHEMA.
     """
     return pl.col("began").is_null() | (pl.col("began") != 0)
 
@@ -96,9 +97,9 @@ def may_continue() -> pl.Expr:
 def launch_courses(
     runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per run that has steps, in the order of `folded`.
+    """Return one row per run with steps, in the order of `folded`.
 
-    Columns of COURSE, arguments as in `link_resumes`.
+    Columns of LAUNCH_COURSE_SCHEMA, arguments as in `link_resumes`.
     """
     interval = pl.col("step").diff().median().fill_null(1).cast(INT)
     return (
@@ -132,10 +133,12 @@ def launch_courses(
 
 
 def resume_candidates(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Pairs of launches of which steps, work and time allow that the later continues the other.
+    """Return pairs of launches whose steps, work and time allow a continuation.
 
-    before, after: columns of COURSE. `before`, `may_continue`: run ids; `in_file`: both are of one
-    file; `launch`, `last_stamp`: of the earlier one.
+    before, after: columns of LAUNCH_COURSE_SCHEMA.
+
+    Columns of RESUME_PAIR_SCHEMA: before, later: run ids; in_file: both are of one file; launch,
+    last_stamp: of the earlier launch.
     """
     parts = [
         part.join(before, on=["framework", "step_unit"], suffix="_before", nulls_equal=True)
@@ -168,7 +171,10 @@ def _in_file() -> pl.Expr:
 
 
 def _fits() -> pl.Expr:
-    """Whether a launch can go on from another: by columns of COURSE, the other's with `_before`."""
+    """Return whether a launch can continue another, whose columns end in `_before`.
+
+    Columns of LAUNCH_COURSE_SCHEMA.
+    """
     gap = pl.max_horizontal("interval", "interval_before")
     steps = (pl.col("first_step") > pl.col("first_step_before")) & (
         pl.col("first_step") <= pl.col("last_step_before") + gap
@@ -197,14 +203,14 @@ def _fits() -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The steps of one launch, folded over ranks."""
+    """Steps of one launch, folded over ranks."""
 
     steps: list[int]
     losses: list[float | None]
 
 
 def _lines_of_pairs(folded: pl.DataFrame, pairs: pl.DataFrame) -> dict[str, _Lines]:
-    """By run_id the lines of the launches that stand in any pair."""
+    """Return the lines of the launches in any pair, by run_id."""
     if pairs.is_empty():
         return {}
     named = pl.concat([pairs["before"], pairs["later"]]).implode()
@@ -216,7 +222,7 @@ def _lines_of_pairs(folded: pl.DataFrame, pairs: pl.DataFrame) -> dict[str, _Lin
 
 
 def _by_later(pairs: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The pairs of each later launch: those of its own file first, then what ended last first."""
+    """Yield the pairs of each later launch: first of its own file, then by last stamp."""
     ordered = pairs.sort(
         "later", "in_file", "last_stamp", "launch", descending=[False, True, True, True]
     )
@@ -227,9 +233,9 @@ def _by_later(pairs: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]
 def _earlier(
     told: Sequence[Mapping[str, Any]], later_lines: _Lines, lines: Mapping[str, _Lines]
 ) -> list[str]:
-    """Which launches a later one may continue: of those that fit, the one that ended last.
+    """Return the launches that a later launch may continue: the last to end that fit.
 
-    told: one of `_by_later`. Several where they ended together, so that it is not known which.
+    pairs: one item of `_by_later`. Several if they ended together, so that the choice is open.
     """
     in_file = [row for row in told if row["in_file"]]
     if in_file:
@@ -242,7 +248,10 @@ def _earlier(
 
 
 def _on_course(before: _Lines, later: _Lines) -> bool:
-    """Whether the first loss of `later` lies among those of `before` near that step."""
+    """Return whether the first loss of `later` fits the losses of `before` there.
+
+    Compared with the lines of `before` nearest to the first step of `later`.
+    """
     first = next((loss for loss in later.losses if loss is not None), None)
     known = [(s, x) for s, x in zip(before.steps, before.losses, strict=True) if x is not None]
     if first is None or not known:

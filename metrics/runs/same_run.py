@@ -1,27 +1,26 @@
-"""Which sources tell of one launch.
+"""Find the sources of one launch.
 
-A launch is often told several times: on the console, in the framework's own file, as JSON, as a
-TensorBoard file, once for each rank. Counted twice it would rank against itself. Files belong
-together on evidence from their numbers, never by folder or name alone:
+A launch often has several sources: the console, the framework's own file, JSON, a TensorBoard file,
+a file per rank. Counted twice, the launch would rank against itself. Files belong together on
+evidence from their numbers, never by folder or name alone:
 
     twins   the same steps with the same losses, and step times that agree in every printed digit.
-            Times tell two launches of one configuration apart, losses need not: training may be
-            deterministic. How likely it is that two launches agree by chance is counted in bits.
-    ranks   the same steps with the same reduced figures at the same time, of different ranks; where
-            none is stamped, in folders named by their ranks, side by side
-    nodes   the same steps with the same reduced figures, whose stamps stay in step from one to the
-            next: what delays one delays the other. Each node's log calls itself rank 0, and its
-            times differ a little; it is another copy of the lead's steps.
-    named   one prints the other's file name, and nothing speaks against it
-    saved   what one training keeps of itself in each of its checkpoints, `checkpoint-500/`, and in
-            the folder of these: one has the other's first steps, digit by digit
-    streams what one job prints to its output and to its errors, by their files' names, X.out and
-            X.err: losses without a clock, and a clock alone, of as many steps and as long
+            Times separate two launches of one configuration; losses may not, since training may be
+            deterministic. The chance that two launches agree is counted in bits.
+    ranks   the same steps with the same reduced figures at the same time, of different ranks;
+            without stamps, in sibling folders named by rank
+    nodes   the same steps with the same reduced figures, and stamps that stay in step: a delay of
+            one delays the other. Every node's log calls itself rank 0, and its times differ a
+            little; it is another copy of the lead's steps.
+    named   one prints the other's file name, and nothing contradicts
+    saved   states in the checkpoints of one training, `checkpoint-500/`, and in their parent
+            folder: one has the other's first steps, digit by digit
+    streams output and errors of one job, by their file names, X.out and X.err: losses without a
+            clock, and a clock alone, of as many steps and as long
 
-Where only the losses can be compared (one of the two prints no time), they have to agree, and
-with one other source only, or with one that stands nearer by its folder than all others of its
-format; streams have to fit one other alone, too. What stays open is said in a warning, and stays
-apart.
+If only the losses can be compared (one of the two prints no time), they must agree with one other
+source only, or with one in a nearer folder than all others of its format. Streams must also fit one
+other source alone. Open cases get a warning, and stay apart.
 
 Frames in, frames out; no file is opened here.
 """
@@ -57,33 +56,38 @@ from . import replica_groups
 from .source_merging import merge_sources
 
 MIN_TWIN_BITS: Final = 24.0
-"""Evidence that twins need, in bits: they agree by chance once in sixteen million."""
+"""Evidence for twins, in bits: they agree by chance once in sixteen million."""
 
 MIN_TIMING_BITS: Final = 14.0
-"""How many of these have to come from times: the losses of two deterministic launches agree too."""
+"""Part of the evidence that must come from times: the losses of two deterministic launches agree
+too.
+"""
 
 MAX_COUNTED_LOSS_BITS: Final = 10.0
 MIN_LOSS_BITS_ALONE: Final = 60.0
-"""Bits that losses have to give where one source prints no time."""
+"""Evidence from losses, in bits, if one source prints no time."""
 
 MIN_NODE_BITS: Final = 30.0
-"""Bits that the stamps of two nodes have to give; unlike nodes, launches that run side by side do
-not wait for each other."""
+"""Evidence from the stamps of two nodes, in bits; launches that run side by side do not wait for
+each other, unlike nodes.
+"""
 
 DELAY_MEDIAN_STEPS: Final = 11
 MAX_USUAL_DELAY_SPREADS: Final = 5.0
-"""A step stands out of so many around it from so many times their spread on."""
+"""Most spreads of the surrounding DELAY_MEDIAN_STEPS steps that a usual delay deviates by."""
 
 SECONDS_PER_DAY: Final = 86_400.0
-"""Seconds over which launches of one framework are taken to begin at random."""
+"""Seconds over which starts of launches of one framework are assumed random."""
 
 MAX_STAMP_GAP_S: Final = 2.0
-"""Seconds that two sources may stamp one step apart: each may cut to the second, and their lines
-are written one after the other."""
+"""Most seconds between two sources' stamps of one step: both may cut to the second, and their lines
+are written one after the other.
+"""
 
 SECONDS_PER_YEAR: Final = 366 * SECONDS_PER_DAY
-"""Of the year 2000 [s], which all stamps are put into. Those of two time zones may lie on both
-sides of New Year, and so this much apart."""
+"""Length of the year 2000 [s], the year of all stamps here. Stamps of two time zones may be on both
+sides of New Year, and so this far apart.
+"""
 
 TIME_ZONE_STEP_S: Final = 900.0
 """Zones differ from UTC by a multiple of this many seconds."""
@@ -91,33 +95,37 @@ TIME_ZONE_STEP_S: Final = 900.0
 MAX_TIME_ZONE_OFFSET_S: Final = 14 * 3600.0
 MIN_STAMP_SCATTER_S: Final = 0.002
 """Seconds by which the stamps of a step in an event file and on the console may always scatter:
-both are printed to the millisecond. They are written one after the other and may scatter more; how
-much is taken from the stamps themselves."""
+both are printed to the millisecond. They are written one after the other and may scatter more;
+the stamps themselves show how much.
+"""
 
 MAX_ROUNDING_UNITS: Final = 0.51
 FLOAT32_TOLERANCE: Final = 1e-6
-"""Two prints of one value may differ by so much of their last places, and by the rounding of a
-float32 besides."""
+"""Most last digits (MAX_ROUNDING_UNITS) plus relative float32 rounding by which two prints of one
+value may differ.
+"""
 
 MIN_COMMON_STEPS: Final = 2
 MAX_COMPARED_STEPS: Final = 2_000
-"""Steps that are compared at most; more would prove no more."""
+"""Most steps to compare; more would prove no more."""
 
 CHECKPOINT_FOLDER_PATTERN: Final = re.compile(r"/checkpoint-\d+(?=/[^/]+\Z)")
-"""The folder of a checkpoint of the Hugging Face Trainer, within the path of a file in it."""
+"""Folder of a Hugging Face Trainer checkpoint, within the path of a file in the folder."""
 
 STREAM_NAME_PATTERN: Final = re.compile(
     r"(?<![a-z])(?:std)?(?:out(?:put)?|err(?:or)?)(?![a-z])|(?<=\.)[oe](?=\d+\Z)", re.IGNORECASE
 )
-"""Of a file's name what says which of a job's streams it holds: X.out, stderr.log, X.e17."""
+"""Part of a file name that identifies a job's stream: X.out, stderr.log, X.e17."""
 
 NODE_NAME_PATTERN: Final = re.compile(
     r"(?<![a-z])(?:node|worker|host|machine)[-_.]?\d+", re.IGNORECASE
 )
-"""Of a path what says which node's a file is: node0.log, worker-1/train.log."""
+"""Part of a path that identifies a node: node0.log, worker-1/train.log."""
 
 MAX_CLOCK_RUNTIME_GAP_S: Final = 1.5
-"""Seconds between a run time and the last of a clock of whole seconds that began with it."""
+"""Most seconds between a run time and the last value of a clock of whole seconds with the same
+start.
+"""
 
 SEVERAL_LOSSES_FIT: Final = "the losses agree, other sources fit as well, and no times decide"
 SEVERAL_STREAMS_FIT: Final = (
@@ -135,26 +143,25 @@ NODES_MAY_FIT: Final = (
 
 STEP_KEY_COLUMNS: Final = ("family", "unit", "step")
 MAX_LAST_STEPS_AT_ONCE: Final = 200
-"""Last steps that are compared with all others at once: in a store of thousands of runs each of
-them meets thousands."""
+"""Most last steps to compare with all others at once: in a store of thousands of runs each step
+meets thousands.
+"""
 
 MAX_STEP_RUN_PAIRS: Final = 200_000
-"""Last steps times runs that they are compared with, where these are few."""
+"""Most pairs of last steps and runs to compare at once, if the runs are few."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedLaunches:
-    """The tables with one run for each launch.
+    """Tables with one run per launch.
 
-    tables: `runs`, `facts`, `steps`, `events` as in ingest.core.schema. Each launch goes by the
-    run_id
-        of one of its sources, the lead; its steps, events and facts are those of all of them
-    members: by the run_id of a lead the rows of `runs` of all its sources, the lead first
-    doubts: by run_id warnings
-    linked_sources: by the run_id of each source those that tell of the same launch, or may; nothing
-    else
-        decided what it was united with
-    last_steps: the last step of each source and rank, columns of ENDS
+    tables: `runs`, `facts`, `steps`, `events` as in ingest.core.schema. A launch has the run_id of
+        one of its sources, the lead, and the steps, events and facts of all
+    members: rows of `runs` of all sources by the run_id of the lead, the lead first
+    doubts: warnings by run_id
+    linked_sources: by the run_id of each source, those of the same launch, certain or possible;
+        nothing else decided the merge
+    last_steps: the last step of each source and rank, columns of LAST_STEP_SCHEMA
     """
 
     tables: dict[str, pl.DataFrame]
@@ -165,7 +172,10 @@ class MergedLaunches:
 
 
 def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
-    """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
+    """Merge the sources of each launch.
+
+    tables: `runs`, `facts`, `steps`, `events`, `sources`
+    """
     runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
     groups, unsure, links = _grouped(tables, runs, rows)
@@ -173,7 +183,7 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     replica = replica_groups.groups_by_source(tables["facts"])
     members = {}
     for group in groups:
-        # the first replica group saves for all, so that its log has the checkpoints
+        # the first replica group saves for all, so its log has the checkpoints
         order = sorted(
             group,
             key=lambda run_id: (
@@ -202,7 +212,7 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
 def _doubts(
     members: Mapping[str, Sequence[Mapping[str, Any]]], unsure: Iterable[DoubtfulPair]
 ) -> dict[str, list[str]]:
-    """What is said of each launch that may be another one too."""
+    """Return warnings by run_id of launches that may be the same as another."""
     lead_of = {row["run_id"]: rows[0] for rows in members.values() for row in rows}
     others: dict[str, dict[str, str]] = {}
     for *pair, why in unsure:
@@ -217,7 +227,7 @@ def _doubts(
 
 
 def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
-    """How many facts each source states, by run_id: the one that states most leads."""
+    """Return the number of facts that each source states, by run_id: the most leads."""
     logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
     return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
 
@@ -230,9 +240,11 @@ def find_candidates(
 ) -> list[str]:
     """Find runs that may be of the same launch as one of `run_ids`.
 
-    By their first and last steps alone: they may be more than `merge_launches` would link with one
-    of `run_ids`, never fewer. runs: all, as in ingest.core.schema; last_steps: of all others,
-    columns of ENDS; steps: of `run_ids`.
+    From first and last steps alone: all runs that `merge_launches` would link with one of
+    `run_ids`, and possibly more.
+
+    runs: all, as in ingest.core.schema; last_steps: of all other runs, columns of LAST_STEP_SCHEMA;
+        steps: of `run_ids`
     """
     mine = _placed(_folded(steps), runs).filter(pl.col("run_id").is_in(list(run_ids)))
     others = last_steps.filter(~pl.col("run_id").is_in(list(run_ids)))
@@ -261,9 +273,9 @@ def find_candidates(
 def find_source_links(
     tables: Mapping[str, pl.DataFrame], run_ids: Collection[str]
 ) -> list[tuple[str, str]]:
-    """Pairs of sources that tell of one launch, or may; one of each pair is of `run_ids`.
+    """Return pairs of sources that are, or may be, of one launch; one is of `run_ids`.
 
-    tables: as for `merge_launches`.
+    tables: as for `merge_launches`
     """
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
@@ -277,9 +289,9 @@ def find_source_links(
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The steps of one rank as one source tells them; absent values are NaN.
+    """Steps of one rank in one source; absent values are NaN.
 
-    units: the last printed place of each value.
+    units: the last printed digit of each value
     """
 
     rank: str | None
@@ -291,10 +303,10 @@ class _Series:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One launch as one source tells it.
+    """Source of a launch.
 
-    runtimes: what it prints at its end, in s, each with its last printed place. clock: of its last
-    step the first and the last second since the start; total_steps: how many were planned.
+    runtimes: printed at the end [s], with the last printed digit
+    clock: first and last second since the start at its last step; total_steps: planned steps
     """
 
     run: Mapping[str, Any]
@@ -311,7 +323,7 @@ class _Source:
 
     @property
     def interval(self) -> int:
-        """Steps between its last two lines."""
+        """Steps between the last two lines."""
         return max(int(np.diff(s.steps[-2:], prepend=0)[-1]) for s in self.series)
 
     @property
@@ -336,10 +348,10 @@ def _any(series: _Series, name: str) -> bool:
 
 
 def _folded(steps: pl.DataFrame) -> pl.DataFrame:
-    """One row per run, rank and step.
+    """Return one row per run, rank and step.
 
-    `stamp` is in seconds of the year 2000, which all are put into; `unit_NAME` is the last place
-    that a value of NAME was printed with.
+    `stamp` is in seconds of the year 2000, for all years; `unit_NAME` is the last printed digit of
+    NAME's values.
     """
     whose = ("run_id", "rank")
     several, single = split_repeated_steps(
@@ -372,9 +384,9 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placed(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Rows with what candidates must have alike: family of frameworks, unit of steps, day.
+    """Add columns that candidates must share: framework family, step unit, day.
 
-    place: of the run in `runs`
+    place: index of the run in `runs`
     """
     about = runs.select(
         "run_id",
@@ -390,12 +402,12 @@ def _placed(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _last(rows: pl.DataFrame) -> pl.DataFrame:
-    """The last step of each run and rank."""
+    """Return the last step of each run and rank."""
     return rows.filter(pl.col("step") == pl.col("step").max().over("run_id", "rank"))
 
 
 def _ends(folded: pl.DataFrame) -> pl.DataFrame:
-    """The last step of each run and rank, as `_folded`, with the first one."""
+    """Return the last step of each run and rank as in `_folded`, with the first step."""
     first = pl.col("step").min().over("run_id", "rank")
     return _last(folded.with_columns(first=first)).select(LAST_STEP_SCHEMA.names())
 
@@ -432,7 +444,7 @@ def _told(
 
 
 def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
-    """The series of each run, cut out of columns that are converted once."""
+    """Return the series of each run, cut out of columns that are converted once."""
     steps = folded["step"].to_numpy()
     columns = {
         name: folded[name].to_numpy()  # null is NaN
@@ -454,7 +466,7 @@ def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
 
 
 def _clocks(steps: pl.DataFrame) -> dict[str, tuple[float, float]]:
-    """The first and the last second since the start that each run prints at its last such step."""
+    """Return the first and last second since the start at each run's last such step."""
     since = pl.col("since_start_s")
     told = steps.filter(since.is_not_null())
     ends = told.filter(pl.col("step") == pl.col("step").max().over("run_id"))
@@ -463,7 +475,7 @@ def _clocks(steps: pl.DataFrame) -> dict[str, tuple[float, float]]:
 
 
 def _total_steps(facts: pl.DataFrame) -> dict[str, int]:
-    """How many steps each run says that it has, of those that say one number alone."""
+    """Return the planned steps of each run whose log states a single number."""
     said = facts.filter(pl.col("name") == "total_steps", pl.col("origin").str.starts_with("log"))
     number = pl.col("value").cast(pl.Int64, strict=False)
     found = said.group_by("run_id").agg(number.unique()).filter(pl.col("value").list.len() == 1)
@@ -485,7 +497,7 @@ def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
 def _grouped(
     tables: Mapping[str, pl.DataFrame], runs: Mapping[str, Mapping[str, Any]], rows: pl.DataFrame
 ) -> tuple[list[list[str]], list[DoubtfulPair], list[tuple[str, str]]]:
-    """Group all sources as `_groups` does; a single one needs no evidence.
+    """Group all sources as `_groups` does; a single source needs no evidence.
 
     runs: rows of the table by run_id; rows: as `_folded`
     """
@@ -497,9 +509,9 @@ def _grouped(
 def _groups(
     told: Sequence[_Source], rows: pl.DataFrame
 ) -> tuple[list[list[str]], list[DoubtfulPair], list[tuple[str, str]]]:
-    """Run ids that are one launch, pairs that stay in doubt, and the pairs that decided both.
+    """Return groups of run ids, doubtful pairs, and the pairs that decided both.
 
-    rows: as for `_candidates`.
+    rows: as for `_candidates`
     """
     find = _Sets(told)
     maybe: list[SourcePair] = []
@@ -526,11 +538,11 @@ def _groups(
 SourcePair = tuple[_Source, _Source]
 
 DoubtfulPair = tuple[str, str, str]
-"""Ids of two runs that may be one launch, and why they are not said to be."""
+"""Ids of two runs that may be one launch, and the reason for the doubt."""
 
 
 def _settled(find: _Sets, maybe: Iterable[SourcePair]) -> list[DoubtfulPair]:
-    """Join pairs that fit by their losses and fit nothing else; ids of those that stay in doubt."""
+    """Join pairs whose losses fit nothing else; return the ids of doubtful pairs."""
     near, left = _by_folder([pair for pair in maybe if not find.same(*_ids(*pair))])
     for a, b in near:
         if not (find.clash(a, b) or find.parts(a, b) or _of_other_ranks(a, b)):
@@ -558,7 +570,7 @@ def _ids(a: _Source, b: _Source) -> tuple[str, str]:
 
 
 def _fits(pairs: Iterable[SourcePair]) -> dict[str, list[_Source]]:
-    """By its id what each source is in a pair with."""
+    """Return by run id the partners of each source."""
     fits = defaultdict[str, list[_Source]](list)
     for a, b in pairs:
         fits[a.run["run_id"]].append(b)
@@ -567,10 +579,10 @@ def _fits(pairs: Iterable[SourcePair]) -> dict[str, list[_Source]]:
 
 
 def _by_folder(pairs: Sequence[SourcePair]) -> tuple[list[SourcePair], list[SourcePair]]:
-    """Pairs that stand nearer to each other than to any other that fits as well; and what is left.
+    """Return pairs in nearer folders than any rival that fits, and undecided pairs.
 
-    Launches of one seed may have the same losses. Where only these can be compared, of a state and
-    an event file, say, those in one folder are of one launch, and neither is of another's.
+    Launches of one seed may have the same losses. If only losses can be compared, say of a state
+    and an event file, those in one folder are of one launch, and neither is of another's.
     """
     fits = _fits(pairs)
     near, lost = list[SourcePair](), set[frozenset[str]]()
@@ -589,13 +601,13 @@ def _by_folder(pairs: Sequence[SourcePair]) -> tuple[list[SourcePair], list[Sour
 
 
 def _shared(a: _Source, b: _Source) -> int:
-    """How many folders their paths have in common."""
+    """Return the number of leading folders that two paths have in common."""
     folders = zip(PurePath(a.path).parts[:-1], PurePath(b.path).parts[:-1], strict=False)
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], folders))
 
 
 class _Sets:
-    """Run ids in disjoint sets, each of them a launch, which has each rank of a format once."""
+    """Disjoint sets of run ids, one per launch, with each rank of a format once."""
 
     def __init__(self, told: Iterable[_Source]) -> None:
         self.sources = {one.run["run_id"]: [one] for one in told}
@@ -611,14 +623,17 @@ class _Sets:
         return self.root(a) == self.root(b)
 
     def clash(self, a: _Source, b: _Source) -> bool:
-        """Whether joining sources of different ranks would put two files of one rank together."""
+        """Return whether a join of sources of different ranks would repeat a rank.
+
+        A launch has one file per rank and format.
+        """
         mine, other = (self.held.get(self.root(t.run["run_id"]), _held(t)) for t in (a, b))
         return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
 
     def parts(self, a: _Source, b: _Source) -> bool:
-        """Whether joining them would put sources of one format together that are of two launches.
+        """Return whether joining would put two launches' sources of one format together.
 
-        A state of a run that was resumed has the losses of all its launches.
+        A state of a resumed run has the losses of all its launches.
         """
         mine, other = (self.sources[self.root(t.run["run_id"])] for t in (a, b))
         return any(
@@ -649,13 +664,14 @@ def _held(told: _Source) -> set[tuple[str, str]]:
 def _candidates(
     told: Sequence[_Source], rows: pl.DataFrame, whose: Collection[str] | None = None
 ) -> Iterator[tuple[_Source, _Source]]:
-    """Pairs of sources worth comparing step by step.
+    """Yield pairs of sources worth comparing step by step.
 
-    Whichever of two sources of one launch ended first, its last step stands in the other too. So
-    those are pairs of one framework, begun within a day of each other where both have a date, of
-    which one has a step that the other's last one does not contradict. Two may be of one file,
-    which may hold a log twice. rows: as `_folded`, `_placed` as `told`. whose: only pairs with one
-    of these.
+    If two sources are of one launch, the last step of the source that ended first is also in the
+    other. So candidates are of one framework, began within a day of each other if both have a date,
+    and one has a step that the other's last step does not contradict. Both may be of one file,
+    since a file may contain a log twice.
+
+    rows: as `_folded`, `_placed` in the order of the sources; whose: only pairs with one of these
     """
     rows = rows.drop("logged_at")
     last = _last(rows)
@@ -669,7 +685,7 @@ def _candidates(
 
 
 def _met(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
-    """As `_meeting`, which needs much memory, of `at_once` rows of `last` at a time."""
+    """Compute `_meeting` in batches of `at_once` rows of `last`, to save memory."""
     last = last.join(every, on=STEP_KEY_COLUMNS, how="semi")
     every = every.join(last, on=STEP_KEY_COLUMNS, how="semi")
     parts = [_meeting(part, every) for part in last.iter_slices(at_once)]
@@ -680,7 +696,10 @@ CANDIDATE_SCHEMA: Final = pl.Schema({"place": pl.Int64, "b": pl.Int64})
 
 
 def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
-    """Places of sources of which a row of `last` and one of `every` may be the same step."""
+    """Return places of source pairs in which two rows may be the same step.
+
+    Of the two rows, one is of `last` and one of `every`.
+    """
     return (
         _within_a_day(last, every, STEP_KEY_COLUMNS)
         .filter(pl.col("place") != pl.col("place_right"), ~_contradicts())
@@ -692,7 +711,7 @@ def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
 
 
 def _within_a_day(some: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
-    """Pairs of rows that agree in `on`, of days next to each other, or of which one has no date."""
+    """Return pairs of rows with equal `on` and adjacent days, or a missing date."""
     dated, undated = some.filter(pl.col("day").is_not_null()), some.filter(pl.col("day").is_null())
     days = pl.concat([dated.with_columns(day=pl.col("day") + more) for more in (-1, 0, 1)])
     return pl.concat(
@@ -705,7 +724,7 @@ def _within_a_day(some: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -
 
 
 def _contradicts() -> pl.Expr:
-    """Whether two rows of one step can't be of one launch, so that `_verdict` need not be asked."""
+    """Return whether two rows of one step cannot be of one launch, without `_verdict`."""
     other_rank = (pl.col("rank") != pl.col("rank_right")).fill_null(value=False)
     stamped = pl.col("stamp").is_not_null() & pl.col("stamp_right").is_not_null()
     nodes = (pl.col("log_format") == pl.col("log_format_right")) & stamped
@@ -725,7 +744,7 @@ def _contradicts() -> pl.Expr:
 
 
 def _verdict(a: _Source, b: _Source) -> str:
-    """same, maybe (nothing against it, but times are lacking), doubt (never to be one) or other."""
+    """Return same, maybe (only times are missing), doubt (never joined) or other."""
     if _of_other_ranks(a, b):
         return _ranks_of_one(a, b)
     if _are_streams(a, b):
@@ -773,7 +792,7 @@ def _twins(a: _Source, b: _Source, one: _Series, other: _Series) -> str:
 
 
 def _are_streams(a: _Source, b: _Source) -> bool:
-    """Whether one has losses and no step time, the other a clock and nothing else."""
+    """Return whether one source has losses without step times, the other only a clock."""
     losses, clock = _losses_first(a, b)
     told_alike = a.run["log_format"] == b.run["log_format"]
     of_each = losses.has_losses and clock.clock is not None
@@ -785,9 +804,10 @@ def _losses_first(a: _Source, b: _Source) -> SourcePair:
 
 
 def _streams_of_one(losses: _Source, clock: _Source) -> str:
-    """Whether two streams are of one job: maybe, doubt or other.
+    """Return whether two streams are of one job: maybe, doubt or other.
 
-    As many steps as were planned in as many seconds, by files of one name but for the stream's.
+    Criteria: as many steps as planned in as many seconds, and file names that differ only in the
+        stream.
     """
     of_one_folder = PurePath(losses.path).parent == PurePath(clock.path).parent
     whole = clock.last_step == clock.total_steps
@@ -803,9 +823,9 @@ def _streams_of_one(losses: _Source, clock: _Source) -> str:
 
 
 def _may_be_nodes(a: _Source, b: _Source) -> bool:
-    """Whether two sources may be two nodes' of one job, where none has stamps that would tell.
+    """Return whether two sources without stamps may be two nodes of one job.
 
-    Such nodes print the same losses, and do not wait for each other longer than they are in step.
+    Such nodes print the same losses, and end within MAX_CLOCK_RUNTIME_GAP_S of each other.
     """
     named = a.path != b.path and NODE_NAME_PATTERN.sub("*", a.path) == NODE_NAME_PATTERN.sub(
         "*", b.path
@@ -824,7 +844,7 @@ def _may_be_nodes(a: _Source, b: _Source) -> bool:
 
 
 def _end_alike(a: _Source, b: _Source) -> bool:
-    """Whether two sources print about the same whole run time, or else the same last seconds."""
+    """Return whether two sources print about the same run time, or else last seconds."""
     runtimes = [abs(x - y) for x, _ in a.runtimes for y, _ in b.runtimes]
     clocks = [abs(x - y) for x in a.clock or () for y in b.clock or ()]
     off = runtimes or clocks
@@ -832,7 +852,7 @@ def _end_alike(a: _Source, b: _Source) -> bool:
 
 
 def _saved_by_one(one: str, other: str) -> bool:
-    """Whether two files stand in checkpoints of one folder, or one of them in that folder."""
+    """Return whether two files are from checkpoints of one folder, or that folder."""
     where, there = (CHECKPOINT_FOLDER_PATTERN.sub("", path) for path in (one, other))
     return one != other and where == there
 
@@ -844,9 +864,9 @@ def _against(*evidence: float | None) -> bool:
 def _agreement(
     one: _Series, other: _Series, name: str, mine: IntArray, theirs: IntArray
 ) -> float | None:
-    """Bits of evidence that one column gives: None where one source lacks it, -1 where they differ.
+    """Return bits of evidence from one column: None if missing, -1 if values differ.
 
-    By chance two values that are spread by s agree within t with probability erf(t / 2s).
+    By chance two values with spread s agree within t with probability erf(t / 2s).
     """
     left, right = one.values[name][mine], other.values[name][theirs]
     both = np.isfinite(left) & np.isfinite(right)
@@ -861,7 +881,7 @@ def _agreement(
 
 
 def _bits(values: FloatArray, allowed: float) -> float:
-    """Bits of evidence in that all `values` agree within `allowed`, by how far they are spread."""
+    """Return bits of evidence if all `values` agree within `allowed`, by their spread."""
     spread = robust_spread(values)
     if spread <= 0 or len(values) < MIN_COMMON_STEPS:
         return 0.0
@@ -869,9 +889,9 @@ def _bits(values: FloatArray, allowed: float) -> float:
 
 
 def _runtime(a: _Source, b: _Source) -> float | None:
-    """Bits of the whole runtime, which both print at the end.
+    """Return bits of evidence from the whole runtimes printed at the end.
 
-    None where one does not, -1 where it is not the same as far as both are printed.
+    None if a source prints none, -1 if the printed digits differ.
     """
     bits = [_same_seconds(*x, *y) for x in a.runtimes for y in b.runtimes]
     return max(bits) if bits else None
@@ -883,13 +903,13 @@ def _same_seconds(one: float, its_unit: float, other: float, other_unit: float) 
 
 
 MIN_AGREEING_SHARE: Final = 0.9
-"""Of stamps that have to agree: one may be written late after a stall."""
+"""Smallest share of agreeing stamps: some may be written late after a stall."""
 
 
 def _moment(a: _Source, b: _Source, left: FloatArray, right: FloatArray) -> float | None:
-    """Bits of the time stamps: None where one has none, -1 where they are of different moments.
+    """Return bits of evidence from stamps: None if missing, -1 for different moments.
 
-    Stamps of one zone are compared as they are; of two zones, by how they advance.
+    Stamps of one zone are compared as printed; of two zones, by their advance.
     """
     both = np.isfinite(left) & np.isfinite(right)
     if both.sum() < MIN_COMMON_STEPS:
@@ -916,16 +936,19 @@ def _moment(a: _Source, b: _Source, left: FloatArray, right: FloatArray) -> floa
 
 
 def _stamps_scatter(left: FloatArray, right: FloatArray, scatter: FloatArray) -> float:
-    """How far two stamps of one moment may be apart, s: by their print, or by their scatter."""
+    """Return the largest distance of two stamps of one moment [s], from their print.
+
+    At least the scatter, for stamps that are not in whole seconds.
+    """
     whole = bool((left % 1 == 0).all() or (right % 1 == 0).all())
     return MAX_STAMP_ERROR_S if whole else max(MIN_STAMP_SCATTER_S, 3 * robust_spread(scatter))
 
 
 def _in_step(left: FloatArray, right: FloatArray) -> float:
-    """Bits of evidence in that two clocks are delayed at the same steps.
+    """Return bits of evidence if two clocks are delayed at the same steps.
 
-    A delay is against the steps around it, so that a drift is none. A step that stands far out is
-    left out: two launches of the same settings both save a checkpoint there.
+    A delay is relative to the surrounding steps, so that a drift is none. Extreme steps are left
+    out: two launches of the same settings both save a checkpoint there.
     """
     both = np.isfinite(left) & np.isfinite(right)
     if both.sum() < MIN_COMMON_STEPS:
@@ -936,7 +959,7 @@ def _in_step(left: FloatArray, right: FloatArray) -> float:
     allowed = _stamps_scatter(left[both], right[both], scatter)
     agree = np.abs(scatter) <= allowed
     if allowed >= MAX_STAMP_ERROR_S and robust_spread(mine[usual]) < 2 * allowed:
-        return 0.0  # what whole seconds alternate by
+        return 0.0  # stamps of whole seconds alternate by as much
     return _bits(mine[usual][agree], allowed) if agree.mean() > MIN_AGREEING_SHARE else 0.0
 
 
@@ -950,7 +973,10 @@ def _of_other_ranks(a: _Source, b: _Source) -> bool:
 
 
 def _ranks_of_one(a: _Source, b: _Source) -> str:
-    """Whether two sources of different ranks tell of one launch: same, maybe or other."""
+    """Return whether sources of different ranks are of one launch.
+
+    Returns same, maybe or other.
+    """
     if a.run["log_format"] != b.run["log_format"] or a.run["utc"] != b.run["utc"]:
         return "other"
     one, other = a.series[0], b.series[0]
@@ -972,7 +998,7 @@ def _ranks_of_one(a: _Source, b: _Source) -> str:
 
 
 def _unlike_paces(one: _Series, other: _Series, mine: IntArray, theirs: IntArray) -> bool:
-    """Whether two ranks' steps took so unlike times that none can have waited for the other."""
+    """Return whether two ranks' step times differ too much for ranks that wait."""
     left, right = (
         (series.values["elapsed_s"] + np.nan_to_num(series.values["data_s"]))[at]
         for series, at in ((one, mine), (other, theirs))
@@ -983,10 +1009,11 @@ def _unlike_paces(one: _Series, other: _Series, mine: IntArray, theirs: IntArray
 
 
 MAX_PACE_DIFFERENCE: Final = 0.03
-"""The share of a step's time by which ranks that wait for each other may differ: each leaves some
-of it out of what it prints."""
+"""Largest relative difference of step times of ranks that wait for each other: each leaves some
+time out of its figures.
+"""
 
 
 def _beside(told: _Source) -> str:
-    """The path of a rank's file with a * for its rank, as files of the ranks beside it have it."""
+    """Return the path of a rank's file with * for its rank, equal for sibling files."""
     return told.path.replace(f"rank{told.series[0].rank}/", "rank*/")

@@ -1,7 +1,7 @@
-"""One launch that several sources tell of: its run, its steps, events and facts, each once.
+"""Merge the sources of one launch: one run, with its steps, events and facts once.
 
-A column is taken from the source that prints it best, a fact from the one whose origin goes before.
-Events are those of all sources, each placed by its step: what several tell of is one.
+A column comes from the source that prints it best, a fact from the source with the preferred
+origin. Events are those of all sources, placed by step; an event in several sources counts once.
 
 Frames in, frames out; no file is opened here.
 """
@@ -26,7 +26,7 @@ COLUMN_GROUPS: Final = (
     ("logged_at",),
     ("rank_tokens", "rank_slots", "attention_ratio"),
 )
-"""Columns that only make sense together: a launch takes each from sources of one format."""
+"""Columns that only make sense together: a launch takes each group from sources of one format."""
 
 EVIDENCE_COLUMNS: Final = {
     kind: PRINTED_TIME_COLUMNS.get(kind) or (MOMENT_COLUMNS[kind],)
@@ -36,19 +36,19 @@ EVIDENCE_COLUMNS: Final = {
 
 
 FAILURE_EVENTS: Final = ("error", "out_of_memory", "killed")
-"""Kinds of events of which each source has its own, also at one step: each rank ends by itself."""
+"""Kinds of events that are separate in each source, even at one step: each rank ends by itself."""
 
 STEP_IS_OWN: Final = "engine_step"
-"""The kind of event whose step is its own, not the one behind which it happened."""
+"""Kind of event with a step of its own, not the step before the event."""
 
 
 def merge_sources(
     tables: Mapping[str, pl.DataFrame], members: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> dict[str, pl.DataFrame]:
-    """The tables with one run for each launch, under the run_id of its leading source.
+    """Return the tables with one run per launch, under the run_id of the lead.
 
-    tables: `runs`, `steps`, `events`, `facts` as in ingest.core.schema; what else there is stays.
-    members: run_id of the lead to the rows of `runs` of all its sources, the lead first.
+    tables: `runs`, `steps`, `events`, `facts` as in ingest.core.schema; other tables stay
+    members: run_id of the lead to the rows of `runs` of all its sources, the lead first
     """
     lead_of = {row["run_id"]: lead for lead, rows in members.items() for row in rows}
     several = {lead: rows for lead, rows in members.items() if len(rows) > 1}
@@ -80,18 +80,19 @@ def merge_sources(
 
 
 def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps that have the seconds since the start from one source of each format, the finest.
+    """Keep the seconds since the start of one source per format, the finest.
 
-    Of two, one that rounds them would lie behind the other at one step and before it at the next.
-    Steps that the finest lacks have them from the next one that is about as fine.
-    steps: as for `_formats_of_groups`.
+    A second source that rounds them would be later at one step and earlier at the next. Steps
+    missing from the finest source get the value of the next source that is about as fine.
+
+    steps: as for `_formats_of_groups`
     """
     told = steps.filter(pl.col("since_start_s").is_not_null())
     by = ["lead", "told_by", "place"]
     decimals = pl.col("since_start_s_decimals")
     fine = (
         digits_by(told, by, ("since_start_s",))
-        .filter(decimals >= decimals.max().over(by[:2]) - 1)  # one may be 0 by chance
+        .filter(decimals >= decimals.max().over(by[:2]) - 1)  # a last digit may be 0 by chance
         .sort("since_start_s_significant", "place", descending=[True, False])
         .select(*by, order=pl.int_range(pl.len()))
     )
@@ -102,10 +103,10 @@ def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
-    """For each lead the format that each column of COLUMN_GROUPS is taken from.
+    """Return per lead the format that supplies each column of COLUMN_GROUPS.
 
-    The one of most steps, then of most digits, then of the first source. steps: with the columns
-    of `sources`, which are lead, place and told_by.
+    The format with the most steps, then the most digits, then the first source. steps: with the
+    columns of `sources`: lead, place and told_by
     """
     by = ["lead", "told_by"]
     formats = sources.group_by(by, maintain_order=True).agg(pl.col("place").min())
@@ -131,10 +132,10 @@ def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFra
 def _timed_steps(
     steps: pl.DataFrame, taken: pl.DataFrame, evidence: Mapping[str, Sequence[str]]
 ) -> pl.DataFrame:
-    """Rows of the steps of the format that gives a lead's preferred kind of time evidence.
+    """Return the steps of the format that gives a lead's preferred time evidence.
 
-    Others would cut its windows, and with them the first one, which holds start-up. All steps
-    where no source gives evidence.
+    Steps of other formats would cut the windows, including the first one with the start-up. All
+    steps if no source gives evidence.
     """
     by = ("lead", "told_by")
     giving: dict[tuple[str, str], list[str]] = {}
@@ -156,12 +157,13 @@ def _timed_steps(
 
 
 def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    """For each lead one row per step and rank, each column from the source that prints it best.
+    """Return one row per lead, step and rank, each column from its best source.
 
-    A source that does not say its rank is the lowest one, which writes such files.
-    Copies of a step that no rank tells apart become one. `line` is the lead's, at this step or
-    behind it: its events stand by it. rows: those of `steps` that are kept. steps, taken: as for
-    and from `_formats_of_groups`.
+    A source without a rank counts as the lowest rank, which writes such files. Copies of a step
+    with the same rank become one. `line` is the lead's at this step, or the next line of the lead,
+    for placing its events.
+
+    rows: those of `steps` to keep; steps, taken: as for and from `_formats_of_groups`
     """
     whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
     columns = [name for name in steps.columns if name not in whose]
@@ -202,14 +204,15 @@ def _events(
     sources: pl.DataFrame,
     several: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> pl.DataFrame:
-    """For each launch the events of all its sources, each happening once.
+    """Return per launch the events of all its sources, without duplicates.
 
-    Those of the lead stay where they are. Those of others, and those of the lead behind its last
-    line where others print later steps, have the `step` behind which they happened: as printed, or
-    of the line before, if their source prints its lines elsewhere. Their `line` is the lead's at
-    the first step behind that; which line of which source tells of them, `text` says.
-    told: steps of all sources, and steps: of the launches, as in ingest.core.schema; sources: as
-    for `_formats_of_groups`.
+    The lead's events stay in place. Events of other sources, and the lead's after its last line if
+    others print later steps, get the `step` after which they happened: as printed, or of the line
+    before in their source. Their `line` is the lead's at the next step; `text` names the original
+    source and line.
+
+    told: steps of all sources; steps: of the launches, as in ingest.core.schema; sources: as for
+        `_formats_of_groups`
     """
     of = events.join(sources, on="run_id", how="left", maintain_order="left")
     alone = of.filter(pl.col("place").is_null()).select(events.columns)
@@ -246,10 +249,10 @@ def _events(
 
 
 def _between_lines(events: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
-    """Events with the steps of their source's lines around them, and where they happened.
+    """Add to events the steps of the lines around, and the step before the event.
 
-    before, next: the step of the line before and of the line behind it; null without one.
-    behind: the step behind which it happened; low, high: the first and the last that this may be.
+    before, next: step of the line before and after the event in its source; null without one
+    behind: the step after which the event happened; low, high: its first and last possible value
     """
     lines = told.select("run_id", "line", "step").sort("line")
     around = (
@@ -270,7 +273,7 @@ def _between_lines(events: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
         )
     )
     before = pl.col("before").fill_null(-1)
-    most = pl.max_horizontal(pl.col("next") - 1, before)  # of several ranks one may lag
+    most = pl.max_horizontal(pl.col("next") - 1, before)  # one of several ranks may lag
     most = pl.when(pl.col("next").is_not_null()).then(most)
     behind = pl.min_horizontal(pl.max_horizontal("step", before), most)
     said = pl.col("step").is_not_null()
@@ -282,7 +285,7 @@ def _between_lines(events: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
 
 
 def _each_once(events: pl.DataFrame) -> pl.DataFrame:
-    """The events without those that a source before has told of: of one kind at one step.
+    """Return the events without those that an earlier source has: same kind and step.
 
     events: with `low` and `high`, as `_between_lines`; `place`: of their source
     """
@@ -301,26 +304,29 @@ def _each_once(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _overlap(known: IntArray, spans: IntArray) -> BoolArray:
-    """Which spans share a step with a known one; both: first steps and last steps."""
+    """Return the spans that share a step with a known span.
+
+    known, spans: rows of first steps and of last steps
+    """
     if not known.size:
         return np.zeros(spans.shape[1], np.bool_)
     order = np.argsort(known[0], kind="stable")
     lows, highs = known[0][order], np.maximum.accumulate(known[1][order])
-    begun = lows.searchsorted(spans[1], "right")  # known spans that begin no later than it ends
+    begun = lows.searchsorted(spans[1], "right")  # known spans that begin before the span ends
     return np.asarray((begun > 0) & (highs[np.maximum(begun, 1) - 1] >= spans[0]))
 
 
 def _lowest_ranks(steps: pl.DataFrame) -> pl.Expr:
-    """The lowest rank that a row's lead says, or, where it says none, any of its launch.
+    """Return the lowest rank that a row's lead states, else its other sources.
 
-    Null where none does.
+    Null if no source states a rank.
     """
     said = steps.filter(pl.col("rank").is_not_null())
     others, own = (
         said.filter((pl.col("run_id") == pl.col("lead")) == leads) for leads in (False, True)
     )
     lowest: dict[str, str] = {}
-    for some in (others, own):  # the lead's are set last
+    for some in (others, own):  # the lead's ranks win
         ranks: dict[str, str] = {}
         for lead, rank in some.select("lead", "rank").unique().iter_rows():
             ranks[lead] = min(ranks.get(lead, rank), rank, key=_rank_order)
@@ -335,7 +341,7 @@ def _rank_order(rank: str) -> tuple[int, str]:
 def _one_run(
     rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str], tops: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The lead's row, with what its steps' columns mean where they are taken from.
+    """Return the lead's row, with the meaning of columns from their source.
 
     It began with the first source by the clock of the lead, and ended as `_ended` says.
     """
@@ -359,11 +365,11 @@ def _one_run(
 
 
 OUTCOME_ORDER: Final = ("completed", "out_of_memory")
-"""Of outcomes that sources tell at one step these go first, in this order, as within one log."""
+"""Preferred outcomes among sources that end at one step, in this order, as within one log."""
 
 
 def _ended(rows: Sequence[Mapping[str, Any]], tops: Mapping[str, int]) -> Mapping[str, Any]:
-    """The source that tells how the launch ended: the one that comes furthest.
+    """Return the source with the outcome of the launch: the source that got furthest.
 
     tops: the last step of each source
     """
@@ -377,16 +383,17 @@ def _ended(rows: Sequence[Mapping[str, Any]], tops: Mapping[str, int]) -> Mappin
 
 
 def _framework(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The engine where one of the sources tells of it, as within one file; else the lead's."""
+    """Return the engine if a source names it, as within one file; else the lead's own."""
     own = str(rows[0]["framework"])
     engine = rows[0]["engine_below"] or own
     return engine if any(row["framework"] == engine for row in rows) else own
 
 
 def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:
-    """Kinds of time evidence in the order that the lead prefers.
+    """Return the kinds of time evidence in the order that the lead prefers.
 
-    The step time stands behind the stamps where its own source puts it there: it may hold less.
+    The step time comes after the stamps if its own source prefers stamps: the step time may leave
+    some time out.
     """
     order = list(dict.fromkeys(kind for row in rows for kind in row["evidence"]))
     own = [kind for kind in of_elapsed if kind in ("elapsed", "stamp")]
@@ -397,9 +404,10 @@ def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> l
 
 
 def _with_all_ranks(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """The facts with the GPUs of all sources where each was said to have those that print in it.
+    """Return the facts with `gpus` over all sources, if counted from printing ranks.
 
-    Each node has a log of its ranks. Without some of them nothing is known. steps: of the launches.
+    Each node has a log of its ranks. If ranks are missing, `gpus` is unknown. steps: of the
+    launches
     """
     number = pl.col("rank").cast(pl.Int64, strict=False)
     printing = (
@@ -428,9 +436,9 @@ def _facts(
     members: Mapping[str, Sequence[Mapping[str, Any]]],
     lead_of: Mapping[str, str],
 ) -> pl.DataFrame:
-    """The facts of all sources of a launch; of two of one kind of origin the lead's holds.
+    """Return the facts of all sources of a launch; the lead's first within an origin.
 
-    A line number of another source is followed by that source's name.
+    A line number of another source gets that source's name.
     """
     place = {row["run_id"]: -i for rows in members.values() for i, row in enumerate(rows)}
     names = {row["run_id"]: row["name"] for rows in members.values() for row in rows}

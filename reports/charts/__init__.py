@@ -1,1 +1,1 @@
-"""Charts as Vega-Lite, and the process that draws them."""
+"""Charts as Vega-Lite, and the process that renders them."""

@@ -20,14 +20,14 @@ _COLOURS: Final = alt.Scale(domain=KNOWN_FRAMEWORKS, range=[*theme.FRAMEWORK_COL
 
 
 def framework_colour() -> Any:  # noqa: ANN401 - Altair's condition has no public type
-    """The colour of a row's framework; without a legend, which a page has once."""
+    """Return the colour of a row's framework; without a legend, which a page has once."""
     unknown = f"indexof({KNOWN_FRAMEWORKS}, datum.framework) < 0"
     known = alt.Color("framework:N", scale=_COLOURS, legend=None)
     return alt.when(unknown).then(alt.value(theme.ACCENT)).otherwise(known)
 
 
 def mark_opacity(opacity: float = 1.0) -> Any:  # noqa: ANN401 - see above
-    """The opacity of a mark: this one, unless another run is selected."""
+    """Return the opacity of a mark, lower if another run is selected."""
     test = "selected == '' || datum.run_id == selected"
     return alt.when(test).then(alt.value(opacity)).otherwise(alt.value(0.18 * opacity))
 
@@ -44,18 +44,18 @@ _FIXED: Final[Mapping[str, Any]] = {
 
 
 def fixed_channels(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON holds
-    """Channels that have one value each, by their names.
+    """Return channels with one constant value each, by name.
 
-    `alt.value` leaves open which channel it is of, so Altair tries hundreds of classes: 5 ms.
+    `alt.value` leaves the channel open, so Altair tries hundreds of classes: 5 ms.
     """
     return {name: _FIXED[name](value) for name, value in values.items()}
 
 
 def text_above_plot(text: str, *, right: bool = False) -> alt.Chart:
-    """A Vega expression as words above a plot, from data of one row called `one`.
+    """Draw a Vega expression as text above a plot, from data of one row called `one`.
 
-    A title could not be an expression and stand in a page, which has its own. At the right, above
-    those at the left where there is little room: the spec's param `narrow`.
+    A title could not be an expression and appear in a page, which has a title of its own. The right
+    text is above the left one if there is little room: the spec's param `narrow`.
     """
     mark: alt.Chart = alt.Chart(alt.NamedData("one")).mark_text(
         align="right" if right else "left",

@@ -1,7 +1,7 @@
-"""The charts, each a function of frames or rows that gives a Figure.
+"""Charts, as functions of frames or rows that return a Figure.
 
-What is drawn is aggregated first, so a chart of a long run or of many runs is as light as that of
-a short one or a few; the notes say what was. A null is absent; NaN and infinities become null.
+Data is aggregated first, so a chart of a long run or of many runs is as light as a chart of a short
+run or a few; the notes name the aggregation. A null is absent; NaN and infinities become null.
 """
 
 from .chart_style import MFU_EXACT_TITLE, MFU_FULL_TITLE, WIDTH

@@ -1,4 +1,4 @@
-"""Charts across runs: rows of reports.text.verdict.join_comparison in, a Figure out."""
+"""Charts across runs, from rows of reports.text.verdict.join_comparison."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from .figure import Figure, Row, Spec, build_spec, chart_number, rows_of
 from .tooltips import CONVENTION_EXPRESSION, CONVENTIONS, TGS, TRANSFORM, card_tooltip, chart_cards
 
 MAX_CHART_RUNS: Final = 20
-"""Runs of one chart that names each in a row of its own."""
+"""Most runs in a chart with a row per run."""
 MAX_NARROW_LABEL, MAX_WIDE_LABEL = 13, 48
-"""Characters of a run's name where there is little room, and where there is most."""
+"""Most characters of a run's name, in the narrowest and in the widest layout."""
 MAX_DOTS: Final = 240
-"""Dots of one chart; of more runs, those that are alike are one."""
+"""Most dots in one chart; more runs are merged into medians of similar ones."""
 
 DASH: Final = "\N{EN DASH}"
 MIN_AXIS_SPAN: Final = 0.2
-"""An axis that does not begin at 0 spans at least this share of its largest value."""
+"""Smallest span of an axis that does not begin at 0, as a share of its largest value."""
 
 _CONVENED: Final = ("attention", "peak", "selected", "model", "accelerator")
 
@@ -51,9 +51,9 @@ def _drop(cards: Sequence[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """One measure of a comparison.
+    """Measure of a comparison.
 
-    heading: a Vega expression; ours, logged, low, high: fields; reach: the param of its axis' ends;
+    heading: a Vega expression; ours, logged, low, high: fields; reach: the param of its axis' ends
     axis, text: formats of its ticks and its values
     """
 
@@ -68,7 +68,7 @@ class _Panel:
 
     @property
     def tip(self) -> str:
-        """How a value is written where a mark is pointed at."""
+        """Format of a value in the tooltip."""
         return ".3~p" if self.text.endswith("%") else self.text
 
 
@@ -107,10 +107,10 @@ _BOUNDS: Final[tuple[Spec, ...]] = tuple(
 
 
 def comparison(rows: Sequence[ComparisonRow]) -> Figure:
-    """One group of like-for-like runs: TGS and MFU with intervals, logged beside recomputed.
+    """Draw a group of like-for-like runs: TGS and MFU with intervals, ours and logged.
 
     rows: of reports.text.verdict.join_comparison, best first; at most `MAX_CHART_RUNS` are drawn.
-    TFLOP/s stand in a panel of their own where a log prints them and no MFU.
+        TFLOP/s get a panel of their own if a log prints them and no MFU.
     """
     cards = _placed(chart_cards(rows[:MAX_CHART_RUNS]))
     panels = ["tgs", "mfu"]
@@ -138,7 +138,7 @@ def comparison(rows: Sequence[ComparisonRow]) -> Figure:
 
 
 def _reaches(cards: Sequence[Row], panels: Sequence[str]) -> dict[str, Any]:
-    """From where to where each axis goes, under each convention."""
+    """Return the ends of each axis, under each convention."""
 
     def reach(ours: str, logged: str) -> list[float]:
         values = [card[name] for card in cards for name in (ours, logged)]
@@ -161,7 +161,7 @@ def _reaches(cards: Sequence[Row], panels: Sequence[str]) -> dict[str, Any]:
 
 
 def _reach(values: Sequence[float]) -> list[float]:
-    """Both ends of an axis: a little beyond the values, 0 at least.
+    """Return the ends of an axis: a little beyond the values, 0 at least.
 
     The axis is no narrower than `MIN_AXIS_SPAN`.
     """
@@ -180,12 +180,12 @@ def _comparison(panels: tuple[str, ...]) -> Spec:
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
     own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=12)
-    own["narrow"] = False  # a page sets it where it puts the panels one below the other
+    own["narrow"] = False  # a page sets it when stacking the panels
     return build_spec(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
 
 
 def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.FacetChart:
-    """Dots with intervals and open diamonds; the values stand at the right, under their marks."""
+    """Draw dots with intervals and open diamonds, and the values at the right."""
     base = alt.Chart(alt.NamedData("runs"))
     x = alt.X(
         f"{panel.ours}:Q",
@@ -229,19 +229,20 @@ LOGGED_MARK: Final[Mapping[str, Any]] = {
     "filled": False,
 }
 OURS_VALUE_X, LOGGED_VALUE_X = 52, 106
-"""Where the columns of values end, right of a panel."""
+"""Right ends of the value columns, right of a panel [px]."""
 
 
 def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of an axis
-    """An axis by a format; without one, digits as its ticks need."""
+    """Return an axis with a format; without one, with as many digits as ticks need."""
     said: dict[str, Any] = {"format": form} if form else {}
     return alt.Axis(labelOverlap=True, **said, **more)
 
 
 def _placed(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each with the number of its row: a panel orders runs as it meets their marks otherwise.
+    """Number the rows: otherwise a panel orders runs as it meets their marks.
 
-    A run without a figure has no mark in its panel, and would stand in another row than beside.
+    A run without a figure has no mark in its panel, and would get another row than in the next
+    panel.
     """
     return [card | {"place": place} for place, card in enumerate(cards)]
 
@@ -262,14 +263,15 @@ _ENDED: Final = (
     f"length(datum.label) > {MAX_WIDE_LABEL} ? "
     f"'\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{MAX_WIDE_LABEL}) : datum.label"
 )
-"""Names of runs mostly begin alike: where there is little room, the end is what tells. Where there
-is least, the page alone says which runs are synthetic, above."""
+"""Run names mostly begin alike: with little room, their end distinguishes them. With least room,
+only the page says, above, which runs are synthetic.
+"""
 
 
 def _value(
     base: alt.Chart, field: str, form: str, right: int, weight: Literal[400, 600] = 400
 ) -> alt.Chart:
-    """A column of figures beside the panel."""
+    """Draw a column of figures beside the panel."""
     small = f"datum.{field} < {MIN_ONE_DECIMAL_SHARE} ? '.2p' : " if form.endswith("%") else ""
     text = f"isValid(datum.{field}) ? format(datum.{field}, {small}'{form}') : '{DASH}'"
     chart: alt.Chart = base.mark_text(
@@ -279,7 +281,7 @@ def _value(
 
 
 def _headings() -> list[alt.Chart]:
-    """What each column of figures is, behind its mark."""
+    """Draw the heading of each column of figures, after its mark."""
     base = alt.Chart(alt.NamedData("columns")).encode(
         **fixed_channels(x="width", y=-11, color=theme.MUTED, opacity=1, tooltip=None),
     )
@@ -312,10 +314,9 @@ VALUE_COLUMNS: Final[Sequence[Row]] = tuple(
 
 
 def mfu_by_run(rows: Sequence[ComparisonRow]) -> Figure | None:
-    """MFU of each run under both attention conventions; None where none is known.
+    """Draw the MFU of each run under both attention conventions; None if unknown.
 
-    rows: of reports.text.verdict.join_comparison; the highest first, at most `MAX_CHART_RUNS`
-    drawn.
+    rows: of reports.text.verdict.join_comparison; the highest first, at most `MAX_CHART_RUNS` drawn
     """
     known = [c for c in chart_cards(rows) if c["mfu_exact_own"] or c["mfu_full_own"]]
     known.sort(key=lambda card: -(card["mfu_exact_own"] or card["mfu_full_own"]))
@@ -383,7 +384,7 @@ def _mfu_by_run() -> Spec:
 
 
 def scaling(rows: Sequence[ComparisonRow]) -> Figure | None:
-    """TGS over GPUs; None where fewer than two counts of GPUs are known."""
+    """Draw TGS over GPUs; None for fewer than two known counts of GPUs."""
     cards = [card for card in chart_cards(rows) if card["gpus"] and card["tgs"]]
     if len({card["gpus"] for card in cards}) < 2:  # noqa: PLR2004 - nothing to set side by side
         return None
@@ -409,7 +410,7 @@ _BOTH_LOGARITHMIC: Final = "Both axes are logarithmic."
 
 
 def _series(card: Row) -> str:
-    """What stays the same along a line of scaling; of a run that lacks some of it, itself."""
+    """Return the key of a scaling line; a run with unknown settings has its own line."""
     length = f"{card['seq_len']:,} tokens" if card["seq_len"] else None
     again = f"recompute {card['recompute']}" if card["recompute"] else None
     said = (
@@ -451,7 +452,7 @@ def _scaling() -> Spec:
 
 
 def mfu_by_length(rows: Sequence[ComparisonRow]) -> Figure | None:
-    """MFU over sequence length; None where fewer than two are known."""
+    """Draw MFU over sequence length; None for fewer than two known lengths."""
     cards = _known(rows, "seq_len")
     if len({card["seq_len"] for card in cards}) < 2:  # noqa: PLR2004 - see scaling
         return None
@@ -493,12 +494,12 @@ def _mfu_by_length() -> Spec:
 
 
 def mfu_by_precision(rows: Sequence[ComparisonRow]) -> Figure | None:
-    """MFU by number format; None where fewer than two are known."""
+    """Draw MFU by precision; None for fewer than two known precisions."""
     return _by_kind(rows, "precision", "MFU by number format", "number format")
 
 
 def mfu_by_recompute(rows: Sequence[ComparisonRow]) -> Figure | None:
-    """MFU by what is recomputed; None where fewer than two kinds are known."""
+    """Draw MFU by recompute policy; None for fewer than two known policies."""
     return _by_kind(rows, "recompute", "MFU by what is recomputed", "recomputation")
 
 
@@ -543,7 +544,7 @@ def _strip(name: str) -> Spec:
 
 
 def _logarithmic(name: str, title: str) -> alt.X:
-    """Powers of two along a logarithmic axis."""
+    """Return a logarithmic axis with powers of two."""
     scale = alt.Scale(type="log", base=2, nice=False, padding=24)
     axis = alt.Axis(format=",d", tickCount=8, labelOverlap=True, grid=False)
     return alt.X(f"{name}:Q", title=title, scale=scale, axis=axis)
@@ -553,7 +554,7 @@ _OF_SEVERAL: Final = ("runs", "runs", ",d")
 
 
 def _known(rows: Sequence[ComparisonRow], name: str) -> list[dict[str, Any]]:
-    """Cards with an MFU of which this is known."""
+    """Return cards with an MFU and a known value of a field."""
     mfu = [f"mfu_{convention}" for convention in CONVENTIONS]
     return [
         c for c in chart_cards(rows) if c[name] is not None and any(c[m] is not None for m in mfu)
@@ -564,9 +565,9 @@ _SAME: Final = ("framework", "model", "accelerator")
 
 
 def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """As many dots as can be told apart, and a note where several runs are one.
+    """Return at most MAX_DOTS dots, and a note if several runs are merged.
 
-    Runs that are alike in `by`, framework, model and accelerator become their median.
+    Runs with equal `by`, framework, model and accelerator become their median.
     """
     if len(cards) <= MAX_DOTS:
         return [card | {"runs": 1} for card in cards], []
@@ -584,7 +585,7 @@ def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, A
 
 
 def _median(cards: Sequence[dict[str, Any]], same: Sequence[str]) -> dict[str, Any]:
-    """Several runs as one card: medians of their figures, and what they share."""
+    """Merge several runs into one card: medians of their figures, and shared fields."""
     if len(cards) == 1:
         return cards[0] | {"runs": 1}
     first = cards[0]
@@ -599,10 +600,10 @@ def _median(cards: Sequence[dict[str, Any]], same: Sequence[str]) -> dict[str, A
 
 
 def other_tools_chart(rows: pl.DataFrame | Sequence[Row], label: str = "") -> Figure | None:
-    """FLOPs per token by each other formula as a ratio to ours, on a log scale.
+    """Draw FLOPs per token by each other formula as a ratio to ours, on a log scale.
 
-    rows: as metrics.pipeline.analysis.Analysis.other_tools, one model, which label names; a formula
-    without a figure is absent; None where none has one.
+    rows: as metrics.pipeline.analysis.Analysis.other_tools, of one model, named by label; a formula
+        without a figure is absent. None if no formula has a figure.
     """
     known = [
         {

@@ -1,8 +1,7 @@
-"""A chart apart from its data, so that a page holds the spec of a hundred runs once.
+"""Charts separate from their data, so that a page contains a spec once.
 
-`Figure.whole` puts the two together for a file or a notebook. A reader's choices (attention
-convention, peak, selected run, filters) are params of the spec, so that they change what is drawn
-without new data.
+`Figure.whole` combines the two for a file or a notebook. A reader's choices (attention convention,
+peak, selected run, filters) are params of the spec, so they change the chart without new data.
 """
 
 from __future__ import annotations
@@ -21,14 +20,15 @@ from . import theme
 
 Row = Mapping[str, Any]
 Spec = dict[str, Any]
-"""A chart as Vega-Lite has it; Altair reads it by `alt.Chart.from_dict`."""
+"""Chart in Vega-Lite; Altair reads a spec with `alt.Chart.from_dict`."""
 
 VEGA_LITE_SCHEMA: Final = f"https://vega.github.io/schema/vega-lite/{alt.SCHEMA_VERSION}.json"
 DIGITS: Final = 6
-"""Significant figures that a spec carries: more than a pixel shows."""
+"""Significant figures in a spec: more than a pixel shows."""
 EXACT_DIGITS: Final = 12
-"""Digits of a value that a chart rounds itself: of fewer it would round twice (50,721.47 by way of
-50,721.5 to 50,722)."""
+"""Digits of a value that a chart rounds itself: with fewer the value would be rounded twice
+(50,721.47 via 50,721.5 to 50,722).
+"""
 
 VIEW: Final[Mapping[str, str]] = {
     "attention": "exact",
@@ -42,12 +42,12 @@ VIEW: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart apart from its data; two figures of one kind have equal specs.
+    """Chart separate from its data; two figures of one kind have equal specs.
 
-    title, notes: the caption; the notes say unit, convention and what was aggregated
+    title, notes: the caption; the notes give unit, convention and aggregation
     description: for screen readers
     spec: Vega-Lite without title, config and schema, data only by name; shared, never changed
-    datasets: rows of JSON by those names; params: values of the spec's params that are its own
+    datasets: rows of JSON by those names; params: the figure's own values of the spec's params
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Figure:
     params: Mapping[str, Any]
 
     def whole(self) -> Spec:
-        """One complete spec with title, theme, data, params, and a legend of its frameworks."""
+        """Return a complete spec with title, theme, data, params, and a framework legend."""
         spec = deepcopy(self.spec)
         _give_legend(spec, self._frameworks())
         title: Spec = {"text": self.title}
@@ -78,7 +78,7 @@ class Figure:
         }
 
     def chart(self) -> alt.TopLevelMixin:
-        """The figure in Altair, to go on with in a notebook."""
+        """Return the figure as an Altair chart, for further use in a notebook."""
         whole = self.whole()
         kind = next(made_of for part, made_of in _CLASSES.items() if part in whole)
         chart: alt.TopLevelMixin = kind.from_dict(whole, validate=False)
@@ -88,10 +88,10 @@ class Figure:
         return self.chart()._repr_mimebundle_(*args, **kwargs)
 
     def with_(self, **params: Any) -> Figure:  # noqa: ANN401 - whatever JSON holds
-        """The figure with other values of params: `with_(attention="full", peak="bf16")`.
+        """Return the figure with other params: `with_(attention="full", peak="bf16")`.
 
-        One of VIEW that makes no difference to this chart is passed over. ValueError: a name that
-        is none of its params.
+        Names of VIEW that do not affect this chart are ignored. Raises ValueError for a name that
+        is not a param.
         """
         names = {param["name"] for param in self.spec.get("params", [])}
         unknown = sorted(set(params) - names - set(VIEW))
@@ -101,7 +101,7 @@ class Figure:
         return replace(self, params={**self.params, **own})
 
     def _frameworks(self) -> list[str]:
-        """Frameworks that are drawn, in the order of the theme."""
+        """Return the drawn frameworks, in the order of the theme."""
         drawn = {row.get("framework") for rows in self.datasets.values() for row in rows}
         return [name for name in theme.FRAMEWORK_COLOURS if name in drawn]
 
@@ -112,19 +112,21 @@ _CLASSES: Final[Mapping[str, Any]] = {
     "vconcat": alt.VConcatChart,
     "mark": alt.Chart,
 }
-"""Altair's own look for the right one takes the first unless it validates, which takes seconds."""
+"""Altair's chart class by spec key. Altair's own search takes the first class unless it validates,
+which takes seconds.
+"""
 
 
 def spec_params(*names: str, **defaults: Any) -> list[Spec]:  # noqa: ANN401 - whatever JSON holds
-    """Top-level params of a spec: names of VIEW, and those that a figure has a value of."""
+    """Return top-level params of a spec: names of VIEW, and a figure's own defaults."""
     values = {name: VIEW[name] for name in names} | defaults
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def mark_spec(chart: alt.Chart) -> Spec:
-    """A chart of one mark as a part of a larger spec.
+    """Return a chart of one mark as a part of a larger spec.
 
-    Altair copies all that it puts together, level by level, which takes longer than to draw it.
+    Altair copies every part that it combines, level by level, which takes longer than drawing.
     """
     spec = chart.to_dict(validate=False)  # the tests validate the whole
     own = ("data",) if chart.data is not alt.Undefined else ()  # else Altair names an empty one
@@ -141,10 +143,10 @@ def build_spec(
 ) -> Spec:
     """Turn an Altair chart on named data into the spec of a Figure.
 
-    The spec has `spec_params`; the tests validate it.
+    The spec has `spec_params`; the tests validate the spec.
 
-    data: the name of those that most parts draw, which pass through transform first, once for all;
-    defaults: params that each figure has a value of.
+    data: name of the data of most parts, transformed first, once for all parts; defaults: params
+        with a value per figure
     """
     spec: Spec = chart if isinstance(chart, dict) else chart.to_dict(validate=False)
     for shared in ("config", "$schema", "datasets"):
@@ -156,7 +158,7 @@ def build_spec(
 
 
 def _hoist(node: Any, data: str) -> None:  # noqa: ANN401 - any part of a spec
-    """Take these data from wherever parts name them: they have them of the whole."""
+    """Remove this data name from all parts: the top level provides the data."""
     if isinstance(node, dict):
         if node.get("data") == {"name": data}:
             del node["data"]
@@ -168,11 +170,11 @@ def _hoist(node: Any, data: str) -> None:  # noqa: ANN401 - any part of a spec
 
 
 MAX_NOTE_LINE: Final = 110
-"""Characters of a line under a stand-alone chart's title."""
+"""Most characters of a line under a stand-alone chart's title."""
 
 
 def _lines(note: str) -> list[str]:
-    """A note in lines of at most `MAX_NOTE_LINE` characters, broken between words."""
+    """Split a note into lines of at most `MAX_NOTE_LINE` characters, between words."""
     lines = [""]
     for word in note.split():
         longer = f"{lines[-1]} {word}".strip()
@@ -184,7 +186,7 @@ def _lines(note: str) -> list[str]:
 
 
 def _give_legend(node: Any, frameworks: Sequence[str]) -> None:  # noqa: ANN401 - any part of a spec
-    """Give each colour scale of frameworks a legend of those drawn, where there are several."""
+    """Give each colour scale of frameworks a legend of the drawn ones, if several."""
     if isinstance(node, list):
         for item in node:
             _give_legend(item, frameworks)
@@ -207,7 +209,7 @@ LEGEND: Final = {
 
 
 def drawable(frame: pl.DataFrame) -> pl.DataFrame:
-    """Each number of a frame by `chart_number`."""
+    """Round each number of a frame with `chart_number`."""
     return frame.with_columns(
         pl.Series(column.name, [chart_number(value) for value in column], column.dtype)
         for column in frame.select(cs.float())
@@ -219,14 +221,14 @@ Table = pl.DataFrame | Sequence[Row]
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
-    """Rows as dictionaries."""
+    """Return rows as dictionaries."""
     if isinstance(table, pl.DataFrame):
         return table.to_dicts()
     return [dict(row) for row in table]
 
 
 def chart_number(value: Any) -> Any:  # noqa: ANN401 - a cell
-    """A value as JSON carries it: no NaN, no infinity, no more digits than can be seen."""
+    """Return a value for JSON: no NaN, no infinity, no more digits than visible."""
     if not isinstance(value, float):
         return value
     if not isfinite(value):

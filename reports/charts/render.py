@@ -1,8 +1,8 @@
-"""What vl_convert makes: pictures of Vega-Lite specs, and the scripts that draw them on a page.
+"""Products of vl_convert: pictures of Vega-Lite specs, and scripts for the page.
 
-Run as a program, as `reports.charts.render_process` does, it makes what it is asked for until
-nobody asks any more. So it imports nothing of ours, and nothing that takes long: who draws waits
-for it, and `json` and `typing` would be half of the time until vl_convert can begin.
+As a program, started by `reports.charts.render_process`, this module makes products until its input
+ends. So it imports nothing of ours, and nothing slow: the caller waits, and `json` and `typing`
+would take half of the time until vl_convert can begin.
 """
 
 from __future__ import annotations
@@ -48,30 +48,31 @@ MAKES: Final[Mapping[str, Callable[[Any], str | bytes]]] = {
     "scripts": _scripts,
     "begun": _begun,
 }
-"""What can be made, by name: the SVG of a spec; PNG and PDF of an SVG; Vega, Vega-Lite and
-vega-embed in one script of 0.9 MB, which takes as long as 20 charts; and nothing but the start of
-the library, which takes as long as a few."""
+"""Products by name: the SVG of a spec; PNG and PDF of an SVG; Vega, Vega-Lite and vega-embed in one
+script of 0.9 MB, which takes as long as 20 charts; and the mere start of the library, which
+takes as long as a few charts.
+"""
 ERROR_PREFIX: Final = b"why not: "
 
 
 def make_product(product: str, source: object = None) -> bytes:
-    """One of MAKES. Raises ValueError on a spec that vl_convert cannot draw."""
+    """Return one of MAKES; raise ValueError for a spec that vl_convert cannot draw."""
     made = MAKES[product](source)
     return made.encode() if isinstance(made, str) else made
 
 
 def main() -> None:
-    """Answer each question: by a line with the number of bytes, and the bytes.
+    """Answer each question with a line giving the number of bytes, then the bytes.
 
-    A question is a line with the name of what is made and the number of bytes of what is given for
-    it, and these, by `marshal`: it keeps each number as it is, and imports nothing. Where nothing
-    could be made, ERROR_PREFIX begins the line, and the bytes say it.
+    A question is a line with the product's name and the number of bytes of its source, then the
+    source, by `marshal`: marshal keeps numbers exact, and imports nothing. On failure ERROR_PREFIX
+    begins the line, and the bytes are the error.
     """
     while asked := sys.stdin.buffer.readline():
         what, size = asked.decode().split()
         said, mark = sys.stdin.buffer.read(int(size)), b""
         if len(said) < int(size):
-            return  # who asked is gone
+            return  # the caller is gone
         try:
             made = make_product(what, marshal.loads(said))  # noqa: S302 - said by reports.charts.render_process
         except ValueError as error:
@@ -80,7 +81,7 @@ def main() -> None:
         try:
             sys.stdout.buffer.write(answer)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:  # who asked is gone; an exit would flush again
+        except BrokenPipeError:  # the caller is gone; an exit would flush again
             os._exit(0)
 
 

@@ -1,9 +1,9 @@
-"""The library that draws, in a process of its own while there is something else to do.
+"""Process of the drawing library, started while other work goes on.
 
-It takes half a second to start, and more than another to have its scripts ready, all of it with
-Python's lock. So a command that is going to draw has it begin first, and imports, reads and
-computes meanwhile. Whoever draws asks the same, begun or not. The library ends its process where it
-finds no memory; of one of its own, ours can tell.
+The library takes half a second to start, and more than another to prepare its scripts, all with
+Python's lock. So a command that will draw starts the process first, and imports, reads and computes
+meanwhile. Callers use the same functions, started or not. Without enough memory the library ends
+its process; if that is a separate process, ours can report the failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 from fairmfu.ingest.core.errors import FairmfuError
 
 ERROR_PREFIX: Final = b"why not: "
-"""Equal to that of `render`, which is not imported here: that would start the library."""
+"""Same as in `render`, which is not imported here: the import would start the library."""
 FIRST_PRODUCTS: Final = {
     "html": "scripts",
     "md": "begun",
@@ -29,38 +29,41 @@ FIRST_PRODUCTS: Final = {
     "png": "begun",
     "pdf": "begun",
 }
-"""What is made first for a file of such an ending."""
+"""First product to prepare for a file, by suffix."""
 
 
 class DrawingEndedError(FairmfuError, RuntimeError):
-    """The library ended while it drew."""
+    """The drawing library ended while drawing."""
 
 
 class _Elsewhere:
-    """A process that makes what `reports.charts.render` does; one asks at a time."""
+    """Process that makes the products of `reports.charts.render`, one at a time."""
 
     def __init__(self) -> None:
         code = Path(__file__).with_name("render.py")
         self._process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-P", code],  # -P: what lies beside it is none of its modules
+            [sys.executable, "-P", code],  # -P: files in its folder are not importable
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # who ends ours by the keyboard is told by ours alone
+            start_new_session=True,  # Ctrl-C reaches our process alone
         )
         atexit.register(self.end)
         self._lock = Lock()
         self._awaited: str | None = None
 
     def begin(self, what: str) -> None:
-        """Have it make something that nobody waits for yet."""
+        """Start making a product before anybody needs it."""
         with self._lock:
             if self._awaited is None:
                 self._ask(_question(what, None))
                 self._awaited = what
 
     def make(self, what: str, given: object) -> bytes:
-        """What `render.make` makes there. Raises DrawingEndedError where the process ends."""
-        question = _question(what, given)  # made while the library may still start
+        """Return a product of `render.make_product` from the process.
+
+        Raises DrawingEndedError if the process ends.
+        """
+        question = _question(what, given)  # encoded while the library may still start
         with self._lock:
             before, self._awaited = self._awaited, None
             made = self._answer() if before else b""
@@ -70,14 +73,14 @@ class _Elsewhere:
             return self._answer()
 
     def end(self) -> None:
-        """Let it go."""
+        """End the process."""
         atexit.unregister(self.end)
         self._process.kill()
         self._process.communicate()
 
     def _ask(self, question: bytes) -> None:
         assert self._process.stdin is not None  # noqa: S101 - a pipe
-        with suppress(BrokenPipeError):  # the answer tells
+        with suppress(BrokenPipeError):  # _answer reports the failure
             self._process.stdin.write(question)
             self._process.stdin.flush()
 
@@ -99,7 +102,7 @@ class _Elsewhere:
 
 
 def _question(what: str, given: object) -> bytes:
-    """A question as `reports.charts.render.main` reads it; what is given has only types of JSON."""
+    """Return a question for `reports.charts.render.main`, with only JSON types."""
     said = marshal.dumps(json.loads(json.dumps(given)))
     return b"%s %d\n%s" % (what.encode(), len(said), said)
 
@@ -108,9 +111,10 @@ _elsewhere: list[_Elsewhere] = []
 
 
 def start_drawing(suffix: str) -> None:
-    """Have it begin what a file of such an ending takes, with or without its dot; others nothing.
+    """Start preparing for a file with this suffix, with or without its dot.
 
-    Where no process can be started, it draws in this one later.
+    Nothing starts for a suffix without charts. If no process can be started, charts are drawn in
+    this process later.
     """
     what = FIRST_PRODUCTS.get(suffix.lower().removeprefix("."))
     if what is None:
@@ -122,18 +126,19 @@ def start_drawing(suffix: str) -> None:
 
 
 def stop_drawing() -> None:
-    """Let go of what has begun."""
+    """End the process, if started."""
     while _elsewhere:
         _elsewhere.pop().end()
 
 
 def draw_product(product: str, source: object = None) -> bytes:
-    """What `reports.charts.render.make_product` makes: by the process that has begun, else here.
+    """Return a product of `reports.charts.render.make_product`.
 
-    Raises ValueError on a spec that cannot be drawn, DrawingEndedError.
+    Made by the process if started, else here. Raises ValueError for a spec that cannot be drawn,
+    DrawingEndedError if the process ends.
     """
     if not _elsewhere:
-        from . import render  # noqa: PLC0415 - not needed where it has begun
+        from . import render  # noqa: PLC0415 - not needed if the process has started
 
         return render.make_product(product, source)
     try:

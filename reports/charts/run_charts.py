@@ -1,4 +1,4 @@
-"""Charts of one run: what run_series prepares and a row of verdict.joined in."""
+"""Charts of one run, from reports.charts.run_series and a row of join_comparison."""
 
 from __future__ import annotations
 
@@ -57,25 +57,25 @@ SIGNS: Final = {
     "end": _UPRIGHT,
     WINDOW_OTHER: "circle",
 }
-"""A shape for each kind of event and cause of a window left out, in the order of their rows."""
+"""Shape for each kind of event and cause of an excluded window, in the order of their rows."""
 SIGN_LABELS: Final = {
     "gc": "garbage collection",
     "out_of_memory": "out of memory",
     WINDOW_OTHER: "left out",
 }
 MAX_UPRIGHTS: Final = 40
-"""Events that have an upright through the throughput; more would hide it."""
+"""Most events to draw as a vertical line through the throughput; more would hide it."""
 MAX_EVENT_TEXT: Final = 160
 
 MAX_AXIS_STRETCH: Final = 2.5
-"""The axis holds all windows unless they need so many times the room that most of them do."""
+"""Largest ratio of the room for all windows to the room for most, for an axis that covers all."""
 
 
 def course(series: Table, events: Table, row: ComparisonRow) -> Figure | None:
-    """Throughput and MFU over steps, with events marked; loss and memory where known.
+    """Draw throughput and MFU over steps, with events; loss and memory if known.
 
-    series, events: rows of this run of `binned` and `marks` of reports.charts.run_series. None
-    where there is nothing to draw.
+    series, events: rows of this run of `bin_windows` and `event_marks` of
+        reports.charts.run_series. None if there is nothing to draw.
     """
     bins = [_bin(each) for each in rows_of(series)]
     rates = [each for each in bins if each["tgs"] is not None]
@@ -123,7 +123,7 @@ def _bin(each: Row) -> dict[str, Any]:
 
 
 def _signs(bins: Sequence[Row], events: Sequence[Row]) -> list[dict[str, Any]]:
-    """Events, and the windows left out whose cause is no event, as signs in rows of their own."""
+    """Return events, and excluded windows whose cause is no event, as signs."""
     known = [each for each in events if each["kind"] in SIGNS and each["step"] is not None]
     few = sum(each["events"] for each in known) <= MAX_UPRIGHTS
     signs = [
@@ -163,7 +163,7 @@ def _word(kind: str) -> str:
 
 
 def _mfu_per_tgs(row: ComparisonRow) -> dict[str, float | None]:
-    """MFU over TGS by convention; none where the length of the sequences is not constant."""
+    """Return MFU over TGS by convention; empty if sequence lengths vary."""
     card = run_cards([row])[0]
     if not row["tgs"] or not _one_length(row):
         return {}
@@ -177,14 +177,14 @@ def _mfu_per_tgs(row: ComparisonRow) -> dict[str, float | None]:
 
 
 def _one_length(row: MetricsRow) -> bool:
-    """Whether each token of the run costs the same FLOPs, as far as the log tells."""
+    """Return whether all tokens cost the same FLOPs, as far as the log shows."""
     printed = row["sequence_length"]
     same = printed is None or row["seq_len"] is None or printed == row["seq_len"]
     return same and row["attention_ratio"] is None and len(row["logged_lengths"] or []) <= 1
 
 
 def _reach(rates: Sequence[Row]) -> list[float]:
-    """From where to where the throughput goes; what lies far out stands at the edge."""
+    """Return the ends of the throughput axis; points beyond are drawn at the edge."""
     inside = [each for each in rates if each["window"] == WINDOW_COUNTED] or rates
     slow = sorted(each["low"] or each["tgs"] for each in inside)
     fast = sorted(each["high"] or each["tgs"] for each in inside)
@@ -280,7 +280,7 @@ _PER: Final = "per[attention + '_' + peak]"
 
 
 def _steps(field: str, *, bare: bool) -> alt.X:
-    """The steps; without words above another panel."""
+    """Return the step axis; without labels above another panel."""
     axis = alt.Axis(
         format=",d", tickCount=10, tickMinStep=1, grid=False, labels=not bare, ticks=not bare
     )
@@ -289,7 +289,7 @@ def _steps(field: str, *, bare: bool) -> alt.X:
 
 
 def _rates(*, signs: bool, mfu: bool) -> list[alt.Chart]:
-    """Counted windows as a line with its band, those left out as signs of their cause."""
+    """Return counted windows as a line with its band, and excluded ones as signs."""
     bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.tgs)")
     inside = bins.transform_filter(alt.datum.window == WINDOW_COUNTED).encode(alt.X("at:Q"))
     left_out = bins.transform_filter(alt.datum.window != WINDOW_COUNTED).encode(alt.X("at:Q"))
@@ -336,14 +336,14 @@ def _shape(field: str) -> alt.Shape:
 
 
 def _uprights() -> alt.Chart:
-    """Few events go through the throughput as dotted lines."""
+    """Draw few events as dotted lines through the throughput."""
     events = alt.Chart(alt.NamedData("signs")).transform_filter("datum.upright")
     mark: alt.Chart = events.mark_rule(strokeDash=[1, 3], opacity=0.6, color=theme.MUTED)
     return mark.encode(alt.X("step:Q"), **fixed_channels(y=0, y2="height"), tooltip=_SIGN_TIPS)
 
 
 def _right_axis() -> alt.Chart:
-    """MFU at the right: the throughput's axis times one number of the run."""
+    """Draw the MFU axis at the right: the throughput axis times one number of the run."""
     ends = alt.ExprRef(f"isValid({_PER}) ? [reach[0] * {_PER}, reach[1] * {_PER}] : [0, 1]")
     axis = alt.Axis(
         orient="right",
@@ -359,7 +359,7 @@ def _right_axis() -> alt.Chart:
 
 
 def _rows_of_signs() -> list[alt.Chart]:
-    """A row for each kind of event or cause, named at its left, with its sign."""
+    """Return a row of signs per kind of event or cause, named at the left."""
     order = [_word(kind) for kind in SIGNS]
     axis = alt.Axis(grid=True, domain=False, labelFontSize=11)
     signs: alt.Chart = alt.Chart(alt.NamedData("signs")).mark_point(**_SIGN)
@@ -434,9 +434,9 @@ _SIGN_TIPS: Final = [
 
 
 def step_times(histogram: Table, row: ComparisonRow) -> Figure | None:
-    """How long steps took, steady against left out; None where no window tells.
+    """Draw a histogram of step times, steady against excluded; None without any.
 
-    histogram: of reports.charts.run_series.step_time_histogram.
+    histogram: of reports.charts.run_series.step_time_histogram
     """
     found = rows_of(histogram)
     if not found:
@@ -474,7 +474,7 @@ def step_times(histogram: Table, row: ComparisonRow) -> Figure | None:
 
 
 def _placed(found: Sequence[Row], edge: float, width: float) -> list[dict[str, Any]]:
-    """Bins with where they are drawn: on each other, and all that took longer at a gap."""
+    """Return bins with their positions: stacked, and the longest ones after a gap."""
     rows: list[dict[str, Any]] = []
     tops: dict[float, int] = {}
     longer = edge + 3 * width
@@ -504,10 +504,10 @@ def _placed(found: Sequence[Row], edge: float, width: float) -> list[dict[str, A
 def _step_times() -> Spec:
     bins = alt.Chart(alt.NamedData("bins"))
     inner = "datum.value > edge ? '' : datum.label"
-    below = 9  # of the axis, so that the first label clears the 0 of the other axis
+    below = 9  # below the axis, so that the first label clears the 0 of the other axis
     axis = alt.Axis(grid=False, ticks=False, tickCount=8, labelExpr=inner, labelPadding=below)
     scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, padding=6)
-    whole = "datum.value % 1 ? '' : datum.label"  # Vega takes halves where counts are few
+    whole = "datum.value % 1 ? '' : datum.label"  # Vega uses halves if counts are small
     count = alt.Axis(tickCount=4, format=",d", labelExpr=whole)
     bars = bins.mark_rect(
         fill=alt.ExprRef("datum.steady ? colour : 'transparent'"),
@@ -539,10 +539,10 @@ MAX_DRAWN_RANKS: Final = 512
 
 
 def ranks(rank_rows: Table, row: ComparisonRow) -> Figure | None:
-    """Median step time of each rank against the middle one; the slowest is named.
+    """Draw the median step time of each rank against the middle rank.
 
-    rank_rows: metrics.throughput.rank_skew.measure_ranks of this run (rank, time, share). None with
-    fewer than two ranks.
+    Names the slowest. rank_rows: metrics.throughput.rank_skew.measure_ranks of this run (rank,
+    time, share). None for fewer than two ranks.
     """
     found = [each for each in rows_of(rank_rows) if each["time"]]
     if len(found) < 2:  # noqa: PLR2004 - nothing to set side by side
@@ -564,9 +564,9 @@ def ranks(rank_rows: Table, row: ComparisonRow) -> Figure | None:
 
 
 def _rank_rows(ranks: Sequence[Row], slowest: str | None) -> list[dict[str, Any]]:
-    """Rows of the ranks that are furthest from the middle one, in order of their numbers.
+    """Return rows of the ranks furthest from the middle one, in order of their number.
 
-    late: of the second half, whose names stand at the other side of their marks.
+    late: in the second half, so that the name is drawn on the other side of its mark
     """
     middle = float(median(each["time"] for each in ranks))
     furthest = sorted(ranks, key=lambda each: -abs(each["time"] - middle))[:MAX_DRAWN_RANKS]
@@ -585,7 +585,7 @@ def _rank_rows(ranks: Sequence[Row], slowest: str | None) -> list[dict[str, Any]
 
 
 def _rank_notes(ranks: int, row: ComparisonRow) -> tuple[str, ...]:
-    """How far the ranks are apart, what chance alone would give, and what is left out."""
+    """Return notes on the distance of the ranks, the chance level, and omitted ranks."""
     notes = [
         f"Median over {count_noun(row['rank_steps'] or 0, 'steady step')} that all {ranks:,} "
         f"ranks print; the ranks are {percent(row['rank_spread'] or 0.0)} apart. By chance each "
@@ -599,11 +599,11 @@ def _rank_notes(ranks: int, row: ComparisonRow) -> tuple[str, ...]:
 
 
 MIN_RANK_AXIS: Final = 0.002
-"""Ranks that are nearer to each other fill no more of the axis."""
+"""Ranks that are closer to each other than this do not fill the axis."""
 
 
 def _around(slower: Sequence[float]) -> list[float]:
-    """From where to where the ranks' axis goes: 0 inside, with room for a name above."""
+    """Return the ends of the ranks' axis: 0 inside, with room for a name above."""
     low, high = min([*slower, -MIN_RANK_AXIS]), max([*slower, MIN_RANK_AXIS])
     room = 0.15 * (high - low)
     return [chart_number(low - room), chart_number(high + room)]
@@ -654,7 +654,7 @@ def _ranks() -> Spec:
 
 
 def time_lost(row: ComparisonRow) -> Figure | None:
-    """Wall time that was not steady training, by cause; None where none is known."""
+    """Draw the wall time that was not steady training, by cause; None if unknown."""
     causes = [each for each in row["time_lost"] or [] if each["seconds"] > 0]
     if row["wall_s"] is None or not causes:
         return None
@@ -704,10 +704,10 @@ def _time_lost() -> Spec:
 
 
 def operators(operator_rows: Table) -> Figure | None:
-    """Share of the FLOPs per token of each operator, largest first; None where none is known.
+    """Draw each operator's share of the FLOPs per token, largest first.
 
     operator_rows: metrics.utilization.utilization.OPERATOR_SCHEMA; an operator of several layer
-    groups is one bar.
+        groups is one bar. None if the FLOPs are unknown.
     """
     found: dict[str, dict[str, Any]] = {}
     for each in rows_of(operator_rows):

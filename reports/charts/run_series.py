@@ -1,4 +1,4 @@
-"""What a run did over its steps, as few rows as a chart needs: frames in, frames out."""
+"""Runs over their steps, in as few rows as a chart needs: frames in, frames out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fairmfu.metrics.throughput.windows import (
 )
 
 MAX_STEP_BINS: Final = 300
-"""Bins of steps per run; with the windows left out kept apart, under 2,000 points per run."""
+"""Bins of steps per run; with excluded windows kept separate, under 2,000 points per run."""
 WINDOW_COUNTED: Final = "counted"
 WINDOW_OTHER: Final = "other"
 
@@ -47,12 +47,14 @@ SERIES_SCHEMA: Final = pl.Schema(
 def bin_windows(
     windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MAX_STEP_BINS
 ) -> pl.DataFrame:
-    """Per run, bin of steps and kind of window, sorted; columns of SERIES_SCHEMA.
+    """Return a row per run, bin of steps and kind of window; columns of SERIES_SCHEMA.
 
-    windows: metrics.throughput.windows.build_windows; metrics: rows of the runs to show. `window`
-    is "counted" or why it was not. tgs [tokens/s/GPU] is a ratio of sums over the bin, low and high
-    its slowest and fastest window; loss is the mean, memory_bytes the mean and memory_bytes_max the
-    largest of the peaks printed; `windows` is how many.
+    windows: metrics.throughput.windows.build_windows; metrics: rows of the runs to show
+
+    window: "counted" or the reason why not
+    tgs [tokens/s/GPU]: a ratio of sums over the bin; low, high: its slowest and fastest window
+    loss: the mean; memory_bytes: the mean and memory_bytes_max the largest of the printed peaks
+    windows: number of windows
     """
     rates = rate_windows(windows, metrics)
     first, last = (getattr(pl.col("step"), end)().over("run_id") for end in ("min", "max"))
@@ -94,15 +96,15 @@ PER_STEP: Final = pl.Schema(
 
 
 def per_step(analysis: Analysis, *names: str) -> pl.DataFrame:
-    """The pace at each logged step, sorted by run and step; columns of PER_STEP.
+    """Return the pace at each logged step, sorted by run and step.
 
-    names: of runs, as `choose` takes them; all without any. tgs [tokens/s/GPU] is of the steps
-    since the line before, by the time evidence of the run's own TGS; null where a line tells none.
-    window: "counted", or why it is not in that TGS: start-up, warm-up, checkpoint, evaluation.
-    peak_memory_bytes [bytes of one GPU] as printed. All that is known of a window:
-    Analysis.windows.
+    Columns of PER_STEP. names: of runs, as for `choose`; without any, all runs. tgs [tokens/s/GPU]
+    covers the steps since the line before, from the time evidence of the run's TGS; null for a line
+    without evidence. window: "counted", or the reason for not counting: start-up, warm-up,
+    checkpoint, evaluation. peak_memory_bytes [bytes of one GPU] as printed. More columns of
+    windows: Analysis.windows.
 
-    Raises RunNameError where no run has one of the names.
+    Raises RunNameError if no run has one of the names.
 
     >>> per_step(analysis, "titan-8b").filter(window="counted")["tgs"].median()
     """
@@ -122,10 +124,11 @@ def _ratio(tokens: pl.Expr, seconds: pl.Expr) -> pl.Expr:
 
 
 def rate_windows(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Each window of some runs: its rate, and whether it was counted, or why not.
+    """Return each window of some runs with its rate, and why it is not counted, if so.
 
-    windows, metrics: as for `bin_windows`. run_id, step, loss, peak_memory_bytes, `span` [steps],
-    `tokens` of them and `seconds`, both on one GPU, and `window`; null where nothing times a run.
+    windows, metrics: as for `bin_windows`. Columns: run_id, step, loss, peak_memory_bytes, `span`
+        [steps], their `tokens` and `seconds`, both on one GPU, and `window`; rates are null for a
+        run without time evidence.
     """
     parts, none, nothing = [], pl.lit(None, INT), pl.lit(None, FLOAT)
     for (evidence,), runs in metrics.select("run_id", "time_basis").group_by("time_basis"):
@@ -159,16 +162,16 @@ _ASKED: Final = (
     *("begun_anew", "events", "rate_events"),
     *("tokens_per_gpu", "rate_covers", "elapsed_reach", "new_step"),
 )
-"""Whether a window counts, and its tokens."""
+"""Columns that decide whether a window counts, and its tokens."""
 
 
 def _timed_by(evidence: str) -> tuple[str, str]:
-    """The steps of a window, and its time."""
+    """Return the columns with the steps of a window and its time."""
     return f"{evidence}_span", f"{evidence}_time"
 
 
 def _counted(runs: RunArrays, evidence: str) -> BoolArray:
-    """Which lines are of steps that count; runs: one behind the other."""
+    """Return which lines are of counted steps; runs: concatenated."""
     counted, start = np.zeros(runs.height, np.bool_), 0
     for run in runs.by_run().values() if evidence == "elapsed" else [runs]:
         counted[start + lines_of_windows(run, evidence, steady_windows(run, evidence)).indices] = (
@@ -179,7 +182,7 @@ def _counted(runs: RunArrays, evidence: str) -> BoolArray:
 
 
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
-    """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
+    """Return _DRAWN, tokens, seconds and window per window, and `span`, its steps."""
     runs = RunArrays(frame)
     steady, said = _counted(runs, evidence), disturbances(runs, evidence)
     spoiler = pl.repeat(WINDOW_OTHER, frame.height, dtype=TEXT, eager=True)
@@ -216,7 +219,7 @@ SHOWN_EVENT_KINDS: Final = (
     "killed",
     "end",
 )
-"""Kinds of events that say why the pace changes or stops; of ingest.core.schema.EVENT_KINDS."""
+"""Kinds of events that explain why the pace changes or stops; of ingest.core.schema.EVENT_KINDS."""
 
 MARK_SCHEMA: Final = pl.Schema(
     {
@@ -230,16 +233,17 @@ MARK_SCHEMA: Final = pl.Schema(
     }
 )
 MAX_MARK_BINS: Final = 60
-"""The most marks of one kind in one run."""
+"""Most marks of one kind in one run."""
 
 
 def event_marks(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Events that a course of steps shows, sorted; columns of MARK_SCHEMA.
+    """Return the events to show over the steps, sorted; columns of MARK_SCHEMA.
 
-    events: as in ingest.core.schema; windows: metrics.throughput.windows.build_windows. step: as
-    printed, else of the next step line, else of the last one. Of more than MAX_MARK_BINS bins of
-    steps the events of a kind that fall into one are one: `events` how many, with the first one's
-    line and text.
+    events: as in ingest.core.schema; windows: metrics.throughput.windows.build_windows
+
+    step: as printed, else of the next step line, else of the last one
+    events: number of events. With more than MAX_MARK_BINS steps, the events of a kind in one bin
+        are merged, with the first one's line and text.
     """
     shown = events.filter(pl.col("kind").is_in(SHOWN_EVENT_KINDS))
     if shown.is_empty():
@@ -280,11 +284,11 @@ HISTOGRAM_QUANTILE: Final = 0.99
 
 
 def step_time_histogram(windows: pl.DataFrame, row: MetricsRow) -> pl.DataFrame:
-    """How many windows of one run took how long; columns of HISTOGRAM, by `low` and `steady`.
+    """Return how many windows of one run took how long; columns of HISTOGRAM.
 
-    row: of reports.text.verdict.join_comparison or the metrics. low, high: seconds per step; of
-    `beyond`, all that took longer, `high` is the longest. Empty where no window tells the seconds
-    of a step.
+    row: of reports.text.verdict.join_comparison or the metrics. low, high: seconds per step; for
+        `beyond`, the bin of all longer windows, `high` is the longest. Sorted by `low` and
+        `steady`. Empty if no window has step times.
     """
     evidence = row["time_basis"]
     mine = windows.filter(run_id=row["run_id"])
@@ -318,6 +322,6 @@ def step_time_histogram(windows: pl.DataFrame, row: MetricsRow) -> pl.DataFrame:
 
 
 def _round_width(width: float) -> float:
-    """The next of 1, 2, 2.5 and 5 times a power of ten."""
+    """Return the next of 1, 2, 2.5 and 5 times a power of ten."""
     power = 10.0 ** floor(log10(width))
     return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= width)

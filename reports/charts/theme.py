@@ -1,8 +1,8 @@
-"""How charts look: one Altair theme, one colour per framework; pages have their style sheets.
+"""Look of charts: one Altair theme, one colour per framework.
 
-The three colours stay apart under the common colour-blindnesses and in grey (L* 42, 61, 52), and
-stand out 3 to 1 from a white and from a dark page. A chart is drawn for white; on the dark page
-the style sheet (page.css) turns its text and lines, so that no chart is drawn twice.
+The three colours differ under the common colour-blindnesses and in grey (L* 42, 61, 52), and have a
+contrast of 3 to 1 against a white and a dark page. A chart is drawn for white; on the dark page the
+style sheet (page.css) recolours its text and lines, so that no chart is drawn twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INK: Final = "#1d2129"
 MUTED: Final = "#5b6472"
 GRID: Final = "#e3e6eb"
 ACCENT: Final = "#4a6785"
-"""For marks that stand for no framework."""
+"""Colour of marks without a framework."""
 PAGE_FONT: Final = (
     "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 )
@@ -28,7 +28,7 @@ PAGE_FONT: Final = (
 
 @alt.theme.register("fairmfu", enable=True)
 def chart_theme() -> alt.theme.ThemeConfig:
-    """The theme of all charts: transparent, so that the page shows through."""
+    """Return the theme of all charts: transparent, so that the page shows through."""
     return alt.theme.ThemeConfig({"config": _config()})
 
 

@@ -1,9 +1,9 @@
-"""The figure card: what every mark of a run says of itself, under each convention.
+"""Figure card: the tooltip of every mark of a run, under each convention.
 
     attention   exact: pairs as masked; full: every token attends to the whole sequence
     peak        own: each operator at the peak of its own number format; bf16: all at the BF16 peak
 
-A spec picks the convention by its params `attention` and `peak`, from the four figures of a card.
+A spec selects the convention by its params `attention` and `peak`, from the four figures of a card.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from ..text import run_narrative
 from .figure import Spec, chart_number
 
 BF16_LIKE: Final = ("bf16", "fp16")
-"""Precisions whose own peak is the BF16 one."""
+"""Precisions whose own peak is the BF16 peak."""
 
 CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
-"""Attention and peak that an MFU is by; the page shows the first until another is chosen."""
+"""Attention and peak of an MFU; the page shows the first until the reader chooses another."""
 
 
 def run_cards(rows: Iterable[ComparisonRow]) -> list[dict[str, Any]]:
-    """Cards of rows of reports.text.verdict.join_comparison, in their order.
+    """Return cards of rows of reports.text.verdict.join_comparison, in their order.
 
     Unknown figures are null.
 
-    `mfu_*` by `CONVENTIONS` (fractions), tflops_exact and tflops_full [TFLOP/s per GPU],
-    tgs [tokens/s/GPU] with its 95 % interval, peak_own and peak_bf16 [dense TFLOP/s], the log's own
-    figures, what the run is grouped and filtered by, and in words on what each figure stands.
+    `mfu_*` by `CONVENTIONS` (fractions), tflops_exact and tflops_full [TFLOP/s per GPU], tgs
+    [tokens/s/GPU] with its 95 % interval, peak_own and peak_bf16 [dense TFLOP/s], the logged
+    figures, fields to group and filter by, and the basis of each figure in words.
     """
     return [_card(row) for row in rows]
 
 
 def chart_cards(rows: Iterable[ComparisonRow]) -> list[dict[str, Any]]:
-    """Cards as a spec carries them."""
+    """Return cards with rounded numbers, for a spec."""
     return [{name: chart_number(value) for name, value in card.items()} for card in run_cards(rows)]
 
 
 def accelerator_name(row: MetricsRow) -> str | None:
-    """The accelerator by its full name where one is known: what runs are filtered by."""
+    """Return the accelerator's full name if known; runs are filtered by this name."""
     return row["device"] or row["accelerator"]
 
 
@@ -80,7 +80,7 @@ def _card(row: ComparisonRow) -> dict[str, Any]:
 
 
 def _mfu(row: MetricsRow) -> dict[str, float | None]:
-    """MFU of a run by each of CONVENTIONS."""
+    """Return the MFU of a run by each of CONVENTIONS."""
     own = {"exact": row["mfu"], "full": row["mfu_full_attention"]}
     bf16 = {"exact": row["mfu_bf16"], "full": row.get("mfu_bf16_full_attention")}
     if row["precision"] in BF16_LIKE:
@@ -95,7 +95,7 @@ def _tflops(row: MetricsRow, flops_per_token: float | None) -> float | None:
 
 
 def _peak(row: MetricsRow) -> float | None:
-    """The peak of the run's own number formats, weighted by what ran in which [TFLOP/s]."""
+    """Return the peak of the run's precisions, weighted by their work [TFLOP/s]."""
     return None if row["peak_flops"] is None else float(row["peak_flops"]) / 1e12
 
 
@@ -105,7 +105,7 @@ def _bf16_peak(row: MetricsRow, mfu: dict[str, float | None]) -> float | None:
 
 
 def _interval(row: MetricsRow) -> str | None:
-    """The 95 % interval of TGS as text; null where there is none."""
+    """Return the 95 % interval of TGS as text; None without an interval."""
     low, high = row["tgs_low"], row["tgs_high"]
     return None if low is None or high is None else f"{low:,.0f}\N{EN DASH}{high:,.0f}"
 
@@ -123,17 +123,17 @@ BY_PARAMS: Final = "datum['mfu_' + attention + '_' + peak]"
 CONVENTION_EXPRESSION: Final = (
     "attention + ' attention, ' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak'"
 )
-"""The convention in words, as a Vega expression."""
+"""Convention in words, as a Vega expression."""
 FILTER_EXPRESSION: Final = (
     "(model == '' || datum.model == model) && "
     "(accelerator == '' || datum.accelerator == accelerator)"
 )
-"""Whether the filters let a run through."""
+"""Vega expression: whether the filters include a run."""
 STATISTIC: Final = "'tokens over time, each summed over the steady windows'"
 
 
 def _row(title: str, field: str, form: str = "") -> str:
-    """A row of a tooltip as a Vega expression; what is unknown has none."""
+    """Return a row of a tooltip as a Vega expression; no row for an unknown value."""
     shown = f"format(datum.{field}, '{form}')" if form else f"datum.{field}"
     return f"isValid(datum.{field}) && {{'{title}': {shown}}}"
 
@@ -162,14 +162,17 @@ TRANSFORM: Final[tuple[Spec, ...]] = (
     {"calculate": STATISTIC, "as": "statistic"},
     {"calculate": f"merge({', '.join(_CARD)})", "as": "card"},
 )
-"""The runs that the filters show, with `mfu`, `tflops` and `peak_tflops` of the convention.
+"""Filter runs and add `mfu`, `tflops` and `peak_tflops` of the convention.
 
 `card` is the tooltip, written once for all marks: a list of its fields in the encoding would be
-compiled into each mark twice, which is what a chart of many layers mostly consists of.
+compiled into each mark twice, and would be most of a chart with many layers.
 """
 
 
 def card_tooltip(*leading_rows: tuple[str, str, str]) -> Any:  # noqa: ANN401 - Altair's value has no public type
-    """The card as a tooltip, after what is the mark's own: title, field, format."""
+    """Return the card as a tooltip, after the mark's own rows.
+
+    leading_rows: title, field, format
+    """
     rows = (_row("run", "run"), *(_row(*one) for one in leading_rows), "datum.card")
     return alt.value(alt.ExprRef(f"merge({', '.join(rows)})"))

@@ -1,4 +1,4 @@
-"""From a log's figure to ours, as a chart: a bar for each factor."""
+"""Chart from a log's figure to ours, with a bar for each factor."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from .chart_style import ROW_HEIGHT, fixed_channels, framework_colour
 from .figure import Figure, Spec, build_spec, drawable
 
 WATERFALL_WIDTH: Final = 420
-"""Width of the axis; names stand to its left, factors and values to its right."""
+"""Width of the axis; names are to its left, factors and values to its right."""
 BAR_HEIGHT: Final = 12
 MAX_LINEAR_RATIO: Final = 10.0
-"""A figure that moves by more, say by a wrong unit, would leave a plain axis all to one step."""
+"""Largest ratio of figures on a linear axis: a wrong unit, say, would fill a linear axis with one
+step.
+"""
 MIN_BAR_SHARE: Final = 0.03
-"""Share of the axis below which a bar is too short to see how it is drawn."""
+"""Share of the axis below which a bar is too short to show its style."""
 
 
 def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Figure:
-    """From the log's figure to ours, a bar for each factor; what is unexplained stands last.
+    """Draw the steps from the log's figure to ours, the unexplained rest last.
 
-    formula: name of the framework's own, None where none is known. The axis begins at 0, so that a
-    step is as long as its share of the figure; it is logarithmic only where the figure moves by
-    more than `MAX_LINEAR_RATIO`.
+    formula: name of the framework's formula, None if unknown. The axis begins at 0, so that the
+        length of a step is its share of the figure. It is logarithmic only if the figure changes by
+        more than `MAX_LINEAR_RATIO`.
     """
     unit, reach = bridge_steps.FIGURE_UNITS[bridge.figure], _Reach.of(bridge)
     data = drawable(_placed(bridge, reach)).with_columns(framework=pl.lit(framework))
@@ -57,7 +59,7 @@ def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """From where to where the axis of a waterfall goes, in the unit of its figure."""
+    """Ends of a waterfall's axis, in the unit of its figure."""
 
     low: float
     high: float
@@ -71,20 +73,20 @@ class _Reach:
         return cls(low / 1.3, high * 1.3, far) if far else cls(0.0, high * 1.08, far)
 
     def decades(self) -> list[float]:
-        """Powers of ten: only those are named on a log scale."""
+        """Return the powers of ten on the axis: a log scale labels only those."""
         powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
         marks = [10.0**power for power in powers]
         return [mark for mark in marks if self.low <= mark <= self.high]
 
     def thin(self, before: float, after: float) -> bool:
-        """Whether a step is too short to see how its bar is drawn."""
+        """Return whether a step's bar is too short to show its style."""
         if self.far:
             return abs(log10(after / before)) < MIN_BAR_SHARE * log10(self.high / self.low)
         return abs(after - before) < MIN_BAR_SHARE * self.high
 
 
 def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
-    """Steps with the texts beside them, and the name of the row below."""
+    """Return the steps with their texts, and the name of the row below."""
     frame = bridge_steps.bridge_frame(bridge).drop("bounds")
     values = frame.select("before", "after").iter_rows()
     thin = [before is not None and reach.thin(before, after) for before, after in values]
@@ -105,7 +107,7 @@ def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
 
 
 def _by_which(bridge: Bridge, formula: str | None) -> str:
-    """Whose formula each end is by, and under which convention."""
+    """Say which formula and convention each end uses."""
     if bridge.figure == "logged_tgs":
         return "Both count tokens, no FLOPs."
     theirs = f"own formula, {formula}" if formula else "own formula, which could not be checked"
@@ -142,7 +144,7 @@ def _waterfall(figure: str, *, far: bool) -> Spec:
 
 
 def _figure_axis(figure: str, *, far: bool) -> alt.X:
-    """The axis of the figure after each step; one that reaches far has a log scale."""
+    """Return the axis of the figure after each step, logarithmic if `far`."""
     unit = bridge_steps.FIGURE_UNITS[figure]
     ticks: dict[str, Any] = {"values": alt.ExprRef("decades")} if far else {"tickCount": 6}
     return alt.X(
@@ -158,14 +160,14 @@ def _of_kind(base: alt.Chart, kind: str) -> alt.Chart:
 
 
 def _links(base: alt.Chart, x: alt.X) -> alt.Chart:
-    """Uprights from where a step ends to the row below."""
+    """Draw vertical lines from the end of a step to the row below."""
     steps = base.transform_filter(alt.datum.kind != bridge_steps.STEP_OURS)
     links: alt.Chart = steps.mark_rule(opacity=0.5).encode(x, alt.Y2("below"))
     return links
 
 
 def _texts(base: alt.Chart) -> list[alt.Chart]:
-    """Factor and figure of each step, right of the chart."""
+    """Draw the factor and figure of each step, right of the chart."""
     return [
         base.mark_text(align="right", dx=right).encode(
             alt.Text(f"{column}:N"), **fixed_channels(x="width")
@@ -175,7 +177,7 @@ def _texts(base: alt.Chart) -> list[alt.Chart]:
 
 
 def _named(step: alt.Chart) -> list[alt.Chart]:
-    """Bars of the named factors, with an edge, which a bar thinner than a pixel needs."""
+    """Draw bars of the named factors, with an edge for bars thinner than a pixel."""
     return [
         step.mark_bar(height=BAR_HEIGHT, color=theme.ACCENT).encode(
             alt.X("before:Q"), alt.X2("after")
@@ -185,9 +187,9 @@ def _named(step: alt.Chart) -> list[alt.Chart]:
 
 
 def _unexplained(step: alt.Chart) -> list[alt.Chart]:
-    """A dashed outline, a square where a bar would be too thin for one, on what is allowed.
+    """Draw a dashed outline, or a square for a thin bar, over the allowed range.
 
-    The page's style sheet knows their names.
+    The page's style sheet refers to their names.
     """
     dashed: dict[str, Any] = {"filled": False, "strokeDash": [3, 2], "strokeWidth": 1.5}
     dashed["color"] = theme.MUTED
@@ -204,7 +206,7 @@ def _unexplained(step: alt.Chart) -> list[alt.Chart]:
 
 
 def _end(step: alt.Chart, shape: Literal["diamond", "circle"], *, far: bool) -> list[alt.Chart]:
-    """The log's figure as an open diamond, ours as a dot; a stem where the axis begins at 0."""
+    """Draw the log's figure as an open diamond, ours as a dot, with a stem if linear."""
     coloured = step.encode(color=framework_colour())
     stem = coloured.mark_bar(height=3, opacity=0.45).encode(alt.X("after:Q"), alt.X2Datum(0))
     mark = coloured.mark_point(shape=shape, size=100, filled=shape == "circle", opacity=1)

@@ -1,1 +1,1 @@
-"""The nightly run: what changed since the last one, baselines, its outputs."""
+"""Nightly run: changes since the last one, baselines, outputs."""

@@ -1,7 +1,7 @@
-"""Baselines: runs whose TGS the level of their series is held against, pinned or named.
+"""Baselines: runs whose TGS is compared with the level of their series.
 
-Those that were pinned stand in the store, others are named in fairmfu.toml. All that is said of
-them by `fairmfu baseline`, `fairmfu remove` and the nightly stands here.
+Pinned baselines are in the store, others are named in fairmfu.toml. The messages about baselines of
+`fairmfu baseline`, `fairmfu remove` and the nightly are here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairmfu.ingest.store.transactions import utc_now
 from fairmfu.metrics.core.run_selection import RunNameError, choose, choose_one
 
 BASELINES: Final = "baselines"
-"""The table that the store keeps of those that were pinned."""
+"""Name of the table of pinned runs in the store."""
 
 BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIMESTAMP, "tgs": FLOAT})
 
@@ -29,13 +29,13 @@ PIN_ANOTHER_HINT: Final = "Pin another run (fairmfu baseline set RUN)"
 
 
 class BaselineError(FairmfuError):
-    """A baseline is of no run with a TGS, so that nothing would be held against it."""
+    """A baseline has no run with a TGS, so nothing could be compared with it."""
 
 
 def pin(store: Store, runs: pl.DataFrame) -> None:
-    """Have the level of each series be held against these runs from now on.
+    """Compare the level of each series with these runs from now on.
 
-    runs: of metrics. Raises BaselineError, and pins none, where one has no TGS.
+    runs: of metrics. Raises BaselineError, and pins none, if one has no TGS.
     """
     without = runs.filter(pl.col("tgs").is_null())
     for name, missing in without.select("name", "missing").iter_rows():
@@ -46,12 +46,12 @@ def pin(store: Store, runs: pl.DataFrame) -> None:
 
 
 def unpin(store: Store, runs: pl.DataFrame) -> None:
-    """Take baselines back; runs: of `pinned`."""
+    """Remove baselines; runs: of `pinned`."""
     store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, FLOAT), at=pl.lit(utc_now())))
 
 
 def pinned(store: Store) -> pl.DataFrame:
-    """Runs that were pinned, columns of BASELINE_SCHEMA, in the order of their pinning."""
+    """Return the pinned runs, columns of BASELINE_SCHEMA, in the order of pinning."""
     rows = store.kept(BASELINES, latest_by=("run_id",))
     if rows.is_empty():
         return BASELINE_SCHEMA.to_frame()
@@ -61,12 +61,12 @@ def pinned(store: Store) -> pl.DataFrame:
 def night_baselines(
     store: Store, baseline_names: Sequence[str], metrics: pl.DataFrame
 ) -> pl.DataFrame:
-    """Baselines of a night: those that were pinned, and those of `baseline_names`.
+    """Return the baselines of a night: pinned runs, then those of `baseline_names`.
 
     The latter take precedence.
 
-    baseline_names: names or ids in the configuration; metrics: of all runs. Raises BaselineError
-    where one is of no run with a TGS: a gate that checks nothing looks closed.
+    baseline_names: names or ids in the configuration; metrics: of all runs. Raises BaselineError if
+        a baseline has no run with a TGS: a gate that checks nothing looks closed.
     """
     rows, wrong = pinned(store), []
     gone = list(_without_rate(store, rows, metrics))
@@ -93,9 +93,9 @@ def night_baselines(
 
 
 def _without_rate(store: Store, rows: pl.DataFrame, metrics: pl.DataFrame) -> Iterator[str]:
-    """Why nothing is held against pinned runs: they were removed, or have a TGS no more.
+    """Yield why pinned runs are no baseline: they were removed, or lost their TGS.
 
-    One that another source of its launch is told by now is none of them.
+    A run that is now part of a launch with another lead is not reported.
     """
     stored = set(store.runs_changed_since(-1))
     rates = dict(metrics.select("run_id", "tgs").iter_rows())
@@ -114,10 +114,10 @@ def removal_notices(
     removed_ids: Collection[str],
     baseline_names: Sequence[str],
 ) -> Iterator[str]:
-    """Which of the runs that were removed just now are baselines, and what becomes of that.
+    """Yield which removed runs are baselines, with the consequences.
 
     stored_runs: the table of runs with these; removed_ids: their ids; baseline_names: as of
-    `night_baselines`.
+        `night_baselines`
     """
     ends = "else the next nightly ends with exit 1, unless it reads its log again"
     rows = pinned(store).filter(pl.col("run_id").is_in(list(removed_ids)))

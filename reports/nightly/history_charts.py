@@ -1,8 +1,8 @@
-"""Charts of series over nights: TGS and MFU of one series, and all series at a glance.
+"""Charts of series over nights: TGS and MFU of one series, and an overview of all.
 
-What is drawn is thinned first: of a long history, a point stands for several runs in a row
-(`thin_points`), never across a change of level or of formula, so that a chart of three years is as
-light as that of one.
+Points are thinned first: in a long history, a point covers several runs in a row (`thin_points`),
+never across a change of level or of formula. So a chart of three years is as light as a chart of
+one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .night_report import BASELINE, NightChange, NightSeries, difference_text
 
 HISTORY_WIDTH: Final = WIDTH + 80
 MAX_POINTS: Final = 300
-"""Points of one series, beside its outliers and its last runs."""
+"""Most points of one series, in addition to its outliers and its last runs."""
 SINGLE_LAST_RUNS: Final = 30
-"""The last runs stand alone, however long the history."""
+"""Number of last runs with a point each, however long the history."""
 MAX_OUTLIERS: Final = 60
 MAX_LABELLED_MARKS: Final = 6
-"""Marks that are written out; of more, only where they are."""
+"""Most marks with text; more marks show only their position."""
 MAX_OVERVIEW_POINTS: Final = 60
-"""Points of a series in the overview, and in the table's small history."""
+"""Most points of a series in the overview, and in the table's small history."""
 MAX_OVERVIEW_SERIES: Final = 40
 
 THINNED_SCHEMA: Final = pl.Schema(
@@ -51,16 +51,16 @@ THINNED_SCHEMA: Final = pl.Schema(
         "segment": INT,
     }
 )
-"""What is drawn of a series: medians of `runs` runs, low to high their slowest and fastest."""
+"""Points to draw of a series: medians of `runs` runs; low to high: slowest to fastest of them."""
 
 
 def thin_points(
     points: pl.DataFrame, max_points: int = MAX_POINTS, single_runs: int = SINGLE_LAST_RUNS
 ) -> pl.DataFrame:
-    """Rows of THINNED_SCHEMA of one series' points, by time.
+    """Return rows of THINNED_SCHEMA of one series' points, by time.
 
-    The last runs and the outliers (the latest `MAX_OUTLIERS`) stand alone; of the others, as many
-    in a row become one point as leaves `max_points` of them, apart by segment and formula.
+    The last runs and the outliers (the latest `MAX_OUTLIERS`) remain single points. The others are
+    merged in consecutive bins, separate by segment and formula, to about `max_points` points.
     """
     ordered = points.sort("at", "run_id").with_row_index("place")
     alone = pl.col("place") >= ordered.height - single_runs
@@ -101,7 +101,7 @@ def thin_points(
 
 
 def thinning_sentence(data: pl.DataFrame) -> str:
-    """What a point stands for, in a sentence."""
+    """Return the meaning of a point, in a sentence."""
     most = data["runs"].max()
     if not isinstance(most, int) or most <= 1:
         return "One point per run."
@@ -113,18 +113,18 @@ def thinning_sentence(data: pl.DataFrame) -> str:
 
 @dataclass(frozen=True)
 class HistoryChart:
-    """A chart of a series, and what a point of it stands for, in a sentence."""
+    """Chart of a series, with the meaning of its points in a sentence."""
 
     spec: Spec
     thin: str
 
 
 def history(series: NightSeries, points: pl.DataFrame) -> HistoryChart:
-    """TGS of one series over its nights, what changed with it, and its MFU.
+    """Draw the TGS of one series over its nights, the setup changes, and its MFU.
 
-    series: of reports.nightly.night_report.NightDigest.series; points: its rows of POINTS. Runs are
-    dots, those that lie far out hollow; the level between two changes is a line; a change that was
-    confirmed is a dashed upright with its size; the baseline lies dashed.
+    series: of reports.nightly.night_report.NightDigest.series; points: its rows of POINT_SCHEMA.
+        Runs are dots, outliers are hollow; the level between two changes is a line; a confirmed
+        change is a dashed vertical with its size; the baseline is dashed.
     """
     data = drawable(thin_points(points))
     span = _span(points)
@@ -156,7 +156,7 @@ def history(series: NightSeries, points: pl.DataFrame) -> HistoryChart:
 def _rates(
     data: pl.DataFrame, series: NightSeries, sets: Mapping[str, Sequence[object]], colour: str
 ) -> list[Spec]:
-    """Layers of the TGS panel that have something to draw."""
+    """Return the layers of the TGS panel that have something to draw."""
     drawn = {
         "spread": (data["runs"] > 1).any(),
         "dots": not data["outlier"].all(),
@@ -170,51 +170,52 @@ def _rates(
 
 
 def _mark_panel(marks: pl.DataFrame, x: Spec) -> Spec:
-    """What changed in the setup, in words where there are few."""
+    """Draw setup changes, with text if there are few."""
     few = marks.height <= MAX_LABELLED_MARKS
     tracks = min(marks.height, 3) if few else 1
     return _panel(_mark_layers() if few else _mark_layers()[:1], 16 * tracks, x)
 
 
 def _mfu_panel(data: pl.DataFrame, colour: str, x: Spec) -> Spec:
-    """MFU, with a shape for each formula where there are several."""
+    """Draw MFU, with a shape per formula if there are several."""
     formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
     shapes = tuple(formulas) if len(formulas) > 1 else ()
     mfu = _with(_utilisation(colour, shapes), x=x)
     return mfu | {"width": HISTORY_WIDTH, "height": 90}
 
 
-# What is the same in every chart is made by Altair once, each layer by itself and without data: it
-# copies a chart and all its data whenever charts are put together, which took longer than all else
-# on a page. Whatever a series has of its own is put around the layers, which are never changed.
+# Altair makes the shared parts once, each layer by itself and without data: combining charts copies
+# them with all their data, which took longer than the rest of a page. The parts specific to a
+# series are put around the layers, which are never changed.
 
 
 def _panel(layers: Sequence[Spec], height: int, x: Spec) -> Spec:
-    """Layers above one another; those without an x have this one."""
+    """Combine layers; those without an x channel get this one."""
     along = [one if "x" in one["encoding"] else _with(one, x=x) for one in layers]
     return {"layer": along, "width": HISTORY_WIDTH, "height": height}
 
 
 def _with(layer: Spec, **channels: Spec) -> Spec:
-    """The layer with more channels.
+    """Add channels to a layer.
 
-    Vega-Lite takes what stands around layers to be in conflict with itself.
+    Channels around layers would conflict with themselves in Vega-Lite.
     """
     return layer | {"encoding": layer.get("encoding", {}) | channels}
 
 
 def _rows(data: pl.DataFrame) -> list[Spec]:
-    """Rows as JSON carries them; a time without a zone is shown as it stands."""
+    """Return rows for JSON; a time without a zone is shown as stored."""
     return data.with_columns(cs.temporal().dt.strftime("%Y-%m-%dT%H:%M:%S")).to_dicts()
 
 
 MIN_AXIS_REACH: Final = 0.01
-"""The axis of TGS reaches at least this share of the level above and below it, so that equal runs
-look equal."""
+"""Smallest reach of the TGS axis above and below the level, as a share, so that equal runs look
+equal.
+"""
 
 
 def _narrow(data: pl.DataFrame, series: NightSeries) -> list[float]:
-    """The ends of the axis of TGS where what is drawn differs by less; else none."""
+    """Return the ends of the TGS axis if the data spans less than the smallest reach."""
     drawn = pl.concat([data["low"], data["high"], pl.Series([series["baseline_tgs"]], dtype=FLOAT)])
     low, high = drawn.min(), drawn.max()
     if not isinstance(low, float) or not isinstance(high, float):
@@ -232,7 +233,7 @@ def _widened(layer: Spec, ends: Sequence[float]) -> Spec:
 
 
 Span = tuple[datetime, datetime]
-"""When the first and the last run were."""
+"""Times of the first and the last run."""
 
 
 def _span(points: pl.DataFrame) -> Span | None:
@@ -243,13 +244,13 @@ def _span(points: pl.DataFrame) -> Span | None:
 
 
 MAX_DAY_LABEL_SPAN: Final = timedelta(days=150)
-"""A history that is longer has months and years on its axis, not days."""
+"""Longest history with days on its axis; a longer one has months and years."""
 MAX_DAILY_TICK_SPAN: Final = timedelta(days=6)
-"""One that is shorter has a tick for each, or some would stand there twice."""
+"""Longest history with a tick per day; without these, some days would appear twice."""
 
 
 def _time(span: Span | None, *, bare: bool = False) -> Spec:
-    """The time axis, a little beyond the first and the last run; bare above another panel."""
+    """Return the time axis, a little beyond the runs; bare: without labels."""
     domain: list[Spec] = []
     form = "%-d %b"
     ticks: Spec | int = 6
@@ -287,12 +288,12 @@ _TIPS: Final = [
 
 @cache
 def _rate_layers(colour: str) -> dict[str, list[Spec]]:
-    """Runs, levels, the baseline and confirmed changes, in the order in which they are drawn.
+    """Return runs, levels, the baseline and confirmed changes, in drawing order.
 
-    One that has nothing to draw is to be left out: Vega warns of an axis without an end.
+    Layers without data must be left out: Vega warns of an axis without an end.
     """
     runs, references = _run_layers(colour), _reference_layers()
-    return {"spread": runs.pop("spread"), **references, **runs}  # a dot is seen on its level
+    return {"spread": runs.pop("spread"), **references, **runs}  # dots above their level
 
 
 def _run_layers(colour: str) -> dict[str, list[Spec]]:
@@ -314,7 +315,7 @@ def _run_layers(colour: str) -> dict[str, list[Spec]]:
 
 @cache
 def _reference_layers() -> dict[str, list[Spec]]:
-    """What no framework's colour is for: levels, the baseline and confirmed changes."""
+    """Return layers without a framework colour: levels, baseline, confirmed changes."""
     tips = [
         alt.Tooltip("level:Q", title=f"level, {TGS}", format=",.1f"),
         alt.Tooltip("at:T", title="from", format="%Y-%m-%d"),
@@ -343,7 +344,7 @@ def _reference_layers() -> dict[str, list[Spec]]:
 
 
 def _change_layers() -> list[Spec]:
-    """An upright for each confirmed change, with its size at the top, in two rows."""
+    """Draw a vertical for each confirmed change, with its size above in two rows."""
     tips = [
         alt.Tooltip("at:T", title="first run after", format="%Y-%m-%d %H:%M"),
         alt.Tooltip("text:N", title="change"),
@@ -359,12 +360,12 @@ def _change_layers() -> list[Spec]:
 
 
 SIDE: Final = alt.ExprRef("datum.late ? 'right' : 'left'")
-"""Text stands at the right of its place, or at the left where it is late."""
+"""Alignment of text: right of its position, or left if late."""
 
 
 @cache
 def _mark_layers() -> list[Spec]:
-    """A track of marks below the TGS, and what each says."""
+    """Draw a track of marks below the TGS, with their text."""
     tips = [
         alt.Tooltip("what:N", title="changed"),
         alt.Tooltip("name:N", title="first run"),
@@ -384,7 +385,7 @@ SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
 
 @lru_cache
 def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
-    """MFU; where it is by several formulas, each has a shape of its own."""
+    """Draw MFU, with a shape per formula if there are several."""
     y = alt.Y(
         "mfu:Q",
         title="MFU, exact",
@@ -407,7 +408,7 @@ def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
 
 
 def _levels(points: pl.DataFrame) -> pl.DataFrame:
-    """The level of each segment, from its first run to its last."""
+    """Return the level of each segment, from its first run to its last."""
     return drawable(
         points.filter(pl.col("level").is_not_null())
         .group_by("segment")
@@ -443,7 +444,7 @@ def _changes(series: NightSeries, span: Span | None) -> list[Spec]:
 
 
 def _size(change: NightChange) -> str:
-    """`▼ 5.1 % slower`: a word and a shape beside any colour."""
+    """Return `▼ 5.1 % slower`: a word and a shape, independent of colour."""
     size, _ = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
     down = change["ratio"] < 1
     mark = "\N{BLACK DOWN-POINTING TRIANGLE}" if down else "\N{BLACK UP-POINTING TRIANGLE}"
@@ -451,7 +452,7 @@ def _size(change: NightChange) -> str:
 
 
 def _late(at: datetime, span: Span | None) -> bool:
-    """Whether a text at this time would leave the chart at its right."""
+    """Return whether a text at this time would exceed the chart at the right."""
     if span is None or span[0] == span[1]:
         return False
     return (at - span[0]) / (span[1] - span[0]) > 0.6  # noqa: PLR2004 - room for the text
@@ -459,11 +460,11 @@ def _late(at: datetime, span: Span | None) -> bool:
 
 MAX_MARKS: Final = 100
 MAX_MARK_TEXT: Final = 60
-"""Characters of a mark that is written out."""
+"""Most characters of a mark's text."""
 
 
 def _marks(points: pl.DataFrame, span: Span | None) -> pl.DataFrame:
-    """When what the logs say of the setup changed, and what: written out where there are few."""
+    """Return when the logged setup changed, and the change, as text if there are few."""
     what = pl.col("marks").list.join("; ")
     marks = points.filter(pl.col("marks").list.len() > 0).select("at", "name", what=what)
     shown = marks.tail(MAX_MARKS)
@@ -480,10 +481,10 @@ def _marks(points: pl.DataFrame, span: Span | None) -> pl.DataFrame:
 
 
 def overview(series: Sequence[NightSeries], points: pl.DataFrame) -> Spec:
-    """Every series in a row of its own: TGS against its present level, on one scale.
+    """Draw a row per series: TGS relative to its present level, on one scale.
 
     series: of reports.nightly.night_report.NightDigest.series, in the order to draw; at most
-    `MAX_OVERVIEW_SERIES` are drawn.
+        `MAX_OVERVIEW_SERIES` are drawn.
     """
     rows = [row for row in series if row["level"]][:MAX_OVERVIEW_SERIES]
     by_series = points.partition_by("series", as_dict=True, maintain_order=True)
@@ -559,7 +560,7 @@ def _glance(series: NightSeries, points: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reach(data: pl.DataFrame) -> tuple[float, float]:
-    """From the lowest to the highest level, with room for noise; what lies beyond is not drawn."""
+    """Return the axis ends: lowest to highest level, with room for noise, as drawn."""
     inner = data.select(
         low=pl.min_horizontal(pl.col("ratio").quantile(0.02), pl.col("level").min(), 0.98),
         high=pl.max_horizontal(pl.col("ratio").quantile(0.98), pl.col("level").max(), 1.02),
@@ -575,10 +576,10 @@ def _reach(data: pl.DataFrame) -> tuple[float, float]:
 def spark(
     points: pl.DataFrame, event_times: Sequence[datetime] = ()
 ) -> tuple[list[tuple[float, float]], list[float]]:
-    """The small history of one series: time and TGS, each from 0 to 1; strays left out.
+    """Return the small history of a series: (time, TGS) from 0 to 1, and event times.
 
-    And where `event_times` are in that time. TGS is set against two per cent of its level at least,
-    so that noise stays small.
+    Outliers are left out; event_times outside the time span too. TGS is drawn over at least 4 % of
+    its middle, so that noise stays small.
     """
     data = thin_points(points.filter(~pl.col("outlier")), MAX_OVERVIEW_POINTS, single_runs=1)
     if not data.height:

@@ -1,8 +1,8 @@
-"""The nightly page: what changed tonight, then every series, its history, and tonight's runs.
+"""Nightly page: tonight's changes, every series with its history, tonight's runs.
 
-One offline file, as reports.page.html_report makes them, by the template night.html.j2. It tells
-its own age, and it loads `status.js` beside it, where a nightly that failed since has left word
-(`status_js`).
+One offline file, made like those of reports.page.html_report, from the template night.html.j2. The
+page shows its own age, and loads `status.js` from its folder, in which a later failed nightly
+leaves a notice (`status_js`).
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from .night_report import (
 )
 
 STATUS_FILE: Final = "status.js"
-"""Beside the page: says that a nightly failed since, or nothing."""
+"""File beside the page: names a later failed nightly, or nothing."""
 
 LATE_HOURS: Final = 26
-"""A nightly page that is older says so."""
+"""Age from which a nightly page shows that it is old."""
 
 MAX_OPEN_RUNS: Final = 40
-"""Runs of a night that the page shows without a fold."""
+"""Most runs of a night that the page shows unfolded."""
 
 STATE_SYMBOLS: Final = {
     STATE_REGRESSED: "\N{BLACK DOWN-POINTING TRIANGLE}",
@@ -71,7 +71,7 @@ STATE_SYMBOLS: Final = {
     STATE_SUSPECT: "?",
     STATE_NEW: "\N{WHITE CIRCLE}",
 }
-"""A shape beside the word of each state, so that no state hangs on its colour."""
+"""Shape beside the word of each state, so that no state depends on its colour."""
 
 
 # --- what the template shows ----------------------------------------------------------------
@@ -79,7 +79,7 @@ STATE_SYMBOLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a cell of a table says, and in small what stands beneath. warned: to be seen."""
+    """Text of a table cell, with small text beneath. warned: highlighted."""
 
     text: str
     beneath: str = ""
@@ -88,9 +88,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """A change of a series: state (its colour), the clause on it, and what shows it.
+    """Change of a series: state (its colour), clause, and evidence.
 
-    command: sets the runs on both sides against each other
+    command: compares the runs on both sides
     """
 
     state: str
@@ -103,7 +103,7 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True)
 class SparkView:
-    """The history as a small drawing [px]: points of its line, and where its uprights are."""
+    """Small history drawing [px]: points of its line, and positions of its verticals."""
 
     width: int
     height: int
@@ -113,7 +113,7 @@ class SparkView:
 
 @dataclass(frozen=True, slots=True)
 class HistoryView:
-    """The chart of a series, null for a single run, with what stands above and beneath it."""
+    """Chart of a series, null for a single run, with the texts above and beneath."""
 
     doubts: Sequence[str]
     chart: Mapping[str, Any] | None
@@ -122,11 +122,10 @@ class HistoryView:
 
 @dataclass(frozen=True, slots=True)
 class SeriesView:
-    """A series. row: its name and framework; cells are null where nothing is known.
+    """Series in the table. row: its name and framework; cells are null if unknown.
 
-    anchor: id of its history;
-    state, symbol, word: its state, and its state in words; history: null without points; telling:
-    its history stands open
+    anchor: id of its history; state, symbol, word: its state, and its state in words
+    history: null without points; telling: its history is shown open
     """
 
     row: NightSeries
@@ -146,7 +145,7 @@ class SeriesView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run of tonight. row: its name, framework and doubts."""
+    """Run of tonight. row: its name, framework and doubts."""
 
     row: NightRun
     tgs: Cell | None
@@ -158,13 +157,14 @@ class RunView:
 
 @dataclass(frozen=True, kw_only=True)
 class NightView:
-    """What the template of a night shows.
+    """Data for the template of a night.
 
-    day: of the night, with its time; made_at: ISO 8601; alarm: a regression is new or pinned;
-    new_changes, standing, past: changes; shared: what all series have in common; pinned: some
-    series has a baseline; unfinished: runs by name, outcome and the line that says so; failed: logs
-    by path and reason, line by line; not_placed: runs in no series by when they ran, with how many
-    of earlier nights
+    day: of the night, with its time; made_at: ISO 8601; alarm: a regression is new or pinned
+    new_changes, standing, past: changes; shared: settings that all series share; pinned: some
+        series has a baseline
+    unfinished: runs by name, outcome and the log line; failed: logs by path and reason, line by
+        line
+    unplaced_tonight, unplaced_before: runs in no series, of tonight and of earlier nights
     """
 
     sheet: Sheet
@@ -191,10 +191,10 @@ class NightView:
 
 
 def pages(night: Night) -> tuple[str, str]:
-    """The page, and the one that is kept under its date, as HTML text; drawn once.
+    """Return the current page, and the archived page, as HTML text; drawn once.
 
-    The latter says so, and asks for neither its age nor `status.js`. The same night gives the same
-    bytes.
+    The archived page says so, and has no script for its age or `status.js`. The same night gives
+    the same bytes.
     """
     digest = build_digest(night)
     view = _night_view(digest)
@@ -212,9 +212,9 @@ def pages(night: Night) -> tuple[str, str]:
 
 
 def status_js(failed_at: datetime | str = "", why: str = "") -> str:
-    """The text of `status.js`: that a nightly failed, when and why; a comment where all is well.
+    """Return the text of `status.js`: time and reason of a failed nightly, if any.
 
-    failed_at: aware, or as ISO 8601.
+    Else the text is a comment. failed_at: aware, or as ISO 8601; empty if no nightly failed
     """
     if not failed_at:
         return "// fairmfu nightly: all is well.\n"
@@ -245,7 +245,7 @@ if (hours > LATE) {
   say("late", "This report is dated ahead of this machine's clock.");
 }
 """.replace("LATE", str(LATE_HOURS), 1)  # noqa: E501 - a script
-"""Says how old the page is, and what `status.js` tells, as text and never as markup."""
+"""Shows the page's age and the notice of `status.js`, as text and never as markup."""
 
 
 # --- from a night to what is shown -----------------------------------------------------------
@@ -331,14 +331,14 @@ def _series(row: NightSeries, place: int, points: pl.DataFrame | None, now: date
 
 
 def state_words(row: Row) -> str:
-    """Name the state of a series, whether it is of tonight, and whether its last run is suspect."""
+    """Return a series' state, with notes if new tonight or if its last run is suspect."""
     fresh = any(change["new"] for change in row["changes"])
     doubt = ", last run suspect" if row["suspect"] and row["state"] != STATE_SUSPECT else ""
     return f"{row['state']}{' tonight' if fresh else ''}{doubt}"
 
 
 def _rate(tgs: float | None, low: float | None, high: float | None) -> Cell | None:
-    """A TGS with its interval beneath."""
+    """Return a TGS with its interval beneath."""
     if tgs is None:
         return None
     known = low is not None and high is not None
@@ -370,7 +370,7 @@ def _against_baseline(row: NightSeries) -> Cell | None:
 
 
 def _own_changes(row: NightSeries) -> list[NightChange]:
-    """Changes in the series' own history of which the time is known."""
+    """Return the dated changes of the series' own history."""
     return [c for c in row["changes"] if c["against"] != BASELINE and c["at"] is not None]
 
 
@@ -382,11 +382,11 @@ def _last_change(row: NightSeries, now: datetime) -> Cell | None:
 
 
 SPARK_WIDTH, SPARK_HEIGHT, SPARK_MARGIN = 132, 28, 4
-"""Size of the small history [px]."""
+"""Size and margin of the small history [px]."""
 
 
 def _spark(row: NightSeries, points: pl.DataFrame | None) -> SparkView | None:
-    """Draw the history small: TGS over time, and an upright at each change."""
+    """Draw the small history: TGS over time, with a vertical at each change."""
     if points is None:
         return None
     changed_at = [not_null(change["at"]) for change in _own_changes(row)]

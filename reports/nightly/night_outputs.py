@@ -1,6 +1,6 @@
-"""One night for chats and programs: Markdown, JSON, JUnit XML and charts as SVG.
+"""Nightly outputs for chats and programs: Markdown, JSON, JUnit XML and SVG.
 
-All are pure functions of a `Night`, and say what the page says, in its words.
+All are pure functions of a `Night`, with the words of the page.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from .night_report import (
 )
 
 SUMMARY_SCHEMA_VERSION: Final = "1"
-"""Version of summary.json; docs/summary.schema.json describes it."""
+"""Version of summary.json; docs/summary.schema.json describes the file."""
 
 
 # --- Markdown -------------------------------------------------------------------------------
 
 
 MAX_NEW_CHANGES, MAX_STANDING_CHANGES, MAX_LIST_ITEMS = 5, 3, 2
-"""Changes of tonight, changes that still stand, and items of every other list."""
+"""Most changes of tonight, standing changes of earlier nights, and items of every other list."""
 
 
 def markdown(night: Night) -> str:
-    """The night in some forty lines at most, for a chat or the comment on a pull request."""
+    """Return the night in some forty lines at most, for a chat or a pull request."""
     found = build_digest(night)
     said = headline(found, MARKDOWN_STYLE)
     bullets = [_bullet(change, night) for change in found.changes if change["new"]]
@@ -95,7 +95,7 @@ def markdown(night: Night) -> str:
 
 
 def _evidence(digest: NightDigest) -> list[str]:
-    """What the worst regression is told by, and how to look into it."""
+    """Return the evidence for the worst regression, and a command to look into it."""
     worst = next(iter(digest.regressions), None)
     if worst is None:
         return []
@@ -140,9 +140,9 @@ def _not_read(source: Mapping[str, Any]) -> str:
 
 
 def summary(night: Night) -> dict[str, Any]:
-    """The night as JSON can carry it, by docs/summary.schema.json.
+    """Return the night as JSON data, by docs/summary.schema.json.
 
-    Rates in tokens/s/GPU, shares as fractions, times as ISO 8601 in UTC; null where unknown.
+    Rates in tokens/s/GPU, shares as fractions, times as ISO 8601 in UTC; null if unknown.
     """
     found = build_digest(night)
     said = headline(found)
@@ -243,7 +243,7 @@ def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - a cell of a frame
-    """No NaN, no infinity; a time as text, naive ones being UTC."""
+    """Return a cell for JSON: no NaN or infinity; a time as text, naive ones in UTC."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, datetime):
@@ -256,10 +256,10 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - a cell of a frame
 
 
 def junit(night: Night) -> str:
-    """JUnit XML: a test case per series, an error per log that could not be read or computed.
+    """Return JUnit XML: a test case per series, an error per unread or uncomputed log.
 
-    A case fails on a regression that counts and is new tonight or holds against a baseline; it is
-    skipped where its series has too few runs to tell.
+    A case fails on a regression that counts and is new tonight or is against a baseline. A case is
+    skipped if its series has too few runs.
     """
     found = build_digest(night)
     cases = [_case(row, found) for row in found.series]
@@ -294,7 +294,7 @@ def _case(row: NightSeries, digest: NightDigest) -> ET.Element:
 
 
 def series_sentence(series: NightSeries, now: datetime) -> str:
-    """One series in a sentence: its state, level and what of its changes stands."""
+    """Return a series in a sentence: its state, level and its new or standing changes."""
     level = "no level yet" if series["level"] is None else f"{series['level']:,.0f} tokens/s/GPU"
     told_of = [change_clause(c, now) for c in series["changes"] if c["new"] or c["stands"]]
     doubt = [suspect_clause(series)] if series["suspect"] else []
@@ -303,7 +303,7 @@ def series_sentence(series: NightSeries, now: datetime) -> str:
 
 
 def _error_case(name: str, kind: str, message: str) -> ET.Element:
-    """The case of a log that could not be read, or whose run could not be computed."""
+    """Return the case of a log that could not be read, or whose run failed to compute."""
     case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": for_xml(name)})
     about = {"type": kind, "message": for_xml(message)}
     ET.SubElement(case, "error", about).text = for_xml(message)
@@ -314,7 +314,7 @@ def _error_case(name: str, kind: str, message: str) -> ET.Element:
 
 
 def svgs(night: Night) -> dict[str, str]:
-    """File name to SVG: `overview.svg`, and a history of each series with news tonight.
+    """Return SVGs by file name: `overview.svg`, and a history per series with news.
 
     Half a second for the overview of 20 series, a fifth for each history, however long.
     """

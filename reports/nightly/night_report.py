@@ -1,7 +1,7 @@
-"""What one night has to say: the sentences and rows that page, Markdown, JSON and JUnit share.
+"""Sentences and rows of one night, shared by page, Markdown, JSON and JUnit.
 
-`build_digest` reads a `Night` once. Every word and figure of the four comes from here, so none of
-them can say another thing than the others. A `Style` says how each writes a name and what weighs.
+`build_digest` reads a `Night` once. Every word and figure of the four outputs comes from here, so
+they always agree. A `Style` defines how each output writes names and emphasis.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 
 
 class NightChange(ChangeRow):
-    """A change as the night tells it: a row of history with names for people.
+    """Change in the night's report: a row of history with names for people.
 
-    new: first told tonight; stands: the level is nearer to where it went; run, before_run,
-    found_run: names of its runs
+    new: first reported tonight; stands: the level is nearer to the new value than to the old one
+    run, before_run, found_run: names of its runs
     """
 
     new: bool
@@ -45,10 +45,10 @@ class NightChange(ChangeRow):
 
 
 class NightSeries(SeriesRow):
-    """A series as the night tells it: a row of history with its changes.
+    """Series in the night's report: a row of history with its changes.
 
-    ran: it has a run of tonight; news: a change of tonight, an alarm or a suspicion; telling: news,
-    or a change that still stands; silent: days without a run, where these are more than usual
+    ran: has a run of tonight; news: has a change of tonight, an alarm or a suspicion
+    telling: has news, or a change that still stands; silent: days without a run, if more than usual
     """
 
     label: str
@@ -62,7 +62,7 @@ class NightSeries(SeriesRow):
 
 
 class NightRun(MetricsRow):
-    """A run of tonight; against_level: its TGS over its series' level."""
+    """Run of tonight; against_level: its TGS over its series' level."""
 
     label: str
     series: str | None
@@ -83,22 +83,23 @@ STATE_NEW, STATE_STEADY, STATE_SUSPECT, STATE_REGRESSED, STATE_IMPROVED = (
 """The states of a series."""
 
 SYNTHETIC_PART: Final = "synthetic"
-"""The last part of such a series' name (metrics.compare.history)."""
+"""Last part of a synthetic series' name (metrics.compare.history)."""
 
 SOURCE_FAILED: Final = "failed"
-"""The status of a source that could not be read."""
+"""Status of a source that could not be read."""
 
 BAD_OUTCOMES: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
 """Outcomes that the first screen names; `incomplete` may still run."""
 
 MAX_NAMED_ITEMS: Final = 3
-"""Series, runs or logs that a sentence names; the rest is counted."""
+"""Most series, runs or logs named in a sentence; the rest is counted."""
 
 MIN_SILENT_GAPS: Final = 3
 MIN_SILENCE: Final = timedelta(days=2)
 MAX_EXTRA_SILENCE: Final = timedelta(days=30)
-"""A series is missed after three of its usual gaps, not before two days, and not for ever: one that
-is silent for much longer has ended."""
+"""A series is missed after MIN_SILENT_GAPS of its usual gaps, at least MIN_SILENCE, and at most
+MAX_EXTRA_SILENCE longer: a series that is silent for much longer has ended.
+"""
 
 EXIT_NO_REGRESSION, EXIT_REGRESSION, EXIT_UNREAD_SOURCE = 0, 3, 4
 """Exit codes; 1 and 2 are the command's own."""
@@ -106,15 +107,17 @@ EXIT_NO_REGRESSION, EXIT_REGRESSION, EXIT_UNREAD_SOURCE = 0, 3, 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """All that the report of one night is made of.
+    """Input of one night's report.
 
-    at: aware, when the report is made; number: of the night in this store, from 1.
-    series, points, changes, unplaced: as metrics.compare.history has them; changes with a column
-    `new` (BOOL): first told tonight. tonight: METRICS rows of runs that are new or changed tonight.
-    sources: path, status (read, known, failed, passed), message. notes: sentences on the night
-    itself; comparison: who is faster among tonight's runs. threshold: share below which a change
-    does not count. runs_page: relative link to the full report of tonight's runs. redacted: its
-    texts are for others (reports.page.redaction).
+    at: aware time of the report; number: of the night in this store, from 1
+    series, points, changes, unplaced: as in metrics.compare.history; changes with a column `new`
+        (BOOL): first reported tonight
+    tonight: METRICS rows of runs that are new or changed tonight
+    sources: path, status (read, known, failed, passed), message
+    notes: sentences on the night itself; comparison: who is faster among tonight's runs
+    threshold: share below which a change does not count
+    runs_page: relative link to the full report of tonight's runs
+    redacted: the texts are redacted (reports.page.redaction)
     """
 
     title: str
@@ -137,17 +140,11 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class NightDigest:
-    """A night as rows.
+    """Rows of a night.
 
-    series: of SERIES, worst first, each with `label` (short), `framework`, `synthetic`, `ran`
-    (tonight), `changes` (its own, of `changes`), `silent` (days without a run, where that is longer
-    than usual), `news` (a change of tonight, an alarm or a suspicion) and `telling` (news, or a
-    change that still stands).
-    changes: of CHANGES, those of tonight first, each with `label`, `framework`, `synthetic`,
-    `stands`, and `run`, `before_run`, `found_run` (names).
-    shared: what all series have in common, left out of their labels.
-    runs: of METRICS, each with `series` and `against_level` (TGS over its series' level, or null).
-    failed: sources that could not be read.
+    series: NightSeries, worst first; changes: NightChange, those of tonight first
+    shared: settings that all series share, left out of their labels
+    runs: NightRun, of tonight; failed: sources that could not be read
     """
 
     night: Night
@@ -159,14 +156,14 @@ class NightDigest:
 
     @property
     def regressions(self) -> list[NightChange]:
-        """Regressions that count and are new tonight, or hold against a baseline."""
+        """Regressions that count and are new tonight, or are against a baseline."""
         return [change for change in self.changes if is_alarm(change)]
 
 
 def exit_code(night: Night) -> int:
-    """3 on a regression of tonight or against a baseline, else 4 if a log failed, else 0.
+    """Return 3 on a regression of tonight or against a baseline, else 4 or 0.
 
-    A log fails where it cannot be read, or where its run cannot be computed.
+    4 if a log failed: the log cannot be read, or its run cannot be computed.
     """
     if any(map(is_alarm, night.changes.iter_rows(named=True))):
         return EXIT_REGRESSION
@@ -176,7 +173,7 @@ def exit_code(night: Night) -> int:
 
 
 def is_alarm(change: Row) -> bool:
-    """Whether a change makes the night exit with 3."""
+    """Return whether a change makes the night exit with 3."""
     loud = change["new"] or change["against"] == BASELINE
     return bool(change["kind"] == REGRESSION and change["counts"] and loud)
 
@@ -185,7 +182,7 @@ def is_alarm(change: Row) -> bool:
 
 
 def build_digest(night: Night) -> NightDigest:
-    """The night as rows, in the order in which they are told."""
+    """Return the night as rows, in the order of the report."""
     known = _Known.of(night)
     changes = [known.change(row) for row in night.changes.iter_rows(named=True)]
     changes.sort(key=_first_told)
@@ -199,10 +196,10 @@ def build_digest(night: Night) -> NightDigest:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the rows of a night are told with, by series or run.
+    """Lookups for the rows of a night, by series or run.
 
-    labels: short; shared: by all series; names: of runs; pinned: when the baseline ran; synthetic,
-    tonight: series that are composed, and that have a run of tonight
+    labels: short; shared: by all series; names: of runs; pinned: time of the baseline's run
+    synthetic, tonight: series that are synthetic, and that have a run of tonight
     """
 
     at: datetime
@@ -232,7 +229,7 @@ class _Known:
         )
 
     def about(self, series: str) -> dict[str, Any]:
-        """What is said of a series wherever it is named."""
+        """Return the fields that accompany a series everywhere."""
         return {
             "label": self.labels.get(series, series),
             "framework": self.frameworks.get(series),
@@ -240,7 +237,7 @@ class _Known:
         }
 
     def change(self, row: Row) -> NightChange:
-        """A row of CHANGES as the night tells it."""
+        """Return a row of CHANGE_SCHEMA with the night's fields."""
         level, pinned = self.levels.get(row["series"]), self.pinned.get(row["series"])
         more = {
             "stands": _stands(row, level, pinned),
@@ -251,7 +248,7 @@ class _Known:
         return cast(NightChange, {**row, **self.about(row["series"]), **more})
 
     def one_series(self, row: Row, changes: Sequence[NightChange]) -> NightSeries:
-        """A row of SERIES as the night tells it; changes: of all series."""
+        """Return a row of SERIES_SCHEMA with the night's fields; changes: of all series."""
         own = [change for change in changes if change["series"] == row["series"]]
         news = bool(row["suspect"]) or any(c["new"] or is_alarm(c) for c in own)
         more = {
@@ -266,11 +263,11 @@ class _Known:
 
 
 def series_labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
-    """A short label for each series, without what all of them share; and what that is.
+    """Return a short label per series without shared parts, and the shared parts.
 
-    The first two parts, framework and model as a rule, always stay, and so does SYNTHETIC_PART: a
-    label is all that is told of a series in many places. `8 x NVIDIA H100 SXM` is `8 x H100 SXM`
-    where no two series then read alike.
+    The first two parts, framework and model as a rule, always stay, and so does SYNTHETIC_PART: in
+    many places a label is all that identifies a series. `8 x NVIDIA H100 SXM` becomes `8 x H100
+    SXM` if labels stay distinct.
     """
     parts = {name: name.split(", ") for name in series}
     several = len(parts) > 1
@@ -289,7 +286,7 @@ def series_labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
 
 
 MAKER_AND_MEMORY: Final = re.compile(r"\b(?:NVIDIA|AMD) |(?<=\w) \d+GB(?: HBM\w*)?\b")
-"""What a device's name has beside its model: maker and memory."""
+"""Maker and memory in a device's name, besides the model."""
 
 
 def _frameworks(night: Night) -> dict[str, str]:
@@ -299,7 +296,7 @@ def _frameworks(night: Night) -> dict[str, str]:
 
 
 def _pinned(night: Night) -> dict[str, datetime]:
-    """When the run ran that a series is pinned to."""
+    """Return the time of each series' baseline run."""
     pins = night.series.filter(pl.col("baseline_run").is_not_null())
     runs = night.points.select("run_id", "at")
     joined = pins.join(runs, left_on="baseline_run", right_on="run_id")
@@ -307,9 +304,9 @@ def _pinned(night: Night) -> dict[str, datetime]:
 
 
 def _stands(change: Row, level: float | None, pinned: datetime | None) -> bool:
-    """A change stands while the level is nearer to where it went than to where it came from.
+    """Return whether the level is nearer to the change's new value than to its old.
 
-    Who pins a later run has taken the change for granted.
+    A baseline pinned after the change accepts the change.
     """
     if change["against"] == BASELINE:
         return True
@@ -321,7 +318,7 @@ def _stands(change: Row, level: float | None, pinned: datetime | None) -> bool:
 
 
 def _first_told(change: NightChange) -> tuple[Any, ...]:
-    """To sort by: tonight's changes first, then those that stand, count, are regressions, large."""
+    """Return a sort key: new, standing, counting, regression, large changes first."""
     return (
         not change["new"],
         not change["stands"],
@@ -341,7 +338,7 @@ def _worst(series: NightSeries) -> tuple[Any, ...]:
 
 
 def _silent_days(series: Row, at: datetime) -> int | None:
-    """Days without a run, where that is longer than usual for this series."""
+    """Return the days without a run, if longer than usual for this series."""
     first, last, nights = series["first_at"], series["last_at"], series["nights"]
     if first is None or last is None or nights < MIN_SILENT_GAPS:
         return None
@@ -369,7 +366,7 @@ MONTHS: Final = (
 
 
 def format_day(moment: datetime | None, now: datetime | None = None) -> str:
-    """12 March 2026; without the year where `now` is of the same one."""
+    """Return 12 March 2026; without the year if `now` is in the same year."""
     if moment is None:
         return "an unknown day"
     year = "" if now is not None and now.year == moment.year else f" {moment.year}"
@@ -377,14 +374,14 @@ def format_day(moment: datetime | None, now: datetime | None = None) -> str:
 
 
 def join_some(words: Sequence[str]) -> str:
-    """a, b and c; of more than MAX_NAMED_ITEMS, the first and how many more."""
+    """Return "a, b and c"; beyond MAX_NAMED_ITEMS, the first ones and a count."""
     if len(words) <= MAX_NAMED_ITEMS:
         return join_words(words)
     return join_words([*words[: MAX_NAMED_ITEMS - 1], f"{len(words) - MAX_NAMED_ITEMS + 1:,} more"])
 
 
 def signed_percent(ratio: float | None) -> str:
-    """0.949 as -5.1 % and 1.02 as +2.0 %, with a minus sign that is one."""
+    """Return 0.949 as -5.1 % and 1.02 as +2.0 %, with a real minus sign."""
     if ratio is None:
         return "\N{EN DASH}"
     text = f"{100 * (ratio - 1):+.1f} %"
@@ -394,9 +391,9 @@ def signed_percent(ratio: float | None) -> str:
 
 
 def difference_text(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """How far a ratio is from 1 without its direction, and the interval: `5.1 %`, `4.6 to 5.6`.
+    """Return the unsigned distance from 1 and its interval: `5.1 %`, `4.6 to 5.6`.
 
-    One decimal; two where one would hide the difference, or set it on an end of its interval.
+    One decimal; two if one decimal would hide the difference or equal an end of the interval.
     """
     way = -1 if ratio < 1 else 1
     ends = (
@@ -412,7 +409,7 @@ def difference_text(ratio: float, low: float | None, high: float | None) -> tupl
 
 
 def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
-    """`5.1 % slower (4.6 to 5.6)`, or how far below its baseline."""
+    """Return `5.1 % slower (4.6 to 5.6)`, or the distance from the baseline."""
     size, interval = difference_text(change["ratio"], change["ratio_low"], change["ratio_high"])
     down = change["ratio"] < 1
     if change["against"] == BASELINE:
@@ -424,13 +421,13 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
 
 
 def change_causes(change: NightChange) -> str:
-    """What changed with it: `with version 0.2.1 -> 0.2.2`; nothing where the logs say nothing."""
+    """Return simultaneous setup changes: `with version 0.2.1 -> 0.2.2`; may be empty."""
     causes = change["causes"] or []
     return f", with {join_some(causes)}" if causes else ""
 
 
 def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE) -> str:
-    """One change in a clause: who, by how much, how sure, since when, and what came with it."""
+    """Return one change in a clause: series, size, interval, date, and causes."""
     since = f" since {format_day(change['at'], now)}" if change["at"] is not None else ""
     return (
         f"{style.name(change)} is {change_size(change, style)}{since}"
@@ -441,7 +438,7 @@ def change_clause(change: NightChange, now: datetime, style: Style = PLAIN_STYLE
 def change_evidence(
     change: NightChange, now: datetime, threshold: float, style: Style = PLAIN_STYLE
 ) -> str:
-    """Levels, the runs on both sides and the run that made it sure, in a sentence."""
+    """Return levels, the runs on both sides and the confirming run, in a sentence."""
     levels = f"{change['before']:,.0f} to {change['after']:,.0f} tokens/s/GPU"
     plain = style.plain
     if change["against"] == BASELINE:
@@ -461,14 +458,14 @@ def change_evidence(
 
 
 def compare_command(change: NightChange) -> str | None:
-    """The command that holds the runs on both sides of a change against each other, by id."""
+    """Return the command that compares the runs on both sides of a change, by id."""
     ids = [run_id for run_id in (change["last_before"], change["run_id"]) if run_id is not None]
     known = len(ids) > 1 and all(re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
     return f"fairmfu compare {' '.join(ids)}" if known else None
 
 
 def outcome_label(run: Row) -> str:
-    """How a run ended, in words."""
+    """Return the outcome of a run, in words."""
     return OUTCOME_LABELS.get(run["outcome"] or "", "unknown")
 
 
@@ -476,7 +473,7 @@ def outcome_label(run: Row) -> str:
 
 
 def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
-    """The first sentence of the report, and what must be known beside it."""
+    """Return the first sentence of the report, and its notes."""
     news = _news(digest, style)
     tonight = _tonight(digest)
     notes = [
@@ -498,12 +495,12 @@ def headline(digest: NightDigest, style: Style = PLAIN_STYLE) -> Verdict:
 
 
 def brief_headline(digest: NightDigest) -> str:
-    """The first sentence without its particulars: `1 regression tonight`, `No change tonight`."""
+    """Return the first sentence in brief: `1 regression tonight`, `No change tonight`."""
     return re.split(r"[:.,]", _news(digest, PLAIN_STYLE) or _nothing(digest), maxsplit=1)[0]
 
 
 def _news(digest: NightDigest, style: Style) -> str | None:
-    """The worst that the night found; None where no change is to be told."""
+    """Return the worst news of the night; None without a change to report."""
     now, changes = digest.night.at, digest.changes
     fresh = [c for c in changes if c["new"] and c["counts"]]
     worse = [c for c in fresh if c["kind"] == REGRESSION]
@@ -543,7 +540,7 @@ def _nothing(digest: NightDigest) -> str:
 
 
 def _tonight(digest: NightDigest) -> str:
-    """How many runs of how many series, and how many of them are as they were."""
+    """Return how many runs of how many series, and how many are unchanged."""
     ran = [row for row in digest.series if row["ran"]]
     if not digest.runs:
         return f"{count_noun(len(digest.series), 'series')} in the history"
@@ -572,7 +569,7 @@ def _tonight(digest: NightDigest) -> str:
 
 
 def _others(digest: NightDigest) -> str:
-    """What the first sentence leaves out: improvements beside regressions, and small changes."""
+    """Return news left out of the first sentence: improvements, and small changes."""
     fresh = [c for c in digest.changes if c["new"]]
     better = [c for c in fresh if c["kind"] == IMPROVEMENT and c["counts"]]
     parts = []
@@ -586,7 +583,7 @@ def _others(digest: NightDigest) -> str:
 
 
 def standing(digest: NightDigest) -> list[NightChange]:
-    """Changes of earlier nights that still stand."""
+    """Return changes of earlier nights that still stand."""
     return [change for change in digest.changes if change["stands"] and not change["new"]]
 
 
@@ -607,12 +604,12 @@ def _standing(digest: NightDigest, style: Style) -> str:
 
 
 def suspects(digest: NightDigest) -> list[NightSeries]:
-    """Series whose last run lies far out and is not yet confirmed by a second one."""
+    """Return series whose last run is an outlier, not yet confirmed by a second run."""
     return [row for row in digest.series if row["suspect"]]
 
 
 def suspect_clause(series: NightSeries, style: Style = PLAIN_STYLE) -> str:
-    """`NAME, last run 6.2 % below its level`."""
+    """Return `NAME, last run 6.2 % below its level`."""
     if series["last_ratio"] is None:
         return style.name(series)
     size, _ = difference_text(series["last_ratio"], None, None)
@@ -631,12 +628,12 @@ def _suspects(digest: NightDigest, style: Style) -> str:
 
 
 def bad_outcome_runs(digest: NightDigest) -> list[NightRun]:
-    """Runs of tonight that crashed, ran out of memory, were killed, or lost their loss."""
+    """Return runs of tonight with a crash, out of memory, killed or without a loss."""
     return [run for run in digest.runs if run["outcome"] in BAD_OUTCOMES]
 
 
 def failed_runs(digest: NightDigest) -> list[NightRun]:
-    """Runs of tonight that could not be computed."""
+    """Return runs of tonight that could not be computed."""
     return [run for run in digest.runs if run["error"] is not None]
 
 
@@ -665,7 +662,7 @@ def _not_read(digest: NightDigest, style: Style) -> str:
 
 
 def _not_watched(digest: NightDigest, style: Style) -> str:
-    """Runs of tonight in no series, with why while they are few."""
+    """Return runs of tonight in no series, with reasons if few."""
     why = dict(digest.night.unplaced.select("run_id", "why").iter_rows())
     left = [
         run
@@ -689,7 +686,7 @@ def _not_watched(digest: NightDigest, style: Style) -> str:
 
 
 def _lost_baselines(digest: NightDigest, style: Style) -> str:
-    """Pinned runs that have a rate and no series: what was held to them no longer is."""
+    """Return pinned runs with a rate but no series, whose comparison is lost."""
     lost = digest.night.unplaced.filter(pl.col("why") == BASELINE_WITHOUT_SERIES)["name"].to_list()
     if not lost:
         return ""
@@ -723,7 +720,7 @@ def _mixed(digest: NightDigest, style: Style) -> str:
 
 
 def formula_dates(points: pl.DataFrame) -> list[str]:
-    """Which formulas a series' points are by, each with its dates and how many points."""
+    """Return the formulas of a series' points, with dates and number of points."""
     by = (
         points.filter(pl.col("formula").is_not_null())
         .group_by("formula")
@@ -738,7 +735,7 @@ def formula_dates(points: pl.DataFrame) -> list[str]:
 
 
 def series_doubts(series: NightSeries, points: pl.DataFrame) -> list[str]:
-    """What to know before a series' history is read."""
+    """Return doubts to know before reading a series' history."""
     found = []
     if len(series["formulas"] or []) > 1:
         found.append(

@@ -1,13 +1,13 @@
-"""The nightly run: reads what is new, computes what that touches, says what changed, and writes it.
+"""Nightly run: read new logs, compute affected runs, find changes, write reports.
 
     DIR/index.html, runs.html, summary.md, summary.json, junit.xml, charts/    the last good night
     DIR/archive/2026-11-22/                                                    each night, by date
     DIR/status.js                                                              a failure since
-    DIR/nightly.log                                                            what was done
+    DIR/nightly.log                                                            record of all nights
 
-A night is written aside and renamed into the archive, then copied to the top with index.html last:
-a night that fails leaves the last good one. With reports.store.metrics_store and
-reports.nightly.baselines the only module of reports that calls ingest.
+A night is written to a temporary folder and renamed into the archive, then copied to the top with
+index.html last: a failed night leaves the last good one. Besides reports.store.metrics_store and
+reports.nightly.baselines this is the only module of reports that calls ingest.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from . import baselines, night_html, night_outputs
 from .night_report import Night, exit_code
 
 NIGHTS: Final = "nights"
-"""The table that the store keeps of them."""
+"""Name of the nights' table in the store."""
 
 NIGHT_SCHEMA: Final = pl.Schema(
     {
@@ -69,8 +69,9 @@ NIGHT_SCHEMA: Final = pl.Schema(
         "as_of": pl.Int64(),
     }
 )
-"""out: the folder of the report; by: the columns that made a series; told: changes that were news;
-as_of: the state of the store that it told of."""
+"""out: folder of the report; by: columns that made a series; told: changes that were news; as_of:
+the reported state of the store.
+"""
 
 ARCHIVE: Final = "archive"
 DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
@@ -78,10 +79,10 @@ LOG_FILE: Final = "nightly.log"
 MAX_LOG_BYTES: Final = 1_000_000
 
 MAX_REPORTED_RUNS: Final = 60
-"""Runs of one night whose whole report is written; a first night may bring thousands."""
+"""Most runs of one night with a full report; a first night may bring thousands."""
 
 FIRST_NIGHT_WINDOW: Final = timedelta(hours=20)
-"""On the first night of a folder, changes found so shortly before the newest run are news."""
+"""Age, relative to the newest run, up to which changes are news on the first night of a folder."""
 
 
 # -- one night -------------------------------------------------------------------------------
@@ -89,16 +90,16 @@ FIRST_NIGHT_WINDOW: Final = timedelta(hours=20)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightlyOrder:
-    """What a nightly run is to do.
+    """Settings of a nightly run.
 
     sources: files, folders and patterns
     facts_of, unmatched: of ingest.facts.project_config.ProjectConfig
     by: columns of metrics that make a series
     threshold: share below which a change does not count
-    keep: how many dated reports stay; all without it
-    baselines: names or ids of runs, beside those that are pinned
-    engine: who reads logs
-    redaction: where the reports are for others, what is not, as it is found
+    keep: number of dated reports to keep; None keeps all
+    baselines: names or ids of runs, in addition to pinned ones
+    engine: reads the logs
+    redaction: names to hide, collected during the run; None for reports that hide nothing
     """
 
     sources: Sequence[Path]
@@ -120,19 +121,19 @@ class NightlyOrder:
 
 @dataclass(slots=True)
 class _Diary:
-    """nightly.log: a line for each thing done, with its time; as much for others as the reports."""
+    """nightly.log: a timed line per action, redacted like the reports."""
 
     path: Path
     hides: Redaction | None
     notes: list[str] = field(default_factory=list)
 
     def note(self, words: str) -> None:
-        """A sentence that the report repeats."""
+        """Write a sentence that the report repeats."""
         self.notes.append(words)
         self.write(words)
 
     def write(self, words: str) -> None:
-        """A sentence for the log alone."""
+        """Write a sentence for the log alone."""
         words = self.told(words)
         if self.path.exists() and self.path.stat().st_size > MAX_LOG_BYTES:
             self.path.replace(self.path.with_name(f"{LOG_FILE}.1"))
@@ -141,7 +142,7 @@ class _Diary:
             log.write(f"{now} {' '.join(words.splitlines())}\n")
 
     def told(self, words: str) -> str:
-        """A sentence as it stands where others may read it."""
+        """Return a sentence, redacted if the reports are."""
         if self.hides is None:
             return words
         self.hides.scan(words)
@@ -151,12 +152,12 @@ class _Diary:
 
 @dataclass(frozen=True, slots=True)
 class _Tonight:
-    """What the night tells of.
+    """Runs of the night.
 
     runs: rows of metrics that are new or changed
     shown: the newest of them, by name
-    analysis: holds these; None where nothing was computed
-    outcomes: what became of each source
+    analysis: of the shown runs; None if nothing was computed
+    outcomes: result for each source
     """
 
     runs: pl.DataFrame
@@ -166,7 +167,7 @@ class _Tonight:
 
     @classmethod
     def of(cls, order: NightlyOrder, state: MetricsState, outcomes: Sequence[Outcome]) -> _Tonight:
-        """state: of this night."""
+        """Select the runs of a night; state: of this night."""
         members = pl.col("members").list.set_intersection(list(state.changed))
         runs = state.metrics.filter(members.list.len() > 0)
         shown = (
@@ -188,9 +189,9 @@ class NothingReadError(FairmfuError):
 
 
 def nightly(order: NightlyOrder) -> tuple[Night, int]:
-    """Do one night, from reading to the written report; the night and its exit code.
+    """Do one night, from reading to the report; return the night and its exit code.
 
-    Raises FairmfuError, and leaves the last good report with word of the failure beside it.
+    Raises FairmfuError, keeping the last good report with a notice of the failure.
     """
     try:
         order.out.mkdir(parents=True, exist_ok=True)
@@ -236,9 +237,7 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     tonight = _Tonight.of(order, found, outcomes)
     night, told = _told(order, found, tonight, before, diary)
     if order.redaction is not None:
-        order.redaction.scan(
-            _parts(night)
-        )  # so that the page of the runs hides what the night's does
+        order.redaction.scan(_parts(night))  # so that the runs page hides the same names
     runs_page = _full_report(order, tonight, night)
     if order.redaction is not None:
         night = _for_others(night, order.redaction)
@@ -250,7 +249,7 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
 
 
 def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
-    """Ingest what is new. Raises NothingReadError."""
+    """Ingest new logs; raise NothingReadError if no source could be read."""
     outcomes = ingest_run.ingest_paths(
         order.sources,
         order.store,
@@ -285,7 +284,10 @@ def _told(
     before: pl.DataFrame,
     diary: _Diary,
 ) -> tuple[Night, list[str]]:
-    """The night, and the changes that were told by now; before: the nights of NIGHT_SCHEMA."""
+    """Return the night, and the keys of changes reported by now.
+
+    before: earlier nights, columns of NIGHT_SCHEMA
+    """
     store, metrics = order.store, state.metrics
     _about_the_clock(before, diary)
     _about_outdated_metrics(order, state, diary)
@@ -320,7 +322,7 @@ def _told(
 
 
 def _about_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:
-    """Note how many runs have metrics of an earlier fairmfu, and why those are outdated."""
+    """Note how many runs have metrics of an earlier fairmfu, with the main reason."""
     old = scores.outdated_rows(state.kept, order.overlay)
     if old.height:
         why = old["why"].value_counts(sort=True).row(0)[0]
@@ -331,7 +333,7 @@ def _about_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Di
 
 
 def _comparison(tonight: _Tonight, order: NightlyOrder) -> list[str]:
-    """Say who is faster among tonight's runs; nothing where none was analysed."""
+    """Return who is faster among tonight's runs; empty if none was analysed."""
     if tonight.analysis is None:
         return []
     return tonight.analysis.present(
@@ -343,7 +345,7 @@ def _comparison(tonight: _Tonight, order: NightlyOrder) -> list[str]:
 
 
 def _for_others(night: Night, redaction: Redaction) -> Night:
-    """The night as it is for others; a name becomes the same word as on the page of its runs."""
+    """Return the redacted night; a name gets the same word as on the runs page."""
     hidden = {name: redaction.redact(part) for name, part in _parts(night).items()}
     return replace(night, **hidden | {"redacted": True})
 
@@ -353,13 +355,13 @@ def _parts(night: Night) -> dict[str, Any]:
 
 
 def _side_by_side(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Who is faster, of the groups that hold several runs; a night is no place for the rest."""
+    """Return who is faster, only for groups with several runs."""
     several = [group for group in ranked_groups(rows) if len(group) > 1]
     return verdict_sentences([row for group in several for row in group]) if several else []
 
 
 def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
-    """What became of each path; one that stayed as it was is known."""
+    """Return the result for each path; an unchanged one is known."""
     status = {"unchanged": "known"}
     rows = [
         (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "))
@@ -379,7 +381,7 @@ def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
 
 
 def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
-    """Tell that facts of fairmfu.toml hold before what logs say: a pattern may fit too many."""
+    """Note that facts of fairmfu.toml override logs: a pattern may match too much."""
     said = tonight.select("name", pl.col("warnings").alias("warning")).explode("warning")
     given = pl.col("warning").str.contains(f"(sidecar:{CONFIG_NAME})", literal=True)
     clash = said.filter(given & pl.col("warning").str.contains("(log:", literal=True))
@@ -391,7 +393,7 @@ def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
 
 
 def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
-    """Tell that runs are as an earlier fairmfu read them: their logs are gone, or left alone."""
+    """Note runs read by an earlier fairmfu: their logs are gone or were not re-read."""
     before = store.outdated_sources()
     if not before:
         return
@@ -409,7 +411,7 @@ def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Metrics with when each run was first read, and with which peaks it was computed."""
+    """Add to metrics when each run was first read, and its peak table."""
     read_at = store.table("sources").select("sha256", "read_at")
     of_run = store.table("runs").select("run_id", "sha256").join(read_at, on="sha256")
     peaks = kept.select("run_id", "peaks")
@@ -421,10 +423,10 @@ def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFr
 def _news(
     past: History, nights: pl.DataFrame, order: NightlyOrder, diary: _Diary
 ) -> tuple[pl.DataFrame, list[str]]:
-    """Changes with `new`, and the keys of those that are told by now.
+    """Return changes with `new`, and the keys of changes reported by now.
 
-    A night tells what none before it told; the first one, or the first of other series, what was
-    found just now. One that did not count, and does now, is told as such.
+    A night reports changes that no earlier night reported. The first night, or the first of another
+    kind of series, reports recent changes. A change that starts to count is reported again.
     """
     rows = past.changes.rows(named=True)
     told_now = [key for row in rows for key in _keys(row)]
@@ -447,9 +449,9 @@ def _news(
 
 
 def _keys(change: Mapping[str, Any]) -> Iterator[str]:
-    """What a change is told by: where it begins, and what made it sure; and whether it counts.
+    """Yield the keys of a change: its start, its confirmation, and whether it counts.
 
-    Facts that are mended give the series another name, so that is no part of it.
+    Corrected facts rename the series, so the series is no part of a key.
     """
     kind = "counts" if change["counts"] else "listed"
     for how, run in (("begins", change["run_id"]), ("sure", change["found_by"])):
@@ -458,11 +460,11 @@ def _keys(change: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
-    """Keys that an earlier night may have told a change by, so that it is not told again.
+    """Yield the keys under which an earlier night may have reported a change.
 
-    A log that comes late may alter where a change begins, or what made it sure: without that log
-    the run that made it sure may have been the one where it began. A change that did not count is
-    told anew when it does, not the other way round. The last key is that of former versions.
+    A late log may move the start of a change, or its confirmation: without that log the confirming
+    run may have been the start. A change that did not count is reported again once it does, not the
+    other way round. The last key is that of former versions.
     """
     yield from _keys(change)
     yield from _keys({**change, "run_id": change["found_by"]})
@@ -473,7 +475,7 @@ def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _full_report(order: NightlyOrder, tonight: _Tonight, night: Night) -> str | None:
-    """The page of tonight's runs, as `fairmfu report` makes it."""
+    """Return the page of tonight's runs, as by `fairmfu report`; None without any."""
     if tonight.analysis is None:
         return None
     shown, all_of_them = tonight.shown, tonight.runs.height
@@ -491,7 +493,7 @@ def full_page(
     title: str,
     order: NightlyOrder,
 ) -> str:
-    """The page of `fairmfu report`, of these runs of an analysis."""
+    """Return the page of `fairmfu report`, for these runs of an analysis."""
     made_by = version("fairmfu")
     told = build_content(
         analysis, metrics, tables, title, order.price, made_by, redaction=order.redaction
@@ -500,9 +502,9 @@ def full_page(
 
 
 def _nights(order: NightlyOrder) -> pl.DataFrame:
-    """The nights before of this folder of reports, columns of NIGHT_SCHEMA.
+    """Return the earlier nights of this folder of reports, columns of NIGHT_SCHEMA.
 
-    Each folder has its own, so that a report made for a look elsewhere takes no news from it.
+    Each folder has its own nights, so a report written elsewhere for a look takes no news away.
     """
     nights = order.store.kept(NIGHTS)
     if nights.is_empty():
@@ -511,10 +513,10 @@ def _nights(order: NightlyOrder) -> pl.DataFrame:
 
 
 def _remember(order: NightlyOrder, night: Night, told: list[str], as_of: int) -> None:
-    """The next night tells of what is newer than this state of the store."""
+    """Store the night, so that the next one reports what is newer than this state."""
     out, by = str(order.out.absolute()), list(order.by)
     row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": told}
-    kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")  # which the store writes beside
+    kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")  # the store adds as_of itself
     order.store.keep(NIGHTS, kept, as_of)
 
 
@@ -522,7 +524,7 @@ def _remember(order: NightlyOrder, night: Night, told: list[str], as_of: int) ->
 
 
 def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
-    """Aside, into the archive, and then to the top, with index.html last."""
+    """Write a night to a temporary folder, the archive, and the top, index.html last."""
     out, archive = order.out, order.out / ARCHIVE
     archive.mkdir(exist_ok=True)
     for left in archive.glob(f"*{TEMPORARY_SUFFIX}"):
@@ -548,7 +550,7 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
         replace_file(out / name, text.encode())
     replace_file(out / "index.html", today.encode())
     replace_file(out / night_html.STATUS_FILE, night_html.status_js().encode())
-    for chart in (out / "charts").glob("*.svg"):  # what else stands there is not ours
+    for chart in (out / "charts").glob("*.svg"):  # other files there are not ours
         if f"charts/{chart.name}" not in files:
             chart.unlink()
     if runs_page is None:
@@ -556,18 +558,18 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
 
 
 def _free(archive: Path, date: str) -> Path:
-    """A folder of that date, numbered behind those of reports on the same day."""
+    """Return a free folder of that date, numbered after earlier reports of the day."""
     there = [p for p in archive.glob(f"{date}*") if DATED.fullmatch(p.name)]
     last = max((_by_date(path)[1] for path in there), default=0)
     return archive / (f"{date}-{last + 1}" if there else date)
 
 
 def _forget(archive: Path, keep: int | None, tonight: Path) -> None:
-    """Delete the oldest reports but for `keep`; by count, so that no wrong clock empties it."""
+    """Delete the oldest reports except `keep`; by count, whatever the clock says."""
     if keep is None:
         return
     others = [p for p in archive.iterdir() if DATED.fullmatch(p.name) and p.is_dir()]
-    others.remove(tonight)  # by a clock that was set back it may be the oldest
+    others.remove(tonight)  # tonight may be the oldest if the clock was set back
     for path in sorted(others, key=_by_date, reverse=True)[keep - 1 :]:
         shutil.rmtree(path)
 

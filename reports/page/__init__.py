@@ -1,1 +1,1 @@
-"""The report: its data, the HTML page, Markdown, charts as files, redaction."""
+"""Report: its data, the HTML page, Markdown, charts as files, redaction."""

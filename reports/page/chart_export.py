@@ -1,7 +1,7 @@
 """Charts by name, and charts as files: SVG, PNG, PDF, Vega-Lite JSON.
 
-Nothing is written here: bytes come out. Of one store SVG, PNG and JSON are the same bytes each
-time; PDF is the same picture, its objects in an order that the library draws by lot.
+Nothing is written here: bytes come out. For one store, SVG, PNG and JSON have the same bytes each
+time; PDF is the same picture, with objects in a random order.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ Subject = Literal["one run", "a group", "all runs"]
 
 
 class NotDrawnError(FairmfuError, ValueError):
-    """There is no such chart, or nothing to draw in it; the message says what is missing."""
+    """There is no such chart, or nothing to draw; the message names the missing data."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedChart:
-    """A chart that can be asked for.
+    """Chart that can be drawn by name.
 
-    of: what it is drawn of; meaning: what it shows, in a line; takes: what it cannot be drawn
-    without
+    of: its subject; meaning: its content, in a line; takes: required data
     """
 
     name: str
@@ -127,22 +126,22 @@ CHARTS: Final = (
         "runs with an MFU and two or more kinds of recomputation",
     ),
 )
-"""All charts of `fairmfu chart`, in the order in which they are listed."""
+"""All charts of `fairmfu chart`, in listing order."""
 
 
 def listing() -> str:
-    """Each chart in a line: name, what it is drawn of, what it shows."""
+    """Return a line per chart: name, subject, content."""
     name = max(len(chart.name) for chart in CHARTS)
     of = max(len(chart.of) for chart in CHARTS)
     return "\n".join(f"{c.name:{name}}  {c.of:{of}}  {c.meaning}" for c in CHARTS)
 
 
 MAX_NAMED_LABELS: Final = 8
-"""Runs that a message names before it counts the others."""
+"""Most runs named in a message; the others are counted."""
 
 
 def find_chart(name: str) -> NamedChart:
-    """The chart of this name. NotDrawnError: there is none, with the nearest names."""
+    """Return the chart of this name; raise NotDrawnError, with similar names, if none."""
     found = next((chart for chart in CHARTS if chart.name == name), None)
     if found is None:
         every = [chart.name for chart in CHARTS]
@@ -153,9 +152,9 @@ def find_chart(name: str) -> NamedChart:
 
 
 def check(chart: NamedChart, metrics: pl.DataFrame) -> None:
-    """NotDrawnError: there is no run, or a chart of one run was asked for with several.
+    """Raise NotDrawnError without runs, or for a chart of one run with several runs.
 
-    metrics: columns run_id and name of the runs that it is to be drawn of.
+    metrics: columns run_id and name of the runs to draw
     """
     if metrics.is_empty():
         raise NotDrawnError("The store holds no run. Read some with: fairmfu ingest LOG...")
@@ -176,17 +175,18 @@ def draw(
     attention: Literal["exact", "full"] = "exact",
     peak: Literal["own", "bf16"] = "own",
 ) -> Figure:
-    """One chart of a report, which a notebook shows as it is: of groups the first one's.
+    """Draw one chart of a report, which a notebook shows as it is.
 
-    chart: a name that `fairmfu chart --list` lists. told: of `report`; for a chart of one run, of
-    that run. attention: FLOPs of the pairs that the mask leaves, or of all. peak: of the run's own
-    number formats, or that of BF16 for all.
+    chart: a name that `fairmfu chart --list` lists; for a chart of a group, the first group.
+        content: of `report`; for a chart of one run, of that run. attention: FLOPs of the pairs
+        that the mask leaves, or of all. peak: of the run's own number formats, or that of BF16 for
+        all.
 
-    Its notes say units and convention: TGS [tokens/s/GPU], MFU [%], times [s]. `chart()` gives it
-    to Altair, `whole()` as Vega-Lite, `with_()` by another convention.
+    Its notes say units and convention: TGS [tokens/s/GPU], MFU [%], times [s]. `chart()` returns an
+    Altair chart, `whole()` Vega-Lite, `with_()` the figure under another convention.
 
-    Raises NotDrawnError where there is no such chart or nothing to draw, with what is missing;
-    ValueError of another convention.
+    Raises NotDrawnError if there is no such chart or nothing to draw, with the missing data;
+    ValueError for another convention.
 
     >>> draw("comparison", report(tables), attention="full")
     """
@@ -206,16 +206,16 @@ def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
 
 
 def figure_key(chart: NamedChart, content: ReportContent) -> str:
-    """Where the chart stands among the report's figures; of many the first."""
+    """Return the key of a chart among the report's figures; of many the first."""
     if chart.of == "all runs":
         return chart.name
-    if chart.of == "a group" or chart.name == "others":  # which is of the model
+    if chart.of == "a group" or chart.name == "others":  # "others" is of the model
         return f"{chart.name}:0"
     return f"{chart.name}:{content.rows[0]['run_id']}"
 
 
 def _why_not(chart: NamedChart, content: ReportContent) -> str:
-    """What the chart takes, and what of it these runs do not have."""
+    """Return the required data of a chart, and the part that these runs lack."""
     says = f"{chart.name}: nothing to draw. It takes {chart.takes}"
     if chart.of == "all runs" and len(content.rows) > 1:
         of = count_noun(len(content.rows), "run")
@@ -229,7 +229,7 @@ def _why_not(chart: NamedChart, content: ReportContent) -> str:
 
 
 def _lacking(content: ReportContent) -> str:
-    """Facts that the runs lack, and how they are given."""
+    """Return the facts that the runs lack, and how to give them."""
     runs = content.data["runs"].values()
     facts = dict.fromkeys(one["name"] for run in runs for one in run["complete_with"])
     missing = dict.fromkeys(name for run in runs for name in run["missing"])
@@ -243,13 +243,13 @@ CONVENTION_LABELS: Final[Mapping[str, Mapping[str, str]]] = {
     "attention": {"exact": "exact attention", "full": "full attention"},
     "peak": {"own": "peak of the run's own number formats", "bf16": "BF16 peak"},
 }
-"""How a caption says the values of VIEW."""
+"""Words of a caption for the values of VIEW."""
 
 
 def with_convention(figure: Figure) -> Figure:
-    """The figure with a note of the convention that it is drawn by, where that makes a difference.
+    """Add a note on the convention of a figure, if the convention makes a difference.
 
-    A page says it beside its controls; a file has none.
+    A page shows the convention beside its controls; a file has none.
     """
     shown = " ".join(_shown(figure.spec))
     said = [
@@ -263,12 +263,12 @@ def with_convention(figure: Figure) -> Figure:
 
 
 PARAM_FIELDS: Final = {"attention": r"\b(attention|mfu|tflops)\b", "peak": r"\b(peak|mfu)\b"}
-"""Fields and expressions by which a param changes what is seen."""
+"""Fields and expressions with which a param changes the picture."""
 INVISIBLE_PARTS: Final = ("tooltip", "transform", "params", "name")
 
 
 def _shown(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a spec
-    """Texts of a spec, but for tooltips and for what is computed and may be used nowhere."""
+    """Yield the texts of a spec, without tooltips and computations that may be unused."""
     if isinstance(node, dict):
         for name, value in node.items():
             if name not in INVISIBLE_PARTS:
@@ -283,13 +283,15 @@ def _shown(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a spec
 # --- files ----------------------------------------------------------------------------------
 
 FILE_FONT: Final = "Arial, 'Liberation Sans', Helvetica, sans-serif"
-"""Text of a file is measured in Liberation Sans, as wide as Arial and Helvetica: it fits in any."""
+"""Font of text in a file: Liberation Sans, as wide as Arial and Helvetica, so that text fits in
+any.
+"""
 CHART_FORMATS: Final = ("svg", "png", "pdf", "json")
-"""Suffixes of the files that a chart can be written to."""
+"""Suffixes of chart files."""
 
 
 def chart_format(out: Path) -> str:
-    """What a chart is written as, by the end of its name. NotDrawnError: none is written so."""
+    """Return the format of a chart by suffix; raise NotDrawnError for another suffix."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in CHART_FORMATS:
         known = ", ".join(f".{one}" for one in CHART_FORMATS)
@@ -309,15 +311,16 @@ def rendered(figure: Figure, kind: str) -> bytes:
 
 
 def svg(figure: Figure) -> str:
-    """A figure on white, with title, notes and legend, the same text each time."""
+    """Return a figure as SVG on white, with title, notes and legend; reproducible."""
     return _steady(spec_svg(figure.whole() | {"config": _config()}))
 
 
 def spec_svg(spec: Spec) -> str:
-    """A spec as SVG. What XML cannot hold is shown as U+FFFD: the library would end its process.
+    """Return a spec as SVG, with U+FFFD for text that XML cannot contain.
 
-    Marks do not say in words what they are, and have no tooltips: nobody points at those of a file.
-    The words were half of it, the tooltips a seventh of the time that it takes.
+    Such text would make the library end its process. Marks have no descriptions and no tooltips,
+    which files do not need. The descriptions were half of the file, the tooltips a seventh of the
+    time.
     """
     config = {**spec.get("config", {}), "mark": {"aria": False}}
     return render_process.draw_product("svg", _pictured({**spec, "config": config})).decode()
@@ -339,7 +342,7 @@ def _config() -> Spec:
 
 
 def _steady(text: str) -> str:
-    """Ids numbered from 1: the library counts them through the life of the process."""
+    """Renumber ids from 1: the library counts them over the life of the process."""
     numbers: dict[str, int] = {}
 
     def numbered(found: re.Match[str]) -> str:

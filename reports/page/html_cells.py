@@ -1,4 +1,4 @@
-"""How the templates of pages write figures: filters, and what a figure shows by each convention."""
+"""Filters of page templates: figures as text, and figures under each convention."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Row = Mapping[str, Any]
 Formatter = Callable[[float | None], str]
 
 DASH: Final = "\N{EN DASH}"
-"""Stands for a figure that is not known, and between the ends of an interval."""
+"""Sign for an unknown figure, and between the ends of an interval."""
 ATTENTION: Final = tuple(dict.fromkeys(name.partition("_")[0] for name in CONVENTIONS))
-"""The ways of counting attention, of which the page shows the chosen one."""
+"""Conventions of counting attention; the page shows the selected one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The head of a table's column.
+    """Head of a table's column.
 
     heading: one line or several; css_class: of its cells; static: its digits are no figure of a run
     """
@@ -35,7 +35,7 @@ class Column:
 
     @property
     def lines(self) -> list[str]:
-        """The heading, line by line."""
+        """Heading, line by line."""
         return self.heading.split("\n")
 
 
@@ -43,44 +43,47 @@ class Column:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Write a figure with so many decimals; a dash where there is none."""
+    """Return a figure with a number of decimals; a dash if missing."""
     return DASH if value is None else f"{value:,.{digits}f}"
 
 
 def percent(value: float | None) -> str:
-    """Write a share in percent, as reports.text.tabular.percent; a dash for none."""
+    """Return a share in percent, as reports.text.tabular.percent; a dash if missing."""
     return DASH if value is None else tabular.percent(value)
 
 
 def significant(value: float | None) -> str:
-    """Write three or more figures, whatever the size."""
+    """Return a figure with three or more digits, whatever the size."""
     if value is None:
         return DASH
     return f"{value:,.0f}" if abs(value) >= bridge_text.MIN_WHOLE_FIGURE else f"{value:.3g}"
 
 
 def scientific(value: float | None) -> str:
-    """Write four figures; a large or small one with its power of ten."""
+    """Return a figure with four digits; a large or small one with its power of ten."""
     return DASH if value is None else f"{value:.4g}"
 
 
 def ratio(value: float | None, unit: str = "x") -> str:
-    """Write 1.1259 as 1.13x."""
+    """Return 1.1259 as 1.13x."""
     return DASH if value is None else f"{value:.2f}{unit}"
 
 
 def four_figures(value: float) -> str:
-    """Write four figures, with the zeros at their end: 2.100."""
+    """Return a figure with four digits, trailing zeros included: 2.100."""
     return format(value, "#.4g")
 
 
 def keep_units_together(text: str) -> str:
-    """Keep a figure on one line with what belongs to it: 33.3 %, (x 0.89). text: or markup."""
+    """Keep a figure on one line with its unit or brackets: 33.3 %, (x 0.89).
+
+    text: may be markup
+    """
     return text.replace("(x ", "(x\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def framework_colour(framework: str) -> str:
-    """Return the colour of a framework's marks, as CSS has it."""
+    """Return the colour of a framework's marks, in CSS."""
     return FRAMEWORK_COLOURS.get(framework, ACCENT)
 
 
@@ -89,9 +92,10 @@ def framework_colour(framework: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A figure where one convention is chosen, or several that agree.
+    """Figure shown under one convention, or under several that agree.
 
-    css_class: of the conventions that show it, "" for all; field: of the content; text: the figure
+    css_class: of the conventions that show the figure, "" for all; field: of the content; text: the
+        figure
     """
 
     css_class: str
@@ -100,9 +104,9 @@ class Shown:
 
 
 def by_convention(row: Row, field: str, formatter: Formatter = percent) -> list[Shown]:
-    """Write a figure by each convention; what reads the same by all, or by both peaks, once.
+    """Return a figure by each convention, once for conventions with the same text.
 
-    row: with `field` by `CONVENTIONS` behind an underscore.
+    row: with `field` by `CONVENTIONS`, joined by an underscore
     """
     texts = {name: formatter(row[f"{field}_{name}"]) for name in CONVENTIONS}
     if len(set(texts.values())) == 1:
@@ -119,7 +123,7 @@ CLAIMS: Final[dict[str, tuple[Formatter, str]]] = {
     "logged_mfu": (percent, "MFU"),
     "logged_tgs": (number, "TGS"),
 }
-"""How each figure of a log is written, and its unit."""
+"""Formatter and unit of each logged figure."""
 
 FORMATTERS: Final[dict[str, Callable[..., str]]] = {
     "number": number,
@@ -128,7 +132,7 @@ FORMATTERS: Final[dict[str, Callable[..., str]]] = {
     "scientific": scientific,
     "ratio": ratio,
 }
-"""Filters that a macro may also be given, to write the figures of a row."""
+"""Filters that macros also accept as an argument, to format the figures of a row."""
 FILTERS: Final[dict[str, Callable[..., object]]] = {
     **FORMATTERS,
     "bridge_factor": bridge_text.format_factor,

@@ -1,9 +1,9 @@
-"""One offline HTML document: its figures and folds, and what is written around them.
+"""Offline HTML document: its figures and folds, and the frame around them.
 
-Nothing is fetched: the content policy forbids the network and runs only the scripts whose hashes
-it names. Every text is escaped by the templates, or goes into JSON with each '<' escaped, so no
-text can be taken for markup, nor for the comment that holds a fold's place. No clock and no random
-id: the same parts give the same bytes.
+Nothing is fetched: the content policy forbids the network and runs only the scripts whose hashes it
+names. Every text is escaped by the templates, or is in JSON with escaped '<'. So no text can act as
+markup, nor as the placeholder comment of a fold. No clock and no random id: the same parts give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from .html_templates import macro, packaged, render, trusted
 
 Row = Mapping[str, Any]
 Spec = dict[str, Any]
-"""A chart as Vega-Lite has it."""
+"""Chart in Vega-Lite."""
 
 TEMPLATE: Final = "page/sheet.html.j2"
 
 
 class FigureLike(Protocol):
-    """A chart apart from its data, as reports.charts.charts makes it."""
+    """Chart separate from its data, as made by reports.charts.charts."""
 
     @property
     def kind(self) -> str:
-        """Names the spec: figures of one kind have equal specs."""
+        """Name of the spec: figures of one kind have equal specs."""
 
     @property
     def title(self) -> str:
-        """What is drawn, without its convention."""
+        """Subject of the chart, without its convention."""
 
     @property
     def notes(self) -> Sequence[str]:
-        """Lines of the caption: unit, convention, what was aggregated."""
+        """Lines of the caption: unit, convention, aggregation."""
 
     @property
     def description(self) -> str:
-        """The chart in words, for those who hear the page."""
+        """Chart in words, for screen readers."""
 
     @property
     def spec(self) -> Spec:
@@ -56,16 +56,19 @@ class FigureLike(Protocol):
 
     @property
     def datasets(self) -> Mapping[str, Sequence[Row]]:
-        """Rows by the names that the spec has for them, ready for JSON."""
+        """Rows by the data names of the spec, ready for JSON."""
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """Values of the spec's params that are this figure's own."""
+        """Values of the spec's params for this figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A part that opens at its summary. name: its id; attributes: more of them, after a space."""
+    """Part that opens at its summary.
+
+    name: its id; attributes: further attributes, after a space
+    """
 
     summary: str
     body: Markup
@@ -75,10 +78,10 @@ class Fold:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What the template of a document puts around its content.
+    """Frame of the document template around its content.
 
     allowed: sources of scripts for the content policy; theme, specs: JSON of the charts, empty on a
-    page without; library: packed; script_file: beside the page, let in by the nonce
+        page without; library: packed; script_file: beside the page, allowed by the nonce
     """
 
     title: str
@@ -94,10 +97,9 @@ class Document:
 
 
 class Sheet:
-    """Collects what a page's body needs, figures and folds, and writes the document around it.
+    """Collects the figures and folds of a page's body, and writes the document.
 
-    packed_above: bytes of folds from which on they are stored compressed, each to be unpacked when
-    it is opened.
+    packed_above: bytes of folds above which folds are stored compressed and unpacked when opened
     """
 
     def __init__(self, *, packed_above: int = 1_000_000) -> None:
@@ -106,9 +108,9 @@ class Sheet:
         self._folds: list[Fold] = []
 
     def figure(self, figure: FigureLike | Spec) -> Markup:
-        """A place for a chart with its data beside it; its spec is stored once per kind.
+        """Return a placeholder for a chart with its data; store its spec once per kind.
 
-        A whole Vega-Lite spec stands beside its place by itself. Raises ValueError where two
+        A complete Vega-Lite spec is written beside its placeholder. Raises ValueError if two
         figures of one kind have different specs.
         """
         written = macro(TEMPLATE, "figure")
@@ -122,10 +124,10 @@ class Sheet:
         return written(figure.description, own, figure.kind, figure.title, figure.notes)
 
     def fold(self, summary: str, body: str, *, name: str = "", attributes: str = "") -> Markup:
-        """A part that opens at its summary; texts that are no markup are escaped.
+        """Return the placeholder of a part that opens at its summary; escape plain text.
 
-        name: its id; attributes: more of the element's, as the macro run_attributes writes them.
-        What comes back holds its place in the body that `html` is given.
+        name: its id; attributes: further attributes, as written by the macro run_attributes. The
+            placeholder belongs in the body for `html`.
         """
         self._folds.append(Fold(summary, escape(body), name, attributes))
         return trusted(f"<!--fold {len(self._folds) - 1}-->")
@@ -133,11 +135,12 @@ class Sheet:
     def html(
         self, title: str, body: Markup, *, style: str = "", script: str = "", script_file: str = ""
     ) -> str:
-        """The document as text.
+        """Return the document as text.
 
-        style: more of a style sheet; script: run at the end, after `script_file`, the name of a
-        script file in the page's folder. A nonce lets that one tag load it, from a disk as from a
-        server; as it hangs on the whole body, no text in the body can know it.
+        style: additional style sheet; script: run at the end, after `script_file`, the name of a
+            script file in the page's folder. A nonce lets that one tag load the file, from disk as
+            from a server. The nonce depends on the whole body, so no text in the body can contain
+            it.
         """
         whole = self._inlined(body)
         folded = len(whole.encode()) - len(FOLD_PLACEHOLDER.sub("", body).encode())
@@ -163,11 +166,11 @@ class Sheet:
         return str(render("page/document.html.j2", document=document))
 
     def _inlined(self, text: str) -> Markup:
-        """The text with every fold in its place."""
+        """Return the text with every fold in its place."""
         return self._opened(text, lambda fold: _details(fold, self._inlined(fold.body)))
 
     def _packed(self, text: str) -> Markup:
-        """The text with every fold in its place, whose bodies are packed, but for small ones."""
+        """Return the text with every fold in its place, with packed bodies unless small."""
         packs = _Packs()
 
         def closed(fold: Fold) -> Markup:
@@ -179,7 +182,7 @@ class Sheet:
         return self._opened(text, closed) + macro(TEMPLATE, "packs")(packs.written())
 
     def _opened(self, text: str, written: Callable[[Fold], Markup]) -> Markup:
-        """The text with what is written of each fold in its place."""
+        """Return the text with each fold's markup in its place."""
         return trusted(FOLD_PLACEHOLDER.sub(lambda at: written(self._folds[int(at[1])]), text))
 
 
@@ -188,24 +191,24 @@ def _details(fold: Fold, body: Markup, packed: str = "") -> Markup:
 
 
 SCRIPTED_MARKUP: Final = ("<figure", "<details", 'class="controls"', 'class="pick"')
-"""What the page's script serves; a page without any of them has none."""
+"""Markup that needs the page's script; a page without any has no script."""
 FOLD_PLACEHOLDER: Final = re.compile(r"<!--fold (\d+)-->")
-"""Where a fold stands. No text can hold it: all have their '<' escaped."""
+"""Placeholder of a fold. No text can contain one: all have their '<' escaped."""
 MIN_PACKED_TEXT: Final = 300
-"""Characters below which a fold's body stands in its place on any page."""
+"""Fewest characters of a fold's body to pack."""
 MAX_FOLDS_PER_PACK: Final = 48
 MAX_TEXT_PER_PACK: Final = 1_500_000
-"""What is unpacked at once: so many folds, or so much of them."""
+"""Most folds, and most of their text, to unpack at once."""
 
 
 class _Packs:
-    """Bodies of folds, compressed some together, as one looks like another."""
+    """Bodies of folds, compressed in groups, since they resemble each other."""
 
     def __init__(self) -> None:
         self._blocks: list[list[str]] = [[]]
 
     def add(self, body: str) -> str:
-        """Keep a body; its place, as block and number."""
+        """Add a body; return its position as block and number."""
         last = self._blocks[-1]
         if len(last) == MAX_FOLDS_PER_PACK or sum(map(len, last)) > MAX_TEXT_PER_PACK:
             self._blocks.append(last := [])
@@ -213,12 +216,12 @@ class _Packs:
         return f"{len(self._blocks) - 1}.{len(last) - 1}"
 
     def written(self) -> list[str]:
-        """All blocks, each as gzip in base64."""
+        """Return all blocks as gzip in base64."""
         return [_gzipped(json_block(block)) for block in self._blocks]
 
 
 def _by_column(rows: Sequence[Row]) -> object:
-    """Rows of one and the same names by column: half of the bytes, and fewer when compressed."""
+    """Return rows with equal keys by column: half of the bytes, fewer when compressed."""
     names = [*rows[0]] if rows else []
     if not names or any([*row] != names for row in rows):
         return rows
@@ -226,29 +229,29 @@ def _by_column(rows: Sequence[Row]) -> object:
 
 
 def _gzipped(text: str) -> str:
-    """Text as gzip in base64; without a time, so that the same text gives the same bytes."""
+    """Return text as gzip in base64; the same text gives the same bytes."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 @cache
 def _packed_library() -> str:
-    """The library at half its size, for the page's script to run: the policy knows its hash."""
+    """Return the library packed to half its size; the policy knows its hash."""
     return _gzipped(bundle())
 
 
 @cache
 def bundle() -> str:
-    """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
+    """Return Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
     return render_process.draw_product("scripts").decode()
 
 
 def script_hash(script: str) -> str:
-    """The script as the content policy names it."""
+    """Return a script's source expression for the content policy."""
     return f"'sha256-{_digest(script)}'"
 
 
 def json_block(value: object) -> Markup:
-    """JSON for a block of data: no text in it can end the block."""
+    """Return JSON for a data block: no text in it can end the block."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=dict)
     return trusted(text.replace("<", "\\u003c"))
 

@@ -1,7 +1,7 @@
-"""The report as one offline HTML page.
+"""Report as one offline HTML page.
 
-It shows who is faster, by how much, how sure that is, and why logs disagree. `render_page` sets
-what reports.page.report_data says by the template report.html.j2.
+The page shows who is faster, by how much, with what confidence, and why logs disagree.
+`render_page` renders the data of reports.page.report_data with the template report.html.j2.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .redaction import REDACTED
 from .report_data import MAX_FORMULA_MODELS, Json, ReportContent
 
 OPEN_GROUPS: Final = 4
-"""Groups whose comparison stands open; the others are folded."""
+"""Number of groups whose comparison is open; the others are folded."""
 MAX_EXPLAINED_RUNS: Final = 100
-"""On a page of very many runs, those whose logs are explained before each run's own part."""
+"""On a page of very many runs, most runs explained in the section on logs."""
 MAX_WATERFALLS: Final = 4
-"""Runs whose way from the log's figure to ours is drawn before each run's own part."""
+"""Most runs with a waterfall in the section on logs."""
 MAX_OPEN_ROWS: Final = 40
-"""Rows that a table shows; the rest is folded."""
+"""Most rows that a table shows unfolded."""
 MAX_OPEN_ROWS_OF_MANY: Final = 20
-"""Rows that a table shows on a page of very many runs."""
+"""Most rows that a table shows unfolded on a page of very many runs."""
 MAX_ROWS_PER_FOLD: Final = 400
 MAX_RUNS_PER_FOLD: Final = 40
-"""Runs from which on they are folded so many together."""
+"""Most runs outside nested folds; more are folded in groups of this size."""
 MAX_FOLDS_PER_LEVEL: Final = 24
 CROSS_RUN_CHARTS: Final = (
     "scaling",
@@ -43,7 +43,7 @@ CROSS_RUN_CHARTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A choice of the runs that are shown. name: of the run's attribute that it is about."""
+    """Selection of the shown runs. name: of the run's attribute to filter by."""
 
     name: str
     label: str
@@ -52,10 +52,11 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What a reader may choose.
+    """Choices of the reader.
 
-    filters: those with something to choose; counts: runs by model and accelerator, of which the
-    page tells how many are shown, as JSON, "" for none; frameworks: of the legend
+    filters: those with several choices; frameworks: of the legend
+    counts: number of runs by model and accelerator, as JSON, for the count of shown runs; "" for
+        none
     """
 
     filters: Sequence[Filter]
@@ -64,7 +65,10 @@ class Controls:
 
     @classmethod
     def of(cls, runs: Iterable[Json]) -> Controls:
-        """Offer what these runs differ in. runs: with framework, model and accelerator."""
+        """Return filters for the differences between runs.
+
+        runs: with framework, model and accelerator
+        """
         counts: dict[tuple[str, str], int] = {}
         frameworks: dict[str, None] = {}
         for run in runs:
@@ -84,7 +88,10 @@ class Controls:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """Like-for-like runs, and what is said of them. about: data["groups"][place] of the report."""
+    """Group of like-for-like runs with its verdict.
+
+    about: data["groups"][place] of the report
+    """
 
     place: int
     about: Json
@@ -96,7 +103,7 @@ class GroupView:
 class LeftOver:
     """Lines of a log that were not read.
 
-    source: data["sources"][place] of the report; unread: those that look like steps
+    source: data["sources"][place] of the report; unread: lines that look like steps
     """
 
     place: int
@@ -106,12 +113,12 @@ class LeftOver:
 
 @dataclass(frozen=True, kw_only=True)
 class PageView:
-    """What the template of the report shows.
+    """Data for the template of the report.
 
-    sheet: takes folds and figures; data: the report's JSON; figures: its charts by key; verdicts:
-    where no group has several runs; alone: the only run of its group; apart: without a rank;
-    explained: whose logs print a figure; waterfalls: of the first group. Runs in tables have the
-    `accelerator` that the filter knows them by.
+    sheet: collects folds and figures; data: the report's JSON; figures: its charts by key
+    verdicts: if no group has several runs; alone: single runs of a group; apart: without a rank
+    explained: with a logged figure; waterfalls: of the first group. Runs in tables have the
+        `accelerator` of the filter.
     """
 
     sheet: Sheet
@@ -138,14 +145,14 @@ class PageView:
 
 
 def render_page(content: ReportContent) -> str:
-    """Set the report as one HTML page."""
+    """Render the report as one HTML page."""
     page = page_view(content)
     body = render("page/report.html.j2", page=page)
     return page.sheet.html(content.data["title"], body, style=packaged("report.css"))
 
 
 def page_view(content: ReportContent) -> PageView:
-    """Gather what the page shows."""
+    """Return the data of the page."""
     data = content.data
     runs = {run_id: _with_accelerator(run) for run_id, run in data["runs"].items()}
     groups, alone = data["groups"], [g["runs"][0] for g in data["groups"] if len(g["runs"]) == 1]
@@ -177,7 +184,7 @@ def page_view(content: ReportContent) -> PageView:
 
 
 def _with_accelerator(run: Json) -> Json:
-    """A run as tables take it: with the device under the name that the filter knows it by."""
+    """Return a run for tables, with its accelerator's name in the filter."""
     return run | {"accelerator": accelerator_of(run)}
 
 
@@ -190,7 +197,7 @@ def _groups(data: Json, runs: Mapping[str, Json], verdicts: Sequence[Sentences])
 
 
 def _waterfalls(content: ReportContent) -> list[str]:
-    """Runs of the first group whose way from the log's figure to ours is drawn."""
+    """Return the runs of the first group whose waterfall is drawn."""
     first = content.data["groups"][0]["runs"] if content.data["groups"] else []
     return [run_id for run_id in first if f"waterfall:{run_id}" in content.figures][:MAX_WATERFALLS]
 
@@ -200,7 +207,7 @@ def _count_waterfalls(content: ReportContent) -> int:
 
 
 def _left_over(data: Json) -> list[LeftOver]:
-    """Logs with lines that were not read; of very many runs, only those with unread steps."""
+    """Return logs with unread lines; for very many runs, only those with unread steps."""
     unread = unread_by_source(data)
     found = [
         LeftOver(place, source, unread.get(place, ()))

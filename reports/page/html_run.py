@@ -1,4 +1,4 @@
-"""What the page shows of one run: all that is known of it, for the template of a run's part."""
+"""Data of one run's part of the page, for its template."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..charts.tooltips import accelerator_name
 from .report_data import Json, ReportContent
 
 MAX_FACT_SUMMARY: Final = 160
-"""Characters of a fact's value before it is folded."""
+"""Most characters of a fact's value to show unfolded."""
 MAX_LISTED_EVENTS: Final = 40
-"""Events that a table lists."""
+"""Most events in a table."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactView:
-    """A fact; summary: the beginning of a value that is folded, else ""; text: of its line."""
+    """Fact; summary: the beginning of a folded value, else ""; text: of its line."""
 
     name: str
     value: str
@@ -31,11 +31,12 @@ class FactView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run's part of the page.
+    """Part of the page on one run.
 
-    about: the run in the report's JSON; accelerator: the name that the filter knows it by;
-    steps_shown: whether the steps from the log's figure to ours are; events: that are listed,
-    and how many more are drawn; unread: lines of its logs that look like steps, with their `place`
+    about: the run in the report's JSON; accelerator: its name in the filter
+    steps_shown: whether the steps from the log's figure to ours are shown
+    events, more_events: listed events, and the number of others, which are drawn
+    unread: lines of its logs that look like steps, with their `place`
     """
 
     about: Json
@@ -48,7 +49,7 @@ class RunView:
 
 
 def run_views(content: ReportContent) -> list[RunView]:
-    """Gather the part of each run; of very many runs, without the lines of facts and events."""
+    """Return the part of each run; for very many runs, without fact and event lines."""
     unread = unread_by_source(content.data)
     return [
         _run(run, unread, in_full=content.data["in_full"]) for run in content.data["runs"].values()
@@ -56,12 +57,12 @@ def run_views(content: ReportContent) -> list[RunView]:
 
 
 def accelerator_of(run: Json) -> str | None:
-    """Name the accelerator of a run as the filter of the page knows it."""
+    """Return the accelerator of a run by its name in the page's filter."""
     return accelerator_name(cast(MetricsRow, run))
 
 
 def unread_by_source(data: Json) -> dict[int, list[Json]]:
-    """Lines that could not be read by the place of their source, each with its place among all."""
+    """Return unread lines by the place of their source, with each line's own place."""
     found: dict[int, list[Json]] = {}
     for place, line in enumerate(data["unread"]):
         found.setdefault(line["source"], []).append(line | {"place": place})

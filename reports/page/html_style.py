@@ -1,7 +1,7 @@
-"""Sentences as markup: the style in which reports.text.verdict writes them for a page.
+"""Sentences as markup: the style of reports.text.verdict for a page.
 
-A style joins texts to a sentence. Names and emphasis come from the template of names, all other
-text through `plain`, which escapes; so the sentence as a whole is trusted.
+A style joins texts to a sentence. Names and emphasis come from the template of names. All other
+text passes `plain`, which escapes. So the sentence as a whole is trusted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ HTML_STYLE: Final = Style(
     plain=lambda text: str(escape(text)),
 )
 SELECTABLE_STYLE: Final = replace(HTML_STYLE, name=_named("run_select"))
-"""The style on a page whose runs can be marked."""
+"""Style on a page whose runs can be selected."""
 SERIES_STYLE: Final = replace(HTML_STYLE, name=_named("dotted_label"))
-"""A series' label says itself that it is synthetic; a run's does not."""
+"""Style without a synthetic mark: a series' label contains the mark, unlike a run's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """A verdict as the page's template takes it."""
+    """Verdict for the page's template."""
 
     label: str
     sentence: Markup
@@ -50,7 +50,7 @@ class Sentences:
 
     @classmethod
     def of(cls, verdict: Verdict) -> Sentences:
-        """Take a verdict that was written in a style of this module."""
+        """Convert a verdict written in a style of this module."""
         return cls(
             label=verdict.label,
             sentence=trusted(verdict.sentence),

@@ -1,11 +1,11 @@
-"""The one environment of all HTML: templates, with autoescape, and the one door past it.
+"""Environment of all HTML templates, with autoescape and a single bypass.
 
-A template is named by its room and file: `page/report.html.j2`. It does markup alone: Python gives
-it data, and the filters by which a figure is written. Autoescape is on for all of them, so a text
-of a log is a text; only `trusted` lets markup in. An unknown name is an error, not an empty text.
+A template is named by its room and file: `page/report.html.j2`. Templates contain markup only:
+Python provides data, and filters that format figures. Autoescape is on for all templates, so log
+text stays text; only `trusted` bypasses escaping. An unknown name is an error, not an empty text.
 
-A line break with its indentation is a space between two words of a template, and nothing beside a
-tag or a block. What comes from data keeps its line breaks.
+A line break with its indentation becomes a space between two words of a template, and nothing
+beside a tag or a block. Line breaks in data stay.
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ from markupsafe import Markup
 from . import html_cells
 
 ROOMS: Final = (__package__ or "").rpartition(".")[0]
-"""The package whose rooms hold templates."""
+"""Package whose rooms contain templates."""
 
 
 def trusted(html: str) -> Markup:
-    """Let markup past autoescape: the one door.
+    """Mark text as markup, bypassing autoescape: the only place that does.
 
-    html: markup that holds no text of a log, a file or a user that was not escaped before it was
-    put in: output of templates, our scripts and style sheets, JSON whose '<' are escaped, and
-    sentences in reports.page.html_style.
+    html: markup without unescaped text of a log, a file or a user: output of templates, our scripts
+        and style sheets, JSON with escaped '<', and sentences in reports.page.html_style
     """
     return Markup(html)  # noqa: S704 - the door
 
 
 def render(name: str, **view: object) -> Markup:
-    """Set a template as HTML. view: what it shows, by the names that it has for them."""
+    """Render a template as HTML. view: its variables by name."""
     return trusted(environment().get_template(name).render(view))
 
 
 @cache
 def macro(template: str, name: str) -> Callable[..., Markup]:
-    """Return a macro of a template; its arguments are escaped but for markup."""
+    """Return a macro of a template; its arguments are escaped except markup."""
     found: Callable[..., Markup] = getattr(environment().get_template(template).module, name)
     return found
 
 
 @cache
 def environment() -> Environment:
-    """Make the environment when the first page is drawn."""
+    """Create the environment on first use."""
     known = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
@@ -78,10 +77,10 @@ def packaged(name: str) -> str:
 
 
 class LineBreaks(Extension):
-    """Line breaks in templates are for those who read templates; pages hold no indentation."""
+    """Jinja extension that removes indentation: line breaks are for template authors."""
 
     def filter_stream(self, stream: TokenStream) -> Iterable[Token]:
-        """Drop line breaks beside tags and blocks; between words a space takes their place."""
+        """Drop line breaks beside tags and blocks; use a space between words."""
         block = Token(0, TOKEN_BLOCK_END, "")
         for (before, token), (_, after) in pairwise(pairwise(chain([block], stream, [block]))):
             if token.type != TOKEN_DATA:
@@ -95,11 +94,11 @@ def _is_block(token: Token) -> bool:
 
 
 LINE_BREAK: Final = re.compile(r"(?P<kept><pre\b.*?</pre>)|[ \t]*\n\s*", re.DOTALL)
-"""A line break with its indentation; those of preformatted text are kept."""
+"""Line break with its indentation; preformatted text is kept."""
 
 
 def _joined(text: str, begins: bool, ends: bool) -> str:  # noqa: FBT001 - of two neighbours
-    """Join the lines of a template's text. begins, ends: whether a block is its neighbour."""
+    """Join the lines of a template's text. begins, ends: a block is its neighbour."""
     if not text.strip() and "\n" in text:
         return ""
 

@@ -1,6 +1,6 @@
-"""The report as Markdown, with charts as SVG beside it: for a pull request, a wiki, a mail.
+"""Report as Markdown, with charts as SVG files: for a pull request, a wiki, mail.
 
-Every number is the one of `--format json`. Text of logs goes through `tables.markdown_text`.
+Every number is the one of `--format json`. Log text passes `tabular.markdown_text`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .report_data import ReportContent
 Row = Mapping[str, Any]
 
 MAX_GROUPS: Final = 8
-"""Groups with a table and a chart; JSON has all."""
+"""Most groups with a table and a chart; JSON has all."""
 MAX_TABLE_ROWS: Final = 100
-"""Rows of a table; JSON has all."""
+"""Most rows of a table; JSON has all."""
 MAX_EXPLAINED_LOGS: Final = 20
-"""Runs of which it is said why the log disagrees."""
+"""Most runs with an explanation of the log's figure."""
 MAX_DRAWN_RUNS: Final = 4
-"""Runs whose course and waterfall are drawn: the first of the first groups."""
+"""Most runs with drawn steps and waterfall: the first of the first groups."""
 EMPTY_CELL: Final = "-"
 
 _safe = MARKDOWN_STYLE.plain
@@ -39,14 +39,14 @@ _safe = MARKDOWN_STYLE.plain
 
 @dataclass(frozen=True, slots=True)
 class MarkdownReport:
-    """Markdown, and what stands beside it: file names to SVG."""
+    """Markdown, with its pictures as file names to SVG."""
 
     text: str
     pictures: Mapping[str, str]
 
 
 def markdown_report(content: ReportContent, folder: str) -> MarkdownReport:
-    """The report; its pictures are to lie in `folder`, beside it."""
+    """Return the report; its pictures belong in `folder`, beside the text."""
     album = _Album(folder)
     parts = [
         _head(content),
@@ -63,21 +63,21 @@ def markdown_report(content: ReportContent, folder: str) -> MarkdownReport:
 
 
 def picture_names(text: str, folder: str) -> list[str]:
-    """Names of the pictures in `folder` that Markdown of `markdown_report` shows."""
+    """Return names of the pictures in `folder` that a Markdown report shows."""
     return re.findall(rf"\]\({re.escape(quote(folder))}/([a-z0-9_-]+\.svg)\)", text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Album:
-    """Pictures by file name, as they are put into the text."""
+    """Pictures by file name, collected while the text is written."""
 
     folder: str
     pictures: dict[str, str] = field(default_factory=dict)
 
     def put(self, content: ReportContent, key: str, of: str) -> str:
-        """The figure of that key with its caption; nothing where there is none.
+        """Return the figure of a key with its caption; empty if there is none.
 
-        of: what it is of, for the name of its file
+        of: subject, for the file name
         """
         figure = content.figures.get(key)
         kind = key.partition(":")[0]
@@ -166,7 +166,7 @@ def _apart(content: ReportContent) -> str:
 
 
 def _disagreement(content: ReportContent, album: _Album) -> str:
-    """A line per run with the ratio; the sentence of each; waterfalls of the first."""
+    """Return a line per run with the ratio, a sentence per run, and some waterfalls."""
     runs = [run for run in content.data["runs"].values() if run["claim"] is not None]
     if not runs:
         return ""
@@ -205,7 +205,7 @@ def _courses(content: ReportContent, album: _Album) -> str:
 
 
 def _words(run: Row) -> list[str]:
-    """How a run ended, its rates and what each covers."""
+    """Return the outcome of a run, and its rates with their scope."""
     words, lines = run["words"], [run["words"]["went"]]
     if run["tgs"] is not None:
         interval = "" if _interval(run) == EMPTY_CELL else f"95 % interval {_interval(run)}, "
@@ -243,11 +243,11 @@ METHOD_MARKDOWN: Final = (
 # --- tables ---------------------------------------------------------------------------------
 
 CellColumns = dict[str, Callable[[Row], str]]
-"""Headings to what a row says there, safe already."""
+"""Headings to the cell text of a row, already escaped."""
 
 
 def _figures(content: ReportContent, group: Sequence[Row]) -> str:
-    """The figures of some runs, without columns that hold nothing."""
+    """Return a table with the figures of some runs, without empty columns."""
     runs = [content.data["runs"][row["run_id"]] for row in group]
     columns: CellColumns = {
         "#": lambda run: _number(run["rank"], str),
@@ -278,7 +278,7 @@ def _figures(content: ReportContent, group: Sequence[Row]) -> str:
 
 
 def _table(columns: CellColumns, rows: Sequence[Row]) -> list[str]:
-    """A table of at most MAX_TABLE_ROWS, and how many more there are."""
+    """Return a table of at most MAX_TABLE_ROWS, and the number of omitted rows."""
     lines = [_line(columns), _line(["---"] * len(columns))]
     lines += [_line(cell(row) for cell in columns.values()) for row in rows[:MAX_TABLE_ROWS]]
     return ["\n".join(lines), *_rest(len(rows), MAX_TABLE_ROWS, "row")]
@@ -289,7 +289,7 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _rest(held: int, shown: int, noun: str) -> list[str]:
-    """How many of so many are not shown."""
+    """Return a note on the number of omitted items."""
     return [f"*Not shown: {count_noun(held - shown, noun)}; JSON has all.*"] if held > shown else []
 
 
@@ -298,7 +298,7 @@ def _name(run: Row) -> str:
 
 
 def _of(row: Row) -> str:
-    """What a run's pictures are called by: its id stays where its name is another's too."""
+    """Return the subject of a run's pictures: name and id, as names may repeat."""
     return f"{row['name']} {row['run_id']}"
 
 

@@ -1,4 +1,4 @@
-"""Reports as files, each put in place when it is whole."""
+"""Reports as files, each moved into place when complete."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from . import html_report, markdown_report
 from .report_data import ReportContent, report_json
 
 TEMPORARY_SUFFIX: Final = ".writing"
-"""What the name of a file ends in while it is written."""
+"""Suffix of a file name during writing."""
 REPORT_FORMATS: Final = ("html", "md", "json")
-"""What a report can be written as."""
+"""Formats of a report."""
 
 
 class UnknownKindError(FairmfuError, ValueError):
-    """No report is written so."""
+    """A report has no such format."""
 
 
 def save_report(content: ReportContent, out: str | Path, kind: str | None = None) -> list[Path]:
-    """Write a report; the files that were written, the report first, then its pictures.
+    """Write a report; return the written files, the report first, then its pictures.
 
     content: of `report`. kind: html, a page that needs no network; md, Markdown with charts as SVG
-    in NAME_files/ beside it; json, all of it as data by docs/report.schema.json, units in the names
-    of its keys or beside them ([tokens/s/GPU], [fraction], [s]). Without one, as `out` ends.
+        in NAME_files/ beside it; json, all of it as data by docs/report.schema.json, units in the
+        names of its keys or beside them ([tokens/s/GPU], [fraction], [s]). Without a kind, the
+        suffix of `out` decides.
 
-    What stood at `out` is replaced once the new one is whole. Raises UnknownKindError where `out`
-    says none of these, FairmfuError where it cannot be written to.
+    An existing file at `out` is replaced once the new one is complete. Raises UnknownKindError if
+    `out` has another suffix, FairmfuError if a file cannot be written.
 
     >>> save_report(report(tables), "report.html")
     """
@@ -42,9 +43,10 @@ def save_report(content: ReportContent, out: str | Path, kind: str | None = None
 
 
 def report_format(out: Path, kind: str | None = None) -> str:
-    """What a report is written as: `kind`, else as `out` ends. Raises UnknownKindError.
+    """Return the format of a report: `kind`, else the suffix of `out`.
 
-    A file that ends as another kind would be opened as that one.
+    Raises UnknownKindError for an unknown format, or if the two disagree: other programs open a
+    file by its suffix.
     """
     end = out.suffix.removeprefix(".")
     if kind and end in REPORT_FORMATS and end != kind:
@@ -61,7 +63,7 @@ def _json(content: ReportContent) -> str:
 
 
 def _save_markdown(content: ReportContent, out: Path) -> list[Path]:
-    """Pictures first, then what shows them, then those away that the report before had alone."""
+    """Write pictures, then the text, then delete pictures of the previous report."""
     folder = out.with_name(f"{out.stem}_files")
     report = content.render(lambda one: markdown_report.markdown_report(one, folder.name))
     before = out.read_text(encoding="utf-8", errors="replace") if out.is_file() else ""
@@ -74,14 +76,14 @@ def _save_markdown(content: ReportContent, out: Path) -> list[Path]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file aside, then put it in its place: a reader never sees half a file."""
+    """Write a temporary file, then move it into place: readers never see half a file."""
     aside = path.with_name(f"{path.name}{TEMPORARY_SUFFIX}")
     aside.write_bytes(data)
     aside.replace(path)
 
 
 def write_file(out: Path, data: bytes) -> None:
-    """Write a file and the folders above it. Raises FairmfuError where it can't be written."""
+    """Write a file and the folders above; raise FairmfuError if that fails."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         replace_file(out, data)

@@ -1,12 +1,12 @@
-"""A report that leaves the house: without secrets, and without names of users, hosts and addresses.
+"""Redaction for reports that leave the house: no secrets, names, hosts, addresses.
 
 Logs print them in passing: a home folder, the host that a launcher puts before each line, a token
-that somebody gave as an argument. Each is found by what stands around it, or by its own form, in
-all texts of a report; then it is replaced wherever it stands by a word of its own, the same each
-time, so that it still shows which runs were of the same host. Numbers stay as they are.
+given as an argument. Each is recognised by its surroundings, or by its own form, in all texts of a
+report. Then every occurrence is replaced with a word, the same each time, so that the report still
+shows which runs were of the same host. Numbers stay.
 
-It hides what it knows. What else is confidential (a project's folder, a model's name) nobody can
-tell by its form: look at the page before you send it.
+Only known forms are hidden. Other confidential text (a project's folder, a model's name) has no
+form: look at the page before you send it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fairmfu.metrics.formula.model_shapes import model_names
 from ..text.verdict import plural
 
 REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
-"""What such a report says of itself."""
+"""Note in a redacted report."""
 SECRET, USER, HOST, ADDRESS, MAIL = "secret", "user", "host", "address", "mail"
 
 _NAME: Final = r"[A-Za-z_][\w.-]*"
@@ -38,12 +38,12 @@ _KEY: Final = (
 )
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 FORMS: Final[tuple[tuple[str, str], ...]] = (
-    # secrets by the forms that their makers gave them
+    # secrets by their vendors' formats
     (SECRET, r"\b((?:hf|gh[pousr])_[A-Za-z0-9]{16,}|(?:glpat|xox[abprs])-[\w-]{16,})"),
     (SECRET, r"\b(github_pat_\w{20,}|sk-[A-Za-z0-9_-]{20,}|A[KS]IA[0-9A-Z]{16})\b"),
     (SECRET, r"\b(AIza[\w-]{35}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
     (SECRET, r"-----BEGIN [A-Z ]*PRIVATE KEY-----([^-]*)"),
-    # and by what stands before them; WANDB_API_KEY=…, --hf-token …, "password": "…"
+    # and by the text before them; WANDB_API_KEY=…, --hf-token …, "password": "…"
     (SECRET, rf"(?i)(?:\b|_){_KEY}[\"']?\s*[=:]\s*[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
     (SECRET, rf"(?i)--[\w-]*{_KEY}\s+[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
     (SECRET, r"(?i)(?:\b|_)passw(?:or)?d[\"']?\s*[=:]\s*[\"']?([^\s\"',;&]{4,})"),
@@ -54,7 +54,7 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
     (USER, r"(?i)[/\\](?:home|users)[/\\]{1,2}([\w][\w.-]*)"),
     (USER, r"(?i)(?:\blogged in as:?|(?:\b|_)user(?:name)?[\"']?\s*[=:]|\blogname=)\s*[\"']?"
            rf"({_NAME})"),
-    # hosts: NCCL's host:pid:tid, what pdsh puts before a line, what launchers are told
+    # hosts: NCCL's host:pid:tid, pdsh's prefix of a line, arguments of launchers
     (HOST, rf"^\s*({_NAME}):\d+:\d+ \["),
     (HOST, rf"^({_NAME}): +\[?\d{{4}}-\d\d"),
     (HOST, r"(?i)\b(?:master_addr|hostname|node_?name|rdzv_endpoint)[\"']?[\s.]*[=: ]\s*[\"']?"
@@ -67,7 +67,7 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
               r"(?![\w.]*\w)"),
     (ADDRESS, r"(?i)(?<![\w:.])([0-9a-f]{1,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:])"),
 )  # fmt: skip
-"""What is hidden, and its forms: the group is what is replaced."""
+"""Kinds of hidden text with their forms: the group is replaced."""
 
 GENERIC_NAMES: Final = frozenset(
     {
@@ -77,31 +77,31 @@ GENERIC_NAMES: Final = frozenset(
         *("torchtitan", "deepspeed", "xtuner", "megatron", "llama", "torch", "python", "redacted"),
     }
 )
-"""Names of nobody in particular."""
+"""Names that identify nobody."""
 _OWN: Final = re.compile(rf"(?:{SECRET}|{USER}|{HOST}|{ADDRESS}|{MAIL})-\d+")
 _LIKE_RANKS: Final = re.compile(r"(?:rank|default|trainer|local|node|gpu|worker|stage)[_-]?\d*")
 """Names that launchers give to any process or machine."""
 MAX_NODES_PER_RANGE: Final = 10_000
-"""The most nodes of one range in a list of nodes."""
+"""Most nodes of one range in a list of nodes."""
 MIN_NAME_LENGTH: Final = 4
-"""Characters of the shortest name that is looked for everywhere, and not only in its form."""
+"""Fewest characters of a name to replace everywhere, and not only in its form."""
 
 
 class Redaction:
-    """What the texts of reports hold that is not for others, and the words in its place.
+    """Confidential texts found in reports, and the words in their place.
 
-    Reports that are sent together share one, so that a name is one word in all of them.
+    Reports that are sent together share one redaction, so that a name is the same word in all.
     """
 
     def __init__(self, value: object = ()) -> None:
-        """value: as `scan` takes it."""
+        """Start with a value; value: as for `scan`."""
         self.counts = Counter[str]()
         self._words: dict[str, str] = {}
         self._everywhere = re.compile("(?!)")
         self.scan(value)
 
     def scan(self, value: object) -> None:
-        """Find what to hide in something that will be told, whatever `redact` takes."""
+        """Find confidential text in a value that will be reported; any input of `redact`."""
         before = len(self._words)
         for text in _texts(value):
             for kind, form in _COMPILED:
@@ -115,7 +115,7 @@ class Redaction:
         self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
 
     def _hide(self, kind: str, found: str) -> None:
-        """Give a name its word; of a list of nodes each has its own too."""
+        """Assign a word to a name, and to each node of a list of nodes."""
         if found in self._words or not _somebody(kind, found):
             return
         short = _short(found) if kind == HOST else found
@@ -127,7 +127,7 @@ class Redaction:
             self._hide(kind, node)
 
     def redact(self, value: Any) -> Any:  # noqa: ANN401 - whatever a report holds
-        """What is said with other words in place of what is hidden.
+        """Return the value with all confidential text replaced.
 
         A text, or all texts of frames, nested mappings and sequences.
         """
@@ -170,7 +170,10 @@ _COMPILED: Final = [(kind, re.compile(form)) for kind, form in FORMS]
 
 @cache
 def _own_words() -> frozenset[str]:
-    """Words of fairmfu, of models and of devices: a user may be called so, in paths alone."""
+    """Return words of fairmfu, models and devices.
+
+    A user with such a name is hidden in paths alone.
+    """
     names = [*METRICS, *FACT_NAMES, *EVENT_KINDS, *TABLES, *(c for t in TABLES.values() for c in t)]
     names += [choice for known in FACT_NAMES.values() for choice in known.choices]
     names += [word for name in model_names() for word in re.split(r"[-.]", name)]
@@ -183,11 +186,11 @@ REPORT_WORDS: Final = (
     *("steady", "text", "logs", "value", "work", "label", "says", "facts", "steps", "missing"),
     *("audit", "windows", "bridges", "metrics", "comparison", "warnings", "title"),
 )
-"""What the parts of reports are called."""
+"""Words for the parts of reports."""
 
 
 def _somebody(kind: str, found: str) -> bool:
-    """Whether a name is one of somebody, and an address one of some machine."""
+    """Return whether a name identifies a person, or an address a machine."""
     name = found.lower()
     if name in GENERIC_NAMES or _OWN.fullmatch(name):
         return False
@@ -201,7 +204,7 @@ def _somebody(kind: str, found: str) -> bool:
 
 
 def _nodes(listed: str) -> list[str]:
-    """The nodes of SLURM's `gpu[01-03,07],login1`; none of what is no list."""
+    """Return the nodes of SLURM's `gpu[01-03,07],login1`; empty for other text."""
     if "," not in listed and "[" not in listed:
         return []
     found = []
@@ -215,13 +218,16 @@ def _nodes(listed: str) -> list[str]:
 
 
 def _short(host: str) -> str:
-    """A host without its domain, as other lines may call it; with a digit it is no common word."""
+    """Return a host without its domain, as other lines may print the name.
+
+    Only if the first label has a digit: others may be common words.
+    """
     label, _, domain = host.partition(".")
     return label if domain and any(map(str.isdigit, label)) else host
 
 
 def _texts(said: object) -> Iterator[str]:
-    """All texts of frames, nested mappings, with their keys, and sequences."""
+    """Yield all texts of frames, sequences, and nested mappings with their keys."""
     if isinstance(said, str):
         yield said
     elif isinstance(said, pl.DataFrame):
@@ -238,11 +244,11 @@ def _each(items: Iterable[object]) -> Iterator[str]:
 
 
 def _once(column: pl.Series) -> list[Any]:
-    """The values of a column; texts, which many rows have alike, once each."""
+    """Return the values of a column; texts, which repeat often, once each."""
     texts = column.dtype == pl.String
     return (column.unique(maintain_order=True) if texts else column).to_list()
 
 
 def _worded(frame: pl.DataFrame) -> list[str]:
-    """The columns that hold texts, be it in lists or structs."""
+    """Return the columns with texts, also in lists or structs."""
     return [name for name, dtype in frame.schema.items() if "String" in str(dtype)]

@@ -1,7 +1,7 @@
-"""All that the report says, as data: what `--format json` prints and the page shows.
+"""Contents of the report as data: the output of `--format json` and of the page.
 
-The page writes each number beside the path under which it stands here. Nothing is drawn or set in
-HTML; no clock and no random id: the same store gives the same content.
+The page shows the path of each number in this data. Nothing here draws or writes HTML. No clock and
+no random id: the same store gives the same content.
 """
 
 from __future__ import annotations
@@ -61,40 +61,41 @@ Json = dict[str, Any]
 Result = TypeVar("Result")
 
 REPORT_SCHEMA_VERSION: Final = 1
-"""Rises where a key goes or changes its meaning; new keys may come without."""
+"""Increases if a key is removed or changes its meaning; new keys do not count."""
 
 MAX_RUNS_WITH_ALL_BINS: Final = 20
-"""Up to here each run is drawn with all bins that a chart may have."""
+"""Most runs to draw with all bins of a chart."""
 MIN_STEP_BINS: Final = 20
 MAX_RUNS_IN_FULL: Final = 400
-"""Runs up to which each is told in full. Of more, a run has its course alone as a chart, in four
-digits, without the lines of its events and the slowest and fastest window of each bin."""
+"""Most runs to report in full. Beyond, a run has the chart over steps alone, in four digits,
+without event lines and without the slowest and fastest window of each bin.
+"""
 REDUCED_DIGITS: Final = 4
 MAX_UNREAD_LINES: Final = 20
-"""Lines per source that are quoted; the store has all of them."""
+"""Most lines per source to quote; the store has all of them."""
 MAX_FORMULA_MODELS: Final = 6
-"""Models whose other formulas are shown; `fairmfu flops --against-others` has any."""
+"""Most models with other tools' formulas; `fairmfu flops --against-others` has any."""
 
 CARD_FIELDS: Final = (
     *(f"mfu_{how}" for how in CONVENTIONS),
     *("tflops_exact", "tflops_full", "peak_own", "peak_bf16", "peak_source", "interval"),
 )
-"""What a figure card adds to the columns of a run."""
+"""Fields of a figure card beyond the columns of a run."""
 
 MAX_FACT_TEXT: Final = 2_000
-"""Characters of a fact's value that are told."""
+"""Most characters of a fact's value."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportContent:
-    """What a report says.
+    """Contents of a report.
 
-    data: as docs/report.schema.json has it, but for `charts`
-    groups: of data["groups"], the rows of verdict.joined, best first
+    data: by docs/report.schema.json, without `charts`
+    groups: of data["groups"], the rows of verdict.join_comparison, best first
     rows: of all runs, in the order of data["runs"]
-    figures: by kind, behind a colon the place of a group or model, or a run_id
-    redaction: what is not told, and the words in its place; null where all is told
-    analysis, metrics, say: what it is made of, so that `render` can leave out a run that fails
+    figures: by kind, followed by a colon and the place of a group or model, or a run_id
+    redaction: hidden texts, and the words in their place; None if nothing is hidden
+    analysis, metrics, say: the inputs, so that `render` can leave out a run that fails
     failed: runs that `render` left out, by `name` and `error`
     """
 
@@ -109,7 +110,7 @@ class ReportContent:
     failed: list[Json] = field(default_factory=list)
 
     def render(self, draw: Callable[[ReportContent], Result]) -> Result:
-        """What `draw` makes of the report; a run that it raises for has failed."""
+        """Return the result of `draw` for the report, without runs that `draw` fails for."""
         analysis, metrics, say = self.analysis, self.metrics, self.say
         if analysis is None or metrics is None or say is None:
             return draw(self)
@@ -122,7 +123,7 @@ class ReportContent:
         return analysis.present(metrics, draw_of)
 
     def verdicts(self, style: Style) -> list[Verdict]:
-        """One for each of data["verdicts"], with the same words."""
+        """Return a verdict per item of data["verdicts"], with the same words."""
         return _verdicts(self.groups, self.rows, style)
 
 
@@ -135,17 +136,17 @@ def report(  # noqa: PLR0913 - each is an option of the command
     redact: bool = False,
     check: Callable[[pl.DataFrame], None] = lambda _: None,
 ) -> ReportContent:
-    """All that the report says of the runs of these names, and of no others; for `save_report`.
+    """Return the report's contents for the named runs only; for `save_report`.
 
-    tables: of `read_logs`, or of `Store.tables`. names: as `choose` takes them; all runs without
-    any. price: of one GPU-hour. overlay: devices of one's own. redact: replace secrets and names of
-    users and hosts in all texts. check: gets the metrics of these runs, and raises where they will
-    not do, before all is computed of them.
+    tables: of `read_logs`, or of `Store.tables`. names: as for `choose`; all runs without any.
+        price: of one GPU-hour. overlay: user-defined devices. redact: replace secrets and names of
+        users and hosts in all texts. check: gets the metrics of these runs, and may raise before
+        the rest is computed.
 
-    `data` is what `--format json` prints, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
-    [fraction], times [s]; `figures` are its charts, of which `draw` gives one by name.
+    `data` is the output of `--format json`, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
+    [fraction], times [s]; `figures` are its charts, of which `draw` returns one by name.
 
-    Raises RunNameError where no run has one of the names, and what `check` does.
+    Raises RunNameError if no run has one of the names, and the errors of `check`.
 
     >>> report(tables, "titan-8b", "xtuner-8b").data["verdicts"]
     """
@@ -163,7 +164,7 @@ def report(  # noqa: PLR0913 - each is an option of the command
 def _sources_of(
     chosen: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
 ) -> dict[str, pl.DataFrame]:
-    """The tables with the sources of these runs, and their unread lines, alone."""
+    """Return the tables with the sources of these runs, and their unread lines, alone."""
     paths = chosen["sources"].explode().implode()
     sources = tables["sources"].filter(pl.col("path").is_in(paths))
     unread = tables["unread"].filter(pl.col("sha256").is_in(sources["sha256"].implode()))
@@ -180,10 +181,10 @@ def build_content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     *,
     redaction: Redaction | None = None,
 ) -> ReportContent:
-    """What the report of these runs says.
+    """Return the contents of the report on these runs.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-    fairmfu; redaction: what is not for others, and what it finds here.
+        fairmfu; redaction: hides texts, and collects them here
     """
 
     def say(analysis: Analysis, metrics: pl.DataFrame) -> ReportContent:
@@ -220,9 +221,9 @@ def _content(  # noqa: PLR0913, PLR0917 - as `build_content`
 def _ordered_rows(
     parts: _Parts, metrics: pl.DataFrame, price: Price | None
 ) -> tuple[list[list[ComparisonRow]], list[ComparisonRow]]:
-    """Groups of like-for-like runs, those that compare the most first, and all runs in their order.
+    """Return groups of like-for-like runs, the most informative first, and all runs.
 
-    Runs without a rank come last.
+    All runs are in the order of the groups; runs without a rank come last.
     """
     bridges = {run_id: parts.bridges(run_id) for run_id in parts.ids}
     rows = join_comparison(metrics, rank_runs(metrics, parts.windows, price), bridges)
@@ -232,7 +233,7 @@ def _ordered_rows(
 
 
 def _header(metrics: pl.DataFrame, parts: _Parts, title: str, version: str) -> Json:
-    """What the report is of, and what made it."""
+    """Return the subject of the report, and its program version."""
     return {
         "schema": REPORT_SCHEMA_VERSION,
         "title": title,
@@ -244,7 +245,7 @@ def _header(metrics: pl.DataFrame, parts: _Parts, title: str, version: str) -> J
 
 
 def _comparison(ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]) -> Json:
-    """Who is faster; which runs have no rank, and what would give them one."""
+    """Return who is faster, runs without a rank, and facts that would rank them."""
     return {
         "verdicts": [_said(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
         "groups": [_group(group) for group in ranked],
@@ -256,7 +257,7 @@ def _comparison(ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[Compar
 def _all_runs(
     rows: Sequence[ComparisonRow], ranked: Sequence[Sequence[ComparisonRow]], parts: _Parts
 ) -> Json:
-    """Each run, what was read of its logs, and the formulas that it is held against."""
+    """Return each run, the reading of its logs, and the formulas for comparison."""
     varies: dict[str, Sequence[str]] = {}
     for group in ranked:
         varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
@@ -275,7 +276,7 @@ def _all_runs(
 
 
 def report_json(content: ReportContent) -> Json:
-    """What `--format json` prints."""
+    """Return the data of `--format json`."""
     drawn = {
         name: {"title": figure.title, "notes": [*figure.notes], "datasets": figure.datasets}
         for name, figure in content.figures.items()
@@ -285,7 +286,7 @@ def report_json(content: ReportContent) -> Json:
 
 
 def json_value(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
-    """A value as JSON can hold it: no NaN, no infinity, times in ISO 8601."""
+    """Return a value for JSON: no NaN, no infinity, times in ISO 8601."""
     kind = type(value)
     if kind is float:
         return value if math.isfinite(value) else None
@@ -305,7 +306,7 @@ JSON_SCALARS: Final = frozenset((str, int, bool, type(None)))
 
 
 def _weight(group: Sequence[ComparisonRow]) -> tuple[bool, int, int]:
-    """Groups that compare the most come first."""
+    """Return a sort key: groups with the most to compare come first."""
     frameworks = {row["framework"] for row in group}
     return len(group) == 1, -len(frameworks), -len(group)
 
@@ -313,13 +314,16 @@ def _weight(group: Sequence[ComparisonRow]) -> tuple[bool, int, int]:
 def _verdicts(
     ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow], style: Style
 ) -> list[Verdict]:
-    """One for each group of several runs; where there is none, one that says so."""
+    """Return a verdict per group of several runs, or a single one that says why none."""
     several = [_untagged(group) for group in ranked if len(group) > 1]
     return [group_verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
 
 
 def _untagged(group: Sequence[ComparisonRow]) -> Sequence[ComparisonRow]:
-    """Where all runs of a group are synthetic, that stands once, above, and not beside each."""
+    """Return rows without the synthetic mark if all are synthetic.
+
+    Then the mark is in the heading.
+    """
     if not all(row["synthetic"] for row in group):
         return group
     return [{**row, "synthetic": False} for row in group]
@@ -328,7 +332,7 @@ def _untagged(group: Sequence[ComparisonRow]) -> Sequence[ComparisonRow]:
 def _no_verdict(
     rows: Sequence[ComparisonRow], alone: Sequence[Sequence[ComparisonRow]], style: Style
 ) -> Verdict:
-    """What the first line says where no two runs may be compared."""
+    """Return the first line if no two runs may be compared."""
     if len(rows) == 2:  # noqa: PLR2004 - a pair
         return pair_verdict(rows[0], rows[1], style)
     if not rows:
@@ -365,7 +369,7 @@ def _group(group: Sequence[ComparisonRow]) -> Json:
 
 
 def _to_give(rows: Iterable[ComparisonRow]) -> list[Json]:
-    """Facts that runs without a rank lack, with what each is."""
+    """Return the facts that runs without a rank lack, with their meanings."""
     asked = dict.fromkeys(
         name for row in rows if row["rank"] is None for name in missing_facts(row)
     )
@@ -373,7 +377,7 @@ def _to_give(rows: Iterable[ComparisonRow]) -> list[Json]:
 
 
 def missing_facts(row: MetricsRow) -> list[str]:
-    """Names of the facts that would complete a run; none where nothing gives it a rate."""
+    """Return names of the facts that would complete a run; empty if no fact would."""
     if row["tgs"] is None and not explain_missing_rate(row)[1]:
         return []
     unknown = [
@@ -384,14 +388,14 @@ def missing_facts(row: MetricsRow) -> list[str]:
 
 
 def _meaning(name: str) -> str:
-    """What a fact is, its unit, and the words that it may be."""
+    """Return the meaning of a fact, its unit, and its possible words."""
     fact = FACT_NAMES[name]
     unit = f" [{fact.unit}]" if fact.unit else ""
     return f"{fact.meaning}{unit}" + (f": {', '.join(fact.choices)}" if fact.choices else "")
 
 
 def _eras(rows: Sequence[ComparisonRow], audits: Mapping[str, Audit]) -> list[Json]:
-    """Own formulas of frameworks that the logs print by, each with the runs of it."""
+    """Return the frameworks' formulas behind the logs' figures, with their runs."""
     of: dict[str, tuple[Era, list[str]]] = {}
     for row in rows:
         era = audits[row["run_id"]].era
@@ -420,7 +424,7 @@ def _eras(rows: Sequence[ComparisonRow], audits: Mapping[str, Audit]) -> list[Js
 
 
 class _Parts:
-    """The frames of a store by run, cut once: a filter per run over all of them would be slow."""
+    """Frames of a store by run, split once: a filter per run over all would be slow."""
 
     def __init__(
         self, analysis: Analysis, metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
@@ -448,7 +452,7 @@ class _Parts:
         self.unread = tables["unread"].sort("sha256", "line")
 
     def bridges(self, run_id: str) -> list[Bridge]:
-        """Analysis.bridges of a run, which looks through its own rows alone."""
+        """Return Analysis.bridges of a run, searching only its own rows."""
         frames = (self.of_metrics, self.of_facts, self.of_windows)
         empty = (
             self.of_metrics[run_id],
@@ -462,18 +466,18 @@ class _Parts:
         ).bridges(run_id)
 
     def step_times(self, row: ComparisonRow) -> pl.DataFrame:
-        """charts.step_time_histogram of a run; empty where no run is drawn in full."""
+        """Return charts.step_time_histogram of a run; empty if runs are not drawn in full."""
         if not self.in_full:
             return pl.DataFrame()
         mine = self.of_windows.get(row["run_id"], self.windows.clear())
         return charts.step_time_histogram(mine, row)
 
     def told_sources(self) -> list[Json]:
-        """How much of each log was read; the kinds of lines that no pattern knows."""
+        """Return how much of each log was read, and the kinds of unknown lines."""
         return self.sources.drop("read_at").to_dicts()
 
     def told_unread(self) -> list[Json]:
-        """The first lines of each source that could not be read, by its place in the sources."""
+        """Return the first unread lines of each source, by its place in the sources."""
         place = {sha256: at for at, sha256 in enumerate(self.sources["sha256"])}
         first = self.unread.group_by("sha256", maintain_order=True).head(MAX_UNREAD_LINES)
         told = [
@@ -490,14 +494,14 @@ def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def bins_per_run(runs: int) -> int:
-    """Bins of steps that one of so many runs is drawn with, so that a page of many stays small."""
+    """Return the step bins per run for a number of runs, so that big pages stay small."""
     if runs <= MAX_RUNS_WITH_ALL_BINS:
         return MAX_STEP_BINS
     return max(MIN_STEP_BINS, MAX_STEP_BINS * MAX_RUNS_WITH_ALL_BINS // runs)
 
 
 def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
-    """All that is said of one run; varies: what is not the same in its group."""
+    """Return the data of one run; varies: columns that differ in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
     (card,) = run_cards([row])
     facts = parts.of_facts.get(run_id)
@@ -529,13 +533,13 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
 
 
 def _command(row: ComparisonRow) -> str | None:
-    """What gives a run all facts that it lacks."""
+    """Return the command that gives a run all missing facts."""
     given = " ".join(f"{name}={_example(name)}" for name in missing_facts(row))
     return f"fairmfu set {_called(row)} {given}" if given else None
 
 
 def _called(row: ComparisonRow) -> str:
-    """What a command names a run by: its id where its name is not its own, or would not be one."""
+    """Return a run's name in a command: its id if the name is ambiguous or unsafe."""
     name = str(row["name"])
     if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():
         return str(row["run_id"])
@@ -543,12 +547,12 @@ def _called(row: ComparisonRow) -> str:
 
 
 def _example(name: str) -> str:
-    """What stands behind the = of a command."""
+    """Return the placeholder after the = of a command."""
     return "/".join(FACT_NAMES[name].choices) or "…"
 
 
 def _claim(row: ComparisonRow, card: Json) -> Json | None:
-    """What the log printed beside ours: TFLOP/s, or else MFU, or TGS; None where it prints none."""
+    """Return the logged figure beside ours: TFLOP/s, else MFU, else TGS; may be None."""
     figure = next((name for name in PER_GPU_FIGURES if row[name] is not None), None)
     if figure is None:
         return None
@@ -569,7 +573,7 @@ def _claim(row: ComparisonRow, card: Json) -> Json | None:
 
 
 def _causes(row: ComparisonRow, audit: Audit) -> list[str]:
-    """Why the log's figure is not ours, the largest cause first; else why that is not known."""
+    """Return the reasons for the gap to ours, the largest first, or why none is known."""
     bridges = row["bridges"]
     if bridges:
         return bridge_text.factor_reasons(bridges[0])
@@ -577,7 +581,7 @@ def _causes(row: ComparisonRow, audit: Audit) -> list[str]:
 
 
 def _words(row: ComparisonRow, audit: Audit, varies: Sequence[str]) -> Json:
-    """Sentences on one run."""
+    """Return sentences on one run."""
     return {
         "went": run_narrative.outcome_sentence(row),
         "sure": run_narrative.confidence_text(row),
@@ -590,7 +594,7 @@ def _words(row: ComparisonRow, audit: Audit, varies: Sequence[str]) -> Json:
 
 
 def _what_differs(row: ComparisonRow, varies: Sequence[str]) -> str:
-    """The run's own side of what is not the same in its group."""
+    """Return the run's own values of columns that differ in its group."""
     names = [name for name in varies if name != "framework"]
     values = ((COLUMN_LABELS.get(n, n), value_of(row, n)) for n in names)
     said = [
@@ -600,7 +604,7 @@ def _what_differs(row: ComparisonRow, varies: Sequence[str]) -> str:
 
 
 def _fact(fact: Mapping[str, Any]) -> Json:
-    """name, value, unit, origin, line and the line's text, where one says so."""
+    """Return name, value, unit, origin, line and the line's text, if any."""
     known = FACT_NAMES.get(fact["name"])
     return {
         "name": fact["name"],
@@ -625,7 +629,7 @@ def _bridge(one: Bridge) -> Json:
 
 
 def _event_counts(events: pl.DataFrame) -> list[Json]:
-    """How often each kind happened, the commonest first, and the seconds that the log prints."""
+    """Return the count of each event kind, the most frequent first, with its seconds."""
     return (
         events.group_by("kind", maintain_order=True)
         .agg(count=pl.len(), seconds=pl.col("seconds").sum(), line=pl.col("line").first())
@@ -640,7 +644,7 @@ def _event_counts(events: pl.DataFrame) -> list[Json]:
 def _figures(
     told: Json, ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]
 ) -> dict[str, Figure]:
-    """Every chart of a report: by kind, and the place of its group or model, or its run_id."""
+    """Return every chart of a report by key: kind, and place or run_id."""
     across = {
         "scaling": charts.scaling(rows),
         "mfu_by_length": charts.mfu_by_length(rows),
@@ -668,7 +672,7 @@ def _figures(
 
 
 def _logged(alone: Sequence[ComparisonRow]) -> Figure:
-    """What the logs of runs print beside what it is, of runs that do not compare."""
+    """Return the chart of logged and our figures, for runs that do not compare."""
     figure = charts.comparison(alone)
     more = "Compare the two marks of a row, not one row with another."
     title = "What each log printed, and what it is"
@@ -676,7 +680,7 @@ def _logged(alone: Sequence[ComparisonRow]) -> Figure:
 
 
 def _figures_of(row: ComparisonRow, run: Json, *, in_full: bool) -> dict[str, Figure | None]:
-    """The charts of one run; not in_full, those that no table beside them tells as well."""
+    """Return the charts of one run; without in_full, only those without a table."""
     shown: dict[str, Figure | None] = {"course": charts.course(run["series"], run["events"], row)}
     if in_full:
         bridges = row["bridges"]

@@ -1,1 +1,1 @@
-"""Metrics that a store keeps, brought up to date when they are asked for."""
+"""Metrics kept in a store, updated on request."""

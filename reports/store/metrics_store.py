@@ -1,6 +1,6 @@
-"""The metrics that a store keeps of its runs, brought up to date.
+"""Metrics of a store's runs, kept and updated.
 
-Apart from reports.nightly.nightly, so that a table of runs does without what draws pages.
+Separate from reports.nightly.nightly, so that a table of runs loads without drawing pages.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from fairmfu.metrics.pipeline.partitions import WorkMapper
 
 METRICS_TABLE: Final = "metrics"
-"""The table that the store keeps of them."""
+"""Name of the metrics table in the store."""
 
 RESCORE_BATCH: Final = 500
-"""Runs that `rescore_all` computes before it stores them."""
+"""Number of runs that `rescore_all` computes before storing them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsState:
-    """What is kept of a store's metrics once it is up to date.
+    """Metrics of a store once up to date.
 
-    kept: columns of metrics.pipeline.metrics_cache.KEPT_SCHEMA, without runs that are gone
-    rescored: what was computed for it; None where nothing was
-    changed: runs whose inputs are newer, or that were asked for
-    as_of: the state of the store that it is of
-    outdated: runs that were kept by another formula, other peaks or another program
+    kept: columns of metrics.pipeline.metrics_cache.KEPT_SCHEMA, without removed runs
+    rescored: newly computed metrics; None if nothing was computed
+    changed: runs with newer inputs, or requested ones
+    as_of: version of the store's state
+    outdated: runs kept from another formula, other peaks or another program
     """
 
     kept: pl.DataFrame
@@ -50,7 +50,7 @@ class MetricsState:
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """One row per run, as metrics.pipeline.analysis.analyse gives it."""
+        """Metrics with one row per run, as by metrics.pipeline.analysis.analyse."""
         return scores.finish_metrics(self.kept)
 
 
@@ -62,11 +62,11 @@ def update_metrics(
     rescore_outdated: bool = False,
     compute_each: WorkMapper | None = None,
 ) -> MetricsState:
-    """Metrics of all runs; only those are computed whose inputs are newer, and `extra_runs` these.
+    """Return metrics of all runs; compute those with newer inputs and `extra_runs`.
 
-    rescore_outdated: and those that are by another formula, other peaks or an older program. each:
-    who computes partitions of many runs; without it this process. Nothing is written:
-    `store_metrics` does that. Raises StoreError where nothing was ever stored.
+    rescore_outdated: compute also those from another formula, other peaks or an older program.
+        compute_each: computes partitions of many runs; by default this process. Nothing is written:
+        `store_metrics` does that. Raises StoreError if nothing was ever stored.
     """
     store.require_batches()
     stale, as_of = store.outdated_runs()
@@ -75,7 +75,7 @@ def update_metrics(
     changed = frozenset({*stale, *extra_runs, *(unlike if rescore_outdated else ())})
     if not changed and set(before["run_id"]) == set(
         store.runs_changed_since(-1)
-    ):  # of all that are there
+    ):  # every stored run has a row
         return MetricsState(before, None, changed, as_of, unlike)
     from fairmfu.metrics.pipeline.partitions import map_locally, rescore_by_partition  # noqa: PLC0415 - shown without
 
@@ -89,9 +89,9 @@ def update_metrics(
 def analysis_of(
     store: Store, state: MetricsState, runs: Collection[str], overlay: Sequence[Accelerator] = ()
 ) -> Analysis | None:
-    """The analysis that holds these runs; None where nothing was computed.
+    """Return an analysis with these runs; None if nothing was computed.
 
-    What was computed by partition has none yet: these runs are computed once more.
+    Metrics computed by partition have no analysis: these runs are computed once more.
     """
     if state.rescored is None:
         return None
@@ -103,7 +103,7 @@ def analysis_of(
 
 
 def store_metrics(store: Store, state: MetricsState) -> None:
-    """Store what was computed; a run that is gone is kept as such."""
+    """Store computed metrics; mark removed runs as removed."""
     if state.rescored is None:
         return
     gone = pl.DataFrame({"run_id": state.rescored.removed}, schema={"run_id": TEXT})
@@ -112,19 +112,20 @@ def store_metrics(store: Store, state: MetricsState) -> None:
 
 
 def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
-    """Metrics of all runs by today's formula and these peaks, whatever is kept.
+    """Return metrics of all runs by today's formula and these peaks, whatever is kept.
 
     A row per run, as Analysis.metrics: tgs [tokens/s/GPU], mfu [fraction], flops_per_token
-    [FLOP/token], wall_s [s]; columns of metrics.core.run_table.METRICS. overlay: devices of one's
-    own.
+    [FLOP/token], wall_s [s]; columns of metrics.core.run_table.METRICS. overlay: user-defined
+    devices.
 
-    What had to be computed is kept, so that runs cost their computing once and not at each look;
-    nor at `ingest`, where it would take longer than the reading. Whoever looks neither waits for
-    that nor fails by it: where the store cannot be written to at once, nothing is kept. Nor is it
-    where anything kept is by another formula or other peaks: a night tells of those as they are,
-    until `rescore` makes all of them one, and to look at runs must not change what it tells.
+    Computed metrics are kept, so that a run is computed once and not at each call; not during
+    `ingest`, where computing would take longer than reading. The caller never waits for storing and
+    never fails because of it: if the store is not writable at once, nothing is kept. Nothing is
+    kept either if any kept row is from another formula or other peaks: the nightly reports those
+    rows as they are until `rescore` unifies them, and a mere look at runs must not change its
+    report.
 
-    Raises StoreError where nothing was ever stored, or the store is damaged.
+    Raises StoreError if nothing was ever stored, or the store is damaged.
 
     >>> current_metrics(Store("perf")).sort("tgs")
     """
@@ -136,12 +137,13 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
 
 
 def query(store: Store, sql: str, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
-    """The rows of one SELECT over runs, facts, steps, events, unread, sources and metrics.
+    """Return the rows of one SELECT over the store's tables and the metrics.
 
-    Columns and units as they stand in these: ingest.core.schema.TABLES, and `current_metrics` for
-    metrics (tgs [tokens/s/GPU], mfu [fraction]).
+    Tables: runs, facts, steps, events, unread, sources and metrics. Columns and units as in these
+        tables: ingest.core.schema.TABLES, and `current_metrics` for metrics (tgs [tokens/s/GPU],
+        mfu [fraction]).
 
-    Raises StoreError with DuckDB's own message, or where the store is missing or damaged.
+    Raises StoreError with DuckDB's own message, or if the store is missing or damaged.
 
     >>> query(Store("perf"), "select name, tgs, mfu from metrics order by tgs desc")
     """
@@ -153,9 +155,9 @@ def rescore_all(
     overlay: Sequence[Accelerator],
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Compute anew, and keep, what is by another formula, other peaks or an older program.
+    """Recompute metrics from another formula, peak table or older program, and keep them.
 
-    How many runs; in portions, so that one that is broken off goes on where it was.
+    Returns the number of runs. Works in batches, so that an interrupted call resumes.
     """
     old = scores.outdated_rows(_kept(store), overlay)["run_id"].to_list()
     done = 0

@@ -1,6 +1,6 @@
-"""A log's figure and ours, in words and in steps: what the page says of an audit and draws of it.
+"""Texts and steps from a log's figure to ours, as the page shows and draws them.
 
-Plain text and frames; whoever writes HTML escapes it.
+Plain text and frames; writers of HTML must escape the text.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ __all__ = [
 ]
 
 STEP_LOGGED, STEP_FACTOR, STEP_UNEXPLAINED, STEP_OURS = "logged", "named", "unexplained", "ours"
-"""Kinds of steps, in the order in which they stand in a bridge."""
+"""Kinds of steps, in the order of a bridge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """name: of the figure; text: its unit, behind a value; axis: how an axis writes it (d3)."""
+    """Unit of a figure.
+
+    name: of the figure; text: its unit, after a value; axis: format on an axis (d3)
+    """
 
     name: str
     text: str
@@ -59,15 +62,15 @@ FIGURE_UNITS: Final = {
 }
 
 MIN_WHOLE_FIGURE: Final = 100
-"""From here on a figure needs no decimals."""
+"""Figures from which on no decimals are needed."""
 MIN_WHOLE_PRECISE_FIGURE: Final = 10_000
-"""From here on five significant figures need none."""
+"""Figures from which on five significant digits need no decimals."""
 MAX_NAMED_FACTORS: Final = 4
-"""Factors that a sentence names."""
+"""Most factors named in a sentence."""
 
 
 def value_text(figure: str, value: float, *, precise: bool = False) -> str:
-    """A figure without its unit; finely, so that a step of a thousandth shows."""
+    """Return a figure without its unit; precise: so that a step of a thousandth shows."""
     if figure == "logged_mfu":
         percent, digits = 100 * value, 2 if precise else 1
         return f"{percent:.{digits}f} %" if percent >= 1 else f"{percent:.{digits + 1}g} %"
@@ -79,7 +82,7 @@ def value_text(figure: str, value: float, *, precise: bool = False) -> str:
 
 
 def figure_text(figure: str, value: float) -> str:
-    """A figure with its unit."""
+    """Return a figure with its unit."""
     return f"{value_text(figure, value)} {FIGURE_UNITS[figure].text}"
 
 
@@ -100,10 +103,11 @@ BRIDGE_SCHEMA: Final = pl.Schema(
 
 
 def bridge_frame(bridge: Bridge) -> pl.DataFrame:
-    """From the log's figure to ours, a row per step; `unexplained` is the last but one, always.
+    """Return the steps from the log's figure to ours; `unexplained` is second to last.
 
-    kind: of the four; factor: by which the step multiplies; before, after: the figure, in its unit;
-    low, high: where the print's rounding lets the unexplained step end, and bounds that in words
+    kind: one of four; factor: multiplies the figure; before, after: the figure, in its unit; low,
+        high: bounds of the unexplained step's end, from the print's rounding; bounds: these in
+        words
     """
     rows: list[dict[str, Any]] = [
         {"kind": STEP_LOGGED, "what": "what the log printed (median)", "after": bridge.logged}
@@ -133,7 +137,7 @@ def bridge_frame(bridge: Bridge) -> pl.DataFrame:
 
 
 def unexplained_bounds(bridge: Bridge) -> str:
-    """Between which factors the unexplained step lies, by the rounding of the print."""
+    """Return the bounds of the unexplained factor, from the print's rounding."""
     least = format_factor(1 / bridge.high)
     if bridge.low <= 0:
         return f"x {least} or more"
@@ -145,7 +149,7 @@ def unexplained_bounds(bridge: Bridge) -> str:
 
 
 def audit_verdict(audit: Audit) -> tuple[str, str]:
-    """In a word or two whether a log's claim is reproduced, and in a sentence what that means."""
+    """Return whether a log's claim is reproduced, in a word, then in a sentence."""
     if audit.era is None or audit.reproduced is None:
         return "not compared", f"{_why(audit)}."
     if audit.reproduced:
@@ -155,7 +159,7 @@ def audit_verdict(audit: Audit) -> tuple[str, str]:
 
 
 def claim_sentence(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
-    """What the log prints, by what formula, what it is by the one formula, and why."""
+    """Return the logged figure with its formula, ours, and the reasons for the gap."""
     said = _said(row, audit, bridges)
     if not said:
         return "The log prints no MFU, TFLOP/s or TGS of its own in a steady window."
@@ -170,7 +174,7 @@ def claim_sentence(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> 
 
 
 def proof_sentences(audit: Audit) -> list[str]:
-    """What the audit proved, or what would explain the print, or why it could not be compared."""
+    """Return the audit's proofs, or the hypothesis, or why nothing was compared."""
     if audit.reproduced is None:
         return [f"Not compared: {_why(audit)}."] if audit.era or audit.not_compared_reason else []
     if not audit.reproduced:
@@ -189,7 +193,7 @@ PROVEN_LABELS: Final = {
     "logged_peak_flops": "the peak that it divides by",
     "logged_formula": "the version of the formula",
 }
-"""Facts whose names say little outside of a command line."""
+"""Labels of facts whose names mean little outside of a command line."""
 
 COLUMN_LABELS: Final = {figure: unit.name for figure, unit in FIGURE_UNITS.items()} | {
     "logged_samples_per_second": "samples/s",
@@ -200,11 +204,11 @@ COLUMN_LABELS: Final = {figure: unit.name for figure, unit in FIGURE_UNITS.items
     "logged_profiler_flops": "the flops profiler's FLOPS",
     "logged_profiler_samples_per_second": "the flops profiler's samples/s",
 }
-"""Every column of metrics.audit.logged_figures' FIGURES, for people."""
+"""Labels of every column of metrics.audit.logged_figures.LOGGED_FIGURES."""
 
 
 def _said(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
-    """The figure that is spoken of; where none is of a steady window, what was compared."""
+    """Return the logged figure; if no steady window has one, the compared columns."""
     if bridges:
         return figure_text(bridges[0].figure, bridges[0].logged)
     figure = next((name for name in FIGURE_UNITS if value_of(row, name) is not None), None)
@@ -224,7 +228,7 @@ def _ours(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
 
 
 def factor_reasons(bridge: Bridge) -> list[str]:
-    """The factors that show, the largest first; how many do not; what is left."""
+    """Return the visible factors, the largest first, a count of others, and the rest."""
     seen = sorted(filter(_shows, bridge.factors), key=lambda f: -max(f.factor, 1 / f.factor))
     told = [
         f"{factor.text} (x {format_factor(factor.factor)})" for factor in seen[:MAX_NAMED_FACTORS]
@@ -250,7 +254,7 @@ def _shows(factor: Factor) -> bool:
 
 
 def no_bridge_reason(row: MetricsRow, audit: Audit) -> str:
-    """Why nothing leads from the log's figure to ours."""
+    """Return why nothing leads from the log's figure to ours."""
     if not any(
         name in audit.lines_by_column or value_of(row, name) is not None for name in FIGURE_UNITS
     ):
@@ -267,7 +271,7 @@ def no_bridge_reason(row: MetricsRow, audit: Audit) -> str:
 
 
 def _why(audit: Audit) -> str:
-    """Why a run, or some column of it, was not compared."""
+    """Return why a run, or some column of it, was not compared."""
     why = audit.not_compared_reason or "what it prints follows from nothing else that it prints"
     for column in sorted(COLUMN_LABELS, key=len, reverse=True):
         why = why.replace(column, COLUMN_LABELS[column])

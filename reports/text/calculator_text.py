@@ -1,4 +1,4 @@
-"""The calculator's answer as text: operators, what is not counted, parameters, rates and time."""
+"""Answer of the calculator as text: operators, parameters, rates and time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MODULES: Final[Columns] = {
     "growth": ("FLOPs/token grow as", str),
 }
 DROPPABLE_MODULE_COLUMNS: Final = ("biases", "params_active", "params_matmul")
-"""What a narrow terminal does without, the first of it first."""
+"""Columns that a narrow terminal omits, in this order."""
 UNCOUNTED: Final[Columns] = {
     "name": ("not counted", str),
     "forward": ("forward FLOPs/token", count),
@@ -47,7 +47,7 @@ OTHER_TOOL_COLUMNS: Final[Columns] = {
 
 
 def show_answer(answer: Mapping[str, Any], output: str) -> str:
-    """The answer of metrics.pipeline.calculator, for a terminal or as JSON."""
+    """Return the answer of metrics.pipeline.calculator, for a terminal or as JSON."""
     if output == "json":
         return json.dumps(answer, indent=2, allow_nan=False)
     parts = [
@@ -62,7 +62,7 @@ def show_answer(answer: Mapping[str, Any], output: str) -> str:
 
 
 def show_other_tools(question: Question, rows: Sequence[Mapping[str, Any]], output: str) -> str:
-    """Other tools' formulas beside ours."""
+    """Return other tools' formulas beside ours."""
     if output == "json":
         whole = {"model": question.shape.name, "seq_len": question.seq_len, "others": list(rows)}
         return json.dumps(whole, indent=2, allow_nan=False)

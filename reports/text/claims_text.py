@@ -1,4 +1,4 @@
-"""What the logs of several runs say of their speed: figures, their ratio, why it is not ours."""
+"""Logged speed figures of several runs: figures, ratios, and the gap to ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairmfu.metrics.core.run_table import value_of
 from .tabular import count, percent
 
 MIN_CAUSE_EFFECT: Final = 0.01
-"""A cause that moves the ratio of two logs by less is not named."""
+"""Smallest effect of a cause on the ratio of two logs to name the cause."""
 
 MAX_NAMED_CAUSES: Final = 3
 MAX_NAMED_FIGURES: Final = 3
@@ -31,7 +31,7 @@ CLAIM_UNITS: Final[dict[str, tuple[str, str, Callable[[float], str]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What logs of a group print of speed, in the order of their runs, and ours of the same."""
+    """Logged speed figures of a group in the order of its runs, with ours."""
 
     figure: str
     rows: Sequence[ComparisonRow]
@@ -42,24 +42,24 @@ class Claims:
 
     @property
     def spread(self) -> float:
-        """How far the highest is above the lowest, as a fraction."""
+        """Highest over lowest figure, less 1."""
         return max(self.values) / min(self.values) - 1
 
     @property
     def extremes(self) -> tuple[ComparisonRow, ComparisonRow]:
-        """The runs of the highest and of the lowest figure."""
+        """Runs with the highest and the lowest figure."""
         first, last = (self.rows[self.values.index(end(self.values))] for end in (max, min))
         return first, last
 
     def text_of(self, values: Sequence[float]) -> str:
-        """All of a few values; of many, the ends."""
+        """Return all of a few values; of many, the ends."""
         if len(values) <= 2 * MAX_NAMED_FIGURES:
             return join_words([self.text(value) for value in values])
         return f"from {self.text(min(values))} to {self.text(max(values))}"
 
 
 def group_claims(group: Sequence[ComparisonRow]) -> Claims | None:
-    """The figure that most logs of the group print, as their `logged_by` says; two at least."""
+    """Return the figure that most logs of a group print; None if fewer than two do."""
     figure = next((row["logged_by"] for row in group if row["logged_by"]), None)
     rows = [row for row in group if figure and value_of(row, figure)]
     if figure is None or len(rows) < 2:  # noqa: PLR2004 - one is nothing to set it against
@@ -72,7 +72,10 @@ def group_claims(group: Sequence[ComparisonRow]) -> Claims | None:
 def logged_ratio(
     runs: Sequence[ComparisonRow], other_runs: Sequence[ComparisonRow]
 ) -> tuple[str, float | None]:
-    """The first figure that all these logs print; one side's geometric mean over the other's."""
+    """Return the first figure that all these logs print, with the ratio of the sides.
+
+    The ratio is of geometric means. ("", None) without a common figure.
+    """
     for figure in PER_GPU_FIGURES:
         if all(row[figure] for row in (*runs, *other_runs)):
             return figure, _mean(runs, figure) / _mean(other_runs, figure)
@@ -112,7 +115,7 @@ CAUSE_CLAUSES: Final = {
         "is lower than its formula explains",
     ),
 }
-"""What a log does that makes its figure too high, or too low."""
+"""Effects of a log's formula that make its figure too high, or too low."""
 
 
 def ratio_reasons(
@@ -122,11 +125,11 @@ def ratio_reasons(
     format_name: Callable[[ComparisonRow], str],
     format_text: Callable[[str], str],
 ) -> str:
-    """Clause `, because …`: reasons why the ratio of two logs is not that of the runs.
+    """Return a clause `, because …`: why the ratio of two logs differs from the runs'.
 
-    The largest cause comes first.
+    The largest cause comes first. Causes that the two logs share cancel.
 
-    figure: of PER_GPU, which both print. Causes that the two logs share take each other out.
+    figure: of PER_GPU_FIGURES, printed by both
     """
     mine, theirs = _overstated(run, figure), _overstated(other_run, figure)
     if mine is None or theirs is None:
@@ -149,7 +152,7 @@ def ratio_reasons(
 
 
 def join_words(words: Sequence[str]) -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
@@ -157,7 +160,10 @@ Overstated = dict[str, tuple[float, str]]
 
 
 def _overstated(row: ComparisonRow, figure: str) -> Overstated | None:
-    """Cause to how many times too high it makes the log's figure; and words, if it has its own."""
+    """Return by cause the factor by which a log's figure is too high, with words.
+
+    None if no bridge leads from the figure to ours.
+    """
     bridges = row["bridges"]
     bridge = next((b for b in bridges if b.figure == figure), None)
     found = bridge or (bridges[0] if bridges and figure == "logged_tgs" else None)
@@ -171,7 +177,7 @@ def _overstated(row: ComparisonRow, figure: str) -> Overstated | None:
 
 
 def _own_words(factor: Factor) -> str:
-    """The peak is better named than described."""
+    """Return words that name the peak, as a name is better than a description."""
     return f"divides by {factor.text}" if factor.cause == "peak" else ""
 
 
@@ -184,7 +190,7 @@ def _by_run(
     name: Callable[[ComparisonRow], str],
     plain: Callable[[str], str],
 ) -> list[str]:
-    """What each log does, and what both do by different factors."""
+    """Return the effects of each log, and effects of both with different factors."""
     alone: dict[str, list[str]] = {}
     both = []
     for cause in causes:

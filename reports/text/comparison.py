@@ -1,4 +1,4 @@
-"""Runs side by side by one call: the table, the sentences, and what both are made of."""
+"""Comparison of runs in one call: the table, the sentences, and their inputs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .summary import add_verdicts, comparison_rows, show_comparison, verdict_sen
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Who is faster, by how much, how sure.
+    """Comparison of runs: who is faster, by how much, with what confidence.
 
     ranked: metrics.compare.comparability.rank_runs: groups of like-for-like runs, best first, then
-    runs without a rank. rows: the same with all that is known of each run, as the sentences take
-    them.
+        runs without a rank. rows: the same with all metrics of each run, the input of the
+        sentences.
     """
 
     ranked: pl.DataFrame
@@ -30,12 +30,12 @@ class Comparison:
 
     @property
     def sentences(self) -> list[str]:
-        """One for each group, or for two runs that are in no one group."""
+        """Sentence per group, or one for two runs of different groups."""
         return verdict_sentences(self.rows)
 
     @property
     def table(self) -> pl.DataFrame:
-        """A row per run: `ranked` with the sentence on its group as `verdict`, and its `notes`.
+        """Row per run: `ranked` with its group's sentence as `verdict`, and its `notes`.
 
         tgs, tgs_low, tgs_high [tokens/s/GPU]; relative_tgs, relative_low, relative_high [ratio to
         the best]; logged_tflops, tflops [TFLOP/s/GPU]; gpu_hours_* [GPU-hours per 10^9 tokens].
@@ -43,26 +43,29 @@ class Comparison:
         return add_verdicts(self.ranked, self.rows)
 
     def text(self, output: str = "table") -> str:
-        """Tables and notes of each group, as a terminal shows them; output: table or markdown."""
+        """Return tables and notes of each group, as in a terminal.
+
+        output: table or markdown
+        """
         return show_comparison(self.ranked, self.rows, output)
 
     def _repr_markdown_(self) -> str:
-        """The comparison as a notebook shows it."""
+        """Return the comparison for a notebook."""
         return "\n\n".join([*self.sentences, self.text("markdown")])
 
 
 def compare(analysis: Analysis, *names: str, price: Price | None = None) -> Comparison:
-    """Who is faster, by how much, how sure, and why the logs disagree.
+    """Return who is faster, by how much, how sure, and why the logs disagree.
 
-    names: of runs, as `choose` takes them; all without any. price: of one GPU-hour, for what 10^9
-    tokens cost. Runs are ranked within groups of like-for-like runs; of two that are not, what
-    differs is said, and no winner.
+    names: of runs, as for `choose`; all without any. price: of one GPU-hour, for the cost of 10^9
+        tokens. Runs are ranked within groups of like-for-like runs; for two runs that are not, the
+        result names the differences, and no winner.
 
-    `sentences` say it; `table` has tgs, tgs_low, tgs_high [tokens/s/GPU, 95 % interval],
+    `sentences` has the verdicts; `table` has tgs, tgs_low, tgs_high [tokens/s/GPU, 95 % interval],
     relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [GPU-hours],
     loss_at_equal_tokens; a notebook shows both.
 
-    Raises RunNameError where no run has one of the names.
+    Raises RunNameError if no run has one of the names.
 
     >>> compare(analysis, "titan-8b", "xtuner-8b").sentences
     """

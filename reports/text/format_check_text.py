@@ -1,4 +1,4 @@
-"""How a format reads a log, as text: which of its lines took which of the log's."""
+"""Check of a log format as text: the log lines that each of its lines matched."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import polars as pl
 from .tabular import printable, render_frame
 
 MAX_LINES_PER_PATTERN: Final = 8
-"""Lines of each kind and pattern that the terminal shows; JSON has all."""
+"""Most lines of each kind and pattern in the terminal; JSON has all."""
 
 MAX_LINE_TEXT: Final = 160
 
 
 def show_check(check: Mapping[str, Any], output: str) -> str:
-    """The check as `output`: table, markdown, json (all of it) or csv (its lines).
+    """Return the check as `output`: table, markdown, json (all) or csv (its lines).
 
-    check: log_format, log, and the fields of ingest.detect.format_check.FormatCheck.
+    check: log_format, log, and the fields of ingest.detect.format_check.FormatCheck
     """
     if output == "json":
         return json.dumps(check, indent=2, default=str)
@@ -49,7 +49,7 @@ def _heading(check: Mapping[str, Any]) -> str:
 
 
 def _patterns(patterns: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Patterns of the file, and those of the format it extends that took a line."""
+    """Return patterns of the file, and matching ones of the format that it extends."""
     rows = [
         {**row, "fills": ", ".join(row["fills"]) or "nothing"}
         for row in patterns
@@ -79,7 +79,7 @@ def _said(value: object) -> str:
 
 
 def _some(lines: pl.DataFrame) -> pl.DataFrame:
-    """The first lines of each kind and pattern, and how many more there are."""
+    """Return the first lines of each kind and pattern, with the number of others."""
     ordered = lines.with_row_index("order").sort("is", "by", "order").to_dicts()
     kept: list[dict[str, Any]] = []
     for (what, by), group in groupby(ordered, lambda row: (row["is"], row["by"])):

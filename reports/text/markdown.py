@@ -1,4 +1,4 @@
-"""How sentences are written in Markdown, and how its picture files are named."""
+"""Style of sentences in Markdown, and names of its picture files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .verdict import Style
 
 
 def _safe(text: str) -> str:
-    """Text of a log on one line, without what Markdown or a terminal would obey."""
+    """Return log text on one line, escaped for Markdown and a terminal."""
     return markdown_text(printable(text.replace("\r", " "))).replace(" -&gt; ", " -> ")
 
 
@@ -27,7 +27,7 @@ MAX_FILE_STEM: Final = 80
 
 
 def svg_name(series: str) -> str:
-    """A file name that any system takes, the same every night, one of its own for each series."""
+    """Return a portable file name, unique per series and the same every night."""
     words = re.sub(r"[^a-z0-9]+", "-", series.lower()).strip("-")[:MAX_FILE_STEM].strip("-")
     digest = hashlib.sha256(series.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{words}-{digest}.svg" if words else f"{digest}.svg"

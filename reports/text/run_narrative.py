@@ -1,4 +1,4 @@
-"""The course of one run in words: how it went, how sure its rate is, what its time went to."""
+"""Run in words: its outcome, the confidence in its rate, its lost time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairmfu.metrics.core.run_table import MetricsRow, TimeLost, not_null
 from .tabular import percent
 
 MIN_RANK_STEPS: Final = 20
-"""Steps of all ranks from which the share that one of them is slowest in says something."""
+"""Fewest steps of all ranks for a meaningful share of the slowest rank."""
 
 
 def outcome_sentence(row: MetricsRow) -> str:
-    """How a launch ended, what it continues, what was trained again and how its ranks differ."""
+    """Return the outcome of a launch, its predecessor, repeated steps and rank spread."""
     text, outcome = row["outcome_text"], row["outcome"] or ""
     said = f' ("{text[:MAX_OUTCOME_TEXT]}")' if text and outcome != "completed" else ""
     parts = [f"Outcome: {OUTCOME_LABELS.get(outcome, 'unknown')}{said}"]
@@ -62,7 +62,7 @@ END_TO_END: Final = {
 
 
 def end_to_end_words(row: MetricsRow) -> str:
-    """What the end-to-end rate covers."""
+    """Return the scope of the end-to-end rate."""
     basis = row["end_to_end_basis"] or ""
     kind, from_start, _ = basis.partition(" from start")
     since = "the start of training" if from_start else "the first line of a step on"
@@ -70,7 +70,7 @@ def end_to_end_words(row: MetricsRow) -> str:
 
 
 def confidence_text(row: MetricsRow) -> str:
-    """How many windows the interval comes from, or why there is none."""
+    """Return how many windows the interval comes from, or why there is none."""
     if row["no_interval"] is not None:
         return f"no interval: {row['no_interval']}"
     if row["effective_windows"] is None:
@@ -82,7 +82,7 @@ def confidence_text(row: MetricsRow) -> str:
 
 
 def goodput_words(row: MetricsRow) -> str:
-    """What the goodput covers: one launch, or a chain of them."""
+    """Return the scope of the goodput: one launch, or a chain of launches."""
     count = row["goodput_launches"]
     chain = f", {count:,} launches up to this one" if count and count > 1 else ""
     lost = ""
@@ -93,7 +93,10 @@ def goodput_words(row: MetricsRow) -> str:
 
 
 def time_spent(row: MetricsRow) -> list[TimeLost]:
-    """What the wall time went to, steady training first: cause, windows, seconds and share."""
+    """Return the wall time by cause: windows, seconds and share.
+
+    Steady training comes first.
+    """
     lost = row["time_lost"] or []
     if row["wall_s"] is None or not lost:
         return []
@@ -109,7 +112,7 @@ def time_spent(row: MetricsRow) -> list[TimeLost]:
 
 
 def time_rows(row: MetricsRow) -> list[dict[str, str]]:
-    """The rows of `time_spent` as texts."""
+    """Return the rows of `time_spent` as texts."""
     return [
         {
             "cause": each["cause"],
@@ -122,7 +125,7 @@ def time_rows(row: MetricsRow) -> list[dict[str, str]]:
 
 
 def whole_percent(share: float) -> str:
-    """0.254 as 25 %."""
+    """Return 0.254 as 25 %."""
     return f"{100 * share:.0f} %"
 
 
@@ -131,7 +134,7 @@ HOUR: Final = 3600.0
 
 
 def seconds_text(seconds: float) -> str:
-    """A time in the unit that people read it in: 8.41 s, 12.3 min, 31.0 h."""
+    """Return a time in its usual unit: 8.41 s, 12.3 min, 31.0 h."""
     if seconds >= HOUR:
         return f"{seconds / HOUR:,.1f} h"
     if seconds >= MINUTE:

@@ -1,6 +1,6 @@
-"""The table of runs: what of their metrics it shows, and a name of its own for each.
+"""Table of runs: its columns of metrics, and unique names.
 
-Apart from reports.text.summary, so that it comes without what compares and explains.
+Separate from reports.text.summary, so that the table loads without comparing and explaining.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Columns = dict[str, tuple[str, Formatter]]
 
 
 def first_doubt(doubts: Sequence[str]) -> str:
-    """What puts a figure in doubt, as a cell beside it."""
+    """Return the first doubt about a figure, for a cell beside the figure."""
     return short_doubt(doubts) or ""
 
 
@@ -48,24 +48,24 @@ DROPPABLE_RUN_COLUMNS: Final = (
     *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
     *("precision", "seq_len", "logged_tflops", "model"),
 )
-"""What a narrow terminal does without, the first of it first."""
+"""Columns that a narrow terminal omits, in this order."""
 
 
 def columns_of_runs(metrics: pl.DataFrame) -> Columns:
-    """RUN_COLUMNS, without that of doubts where there are none."""
+    """Return RUN_COLUMNS, without the doubts if there are none."""
     doubted = metrics["doubts"].list.len().sum()
     return {name: how for name, how in RUN_COLUMNS.items() if name != "doubts" or doubted}
 
 
 def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The runs, each with a name of its own, for tables that have no column for ids."""
+    """Return the runs with unique names, for tables without a column for ids."""
     known = unique_names(metrics)
     labels = [known[run_id] for run_id in metrics["run_id"]]
     return metrics.with_columns(pl.Series("name", labels, pl.String))
 
 
 def unique_names(metrics: pl.DataFrame) -> dict[str, str]:
-    """A name of its own for each run_id: where several runs share one, the id stands behind it."""
+    """Return a unique name per run_id: names of several runs get the id appended."""
     shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
     return {
         run_id: f"{name} [{run_id}]" if name in shared else str(name)
@@ -74,10 +74,10 @@ def unique_names(metrics: pl.DataFrame) -> dict[str, str]:
 
 
 def run_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> list[str]:
-    """What is doubtful of runs, a sentence for all that it is said of; then where facts are given.
+    """Return the doubts about runs, a sentence for all its runs, then a hint on facts.
 
-    rows: metrics, with names that tell the runs apart. missing: also the facts that each lacks.
-    Sentences of many runs that differ in figures alone are one, each from the least to the most.
+    rows: metrics with unique names; missing: also the facts that each run lacks. Sentences of many
+        runs that differ only in figures are merged, with ranges from the least to the most.
     """
     said: dict[str, list[str]] = {}
     lacking = False
@@ -105,7 +105,10 @@ def _few(runs: Sequence[str]) -> str:
 
 
 def _spanned(kind: Sequence[str]) -> str:
-    """One sentence for some that differ in figures alone: how bad the worst is has to show."""
+    """Return one sentence with ranges for sentences that differ only in figures.
+
+    The range shows how bad the worst is.
+    """
     words = STANDALONE_NUMBER.split(kind[0])
     spans = [
         ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
@@ -122,10 +125,10 @@ def _number(figure: str) -> float:
 
 
 STANDALONE_NUMBER: Final = re.compile(r"(?<![\w'.-])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w'-]|\.\d)")
-"""A number that stands alone in a sentence, not within a name."""
+"""Number that is a word of a sentence, not part of a name."""
 
 MAX_LISTED_RUNS: Final = 3
-"""Runs of one and the same message that are named before they are counted; and messages alike."""
+"""Most runs named for one message, before they are counted; and most similar messages."""
 
 MERGED_FIGURES_HINT: Final = "figures from the least to the most; of each: fairmfu explain RUN"
 SET_FACTS_HINT: Final = "What is missing is given by: fairmfu set RUN NAME=VALUE"

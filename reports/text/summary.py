@@ -1,4 +1,4 @@
-"""What the terminal shows: runs, comparisons and one run explained, as text."""
+"""Terminal texts: runs, comparisons and one run explained."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ DROPPABLE_SPEED_COLUMNS: Final = (
     "logged_mfu",
     "logged_tflops",
 )
-"""What a narrow terminal does without, the first of it first."""
+"""Columns that a narrow terminal omits, in this order."""
 
 
 def _cost_columns(of: pl.DataFrame) -> Columns:
@@ -94,7 +94,7 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
 
 
 def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
-    """Without the columns that hold nothing, or that say nothing."""
+    """Return the columns without those that are empty or redundant."""
     empty = {name for name in columns if of[name].null_count() == of.height}
     if "doubts" in columns and not of["doubts"].list.len().sum():
         empty.add("doubts")
@@ -110,13 +110,16 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
 def comparison_rows(
     analysis: Analysis, metrics: pl.DataFrame, comparison: pl.DataFrame
 ) -> list[ComparisonRow]:
-    """Rows of the comparison of chosen metrics as the sentences take them: verdict.joined."""
+    """Return rows of verdict.join_comparison for the comparison of chosen metrics."""
     bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
     return verdict_rows(metrics, comparison, bridges)
 
 
 def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
-    """The verdict of each group, or of two runs that are in no one group, fit for a terminal."""
+    """Return the verdict of each group, or of two runs of different groups.
+
+    Fit for a terminal.
+    """
     if (two := _apart_from_each_other(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
@@ -129,7 +132,7 @@ def _headed(group: Sequence[ComparisonRow], says: str) -> str:
 
 
 def _apart_from_each_other(found: Sequence[ComparisonRow]) -> Verdict | None:
-    """Two runs, of which nobody may say that one is the faster."""
+    """Return the verdict on two runs that cannot be ranked; None for other rows."""
     if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
     one, other = sorted(found, key=lambda row: int(row["place"]))
@@ -137,7 +140,7 @@ def _apart_from_each_other(found: Sequence[ComparisonRow]) -> Verdict | None:
 
 
 def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.DataFrame:
-    """The comparison with the sentence on each run's group, and its notes, for programs."""
+    """Add to the comparison each run's group verdict and notes, for programs."""
     told = {str(group[0]["group"]): group_verdict(group) for group in ranked_groups(rows)}
     two = _apart_from_each_other(rows)
     said = [two or told.get(str(group)) for group in comparison["group"]]
@@ -148,8 +151,8 @@ def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.
 
 
 def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str) -> str:
-    """Two tables per group and notes; then the runs without a rank, with why."""
-    two = _apart_from_each_other(rows)  # whose sentence has said what sets them apart
+    """Return two tables and notes per group, then runs without a rank, with reasons."""
+    two = _apart_from_each_other(rows)  # its sentence already names the differences
     notes = {} if two else {str(g[0]["group"]): group_verdict(g).notes for g in ranked_groups(rows)}
     labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
     comparison = comparison.with_columns(name=labels)
@@ -176,7 +179,7 @@ def _labels(of: pl.DataFrame) -> str:
 
 
 def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
-    """`interval` as text; `overstated`: the logged TFLOP/s over ours, where one was logged."""
+    """Add `interval` as text, and `overstated`: logged TFLOP/s over ours, if logged."""
     low, high = (
         pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("tgs_low", "tgs_high")
     )
@@ -224,15 +227,15 @@ def explain(
     output: Literal["table", "json"] = "table",
     propose: bool = False,
 ) -> str:
-    """One run: the formula with its numbers, and how the log's own figure becomes ours.
+    """Explain one run: the formula with its numbers, and the log's figure beside ours.
 
-    run: a name or an id, as `choose` takes it. output: text, or JSON. propose: name models and
-    lengths by which the log's own figures would come out.
+    run: a name or an id, as for `choose`. output: text, or JSON. propose: name models and lengths
+        that would reproduce the logged figures.
 
     The text says units: tokens/s/GPU, FLOPs/token, TFLOP/s, shares in %. The same as data:
     `Analysis.operators`, `bridges`, `facts` and `proposals` of the run's id.
 
-    Raises RunNameError where no run has this name, or several have it.
+    Raises RunNameError if no run has this name, or several have it.
 
     >>> print(explain(analysis, "titan-8b"))
     """
@@ -249,7 +252,7 @@ def explain(
 def _explained(
     analysis: Analysis, row: MetricsRow, output: Literal["table", "json"], *, propose: bool
 ) -> str:
-    """What `explain` says of one run."""
+    """Return the text of `explain` for one run."""
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
@@ -281,12 +284,12 @@ def _explained(
 
 
 def _cut(value: str) -> str:
-    """The beginning of a long value, with a sign that there is more."""
+    """Return the beginning of a long value, with a sign that there is more."""
     return value if len(value) <= MAX_VALUE_TEXT else f"{value[: MAX_VALUE_TEXT - 1]}…"
 
 
 def _formula(row: MetricsRow) -> str:
-    """MFU = TGS x F / P with this run's numbers, and what each is."""
+    """Return MFU = TGS x F / P with this run's numbers, and the meaning of each."""
     whole = row["tgs_end_to_end"]
     if row["tgs"] is None:
         told = "TGS    not known, so no MFU follows"
@@ -323,7 +326,7 @@ def _formula(row: MetricsRow) -> str:
 
 
 def _device(row: MetricsRow) -> str:
-    """A device by the name that its peak stands under, with the run's own where that is another."""
+    """Return the device's name in the peak table, with the run's name if different."""
     device, given = row["device"], row["accelerator"]
     return str(given or device) if device in (None, given) else f"{device} ({given})"
 
@@ -344,7 +347,7 @@ LENGTH_UNKNOWN: Final = "the log does not say how long"
 def _left_out(row: MetricsRow) -> str:
     causes, share = join_values(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
-        # its line is stamped when the step is done: of the wall time alone a part can be told
+        # lines are stamped at the end of a step: only the wall time can be split
         told = "how long: the wall time below" if time_spent(row) else LENGTH_UNKNOWN
         return f"{causes} ({told})"
     return f"windows of {percent(share)} of the time logged ({causes})"
@@ -359,7 +362,7 @@ TIME_COLUMNS: Final[Columns] = {
 
 
 def _time(row: MetricsRow) -> str:
-    """The wall time of the launch by cause."""
+    """Return the wall time of the launch by cause."""
     rows = time_rows(row)
     if not rows:
         return ""
@@ -371,7 +374,7 @@ def _time(row: MetricsRow) -> str:
 
 
 def _claims(row: MetricsRow) -> str:
-    """What the log says of itself, beside ours; never part of the formula."""
+    """Return the logged figures beside ours; they never enter the formula."""
     lines = []
     for name, ours, form, convention in (
         ("logged_tgs", row["tgs"], count, ""),
@@ -409,7 +412,7 @@ def _samples_claim(row: MetricsRow) -> list[str]:
 
 
 def _audit(row: MetricsRow, audit: Audit) -> str:
-    """Whether the framework's own formula gives what it printed, and what that proves."""
+    """Return whether the framework's formula gives the logged figures, and the proofs."""
     if audit.era is None or (not audit.lines_by_column and not audit.not_compared_reason):
         return printable(audit.not_compared_reason)
     era, lines = audit.era, audit.lines
@@ -445,7 +448,7 @@ def _audit(row: MetricsRow, audit: Audit) -> str:
 
 
 def _lengths(audit: Audit) -> str:
-    """The shortest and the longest, in tokens, of lines that have lengths of their own."""
+    """Return the shortest and the longest of the lines' lengths [tokens]."""
     return f"{min(audit.solved_lengths):,} to {max(audit.solved_lengths):,} tokens"
 
 
@@ -457,7 +460,7 @@ FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
 
 
 def bridge_text(bridge: Bridge) -> str:
-    """From the log's figure to ours, a factor a line."""
+    """Return the steps from the log's figure to ours, one factor per line."""
     name, form, convention = FIGURES[bridge.figure]
     rows = [(form(bridge.logged), f"logged {name}, median")]
     rows += [(f"x {format_factor(f.factor)}", f.text) for f in bridge.factors]
@@ -471,7 +474,7 @@ def bridge_text(bridge: Bridge) -> str:
 
 
 def format_factor(factor: float) -> str:
-    """A factor with four decimals; with six where four would say that it is none."""
+    """Return a factor with four decimals; with six if four would show 1."""
     return f"{factor:.4f}" if abs(factor - 1) >= MIN_VISIBLE_CHANGE else f"{factor:.6f}"
 
 
@@ -481,7 +484,7 @@ MAX_PROPOSALS: Final = 20
 
 
 def _proposed(found: Sequence[Proposal], row: MetricsRow) -> str:
-    """Facts that would reproduce every line, as a command where there is no choice."""
+    """Return facts that reproduce every line, as a command if there is one choice."""
     if row["logged_reproduced"] and row["flops_per_token"] is not None:
         return "Proposals: none needed, the facts that it has reproduce every line."
     if row["logged_flops_low"] is None and not found:
@@ -507,11 +510,11 @@ def _proposed(found: Sequence[Proposal], row: MetricsRow) -> str:
 
 
 DROPPABLE_ERA_COLUMNS: Final = ("source", "versions", "formats")
-"""What a narrow terminal does without, the first of it first."""
+"""Columns that a narrow terminal omits, in this order."""
 
 
 def era_table(eras: Sequence[Era]) -> pl.DataFrame:
-    """Which formula a framework's versions print their figures by, with date and commit."""
+    """Return the formulas of a framework's versions, with date and commit."""
     return pl.DataFrame(
         [
             {
@@ -538,7 +541,7 @@ def _tflops(row: MetricsRow) -> float | None:
 
 
 def format_table(rows: Sequence[Mapping[str, str]]) -> pl.DataFrame:
-    """Formats and the versions that print them."""
+    """Return formats and the versions that print them."""
     return pl.DataFrame(list(rows))
 
 
@@ -552,7 +555,7 @@ MODEL_COLUMNS: Final[Columns] = {
 
 
 def model_table() -> pl.DataFrame:
-    """Known models with their parameters."""
+    """Return built-in models with their parameters."""
     return pl.DataFrame(
         [
             {
@@ -579,11 +582,11 @@ ACCELERATOR_COLUMNS: Final[Columns] = {
 }
 
 DROPPABLE_PEAK_COLUMNS: Final = ("source", "confidence", "also", "unit")
-"""What a narrow terminal does without, the first of it first."""
+"""Columns that a narrow terminal omits, in this order."""
 
 
 def accelerator_table(overlay: Sequence[accelerators.Accelerator] = ()) -> pl.DataFrame:
-    """Dense peaks [TFLOP/s] by number format, with source and confidence; a user's own first."""
+    """Return dense peaks [TFLOP/s] by precision, with source; user-defined ones first."""
     return pl.DataFrame(
         [
             {"accelerator": a.name, "unit": a.unit}

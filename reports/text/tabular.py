@@ -22,26 +22,26 @@ Formatter = Callable[[Any], str]
 COLUMN_GAP: Final = 3
 """Characters between two columns of a table."""
 MIN_TEXT_WIDTH: Final = 16
-"""Characters of a column of text, at the least, unless all of it is shorter."""
+"""Fewest characters of a text column, unless all its texts are shorter."""
 MAX_SENTENCE_WIDTH: Final = 100
-"""Characters of a column of sentences in a file, at the most."""
+"""Most characters of a sentence column in a file."""
 WORD_SEAM: Final = re.compile(r"(?<=\s)(?=\S)")
 CELL_SEAM: Final = re.compile(rf"{WORD_SEAM.pattern}|(?<=\w[-_/:])(?<!\d[eE]-)(?=\w)")
-"""Where a heading may be broken, and a cell: behind what joins the parts of a name as well."""
+"""Break points: WORD_SEAM of a heading; CELL_SEAM of a cell, also after joints within names."""
 MAX_TABLE_WIDTH: Final = 1_000_000
-"""Characters of a table's line: how wide its columns are is settled before."""
+"""Most characters of a table line: the column widths are decided earlier."""
 
 
 MIN_ONE_DECIMAL_SHARE: Final = 0.01
-"""Shares below it keep two digits: a run far from its peak has an MFU too."""
+"""Smallest share with one decimal; smaller ones keep two digits, as for a run far from its peak."""
 
 
 MAX_DECIMAL_SHARE: Final = 1e12
-"""Shares of which no digit behind the point is known."""
+"""Shares from which on no digit after the point is known."""
 
 
 def percent(value: float) -> str:
-    """0.3328 as 33.3 %, 0.00361 as 0.36 %; a tie goes up, as it does in charts."""
+    """Return 0.3328 as 33.3 %, 0.00361 as 0.36 %; a tie rounds up, as in charts."""
     if 0 < abs(value) < MIN_ONE_DECIMAL_SHARE:
         return f"{100 * value:.2g} %"
     if not abs(value) < MAX_DECIMAL_SHARE:
@@ -50,22 +50,22 @@ def percent(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """6398.2 as 6,398; small figures keep three digits."""
+    """Return 6398.2 as 6,398; small figures keep three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
 
 
 def decimal(value: float) -> str:
-    """370.805 as 370.8; small figures keep three digits."""
+    """Return 370.805 as 370.8; small figures keep three digits."""
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"  # noqa: PLR2004
 
 
 def ratio(value: float) -> str:
-    """1.4404 as 1.440x."""
+    """Return 1.4404 as 1.440x."""
     return f"{value:.3f}x"
 
 
 def join_values(values: Sequence[str]) -> str:
-    """A list as one text; several sentences keep apart."""
+    """Return a list as one text, with separate sentences."""
     return "; ".join(values)
 
 
@@ -76,12 +76,13 @@ def render_frame(
     droppable: Sequence[str] = (),
     complete_output: str = "csv",
 ) -> str:
-    """The frame as text: table, json, csv or markdown.
+    """Return the frame as text: table, json, csv or markdown.
 
-    JSON and CSV carry every column with its own name and full precision. The table and Markdown
-    show `columns` (name: heading and formatter), or all. least: of these, what a terminal leaves
-    out first that is too narrow for all; the line below the table names it, and the format of
-    the same command that has it, `complete_output`.
+    JSON and CSV contain every column with its own name and full precision. The table and Markdown
+    show `columns` (name: heading and formatter), or all.
+
+    droppable: columns that a narrow terminal omits, in this order; complete_output: the format of
+        the same command with all columns, named below the table
     """
     if output == "json":
         return json.dumps(records(frame), indent=2, allow_nan=False, default=str)
@@ -105,7 +106,7 @@ def render_frame(
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dictionaries that JSON can carry: no NaN, no infinity; DuckDB's sums as numbers."""
+    """Return rows for JSON: no NaN, no infinity; DuckDB's sums as numbers."""
     return [{key: _plain(value) for key, value in row.items()} for row in _rows(frame)]
 
 
@@ -126,7 +127,7 @@ def _cell(value: object, how: Formatter) -> str:
 
 
 def printable(text: str) -> str:
-    """Text of a log without what a terminal would obey."""
+    """Return log text without control characters that a terminal would obey."""
     return "".join(
         char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text
     )
@@ -136,7 +137,7 @@ NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def for_xml(text: str) -> str:
-    """Text without the characters that XML 1.0 cannot carry, not even escaped."""
+    """Return text without characters that XML 1.0 forbids, even escaped."""
     return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -150,9 +151,9 @@ def _csv(frame: pl.DataFrame) -> str:
 
 
 def _csv_cell(value: object) -> object:
-    """Lists joined; text that a spreadsheet would take for a formula is quoted.
+    """Return a cell for CSV: lists joined, formulas of spreadsheets quoted.
 
-    It is as harmless to a terminal as a table.
+    The text is as harmless to a terminal as a table.
     """
     text = join_values([str(item) for item in value]) if isinstance(value, list) else value
     if not isinstance(text, str):
@@ -170,7 +171,10 @@ def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Text as Markdown shows it: it ends no cell or line, starts no tag, link, list or mention."""
+    """Escape text for Markdown, so that no character ends a cell or starts markup.
+
+    No end of a cell or line, no tag, link, list or mention.
+    """
     for char in "\\[]`*_~#":
         text = text.replace(char, f"\\{char}")
     for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
@@ -181,7 +185,7 @@ def markdown_text(text: str) -> str:
 
 
 def _table(columns: Sequence[Sequence[str]]) -> str:
-    """columns: each its heading, then its cells."""
+    """Return a table as text; columns: each its heading, then its cells."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich is slow to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -203,7 +207,7 @@ def _table(columns: Sequence[Sequence[str]]) -> str:
 
 
 def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[int]:
-    """The first columns of `order` without which the others fit into the terminal."""
+    """Return the first columns of `order` to omit so that the rest fits the terminal."""
     needs = [_least_width(*column) for column in columns]
     over = sum(needs) - _room(len(columns))
     left: list[int] = []
@@ -214,14 +218,14 @@ def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[in
 
 
 def _room(columns: int) -> int:
-    """Characters of the terminal that so many columns share; one stands before them."""
+    """Return the characters of the terminal for so many columns, after a margin of one."""
     return shutil.get_terminal_size().columns - 1 - COLUMN_GAP * (columns - 1)
 
 
 def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
-    """Characters of each column: within the terminal, the widest gives first, none what it needs.
+    """Return the width of each column: the widest shrink first, none below its need.
 
-    In a file only sentences are broken.
+    Within the terminal; in a file only sentences are broken.
     """
     full = [max(map(_longest_line, column)) for column in columns]
     if not sys.stdout.isatty():
@@ -238,7 +242,7 @@ def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _least_width(heading: str, *cells: str) -> int:
-    """Characters that a column needs: figures stay whole, headings break between words."""
+    """Return the characters that a column needs: figures whole, headings by word."""
     words = max(map(len, heading.split()), default=0)
     longest = max(map(_longest_line, cells), default=0)
     figures = all(map(_is_number, cells))
@@ -250,14 +254,14 @@ def _longest_line(cell: str) -> int:
 
 
 def _broken(cell: str, width: int, seam: re.Pattern[str] = CELL_SEAM) -> str:
-    """A cell over several lines of at most `width` characters."""
+    """Return a cell over several lines of at most `width` characters."""
     if _longest_line(cell) <= width:
         return cell
     return "\n".join(part for line in cell.split("\n") for part in _parts(line, width, seam))
 
 
 def _parts(line: str, width: int, seam: re.Pattern[str] = CELL_SEAM) -> list[str]:
-    """Broken at seams; what is longer than a line anywhere."""
+    """Return a line broken at seams; a part longer than `width` is broken anywhere."""
     parts = [""]
     for piece in seam.split(line):
         for start in range(0, len(piece), width):
@@ -269,7 +273,7 @@ def _parts(line: str, width: int, seam: re.Pattern[str] = CELL_SEAM) -> list[str
 
 
 def wrapped(text: str) -> str:
-    """Broken between words where it goes to a terminal; as it is where a program reads it."""
+    """Break text between words for a terminal; leave text for programs as it is."""
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns

@@ -1,7 +1,7 @@
-"""The sentences: who is faster, by how much, how sure, and what the logs said instead.
+"""Sentences on who is faster, by how much, with what confidence, against the logs.
 
-One wording for the terminal and the page: a `Style` says how each writes a run's name, what weighs
-and what is quiet. Rows are those of `join_comparison`: metrics and comparison of one run, with its
+One wording for the terminal and the page: a `Style` defines how each writes a run's name, emphasis
+and quiet text. Rows are those of `join_comparison`: metrics and comparison of one run, with its
 bridges.
 """
 
@@ -41,7 +41,7 @@ from .claims_text import (
 from .runs_table import unique_names
 
 MAX_EQUAL_DIFFERENCE: Final = 0.005
-"""Sides whose whole interval lies within this of 1 are called equally fast."""
+"""Largest distance from 1 of a whole interval to call sides equally fast."""
 
 MAX_THREE_DECIMAL_RATIO: Final = 1.02
 """Ratios below this need a third decimal."""
@@ -49,20 +49,20 @@ MAX_THREE_DECIMAL_RATIO: Final = 1.02
 MAX_RATIO_DECIMALS: Final = 4
 
 MAX_NAMED_RUNS: Final = 3
-"""Runs that a sentence names before it points to the table."""
+"""Most runs named in a sentence; the table has the rest."""
 
 SET_COMMAND: Final = "fairmfu set RUN NAME=VALUE"
 
 MIN_LOGGED_SPREAD: Final = 0.02
-"""Logged figures that differ by less are not worth a word."""
+"""Smallest difference of logged figures to mention."""
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a text is written.
+    """Functions that write parts of a text.
 
-    name: of a run; strong: what weighs; quiet: how sure a figure is; aside: the clause that comes
-    after the sentence; plain: any other text
+    name: of a run; strong: emphasis; quiet: confidence of a figure; aside: a clause after the
+        sentence; plain: any other text
     """
 
     name: Callable[[Mapping[str, Any]], str]
@@ -73,12 +73,12 @@ class Style:
 
 
 PLAIN_STYLE: Final = Style(lambda row: str(row["label"]), str, str, str, str)
-"""The style of a terminal."""
+"""Style of a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of a group: its label, the sentence, notes beneath, and what is not the same."""
+    """Verdict on a group: its label, the sentence, notes beneath, and the differences."""
 
     label: str
     says: str
@@ -87,12 +87,12 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What is said, where nothing stands before it; a run's name keeps its letters."""
+        """Sentence with a capital "All" at its start; a run's name stays as it is."""
         return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
 
 
 def no_ranking_reason(rows: Sequence[ComparisonRow]) -> tuple[str, str]:
-    """Why no run can be ranked, and what helps: facts, where some run lacks any."""
+    """Return why no run can be ranked, and the remedy: facts, if a run lacks any."""
     if any(row["missing"] for row in rows):
         says = "No run can be ranked yet: the logs leave too much unsaid."
         return says, f"What each lacks stands below; give it with: {SET_COMMAND}"
@@ -102,9 +102,9 @@ def no_ranking_reason(rows: Sequence[ComparisonRow]) -> tuple[str, str]:
 def join_comparison(
     metrics: pl.DataFrame, comparison: pl.DataFrame, bridges: Mapping[str, Sequence[Bridge]]
 ) -> list[ComparisonRow]:
-    """Rows of `comparability.compare` in their order, with all that is known of each run.
+    """Return rows of `comparability.rank_runs` in their order, with all metrics.
 
-    `label` is a name of its own for each, `place` where it stands in `metrics`.
+    `label` is a unique name, `place` the row in `metrics`.
     """
     about = metrics.with_row_index("place").rows_by_key("run_id", named=True, unique=True)
     known = unique_names(metrics)
@@ -117,7 +117,7 @@ def join_comparison(
 
 
 def ranked_groups(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
-    """Runs that are like for like, best first; each group begins with its rank 1."""
+    """Return groups of like-for-like runs, best first; a group begins with its rank 1."""
     several: list[list[ComparisonRow]] = []
     for row in rows:
         if row["rank"] == 1:
@@ -128,7 +128,7 @@ def ranked_groups(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
 
 
 def group_verdict(group: Sequence[ComparisonRow], style: Style = PLAIN_STYLE) -> Verdict:
-    """What is said of one group of like-for-like runs."""
+    """Return the verdict on one group of like-for-like runs."""
     speaker = _Speaker(group, style)
     notes = (
         speaker.noise(),
@@ -145,7 +145,7 @@ def group_verdict(group: Sequence[ComparisonRow], style: Style = PLAIN_STYLE) ->
 def pair_verdict(
     run: ComparisonRow, other_run: ComparisonRow, style: Style = PLAIN_STYLE
 ) -> Verdict:
-    """What is said of two runs that are not like for like."""
+    """Return the verdict on two runs that are not like for like."""
     found = compare_pair(run, other_run)
     both = f"{style.name(run)} and {style.name(other_run)}"
     says = f"{both} are {style.strong(style.plain(found.sentence))}; no winner is claimed."
@@ -174,7 +174,7 @@ def pair_verdict(
 
 
 class _Speaker:
-    """The sentences on one group."""
+    """Sentences on one group."""
 
     def __init__(self, group: Sequence[ComparisonRow], style: Style) -> None:
         self.group, self.style = group, style
@@ -183,7 +183,7 @@ class _Speaker:
         self.gaps = [speed_ratio(self.best, other) for other in self.others]
 
     def says(self) -> str:
-        """Who is faster, by how much, how sure, and what the logs said."""
+        """Return who is faster, by how much, how sure, and the logs' answer."""
         if not self.others:
             return (
                 f"{self._side(self.best)} has nothing to be compared with: {self._rate(self.best)}."
@@ -202,14 +202,14 @@ class _Speaker:
         return "; ".join(parts) + "." + self._losses_apart()
 
     def _losses_apart(self) -> str:
-        """A doubt that belongs beside a claim: a run that trains less is soon faster."""
+        """Return a doubt to put beside the claim: a run that trains less is faster."""
         if all(row["same_loss"] is not False for row in self.group):
             return ""
         doubt = self.style.strong("Their losses are apart")
         return self.style.aside(f" {doubt}: they may not have done the same work.")
 
     def _unknown(self, unsure: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> list[str]:
-        """What is said of sides without an interval: those near to the best, and the others."""
+        """Return clauses on sides without an interval: those near to the best, and others."""
         near = [(side, found) for side, found in unsure if found.ratio < 1 + MAX_EQUAL_DIFFERENCE]
         far = [(side, found) for side, found in unsure if found.ratio >= 1 + MAX_EQUAL_DIFFERENCE]
         parts = []
@@ -226,7 +226,7 @@ class _Speaker:
         return parts
 
     def _unsure(self) -> str:
-        """No side can be set against the best with an interval."""
+        """Return the sentence if no other side can be compared with an interval."""
         without = next((side for side in self.sides if side.estimate is None), self.best)
         why = f"{self._side(without)} has no interval ({self._why(self.gaps[0])})"
         apart = 1 - 1 / self.gaps[-1].ratio
@@ -249,14 +249,14 @@ class _Speaker:
         return self.style.plain(found.no_interval_reason or "no interval")
 
     def _as_fast(self, equal: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> str:
-        """The sides that are as fast as the best for certain."""
+        """Return the clause on sides that are certainly as fast as the best."""
         among = [self.best, *(side for side, _ in equal)]
         apart = 1 - 1 / equal[-1][1].ratio
         text = f"{self._all(among)} are {self.style.strong('equally fast')}, within {_small(apart)}"
         return text + f": {self._rate(self.best)}" + self._printed(among)
 
     def _tied(self, tied: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> str:
-        """The sides that the data do not tell from the best."""
+        """Return the clause on sides that the data cannot separate from the best."""
         apart = 1 - 1 / tied[-1][1].ratio
         whole = self._all([self.best, *(side for side, _ in tied)])
         shown = max(found.smallest_difference or 0.0 for _, found in tied)
@@ -284,7 +284,7 @@ class _Speaker:
         return f"{ratio} {sure}{faster} than {self._side(other)}"
 
     def _logs_said(self) -> str:
-        """What the logs make of the best side, and why that is not ours."""
+        """Return the logs' verdict on the best side, and why it differs from ours."""
         return self.style.aside(f"; {self._of_the_logs()}")
 
     def _of_the_logs(self) -> str:
@@ -313,7 +313,7 @@ class _Speaker:
         return f"{said}{of}{why}"
 
     def _printed(self, among: Sequence[ComparisonSide]) -> str:
-        """The point of the tool: one speed, and logs that print several."""
+        """Return a clause if the logs of equally fast sides print different speeds."""
         found = group_claims([row for side in among for row in side.rows])
         if found is None or found.spread <= MIN_LOGGED_SPREAD:
             return ""
@@ -326,7 +326,7 @@ class _Speaker:
         return f"{side.tgs:,.0f} tokens/s/GPU{told}"
 
     def _side(self, side: ComparisonSide) -> str:
-        """One run by its name; a setup by what runs it, and how often."""
+        """Return the name of one run; of a setup, its framework and number of runs."""
         if not side.has_run_interval:
             return self.style.name(side.rows[0])
         framework = side.rows[0]["framework"]
@@ -344,7 +344,7 @@ class _Speaker:
         return join_words(names)
 
     def _all(self, among: Sequence[ComparisonSide]) -> str:
-        """`all 5 runs` where that is the group, else their names."""
+        """Return `all 5 runs` for the whole group, else the names."""
         if len(among) > MAX_NAMED_RUNS and len(among) == len(self.sides):
             return f"all {len(among)} runs"
         return self._listed(among)
@@ -352,7 +352,7 @@ class _Speaker:
     # --- notes ---
 
     def noise(self) -> str:
-        """What of the noise between runs is known."""
+        """Return a note on the noise between runs."""
         if not self.others:
             return ""
         if not any(side.has_run_interval for side in self.sides):
@@ -376,7 +376,7 @@ class _Speaker:
         return f"{'; '.join(parts)}.{self._may_repeat(once)}"
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
-        """What to say of runs of one format that are no repeats only because a log is silent."""
+        """Return a note on runs that are no repeats only because their logs omit facts."""
         rows = [row for side in once for row in side.rows]
         silent = [row for row in rows if any(row[name] is None for name in REPEAT_KEY_COLUMNS)]
         formats = [row["log_format"] for row in silent]
@@ -391,9 +391,9 @@ class _Speaker:
         return f" {who} are not taken for repeats: {lacks} (fairmfu set RUN {how})."
 
     def utilisation(self) -> str:
-        """What runs without an MFU lack for one: an empty column does not say.
+        """Return a note on the facts that runs without an MFU lack.
 
-        Runs of a group share all that an MFU takes, so none of them has one.
+        Runs of a group share all inputs of MFU, so none of them has one.
         """
         if any(row["mfu"] is not None for row in self.group):
             return ""
@@ -403,7 +403,7 @@ class _Speaker:
         return f"No MFU: missing {join_words(lacks)} (fairmfu set RUN {lacks[0]}=…)."
 
     def logs(self) -> str:
-        """The logs' own figures beside ours, and the order that they would have given."""
+        """Return a note on the logged figures beside ours, and the order by the logs."""
         if len(self.group) == 1:
             return ""
         found = group_claims(self.group)
@@ -423,7 +423,7 @@ class _Speaker:
         return (text + self._misled(found)).strip()
 
     def _misled(self, found: Claims) -> str:
-        """The wrong verdict that the logs alone suggest, where they do, and why."""
+        """Return the wrong verdict that the logs alone suggest, if any, and why."""
         first, last = found.extremes
         ours_apart = not_null(first["tgs"]) / not_null(last["tgs"])
         right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
@@ -451,7 +451,7 @@ class _Speaker:
         return all(map(_within, self.gaps))
 
     def losses(self) -> str:
-        """The losses at one count of tokens; a flag where they are apart."""
+        """Return a note on the losses at equal tokens, with a flag if they differ."""
         if len(self.group) == 1:
             return ""
         there = [row for row in self.group if row["loss_at_equal_tokens"] is not None]
@@ -471,7 +471,7 @@ class _Speaker:
         )
 
     def cost(self) -> str:
-        """GPU-hours, and money where a price is given, of 10^9 tokens; steady."""
+        """Return a note on GPU-hours, and money if priced, per 10^9 tokens at steady speed."""
         if not self.others:
             return ""
         hours = [_hours(1e9 / side.tgs / 3600) for side in self.sides]
@@ -483,7 +483,7 @@ class _Speaker:
         return self.style.plain(f"{text} (steady).")
 
     def not_the_same(self) -> str:
-        """What differs within a group, but for the framework, which one compares."""
+        """Return the differences within a group, except the compared framework."""
         usual = ["framework:", STATED_BY_SOME]
         if len({row["framework"] for row in self.group}) > 1:
             usual += [f"{COLUMN_LABELS['framework_version']}:", f"{COLUMN_LABELS['time_basis']}:"]
@@ -491,7 +491,7 @@ class _Speaker:
         return self.style.plain(f"Not the same: {'; '.join(found)}.") if found else ""
 
     def nearest(self) -> str:
-        """The nearest group that the same model ran in, and what keeps it apart."""
+        """Return a note on the nearest group of the same model, and its differences."""
         best = self.group[0]
         if best["nearest_group"] is None:
             return ""
@@ -503,7 +503,7 @@ class _Speaker:
 
 
 def _within(found: SpeedRatio) -> bool:
-    """Whether all of an interval lies near to 1."""
+    """Return whether a whole interval is near to 1."""
     if found.low is None or found.high is None:
         return False
     return found.low >= 1 - MAX_EQUAL_DIFFERENCE and found.high <= 1 + MAX_EQUAL_DIFFERENCE
@@ -513,7 +513,10 @@ def _within(found: SpeedRatio) -> bool:
 
 
 def _digits(found: SpeedRatio) -> int:
-    """Decimals of a ratio: as few as show that its interval is no point, and does not reach 1."""
+    """Return the fewest decimals of a ratio that show its interval apart from 1.
+
+    If the interval excludes 1, its printed ends do too.
+    """
     for digits in range(3 if found.ratio < MAX_THREE_DECIMAL_RATIO else 2, MAX_RATIO_DECIMALS):
         low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
         reaches = any(
@@ -525,31 +528,31 @@ def _digits(found: SpeedRatio) -> int:
 
 
 def _some(words: Sequence[str]) -> list[str]:
-    """All of a few; of many, the first and how many more."""
+    """Return all of a few words; of many, the first and a count."""
     most = 2 * MAX_NAMED_RUNS
     return [*words] if len(words) <= most else [*words[: most - 1], f"{len(words) - most + 1} more"]
 
 
 def _few(figures: Sequence[str], unit: str = "") -> str:
-    """Figures in the order of the runs; once where all read the same."""
+    """Return figures in the order of the runs; once if all read the same."""
     same = len(set(figures)) == 1
     return f"{figures[0]}{unit} each" if same else f"{join_words(_some(figures))}{unit}"
 
 
 def count_noun(n: int, noun: str) -> str:
-    """1 run, 2 runs."""
+    """Return 1 run, 2 runs."""
     return f"{n:,} {plural(noun, n)}"
 
 
 def plural(noun: str, n: int) -> str:
-    """A noun as of so many: more and series have no plural, address takes es."""
+    """Return a noun for a count: more and series have no plural, address takes es."""
     if n == 1 or noun in ("more", "series"):
         return noun
     return noun + ("es" if noun.endswith("s") else "s")
 
 
 def _small(share: float) -> str:
-    """0.0132 as 1.3 %; what would read as nothing as under 0.1 %."""
+    """Return 0.0132 as 1.3 %, and anything below 0.1 % as 0.1 %."""
     return f"{100 * share:.1f} %" if share >= 0.0005 else "0.1 %"  # noqa: PLR2004 - one decimal
 
 

@@ -1,1 +1,1 @@
-"""Runs written as TensorBoard, MLflow and W&B files."""
+"""Runs exported as TensorBoard, MLflow and W&B files."""

@@ -1,11 +1,11 @@
-"""Runs in the layout of MLflow's file store, which needs no library to write.
+"""Runs in the layout of MLflow's file store, written without MLflow.
 
     OUT/EXPERIMENT/meta.yaml
     OUT/EXPERIMENT/RUN/meta.yaml, metrics/TAG, params/FACT, tags/TEXT
 
-A line of a metric is `milliseconds value step`; params and tags are files that hold their value.
-MLflow 1 and 2 read it as it is, MLflow 3 with MLFLOW_ALLOW_FILE_STORE=true or after
-`mlflow migrate-filestore`.
+A line of a metric is `milliseconds value step`; params and tags are files with their value. MLflow
+1 and 2 read the layout directly, MLflow 3 with MLFLOW_ALLOW_FILE_STORE=true or after `mlflow
+migrate-filestore`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ MLFLOW_STATUS: Final = {
     "killed": MLFLOW_KILLED,
     "incomplete": MLFLOW_RUNNING,
 }
-"""MLflow's status by how a launch ended (ingest.core.schema.OUTCOMES)."""
+"""MLflow's status by outcome (ingest.core.schema.OUTCOMES)."""
 
 
 def experiment_id(name: str) -> str:
-    """A number of at most 18 digits, as MLflow's are; the same each time for a name."""
+    """Return a number of at most 18 digits, as in MLflow, always the same for a name."""
     return str(int.from_bytes(blake2b(name.encode(), digest_size=7).digest()) + 1)
 
 
 def write_experiment(name: str, folder: Path, location: str) -> None:
-    """What makes an empty folder an experiment. Raises OSError.
+    """Turn an empty folder into an experiment. Raises OSError.
 
-    location: where the files of its runs would be, a URI; see `location`.
+    location: URI of its runs' files, from the function `location`
     """
     about = {
         "artifact_location": location,
@@ -54,15 +54,18 @@ def write_experiment(name: str, folder: Path, location: str) -> None:
 
 
 def location(folder: Path, out: Path, *, omit_path: bool) -> str:
-    """Where MLflow has a folder of the store `out`, as a URI.
+    """Return the URI of a folder in the store `out`, for MLflow.
 
-    omit_path: relative to the store, as MLflow takes it too, for a path tells whose machine it is.
+    omit_path: relative to the store, which MLflow accepts too, since a path identifies a machine
     """
     return folder.relative_to(out).as_posix() if omit_path else folder.absolute().as_uri()
 
 
 def write_mlflow_run(run: TrackerRecord, folder: Path, experiment: str, location: str) -> None:
-    """One run of an experiment's id, in an empty folder to be at that location. Raises OSError."""
+    """Write one run of an experiment to an empty folder. Raises OSError.
+
+    experiment: id; location: URI of the folder after its move
+    """
     _write(folder / "meta.yaml", yaml.safe_dump(_about(run, experiment, location)))
     step, moment = run.last
     for tag in run.tags:
@@ -99,7 +102,7 @@ def _about(run: TrackerRecord, experiment: str, location: str) -> dict[str, Any]
 
 
 def _tags(run: TrackerRecord) -> dict[str, str]:
-    """Texts, the origins of facts, and what MLflow itself shows of a run."""
+    """Return texts, the origins of facts, and MLflow's own display texts."""
     own = {"mlflow.runName": run.name, "mlflow.note.content": run_card_markdown(run)}
     origins = {f"origin.{file_name(name)}": origin for name, origin in run.origins.items()}
     return own | origins | {f"fairmfu.{file_name(name)}": text for name, text in run.texts.items()}
@@ -111,7 +114,7 @@ def _lines(points: pl.DataFrame) -> str:
 
 
 def _milliseconds(seconds: float) -> int:
-    """MLflow takes no times before 1970."""
+    """Return milliseconds, at least 0: MLflow accepts no times before 1970."""
     return max(0, int(seconds * 1000))
 
 

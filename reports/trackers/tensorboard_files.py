@@ -1,4 +1,4 @@
-"""Runs as TensorBoard's event files: scalars, the card of each run as text, facts as HParams.
+"""Runs as TensorBoard's event files: scalars, text of a run card, facts as HParams.
 
 Written by TensorBoard's own code, which is an extra; the same bytes each time.
 """
@@ -21,7 +21,7 @@ from .tracker_record import RUN_PREFIX, TrackerRecord, fact_value, run_card_mark
 
 
 def write_event_file(run: TrackerRecord, folder: Path) -> None:
-    """One event file in a folder that is there. Raises OSError."""
+    """Write one event file in an existing folder. Raises OSError."""
     name = f"events.out.tfevents.{max(0, int(run.started_at)):010d}.fairmfu"
     with (folder / name).open("wb") as file:
         out = RecordWriter(file)
@@ -30,7 +30,7 @@ def write_event_file(run: TrackerRecord, folder: Path) -> None:
 
 
 def _events(run: TrackerRecord) -> Iterator[Event]:
-    """All of a run; the values of one step are one event."""
+    """Yield the events of a run; the values of one step are one event."""
     yield Event(wall_time=run.started_at, file_version="brain.Event:2")
     yield Event(wall_time=run.started_at, summary=Summary(value=[_facts(run), _text(run)]))
     tags = run.tags
@@ -54,11 +54,14 @@ def _text(run: TrackerRecord) -> Any:  # noqa: ANN401 - of modules without types
 
 
 PROTO_FIELDS: Final = {str: "string_value", bool: "bool_value"}
-"""Where the HParams plugin has what is no number."""
+"""Fields of the HParams plugin for values that are no numbers."""
 
 
 def _facts(run: TrackerRecord) -> Any:  # noqa: ANN401 - of modules without types
-    """What begins a session of the HParams plugin; configs of models stand in the card alone."""
+    """Return the session start of the HParams plugin.
+
+    Configs of models are in the card only.
+    """
     start = plugin_data_pb2.SessionStartInfo(group_name=run.name, start_time_secs=run.started_at)
     for name, value in run.facts.items():
         if name in FACT_NAMES and FACT_NAMES[name].kind == "json":

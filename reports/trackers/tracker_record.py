@@ -1,10 +1,10 @@
-"""What an experiment tracker is told of a run: series over its steps, figures, facts and texts.
+"""Runs as records for trackers: series over steps, figures, facts and texts.
 
-    log/...       what the log printed at a step, by the columns of ingest.core.schema.STEP_COLUMNS
-    fairmfu/...   what is recomputed of the same window
+    log/...       figures that the log printed at a step, by ingest.core.schema.STEP_COLUMNS
+    fairmfu/...   our figures of the same window
     run/...       figures of the whole run, by the columns of metrics.core.run_table.METRICS
 
-Frames in, frames out; the files of each tracker are written by a module of its own.
+Frames in, frames out; a module per tracker writes its files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TRACKER_NAMES: Final[Mapping[str, str]] = {
     "mfu_bf16": "mfu_bf16_exact_attention",
     "flops_per_token": "flops_per_token_exact_attention",
 }
-"""Columns whose name leaves the headline's convention to be known; in a tracker it is not."""
+"""Columns whose name omits the convention; a tracker needs the convention in the name."""
 
 OUR_SERIES: Final[Mapping[str, tuple[str, str]]] = {
     "tgs": ("tokens/s/GPU", "tokens of the window over its time"),
@@ -54,27 +54,27 @@ OUR_SERIES: Final[Mapping[str, tuple[str, str]]] = {
     "seconds_per_step": ("s", "time of the window over its steps, by the run's time evidence"),
     "steady": ("", "1 where the window counts in the run's TGS, 0 where it is left out"),
 }
-"""The series that are ours: unit and meaning."""
+"""Our series: unit and meaning."""
 
 LOGGED_COLUMNS: Final = tuple(
     name
     for name, column in STEP_COLUMNS.items()
     if column.dtype in (INT, FLOAT) and name not in ("line", "step")
 )
-"""Columns of step lines that hold numbers."""
+"""Numeric columns of step lines."""
 
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - as the stamps of a store, without a zone
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerRecord:
-    """One run as trackers take it.
+    """Run for trackers.
 
-    series: `step`, `at` [s since 1970] and a Float64 column for each tag, sorted by step; a null is
-        a step at which nothing is known, NaN and infinities are what the log printed
+    series: `step`, `at` [s since 1970] and a Float64 column per tag, sorted by step; null is a step
+        without a value, NaN and infinities are as the log printed them
     figures: of the whole run
-    facts: the formula's inputs as they hold; origins: where each of them is from
-    texts: all else that is known of the run
+    facts: the formula's inputs; origins: the source of each fact
+    texts: all other information on the run
     """
 
     run_id: str
@@ -94,23 +94,23 @@ class TrackerRecord:
 
     @property
     def last(self) -> tuple[int, float]:
-        """The last step and its time [s since 1970]; of a run without steps 0 and its start."""
+        """Last step and its time [s since 1970]; without steps, 0 and the start."""
         if self.series.is_empty():
             return 0, self.started_at
         step, at = self.series.select("step", "at").row(-1)
         return int(step), float(at)
 
     def points(self, tag: str) -> pl.DataFrame:
-        """`step`, `at` and `value` of one series, where it has any."""
+        """Return `step`, `at` and `value` of one series, without nulls."""
         return self.series.select("step", "at", value=tag).drop_nulls("value")
 
 
 def tracker_records(
     analysis: Analysis, metrics: pl.DataFrame, steps: pl.DataFrame, runs: pl.DataFrame
 ) -> list[TrackerRecord]:
-    """Each of these runs, in their order.
+    """Return a record per run, in the order of `metrics`.
 
-    metrics: rows of METRICS; steps, runs: as in ingest.core.schema, of all sources.
+    metrics: rows of METRICS; steps, runs: as in ingest.core.schema, of all sources
     """
     zones = dict(runs.select("run_id", "utc").iter_rows())
     windows, lines = _by_run(analysis.windows), _by_run(steps)
@@ -126,7 +126,7 @@ def tracker_records(
 
 
 def _by_run(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
-    """The rows of each run of a frame, none of one that has none."""
+    """Return a function from run_id to its rows, empty for an unknown run."""
     parts = frame.partition_by("run_id", as_dict=True)
     return lambda run_id: parts.get((run_id,), frame.clear())
 
@@ -156,7 +156,7 @@ NO_ZONE_TEXT: Final = "none is printed: stamps are taken as UTC"
 
 
 def redact_records(runs: Sequence[TrackerRecord], redaction: Redaction) -> list[TrackerRecord]:
-    """The runs without what is not for others; `redaction` tells what that was."""
+    """Return the runs with confidential text replaced; `redaction` collects the text."""
     worded = [(run.name, run.facts, run.origins, run.texts) for run in runs]
     redaction.scan(worded)
     return [
@@ -171,7 +171,7 @@ def redact_records(runs: Sequence[TrackerRecord], redaction: Redaction) -> list[
 def _series(
     row: MetricsRow, windows: pl.DataFrame, rates: pl.DataFrame, beside: pl.DataFrame
 ) -> pl.DataFrame:
-    """The series of a run (Tracked.series), without tags that have no value."""
+    """Return the series of a run (TrackerRecord.series), without empty tags."""
     if windows.is_empty():
         return pl.DataFrame(schema={"step": INT, "at": FLOAT})
     both = windows.join(
@@ -190,7 +190,7 @@ def _printed(frame: pl.DataFrame) -> list[str]:
 
 
 EXTRA_PREFIX: Final = "extra/"
-"""Begins the tags of printed fields that have no column."""
+"""Beginning of the tags of printed fields without a column."""
 
 
 def _log_tag(column: str) -> str:
@@ -198,7 +198,7 @@ def _log_tag(column: str) -> str:
 
 
 def _recomputed(row: MetricsRow) -> Iterator[pl.Expr]:
-    """The series of OUR_SERIES from the window's tokens and seconds on one GPU."""
+    """Yield the series of OUR_SERIES from the window's tokens and seconds on one GPU."""
     tgs = pl.col("tokens") / pl.col("seconds")
     tgs = pl.when(tgs.is_finite()).then(tgs)
     yield tgs.alias(f"{OURS_PREFIX}tgs")
@@ -224,10 +224,10 @@ def _recomputed(row: MetricsRow) -> Iterator[pl.Expr]:
 
 
 def _times(frame: pl.DataFrame, row: MetricsRow) -> pl.Expr:
-    """When each step was, in seconds since 1970: by its stamp, else by the time since the start.
+    """Return the time of each step in seconds since 1970.
 
-    Of a log without any date the start is 1970 itself. A stamp that is lacking is that of the step
-    before.
+    Its stamp, else the time since the start. A missing stamp is that of the step before. For a log
+    without any date the start is 1970 itself.
     """
     stamped = (pl.col("logged_at") - EPOCH).dt.total_microseconds() / MICROSECONDS_PER_SECOND
     if frame["logged_at"].null_count() < frame.height:
@@ -237,7 +237,10 @@ def _times(frame: pl.DataFrame, row: MetricsRow) -> pl.Expr:
 
 
 def _in_seconds(row: MetricsRow) -> pl.Expr:
-    """Windows whose time is one: with tokens unknown, a rate gives that of one token a step."""
+    """Return whether a window's time is in seconds.
+
+    With unknown tokens, a rate gives the time of one token a step.
+    """
     return pl.col("tokens_per_gpu").is_not_null() | pl.lit(row["time_basis"] != "rate")
 
 
@@ -246,16 +249,16 @@ def _seconds(moment: datetime) -> float:
 
 
 def _start(row: MetricsRow, windows: pl.DataFrame) -> float:
-    """When the run began: by the first stamp that has a year; without any in 1970."""
+    """Return the start of a run: its first dated stamp, else 1970."""
     stamps = windows["logged_at"].drop_nulls()
     first = row["started_at"] or (stamps[0] if len(stamps) else EPOCH)
     return _seconds(first)
 
 
 def _beside(lines: pl.DataFrame) -> pl.DataFrame:
-    """`step` and what windows does without: other columns, and numbers without a column.
+    """Return `step` and values missing from windows: other columns, other numbers.
 
-    Of several lines of a step the first one's that has it.
+    Of several lines of a step, the first with a value.
     """
     mine = lines.with_columns(_extra(lines["extra"]))
     names = [n for n in mine.columns if n in EXTRA_STEP_COLUMNS or n.startswith(EXTRA_PREFIX)]
@@ -267,9 +270,9 @@ EXTRA_STEP_COLUMNS: Final = ("epoch", "loss_scale")
 
 
 def _extra(texts: pl.Series) -> pl.DataFrame:
-    """Numbers of the printed fields that have no column.
+    """Return numbers of the printed fields without a column.
 
-    They become columns that begin with EXTRA_PREFIX.
+    Their columns begin with EXTRA_PREFIX.
     """
     numbers = [dict(_numbers(text)) for text in texts]
     tags = _apart(dict.fromkeys(name for of in numbers for name in of))
@@ -286,7 +289,7 @@ def _numbers(text: str | None) -> Iterator[tuple[str, float]]:
 
 
 def _apart(names: Iterable[str]) -> dict[str, str]:
-    """A tag of its own for each field, also where two differ in signs alone."""
+    """Return a unique tag per field, even if names differ only in signs."""
     tags: dict[str, str] = {}
     for name in names:
         tag, taken = file_name(name), {one.lower() for one in tags.values()}
@@ -305,7 +308,7 @@ IDENTITY: Final = ("run_id", "name", "launch")
 
 
 def _figures(row: MetricsRow) -> Iterator[tuple[str, float]]:
-    """Numbers of a row of METRICS that are results, and the seconds lost to each cause."""
+    """Yield numeric results of a row of METRICS, and the seconds lost to each cause."""
     for name, dtype in METRICS.items():
         number = dtype in (INT, FLOAT) and name not in (*SETUP_FACTS, *IDENTITY, "seq_len")
         value = value_of(row, name)
@@ -324,15 +327,15 @@ def _texts(row: MetricsRow) -> Iterator[tuple[str, str]]:
 
 
 def file_name(name: str) -> str:
-    """A name that is a file on any disk and a tag to any tracker: letters, digits, `_`, `-`, `.`.
+    """Return a name that is a file on any disk and a tag in any tracker.
 
-    Never empty, nor hidden or a way to another folder.
+    Letters, digits, `_`, `-`, `.`; never empty, hidden, or a path to another folder.
     """
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "_"
 
 
 def fact_value(name: str, value: str) -> str | float | bool:
-    """A fact as the number or the truth that it is; as it stands where it is none."""
+    """Return a fact as a number or a boolean if it is one, else as text."""
     kind = FACT_NAMES[name].kind if name in FACT_NAMES else "text"
     if kind == "bool" and value.lower() in ("true", "false"):
         return value.lower() == "true"
@@ -344,7 +347,7 @@ def fact_value(name: str, value: str) -> str | float | bool:
 
 
 def run_card_markdown(run: TrackerRecord) -> str:
-    """The run as Markdown: figures, facts with their origins, texts."""
+    """Return the run as Markdown: figures, facts with their origins, texts."""
     parts = (
         ("figure", "value", ((name, _number(value), "") for name, value in run.figures.items())),
         ("fact", "value", ((n, value, run.origins[n]) for n, value in run.facts.items())),
@@ -363,5 +366,5 @@ def _number(value: float) -> str:
 
 
 def _cell(text: str) -> str:
-    """On one line, without what ends a cell."""
+    """Return text on one line, with escaped cell separators."""
     return " ".join(text.replace("|", "\\|").split())

@@ -1,7 +1,7 @@
-"""Which trackers runs can be exported to, and the folders that they are written to.
+"""Trackers for the export of runs, and the folders of their files.
 
-A run is written aside and then takes its place, so that a tracker never sees half of one; what is
-there already is never written over.
+A run is written to a temporary folder and then moved into place, so that a tracker never sees half
+of a run; existing runs are never overwritten.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .tracker_record import TrackerRecord, file_name
 
 
 class NotExportedError(FairmfuError):
-    """Runs cannot be written so; the message says what, where, why and what to do."""
+    """Runs cannot be exported; the message says what, where, why and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tracker:
-    """A tracker: the package that writes for it, if any, and how its files are opened.
+    """Experiment tracker: its package, if needed, and a command to open its files.
 
-    open_command: with {out} in it.
+    open_command: contains {out}
     """
 
     package: str | None
@@ -39,7 +39,7 @@ TRACKERS: Final = {
     "mlflow": Tracker(None, "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {out}"),
     "wandb": Tracker("wandb", "wandb sync {out}/wandb/offline-run-*"),
 }
-"""Trackers by the names that `--to` takes."""
+"""Trackers by their names in `--to`."""
 
 
 def export_runs(
@@ -50,12 +50,12 @@ def export_runs(
     *,
     omit_path: bool = False,
 ) -> Iterator[tuple[TrackerRecord, Path]]:
-    """Write each run; yields it and where it is.
+    """Write each run, and yield the run with its path.
 
-    tracker: of TRACKERS; experiment: of MLflow, the project of W&B; omit_path: without the path of
-    `out`, which MLflow's files hold otherwise. Raises NotExportedError before
-    anything is written where a package is missing, there is no run, or one is there already.
-    OSError: a write failed; the run that it was of is not there.
+    tracker: of TRACKERS; experiment: of MLflow, the project of W&B; omit_path: leave the path of
+        `out` out of MLflow's files. Raises NotExportedError before anything is written if a package
+        is missing, there is no run, or a run exists already. Raises OSError if a write failed; then
+        that run does not exist.
     """
     package = TRACKERS[tracker].package
     if package is not None and find_spec(package) is None:
@@ -119,11 +119,11 @@ def _to_wandb(
 
 
 EMPTY_FILE_BYTES: Final = 7
-"""Bytes of an offline run that holds nothing."""
+"""Bytes of an offline run without content."""
 
 
 def _written(run: TrackerRecord, out: Path) -> Path:
-    """Where the run is; W&B's process tells its log alone of what it could not write."""
+    """Return the path of a run; W&B's process reports failed writes only in its log."""
     for place in _offline(run, out):
         if any(file.stat().st_size > EMPTY_FILE_BYTES for file in place.glob("*.wandb")):
             return place
@@ -134,12 +134,12 @@ def _written(run: TrackerRecord, out: Path) -> Path:
 
 
 def _offline(run: TrackerRecord, out: Path) -> list[Path]:
-    """Where W&B put a run."""
+    """Return the paths of a run written by W&B."""
     return sorted((out / "wandb").glob(f"offline-run-*-{run.run_id}"))
 
 
 def _folders(runs: Sequence[TrackerRecord]) -> list[str]:
-    """A name for each that is a folder of its own, also where case does not count."""
+    """Return a folder name per run, unique even if case does not count."""
     names = [file_name(run.name) for run in runs]
     folded = [name.lower() for name in names]
     return [
@@ -157,7 +157,7 @@ def _free(places: Iterable[Path]) -> None:
 
 
 def _placed(place: Path, write: Callable[[Path], None]) -> Path:
-    """Written aside, then where it belongs."""
+    """Write a temporary folder, then move it into place."""
     aside = place.with_name(f".{place.name}.writing")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

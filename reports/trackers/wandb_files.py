@@ -1,8 +1,7 @@
 """Runs as offline runs of W&B, written by its own package, which is an extra.
 
-What its files look like is W&B's own and changes with its versions; so it writes them itself.
-`wandb sync` uploads them. Nothing of this machine goes along: no host, user, repository or
-packages.
+W&B's file format is its own and changes with its versions, so its package writes the files. `wandb
+sync` uploads them. Nothing of this machine is included: no host, user, repository or packages.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ OFFLINE_SETTINGS: Final[dict[str, object]] = {
     "x_disable_stats": True,
     "x_save_requirements": False,
 }
-"""Settings of W&B by which it adds nothing of its own; those that a version lacks are left out."""
+"""Settings of W&B that add nothing of its own; settings unknown to a version are left out."""
 
 
 def write_wandb_run(run: TrackerRecord, folder: Path, project: str) -> None:
-    """One offline run beneath `folder`/wandb. Raises OSError and what W&B raises."""
+    """Write one offline run beneath `folder`/wandb. Raises OSError and W&B's errors."""
     known = {
         name: to for name, to in OFFLINE_SETTINGS.items() if name in wandb.Settings.model_fields
     }
@@ -56,11 +55,11 @@ def write_wandb_run(run: TrackerRecord, folder: Path, project: str) -> None:
 
 
 def _config(run: TrackerRecord) -> dict[str, Any]:
-    """Facts with their types, and apart where each is from and all else that is known."""
+    """Return facts with their types, plus their origins and all other texts."""
     facts = {name: fact_value(name, value) for name, value in run.facts.items()}
     return {**facts, "origin": dict(run.origins), "fairmfu": dict(run.texts)}
 
 
 def finish() -> None:
-    """Wait until W&B's own process has written all that it was told."""
+    """Wait until W&B's own process has written everything."""
     wandb.teardown()

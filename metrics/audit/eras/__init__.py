@@ -1,1 +1,1 @@
-"""Versions of each framework's own formula for its speed, as data."""
+"""Versions of every framework's own speed formula, as data."""

@@ -1,4 +1,4 @@
-"""The eras of all frameworks: the one list of them."""
+"""List of the eras of all frameworks."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from . import deepspeed, torchtitan, xtuner
 
 
 def era_rows() -> tuple[partial[Era], ...]:
-    """Every row, in order of framework and date."""
+    """Return every row, in order of framework and date."""
     return (*torchtitan.ERA_ROWS, *xtuner.ERA_ROWS, *deepspeed.ERA_ROWS)

@@ -1,12 +1,12 @@
-"""DeepSpeed and what trains on it: Megatron-DeepSpeed's forks, GPT-NeoX, DeepSpeed-Chat.
+"""DeepSpeed and its users: Megatron-DeepSpeed's forks, GPT-NeoX, DeepSpeed-Chat.
 
     TFLOPs = F x tokens / (t x GPUs x 1e12)        t: time of a step
 
-F by one of four lines of descent: equation 3 of arXiv:2104.04473 (`paper`), which knows one model
-(plain feed-forward of 4d, as many key/value heads as heads, recomputed), Microsoft's count of 2024
-by matmuls (`by_matmuls`), Megatron-LM's (`megatron_lm`), and parameters (`parameters_*`). The
-vocabulary is the padded one; attention is never halved for causality; most call recomputed forwards
-work. The engine itself counts no tokens and no FLOPs: what it prints of speed is in samples.
+F follows one of four lines of descent: equation 3 of arXiv:2104.04473 (`paper`), which knows one
+model (plain feed-forward of 4d, as many key/value heads as heads, recomputed), Microsoft's count of
+2024 by matmuls (`by_matmuls`), Megatron-LM's (`megatron_lm`), and parameters (`parameters_*`). The
+vocabulary is the padded one; attention is never halved for causality; most count recomputed
+forwards as work. The engine itself counts no tokens and no FLOPs: its speed figures are in samples.
 
 Letters as in metrics/formula/flops.py, r for 3 or, recomputing, 4 forwards.
 """
@@ -29,7 +29,7 @@ FFN_OPERATORS: Final = ("ffn", "router", "routed experts", "shared experts", "sh
 
 
 def _sum(model: SimplifiedModel, **parts: float) -> float:
-    """FLOPs per token of full training with A = T: ours, save the parts that are given.
+    """Return FLOPs per token of full training with A = T: ours, some parts replaced.
 
     parts: projections, core, feed_forward, head
     """
@@ -46,12 +46,12 @@ def _sum(model: SimplifiedModel, **parts: float) -> float:
 
 
 def padded_vocab(model: SimplifiedModel) -> int:
-    """Rows of the lm_head, with those that no token has."""
+    """Return the rows of the lm_head, unused ones included."""
     return model.padded_vocab or model.V
 
 
 def expert_width(model: SimplifiedModel) -> int:
-    """`ffn_hidden_size`: of an expert, where there are any."""
+    """Return `ffn_hidden_size`: the width of an expert, if the model has any."""
     return model.moe.expert.width if model.moe else model.f
 
 
@@ -61,22 +61,22 @@ Forwards = Callable[[SimplifiedModel], float]
 
 
 def model_forwards(_: SimplifiedModel) -> int:
-    """3: nothing that is recomputed."""
+    """Return 3: recomputed forwards do not count."""
     return 3
 
 
 def recomputed_forwards(model: SimplifiedModel) -> int:
-    """4 where layers are recomputed."""
+    """Return 4 if layers are recomputed, else 3."""
     return model.r
 
 
 def any_recomputed_forwards(model: SimplifiedModel) -> int:
-    """4 where anything is recomputed, were it core attention alone."""
+    """Return 4 if anything is recomputed, even core attention alone."""
     return 4 if model.recompute == "selective" else model.r
 
 
 def forwards_with_adapters(model: SimplifiedModel) -> float:
-    """r; under LoRA of rank k one fewer, but for 2k/d of it."""
+    """Return r; under LoRA of rank k, less 1 - 2k/d."""
     return model.r - (0 if model.lora_rank is None else 1 - 2 * model.lora_rank / model.d)
 
 
@@ -86,22 +86,25 @@ def forwards_with_adapters(model: SimplifiedModel) -> float:
 def paper(
     model: SimplifiedModel, forwards: Forwards = recomputed_forwards, coefficient: int = 24
 ) -> float:
-    """c r L d d (1 + T/6d + V/16Ld), V padded [FLOP per token]."""
+    """Return c r L d d (1 + T/6d + V/16Ld), V padded [FLOP per token]."""
     d, layers = model.d, model.L
     block = coefficient * forwards(model) * layers * d * d
     return block * (1 + model.T / (6 * d) + padded_vocab(model) / (16 * layers * d))
 
 
 def paper_without_logits(model: SimplifiedModel) -> float:
-    """24 r L d d (1 + T/6d) [FLOP per token].
+    """Return 24 r L d d (1 + T/6d) [FLOP per token].
 
-    The code adds V/16Ld to the FLOPs of a whole step, where it was a factor: less than one FLOP.
+    The code adds V/16Ld to the FLOPs of a whole step instead of the factor: less than one FLOP.
     """
     return 24 * model.r * model.L * model.d**2 * (1 + model.T / (6 * model.d))
 
 
 def glu_coefficient(model: SimplifiedModel) -> int:
-    """32 for 24 where the feed-forward is gated: 8 more for the gate, but in front of all terms."""
+    """Return 32 instead of 24 for a gated feed-forward.
+
+    8 more for the gate, but as a factor on all terms.
+    """
     return 32 if model.matrices == 3 else 24  # noqa: PLR2004 - matrices of a gated block
 
 
@@ -110,7 +113,7 @@ def _own_core(model: SimplifiedModel) -> int:
 
 
 def _d_wide(model: SimplifiedModel) -> dict[str, float]:
-    """Query, key, value and output as wide as the model, and so the heads."""
+    """Return parts with query, key, value, output and heads as wide as the model."""
     return {"core": _own_core(model), "projections": 24 * model.L * model.d**2}
 
 
@@ -120,7 +123,7 @@ def _one_expert(model: SimplifiedModel) -> float:
 
 
 def _plain_parts(model: SimplifiedModel) -> dict[str, float]:
-    """One plain feed-forward block of 4d in each layer."""
+    """Return parts with one plain feed-forward block of 4d in each layer."""
     return _d_wide(model) | {"feed_forward": 48 * model.L * model.d**2}
 
 
@@ -133,7 +136,7 @@ def _padded_head(model: SimplifiedModel) -> int:
 
 
 def _gated_parts(model: SimplifiedModel) -> dict[str, float]:
-    """The block of 4d with its gate, where there is one."""
+    """Return parts with the block of 4d and its gate, if the model has one."""
     more = (glu_coefficient(model) - 24) / 24
     parts = _plain_parts(model)
     layers = 24 * 3 * model.L * model.d**2
@@ -141,7 +144,7 @@ def _gated_parts(model: SimplifiedModel) -> dict[str, float]:
 
 
 def _coefficient_parts(model: SimplifiedModel) -> dict[str, float]:
-    """The coefficient of a gated block before all terms, so before core attention, too."""
+    """Return parts with a gated block's coefficient on all terms, also core attention."""
     return _gated_parts(model) | {"core": _own_core(model) * glu_coefficient(model) / 24}
 
 
@@ -152,9 +155,9 @@ def _paper_path(
     glu: bool = False,
     logits: bool = True,
 ) -> tuple[FormulaStage, ...]:
-    """From ours to `paper`.
+    """Return the path from our count to `paper`.
 
-    forwards: that count where every weight is trained; trained: that count in the end
+    forwards: counted if every weight is trained; trained: counted in the end
     """
     last, parts = trained or forwards, _coefficient_parts if glu else _plain_parts
 
@@ -193,10 +196,11 @@ def _paper_path(
 
 
 def by_matmuls(model: SimplifiedModel, *, top_k: bool = True) -> float:
-    """2r (L ((1 + 2 // (H // G) + 1) dd + 2 H (d // H) T + m d f k) + dV), V padded.
+    """Return 2r (L (s dd + 2 H (d // H) T + m d f k) + dV), V padded [FLOP per token].
 
-    m: matrices of a feed-forward block; f is the experts' where there are any; k is 1 without
-    `top_k`. Recomputing core attention alone adds its forward. [FLOP per token]
+    s: 1 + 2 // (H // G) + 1, for query, key with value, and output. m: matrices of a feed-forward
+        block; f is the experts' width if there are any; k is 1 without `top_k`. Recomputing core
+        attention alone adds its forward.
     """
     layers = _sum(model, **_matmul_parts(model, top_k=top_k), head=0)
     if model.recompute == "selective":
@@ -209,7 +213,10 @@ def _matmul_core(model: SimplifiedModel) -> int:
 
 
 def _matmul_heads(model: SimplifiedModel) -> dict[str, float]:
-    """Key and value have 2 // (H // G) of the query's width: none from three heads a group on."""
+    """Return parts with key and value 2 // (H // G) times the query's width.
+
+    Zero from three query heads per group on.
+    """
     squares = 1 + 2 // (model.H // model.G) + 1
     return {"core": _matmul_core(model), "projections": 6 * squares * model.L * model.d**2}
 
@@ -221,7 +228,7 @@ def _matmul_parts(model: SimplifiedModel, *, top_k: bool) -> dict[str, float]:
 
 
 def _matmul_path(*, top_k: bool) -> tuple[FormulaStage, ...]:
-    """From ours to `by_matmuls`; experts stand in every layer, whatever their interval."""
+    """Return the path from our count to `by_matmuls`, with experts in every layer."""
 
     def parts(seen: SimplifiedModel) -> dict[str, float]:
         return _matmul_parts(seen, top_k=top_k)
@@ -249,9 +256,9 @@ def _matmul_path(*, top_k: bool) -> tuple[FormulaStage, ...]:
 
 
 def megatron_lm(model: SimplifiedModel) -> float:
-    """12 L d d (1 + G/H + T/d + c k f/d + V/2Ld), c = 3/2 where gated, else 1; V padded.
+    """Return 12 L d d (1 + G/H + T/d + c k f/d + V/2Ld), V padded [FLOP per token].
 
-    Nothing that is recomputed counts. [FLOP per token]
+    c = 3/2 if gated, else 1. Recomputed forwards do not count.
     """
     d, layers = model.d, model.L
     k = model.moe.experts_per_token if model.moe else 1
@@ -281,7 +288,10 @@ _MEGATRON_LM: Final = (
 
 
 def parameters(model: SimplifiedModel) -> int:
-    """P: what the ranks of one model hold together, each its own norms; the vocabulary padded."""
+    """Return P: parameters of all ranks of one model, with copies of the norms.
+
+    The vocabulary is padded.
+    """
     tables = 1 if model.shape.tied_embeddings else 2
     rows = (padded_vocab(model) - model.V) * (model.shape.embedding_size or model.d) * tables
     return model.shape.params_total + rows + (model.tensor_parallel - 1) * _copied(model)
@@ -292,7 +302,7 @@ def _norm(model: SimplifiedModel) -> int:
 
 
 def _copied(model: SimplifiedModel) -> int:
-    """Parameters that tensor parallelism does not split: norms, positions, biases of outputs."""
+    """Return parameters that tensor parallelism copies: norms, positions, some biases."""
     shape, norm = model.shape, _norm(model)
     norms = model.L * shape.norms_per_layer + shape.final_norm + shape.embedding_norm
     biases = sum(group.count * _output_biases(group) for group in shape.layers)
@@ -305,16 +315,17 @@ def _output_biases(group: LayerGroup) -> int:
 
 
 def _tables(model: SimplifiedModel) -> int:
-    """Parameters of the look-ups alone; a tied table is the lm_head's."""
+    """Return parameters of the look-ups alone; a tied table belongs to the lm_head."""
     positions = model.shape.positions * model.d * model.tensor_parallel
     return positions + (0 if model.shape.tied_embeddings else padded_vocab(model) * model.d)
 
 
 def _non_embedding(model: SimplifiedModel) -> int:
-    """P without the tables and without the lm_head, as if all stages were the last one.
+    """Return P without tables and lm_head, as if all stages were the last one.
 
-    That one has the final norm, and not the embedding's. Where it has fewer layers than the others,
-    the code counted fewer than there are, and this does not follow it.
+    The last stage has the final norm but not the embedding's norm. If the last stage has fewer
+    layers than the others, the code counted fewer than the model has; this function does not follow
+    that.
     """
     whole = parameters(model) - _tables(model) - padded_vocab(model) * model.d
     stages, shape = model.pipeline_parallel, model.shape
@@ -329,24 +340,30 @@ def _dense(model: SimplifiedModel) -> SimplifiedModel:
 
 
 def parameters_and_attention(model: SimplifiedModel) -> int:
-    """6P + 60 L d T: the embedding too, and five times the attention [FLOP per token]."""
+    """Return 6P + 60 L d T [FLOP per token].
+
+    P with the embedding, and five times the attention.
+    """
     return 6 * parameters(_dense(model)) + 60 * model.L * model.d * model.T
 
 
 def eight_parameters(model: SimplifiedModel) -> int:
-    """8P: the embedding too, recomputed in any case; no attention [FLOP per token]."""
+    """Return 8P: with the embedding, always recomputed; no attention [FLOP per token]."""
     return 8 * parameters(_dense(model))
 
 
 def non_embedding_parameters(model: SimplifiedModel) -> int:
-    """2r P, P without embeddings; neither attention nor lm_head [FLOP per token]."""
+    """Return 2r P, P without embeddings [FLOP per token].
+
+    Neither attention nor lm_head count.
+    """
     return 2 * model.r * _non_embedding(_dense(model))
 
 
 def trainer_parameters(model: SimplifiedModel) -> int:
-    """6 (N - every nn.Embedding), all experts; no attention [FLOP per token].
+    """Return 6 (N - every nn.Embedding), all experts; no attention [FLOP per token].
 
-    A tied lm_head is an nn.Embedding's weight, and so goes with it.
+    A tied lm_head is an nn.Embedding's weight and is subtracted too.
     """
     return 6 * (model.shape.params_total - model.shape.params_embedding)
 
@@ -443,7 +460,7 @@ def _bigscience(month: str, since: str | None, until: str | None, **more: object
 
 
 def _argonne(month: str, since: str | None, **more: object) -> partial[Era]:
-    """A fork, of whose commits not all are dated here: what it prints tells it."""
+    """Return an era of a fork with undated commits: its figures identify the fork."""
     known: dict[str, object] = {
         "repo": "argonne-lcf/Megatron-DeepSpeed",
         "path": "megatron/utils.py",
@@ -697,4 +714,4 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         log_formats=("hf-trainer-state", "ms-swift"),
     ),
 )
-"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""
+"""Eras as rows: `keywords` contains name and log formats, a call builds the era."""

@@ -3,8 +3,8 @@
     tflops = F x tps / 1e12        mfu = F x tps / peak        tps: tokens of one device, unrounded
 
 F is of the whole sequence T, also under context parallelism; never halved for causality, and
-document masks are ignored. Parameters are counted as the module tree has them, so norms and biases
-are products to it. No recomputation is ever counted. Commits are of pytorch/torchtitan.
+document masks are ignored. Parameters are counted from the module tree, so norms and biases count
+as products. Recomputation never counts. Commits are of pytorch/torchtitan.
 """
 
 from __future__ import annotations
@@ -19,66 +19,69 @@ from ..formula_era import Era, FormulaStage, PeakRow, dated_era
 
 TORCHTITAN_DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
 FALLBACK_PEAK: Final = 312e12
-"""The A100's peak, which a device gets that the table lacks; without a word until 2024-10-18."""
+"""The A100's peak, used for a device missing from the table; silently until 2024-10-18."""
 
 
 # --- FLOPs per token ------------------------------------------------------------------------
 
 
 def own_heads(model: SimplifiedModel) -> float:
-    """6 (N_active - embedding) + 6 sum H(q+v) T: heads as wide as the model has them."""
+    """Return 6 (N_active - embedding) + 6 sum H(q+v) T, with the model's head widths."""
     return 6 * _counted_params(model) + _core(model)
 
 
 def d_by_heads(model: SimplifiedModel) -> float:
-    """12 L H (d // H) T in place of the core attention, the products as ours."""
+    """Return our products with 12 L H (d // H) T as the core attention."""
     return full_attention(model) - _core(model) + _core_by_hidden(model)
 
 
 def dense(model: SimplifiedModel) -> float:
-    """6 (N_active - embedding) + 12 L H (d // H) T."""
+    """Return 6 (N_active - embedding) + 12 L H (d // H) T."""
     return 6 * _counted_params(model) + _core_by_hidden(model)
 
 
 def with_embedding(model: SimplifiedModel) -> float:
-    """6 N + 12 L H (d // H) T."""
+    """Return 6 N + 12 L H (d // H) T."""
     return dense(model) + 6 * _untied_table(model)
 
 
 def all_experts(model: SimplifiedModel) -> float:
-    """6 (N - embedding) + 12 L H (d // H) T: the dense form, for sparse models too."""
+    """Return 6 (N - embedding) + 12 L H (d // H) T: the dense form for all models."""
     idle = model.shape.params_total - model.shape.params_active
     return dense(model) + 6 * idle
 
 
 def without_tied_head(model: SimplifiedModel) -> float:
-    """6 (N - table) + 6 sum H(q+v) T, where a tied table was counted once and subtracted."""
+    """Return 6 (N - table) + 6 sum H(q+v) T.
+
+    A tied table was counted once and subtracted.
+    """
     return own_heads(model) - (6 * model.token_table if model.shape.tied_embeddings else 0)
 
 
 def windowed_attention(model: SimplifiedModel) -> float:
-    """6 (N_active - embedding) + 6 sum H(q+v) min(T, window or chunk)."""
+    """Return 6 (N_active - embedding) + 6 sum H(q+v) min(T, window or chunk)."""
     return own_heads(model) - _core(model) + _windowed_core(model)
 
 
 def hugging_face_backend(model: SimplifiedModel) -> float:
-    """6 N + 6 L H q T: half of the attention, all experts, the embedding too."""
+    """Return 6 N + 6 L H q T: half of the attention, all experts, with the embedding."""
     halved = sum(6 * n * a.heads * a.qk_head_dim for n, a in model.attention) * model.T
     return 6 * model.shape.params_total + halved
 
 
 def hugging_face_backend_without_table(model: SimplifiedModel) -> float:
-    """6 (N - table) + 6 L H q T: the same, where the embedding is a child of the model itself."""
+    """Return 6 (N - table) + 6 L H q T, for an embedding that is a child of the model."""
     return hugging_face_backend(model) - 6 * model.token_table
 
 
 def _counted_params(model: SimplifiedModel) -> int:
-    """Adapters of LoRA are in the module tree, and count as what is frozen beside them does."""
+    """Return the counted parameters: active ones and LoRA adapters, no untied table."""
     return model.shape.params_active + model.adapters - _untied_table(model)
 
 
 def _untied_table(model: SimplifiedModel) -> int:
-    """The embedding's parameters; a tied table is the lm_head, and stays."""
+    """Return the embedding's parameters; 0 if tied, as the table is then the lm_head."""
     return 0 if model.shape.tied_embeddings else model.token_table
 
 
@@ -135,18 +138,23 @@ PEAK_ROWS: Final[tuple[PeakRow, ...]] = (
     _row("MI250", 362, "2025-03-03", "2025-03-04"),
     _row("MI250X", 191.5, "2025-03-04"),
     _row("Data Center GPU Max 1550", 298.1888, "2025-03-25"),  # 512 x 448 units x 1300 MHz
-    _row("l40s", 362, "2025-05-19"),  # never found: the driver says "NVIDIA L40S"
+    _row("l40s", 362, "2025-05-19"),  # never matches: the driver says "NVIDIA L40S"
     _row("TPU v4", 275, "2026-07-22"),
     _row("TPU v5e", 197, "2026-07-22"),
     _row("TPU v5p", 459, "2026-07-22"),
     _row("TPU v6e", 918, "2026-07-22"),
 )
-"""Rows of get_peak_flops in its order; the first whose `part` the name holds decides. H100 by the
-name that `lspci` prints, where it runs; else by the driver's, as here."""
+"""Rows of get_peak_flops in its order; the first row whose `name_part` occurs in the device name
+decides. For an H100, get_peak_flops uses the name that `lspci` prints if available; else the
+driver's, as here.
+"""
 
 
 def device_peak(device: str, day: date | None) -> float:
-    """What get_peak_flops returned for a device on a day; without one, at the last commit."""
+    """Return the result of get_peak_flops for a device on a day [FLOP/s].
+
+    day: None for the last commit
+    """
     for row in PEAK_ROWS:
         stood = row.until is None if day is None else row.since <= day < (row.until or date.max)
         if stood and row.name_part in device:
@@ -179,7 +187,7 @@ _HUGGING_FACE_STAGES: Final = (
     FormulaStage("attention", lambda seen: own_heads(seen) - _core(seen) / 2),
     FormulaStage("experts", lambda seen: hugging_face_backend(seen) - 6 * _untied_table(seen)),
 )
-"""Up to the table, which one of its versions counts."""
+"""Stages up to the table, which one of the backend's versions counts."""
 
 ERA_ROWS: Final[tuple[partial[Era], ...]] = (
     _era(
@@ -292,4 +300,4 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         ),
     ),
 )
-"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""
+"""Eras as rows: `keywords` contains name and log formats, a call builds the era."""

@@ -2,19 +2,20 @@
 
     tflops = F B S / 1e12 t        tokens_per_sec = B S / t        B S: tokens of one GPU
 
-of one micro-step: t is its time, B and S are the shape of its batch, S over the ranks that share a
-sequence. So F is tflops over tokens_per_sec, whatever the time. Where samples are not packed, S is
-that of the longest in the batch, and each line has its own. Text prints 4 decimals, vis_data all.
+of one micro-step: t is the time of the micro-step; B and S are the shape of its batch, S divided by
+the ranks that share a sequence. So F is tflops over tokens_per_sec, whatever the time. If samples
+are not packed, S is the length of the longest sample in the batch and differs by line. Text prints
+4 decimals, vis_data all.
 
-The hook takes any model for a Llama with as many key as query heads and one gated feed-forward
-block of intermediate_size: 8dd for the projections, 6df for the block, heads of d / H. It counts
-recomputed layers as work, lm_head never twice. LoRA, packed documents and images change nothing.
-Commits are of InternLM/xtuner; `packaged` means the day that the hook's file bears in the wheel.
+The hook treats any model as a Llama with as many key as query heads and one gated feed-forward
+block of intermediate_size: 8dd for the projections, 6df for the block, heads of d / H. Recomputed
+layers count as work, lm_head never twice. LoRA, packed documents and images change nothing. Commits
+are of InternLM/xtuner; `packaged` means the day of the hook's file in the wheel.
 
 DeepLink-org/AIChipBenchmark's copy (llm/Deepseek/throughput_hook.py, 8174338f2) has 0.1.16's F, and
-prints gbs_tokens_per_sec, of an optimizer step, in place of tokens_per_sec. That is no rate of its
-line, and is not compared; its tflops are where the line's time is its own (log_processor's
-window_size=1).
+prints gbs_tokens_per_sec, of an optimizer step, in place of tokens_per_sec. gbs_tokens_per_sec is
+no rate of its line and is not compared. The tflops are compared if the line's time is of one step
+(log_processor's window_size=1).
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ LEGACY_DECIMALS: Final = {"logged_tgs": 4, "logged_tflops": 4, "elapsed_s": 4}
 
 
 def parameters(model: SimplifiedModel) -> float:
-    """2r N, N all parameters [FLOP per token]."""
+    """Return 2r N, N all parameters [FLOP per token]."""
     return 2 * model.r * model.shape.params_total
 
 
 def square(model: SimplifiedModel) -> float:
-    """r L (8dd + 6df + 4dT) + 6dV [FLOP per token]."""
+    """Return r L (8dd + 6df + 4dT) + 6dV [FLOP per token]."""
     return _closed(model, 4 * model.d * model.T)
 
 
 def halved(model: SimplifiedModel) -> float:
-    """r L (8dd + 6df + 4dT/2) + 6dV [FLOP per token]."""
+    """Return r L (8dd + 6df + 4dT/2) + 6dV [FLOP per token]."""
     return _closed(model, 2 * model.d * model.T)
 
 
@@ -59,7 +60,7 @@ def _closed(model: SimplifiedModel, attention: int) -> float:
 # --- from ours to there ---------------------------------------------------------------------
 
 PART_CAUSES: Final = ("head_size", "kv_heads", "ffn", "experts", "mtp", "lm_head")
-"""Causes by which the hook counts a part of the model otherwise, in the order of the path."""
+"""Causes for parts of the model that the hook counts differently, in the order of the path."""
 
 PART_BY_OPERATOR: Final = {
     "core attention": "head_size",
@@ -72,13 +73,13 @@ PART_BY_OPERATOR: Final = {
     "lm_head": "lm_head",
     "embedding projections": "lm_head",
 }
-"""Operator to its part; any other is a projection of attention."""
+"""Operator to its part; any other operator is a projection of attention."""
 
 
 def _path(share: float) -> tuple[FormulaStage, ...]:
-    """From ours to the closed form that counts this share of T x T pairs.
+    """Return the path from our count to the closed form at a share of T x T pairs.
 
-    Part by part of the model, each with all before it.
+    A stage swaps one part of the model, on top of the parts before.
     """
     swaps = [
         FormulaStage(part, _swapped(PART_CAUSES[: n + 1], share))
@@ -93,7 +94,7 @@ def _path(share: float) -> tuple[FormulaStage, ...]:
 
 
 def _swapped(parts: Sequence[str], share: float) -> Callable[[SimplifiedModel], float]:
-    """Ours of this share of T x T pairs, these parts as the hook has them."""
+    """Return our count at a share of T x T pairs, some parts replaced by the hook's."""
 
     def flops(seen: SimplifiedModel) -> float:
         return sum((_ours(seen, share) | {p: _theirs(seen, share, p) for p in parts}).values())
@@ -102,7 +103,7 @@ def _swapped(parts: Sequence[str], share: float) -> Callable[[SimplifiedModel], 
 
 
 def _ours(model: SimplifiedModel, share: float) -> dict[str, float]:
-    """Our operators by part, of this share of T x T pairs."""
+    """Return our operators by part, at this share of T x T pairs."""
     found = dict.fromkeys(PART_CAUSES, 0.0)
     for operator in model.full_attention_operators():
         mtp = operator.name.startswith("mtp ")
@@ -113,7 +114,7 @@ def _ours(model: SimplifiedModel, share: float) -> dict[str, float]:
 
 
 def _theirs(model: SimplifiedModel, share: float, part: str) -> float:
-    """What the hook counts in place of a part, without recomputation."""
+    """Return the hook's count of a part, without recomputation."""
     d, dense = model.d, sum(g.count for g in model.shape.layers if g.ffn is not None)
     match part:
         case "head_size":
@@ -131,12 +132,12 @@ def _theirs(model: SimplifiedModel, share: float, part: str) -> float:
 
 
 def _idle(model: SimplifiedModel) -> int:
-    """Parameters of the experts that a token does not pass."""
+    """Return parameters of the experts that a token does not pass."""
     return model.shape.params_total - model.shape.params_active
 
 
 def _looked_up(model: SimplifiedModel) -> int:
-    """Parameters that multiply nothing: positions, and an embedding that is not the lm_head."""
+    """Return parameters that multiply nothing: positions, and an untied embedding."""
     table = 0 if model.shape.tied_embeddings else model.token_table
     return model.shape.positions * model.d + table
 
@@ -160,10 +161,10 @@ def _hook(name: str, commit: str, formula: str, **more: object) -> partial[Era]:
 
 
 FIRST_WHEEL_DATE: Final = date(2023, 12, 11)
-"""0.1.10's wheel."""
+"""Date of 0.1.10's wheel."""
 
 HALVED_SINCE: Final = date(2024, 3, 29)
-"""#527."""
+"""Date of #527."""
 
 
 ERA_ROWS: Final[tuple[partial[Era], ...]] = (
@@ -223,4 +224,4 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         derived_columns=("logged_tgs",),
     ),
 )
-"""Eras as rows: `keywords` holds name and log formats, a call builds the era."""
+"""Eras as rows: `keywords` contains name and log formats, a call builds the era."""
