@@ -1,0 +1,118 @@
+"""docs/glossary.md: pages use its terms, and none of the words that it replaces.
+
+Code, generated tables and addresses of links are no prose: a program may still print a word that
+its pages avoid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.repository.test_docs import PAGES, each_page, named
+from tests.support.folders import ROOT
+from tests.tools.reference import REGION
+
+GLOSSARY: Final = ROOT / "docs" / "glossary.md"
+
+CHECKED: Final[Mapping[str, str]] = {
+    "as good as": "effective sample size",
+    "attended pairs left out": "masked-out attention",
+    "device": "accelerator, GPU",
+    "dtype": "precision",
+    "number format": "precision",
+    "own dtype": "precision",
+    "passed over": "skipped",
+    "recomputation": "activation checkpointing",
+    "recomputed": "ours, or computed again",
+    "trained weights": "trainable",
+}
+"""Words of the *not* column that pages do not use in any sense, with the term to use instead."""
+
+UNCHECKED: Final[Mapping[str, str]] = {
+    "T": "a letter of the formulas",
+    "card": "the PCIe card of an accelerator; the card of a run in TensorBoard",
+    "input": "an input of the GitHub action; a mutated input of the fuzzer",
+    "its own figure": "fairmfu's own figure",
+    "length": "the length of a line; part of `sequence length`",
+    "setting": "a setting of a program",
+    "the one": "the one before",
+    "the other": "the other commands",
+    "trained": "steps that were trained twice",
+}
+"""Words of the *not* column that have another sense as well, with an example of that."""
+
+UNTIL_REWRITTEN: Final = "the page has not been rewritten yet"
+EXCEPTIONS: Final[Mapping[tuple[str, str], str]] = {
+    ("README.md", "device"): UNTIL_REWRITTEN,
+    ("README.md", "number format"): UNTIL_REWRITTEN,
+    ("README.md", "recomputation"): UNTIL_REWRITTEN,
+    ("README.md", "recomputed"): UNTIL_REWRITTEN,
+    ("docs/tutorial.md", "device"): UNTIL_REWRITTEN,
+    ("docs/tutorial.md", "number format"): UNTIL_REWRITTEN,
+    ("docs/how-to/facts.md", "device"): UNTIL_REWRITTEN,
+    ("docs/how-to/facts.md", "number format"): UNTIL_REWRITTEN,
+    ("docs/how-to/own-format.md", "device"): UNTIL_REWRITTEN,
+}
+"""Page and word that may stay, with the reason."""
+
+NO_PROSE: Final = re.compile(
+    r"^```.*?^```$|^(?: {4}|\t).*?$|`[^`\n]*`|(?<=\])\([^)\s]*\)|<!--.*?-->",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def prose(text: str) -> str:
+    """Return a page without code, generated tables, comments and addresses of links."""
+    without_tables = REGION.sub(lambda region: "\n" * region[0].count("\n"), text)
+    return NO_PROSE.sub(lambda code: "\n" * code[0].count("\n"), without_tables)
+
+
+def replaced_words(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and word of each replaced word in the prose of a page."""
+    for number, line in enumerate(prose(text).split("\n"), 1):
+        for word in CHECKED:
+            if re.search(rf"\b{re.escape(word)}s?\b", line, re.IGNORECASE):
+                yield number, word
+
+
+def test_the_words_of_the_table_are_checked_or_said_to_be_unchecked() -> None:
+    table = GLOSSARY.read_text(encoding="utf-8").partition("## Terms")[2]
+    rows = re.findall(r"^\|.*\|([^|]*)\|$", table, re.MULTILINE)[2:]
+    words = {word.strip() for row in rows for word in row.split(",") if word.strip()}
+    assert words == {*CHECKED, *UNCHECKED}
+
+
+@each_page
+def test_a_page_uses_the_terms_of_the_glossary(page: Path) -> None:
+    if page == GLOSSARY:
+        pytest.skip("the page lists the words")
+    found = [
+        f"{named(page)}:{line}: {word}: write {CHECKED[word]}"
+        for line, word in replaced_words(page.read_text(encoding="utf-8"))
+        if (named(page), word) not in EXCEPTIONS
+    ]
+    assert found == []
+
+
+def test_exceptions_are_of_pages_and_checked_words() -> None:
+    assert {page for page, _ in EXCEPTIONS} <= {named(page) for page in PAGES}
+    assert {word for _, word in EXCEPTIONS} <= CHECKED.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("One device, two\nDevices.", [(1, "device"), (2, "device")]),
+        ("Its `device` and\n\n    device\n", []),
+        ("```text\ndevice\n```\n", []),
+        ("[logs](#recomputation), deviceless", []),
+        ("<!-- make reference: x -->\n| dtype |\n<!-- end -->\nIts dtype.", [(4, "dtype")]),
+    ],
+)
+def test_words_are_found_in_prose_alone(text: str, words: list[tuple[int, str]]) -> None:
+    assert list(replaced_words(text)) == words
