@@ -178,7 +178,7 @@ def store_option(command: Command) -> Command:
         default=Path("fairmfu-store"),
         envvar="FAIRMFU_STORE",
         show_envvar=True,
-        help="Folder that holds the Parquet parts and their catalogue, or an address (s3://...).",
+        help="Folder of the store, or its address in an object store (s3://...).",
     )(command)
 
 
@@ -188,20 +188,20 @@ def engine_options(command: Command) -> Command:
         click.option(
             "--engine",
             type=click.Choice(["local", "ray"]),
-            help="Who reads logs, and computes: processes of this machine, or a Ray cluster whose "
-            "nodes see logs and store at the same paths.  [default: local]",
+            help="Read and compute with processes of this machine, or with a Ray cluster. Its "
+            "nodes need logs and store at the same paths.  [default: local]",
         ),
         click.option(
             "--ray-address",
             metavar="ADDRESS",
-            help="Of the cluster, as ray.init takes it.  [default: RAY_ADDRESS, else the one that "
-            "runs here, else one is started]",
+            help="Address of the Ray cluster.  [default: RAY_ADDRESS, else a cluster that runs "
+            "here, else a new one]",
         ),
         click.option(
             "--processes",
             type=click.IntRange(min=1),
             metavar="N",
-            help="How many read logs, each some files.  [default: as many as cores, at most 8]",
+            help="Number of reader processes.  [default: number of cores, at most 8]",
         ),
     )
     for option in reversed(options):
@@ -216,7 +216,7 @@ def format_option(command: Command) -> Command:
         "output",
         type=click.Choice(["table", "json", "csv", "markdown"]),
         default="table",
-        help="JSON and CSV carry every column; tables the most wanted.",
+        help="Output format. JSON and CSV have every column, tables the most used ones.",
     )(command)
 
 
@@ -227,7 +227,7 @@ def text_option(command: Command) -> Command:
         "output",
         type=click.Choice(["table", "json"]),
         default="table",
-        help="Text or JSON.",
+        help="Output format: text or JSON.",
     )(command)
 
 
@@ -236,8 +236,8 @@ def redact_option(command: Command) -> Command:
     return click.option(
         "--redact",
         is_flag=True,
-        help="Replace secrets, e-mail addresses, names of users and hosts, and IP addresses in all "
-        "texts, each by a word of its own.",
+        help="Replace secrets, e-mail addresses, user and host names, and IP addresses in all "
+        "texts. Equal values get equal placeholders.",
     )(command)
 
 
@@ -247,7 +247,7 @@ def price_option(command: Command) -> Command:
         "--price",
         callback=_price,
         metavar="AMOUNT",
-        help="Of one GPU-hour, e.g. 2.50 or '2.50 EUR': adds what 10^9 tokens cost.",
+        help="Price of a GPU-hour, such as 2.50 or '2.50 EUR': adds the cost of 10^9 tokens.",
     )(command)
 
 
@@ -346,7 +346,8 @@ def _say(text: str) -> None:
 @click.group(
     cls=_Group,
     context_settings=CONTEXT_SETTINGS,
-    epilog="Begin with: fairmfu ingest LOG, then fairmfu runs, compare, explain RUN, report.",
+    epilog="Begin with: fairmfu ingest LOG. Then: fairmfu runs, fairmfu compare, "
+    "fairmfu explain RUN, fairmfu report.",
 )
 @click.version_option(package_name="fairmfu", prog_name="fairmfu")
 @click.option(
@@ -355,14 +356,14 @@ def _say(text: str) -> None:
     type=_Path(exists=True, dir_okay=False, path_type=Path),
     envvar="FAIRMFU_ACCELERATORS",
     show_envvar=True,
-    help="TOML file of devices that go before the built-in table.",
+    help="TOML file of accelerators; it takes precedence over the built-in table.",
 )
 @click.pass_context
 def main(context: click.Context, overlay: Path | None) -> None:
-    """Whose training run is really faster, by how much, and why do the logs disagree.
+    """Find out which training run is faster, by how much, and why the logs disagree.
 
-    Reads the logs of XTuner, Torchtitan and DeepSpeed runs and recomputes tokens/s, TGS and MFU
-    from one formula, the same for all.
+    fairmfu reads logs of XTuner, Torchtitan, DeepSpeed, Megatron-LM, MindSpeed and Hugging Face
+    runs. It computes tokens/s per GPU (TGS) and MFU with one formula for all of them.
     """
     context.obj = overlay
 
@@ -388,19 +389,19 @@ def _paths_or_again(
     "--again",
     is_flag=True,
     is_eager=True,
-    help="Also all logs of the store that an earlier fairmfu read, and this one reads otherwise.",
+    help="Also re-read stored logs whose parsing has changed.",
 )
 @click.option(
     "--set",
     "assignments",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A fact of all runs read here, e.g. gpus=8.",
+    help="Fact of all runs read here, such as gpus=8; may be repeated.",
 )
 @click.option(
     "--facts",
     type=_Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file of facts of all runs read here, as if each was given with --set.",
+    help="TOML file of facts of all runs read here, one NAME = VALUE a line.",
 )
 @click.option(
     "--log-format",
@@ -408,13 +409,14 @@ def _paths_or_again(
     multiple=True,
     metavar="NAME|FILE.toml",
     shell_complete=_formats_begun,
-    help="Read with this format only, a known one or a file of your own; may be repeated.",
+    help="Read only with this format: a known name, or a file of yours; may be repeated.",
 )
+@click.option("--strict", is_flag=True, help="Treat a step line that cannot be read as an error.")
 @click.option(
-    "--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error."
-)
-@click.option(
-    "-v", "--verbose", is_flag=True, help="Say of each file how its lines were read, and how fast."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print how the lines of each file were read, and how fast.",
 )
 @engine_options
 def ingest(  # noqa: PLR0913 - each is an argument of the command
@@ -431,18 +433,22 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     ray_address: str | None,
     processes: int | None,
 ) -> None:
-    r"""Read logs into the store; known content is not read again.
-
-    PATHS may be files, folders, patterns or - for standard input, also at an object store
-    (s3://bucket/folder; docs/scale.md). Facts that a log lacks come from --set, from LOG.facts.toml
-    or facts.toml beside the log, or from config.json beside it. What is given with --set stays
-    while the log grows; what stands beside the log is read anew each time. What an earlier fairmfu
-    read, and this one reads otherwise, is read anew; its runs keep what was given to them.
+    r"""Read logs into the store; unchanged logs are not read again.
 
     \b
     Examples:
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
       fairmfu ingest "s3://bucket/**/train*.log"
+
+    PATHS are files, folders, patterns, addresses in an object store (s3://bucket/folder), or - for
+    standard input.
+
+    Facts that a log lacks come from --set or --facts, from LOG.facts.toml or facts.toml beside the
+    log, or from config.json beside it. Facts from --set stay when the log grows. Files beside the
+    log are read again each time.
+
+    If this version parses a given log differently, the log is read again. Its runs keep the facts
+    that you gave.
     """
     from fairmfu.ingest.core.allocator import limit_allocators
 
@@ -540,15 +546,15 @@ def _conclude(outcomes: Iterable[Outcome]) -> None:
 )
 @store_option
 def set_facts(arguments: tuple[str, ...], store: Path) -> None:
-    r"""Give or correct facts of stored runs, or take them back.
-
-    NAME= without a value takes back what was given by hand, here or with ingest --set; what the
-    log and the files beside it say holds again.
+    r"""Give, correct or remove facts of stored runs.
 
     \b
     Examples:
       fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
       fairmfu set my-run seq_len=
+
+    NAME= without a value removes a fact that was given here or with ingest --set. Then the log and
+    the files beside it decide again.
     """
     from fairmfu.ingest.facts.facts import facts_from_flags
     from fairmfu.metrics import choose
@@ -572,7 +578,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 @store_option
 @format_option
 def runs(store: Path, output: str) -> None:
-    """One row per run: rates, MFU and what is missing."""
+    """List runs with TGS, MFU and missing facts."""
     from fairmfu.metrics.core.run_table import metrics_rows
     from fairmfu.reports.text.runs_table import (
         DROPPABLE_RUN_COLUMNS,
@@ -596,14 +602,14 @@ def runs(store: Path, output: str) -> None:
 @store_option
 @format_option
 def compare(names: tuple[str, ...], price: Price | None, store: Path, output: str) -> None:
-    r"""Who is faster, by how much, and why the logs disagree.
-
-    RUN is a run id or a run's name; without one, all runs are compared. Runs are ranked within
-    groups of like-for-like runs; of two runs that are not, what differs is said, and no winner.
+    r"""Show which run is faster, by how much, and why logs disagree.
 
     \b
     Example:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
+
+    RUN is a run id or a run's name; without RUN, all runs are compared. Runs are ranked within
+    groups of like-for-like runs. For other runs, the differences are listed and there is no winner.
     """
     from fairmfu.reports import compare as side_by_side
     from fairmfu.reports.text.tabular import render_frame, wrapped
@@ -628,14 +634,20 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
 @click.option(
     "--propose",
     is_flag=True,
-    help="Name models and lengths by which the log's own figures would come out.",
+    help="List models and sequence lengths that would reproduce the logged figures.",
 )
 @text_option
 def explain(run: str, store: Path, output: Literal["table", "json"], *, propose: bool) -> None:
-    """The formula with a run's numbers, and where each is from.
+    r"""Show how a run's MFU is computed, and why its log disagrees.
 
-    Then what the log itself prints: whether its framework's own formula gives that, which facts it
-    proves, and how its figure becomes ours, factor by factor.
+    \b
+    Examples:
+      fairmfu explain titan-8b
+      fairmfu explain titan-8b --propose
+
+    First the formula with the run's numbers, each with its source. Then the logged figures: whether
+    the framework's own formula reproduces them, which facts they confirm, and the way from the
+    logged figure to ours, factor by factor.
     """
     from fairmfu.metrics.core.run_table import FAULT
     from fairmfu.reports import explain as describe
@@ -653,13 +665,13 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     "--format",
     "output",
     type=click.Choice(["html", "md", "json"]),
-    help="A page; Markdown with charts as SVG in a folder beside it; or the data of both.  "
-    "[default: as --out ends, else html]",
+    help="html: one page. md: Markdown, with SVG charts in a folder beside it. json: the data.  "
+    "[default: the ending of --out, else html]",
 )
 @click.option(
     "--out",
     type=_Path(path_type=Path, dir_okay=False),
-    help="The file to write.  [default: report.html, report.md or report.json]",
+    help="File to write.  [default: report.html, report.md or report.json]",
 )
 @click.option("--title", default="Training runs", help="Heading of the report.")
 @price_option
@@ -675,16 +687,15 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     *,
     redact: bool,
 ) -> None:
-    r"""One offline page of all runs; or Markdown, or JSON.
-
-    RUN is a run id, the beginning of one or a run's name; with some, the report is of these alone.
-    Each number of the page stands in the JSON, by docs/report.schema.json. How to read it:
-    docs/report.md.
+    r"""Write one offline page of all runs; or Markdown, or JSON.
 
     \b
     Examples:
       fairmfu report --out nightly.html
       fairmfu report titan-8b xtuner-8b --format md
+
+    RUN is a run id, the beginning of a run id, or a run's name; without RUN, the report has all
+    runs. The JSON has every number of the page.
     """
     from fairmfu.reports.charts import render_process
 
@@ -713,23 +724,23 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 @main.command()
 @click.argument("name", required=False, shell_complete=_charts_begun)
 @runs_argument
-@click.option("--list", "listed", is_flag=True, help="Names of the charts and what each shows.")
+@click.option("--list", "listed", is_flag=True, help="List the charts and what each shows.")
 @click.option(
     "--out",
     type=_Path(path_type=Path, dir_okay=False),
-    help="The file to write: .svg, .png, .pdf or .json (Vega-Lite).  [default: NAME.svg]",
+    help="File to write: .svg, .png, .pdf or .json (Vega-Lite).  [default: NAME.svg]",
 )
 @click.option(
     "--attention",
     type=click.Choice(["exact", "full"]),
     default="exact",
-    help="FLOPs of the pairs that the mask leaves, or of all.",
+    help="Attention in MFU and TFLOP/s: token pairs that the mask allows, or all pairs.",
 )
 @click.option(
     "--peak",
     type=click.Choice(["own", "bf16"]),
     default="own",
-    help="The peak of the run's own number formats, or that of BF16 for all.",
+    help="Peak in MFU: of the precisions that each run uses, or of BF16 for all runs.",
 )
 @redact_option
 @store_option
@@ -744,16 +755,17 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     listed: bool,
     redact: bool,
 ) -> None:
-    r"""One chart of the report as SVG, PNG, PDF or Vega-Lite JSON.
-
-    NAME is one of --list. RUN is a run id, the beginning of one or a run's name; a chart of one run
-    takes one where the store holds several. A chart of a group is of the group that compares the
-    most.
+    r"""Draw a chart of the report as SVG, PNG, PDF or Vega-Lite.
 
     \b
     Examples:
+      fairmfu chart --list
       fairmfu chart comparison --out comparison.svg
       fairmfu chart course titan-8b --attention full --out titan.png
+
+    NAME is one of --list. RUN is a run id, the beginning of a run id, or a run's name. A chart of
+    one run needs RUN if the store has several. A chart of a group shows the group that compares the
+    most.
     """
     if listed:
         from fairmfu.reports.page.chart_export import listing
@@ -791,18 +803,18 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     "tracker",
     type=click.Choice(["tensorboard", "mlflow", "wandb"]),
     required=True,
-    help="Whose files: event files, a folder of MLflow's file store, or offline runs of W&B.",
+    help="Files to write: TensorBoard event files, an MLflow file store, or offline W&B runs.",
 )
 @click.option(
     "--out",
     type=_Path(path_type=Path, file_okay=False),
     required=True,
-    help="The folder to write to; runs that are there already are not written over.",
+    help="Folder to write to; runs that are already there are not overwritten.",
 )
 @click.option(
     "--experiment",
     metavar="NAME",
-    help="The experiment of MLflow, or the project of W&B.  [default: fairmfu]",
+    help="MLflow experiment, or W&B project.  [default: fairmfu]",
 )
 @redact_option
 @store_option
@@ -815,15 +827,15 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     *,
     redact: bool,
 ) -> None:
-    r"""Runs as files that TensorBoard, MLflow or W&B reads.
-
-    RUN is a run id, the beginning of one or a run's name; without one, all runs are written. What
-    is in them, with units: docs/export.md.
+    r"""Write runs as files for TensorBoard, MLflow or W&B.
 
     \b
     Examples:
       fairmfu export --to tensorboard --out tensorboard
       fairmfu export titan-8b xtuner-8b --to wandb --out wandb --experiment speed
+
+    RUN is a run id, the beginning of a run id, or a run's name; without RUN, all runs are written.
+    The files have our figures beside the logged ones.
     """
     import polars as pl
 
@@ -861,14 +873,15 @@ def export(  # noqa: PLR0913 - each is an argument of the command
 @store_option
 @format_option
 def query(sql: str, store: Path, output: str) -> None:
-    r"""Read-only SQL over runs, metrics, facts, steps and events.
-
-    Views: runs, metrics, facts, steps, events, unread, sources. Their columns, with units:
-    docs/reference/columns.md.
+    r"""Run read-only SQL over runs, metrics, facts, steps and events.
 
     \b
-    Example:
+    Examples:
       fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
+      fairmfu query "describe metrics"
+
+    Views: runs, metrics, facts, steps, events, unread, sources. docs/reference/columns.md has the
+    unit and meaning of every column.
     """
     from fairmfu.reports import query as select
     from fairmfu.reports.text.tabular import render_frame
@@ -887,59 +900,68 @@ def query(sql: str, store: Path, output: str) -> None:
     type=_Path(exists=True, dir_okay=False, path_type=Path),
     envvar="FAIRMFU_CONFIG",
     show_envvar=True,
-    help="TOML file of all these options, and of facts by path.  [default: ./fairmfu.toml]",
+    help="TOML file with these options, and with facts by path.  [default: ./fairmfu.toml]",
 )
 @click.option(
     "--store",
     type=_Place(path_type=Path, file_okay=False),
     envvar="FAIRMFU_STORE",
     show_envvar=True,
-    help="Folder of the Parquet parts and their catalogue.  [default: fairmfu-store]",
+    help="Folder of the store, or its address in an object store.  [default: fairmfu-store]",
 )
 @click.option(
     "--out",
     type=_Path(path_type=Path, file_okay=False),
-    help="Folder of the reports.  [default: nightly]",
+    help="Folder to write the reports to.  [default: nightly]",
 )
 @click.option("--title", help="Heading of the report.  [default: Nightly]")
 @click.option(
     "--series-by",
     metavar="COLUMN,...",
-    help="Columns of metrics that runs of one series have alike.",
+    help="Columns of metrics: runs with equal values form one series.  [default: framework, model, "
+    "seq_len, device, precision, trained, gpus]",
 )
 @click.option(
     "--threshold",
     metavar="SHARE",
-    help="Changes smaller than this, e.g. 3%, are listed and do not count.  [default: 0]",
+    help="Smallest change that counts, such as 3%; smaller ones are only listed.  [default: 0]",
 )
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Dated reports that stay in the archive.  [default: all]",
+    help="Number of dated reports to keep in the archive.  [default: all]",
 )
 @click.option(
     "--wait",
     type=_Finite(min=0),
     metavar="SECONDS",
-    help="How long to wait for another writer of the store.  [default: 600]",
+    help="Seconds to wait while another process writes to the store.  [default: 600]",
 )
 @engine_options
 @click.option(
-    "--price", callback=_price, metavar="AMOUNT", help="Of one GPU-hour, e.g. 2.50 or '2.50 EUR'."
+    "--price",
+    callback=_price,
+    metavar="AMOUNT",
+    help="Price of a GPU-hour, such as 2.50 or '2.50 EUR'.",
 )
 @redact_option
 def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
-    r"""Read what is new, and report what became slower or faster.
-
-    Unattended: it never asks. Known files that did not change are not opened. What is not given
-    here stands in fairmfu.toml, or in a variable FAIRMFU_NIGHTLY_OPTION. Exit 0 if all is well, 3
-    on a regression, 4 where a source could not be read or analysed, 1 where the night failed: the
-    last good report stays.
+    r"""Read new logs, and report what became slower or faster.
 
     \b
     Example:
       fairmfu nightly /data/logs --store perf --out /var/www/perf
+
+    For cron and CI: it never asks a question, and does not open files that have not changed.
+    Options may also stand in fairmfu.toml or in variables FAIRMFU_NIGHTLY_OPTION.
+
+    \b
+    Exit codes:
+      0  no regression
+      1  the night failed; the last good report stays
+      3  a regression
+      4  a log could not be read or analysed
     """
     from fairmfu.ingest.core.allocator import limit_allocators
 
@@ -962,14 +984,14 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
 
 @main.group(cls=_Group)
 def baseline() -> None:
-    """Runs that the nightly holds their series against."""
+    """Choose runs with which nightly compares their series."""
 
 
 @baseline.command(name="set")
 @required_runs_argument
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
-    """Hold the level of RUN's series against its TGS from now on."""
+    """Compare the series of RUN with its TGS from now on."""
     from fairmfu.metrics import choose
     from fairmfu.reports.nightly.baselines import pin
 
@@ -984,7 +1006,7 @@ def baseline_set(names: tuple[str, ...], store: Path) -> None:
 @store_option
 @format_option
 def baseline_list(store: Path, output: str) -> None:
-    """Baselines that were set."""
+    """List the baselines."""
     from fairmfu.reports.nightly.baselines import pinned
     from fairmfu.reports.text.tabular import render_frame
 
@@ -1003,7 +1025,7 @@ def baseline_list(store: Path, output: str) -> None:
 @required_runs_argument
 @store_option
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
-    """Take baselines back."""
+    """Remove baselines."""
     from fairmfu.metrics import choose
     from fairmfu.reports.nightly.baselines import pinned, unpin
     from fairmfu.reports.text.verdict import count_noun
@@ -1017,10 +1039,9 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
 @main.command()
 @store_option
 def rescore(store: Path) -> None:
-    """Compute anew what another formula, peak or version computed.
+    """Recompute metrics from an older formula, peak or version.
 
-    What is new or whose facts changed needs no rescore: the next nightly, or any other command,
-    computes that by itself.
+    New runs and changed facts need no rescore: the next command computes their metrics.
     """
     from fairmfu.reports.store.metrics_store import rescore_all
 
@@ -1034,9 +1055,9 @@ def rescore(store: Path) -> None:
 @required_runs_argument
 @store_option
 def remove(names: tuple[str, ...], store: Path) -> None:
-    """Forget runs, with all runs of their files.
+    """Remove runs from the store, with all runs of the same files.
 
-    A file that is still there is read again by the next ingest of it.
+    The logs stay. If you ingest such a file again, its runs come back.
     """
     from fairmfu.metrics import choose
     from fairmfu.reports.nightly.baselines import removal_notices
@@ -1055,9 +1076,9 @@ def remove(names: tuple[str, ...], store: Path) -> None:
 @main.command()
 @store_option
 def doctor(store: Path) -> None:
-    """Check a store; say what is wrong and how to mend it.
+    """Check a store; show what is wrong and how to repair it.
 
-    Nothing is changed. Exit 1 where something is lost or wrong.
+    It changes nothing. The exit code is 1 if something is lost or wrong.
     """
     from fairmfu.ingest.store.doctor import examine_store
     from fairmfu.reports.text.tabular import printable
@@ -1076,9 +1097,9 @@ def doctor(store: Path) -> None:
 @main.command()
 @store_option
 def compact(store: Path) -> None:
-    """Merge the parts of each table into one.
+    """Merge the Parquet files of each table into one.
 
-    The store does so by itself as it grows.
+    The store does this by itself as it grows.
     """
     before, after = _open(store).compact()
     click.echo(f"{before:,} parts merged into {after:,}", err=True)
@@ -1087,7 +1108,7 @@ def compact(store: Path) -> None:
 @main.command()
 @store_option
 def rebuild(store: Path) -> None:
-    """Make the catalogue anew from the Parquet parts alone."""
+    """Rebuild the catalogue of a store from its Parquet files."""
     click.echo(f"{_open(store).rebuild():,} parts registered", err=True)
 
 
@@ -1097,71 +1118,85 @@ def rebuild(store: Path) -> None:
     "--seq-len",
     type=click.IntRange(1, 2**40),
     required=True,
-    help="Tokens of one sequence, or of the context.",
+    help="Tokens in one sequence; for inference, in the context.",
 )
 @click.option(
     "--image",
     "images",
     multiple=True,
     metavar="HEIGHTxWIDTH",
-    help="An image of a sequence, in pixels after resizing; for models that see.",
+    help="Size of an image in the sequence, in pixels after resizing; may be repeated.",
 )
 @click.option(
     "--phase",
     type=click.Choice(["train", "prefill", "decode"]),
     default="train",
-    help="Training, or inference with a KV cache.",
+    help="Training, or one of the two phases of inference with a KV cache.",
 )
 @click.option(
     "--dtype",
     "precision",
     type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"]),
     default="bf16",
-    help="Precision; below 16 bits core attention stays in bf16, lm_head too but with fp8+lm_head.",
+    help="Precision. Below 16 bits, core attention and lm_head stay in bf16; with fp8+lm_head, "
+    "only core attention.",
 )
 @click.option(
     "--trainable",
     type=click.Choice(["full", "lora", "frozen"]),
     default="full",
-    help="What is trained.",
+    help="Weights that are trained: all, LoRA adapters only, or none (but gradients pass).",
 )
-@click.option("--lora-rank", type=click.IntRange(min=1), help="Rank of the adapters.")
-@click.option("--lora-targets", help="all-linear, or projection names with commas.")
+@click.option("--lora-rank", type=click.IntRange(min=1), help="Rank of the LoRA adapters.")
+@click.option(
+    "--lora-targets", help="Projections with adapters, separated by commas; or all-linear."
+)
 @click.option(
     "--mtp-modules",
     type=click.IntRange(0, 64),
     default=0,
-    help="Modules of multi-token prediction that are trained, as DeepSeek-V3's one.",
+    help="Number of multi-token prediction modules that are trained; 1 in DeepSeek-V3.",
 )
 @click.option(
     "--recompute",
     type=click.Choice(["none", "full", "selective"]),
-    help="Activation recomputation, for HFU; selective: core attention.",
+    help="Activation checkpointing, for HFU; selective: of core attention only.",
 )
 @click.option(
     "--accelerator",
     shell_complete=_devices_begun,
-    help="Device, for rates; see fairmfu accelerators.",
+    help="GPU, for its peak; fairmfu accelerators lists the names.",
 )
-@click.option("--tgs", type=_Finite(0, min_open=True), help="Tokens/s/GPU, to get MFU.")
-@click.option("--mfu", type=_Finite(0, 1, min_open=True), help="MFU as a fraction, to get TGS.")
 @click.option(
-    "--time-for", "tokens", metavar="TOKENS", help="Time to train on this many tokens, e.g. 1T."
+    "--tgs", type=_Finite(0, min_open=True), help="Speed in tokens/s/GPU: prints its MFU."
 )
-@click.option("--gpus", type=click.IntRange(min=1), help="Devices, for --time-for.")
 @click.option(
-    "--against-others", is_flag=True, help="What other tools' formulas give for this model."
+    "--mfu",
+    type=_Finite(0, 1, min_open=True),
+    help="Speed as an MFU, such as 0.4: prints its tokens/s/GPU.",
+)
+@click.option(
+    "--time-for",
+    "tokens",
+    metavar="TOKENS",
+    help="Print days and GPU-hours for this many tokens, such as 1T.",
+)
+@click.option("--gpus", type=click.IntRange(min=1), help="Number of GPUs, for --time-for.")
+@click.option(
+    "--against-others",
+    is_flag=True,
+    help="Compare with the FLOPs that the formulas of other tools give.",
 )
 @text_option
 def flops_command(model: str, output: str, *, against_others: bool, **options: Any) -> None:  # noqa: ANN401
-    r"""The formula alone: FLOPs per token, operator by operator.
-
-    MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
+    r"""Show FLOPs per token of a model, and MFU or training time.
 
     \b
     Examples:
       fairmfu flops llama3-8b --seq-len 8192 --accelerator h100 --tgs 6400
       fairmfu flops llama3-70b --seq-len 8192 --accelerator h100 --mfu 0.4 --gpus 512 --time-for 1T
+
+    MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
     """
     if options["gpus"] and not options["tokens"]:
         raise click.UsageError("--gpus is for --time-for.")
@@ -1191,20 +1226,25 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     "checked",
     metavar="NAME|FILE.toml",
     shell_complete=_formats_begun,
-    help="Say what is wrong with a format of your own; with LOG, how it reads that, line by line.",
+    help="Check a format of your own; with LOG, show how it reads each line.",
 )
 @click.option(
     "--eras",
     is_flag=True,
-    help="The formulas by which frameworks print their own TFLOP/s and MFU, version by version.",
+    help="List the formulas that frameworks print TFLOP/s and MFU with, version by version.",
 )
 @format_option
 def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -> None:
-    r"""Log formats that can be read, and which versions print them.
+    r"""List the log formats that are read; check one of your own.
 
-    A format of your own is a TOML file: for one log with ingest --log-format FILE.toml, for all
-    in ~/.config/fairmfu/formats (or $FAIRMFU_FORMATS). This one adds a step line to a known format;
-    one that stands alone also needs framework, evidence and looks_like_step.
+    \b
+    Examples:
+      fairmfu formats
+      fairmfu formats --check titan-fork.toml run.log
+
+    A format of your own is a TOML file. Use it for one log with ingest --log-format FILE.toml, or
+    for all logs in ~/.config/fairmfu/formats (or $FAIRMFU_FORMATS). This one adds a step line to a
+    known format. Without extends, a format also needs framework, evidence and looks_like_step.
 
     \b
       name = "titan-fork"
@@ -1213,10 +1253,6 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
       regex = 'step: *(?P<step>\d+) loss: (?P<loss>\S+) mem: (?P<mem>[\d.]+)GiB'
       columns = { step = "step", loss = "loss", mem = ["peak_memory_bytes", "GiB"] }
       example = "step: 10 loss: 6.27853 mem: 0.71GiB"
-
-    \b
-    Example:
-      fairmfu formats --check titan-fork.toml run.log
     """
     from fairmfu.ingest.detect.format_lookup import load_format_catalog
     from fairmfu.reports.text.summary import DROPPABLE_ERA_COLUMNS, era_table, format_table
@@ -1269,7 +1305,7 @@ def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str
 @main.command()
 @format_option
 def models(output: str) -> None:
-    """Models known by name, with their parameters."""
+    """List the known models, with their parameters."""
     from fairmfu.reports.text.summary import MODEL_COLUMNS, model_table
     from fairmfu.reports.text.tabular import render_frame
 
@@ -1279,7 +1315,7 @@ def models(output: str) -> None:
 @main.command()
 @format_option
 def accelerators(output: str) -> None:
-    """Dense peaks of devices by number format, with sources."""
+    """List the dense peaks of GPUs by precision, with sources."""
     from fairmfu.reports.text.summary import (
         ACCELERATOR_COLUMNS,
         DROPPABLE_PEAK_COLUMNS,
@@ -1294,17 +1330,16 @@ def accelerators(output: str) -> None:
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    r"""Print the script for completion in bash, zsh or fish.
-
-    It completes commands, options, runs, formats, models, devices and charts.
-
-    Runs are those of --store, else of FAIRMFU_STORE, else of ./fairmfu-store.
+    r"""Print the completion script for bash, zsh or fish.
 
     \b
-    Once for all shells to come:
+    Run once, for all new shells:
       bash   fairmfu completion bash > ~/.local/share/bash-completion/completions/fairmfu
       zsh    in ~/.zshrc, below compinit: source <(fairmfu completion zsh)
       fish   fairmfu completion fish > ~/.config/fish/completions/fairmfu.fish
+
+    It completes commands, options, runs, formats, models, GPUs and charts. Runs come from --store,
+    else from FAIRMFU_STORE, else from ./fairmfu-store.
     """
     script = get_completion_class(shell)
     if script is None:

@@ -201,10 +201,7 @@ def followed(words: list[str], code: int, desk: Path) -> tuple[str, int]:
         case ["cp", source, target]:
             shutil.copy(source, target)
             return "", 0
-        case ["rm", "-rf", "fairmfu-store"]:
-            shutil.rmtree(desk / "fairmfu-store", ignore_errors=True)
-            return "", 0
-    pytest.fail(f"{words}: what is run is fairmfu, cat, cp, echo $? and rm -rf fairmfu-store")
+    pytest.fail(f"{words}: what is run is fairmfu, cat, cp and echo $?")
 
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -304,7 +304,7 @@ def test_a_long_summary_is_cut_at_a_line(runner: Runner) -> None:
     body = runner.comments["1"]
     assert len(body) < 65_536
     assert set(body.splitlines()[1:-2]) == {"größe"}
-    assert body.endswith("\nMore stands in the summary of the job.\n")
+    assert body.endswith("\nThe summary of the job has more.\n")
 
 
 PYTHON3 = """#!/bin/sh

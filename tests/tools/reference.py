@@ -82,9 +82,9 @@ def _logged(label: str, row: Mapping[str, Any]) -> dict[str, str]:
     mfu = f", MFU {percent(row['logged_mfu'])}" if row["logged_mfu"] else ""
     return {
         "logged by": label,
-        "in the log": f"{decimal(theirs)} TFLOP/s{mfu}" if theirs else "only samples/s",
-        "recomputed": f"{decimal(ours)} TFLOP/s, MFU {percent(row['mfu'])}",
-        "logged / recomputed": f"{theirs / ours:.3f}" if theirs else "-",
+        "logged": f"{decimal(theirs)} TFLOP/s{mfu}" if theirs else "only samples/s",
+        "ours": f"{decimal(ours)} TFLOP/s, MFU {percent(row['mfu'])}",
+        "logged / ours": f"{theirs / ours:.3f}" if theirs else "-",
         "tokens/s/GPU": f"{row['tgs']:,.0f}",
     }
 
