@@ -307,7 +307,7 @@ def _look(searches: Sequence[_Search]) -> None:
                 parts, np.split(may, ends[:-1]), strict=True
             ):
                 rest = search.look(places[may_show], first, raws)
-                if len(rest):  # still to search, for fewer marks
+                if len(rest):  # still to search, for the remaining marks
                     left.append((search, first, rest))
 
 
@@ -370,8 +370,8 @@ class _Search:
     ) -> Sequence[LogFormat]:
         """Return possible primary formats; none if any of them is not wanted.
 
-        Next to a format marked `alone`, the steps of any other format belong to another run, unless
-        formats were named.
+        Next to a format marked `alone`, all other formats are possible too, because their steps
+        belong to another run. Not so if formats were named.
         """
         shown = self.shown(formats)
         alone = bool(shown) and shown[0].alone and not wanted

@@ -283,7 +283,7 @@ def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
 def _behind_its_end(launch: Launch, row: Mapping[str, Any]) -> bool:
     """Return whether the row follows its rank's end.
 
-    Judged are rows without a step, and first steps without a stamp: a stamp is better evidence.
+    Applies to rows without a step, and to first steps without a stamp: a stamp is better evidence.
     """
     if row["rank"] not in launch.ends:
         return False
