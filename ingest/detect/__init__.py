@@ -1,1 +1,1 @@
-"""Detection of a file's format, and the formats that users describe in TOML."""
+"""Detection of a file's format, and formats described by users in TOML."""

@@ -1,9 +1,9 @@
-"""Which format a log has: told from its lines, never from its name.
+"""Detection of a log's format, from lines and never from the file's name.
 
-Of several formats in one file (Megatron iteration lines between the DeepSpeed engine's) the one of
-the highest precedence is primary, the others are its companions. A launch that ended before its
-first step is told by its header. Two primaries, or none, is an error that says how far each
-candidate got.
+Of several formats in one file (Megatron iteration lines between the DeepSpeed engine's), the format
+of the highest precedence is primary, and the others are companions. A launch without steps is
+detected by its header. Two primaries, or none, is an error with the partial matches of each
+candidate.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ from .user_envelopes import envelope_keeper
 
 @dataclass(frozen=True, slots=True)
 class FormatChoice:
-    """The formats that a log may have; by name, those that may be primary: all, where none is."""
+    """Formats allowed for a log.
+
+    wanted: names of formats allowed as primary; empty allows all
+    """
 
     formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS
     wanted: frozenset[str] = frozenset()
@@ -56,22 +59,22 @@ class FormatChoice:
 
     @property
     def keeps_envelope(self) -> KeepsEnvelope:
-        """What tells wrappings of lines that a user's format is of."""
+        """Function that recognises wrappings of lines from a user's format."""
         return envelope_keeper(self.formats, BUILT_IN_FORMATS)
 
     def only(self, names: Collection[str]) -> FormatChoice:
-        """Formats of these names, of which one becomes primary, and what may be its companions."""
+        """Return a choice of primary formats by name, with their possible companions."""
         lowest = min(f.precedence for f in self.formats if f.name in names)
         kept = (f for f in self.formats if f.name in names or f.precedence < lowest)
         return FormatChoice(tuple(kept), frozenset(names))
 
     def __reduce__(self) -> tuple[Callable[..., FormatChoice], tuple[object, ...]]:
-        """Built-in formats by their places: other processes have them, and a pipe is soon full."""
-        told = (BUILT_IN_FORMATS.index(f) if f in BUILT_IN_FORMATS else f for f in self.formats)
-        return _tried, (tuple(told), self.wanted)
+        """Pickle built-in formats as indices: pipes between processes are small."""
+        formats = (BUILT_IN_FORMATS.index(f) if f in BUILT_IN_FORMATS else f for f in self.formats)
+        return _unpickled_choice, (tuple(formats), self.wanted)
 
 
-def _tried(formats: Iterable[int | LogFormat], wanted: frozenset[str]) -> FormatChoice:
+def _unpickled_choice(formats: Iterable[int | LogFormat], wanted: frozenset[str]) -> FormatChoice:
     return FormatChoice(
         tuple(BUILT_IN_FORMATS[f] if isinstance(f, int) else f for f in formats), wanted
     )
@@ -84,25 +87,25 @@ DetectedFormats = tuple[LogFormat, tuple[LogFormat, ...]]
 
 
 PendingPatterns = tuple[tuple[tuple[str, str], ...], frozenset[str]]
-"""Patterns as a sieve takes them, and which of them are of forks of what was found."""
+"""Patterns for a LiteralPrefilter, and those of forks of formats already found."""
 
 MAX_SNIFFED_LINES: Final = 2_000
-"""Lines looked at beyond the first step of a primary format; companions stand near it."""
+"""Lines searched after the first step of a primary format: companions are nearby."""
 
 FIRST_LOOK_BYTES: Final = 16 * 1024
-"""Bytes of a log that are looked at first: mostly its header and first steps."""
+"""Bytes of a log searched first: usually the header and the first steps."""
 LOOK_GROWTH_FACTOR: Final = 16
-"""Times as many are looked at next, up to a block. MAX_SNIFFED_LINES are about as many."""
+"""Growth of the next searched piece, up to a block; about MAX_SNIFFED_LINES lines."""
 
 MIN_BEGINNING_BYTES: Final = LOOK_GROWTH_FACTOR * FIRST_LOOK_BYTES
-"""Bytes that are looked at before a log is read by what its beginning shows."""
+"""Minimum number of bytes searched before a log is read by the formats of its beginning."""
 
 MAX_HEADER_LINES: Final = 200_000
-"""Lines looked at for headers where no step shows."""
+"""Lines searched for headers if there are no steps."""
 
 
 MAX_STEPLESS_HEAD_LINES: Final = 200
-"""So many lines show that a file is no log."""
+"""Lines that suffice to recognise a file that is no log."""
 
 MIN_RECURRING_LINES: Final = 3
 """Lines of another format that are no accident."""
@@ -114,23 +117,25 @@ def detect_format(
     formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS,
     primary_names: Collection[str] = (),
 ) -> DetectedFormats:
-    """The primary format of lines and its companions.
+    """Return the primary format of lines, with companions.
 
-    primary_names: names of formats, where only they may be primary; a line that looks like a step
-    of one is enough. Reads until a framework's own trainer shows, and `MAX_SNIFFED_LINES` beyond;
-    where only others show, to the end. Where none shows, the header of a launch without steps tells
-    it. Raises UnknownFormatError.
+    Reads until a framework's own trainer appears, and `MAX_SNIFFED_LINES` beyond; to the end if
+    only other formats appear. If no step appears, the header of a launch without steps decides.
+    Raises UnknownFormatError.
+
+    primary_names: names of formats allowed as primary; a line like a step of such a format is
+    enough
     """
-    (found,) = detect_formats([(path, chunks)], formats, primary_names)
-    if isinstance(found, Exception):
-        raise found
-    return found
+    (detected,) = detect_formats([(path, chunks)], formats, primary_names)
+    if isinstance(detected, Exception):
+        raise detected
+    return detected
 
 
 class EarlyDetection(NamedTuple):
-    """What a log is taken for by its lines up to `last`.
+    """Formats of a log according to the lines up to `last`.
 
-    watch: for what would change it behind them; None where nothing would.
+    watch: for later lines with other formats; None if nothing can change the result
     """
 
     detected: DetectedFormats
@@ -144,19 +149,19 @@ def detect_from_beginning(
     formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS,
     primary_names: Collection[str] = (),
 ) -> EarlyDetection:
-    """Detect formats as `detect_format` does, by the beginning of a log alone.
+    """Detect formats as `detect_format` does, but from the beginning of a log.
 
-    The rest is to be watched while it is read. All that `detect_format` looks at is used where
-    watching is of no use, or where the rest may well show something else: for a format whose lines
-    are read together with others', or where many lines hold what marks another format.
+    The rest must be watched during reading. The result is that of `detect_format` if a watch is of
+    no use, or the rest may well contain another format: for a format whose lines are read together
+    with others', or if many lines contain marks of another format.
     """
     chunks = iter(chunks)
     search = _Search(formats, primary_names, chunks)
     while search.advances():
         _look(_that_may_show([search]))
-        if (found := search.beginning(formats, primary_names)) is not None:
-            return found
-    return EarlyDetection(_told(path, chunks, search, formats, primary_names))
+        if (detected := search.beginning(formats, primary_names)) is not None:
+            return detected
+    return EarlyDetection(_conclude(path, chunks, search, formats, primary_names))
 
 
 def detect_formats(
@@ -164,26 +169,29 @@ def detect_formats(
     formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS,
     primary_names: Collection[str] = (),
 ) -> list[DetectedFormats | FairmfuError | OSError]:
-    """As `detect_format`, of several files at once; the error of a file stands in its place."""
+    """Return the result of `detect_format` for several files; errors are results too."""
     files = [(path, iter(chunks)) for path, chunks in files]
     searches = _signatures([chunks for _, chunks in files], formats, primary_names)
-    found: list[DetectedFormats | FairmfuError | OSError] = []
+    results: list[DetectedFormats | FairmfuError | OSError] = []
     for (path, chunks), search in zip(files, searches, strict=True):
         try:
-            found.append(_told(path, chunks, search, formats, primary_names))
+            results.append(_conclude(path, chunks, search, formats, primary_names))
         except (FairmfuError, OSError) as error:
-            found.append(error)
-    return found
+            results.append(error)
+    return results
 
 
-def _told(
+def _conclude(
     path: Path,
     chunks: Iterable[Chunk],
     search: _Search,
     formats: tuple[LogFormat, ...],
     wanted: Collection[str],
 ) -> DetectedFormats:
-    """What has shown tells the formats; chunks: those that are left."""
+    """Return the formats found by a search. Raises UnknownFormatError.
+
+    chunks: not searched yet
+    """
     primaries = search.primaries(formats, wanted)
     if len(primaries) > 1 and primaries[0].alone and path.is_file():
         lower = [f for f in primaries if f.precedence < primaries[0].precedence]
@@ -213,7 +221,7 @@ def _told(
 
 
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
-    """Formats of which a file has several lines: a single one may be part of a model's answer."""
+    """Return formats with several lines: a single line may come from a model's answer."""
     cleaner = Cleaner(_noise(BUILT_IN_FORMATS))
     signs = {f.name: Regex(f.signature) for f in formats}
     seen = Counter[str]()
@@ -226,10 +234,10 @@ def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
 def _companions(
     primary: LogFormat, search: _Search, formats: Iterable[LogFormat]
 ) -> tuple[LogFormat, ...]:
-    """Formats whose steps stand in the file beside the primary's, or whose header does.
+    """Return formats with steps, or a header, in the file of the primary.
 
-    An engine's header says nothing under the trainer of another framework, which feeds it its own
-    batches.
+    An engine's header does not apply under a trainer of another framework: that trainer sets the
+    batch sizes.
     """
     low = primary.precedence < TRAINER_PRECEDENCE
     steps = [f for f in search.shown(formats) if f is not primary]
@@ -243,7 +251,7 @@ def _companions(
 def _signatures(
     files: Iterable[Iterable[Chunk]], formats: tuple[LogFormat, ...], wanted: Collection[str]
 ) -> list[_Search]:
-    """What each file shows: a piece of every one is looked at, then the next where that is due."""
+    """Return a search per file: pieces of all files are searched in turn."""
     searches = [_Search(formats, wanted, chunks) for chunks in files]
     left = searches
     while left := [search for search in left if search.advances()]:
@@ -252,27 +260,27 @@ def _signatures(
 
 
 def _that_may_show(searches: Sequence[_Search]) -> list[_Search]:
-    """Searches whose piece may show a format that they have not found yet.
+    """Return the searches whose piece may show a format not found yet.
 
-    Behind the first format that shows seldom another one does: all lines are sifted as one text, in
-    a tenth of the time that each takes by itself.
+    After a first format, other formats rarely follow. So the pieces of such searches are
+    prefiltered as a single text, in a tenth of the time of separate pieces.
     """
     later = [search for search in searches if search.found]
     if not later:
         return list(searches)
-    which, texts = later[0].cleaner.join_clean_texts([search.piece for search in later])
+    owners, texts = later[0].cleaner.join_clean_texts([search.piece for search in later])
     alike: dict[PendingPatterns, list[int]] = {}
-    for place, search in enumerate(which.tolist()):
-        alike.setdefault(later[search].sought, []).append(place)
+    for line, search in enumerate(owners.tolist()):
+        alike.setdefault(later[search].sought, []).append(line)
     quiet = set[int]()
     for sought, places in alike.items():
         may = cached_prefilter(*sought).may_match(texts[places])
-        quiet.update(id(later[search]) for search in which[places][~may].tolist())
+        quiet.update(id(later[search]) for search in owners[places][~may].tolist())
     return [search for search in searches if id(search) not in quiet]
 
 
 def _look(searches: Sequence[_Search]) -> None:
-    """At the piece of each; lines of those that seek the same are sifted together."""
+    """Search the pieces, with a common prefilter for searches for the same patterns."""
     if not searches:
         return
     wholes = [search.whole for search in searches]
@@ -288,21 +296,23 @@ def _look(searches: Sequence[_Search]) -> None:
     ]
     while left:
         alike: dict[PendingPatterns, list[tuple[_Search, int, Ints]]] = {}
-        for one in left:
-            alike.setdefault(one[0].sought, []).append(one)
+        for part in left:
+            alike.setdefault(part[0].sought, []).append(part)
         left = []
-        for sought, those in alike.items():
-            places = np.concatenate([places for _, _, places in those])
+        for sought, parts in alike.items():
+            places = np.concatenate([places for _, _, places in parts])
             may = cached_prefilter(*sought).lines_may_match(texts[places])
-            ends = np.cumsum([len(places) for _, _, places in those])
-            for (search, first, places), mine in zip(those, np.split(may, ends[:-1]), strict=True):
-                rest = search.look(places[mine], first, raws)
-                if len(rest):  # these have to show one of those that are left
+            ends = np.cumsum([len(places) for _, _, places in parts])
+            for (search, first, places), may_show in zip(
+                parts, np.split(may, ends[:-1]), strict=True
+            ):
+                rest = search.look(places[may_show], first, raws)
+                if len(rest):  # still to search, for the remaining marks
                     left.append((search, first, rest))
 
 
 class _Search:
-    """Looks for formats by their marks in a file; for those that are not yet found."""
+    """Search for formats in a file, by the marks of formats not found yet."""
 
     def __init__(
         self, formats: tuple[LogFormat, ...], wanted: Collection[str], chunks: Iterable[Chunk]
@@ -315,12 +325,12 @@ class _Search:
         self.headed: set[str] = set()
         self._of_forks = frozenset[str]()
         self._last = math.inf
-        """The last line to look at."""
+        """The last line to search."""
         self._bytes = self._in_vain = 0
-        """Looked at so far, and lines of the piece that were looked at one by one in vain."""
+        """Bytes searched so far, and lines of the piece searched one by one in vain."""
 
     def advances(self) -> bool:
-        """Go on to the next piece, if there is one to be looked at."""
+        """Go to the next piece; return False if there is none to search."""
         known = self._last < math.inf
         enough = known and self._piece.number + count_newlines(self._piece.data) > self._last
         piece = None if enough else next(self._pieces, None)
@@ -331,9 +341,9 @@ class _Search:
         return True
 
     def _each(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The chunks cut into smaller ones: mostly the first lines tell.
+        """Yield the chunks in smaller pieces: usually the first lines decide.
 
-        Of a small piece all are looked at as quickly.
+        Only large pieces are cut at the last line to search: a cut makes small pieces no faster.
         """
         size = FIRST_LOOK_BYTES
         for chunk in chunks:
@@ -343,24 +353,25 @@ class _Search:
             ends, first, begin = chunk.newlines, 0, 0
             while first < len(ends):
                 number = chunk.number + first
-                behind = min(int(np.searchsorted(ends, begin + size)) + 1, len(ends))
-                large = int(ends[behind - 1]) - begin >= LOOK_GROWTH_FACTOR * FIRST_LOOK_BYTES
-                if large and number <= self._last < chunk.number + behind:
-                    behind = int(self._last) - chunk.number + 1
-                end = int(ends[behind - 1]) + 1
+                stop = min(int(np.searchsorted(ends, begin + size)) + 1, len(ends))
+                large = int(ends[stop - 1]) - begin >= LOOK_GROWTH_FACTOR * FIRST_LOOK_BYTES
+                if large and number <= self._last < chunk.number + stop:
+                    stop = int(self._last) - chunk.number + 1
+                end = int(ends[stop - 1]) + 1
                 yield Chunk(number, bytes(chunk.view[begin:end]))
-                first, begin, size = behind, end, min(LOOK_GROWTH_FACTOR * size, READ_BLOCK_BYTES)
+                first, begin, size = stop, end, min(LOOK_GROWTH_FACTOR * size, READ_BLOCK_BYTES)
 
     def shown(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
-        """Formats of which steps were found, the highest precedence first."""
+        """Return formats with steps found so far, the highest precedence first."""
         return sorted((f for f in formats if f.name in self.found), key=lambda f: -f.precedence)
 
     def primaries(
         self, formats: Iterable[LogFormat], wanted: Collection[str]
     ) -> Sequence[LogFormat]:
-        """Formats that may be primary by what was found; none where one of them is not wanted.
+        """Return possible primary formats; none if any of them is not wanted.
 
-        Beside a format that stands alone any other's steps are of another run, if none is named.
+        Next to a format marked `alone`, all other formats are possible too, because their steps
+        belong to another run. Not so if formats were named.
         """
         shown = self.shown(formats)
         alone = bool(shown) and shown[0].alone and not wanted
@@ -370,7 +381,7 @@ class _Search:
     def beginning(
         self, formats: Iterable[LogFormat], wanted: Collection[str]
     ) -> EarlyDetection | None:
-        """What was found so far if it is to be watched; None to look on."""
+        """Return the formats found so far with a watch; None if the search must go on."""
         primaries = self.primaries(formats, wanted)
         enough = self._bytes >= MIN_BEGINNING_BYTES and not (self._in_vain or self._last < math.inf)
         if not enough or len(primaries) != 1 or not _by_lines(primaries[0]):
@@ -383,23 +394,23 @@ class _Search:
         detected = primaries[0], _companions(primaries[0], self, formats)
         if watch is None:
             return None
-        self._pieces = iter(())  # these know of this search: each would keep the other, and a chunk
+        self._pieces = iter(())  # break the reference cycle, which would keep a chunk
         return EarlyDetection(detected, last, watch)
 
     @property
     def piece(self) -> bytes:
-        """The lines that are to be looked at."""
+        """Lines to search."""
         return self._piece.data
 
     @property
     def whole(self) -> bytes:
-        """The lines of the piece, each with a newline."""
+        """Lines of the piece, each with a newline."""
         data = self._piece.data
         return data if data.endswith(b"\n") else data + b"\n"
 
     @property
     def sought(self) -> PendingPatterns:
-        """The marks of what is not yet found."""
+        """Marks of the formats not found yet."""
         return tuple(("", pattern) for pattern in self._patterns), self._of_forks
 
     @property
@@ -407,9 +418,11 @@ class _Search:
         return (mark.pattern for _, mark in (*self._signatures, *self._headers))
 
     def look(self, places: Ints, first: int, raws: pa.LargeBinaryArray) -> Ints:
-        """At lines of the piece up to one that shows a format; those behind it.
+        """Search lines of the piece until a format is shown; return the lines after.
 
-        places: theirs among the lines of all files (raws); first: that of the piece's first line.
+        places: indices of the lines in `raws`
+        first: index of the piece's first line in `raws`
+        raws: lines of all files
         """
         for index, place in enumerate(places.tolist()):
             number = self._piece.number + place - first
@@ -421,10 +434,11 @@ class _Search:
         return places[:0]
 
     def _changes(self, line: NumberedLine) -> bool:
-        """Whether other lines are sought behind it: it shows a format that none has shown before.
+        """Return whether the line changes the marks to search for.
 
-        Or it shares words with a mark that it does not show, as forks print the step line of what
-        was found but for one word: then all words of that mark are sought.
+        A new format changes the marks. So does a line with the literals of a mark but without a
+        full match: forks change a word of the step line of a found format, so all words of the mark
+        are searched for.
         """
         text = self.cleaner.strip(line.text)
         near = [(f, signature) for f, signature in self._signatures if signature.holds(text)]
@@ -434,8 +448,10 @@ class _Search:
         self.headed |= headed
         if any(f.precedence == TRAINER_PRECEDENCE for f in new):
             self._last = min(self._last, line.number + MAX_SNIFFED_LINES)
-        self._signatures = tuple(one for one in self._signatures if one[0].name not in self.found)
-        self._headers = tuple(one for one in self._headers if one[0] not in self.headed)
+        self._signatures = tuple(
+            mark for mark in self._signatures if mark[0].name not in self.found
+        )
+        self._headers = tuple(mark for mark in self._headers if mark[0] not in self.headed)
         if new or headed:
             return True
         self._in_vain += 1
@@ -445,7 +461,7 @@ class _Search:
 
 
 class _Marks(NamedTuple):
-    """What shows formats in a text that the cleaner has cleaned."""
+    """Marks of formats, for texts cleaned by the cleaner."""
 
     cleaner: Cleaner
     signatures: tuple[tuple[LogFormat, GuardedRegex], ...]
@@ -454,20 +470,23 @@ class _Marks(NamedTuple):
 
 @cache
 def _marks(formats: tuple[LogFormat, ...], wanted: frozenset[str]) -> _Marks:
-    """The marks of formats, made once for all files."""
+    """Return the marks of formats, shared by all files."""
     signatures = ((f, GuardedRegex(_signature(f, steps=f.name in wanted))) for f in formats)
     headers = ((f.name, GuardedRegex(f.header)) for f in formats if f.header)
     return _Marks(Cleaner(_noise(formats)), tuple(signatures), tuple(headers))
 
 
 def _signature(log_format: LogFormat, *, steps: bool) -> str:
-    """What shows a format; steps: a line that looks like its step is enough."""
+    """Return the pattern of a format's marks.
+
+    steps: lines like a step are enough
+    """
     alone = log_format.signature
     return f"(?:{alone})|(?:{log_format.looks_like_step})" if steps else alone
 
 
 def _by_lines(log_format: LogFormat) -> bool:
-    """Whether each of its lines is a record, or becomes one by the next."""
+    """Return whether every line is a record, or becomes a record with its neighbours."""
     return log_format.join is None or log_format.addition is not None
 
 
@@ -475,9 +494,11 @@ def _noise(formats: Iterable[LogFormat]) -> str:
     return "|".join(sorted({f.noise for f in formats if f.noise} | {ANSI_ESCAPE}))
 
 
-def _two_formats(path: Path, primaries: Sequence[LogFormat], found: dict[str, NumberedLine]) -> str:
+def _two_formats(
+    path: Path, primaries: Sequence[LogFormat], first_lines: dict[str, NumberedLine]
+) -> str:
     seen = "\n".join(
-        f"  {f.name}: line {found[f.name].number}: {found[f.name].text.strip()[:100]}"
+        f"  {f.name}: line {first_lines[f.name].number}: {first_lines[f.name].text.strip()[:100]}"
         for f in primaries
     )
     return (
@@ -488,7 +509,7 @@ def _two_formats(path: Path, primaries: Sequence[LogFormat], found: dict[str, Nu
 
 
 def _without_steps(path: Path) -> str:
-    """What a file is that a framework leaves beside its logs; empty where it is not known."""
+    """Return the kind of a framework's file without steps; "" if unknown."""
     if not path.is_file():
         return ""
     head = "\n".join(line.text for line in islice(Source(path).lines(), MAX_STEPLESS_HEAD_LINES))

@@ -1,4 +1,4 @@
-"""How one format reads one log, line by line: for whoever describes a format of their own."""
+"""Result of a format on a log, line by line, for authors of formats."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ PARSER_MADE_COLUMNS: Final = frozenset({"line", "rank", "logged_at", "extra", "s
 
 @dataclass(frozen=True, slots=True)
 class FormatCheck:
-    """What became of each line that the format knows, or that looks like its step.
+    """Readings of all lines known to the format, or similar to a step.
 
-    counts: lines by what they are. patterns: how many lines each line of the format took.
-    lines: number, what it `is` (step, fact, event, known, unread), `by` which line of the format,
-    what it `says`. other_kinds: the commonest lines that nothing knows, with an example.
+    counts: lines by kind
+    patterns: number of lines matched by every line of the format
+    lines: by number, with keys `is` (step, fact, event, known, unread), `by` (the line of the
+        format), `says` and `text`
+    other_kinds: the most common lines without a match, with an example
     """
 
     counts: dict[str, int]
@@ -38,25 +40,27 @@ class FormatCheck:
 
     @property
     def matched(self) -> bool:
-        """Whether any line of the format took a line of the log."""
+        """True if any line of the format matched a line of the log."""
         return any(row["is"] != "unread" for row in self.lines)
 
 
 def check_format(
     log_format: LogFormat, path: Path, base_format: LogFormat | None = None
 ) -> FormatCheck:
-    """How `log_format` alone reads `path`. Raises UnreadableSourceError.
+    """Return the readings of `path` by `log_format` alone.
 
-    base_format: its lines, which stand behind those of `log_format`, are called by its name; may be
-    the format itself, which then has no others.
+    Raises UnreadableSourceError.
+
+    base_format: extended by `log_format`; base lines follow the format's lines, and are labelled
+    with the name of the base. May be `log_format` itself: then all lines are base lines.
     """
     watch = _Watch(log_format, base_format)
     source = Source(path, keeps_envelope=FormatChoice((log_format,)).keeps_envelope)
     parsed = parse_lines(watch.through(source.lines()), log_format)
     rows = [row for launch in parsed.launches for row in _of_launch(launch)]
     rows += [_row(u["line"], "unread", {"reason": u["reason"]}) for u in parsed.unread]
-    told = {row["line"] for row in rows}
-    rows += [_row(number, "known", {}) for number in watch.by if number not in told]
+    read_lines = {row["line"] for row in rows}
+    rows += [_row(number, "known", {}) for number in watch.by if number not in read_lines]
     lines = [
         row | {"by": watch.by.get(row["line"], ""), "text": watch.texts.get(row["line"], "")}
         for row in sorted(rows, key=lambda row: int(row["line"]))
@@ -65,7 +69,7 @@ def check_format(
 
 
 class _Watch:
-    """Notes of each line that passes which line of the format takes it, as the parser does."""
+    """Recorder of the matching format lines of each line, with the parser's rules."""
 
     def __init__(self, log_format: LogFormat, extends: LogFormat | None) -> None:
         self.cleaner = Cleaner(log_format.noise)
@@ -109,7 +113,7 @@ class _Watch:
 
 
 def _label(log_format: LogFormat, kind: str, number: int, extends: LogFormat | None) -> str:
-    """`[[steps]] 1`, or `torchtitan steps 1` of the format that is extended."""
+    """Return `[[steps]] 1`, or `torchtitan steps 1` for a line of the extended format."""
     inherited = len(getattr(extends, kind)) if extends else 0
     own = len(getattr(log_format, kind)) - inherited
     if extends is None or number <= own:
@@ -118,30 +122,30 @@ def _label(log_format: LogFormat, kind: str, number: int, extends: LogFormat | N
 
 
 def _filled(line: StepLine | FactLine | EventLine) -> list[str]:
-    """Columns, facts or the event that a line of a format fills."""
+    """Return the columns, facts or event filled by a line of a format."""
     if isinstance(line, StepLine):
         return [*line.fills, *line.facts.values()]
     if isinstance(line, FactLine):
         match = re.search(line.regex, line.example)
-        said = {k: v for k, v in match.groupdict().items() if v} if match else {}
-        return [*(line.read(said) if line.read else said), *line.constants]
+        groups = {k: v for k, v in match.groupdict().items() if v} if match else {}
+        return [*(line.read(groups) if line.read else groups), *line.constants]
     return [line.kind]
 
 
 def _of_launch(launch: Launch) -> Iterator[dict[str, Any]]:
     for row in launch.rows:
-        said = {k: v for k, v in row.items() if k not in PARSER_MADE_COLUMNS and v is not None}
+        values = {k: v for k, v in row.items() if k not in PARSER_MADE_COLUMNS and v is not None}
         if row["logged_at"] is not None:
-            said["logged_at"] = str(row["logged_at"])
-        yield _row(row["line"], "step", said | _extra(row))
+            values["logged_at"] = str(row["logged_at"])
+        yield _row(row["line"], "step", values | _extra(row))
     for event in launch.events:
         kept = ("kind", "step", "seconds")
-        said = {key: event[key] for key in kept if event[key] is not None}
-        yield _row(event["line"], "event", said | _extra(event))
+        values = {key: event[key] for key in kept if event[key] is not None}
+        yield _row(event["line"], "event", values | _extra(event))
     facts: dict[int, dict[str, Any]] = {}
     for fact in launch.stated:
         facts.setdefault(fact["line"], {})[fact["name"]] = fact["value"]
-    yield from (_row(number, "fact", said) for number, said in facts.items())
+    yield from (_row(number, "fact", values) for number, values in facts.items())
 
 
 def _extra(row: dict[str, Any]) -> dict[str, Any]:

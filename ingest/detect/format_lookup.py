@@ -1,7 +1,6 @@
-"""The formats that a log may have: the built-in ones, and a user's own.
+"""Formats allowed for a log: built-in formats, and formats of the user.
 
-Those in the user's folder of formats are known to every command; others are named on the command
-line.
+Every command knows the formats in the user's folder; others are named on the command line.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ FORMATS_FOLDER_VARIABLE: Final = "FAIRMFU_FORMATS"
 
 @dataclass(frozen=True, slots=True)
 class FormatCatalog:
-    """All formats that a log may have, and which of them are a user's own."""
+    """All formats allowed for a log. own: formats of the user."""
 
     formats: tuple[LogFormat, ...] = BUILT_IN_FORMATS
     own: tuple[UserFormat, ...] = ()
 
     def origin(self, name: str) -> str:
-        """Where the format of that name is from."""
+        """Return the file of a user's format, or "built-in"."""
         return next((str(o.path) for o in self.own if o.log_format.name == name), "built-in")
 
     def with_user_format(self, user_format: UserFormat) -> FormatCatalog:
-        """These and one more, which takes the place of the one that it extends.
+        """Return the catalog with another format, in place of the extended one if any.
 
-        Raises FormatFileError where its name or its step lines are another's.
+        Raises FormatFileError if the name is taken, or another format matches the step lines.
         """
         name, old = user_format.log_format.name, user_format.extends
         if any(f.name == name for f in self.formats):
@@ -61,21 +60,21 @@ class FormatCatalog:
         )
 
     def tried(self, names_or_paths: Sequence[str] = ()) -> FormatChoice:
-        """What a log may have where `names_or_paths` name formats, or TOML files of them.
+        """Return the choice of formats for a log: the named formats, or all.
 
-        Raises FormatFileError.
+        names_or_paths: names of formats, or TOML files. Raises FormatFileError.
         """
-        known, names = self, set[str]()
+        catalog, names = self, set[str]()
         for word in names_or_paths:
-            known, name = known.with_named_format(word)
+            catalog, name = catalog.with_named_format(word)
             names.add(name)
-        tried = FormatChoice(known.formats)
-        return tried.only(names) if names else tried
+        choice = FormatChoice(catalog.formats)
+        return choice.only(names) if names else choice
 
     def with_named_format(self, name_or_path: str) -> tuple[FormatCatalog, str]:
-        """These with the format that `name_or_path` names, and its name. Raises FormatFileError.
+        """Return the catalog with the named format, and the name of the format.
 
-        One of the user's own stands for the one that it extends.
+        A user's format replaces the extended format. Raises FormatFileError.
         """
         if any(f.name == name_or_path for f in self.formats):
             return self, name_or_path
@@ -90,14 +89,14 @@ class FormatCatalog:
                 "or give the path of a TOML file."
             )
         same = (o for o in self.own if path.exists() and o.path.exists() and path.samefile(o.path))
-        if there := next(same, None):
-            return self, there.log_format.name
+        if loaded := next(same, None):
+            return self, loaded.log_format.name
         new = load_user_format(path)
         return self.with_user_format(new), new.log_format.name
 
 
 def load_format_catalog() -> FormatCatalog:
-    """The built-in formats and those of the user's folder. Raises FormatFileError."""
+    """Return the built-in formats and the user's formats. Raises FormatFileError."""
     out = FormatCatalog()
     for path in user_format_files():
         out = out.with_user_format(load_user_format(path))
@@ -105,35 +104,36 @@ def load_format_catalog() -> FormatCatalog:
 
 
 def user_format_files() -> list[Path]:
-    """The TOML files of the user's folder of formats. Raises FormatFileError where it is missing.
+    """Return the TOML files of the user's folder of formats.
 
-    $FAIRMFU_FORMATS, or fairmfu/formats in $XDG_CONFIG_HOME or ~/.config, which need not be there.
+    The folder is $FAIRMFU_FORMATS, or fairmfu/formats in $XDG_CONFIG_HOME or ~/.config. A missing
+    folder is an error (FormatFileError) only if $FAIRMFU_FORMATS names the folder.
     """
-    said = os.environ.get(FORMATS_FOLDER_VARIABLE)
-    if said == "":
+    setting = os.environ.get(FORMATS_FOLDER_VARIABLE)
+    if setting == "":
         return []
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    folder = Path(said) if said else Path(home) / "fairmfu" / "formats"
-    if said and not folder.is_dir():
+    folder = Path(setting) if setting else Path(home) / "fairmfu" / "formats"
+    if setting and not folder.is_dir():
         raise FormatFileError(
-            f"{FORMATS_FOLDER_VARIABLE}={said}: no such folder. Make it, or unset the variable."
+            f"{FORMATS_FOLDER_VARIABLE}={setting}: no such folder. Make it, or unset the variable."
         )
     return sorted(folder.glob("*.toml"))
 
 
-def _clashes(mine: LogFormat, others: Iterable[LogFormat]) -> Iterator[str]:
-    """Formats that take each other's step lines, so that a log would have two."""
-    signature = re.compile(mine.signature)
+def _clashes(log_format: LogFormat, others: Iterable[LogFormat]) -> Iterator[str]:
+    """Yield errors for formats that match each other's step lines."""
+    signature = re.compile(log_format.signature)
     for other in others:
-        theirs = re.compile(other.signature)
+        other_signature = re.compile(other.signature)
         for line in other.steps:
             if signature.search(line.example):
                 yield (
                     f"signature: matches a step line of {other.name} too ({line.example[:60]!r}). "
                     f"Make it narrower; extends = {other.name!r} adds lines to that format."
                 )
-        for line in mine.steps:
-            if theirs.search(line.example):
+        for line in log_format.steps:
+            if other_signature.search(line.example):
                 yield (
                     f"signature: {other.name} takes its step line for its own "
                     f"({line.example[:60]!r}). extends = {other.name!r} adds lines to that format."

@@ -1,7 +1,7 @@
-"""How far each format gets in a file none of whose steps can be read.
+"""Partial matches of formats, for a file without a readable step.
 
-The header of a launch that ended before its first step tells its format; of other files the error
-says what stands there of the formats that got furthest.
+The header of a launch that ended before the first step identifies the format. For other files, the
+error describes the best partial matches.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ..parse.line_parser import parse_lines
 from ..parse.partial_match import longest_matched_prefix
 
 LINES_AT_ONCE: Final = 4_096
-"""Lines that are sifted together."""
+"""Lines prefiltered together."""
 
 MIN_HEADER_LINES: Final = 2
-"""Different lines of a header that tell its format."""
+"""Distinct lines of a header that identify a format."""
 
 PRINTED_LOSS: Final = r"(?<![A-Za-z])[Ll]oss\W{1,9}(?:tensor\()?(?:-?\d|nan|inf)"
-"""A loss, by which a script of its own tells that it trains on an engine that prints no steps."""
+"""A loss: a script of its own trains, on an engine that prints no steps."""
 
 TIME_COLUMNS: Final = (
     "logged_at",
@@ -46,10 +46,10 @@ TIME_COLUMNS: Final = (
     "logged_tgs",
     "logged_samples_per_second",
 )
-"""Columns of steps that tell how long they took; a log without any of them has no rate."""
+"""Columns of steps that give their time; a log without any of them has no rate."""
 
 MAX_NEAR_MISSES: Final = 20
-"""Lines that look like steps of a format of which it is found out how far it gets."""
+"""Maximum number of lines per format that are tested for partial matches of steps."""
 
 
 def scan_formats(
@@ -58,10 +58,11 @@ def scan_formats(
     cleaner: Cleaner,
     trainer: UnreadTrainer | None = None,
 ) -> tuple[list[FormatHits], LaunchEnd]:
-    """What each format knows of the lines of such a file, and how it ends.
+    """Return the known lines of such a file per format, and the end of the launch.
 
-    What an engine prints under anyone says nothing of who trains on it.
-    trainer: is shown the same lines
+    Lines that an engine prints under any trainer do not identify the trainer.
+
+    trainer: sees the same lines
     """
     hits = [FormatHits(f) for f in formats if f.precedence > STEP_PARTS_PRECEDENCE]
     end, trainer = LaunchEnd(), trainer or UnreadTrainer()
@@ -77,22 +78,23 @@ def scan_formats(
     lines = iter(lines)
     while batch := list(islice(lines, LINES_AT_ONCE)):
         texts = [cleaner.strip(line.text) for line in batch]
-        for at in np.flatnonzero(may_tell(pl.Series(texts))).tolist():
-            end.look(texts[at])
-            trainer.look(texts[at])
-            if interesting(texts[at]):
-                line = batch[at]._replace(text=texts[at])
+        for index in np.flatnonzero(may_tell(pl.Series(texts))).tolist():
+            end.look(texts[index])
+            trainer.look(texts[index])
+            if interesting(texts[index]):
+                line = batch[index]._replace(text=texts[index])
                 for hit in lower if _any(of_engines, line.text) else hits:
                     hit.look(line)
     return hits, end
 
 
 def formats_by_header(hits: Iterable[FormatHits], launch_end: LaunchEnd) -> tuple[LogFormat, ...]:
-    """The trainer whose header stands in the file, and its companions; none where two may be.
+    """Return the trainer whose header is in the file, with companions.
 
-    Forks of one trainer share lines, so the one of the most kinds of lines is meant. What has the
-    header of another, and is told from it by its steps alone, is not meant. An engine trains for
-    others, whose steps may be unknown here: it is meant where its launch ended before any.
+    Empty if two trainers are possible. Forks of a trainer share lines, so the fork with the most
+    kinds of lines wins. A format with another's header, distinguished by its steps alone, does not
+    win. An engine trains for others, whose steps may be unknown here: an engine wins only if the
+    launch ended before any step.
     """
     shown = [hit for hit in hits if len(hit.kinds) >= MIN_HEADER_LINES]
     least = ENGINE_PRECEDENCE if launch_end.is_early else LIBRARY_PRECEDENCE
@@ -107,15 +109,16 @@ def formats_by_header(hits: Iterable[FormatHits], launch_end: LaunchEnd) -> tupl
 
 
 def describe_hits(hits: Iterable[FormatHits]) -> str:
-    """How far the formats got of which some line stands here, best first."""
+    """Return a description of the best partial matches."""
     ranked = sorted(hits, key=lambda hit: (-len(hit.reach), -hit.headers))
     return "".join(hit.text() for hit in ranked[:2] if hit.headers or hit.like_steps)
 
 
 def no_format_message(path: Path, near_misses: str, format_names: str) -> str:
-    """Message for a file that no format matches.
+    """Return the message for a file without a matching format.
 
-    near_misses: as `describe_hits` has it; format_names: names of formats.
+    near_misses: from `describe_hits`
+    format_names: names of formats
     """
     return (
         f"{path}: no known format matches.\n{near_misses}"
@@ -128,7 +131,7 @@ def no_format_message(path: Path, near_misses: str, format_names: str) -> str:
 
 
 class FormatHits:
-    """Lines that one format knows in a file none of whose steps it can read."""
+    """Lines that a format knows in a file without a readable step."""
 
     def __init__(self, log_format: LogFormat) -> None:
         self.log_format, self.name = log_format, log_format.name
@@ -137,13 +140,13 @@ class FormatHits:
         facts = [(line.anchor, Regex(line.regex)) for line in stating]
         starts = [block.start for block in log_format.blocks]
         self.facts = [*facts, *(("", Regex(start)) for start in starts)]
-        joined = log_format.join is not None  # then a line is not yet what the patterns speak of
+        joined = log_format.join is not None  # patterns match joined lines
         self.looks = GuardedRegex("(?!)" if joined else log_format.looks_like_step)
         self.anchors = {line.anchor for line in stating}
         self.patterns = starts if joined else [log_format.looks_like_step, *starts]
         self._interesting = literal_matcher(self.anchors, self.patterns)
         self.sought = [(line.anchor, line.regex) for line in stating]
-        """Anchors and patterns of which one matches each line that tells something."""
+        """Anchors and patterns, one of which matches every useful line."""
         self.sought += [("", pattern) for pattern in self.patterns]
         self.steps = [line.regex for line in log_format.steps]
         self.kinds: Counter[str] = Counter()
@@ -153,11 +156,11 @@ class FormatHits:
 
     @property
     def headers(self) -> int:
-        """How many lines of its header stand here."""
+        """Number of header lines found."""
         return self.kinds.total()
 
     def look(self, line: NumberedLine) -> None:
-        """At one line."""
+        """Count the line if known to the format."""
         if not self._interesting(line.text):
             return
         if self.looks.search(line.text) and not _any(self.events, line.text):
@@ -174,12 +177,12 @@ class FormatHits:
             self.reach, self.closest = reach, line
 
     def _tells_time(self) -> bool:
-        """Whether the closest line, read as one of its steps, would be of use."""
+        """Return whether the closest line, read as a step, gives a time."""
         rows = parse_lines([self.closest], self.log_format).launches[-1].rows
         return any(row.get(name) is not None for row in rows for name in TIME_COLUMNS)
 
     def text(self) -> str:
-        """How far it got, for the error."""
+        """Return the partial match as text for an error."""
         if not self.like_steps:
             return (
                 f"  nearest: {self.name}: {self.headers:,} of its header lines stand here (first: "
@@ -204,7 +207,7 @@ class FormatHits:
 
 
 class LaunchEnd:
-    """Whether a launch ended badly before its first step, by what no format says."""
+    """Detector of a launch that failed before the first step, for any format."""
 
     def __init__(self) -> None:
         self._bad = [
@@ -218,26 +221,26 @@ class LaunchEnd:
 
     @property
     def is_early(self) -> bool:
-        """Whether it ended badly, and no line tells a loss."""
+        """True if the launch ended in failure, and no line prints a loss."""
         return self._ended and not self._trained
 
     def look(self, text: str) -> None:
-        """At one line, wherever it stands: a file may hold several launches."""
+        """Check a line, at any position: a file may contain several launches."""
         self._ended = self._ended or bool(_any(self._bad, text))
         self._trained = self._trained or bool(_any(self._losses, text))
 
 
 class UnreadTrainer:
-    """Tells a log whose trainer is known and not read by the lines that it is shown."""
+    """Detector of logs of known but unsupported trainers."""
 
     def __init__(self) -> None:
-        """known: empty of others."""
+        """Begin without a trainer. known: a description, or ""."""
         self.known = ""
         self.sought = [("", pattern) for pattern, _ in UNREAD_TRAINERS]
         self._marks = [(Regex(pattern), what) for pattern, what in UNREAD_TRAINERS]
 
     def look(self, text: str) -> None:
-        """At one line; the first that tells counts."""
+        """Check a line; the first match counts."""
         self.known = self.known or next(
             (what for mark, what in self._marks if mark.search(text)), ""
         )
@@ -248,13 +251,13 @@ def _evidence(hit: FormatHits) -> tuple[int, int]:
 
 
 def _any(lines: Iterable[tuple[str, Regex]], text: str) -> str:
-    """The first pattern that matches, as text."""
-    found = (regex.pattern for anchor, regex in lines if anchor in text and regex.search(text))
-    return next(found, "")
+    """Return the first matching pattern, or ""."""
+    patterns = (regex.pattern for anchor, regex in lines if anchor in text and regex.search(text))
+    return next(patterns, "")
 
 
 def _marked(text: str, reach: str) -> str:
-    """The line around the end of what was understood of it, which >>> marks."""
-    at = text.find(reach) + len(reach)
-    before = text[max(0, at - 60) : at]
-    return f"{'…' if at > 60 else ''}{before}>>>{text[at : at + 40].rstrip()}"  # noqa: PLR2004
+    """Return the text around the end of the understood part, marked by >>>."""
+    end = text.find(reach) + len(reach)
+    before = text[max(0, end - 60) : end]
+    return f"{'…' if end > 60 else ''}{before}>>>{text[end : end + 40].rstrip()}"  # noqa: PLR2004

@@ -1,7 +1,7 @@
-"""Which wrappings of lines are of a user's own format: those that its lines are written with.
+"""Wrappings of lines that belong to a user's own format.
 
-A format may be of lines as a collector wrapped them (its records, the time that it adds). Then the
-regexes of its lines find less where the wrapping is taken off, in its examples or in the log.
+A format may describe lines as wrapped by a collector (records, additional times). Then the regexes
+of the format match less after unwrapping, in the examples or in the log.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from ..formats.spec import EventLine, FactLine, LogFormat, StepLine
 def envelope_keeper(
     formats: tuple[LogFormat, ...], built_in: tuple[LogFormat, ...]
 ) -> KeepsEnvelope:
-    """What tells wrappings that stay, for those of the formats that are not built in."""
-    own = [f for f in formats if f not in built_in]
-    known = {regex for f in built_in for regex in (f.clock, *(x.regex for x in _lines(f)))}
-    lines = [_OwnLines(f, known) for f in own]
-    return lambda unwrap, raws: any(one.lose(unwrap, raws) for one in lines)
+    """Return a function that recognises wrappings to keep, for formats of the user."""
+    user_formats = [f for f in formats if f not in built_in]
+    built_in_regexes = {
+        regex for f in built_in for regex in (f.clock, *(x.regex for x in _lines(f)))
+    }
+    lines = [_OwnLines(f, built_in_regexes) for f in user_formats]
+    return lambda unwrap, raws: any(own_lines.lose(unwrap, raws) for own_lines in lines)
 
 
 def _lines(log_format: LogFormat) -> Iterable[StepLine | FactLine | EventLine]:
@@ -33,18 +35,18 @@ def _lines(log_format: LogFormat) -> Iterable[StepLine | FactLine | EventLine]:
 
 
 class _OwnLines:
-    """The lines of a format that no other has."""
+    """Lines of a format without those shared with built-in formats."""
 
-    def __init__(self, log_format: LogFormat, known: set[str | None]) -> None:
-        own = [line for line in _lines(log_format) if line.regex not in known]
+    def __init__(self, log_format: LogFormat, built_in_regexes: set[str | None]) -> None:
+        lines = [line for line in _lines(log_format) if line.regex not in built_in_regexes]
         self._clean = Cleaner(log_format.noise).text
-        self._regexes = [Regex(line.regex) for line in own]
-        self._examples = [line.example.encode() for line in own]
+        self._regexes = [Regex(line.regex) for line in lines]
+        self._examples = [line.example.encode() for line in lines]
         clock = log_format.clock
-        self._clock = Regex("(?!)" if clock is None or clock in known else clock)
+        self._clock = Regex("(?!)" if clock is None or clock in built_in_regexes else clock)
 
     def lose(self, unwrap: Unwrap, raws: Iterable[bytes]) -> bool:
-        """Whether less is found in one of them, or in an example, once it is unwrapped."""
+        """Return whether unwrapping loses matches, in any of the lines or examples."""
         for raw in chain(raws, self._examples):
             piece = unwrap(raw)
             if piece is not None and self._loses(self._clean(raw), self._clean(piece.text)):
@@ -60,6 +62,6 @@ class _OwnLines:
 
 
 def _groups(regexes: Sequence[Regex], text: str) -> list[int]:
-    """How many groups each finds in a text, and one for itself; 0 where it does not match."""
+    """Return per regex the number of matched groups plus 1; 0 without a match."""
     matches = (regex.search(text) for regex in regexes)
     return [0 if m is None else 1 + sum(x is not None for x in m.groups()) for m in matches]

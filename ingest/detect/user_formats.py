@@ -1,4 +1,4 @@
-r"""Log formats that a user describes in a TOML file: the fields of a LogFormat, and no code.
+r"""Log formats described by users in TOML: the fields of a LogFormat, without code.
 
     name = "titan-fork"
     extends = "torchtitan"    # its lines go before Torchtitan's
@@ -8,7 +8,7 @@ r"""Log formats that a user describes in a TOML file: the fields of a LogFormat,
     columns = { step = "step", loss = "loss", mem = ["peak_memory_bytes", "GiB"] }
     example = "step 10 loss 6.27853 mem 0.71GiB"
 
-Whatever is wrong with a file is said at once, before a log is read with it.
+All errors of a file are reported at once, before any log is read.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ REGEX_KEY_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "rank_in_path": (),
     "rank_tag": ("rank",),
 }
-"""Keys that are regexes, with the groups that they need."""
+"""Keys with regexes, and the groups that they need."""
 
 COMBINED_REGEX_KEYS: Final = ("signature", "looks_like_step", "launch")
-"""Patterns that, where a format is extended, hold beside its own; others take their place."""
+"""Patterns combined with those of the extended format; others replace theirs."""
 
 FLAG_KEYS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
 CODE_ONLY_KEYS: Final = frozenset(
@@ -80,7 +80,7 @@ CODE_ONLY_KEYS: Final = frozenset(
     | {"finish", "infer_sizes"}
 )
 UNFILLABLE_COLUMNS: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
-"""Columns that no group fills: `clock` gives logged_at, the launcher's tag the rank."""
+"""Columns without groups: `clock` fills logged_at, the launcher's tag the rank."""
 
 _COUNTS: Final = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
 UNIT_FACTORS: Final[dict[str, dict[str, float]]] = {
@@ -93,12 +93,12 @@ UNIT_FACTORS: Final[dict[str, dict[str, float]]] = {
     "FLOP/s": {"GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
     "": {"%": PERCENT},
 }
-"""Words that may stand for a factor: by the unit of a column or fact, what one of each is in it."""
+"""Words for factors, by the unit of a column or fact, with their value in that unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserFormat:
-    """A format, the file that describes it, and the format that it extends, if any."""
+    """A user's format, the file, and the extended format, if any."""
 
     log_format: LogFormat
     path: Path
@@ -106,7 +106,7 @@ class UserFormat:
 
 
 def load_user_format(path: Path) -> UserFormat:
-    """The format that a TOML file describes. Raises FormatFileError with all that is wrong."""
+    """Return the format of a TOML file. Raises FormatFileError with all errors."""
     problems: list[str] = []
     top = _Table(read_toml(path, FormatFileError), "", problems)
     old = _extended(top)
@@ -123,7 +123,7 @@ def load_user_format(path: Path) -> UserFormat:
 def lines_beyond_base(
     log_format: LogFormat, base_format: LogFormat | None
 ) -> Iterator[tuple[str, int, FormatLine]]:
-    """The lines that a format does not have from `base_format`: their array, number in it, line."""
+    """Yield the lines added by a format: array, number in the array, line."""
     for name in ("steps", "facts", "events"):
         every: Sequence[FormatLine] = getattr(log_format, name)
         inherited = len(getattr(base_format, name)) if base_format else 0
@@ -135,13 +135,13 @@ def lines_beyond_base(
 
 
 class _Table(TomlTable):
-    """A table of a format file: it may hold regexes."""
+    """A table of a format file, with regexes."""
 
     def regex(self, key: str, *groups: str) -> str:
-        """A pattern that compiles and has the groups; empty where it is not there or does not."""
+        """Return a pattern that compiles and has the groups; "" if missing or invalid."""
         pattern = self.take(key, str, "")
         wrong = _does_not_compile(pattern)
-        if wrong is None and _does_not_compile(f"(?:{pattern})"):  # it will stand beside others
+        if wrong is None and _does_not_compile(f"(?:{pattern})"):  # to be combined with others
             wrong = "has a flag for the whole: write (?i:…) around what it is for."
         if wrong is None:
             missing = [g for g in groups if pattern and g not in _groups(pattern)]
@@ -151,11 +151,11 @@ class _Table(TomlTable):
         return "" if wrong else pattern
 
     def only(self, keys: Iterable[str]) -> None:
-        """Names each key that is none of `keys`, or that only code can have."""
+        """Add a problem for keys not in `keys`, or only available to code."""
         super().only(set(keys) - CODE_ONLY_KEYS)
 
     def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
-        """What is said of a key that is none of the allowed ones."""
+        """Return the message for a key that is not allowed."""
         needs_code = "needs Python: only a format in ingest/formats can have it."
         return needs_code if key in CODE_ONLY_KEYS else super().unknown_key_message(key, allowed)
 
@@ -170,7 +170,7 @@ def _extended(top: _Table) -> LogFormat | None:
 
 
 def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
-    """What the file says, as fields of a LogFormat; those of `old` with its lines behind."""
+    """Return the fields of a LogFormat, followed by the lines of `old`."""
     top.only([*_names(LogFormat), "extends"])
     top.require("name", *(() if old else ("framework", "looks_like_step", "evidence", "steps")))
     values: dict[str, Any] = {key: top.take(key, str, "") for key in ("name", "framework")}
@@ -205,10 +205,10 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
 
 
 def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, Any]:
-    """The values, with what `old` has of the same keys where both hold."""
+    """Return the values, combined with values of `old` for keys that apply together."""
     for key in COMBINED_REGEX_KEYS:
-        if key in values and (theirs := getattr(old, key)):
-            values[key] = f"(?:{values[key]})|(?:{theirs})"
+        if key in values and (old_pattern := getattr(old, key)):
+            values[key] = f"(?:{values[key]})|(?:{old_pattern})"
             if wrong := _does_not_compile(values[key]):
                 top.add_problem(key, f"cannot stand beside that of {old.name}: {wrong}")
     for key in ("steps", "facts", "events"):
@@ -225,21 +225,21 @@ def _choice(table: _Table, key: str, words: Sequence[str]) -> Any:  # noqa: ANN4
 
 
 def _words(table: _Table, key: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-    said = table.take(key, list, [])
-    wrong = [word for word in said if not isinstance(word, str) or (words and word not in words)]
+    values = table.take(key, list, [])
+    wrong = [word for word in values if not isinstance(word, str) or (words and word not in words)]
     if wrong:
         table.add_problem(
             key, f"holds {wrong[0]!r}: {list_choices(words) if words else 'write texts.'}"
         )
-    return tuple(said)
+    return tuple(values)
 
 
 def _implied(top: _Table) -> dict[str, tuple[str, str]]:
     out = {}
-    for name, said in top.take("implies", dict, {}).items():
-        if isinstance(said, list) and len(said) == 2 and isinstance(said[1], str):  # noqa: PLR2004
-            out[name] = (_text(said[0]), said[1])
-            _check_fact(top, f"implies.{name}", name, _text(said[0]))
+    for name, pair in top.take("implies", dict, {}).items():
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], str):  # noqa: PLR2004
+            out[name] = (_text(pair[0]), pair[1])
+            _check_fact(top, f"implies.{name}", name, _text(pair[0]))
         else:
             top.add_problem(
                 f"implies.{name}", "write [value, why it follows without being printed]."
@@ -247,11 +247,11 @@ def _implied(top: _Table) -> dict[str, tuple[str, str]]:
     return out
 
 
-def _told(table: _Table) -> dict[str, tuple[str, str]]:
+def _tells(table: _Table) -> dict[str, tuple[str, str]]:
     out = {}
-    for key, said in table.take("tells", dict, {}).items():
-        if isinstance(said, list) and len(said) == 2:  # noqa: PLR2004
-            name, value = map(_text, said)
+    for key, pair in table.take("tells", dict, {}).items():
+        if isinstance(pair, list) and len(pair) == 2:  # noqa: PLR2004
+            name, value = map(_text, pair)
             _check_fact(table, f"tells.{key}", name, value)
             out[key] = (name, value)
         else:
@@ -265,20 +265,20 @@ def _step(table: _Table, file: str) -> StepLine:
     json_pairs = table.values.get("pair") == JSON_PAIRS
     pair = JSON_PAIRS if json_pairs else table.regex("pair", "key", "value")
     regex = table.regex("regex", *(["pairs"] if pair else []))
-    said = table.take("columns", dict, {})
-    columns = {key: _target(table, f"columns.{key}", column) for key, column in said.items()}
+    targets = table.take("columns", dict, {})
+    columns = {key: _target(table, f"columns.{key}", column) for key, column in targets.items()}
     facts = table.take("facts", dict, {})
     for key, name in facts.items():
         _check_fact(table, f"facts.{key}", _text(name))
-    tells = _told(table)
+    tells = _tells(table)
     if regex and not pair:
         groups = sorted(_groups(regex))
         keys = {"columns": columns, "facts": facts, "tells": tells}
         for kind, key in ((k, key) for k, named in keys.items() for key in named):
             if key not in groups:
-                place = f"{kind}.{key}"
+                full_key = f"{kind}.{key}"
                 table.add_problem(
-                    place, f"the regex has no group {key!r}. {suggest_or_list(key, groups)}"
+                    full_key, f"the regex has no group {key!r}. {suggest_or_list(key, groups)}"
                 )
     numbered = table.take("numbered", bool, False)  # noqa: FBT003 - the default
     if columns and not numbered and "step" not in columns.values():
@@ -308,14 +308,12 @@ def _fact(table: _Table, file: str) -> FactLine:
     for name, value in constants.items():
         _check_fact(table, f"constants.{name}", name, value)
     factors = {}
-    for name, said in table.take("factors", dict, {}).items():
-        place, fact = f"factors.{name}", FACT_NAMES.get(name)
+    for name, factor in table.take("factors", dict, {}).items():
+        key, fact = f"factors.{name}", FACT_NAMES.get(name)
         if fact is None or fact.kind != "float" or name not in _groups(regex):
-            table.add_problem(
-                place, "only a group that is a fact with a fraction can have a factor."
-            )
+            table.add_problem(key, "only a group that is a fact with a fraction can have a factor.")
         else:
-            factors[name] = _factor(table, place, said, fact.unit)
+            factors[name] = _factor(table, key, factor, fact.unit)
     inferred = table.take("inferred", str, "")
     return FactLine(
         **_common(table, regex, file),
@@ -335,11 +333,11 @@ def _event(table: _Table, file: str) -> EventLine:
             "kind", f"no event is called {kind!r}. {suggest_or_list(kind, EVENT_KINDS)}"
         )
     factors = {}
-    for name, said in table.take("factors", dict, {}).items():
+    for name, value in table.take("factors", dict, {}).items():
         if name != "seconds":
             table.add_problem(f"factors.{name}", "only the group seconds can have a factor.")
         else:
-            factors[name] = _factor(table, "factors.seconds", said, "s")
+            factors[name] = _factor(table, "factors.seconds", value, "s")
     return EventLine(
         **_common(table, regex, file),
         kind=kind,
@@ -351,7 +349,10 @@ def _event(table: _Table, file: str) -> EventLine:
 
 
 def _common(table: _Table, regex: str, file: str) -> dict[str, Any]:
-    """What lines of every kind have. Without an anchor the regex is tried on every line."""
+    """Return the fields of all kinds of lines.
+
+    Without an anchor, the regex is tried on every line.
+    """
     anchor, example = table.take("anchor", str, ""), table.take("example", str, "")
     if anchor not in example:
         table.add_problem(
@@ -366,46 +367,46 @@ def _common(table: _Table, regex: str, file: str) -> dict[str, Any]:
     }
 
 
-def _target(table: _Table, place: str, said: object) -> ColumnTarget:
-    """`"loss"`, `["elapsed_s", 0.001]` or `["elapsed_s", "ms"]`."""
-    pair = isinstance(said, list) and len(said) == 2  # noqa: PLR2004
-    column, factor = said if pair and isinstance(said, list) else (said, None)
+def _target(table: _Table, key: str, value: object) -> ColumnTarget:
+    """Return the column of `"loss"`, `["elapsed_s", 0.001]` or `["elapsed_s", "ms"]`."""
+    pair = isinstance(value, list) and len(value) == 2  # noqa: PLR2004
+    column, factor = value if pair and isinstance(value, list) else (value, None)
     names = [name for name in STEP_COLUMNS if name not in UNFILLABLE_COLUMNS]
     if not isinstance(column, str):
-        table.add_problem(place, 'write a column, or ["column", factor or unit].')
+        table.add_problem(key, 'write a column, or ["column", factor or unit].')
         return ""
     if column not in names:
         hint = " The clock of the format gives it." if column == "logged_at" else ""
         table.add_problem(
-            place, f"no column is called {column!r}.{hint} {suggest_or_list(column, names)}"
+            key, f"no column is called {column!r}.{hint} {suggest_or_list(column, names)}"
         )
     elif factor is not None and not STEP_COLUMNS[column].dtype.is_float():
-        table.add_problem(place, f"{column} is a whole number: it can have no factor.")
+        table.add_problem(key, f"{column} is a whole number: it can have no factor.")
     elif factor is not None:
-        return column, _factor(table, place, factor, STEP_COLUMNS[column].unit)
+        return column, _factor(table, key, factor, STEP_COLUMNS[column].unit)
     return column
 
 
-def _factor(table: _Table, place: str, said: object, unit: str) -> float:
-    """A number, or the word of a unit for what one of it is in `unit`."""
-    if isinstance(said, int | float) and not isinstance(said, bool) and said > 0:
-        return float(said)
+def _factor(table: _Table, key: str, value: object, unit: str) -> float:
+    """Return a factor from a number, or from the word of a unit."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
     words = UNIT_FACTORS.get(unit, {})
-    if isinstance(said, str) and said in words:
-        return words[said]
-    known = f", or one of {', '.join(words)}" if words else ""
+    if isinstance(value, str) and value in words:
+        return words[value]
+    choices = f", or one of {', '.join(words)}" if words else ""
     table.add_problem(
-        place, f"{said!r} is no factor to {unit or 'a fraction'}: write a number{known}."
+        key, f"{value!r} is no factor to {unit or 'a fraction'}: write a number{choices}."
     )
     return 1.0
 
 
-def _check_fact(table: _Table, place: str, name: str, value: str | None = None) -> None:
-    """Says that no fact has that name or, where there is one, that value."""
+def _check_fact(table: _Table, key: str, name: str, value: str | None = None) -> None:
+    """Add a problem if there is no such fact, or the value is invalid."""
     if name not in FACT_NAMES:
-        table.add_problem(place, f"no fact is called {name!r}. {suggest_or_list(name, FACT_NAMES)}")
+        table.add_problem(key, f"no fact is called {name!r}. {suggest_or_list(name, FACT_NAMES)}")
     elif value is not None and (wrong := _impossible(name, value)):
-        table.add_problem(place, wrong)
+        table.add_problem(key, wrong)
 
 
 def _impossible(name: str, value: str) -> str:
@@ -432,7 +433,7 @@ def _groups(pattern: str) -> set[str]:
 
 
 def _unnamed(pattern: str) -> str:
-    """The pattern without the names of its groups, so that it can stand beside others."""
+    """Return the pattern without group names, to be combined with others."""
     return re.sub(r"\(\?P<\w+>", "(?:", pattern)
 
 
@@ -442,9 +443,9 @@ def _does_not_compile(pattern: str) -> str | None:
             warnings.simplefilter("error", FutureWarning)
             re.compile(pattern)
     except re.error as error:
-        at = error.pos or 0
-        rest = f"before {pattern[at : at + 20]}" if pattern[at:] else "its end"
-        return f"does not compile at character {at + 1}, {rest}: {error.msg}."
+        position = error.pos or 0
+        rest = f"before {pattern[position : position + 20]}" if pattern[position:] else "its end"
+        return f"does not compile at character {position + 1}, {rest}: {error.msg}."
     except (FutureWarning, OverflowError, RecursionError) as error:
         return f"does not compile: {error}."
     return None
@@ -454,9 +455,9 @@ def _does_not_compile(pattern: str) -> str | None:
 
 
 def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
-    """What fields say against one another: figures that would be read and never used, or wrongly.
+    """Yield contradictions between fields: figures never used, or used wrongly.
 
-    Where code completes the rows, it may fill what no line does.
+    Code that completes the rows may fill columns without a line.
     """
     filled = {column for line in log_format.steps for column in line.fills}
     rates = filled & {"logged_tgs", "logged_samples_per_second"}
@@ -467,34 +468,36 @@ def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
         "stamp": (log_format.clock is not None, "there is no clock"),
     }
     for word in log_format.evidence:
-        there, without = wanted[word]
-        if not there and log_format.complete is None:
+        is_filled, without = wanted[word]
+        if not is_filled and log_format.complete is None:
             yield f"evidence: holds {word!r}, but {without}."
-    for key, there in (("elapsed_covers", "elapsed_s" in filled), ("rate_covers", bool(rates))):
-        if there and getattr(log_format, key) is None:
+    for key, is_filled in (("elapsed_covers", "elapsed_s" in filled), ("rate_covers", bool(rates))):
+        if is_filled and getattr(log_format, key) is None:
             words = ", ".join(KEY_CHOICES[key])
             yield f"{key}: is missing: which steps a printed time or rate speaks of ({words})."
 
 
-def _example(log_format: LogFormat, line: FormatLine, place: str) -> Iterator[str]:
-    """What is wrong with a line's example, as the parser reads it."""
+def _example(log_format: LogFormat, line: FormatLine, context: str) -> Iterator[str]:
+    """Yield the problems of a line's example, as the parser reads it."""
     text = Cleaner(log_format.noise).strip(line.example)
     if re.search(line.regex, text) is None:
         reach = longest_matched_prefix(line.regex, text)
-        yield f'{place}example: the regex matches it up to "{reach}" only.'
+        yield f'{context}example: the regex matches it up to "{reach}" only.'
         return
     parsed = parse_lines([NumberedLine(1, line.example, cut=False)], log_format)
     if isinstance(line, StepLine):
-        yield from (f"{place}example: {wrong}" for wrong in _step_example(log_format, text, parsed))
+        yield from (
+            f"{context}example: {wrong}" for wrong in _step_example(log_format, text, parsed)
+        )
     elif isinstance(line, FactLine):
         stated = {fact["name"]: fact["value"] for fact in parsed.launches[0].facts}
         for name in (*_groups(line.regex), *line.constants):
             if name in stated and (wrong := _impossible(name, stated[name])):
-                yield f"{place}example: {wrong}"
+                yield f"{context}example: {wrong}"
         if not parsed.known_lines:
-            yield f"{place}example: is taken for {_taken_for(parsed)}."
+            yield f"{context}example: is taken for {_taken_for(parsed)}."
     elif [event["kind"] for event in parsed.launches[0].events] != [line.kind]:
-        yield f"{place}example: is taken for {_taken_for(parsed)}."
+        yield f"{context}example: is taken for {_taken_for(parsed)}."
 
 
 def _step_example(log_format: LogFormat, text: str, parsed: ParsedSource) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Facts from flags, fairmfu.toml and files beside a log."""
+"""Facts from flags, fairmfu.toml and files next to a log."""

@@ -1,8 +1,8 @@
-"""Facts with origin: what is given by hand, stands beside the log, or follows from its numbers.
+"""Facts with their origin: given by hand, from files next to the log, or inferred.
 
     flag > sidecar > log > companion file > inferred
 
-Of two facts of one kind of origin the later holds. All are kept, so that a disagreement shows.
+Of two facts with one kind of origin, the later applies. All are kept, to show disagreements.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from ..launches.step_rows import StepRows
 SIDECAR_NAME: Final = "facts.toml"
 MAX_COMPANION_BYTES: Final = 4 * 1024 * 1024
 MIN_EQUAL_LENGTH_LINES: Final = 3
-"""Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
+"""Minimum number of lines with equal lengths: fewer may be equal by chance.
+
+Lines differ if every line pads to its own longest sample.
+"""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
 
@@ -42,11 +45,12 @@ _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_paral
 def facts_from_flags(
     assignments: Iterable[str], context: str = "--set", *, allow_removal: bool = False
 ) -> list[Fact]:
-    """Facts of `NAME=VALUE` words as `--set` takes them.
+    """Return the facts of `NAME=VALUE` words, the values of `--set`.
 
-    context: what takes them, for errors to begin with.
-    allow_removal: `NAME=` is a fact without a value, which takes back what was given by hand.
-    Raises FactError on a name that is not in FACT_NAMES or a value that it can't have.
+    Raises FactError for a name not in FACT_NAMES, or an invalid value.
+
+    context: start of error messages, for example the option
+    allow_removal: turn `NAME=` into a fact without a value, which removes a fact given by hand
     """
     facts = []
     for assignment in assignments:
@@ -62,27 +66,30 @@ def facts_from_flags(
 
 
 def facts_from_sidecars(log: Path) -> list[Fact]:
-    """Facts of `facts.toml` in the log's folder, then of `<log>.facts.toml`, which holds."""
+    """Return facts of `facts.toml` in the log's folder, then of `<log>.facts.toml`.
+
+    The later facts apply.
+    """
     return [fact for path in _sidecars(log) for fact in facts_from_toml(path)]
 
 
 def _sidecars(log: Path) -> Iterator[Path]:
-    """The sidecars of a log that exist; one whose name is too long for a file does not."""
+    """Yield the existing sidecars of a log; a name too long for a file does not exist."""
     for path in (log.with_name(SIDECAR_NAME), log.with_name(f"{log.name}.{SIDECAR_NAME}")):
         try:
-            there = path.is_file()
+            exists = path.is_file()
         except OSError as error:
             if error.errno != errno.ENAMETOOLONG:
                 raise
-            there = False
-        if there:
+            exists = False
+        if exists:
             yield path
 
 
 def facts_from_toml(path: Path, origin_kind: str = "sidecar") -> list[Fact]:
-    """Facts of a TOML file of `name = value` lines. Raises FactError.
+    """Return the facts of a TOML file of `name = value` lines. Raises FactError.
 
-    origin_kind: of their origin: sidecar, or flag for a file that is named on the command line.
+    origin_kind: sidecar, or flag for a file named on the command line
     """
     try:
         values = parse_toml(path.read_text(encoding="utf-8"))
@@ -94,20 +101,22 @@ def facts_from_toml(path: Path, origin_kind: str = "sidecar") -> list[Fact]:
 def facts_from_values(
     values: Mapping[str, object], origin: str, folder: Path, context: str
 ) -> list[Fact]:
-    """Facts of the values of a TOML table by name. Raises FactError, which begins with `context`.
+    """Return the facts of a TOML table, with values by name.
 
-    folder: that paths in it are relative to.
+    Raises FactError, with a message that begins with `context`.
+
+    folder: base of relative paths
     """
     return [_fact(n, _toml_text(value), origin, folder, context) for n, value in values.items()]
 
 
 def facts_from_companions(log: Path) -> list[Fact]:
-    """Facts of the files that a framework leaves beside its log.
+    """Return facts of the files that a framework writes next to a log.
 
-    There 0 and -1 mean that nothing is set, and a word that the framework finds out. A number that
-    is too large for any run stays, so that whoever computes refuses it aloud.
+    In these files 0 and -1 mean that nothing is set, and a word means that the framework chooses:
+    such values are no facts. A number too large for any run is kept, for the computation to report.
 
-    Where several match one name, it is not clear which is the log's: then none is read.
+    If several files match a name, none is read, because the log's file is unknown.
     """
     folder, facts = log.parent, []
     for name, files in _companions_in(folder).items():
@@ -131,9 +140,9 @@ def _exceeds_bounds(name: str, text: str) -> bool:
 
 
 def companion_problem(path: Path) -> str | None:
-    """Why a companion cannot be read as what its name says; None where it can, or is no such file.
+    """Return why a companion file is unreadable; None if readable, or another file.
 
-    `facts_from_companions` takes no facts of it then, without a word.
+    `facts_from_companions` ignores such files silently.
     """
     kinds = (file.kind for file in _COMPANIONS if path.name in file.names)
     kind = next((kind for kind in kinds if kind in ("JSON", "TOML")), None)
@@ -149,20 +158,20 @@ def companion_problem(path: Path) -> str | None:
 
 
 def shared_fact_files(folder: Path, names: Collection[str] | None) -> list[Path]:
-    """Files that could give facts to every log of a folder, as the readers above look for them.
+    """Return files that may give facts to all logs of a folder.
 
-    names: what the folder holds, so that nothing else is looked for; None where that is not known.
+    names: entries of the folder, so that no other file is looked for; None if unknown
     """
-    found = []
+    files = []
     for name in (SIDECAR_NAME, *_companions_in(folder)):
         first, *further = name.split("/")
         if names is None or first in names:
-            found += sorted(folder.glob(name)) if further else [folder / name]
-    return found
+            files += sorted(folder.glob(name)) if further else [folder / name]
+    return files
 
 
 def files_named_in_sidecars(log: Path) -> list[Path]:
-    """Files in which facts of the log's sidecars stand: `read_model_config = "config.json"`."""
+    """Return the files named in a log's sidecars: `model_config = "config.json"`."""
     named = []
     for sidecar in _sidecars(log):
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -175,9 +184,9 @@ def files_named_in_sidecars(log: Path) -> list[Path]:
 def infer_facts(
     log_format: LogFormat, launches: Sequence[Launch], companions: Sequence[LogFormat] = ()
 ) -> list[list[Fact]]:
-    """For each launch the facts that its format implies, or that follow from its steps' numbers.
+    """Return the facts of each launch that follow from its format or its steps.
 
-    companions: formats whose lines stand among those of log_format.
+    companions: formats with lines among those of log_format
     """
     implied = [
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
@@ -190,13 +199,13 @@ def infer_facts(
         + _gpus_from_rates(launch.rows)
         + (_length_of_all(launch.rows) or _length_of_counts(launch))
         + _replica_groups(launch)
-        + [fact for each in several for fact in each[place]]
-        for place, launch in enumerate(launches)
+        + [fact for inferred in several for fact in inferred[index]]
+        for index, launch in enumerate(launches)
     ]
 
 
 def _replica_groups(launch: Launch) -> list[Fact]:
-    """How many replica groups share the global batch, in the log of one of them.
+    """Infer the number of replica groups, from the log of a single group.
 
     TorchFT's groups are alike: Torchtitan's global batch is local batch x accumulation x
     data-parallel ranks of one group x groups
@@ -205,10 +214,10 @@ def _replica_groups(launch: Launch) -> list[Fact]:
     if launch.last_value("replica_group") is None:
         return []
     batch = stated_size(launch, "global_batch_size")
-    own = [number for name in _OF_ONE_GROUP if (number := stated_size(launch, name))]
-    if batch is None or len(own) < len(_OF_ONE_GROUP):
+    group_sizes = [number for name in _OF_ONE_GROUP if (number := stated_size(launch, name))]
+    if batch is None or len(group_sizes) < len(_OF_ONE_GROUP):
         return []
-    groups, rest = divmod(batch, math.prod(own))
+    groups, rest = divmod(batch, math.prod(group_sizes))
     if rest or not groups:
         return []
     why = "inferred: the global batch over the batch of this replica group"
@@ -216,11 +225,14 @@ def _replica_groups(launch: Launch) -> list[Fact]:
 
 
 def _gpus_from_rates(rows: StepRows) -> list[Fact]:
-    """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
+    """Infer GPUs from lines with three rates.
+
+    GPUs = samples/s x tokens per sample / (tokens/s/GPU)
+    """
     counts = set[int]()
     for frame in rows.frames(*_RATES) if rows.has_columns(*_RATES) else ():
         samples, tokens, tgs = (frame[name].cast(pl.Float64).to_numpy() for name in _RATES)
-        printed = (samples != 0) & (tokens != 0) & (tgs != 0)  # what is null is nan
+        printed = (samples != 0) & (tokens != 0) & (tgs != 0)  # nulls are nan
         with np.errstate(all="ignore"):
             ratios = samples[printed] * tokens[printed] / tgs[printed]
         counts.update(map(int, np.unique(np.rint(ratios[np.isfinite(ratios)]))))
@@ -231,7 +243,7 @@ def _gpus_from_rates(rows: StepRows) -> list[Fact]:
 
 
 def _length_of_all(rows: StepRows) -> list[Fact]:
-    """The length of samples where every line prints the same, and not by chance."""
+    """Infer the sequence length if all lines print the same, and not by chance."""
     if len(rows) < MIN_EQUAL_LENGTH_LINES or not rows.has_columns("sequence_length"):
         return []
     lengths = set[Any]()
@@ -246,9 +258,9 @@ def _length_of_all(rows: StepRows) -> list[Fact]:
 
 
 def _length_of_counts(launch: Launch) -> list[Fact]:
-    """The length of samples where it is what tokens grow by for each sample, from line to line.
+    """Infer the sequence length from tokens per sample consumed between lines.
 
-    Of a log that states none, as a part of one.
+    Only for logs that state no length, such as excerpts.
     """
     names = ("consumed_tokens", "consumed_samples")
     if launch.last_value("seq_len") is not None or not launch.rows.has_columns(*names):
@@ -270,40 +282,46 @@ def _length_of_counts(launch: Launch) -> list[Fact]:
 
 
 def check_fact(name: str, text: str, context: str) -> None:
-    """Raises FactError on a name that is not in FACT_NAMES or a value that it can't have."""
+    """Check the name and value of a fact.
+
+    Raises FactError for a name not in FACT_NAMES, or an invalid value.
+    """
     _check(name, _known(name, context), text, context)
 
 
 def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
-    known = _known(name, where)
-    if known.kind == "json" and not text.startswith("{"):
+    definition = _known(name, where)
+    if definition.kind == "json" and not text.startswith("{"):
         text = _json_file(folder / text, where)
-    _check(name, known, text, where)
-    value = to_valid_utf8(_canonical(known, text))
+    _check(name, definition, text, where)
+    value = to_valid_utf8(_canonical(definition, text))
     return {"name": name, "value": value, "origin": to_valid_utf8(origin), "line": None}
 
 
 def _known(name: str, where: str) -> FactName:
-    known = FACT_NAMES.get(name)
-    if known is None:
+    definition = FACT_NAMES.get(name)
+    if definition is None:
         near = get_close_matches(name, FACT_NAMES, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise FactError(f"{where}: no fact is called {name!r}.{hint}")
-    return known
+    return definition
 
 
-def _canonical(known: FactName, text: str) -> str:
-    """Numbers as all readers of the store understand them: Python takes `8_192` and `1e3` too."""
-    if known.kind == "int":
+def _canonical(definition: FactName, text: str) -> str:
+    """Return a number in a form that all readers of the store understand.
+
+    Python also accepts `8_192` and `1e3`.
+    """
+    if definition.kind == "int":
         return str(int(float(text)))
     plain = text.isascii() and "_" not in text
-    return text if known.kind != "float" or plain else repr(float(text))
+    return text if definition.kind != "float" or plain else repr(float(text))
 
 
-def _check(name: str, known: FactName, text: str, where: str) -> None:
+def _check(name: str, definition: FactName, text: str, where: str) -> None:
     if (why := fact_problem(name, text)) is not None:
         raise FactError(f"{where}: {why}.")
-    if known.kind == "json":
+    if definition.kind == "json":
         _object(text, f"{where}: {name}")
 
 
@@ -316,12 +334,12 @@ def _toml_text(value: object) -> str:
 
 
 def read_model_config(path: Path) -> dict[str, Any]:
-    """The object of a Hugging Face config.json. Raises FactError."""
+    """Return the object of a Hugging Face config.json. Raises FactError."""
     return _json_values(path, "MODEL")
 
 
 def _json_file(path: Path, where: str) -> str:
-    """A configuration that is named beside a log: no other file is brought into the store."""
+    """Return a model's config.json as text; any other file is refused."""
     values = _json_values(path, where)
     if "model_type" not in values:
         raise FactError(f"{where}: {path} is no model's config.json: it has no model_type.")
@@ -352,36 +370,42 @@ def _object(text: str, where: str) -> dict[str, Any]:
 
 
 def _read_companion(path: Path, files: Sequence[CompanionFile]) -> dict[str, str]:
-    """Facts of a file that is one of these, which are of one kind; none of a damaged one."""
+    """Return the facts of a file; none if damaged.
+
+    files: possible kinds, all with the same syntax
+    """
     facts: dict[str, str] = {}
     try:
         values = _PARSERS[files[0].kind](path.read_text(encoding="utf-8"))
         for file in files if isinstance(values, dict) or files[0].kind == "lines" else ():
             facts |= file.read(values)
     except (OSError, ValueError, TypeError, yaml.YAMLError, RecursionError):
-        return {}  # or a value that Python has no text or no key of
+        return {}  # or a value that Python cannot print, or use as a key
     return facts
 
 
 class _WithoutAliases(yaml.SafeLoader):
-    """Refuses aliases, which W&B does not write: a few of them make a file of gigabytes."""
+    """YAML loader without aliases, which W&B never writes.
+
+    A few aliases can expand to gigabytes.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Raises YAMLError on an alias."""
+        """Compose a node; raise YAMLError for an alias."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("an alias")
         return super().compose_node(parent, index)
 
 
 def _wandb_values(text: str) -> dict[Any, Any]:
-    """The values of Weights & Biases' config.yaml: `key: {value: …}`."""
+    """Return the values of Weights & Biases' config.yaml: `key: {value: …}`."""
     values = yaml.load(text, _WithoutAliases)  # noqa: S506 - safe
     pairs = values.items() if isinstance(values, dict) else ()
     return {k: v["value"] for k, v in pairs if isinstance(v, dict) and "value" in v}
 
 
 def _named_facts(values: Mapping[Any, Any]) -> dict[str, str]:
-    """Only names that are facts are taken."""
+    """Return the values with names of facts."""
     return {k: _toml_text(v) for k, v in values.items() if k in ("seq_len", "micro_batch_size")}
 
 
@@ -391,7 +415,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "W&B": _wandb_values,
     "lines": str.splitlines,
 }
-"""What is made of the text of each kind of CompanionFile."""
+"""Parser of the text for each kind of CompanionFile."""
 
 _NAMED_FACTS: Final = CompanionFile(names=WANDB_CONFIG_NAMES, kind="W&B", read=_named_facts)
 _COMPANIONS: Final = (*COMPANION_FILES, _NAMED_FACTS)
@@ -401,7 +425,7 @@ _IN_FILES: Final = frozenset(name for name, known in FACT_NAMES.items() if known
 
 
 def _companions_in(folder: Path) -> Mapping[str, Sequence[CompanionFile]]:
-    """The files that may be beside a log in a folder, by the globs of their names."""
+    """Return the files that may be in a log's folder, by the globs of their names."""
     files = [file for file in _COMPANIONS if file.within in (None, folder.name)]
     names = dict.fromkeys(name for file in files for name in file.names)
     return {name: [file for file in files if name in file.names] for name in names}

@@ -1,7 +1,7 @@
-"""fairmfu.toml: what a nightly run reads, where it writes, and facts of logs by their paths.
+"""fairmfu.toml: inputs and outputs of a nightly run, and facts of logs by path.
 
-docs/fairmfu.toml shows every key. Paths in the file are relative to its folder. All that is wrong
-with it is said at once.
+docs/fairmfu.toml shows every key. Paths in the file are relative to its folder. All errors are
+reported at once.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ CONFIG_VARIABLE: Final = "FAIRMFU_CONFIG"
 """Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
 
 ENGINE_NAMES: Final = ("local", "ray")
-"""Who may read logs."""
+"""Engines that read logs."""
 
 _PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesConfig:
-    """Which runs make a series, and which changes of it count.
+    """Definition of a series of runs, and the changes that count.
 
-    by: columns of `metrics` that are equal within a series; none for the usual ones. threshold: a
-    fraction; smaller changes are listed and do not count.
+    by: columns of `metrics` that are equal within a series; empty for the default columns
+    threshold: a fraction; smaller changes are listed and do not count
     """
 
     by: tuple[str, ...] = ()
@@ -52,29 +52,33 @@ class SeriesConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathFacts:
-    """Facts of all logs whose path one of the patterns fits; `place` names the table."""
+    """Facts of all logs whose path fits one of the patterns.
+
+    place: name of the table, for messages
+    """
 
     patterns: tuple[str, ...]
     facts: tuple[Fact, ...]
     place: str = ""
 
     def matches(self, path: str) -> bool:
-        """Whether a pattern fits the absolute path, or its end from some folder on."""
+        """Return whether a pattern fits the absolute path, or its end from some folder on."""
         return _regex(self.patterns).match(path) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectConfig:
-    """What fairmfu.toml says, with the defaults of what it does not say.
+    """Contents of fairmfu.toml, with defaults for missing keys.
 
-    sources: files, folders and patterns, here or at object stores
+    sources: files, folders and patterns, local or on object stores
     accelerators: a file of devices
-    price: of a GPU-hour, as it was written
-    redact: the reports are for others
-    keep: how many dated reports stay; all without it
-    wait: how long to wait for another writer of the store [s]
-    engine: who reads logs, of ENGINE_NAMES; ray_address: of the Ray cluster
-    processes: how many read logs; as many as usual without it
+    price: of a GPU-hour, as written
+    redact: True if the reports are for others
+    keep: number of dated reports to keep; None keeps all
+    wait: maximum time to wait for another writer of the store [s]
+    engine: reader of logs, of ENGINE_NAMES
+    ray_address: of the Ray cluster
+    processes: number of processes that read logs; None for the default number
     baselines: names or ids of runs
     """
 
@@ -96,12 +100,12 @@ class ProjectConfig:
     baselines: tuple[str, ...] = ()
 
     def facts_of(self, path: str) -> tuple[Fact, ...]:
-        """Facts of the log of that absolute path; of several tables that fit, the later holds."""
+        """Return facts of the log at an absolute path; later tables override earlier ones."""
         named = {fact["name"]: fact for t in self.facts if t.matches(path) for fact in t.facts}
         return tuple(named.values())
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
-        """A sentence for each table of facts that fits none of these logs."""
+        """Return a message for every table of facts that fits none of these logs."""
         whole = [str(path.absolute()) for path in paths] if self.facts else []
         return [
             f"{self.path}: {table.place}paths: no source fits {' or '.join(table.patterns)}."
@@ -111,24 +115,24 @@ class ProjectConfig:
 
 
 def find_config() -> Path | None:
-    """$FAIRMFU_CONFIG, or ./fairmfu.toml where it is there. Raises ConfigError."""
-    said = os.environ.get(CONFIG_VARIABLE)
-    if said:
-        if not Path(said).is_file():
+    """Return $FAIRMFU_CONFIG, or ./fairmfu.toml if there is one. Raises ConfigError."""
+    setting = os.environ.get(CONFIG_VARIABLE)
+    if setting:
+        if not Path(setting).is_file():
             raise ConfigError(
-                f"{CONFIG_VARIABLE}={said}: no such file. Make it, or unset the variable."
+                f"{CONFIG_VARIABLE}={setting}: no such file. Make it, or unset the variable."
             )
-        return Path(said)
-    return Path(CONFIG_NAME) if said is None and Path(CONFIG_NAME).is_file() else None
+        return Path(setting)
+    return Path(CONFIG_NAME) if setting is None and Path(CONFIG_NAME).is_file() else None
 
 
 def load_config(
     path: Path, columns: Collection[str] = (), parse_price: Callable[[str], object] = str
 ) -> ProjectConfig:
-    """The configuration of a file. Raises ConfigError with all that is wrong.
+    """Return the configuration of a file. Raises ConfigError with all errors.
 
-    columns: what `series.by` may name; anything, where there are none. priced: raises ValueError
-    on a text that is no price.
+    columns: allowed in `series.by`; empty allows any
+    parse_price: raises ValueError for a text that is no price
     """
     problems: list[str] = []
     top = _Top(read_toml(path, ConfigError), "", problems)
@@ -160,7 +164,7 @@ def load_config(
 
 
 class _Top(TomlTable):
-    """The whole file; names where a key of [series] goes."""
+    """The whole file; its errors say if a key belongs to [series]."""
 
     def unknown_key_message(self, key: str, allowed: Sequence[str]) -> str:
         keys = [field.name for field in fields(SeriesConfig)]
@@ -184,15 +188,15 @@ def _path(table: TomlTable, key: str, folder: Path, default: Path) -> Path:
 
 
 def _store(table: TomlTable, folder: Path, default: Path) -> Path:
-    """A folder, or an address of an object store."""
-    said = table.values.get("store")
-    if isinstance(said, str) and URL_SEPARATOR in said:
-        return _address(table, "store", said)
+    """Return a folder, or an address of an object store."""
+    value = table.values.get("store")
+    if isinstance(value, str) and URL_SEPARATOR in value:
+        return _address(table, "store", value)
     return _path(table, "store", folder, default)
 
 
 def _of_home(table: TomlTable, key: str, text: str) -> Path:
-    """A path whose `~` stands for a home folder; says what can be no path."""
+    """Return a path with `~` expanded; add a problem for an invalid path."""
     wrong = "no path can hold a NUL character." if "\0" in text else ""
     try:
         path = Path(text).expanduser()
@@ -204,7 +208,10 @@ def _of_home(table: TomlTable, key: str, text: str) -> Path:
 
 
 def _source(table: TomlTable, text: str, folder: Path) -> Path:
-    """A file, a folder or a pattern, which the folder's own name is no part of; or an address."""
+    """Return a file, a folder, a pattern or an address.
+
+    Wildcards in the folder's own name are escaped.
+    """
     if URL_SEPARATOR in text:
         return _address(table, "sources", text)
     path = _of_home(table, "sources", text)
@@ -224,61 +231,61 @@ def _devices(table: TomlTable, folder: Path) -> Path | None:
         return None
     path = _path(table, "accelerators", folder, Path())
     try:
-        there = path.is_file()
+        exists = path.is_file()
     except OSError as error:  # a name that is too long
         table.add_problem("accelerators", f"{path}: {error.strerror}.")
     else:
-        if not there:
+        if not exists:
             table.add_problem("accelerators", f"{path}: no such file.")
     return path
 
 
 def _texts(table: TomlTable, key: str) -> tuple[str, ...]:
-    """A list of texts, none of them empty."""
-    said = table.take(key, list, [])
-    wrong = [one for one in said if not isinstance(one, str) or not one]
+    """Return a list of texts; add a problem if one is empty."""
+    values = table.take(key, list, [])
+    wrong = [value for value in values if not isinstance(value, str) or not value]
     if wrong:
         table.add_problem(key, f"holds {wrong[0]!r}: write texts in quotes.")
-    return tuple(one for one in said if one not in wrong)
+    return tuple(value for value in values if value not in wrong)
 
 
-def _price(table: TomlTable, priced: Callable[[str], object]) -> str | None:
-    said = table.values.get("price")
-    if said is None:
+def _price(table: TomlTable, parse_price: Callable[[str], object]) -> str | None:
+    value = table.values.get("price")
+    if value is None:
         return None
-    if isinstance(said, bool) or not isinstance(said, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         table.add_problem(
-            "price", f'is {said!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".'
+            "price", f'is {value!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".'
         )
         return None
     try:
-        priced(str(said))
+        parse_price(str(value))
     except ValueError as error:
         table.add_problem("price", f"{error}.")
-    return str(said)
+    return str(value)
 
 
 def _positive(table: TomlTable, key: str, form: str) -> int | None:
-    said = table.values.get(key)
-    if said is None or (isinstance(said, int) and not isinstance(said, bool) and said > 0):
-        return said
-    table.add_problem(key, f"is {said!r}: write a whole number of {form}.")
+    value = table.values.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    table.add_problem(key, f"is {value!r}: write a whole number of {form}.")
     return None
 
 
 def _wait(table: TomlTable, default: float) -> float:
-    said = table.values.get("wait", default)
-    if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
-        return float(said)
-    table.add_problem("wait", f"is {said!r}: write seconds, for example 600.")
+    value = table.values.get("wait", default)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    table.add_problem("wait", f"is {value!r}: write seconds, for example 600.")
     return default
 
 
 def _engine(table: TomlTable, default: str) -> str:
-    said = table.take("engine", str, default)
-    if said not in ENGINE_NAMES:
-        table.add_problem("engine", f'is {said!r}: write "local" or "ray".')
-    return said
+    name = table.take("engine", str, default)
+    if name not in ENGINE_NAMES:
+        table.add_problem("engine", f'is {name!r}: write "local" or "ray".')
+    return name
 
 
 def _series(table: TomlTable, columns: Collection[str]) -> SeriesConfig:
@@ -295,7 +302,7 @@ def _series(table: TomlTable, columns: Collection[str]) -> SeriesConfig:
 
 
 def parse_fraction(raw_value: object) -> float | None:
-    """A fraction below 1, as 0.03, "0.03" or "3 %"; None of anything else."""
+    """Return a fraction below 1, from 0.03, "0.03" or "3 %"; None for other values."""
     percent = _PERCENT.fullmatch(raw_value.strip()) if isinstance(raw_value, str) else None
     try:
         value = float(percent[1]) / 100 if percent else float(str(raw_value))
@@ -305,17 +312,19 @@ def parse_fraction(raw_value: object) -> float | None:
 
 
 def _threshold(table: TomlTable) -> float:
-    said = table.values.get("threshold", 0.0)
-    value = parse_fraction(said)
+    raw_value = table.values.get("threshold", 0.0)
+    value = parse_fraction(raw_value)
     if value is None:
-        table.add_problem("threshold", f'is {said!r}: write a fraction below 1, 0.03, or "3 %".')
+        table.add_problem(
+            "threshold", f'is {raw_value!r}: write a fraction below 1, 0.03, or "3 %".'
+        )
     return value or 0.0
 
 
 def _facts(table: TomlTable, path: Path, folder: Path) -> PathFacts:
-    """One table of [[facts]]: a pattern or several, and facts by name."""
-    said = table.values.get("paths")
-    patterns = (said,) if isinstance(said, str) else _texts(table, "paths")
+    """Return the facts of a [[facts]] table: a pattern or several, and values by name."""
+    paths = table.values.get("paths")
+    patterns = (paths,) if isinstance(paths, str) else _texts(table, "paths")
     if not any(patterns):
         table.add_problem("paths", 'is missing: write a pattern of paths, "*/h100/*.log".')
     facts: list[Fact] = []

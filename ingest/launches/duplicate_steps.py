@@ -51,7 +51,7 @@ class EarlierRows:
     def __init__(
         self, rows: StepRows, frame: pl.DataFrame, first_row: int, *, single_writer: bool
     ) -> None:
-        """Look up nothing yet.
+        """Store the rows; the lookup is done on demand.
 
         rows: of the launch
         frame: candidate rows, in log order
@@ -78,9 +78,7 @@ class EarlierRows:
         All rows before them count as rows of the launch.
         """
         count = int(row_indices[-1]) + 1 - self._first
-        if (
-            self._printed is None or len(self._again) < count
-        ):  # rows after these may never be needed
+        if self._printed is None or len(self._again) < count:  # later rows may be unneeded
             self._printed = self._look_up(count)
         return EarlierValues._make(column[row_indices - self._first] for column in self._printed)
 

@@ -88,7 +88,7 @@ class Launch:
 
     @property
     def stated(self) -> list[dict[str, Any]]:
-        """Facts of the primary format, plus companions' facts under other names.
+        """Facts of the primary format, plus companions' facts that the primary omits.
 
         DeepSpeed's dump under Megatron contains the batch size at the start of a ramp-up.
         """
@@ -188,26 +188,14 @@ class Launch:
         if not row["form"].counts:
             return []
         last = list(self.rows.behind(max(0, len(self.rows) - MAX_ROWS_BEFORE_COUNTER)))
-        counted = (
-            counter_index
-            for counter_index, earlier_row in reversed([*enumerate(last)])
-            if earlier_row["form"].counts
-        )
-        counter_index = next(counted, None)
-        if counter_index is None or None in (
-            row["logged_at"],
-            *(earlier_row["logged_at"] for earlier_row in last[counter_index:]),
-        ):
+        counted = (n for n, earlier in reversed([*enumerate(last)]) if earlier["form"].counts)
+        counter = next(counted, None)
+        if counter is None or None in (row["logged_at"], *(x["logged_at"] for x in last[counter:])):
             return []
-        before, now = last[counter_index]["logged_at"], row["logged_at"]
-        nearer = (
-            now - earlier_row["logged_at"] < earlier_row["logged_at"] - before
-            for earlier_row in last[counter_index + 1 :]
-        )
+        before, now = last[counter]["logged_at"], row["logged_at"]
+        nearer = (now - x["logged_at"] < x["logged_at"] - before for x in last[counter + 1 :])
         foreign = last[
-            counter_index
-            + 1
-            + next((n for n, is_nearer in enumerate(nearer) if is_nearer), len(last)) :
+            counter + 1 + next((n for n, is_it in enumerate(nearer) if is_it), len(last)) :
         ]
         if foreign:
             self.rows, self.last_line = self.rows.without_last(len(foreign)), foreign[0]["line"] - 1
@@ -295,7 +283,7 @@ def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
 def _behind_its_end(launch: Launch, row: Mapping[str, Any]) -> bool:
     """Return whether the row follows its rank's end.
 
-    Judged are rows without a step, and first steps without a stamp: a stamp is better evidence.
+    Applies to rows without a step, and to first steps without a stamp: a stamp is better evidence.
     """
     if row["rank"] not in launch.ends:
         return False

@@ -3,8 +3,8 @@
 `engine.set_train_batch_size` changes the number before training or during it, for example for a
 batch-size ramp-up, and prints nothing. The timer then still divides the batch size of its
 construction by the time of a step (deepspeedai/DeepSpeed/deepspeed/utils/timer.py@038beb6
-ThroughputTimer), but counts the real micro-steps. Since 0.8 it prints them beside steps. Before
-0.8, the engine's line just before gives the step.
+ThroughputTimer), but counts the real micro-steps. Since 0.8 the timer prints both micro-steps and
+steps. Before 0.8, the engine's line just before gives the step.
 
 One micro-step per step may also be the only timed one of several, where the timer stops once a step
 (Megatron). Its rate is then too high for the time between its lines. But the rate is too high as

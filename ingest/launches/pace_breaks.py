@@ -21,8 +21,7 @@ MAX_SIDE_LINES: Final = 8
 """Maximum number of lines on either side that define the speed."""
 MIN_GAP_RATIO: Final = 3.0
 MIN_GAP_S: Final = 30.0
-"""The time between two lines exceeds MIN_GAP_RATIO times that of their steps, plus these seconds.
-"""
+"""Margin in seconds beyond MIN_GAP_RATIO times the usual time of the steps in a gap."""
 MIN_SPEED_CHANGE: Final = 0.05
 """Every line on one side differs from every line on the other by more than this share."""
 LOOKED_AT: Final = ("line", "step", "logged_at", "since_start_s", "elapsed_s", "logged_tgs")

@@ -122,7 +122,7 @@ class RowChunks(Sequence[Row]):
         return next(self.behind(index % self._count))
 
     def frames(self, *names: str) -> Iterator[pl.DataFrame]:
-        """Yield these columns of all rows, piece by piece; by default the columns in use."""
+        """Yield these columns of all rows, piece by piece; by default all columns."""
         self._fold()
         return map(partial(self._frame, names), self._pieces)
 

@@ -96,7 +96,7 @@ class StepRows(RowChunks):
     def rows_of_steps(self, steps: Ints) -> pl.DataFrame:
         """Return the rows of these steps, in their order, with LOOKUP_COLUMNS.
 
-        Rows marked REPEAT_COLUMN are left out.
+        Rows marked REPEAT_COLUMN may be missing.
 
         steps: ascending
         """

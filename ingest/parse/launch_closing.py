@@ -32,7 +32,7 @@ from .line_matcher import event_row, fact_row
 
 
 class MissingTextsError(Exception):
-    """Rows became events without their texts: read the source again, with texts."""
+    """Missing texts of rows that became events: read the source again, with texts."""
 
 
 class LaunchCloser:

@@ -329,7 +329,7 @@ class _HeldRecord:
 JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
 """String in JSON, possibly cut off at the end of the line.
 
-A cut-off string extends to the end: otherwise a line with many quotes is slow.
+A cut-off string extends to the end: this keeps lines with many quotes fast.
 """
 
 

@@ -1,10 +1,10 @@
-"""A source read many lines at once: the same records as `ingest.parse.line_parser` finds.
+"""Parser of many lines at once, equivalent to `ingest.parse.line_parser`.
 
-What the lines of a block say on their own is found out first (ingest.vector.block_plan), here or by
-another process, and taken stretch by stretch. A stretch ends where a line means something by those
-before it: a header, a block of lines, a line that may go on. Such lines go to the line parser.
-Which rows begin another launch is decided as the sink does it, for all rows of a stretch; the first
-one that might is left to the line parser.
+Lines of a block are first read without context (ingest.vector.block_plan), here or by another
+process, and then consumed stretch by stretch. A stretch ends at a line with a meaning that depends
+on earlier lines: a header, a block of lines, a line that may continue. Such lines go to the line
+parser. New launches are detected with the sink's rules for all rows of a stretch; the first
+possible row of another launch goes to the line parser.
 """
 
 from __future__ import annotations
@@ -46,36 +46,41 @@ from .multiline_join import join_chunks
 
 MIN_LOOKUP_LINES: Final = 512
 MAX_LOOKUP_LINES: Final = 2**20
-"""Lines that are asked about together: behind a restart, and at most."""
+"""Lines looked up together: MIN_LOOKUP_LINES after a restart, at most MAX_LOOKUP_LINES."""
 CHUNKS_PER_RELEASE: Final = 64
-"""Chunks, 256 MB of a large log, behind which memory is given back that lies between what is held:
-of so much there is more the longer a log is."""
+"""Chunks (256 MB of a large log) between releases of free memory.
+
+Free memory between live arrays grows with the length of the log.
+"""
 MAX_SINGLY_READ_LINES: Final = 8
-"""Lines that are read one by one rather than together: that is quicker."""
+"""Fewer lines than this are read one by one, which is faster."""
 MAX_SINGLY_READ_ROWS: Final = 64
-"""Rows that are left to the line parser, at most, before earlier ones are looked up again."""
+"""Maximum number of rows left to the line parser before earlier rows are looked up again."""
 
 
 PlanChunks = Callable[[BlockPlanner, Iterable[Chunk]], Iterable[tuple[Chunk, BlockPlan | None]]]
-"""The chunks in their order, each with its plan if somebody made it."""
+"""Function that returns chunks in their order, with plans where available."""
 
 
 def without_plans(_: BlockPlanner, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, None]]:
-    """Planned by nobody."""
+    """Return the chunks without plans."""
     return ((chunk, None) for chunk in chunks)
 
 
 OnWatchedLine = Callable[[float], bool]
-"""Told the number of a line that may show what is watched for; whether to watch on."""
+"""Callback with the number of a line that may contain a mark.
+
+Returns False to stop watching.
+"""
 
 
 def ignore_watched_line(_: float) -> bool:
-    """Told to nobody."""
+    """Ignore the line, and continue to watch."""
     return True
 
 
 class BlockParser:
-    """Reads one source into a sink, by blocks where its lines are records of their own."""
+    """Parser of a source into a sink, by blocks where every line is a record."""
 
     def __init__(  # noqa: PLR0913 - of one source
         self,
@@ -88,10 +93,13 @@ class BlockParser:
         plan_chunks: PlanChunks = without_plans,
         on_watched_line: OnWatchedLine = ignore_watched_line,
     ) -> None:
-        """spool: where rows are put aside. watch: for lines that may show other formats.
+        """Prepare to parse.
 
-        keep_texts: see record_sink.keeps_text. plan_chunks: who may plan chunks before their turn.
-        on_watched_line: who is told of such lines; what it raises ends the reading.
+        spool: storage of rows
+        watch: for lines that may show other formats
+        keep_texts: see record_sink.keeps_text
+        plan_chunks: may plan chunks ahead
+        on_watched_line: called for watched lines; an exception ends the reading
         """
         matcher = line_matcher(primary, tuple(companions))
         self._matcher, self._plan_chunks = matcher, plan_chunks
@@ -101,7 +109,7 @@ class BlockParser:
         self._lines = LineParser(matcher, self.sink)
 
     def parse(self, chunks: Iterable[Chunk]) -> ParsedSource:
-        """Return what all chunks say, the same as `line_parser` says. Raises MissingTextsError."""
+        """Return the parsed chunks, equal to `line_parser`'s. Raises MissingTextsError."""
         chunks = iter(chunks)
         first = next(chunks, None)
         every: Iterable[Chunk] = chain(() if first is None else (first,), chunks)
@@ -116,17 +124,17 @@ class BlockParser:
         if are_apart:
             self._read_blocks(every)
         else:
-            if self.planner.watch is not None:  # which is of lines as they are
+            if self.planner.watch is not None:  # made for lines before joining
                 self._on_watched_line(math.inf)
             self.read_lines(every)
         return self._lines.finish()
 
     def finish(self) -> ParsedSource:
-        """Return what was read. Raises MissingTextsError."""
+        """Return the parsed source. Raises MissingTextsError."""
         return self._lines.finish()
 
     def records_apart(self, chunks: Iterable[Chunk]) -> tuple[bool, Iterable[Chunk]]:
-        """Whether each line is a record of its own, and the chunks in which it is."""
+        """Return whether every line is a record, and the chunks for which this is true."""
         primary = self._matcher.primary
         are_apart = primary.join is None
         if primary.addition is not None:
@@ -141,18 +149,18 @@ class BlockParser:
             self._lines.read(record)
 
     def read_blocks(self) -> _BlockReader:
-        """Return who reads the blocks of this source."""
+        """Return a reader for the blocks of this source."""
         return _BlockReader(self.sink, self._lines, self.planner, self._on_watched_line)
 
     def _read_blocks(self, chunks: Iterable[Chunk]) -> None:
-        """Read chunks of which each line is a record."""
+        """Read chunks in which every line is a record."""
         reader = self.read_blocks()
         for number, (chunk, plan) in enumerate(self._plan_chunks(self.planner, chunks), 1):
             if chunk.is_whole:
                 reader.read_whole(chunk, plan)
             else:
                 reader.read_alone(chunk)
-            del chunk, plan  # so that they go before the next ones are made
+            del chunk, plan  # free memory before the next chunk
             if number % CHUNKS_PER_RELEASE == 0:
                 release_free_memory()
 
@@ -160,7 +168,7 @@ class BlockParser:
 def parse_small_texts(
     logs: Sequence[tuple[BlockParser, Iterable[Chunk]]],
 ) -> list[ParsedSource]:
-    """Return what several small texts of the same formats say: they are planned as one block."""
+    """Return several small parsed texts of the same formats, planned as one block."""
     ready = [(parser, *parser.records_apart(chunks)) for parser, chunks in logs]
     texts = [(parser, are_apart, list(chunks)) for parser, are_apart, chunks in ready]
     whole = [
@@ -182,7 +190,7 @@ def parse_small_texts(
 
 
 class _BlockReader:
-    """Reads blocks of one source in the order of their lines."""
+    """Reader of the blocks of a source, in line order."""
 
     def __init__(
         self,
@@ -195,44 +203,51 @@ class _BlockReader:
         self.on_watched_line = on_watched_line
         self.forms: tuple[StepLine, ...] = tuple(planner.matcher.primary.steps)
         self.reach = MAX_LOOKUP_LINES
-        """Lines that are asked about together; few where it was in vain, or a log whose runs begin
-        again and again would be asked about to its end at each."""
+        """Lines looked up together.
+
+        Few after an early stop: a log with many restarts would be looked up to the end after each
+        restart.
+        """
         self.vain = 0
-        """Rows that are left to the line parser behind a look-up, in vain, of what was printed of
-        their steps before: twice as many each time, or a log whose runs begin again at each row
-        would have it done for each."""
+        """Rows left to the line parser after a lookup of earlier rows in vain.
+
+        Doubled every time: a log with a restart at each row would pay for a lookup per row.
+        """
         self.left = 0
-        """Of these, those that are still to come."""
+        """Rows of `vain` still to come."""
 
     def read_alone(self, chunk: Chunk) -> None:
-        """Each line of a chunk by itself."""
+        """Read the lines of a chunk one by one."""
         for line in chunk.lines():
             self._read(line)
 
     def read_whole(self, chunk: Chunk, plan: BlockPlan | None) -> None:
-        """The lines of a chunk; it is planned here where nobody has."""
+        """Read the lines of a chunk, after planning if there is no plan."""
         plan = plan or self.planner.plan_chunk(chunk)
         self.read(LineSpans(chunk.number, chunk.view, plan.bounds), plan)
 
     def read(self, block: LineSpans, plan: BlockPlan, lines: range | None = None) -> None:
-        """Lines of a block, by default all: those that are unsure, and what lies between them."""
-        at, behind = (0, len(block)) if lines is None else (lines.start, lines.stop)
-        first, last = (bisect_left(plan.unsure, line) for line in (at, behind))
-        for stop in (*plan.unsure[first:last], behind):
-            while at < stop:
-                taken = self._together(block, plan, at, stop)
-                if not taken:
-                    self._one(block, at)
-                at += taken or 1
-            if stop < behind:
-                self._one(block, stop)
-                at = stop + 1
+        """Read lines of a block: unsure lines one by one, and the stretches between them.
 
-    def _one(self, block: LineSpans, at: int) -> None:
+        lines: by default all
+        """
+        begin, end = (0, len(block)) if lines is None else (lines.start, lines.stop)
+        first, last = (bisect_left(plan.unsure, line) for line in (begin, end))
+        for stop in (*plan.unsure[first:last], end):
+            while begin < stop:
+                count = self._together(block, plan, begin, stop)
+                if not count:
+                    self._one(block, begin)
+                begin += count or 1
+            if stop < end:
+                self._one(block, stop)
+                begin = stop + 1
+
+    def _one(self, block: LineSpans, line: int) -> None:
         """Read a line by itself."""
-        raw = block.raw(at)
+        raw = block.raw(line)
         text, cut = decode_line(raw[:MAX_LINE_BYTES]), len(raw) > MAX_LINE_BYTES
-        self._read(NumberedLine(block.number + at, text, cut))
+        self._read(NumberedLine(block.number + line, text, cut))
 
     def _read(self, line: NumberedLine) -> None:
         watch = self.planner.watch
@@ -244,32 +259,32 @@ class _BlockReader:
             self.planner.stop_watching()
         self.lines.read(record_of(self.planner.matcher, line))
 
-    def _together(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> int:
-        """How many lines from `at` on were taken together; 0 where the next has to be read."""
-        if stop - at < MAX_SINGLY_READ_LINES or not self.lines.is_idle:
+    def _together(self, block: LineSpans, plan: BlockPlan, begin: int, stop: int) -> int:
+        """Read lines from `begin` on together; return their number, 0 if there are none."""
+        if stop - begin < MAX_SINGLY_READ_LINES or not self.lines.is_idle:
             return 0
-        first, rows = int(np.searchsorted(plan.places, at)), pl.DataFrame()
+        first, rows = int(np.searchsorted(plan.places, begin)), pl.DataFrame()
         if self.sink.is_mid_launch:
-            stop, rows = self._sure_stretch(plan, at, min(stop, at + self.reach))
+            stop, rows = self._sure_stretch(plan, begin, min(stop, begin + self.reach))
         elif self.sink.is_mid_header and first < len(plan.places):
             stop = min(stop, int(plan.places[first]))
         elif not self.sink.is_mid_header:
             return 0
-        self._take_known(block, plan, at, stop)
-        begin, end = np.searchsorted(plan.event_lines, (at, stop)).tolist()
+        self._take_known(block, plan, begin, stop)
+        first_event, last_event = np.searchsorted(plan.event_lines, (begin, stop)).tolist()
         if rows.height:
             last_row = plan.places[first + rows.height - 1]
             before = int(np.searchsorted(plan.event_lines, last_row))
-            self._take_asides(block, plan, begin, before)
+            self._take_asides(block, plan, first_event, before)
             self._take_rows(block, plan, first, rows)
-            begin = before
-        self._take_asides(block, plan, begin, end)
-        return stop - at
+            first_event = before
+        self._take_asides(block, plan, first_event, last_event)
+        return stop - begin
 
-    def _sure_stretch(self, plan: BlockPlan, at: int, stop: int) -> tuple[int, pl.DataFrame]:
-        """Up to where lines are of the open launch for certain, and the rows among them."""
+    def _sure_stretch(self, plan: BlockPlan, begin: int, stop: int) -> tuple[int, pl.DataFrame]:
+        """Return the end of the lines certainly of the open launch, and their rows."""
         launch = self.sink.launch
-        first, last = np.searchsorted(plan.places, (at, stop)).tolist()
+        first, last = np.searchsorted(plan.places, (begin, stop)).tolist()
         single_writer = self.sink.single_writer
         earlier = EarlierRows(launch.rows, plan.frame, first, single_writer=single_writer)
         sure = self._sure_rows(launch, plan, first, last, None if self.left else earlier)
@@ -277,20 +292,20 @@ class _BlockReader:
         if earlier.was_asked:
             vain = sure < min(last, first + MAX_SINGLY_READ_LINES)
             self.vain = self.left = min(2 * self.vain + 1, MAX_SINGLY_READ_ROWS) if vain else 0
-        elif first < last and sure == first and int(plan.places[first]) == at:
-            self.left = max(self.left - 1, 0)  # the line parser reads it now
+        elif first < last and sure == first and int(plan.places[first]) == begin:
+            self.left = max(self.left - 1, 0)  # the line parser reads the row now
         rows = earlier.with_repeats(sure) if sure > first else pl.DataFrame()
         return int(plan.places[sure]) if sure < last else stop, rows
 
-    def _take_known(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> None:
-        """Count lines by what they were found to be, and how."""
-        idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
+    def _take_known(self, block: LineSpans, plan: BlockPlan, begin: int, stop: int) -> None:
+        """Count lines by kind and by path."""
+        idle, behind = np.searchsorted(plan.idle, (begin, stop)).tolist()
         self.sink.count_known(behind - idle)
-        self._count_paths(plan, at, stop)
-        self._take_others(block, plan, at, stop)
+        self._count_paths(plan, begin, stop)
+        self._take_others(block, plan, begin, stop)
 
-    def _count_paths(self, plan: BlockPlan, at: int, stop: int) -> None:
-        counts = np.bincount(plan.paths[at:stop], minlength=FROM_CACHE + 1).tolist()
+    def _count_paths(self, plan: BlockPlan, begin: int, stop: int) -> None:
+        counts = np.bincount(plan.paths[begin:stop], minlength=FROM_CACHE + 1).tolist()
         cost = self.sink.out.cost
         cost.block_lines += counts[BY_BLOCK]
         cost.regex_lines += counts[BY_REGEX]
@@ -304,14 +319,14 @@ class _BlockReader:
             self.sink.count_known(last - first - companions)
             self.sink.add_events(plan.asides[first:last], last_line)
 
-    def _take_others(self, block: LineSpans, plan: BlockPlan, at: int, stop: int) -> None:
-        first, last = np.searchsorted(plan.others, (at, stop)).tolist()
+    def _take_others(self, block: LineSpans, plan: BlockPlan, begin: int, stop: int) -> None:
+        first, last = np.searchsorted(plan.others, (begin, stop)).tolist()
         if first == last:
             return
         kinds = plan.other_kinds[first:last]
         counts = np.bincount(kinds, minlength=len(plan.kinds))
         firsts = np.zeros(len(plan.kinds), np.int64)
-        firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
+        firsts[kinds[::-1]] = plan.others[first:last][::-1]  # a kind's first line is set last
         lines = firsts + block.number
         self.sink.add_unmatched_kinds(KindCounts(plan.kinds, counts, lines, block.raws_of))
 
@@ -321,22 +336,23 @@ class _BlockReader:
     def _sure_rows(
         self, launch: Launch, plan: BlockPlan, first: int, last: int, earlier: EarlierRows | None
     ) -> int:
-        """The rows up to this one are of the launch for certain, and say no new facts."""
+        """Return the end of the rows certainly of the launch and without new facts."""
         sure = last
         forms = plan.forms[first:last]
         for form in distinct_integers(forms).tolist():
-            mine = np.flatnonzero(forms == form) + first
-            other = mine[plan.epochs[mine] != plan.epochs[mine[0]]]
-            if self.forms[form].counts and len(other):  # the counter may begin anew with an epoch
+            rows = np.flatnonzero(forms == form) + first
+            other = rows[plan.epochs[rows] != plan.epochs[rows[0]]]
+            if self.forms[form].counts and len(other):  # the counter may restart with an epoch
                 sure = min(sure, int(other[0]))
-                mine = mine[mine < other[0]]
-            progress = self._progress(launch, form, plan, int(mine[0]))
-            count = count_same_process_rows(launch, progress, _of_form(plan, mine, earlier))
-            if count < len(mine):
-                sure = min(sure, int(mine[count]))
+                rows = rows[rows < other[0]]
+            progress = self._progress(launch, form, plan, int(rows[0]))
+            count = count_same_process_rows(launch, progress, _of_form(plan, rows, earlier))
+            if count < len(rows):
+                sure = min(sure, int(rows[count]))
         traits = plan.row_traits[first:last]
         return min(
-            sure, first + count_rows_without_facts(launch, traits, lambda at: plan.traits[at].says)
+            sure,
+            first + count_rows_without_facts(launch, traits, lambda trait: plan.traits[trait].says),
         )
 
     def _progress(
@@ -351,12 +367,14 @@ class _BlockReader:
         steps = self.sink.add_steps(rows, text)["step"].to_numpy()
         forms = plan.forms[first:last]
         for form in distinct_integers(forms).tolist():
-            mine = np.flatnonzero(forms == form) + first
-            trait = plan.traits[plan.row_traits[mine[-1]]]
-            text = self._text(block, int(plan.places[mine[-1]]))
+            rows_of_form = np.flatnonzero(forms == form) + first
+            trait = plan.traits[plan.row_traits[rows_of_form[-1]]]
+            text = self._text(block, int(plan.places[rows_of_form[-1]]))
             self.sink.note_record(self.forms[form], trait.printed, text)
-            progress = self._progress(self.sink.launch, form, plan, int(mine[-1]))
-            advance_progress(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
+            progress = self._progress(self.sink.launch, form, plan, int(rows_of_form[-1]))
+            advance_progress(
+                progress, _of_form(plan, rows_of_form)._replace(steps=steps[rows_of_form - first])
+            )
 
 
 def _of_form(plan: BlockPlan, rows: Ints, earlier: EarlierRows | None = None) -> FormRows:

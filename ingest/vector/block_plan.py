@@ -1,8 +1,8 @@
-"""What the lines of a block say whatever was read before them; each block can be asked by itself.
+"""Context-free reading of the lines of a block, independent of other blocks.
 
-Steps are taken by their shapes (ingest.vector), lines that hold no literal of any pattern
-(ingest.vector.line_cache) are counted as others, all at once. The rest is read by its regexes, line
-by line; what means something only by the lines before it stays unsure.
+Steps are read by their shapes (ingest.vector). Lines without a literal of any pattern
+(ingest.vector.line_cache) are counted as others, all at once. The rest is read line by line with
+regexes; lines that depend on earlier lines stay unsure.
 """
 
 from __future__ import annotations
@@ -49,21 +49,23 @@ from .shapes import LineShape
 
 NO_EPOCH: Final = -1
 MIN_BYTES_TO_LEARN: Final = 64 * 1024
-"""Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
+"""Minimum number of bytes left in a block: learning a shape costs as much as reading 200 lines."""
 MIN_LARGE_BLOCK_BYTES: Final = 1024 * 1024
 MAX_FIRST_SHAPE_LINES: Final = 2_000
-"""Among those of a block of so many bytes, where no shape is known yet, one is looked for first."""
+"""First lines of a block of MIN_LARGE_BLOCK_BYTES, read to learn a first shape."""
 PROCESS_COLUMNS: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
-"""Columns of rows that tell whether they are of one process."""
+"""Columns of rows that show whether rows belong to one process."""
 
 UNSURE, BY_BLOCK, BY_REGEX, FROM_CACHE = range(4)
-"""How a line was read; unsure ones the line parser reads."""
+"""Paths by which lines are read; unsure lines go to the line parser."""
 
 
 class RowTrait(NamedTuple):
-    """What rows have in common.
+    """Common values of rows.
 
-    form: place of their StepLine in the format; printed: their fields; says: facts that they print.
+    form: index of their StepLine in the format
+    printed: names of their fields
+    says: facts that they print
     """
 
     form: int
@@ -73,14 +75,20 @@ class RowTrait(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """What is known of a block's lines before they are read in their order.
+    """Context-free readings of a block's lines. Lines are indices in the block.
 
-    bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: events, mappings
-    where they are few, with the places of their lines in the block, and which are steps of
-    companions. idle: that are known and state nothing. others: that no pattern knows, with the
-    number of the kind of each. frame: rows of step lines, with the places of their lines in the
-    block and the numbers of their traits. paths: of each line how it was read, one of UNSURE,
-    BY_BLOCK, BY_REGEX and FROM_CACHE.
+    bounds: of the lines, as in LineSpans
+    paths: how every line was read: UNSURE, BY_BLOCK, BY_REGEX or FROM_CACHE
+    unsure: lines for the line parser
+    asides: events, mappings if few
+    event_lines: line of every event
+    companions: True for events that are steps of companions
+    idle: known lines without statements
+    others: lines without a matching pattern
+    other_kinds: index in `kinds` for every line of `others`
+    frame: rows of step lines
+    places: line of every row
+    row_traits: index in `traits` for every row
     """
 
     bounds: Ints
@@ -98,74 +106,76 @@ class BlockPlan:
     row_traits: Ints
     traits: list[RowTrait]
 
-    # of each row, found out where it is asked for: a plan may come from another process
+    # per row, computed on demand: a plan may come from another process
 
     @cached_property
     def forms(self) -> Ints:
-        """The place of its StepLine in the format."""
+        """Index of each row's StepLine in the format."""
         return np.array([trait.form for trait in self.traits], np.int64)[self.row_traits]
 
     @cached_property
     def epochs(self) -> Ints:
-        """Its epoch, or NO_EPOCH."""
+        """Epoch of each row, or NO_EPOCH."""
         return column_values(self.frame["epoch"], NO_EPOCH)
 
     @cached_property
     def steps(self) -> Ints:
-        """Its step, or NO_STEP."""
+        """Step of each row, or NO_STEP."""
         return column_values(self.frame["step"], NO_STEP)
 
     @cached_property
     def clocks(self) -> Floats:
-        """How long after the start it was printed, in seconds, or nan."""
+        """Time of each row since the start [s], or nan."""
         return column_values(self.frame["since_start_s"], float("nan"))
 
     @cached_property
     def stamps(self) -> Ints:
-        """When it was printed, in microseconds since 1970, or NO_STAMP."""
+        """Time stamp of each row in microseconds since 1970, or NO_STAMP."""
         return column_values(self.frame["logged_at"].cast(pl.Int64), NO_STAMP)
 
 
 class BlockPlanner:
-    """Plans blocks of one source, or of several of the same formats.
+    """Planner for blocks of a source, or of several sources of the same formats.
 
-    A line of a step that is read by its regex may become a shape, for all that are read behind it.
+    A step line read by regexes may become a shape for all later lines.
     """
 
     def __init__(
         self, matcher: LineMatcher, watch: FormatWatch | None = None, *, keep_texts: bool = True
     ) -> None:
-        """matcher: of the formats; watch: for lines that may show others; keep_texts: of the sink.
+        """Prepare the reader of single lines.
 
-        Lines that are watched for stay unsure.
+        matcher: of the formats
+        watch: for lines that may show other formats; such lines stay unsure
+        keep_texts: of the sink
         """
         self.matcher, self.keep_texts = matcher, keep_texts
         self.lines = context_free_reader(matcher, watch)
 
     @property
     def watch(self) -> FormatWatch | None:
-        """What lines are watched for."""
+        """Marks to watch for."""
         return self.lines.watch
 
     def stop_watching(self) -> None:
-        """Watch for nothing any more."""
+        """Stop watching for marks."""
         self.lines = context_free_reader(self.matcher, None)
 
     def plan(self, block: LineBlock) -> BlockPlan:
-        """Return what the lines of a block say by themselves."""
+        """Return the plan of a block."""
         return _PlanInProgress(block, self).finish()
 
     def plan_chunk(self, chunk: Chunk) -> BlockPlan:
-        """Return the same of a chunk of whole lines."""
+        """Return the plan of a chunk of whole lines."""
         return self.plan(LineBlock(chunk.number, chunk.view, chunk.newlines, chunk.room))
 
     def plan_small_chunks(
         self, chunks: Sequence[Chunk]
     ) -> list[tuple[LineSpans, BlockPlan, range]]:
-        """Return each of some small chunks as lines of one block, with the plan of that block.
+        """Return the lines of every small chunk in one common block, with its plan.
 
-        The block numbers the lines of each as the chunk does. A call of numpy or Polars costs as
-        much as to read some hundred lines, so that one block is quicker than many.
+        The line numbers are those of the chunks. A call of numpy or Polars costs as much as reading
+        some hundred lines, so a single block is faster than many.
         """
         if not chunks:
             return []
@@ -174,8 +184,10 @@ class BlockPlanner:
         block = LineBlock(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
         plan = self.plan(block)
         ends = block.starts.searchsorted(BLOCK_MARGIN_BYTES + begins[1:])
-        lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
-        before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
+        lines = [range(*bounds) for bounds in pairwise([0, *ends.tolist()])]
+        before = np.array(
+            [x.number - line_range.start for x, line_range in zip(chunks, lines, strict=True)]
+        )
 
         def numbers(places: Ints) -> Ints:
             return np.asarray(places + before[np.searchsorted(ends, places, "right")])
@@ -184,11 +196,11 @@ class BlockPlanner:
         asides = with_line_numbers(plan.asides, numbers(plan.event_lines))
         plan = replace(plan, frame=frame, asides=asides)
         blocks = map(block.numbered, before.tolist())
-        return [(mine, plan, at) for mine, at in zip(blocks, lines, strict=True)]
+        return [(spans, plan, line_range) for spans, line_range in zip(blocks, lines, strict=True)]
 
 
 class _PlanInProgress:
-    """The plan of a block as far as it is made. free: lines of which nothing is known yet."""
+    """Plan of a block in progress. free: True for lines without a reading yet."""
 
     def __init__(self, block: LineBlock, planner: BlockPlanner) -> None:
         self.block, self.reader = block, planner.lines
@@ -206,7 +218,7 @@ class _PlanInProgress:
         self.quoted = [keeps_text(form, keep_texts=planner.keep_texts) for form in self.steps]
 
     def finish(self) -> BlockPlan:
-        """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
+        """Return the plan: shapes read steps, literals unmatched lines, regexes the rest."""
         for shape in self.shapes.begin_block():
             self._fitted(shape)
         if not self.shapes.known and len(self.block.data) >= MIN_LARGE_BLOCK_BYTES:
@@ -242,7 +254,7 @@ class _PlanInProgress:
         )
 
     def _learn(self) -> None:
-        """Read the first lines that may be steps: then all like them need no looking through."""
+        """Read the first possible steps, so that like lines fit a shape from the start."""
         anchors = [form.anchor.encode() for form in self.steps]
         lines = range(min(MAX_FIRST_SHAPE_LINES, len(self.block)))
         steps = (x for x in lines if any(anchor in self.block.raw(x) for anchor in anchors))
@@ -264,49 +276,49 @@ class _PlanInProgress:
             self.rows.add(rows, shape.fields, self._trait(shape.form, shape.printed, shape.fields))
 
     def _looked_through(self, lines: Ints) -> None:
-        """Take those of `lines` that are blank, or hold no literal of any pattern."""
+        """Take lines that are blank, or contain no literal of any pattern."""
         lines = lines[self.block.sizes[lines] <= MAX_LINE_BYTES]
         if not len(lines):
             return
         cache = self.reader.cache
-        found = cache.of(self.block.lines(lines))
-        self.idle += lines[found == BLANK_LINE].tolist()  # beside those that were read by regexes
-        self.others = lines[found >= 0]
-        kinds = found[found >= 0]
-        there = distinct_integers(kinds)
-        self.kinds = take_values(cache.kinds, there)
+        classes = cache.of(self.block.lines(lines))
+        self.idle += lines[classes == BLANK_LINE].tolist()  # in addition to lines read by regexes
+        self.others = lines[classes >= 0]
+        kinds = classes[classes >= 0]
+        present = distinct_integers(kinds)
+        self.kinds = take_values(cache.kinds, present)
         places = np.zeros(len(cache.kinds), np.int64)
-        places[there] = np.arange(len(there))
+        places[present] = np.arange(len(present))
         self.other_kinds = places[kinds]
-        self._taken(lines[(found >= 0) | (found == BLANK_LINE)], FROM_CACHE)
+        self._taken(lines[(classes >= 0) | (classes == BLANK_LINE)], FROM_CACHE)
 
     def _by_regex(self, line: int) -> None:
-        """Take a line that fits no shape; a shape that it becomes takes those behind it too."""
+        """Take a line that fits no shape; if a shape is learned, take its lines too."""
         raw = self.block.raw(line)
         if len(raw) > MAX_LINE_BYTES:
             return
-        found = self.reader.read(raw)
-        if found is None:
+        reading = self.reader.read(raw)
+        if reading is None:
             return
         self._taken(line, BY_REGEX)
-        if isinstance(found, StepReading):
-            trait = self._trait(found.form, found.printed, found.row)
-            self.rows.alone.append((line, trait, found.row))
-        elif isinstance(found, EventReading):
-            self.asides.alone.append((line, found.companion, found.row))
-        elif isinstance(found, UnmatchedReading):
-            self.others_by_regex.append((line, found.kind))
+        if isinstance(reading, StepReading):
+            trait = self._trait(reading.form, reading.printed, reading.row)
+            self.rows.alone.append((line, trait, reading.row))
+        elif isinstance(reading, EventReading):
+            self.asides.alone.append((line, reading.companion, reading.row))
+        elif isinstance(reading, UnmatchedReading):
+            self.others_by_regex.append((line, reading.kind))
         else:
             self.idle.append(line)
         left = len(self.block.data) - self.block.starts[line]
-        if not isinstance(found, StepReading | EventReading) or left < MIN_BYTES_TO_LEARN:
+        if not isinstance(reading, StepReading | EventReading) or left < MIN_BYTES_TO_LEARN:
             return
-        shape = self.shapes.see(raw, self.reader.read, is_event=isinstance(found, EventReading))
+        shape = self.shapes.see(raw, self.reader.read, is_event=isinstance(reading, EventReading))
         if shape is not None:
             self._fitted(shape)
 
     def _taken(self, lines: Ints | int, path: int) -> None:
-        """Note that lines are known, and by which path."""
+        """Note that lines have a reading, and by which path."""
         self.free[lines] = False
         self.paths[lines] = path
 
@@ -315,7 +327,7 @@ class _PlanInProgress:
         return self.traits.setdefault(trait, len(self.traits))
 
     def _gather_others(self) -> None:
-        """Add what regexes found out of single lines."""
+        """Add the unmatched lines that regexes found one by one."""
         if not self.others_by_regex:
             return
         lines, kinds = zip(*self.others_by_regex, strict=True)
@@ -327,19 +339,19 @@ class _PlanInProgress:
         self.others = others[order]
         self.other_kinds = np.concatenate([self.other_kinds, alone])[order]
 
-    def _texts(self, places: Ints, mine: Ints) -> pl.Series:
-        """The lines of these rows, which are to keep them."""
+    def _texts(self, places: Ints, selected: Ints) -> pl.Series:
+        """Return a text column with the lines of the selected rows."""
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
-        return none.scatter(mine, self._quoted(places[mine]))
+        return none.scatter(selected, self._quoted(places[selected]))
 
     def _numbered_asides(self) -> tuple[Ints, Bools, RowBatch]:
-        """Events in the order of their lines: these, which are of companions, and what they say."""
+        """Return the line indices of events, True for companions' ones, and the events."""
         if not self.asides.parts and len(self.asides.alone) < event_rows.MIN_FRAME_EVENTS:
             alone = sorted(self.asides.alone, key=itemgetter(0))
             lines = np.array([line for line, _, _ in alone], np.int64)
             texts = (self.cleaner.text(self.block.raw(line)) for line, _, _ in alone)
-            said = zip(alone, texts, strict=True)
-            rows = [{**row, "text": text[:MAX_QUOTED_CHARS]} for (_, _, row), text in said]
+            with_texts = zip(alone, texts, strict=True)
+            rows = [{**row, "text": text[:MAX_QUOTED_CHARS]} for (_, _, row), text in with_texts]
             companions = np.array([companion for _, companion, _ in alone], bool)
             return lines, companions, with_line_numbers(rows, lines + self.block.number)
         lines, of_companions, frame = self.asides.in_order(("kind",))
@@ -351,14 +363,14 @@ class _PlanInProgress:
         )
 
     def _quoted(self, lines: Ints) -> pl.Series:
-        """The texts of these lines, as far as they are kept."""
+        """Return the texts of these lines, cut to the kept length."""
         texts = self.cleaner.texts(self.block.lines(lines))
         long = int(self.block.lengths[lines].max(initial=0)) > MAX_QUOTED_CHARS
         return texts.str.slice(0, MAX_QUOTED_CHARS) if long else texts
 
 
 def _asides(shape: LineShape, rows: DecodedRows) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """Each row with its line, and whether it is of a companion, as the parser makes it of one."""
+    """Yield line, companion flag and row of every event, as the parser makes them."""
     names, same = (*shape.fields, *rows.columns), tuple(shape.fields.values())
     columns = map(_items, rows.columns.values())
     for line, *values in zip(rows.lines.tolist(), *columns, strict=True):
@@ -366,14 +378,14 @@ def _asides(shape: LineShape, rows: DecodedRows) -> Iterator[tuple[int, int, Map
 
 
 def _items(column: pl.Series | NDArray[Any]) -> list[Any]:
-    """Its values; numpy makes datetimes in a tenth of the time that Polars takes."""
+    """Return the values of a column; numpy makes datetimes faster than Polars (10x)."""
     return column.to_list() if isinstance(column, pl.Series) else column.tolist()
 
 
 class _Gathered:
-    """Rows of a block of one table, with the place of each one's line and its trait: a number.
+    """Rows of a block for one table, with line index and trait number of every row.
 
-    parts: those that were read at once; alone: those that are mappings.
+    parts: rows read at once; alone: mappings
     """
 
     def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
@@ -382,28 +394,28 @@ class _Gathered:
         self.alone: list[tuple[int, int, Mapping[str, Any]]] = []
 
     def add(self, rows: DecodedRows, fields: Mapping[str, Any], trait: int) -> None:
-        """Rows of lines of one shape, whose other fields are these."""
+        """Add rows of lines of one shape. fields: values equal in all rows."""
         height = len(rows.lines)
         frame = _frame(self._schema, fields, rows.columns, height)
         self.parts.append((rows.lines, np.full(height, trait), frame))
 
     def in_order(self, names: Iterable[str]) -> tuple[Ints, Ints, pl.DataFrame]:
-        """All in the order of their lines: these, their traits, and what they say.
+        """Return line indices, trait numbers and rows, in line order.
 
-        names: columns that are there though no row says them.
+        names: columns to include even if no row has them
         """
         if self.alone:
-            lines, traits, rows = zip(*self.alone, strict=True)
+            lines, row_traits, rows = zip(*self.alone, strict=True)
             frame = frame_of_rows(rows, self._schema, filled_only=True)
-            self.parts.append((np.array(lines), np.array(traits, np.int64), frame))
+            self.parts.append((np.array(lines), np.array(row_traits, np.int64), frame))
         places = concatenate_ints([lines for lines, _, _ in self.parts])
-        each = concatenate_ints([traits for _, traits, _ in self.parts])
+        traits = concatenate_ints([row_traits for _, row_traits, _ in self.parts])
         empty = pl.DataFrame(schema={name: self._schema[name] for name in names})
         frame = pl.concat([empty, *(frame for _, _, frame in self.parts)], how="diagonal")
         if (np.diff(places) > 0).all():
-            return places, each, frame
-        order = np.argsort(places, kind="stable")  # which sees that parts are in order
-        return places[order], each[order], take_rows(frame.rechunk(), order)
+            return places, traits, frame
+        order = np.argsort(places, kind="stable")  # fast, because parts are in order
+        return places[order], traits[order], take_rows(frame.rechunk(), order)
 
 
 def _frame(
@@ -412,7 +424,7 @@ def _frame(
     columns: Mapping[str, Any],
     height: int,
 ) -> pl.DataFrame:
-    """Columns of that schema that the rows fill; those that are null in all are left out."""
+    """Return the columns of the schema that the rows fill, without all-null columns."""
     named: dict[str, pl.Series] = {}
     for name, kind in schema.items():
         if name in columns:

@@ -1,4 +1,4 @@
-"""What one line says whatever was read before it, by the regexes of its formats."""
+"""Context-free reading of single lines with the regexes of their formats."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from .readings import EventReading, KnownReading, LineReading, StepReading, Unma
 from .shape_cache import ShapeCache
 
 MAX_LEARNED_FORMATS: Final = 64
-"""Formats, each with companions and a watch, of whose lines is kept what was learned."""
+"""Formats, with companions and a watch, whose learned shapes are kept."""
 
 
 @lru_cache(MAX_LEARNED_FORMATS)
 def context_free_reader(matcher: LineMatcher, watch: FormatWatch | None) -> ContextFreeReader:
-    """Return the reader of all files of these formats, with what it has learned of their lines."""
+    """Return the reader shared by all files of these formats, with its learned shapes."""
     return ContextFreeReader(matcher, watch)
 
 
 class ContextFreeReader:
-    """Reads lines by themselves.
+    """Reader of single lines.
 
-    matcher: of their formats. watch: for lines that may show another format, of which nothing is
-    read. cache: lines that no pattern knows. shapes: of steps and events.
+    matcher: of the formats
+    watch: for lines that may show another format, which are not read
+    cache: lines without a matching pattern
+    shapes: of steps and events
     """
 
     def __init__(self, matcher: LineMatcher, watch: FormatWatch | None = None) -> None:
@@ -44,7 +46,7 @@ class ContextFreeReader:
         self.shapes = ShapeCache([text.encode() for text in sorted(spelled)])
 
     def read(self, raw: bytes) -> LineReading:
-        """Return what a line says; None where that hangs on the lines before it."""
+        """Return the reading of a line; None if it depends on earlier lines."""
         whole_text = decode_line(raw)
         text = self.matcher.cleaner.strip(whole_text)
         is_watched = self.watch is not None and self.watch.may_hold_mark(whole_text)
@@ -61,7 +63,7 @@ class ContextFreeReader:
         return self._read_known(text)
 
     def _read_event(self, text: str, form: EventLine, match: re.Match[str]) -> EventReading | None:
-        """Read an event; None of one that says more than that, or that bounds a launch."""
+        """Read an event; return None if the line also states facts, or bounds a launch."""
         says_more = form.with_facts or self.matcher.facts_before(text, match)
         bounds_launch = form.begins or form.ends_training or self.matcher.begins_launch(text)
         if says_more or bounds_launch:
@@ -69,7 +71,7 @@ class ContextFreeReader:
         return _event_reading(self.matcher.event_row(0, text, form, match))
 
     def _read_step(self, text: str, form: StepLine, match: re.Match[str]) -> StepReading | None:
-        """Read a step; None of one that may go on, that is counted, or that is damaged."""
+        """Read a step; return None if it may continue, is counted, or is damaged."""
         if form.may_continue or (form.numbered and form.every_step):
             return None
         if self.matcher.facts_before(text, match):
@@ -82,7 +84,7 @@ class ContextFreeReader:
         return StepReading(form, frozenset(printed), row)
 
     def _read_known(self, text: str) -> KnownReading | UnmatchedReading | None:
-        """Read what is no event and no step; None where it may state facts."""
+        """Read a line that is neither event nor step; return None if it may state facts."""
         facts = self.matcher.facts(text)
         if self.matcher.begins_launch(text) or self.matcher.blocks(text):
             return None

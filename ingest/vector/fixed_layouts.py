@@ -1,9 +1,8 @@
-"""How most lines of a shape are laid out: these are compared as a whole, the rest walked through.
+"""Fixed layouts of a shape, for comparisons of lines as a whole.
 
-To walk through a line takes five times as long as to compare it with a shape of fixed widths. How
-lines are laid out changes as a log goes on, where a number grows a digit. So a block is compared
-with the layouts of the one before, and where it has many other lines, some of these are walked
-through to see how they are laid out.
+Walking through a line takes five times as long as a comparison with fixed widths. Layouts change
+during a log, for example when a number grows a digit. So a block is compared with the layouts of
+the block before. If many other lines remain, some of them are walked through to find their layouts.
 """
 
 from __future__ import annotations
@@ -30,36 +29,37 @@ from .shapes import LineShape, join_into_stretches
 
 MIN_LAYOUT_LINES: Final = 250
 LAYOUT_LINE_DIVISOR: Final = 16
-"""Lines of a block that are laid out alike, before they are compared as a whole: so many, and
-one of so many of those that are as long as the shape allows."""
+"""Minimum lines of a layout: MIN_LAYOUT_LINES, and this part of the lines of fitting length."""
 LAYOUT_SAMPLE_LINES: Final = 256
-"""Lines that are walked through to see how all are laid out."""
+"""Lines walked through to find the layouts of all."""
 MAX_KNOWN_LAYOUTS: Final = 8
-"""Layouts of a shape that are remembered."""
+"""Layouts remembered per shape."""
 MAX_SAMPLE_LAYOUTS: Final = 64
-"""Of a sample; with more of them, as full precision has, each would fit few lines."""
+"""Limit for a sample: with more layouts, as for full precision, a layout would fit few lines."""
 MAX_COMPARED_PER_FIT: Final = 4
-"""Of so many lines that are compared with a layout one has to fit it."""
+"""A layout is kept if at least one of this many compared lines fits."""
 RETRY_GROWTH_FACTOR: Final = 2
 RETRY_DECAY_FACTOR: Final = 0.9
-"""Where the layouts of many lines cannot be told, so many times as many are to be left before it is
-tried again; of that a part is forgotten with each block."""
+"""After a sample, RETRY_GROWTH_FACTOR times as many remaining lines trigger the next sample.
+
+The threshold decays by RETRY_DECAY_FACTOR with every block.
+"""
 HASH_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
-"""Factor of a hash of places."""
+"""Factor of a hash of positions."""
 
 
 class LayoutCache:
-    """Of the shapes of one format, as they were met in the last block; for all its files."""
+    """Layouts of the shapes of a format in the last block, shared by all its files."""
 
     def __init__(self) -> None:
         self._known: dict[LineShape, list[LineShape]] = {}
         self._left: dict[LineShape, float] = {}
-        """How many lines have to be left before it is seen how they are laid out."""
+        """Number of remaining lines that triggers the next sample of layouts."""
 
     def fit(self, block: LineBlock, shape: LineShape, candidates: Bools) -> ShapeMatch:
-        """Match the lines that fit the shape, however they are laid out.
+        """Match the lines that fit the shape, in any layout.
 
-        candidates: lines that may fit.
+        candidates: lines that may fit
         """
         lines = lines_of_fitting_length(block, shape, candidates)
         if shape.is_fixed:
@@ -80,23 +80,25 @@ class LayoutCache:
     def _of_many(
         self, block: LineBlock, shape: LineShape, lines: Ints, many: int
     ) -> list[LineShape]:
-        """How so many of the lines are laid out, those of most of them first."""
+        """Return the layouts of at least `many` lines, the most common first."""
         one_of = -(-len(lines) // LAYOUT_SAMPLE_LINES)
-        found = match_walking(block, shape, lines[::one_of])
-        if not len(found.lines):
+        walked = match_walking(block, shape, lines[::one_of])
+        if not len(walked.lines):
             return []
-        starts, key = block.starts[found.lines], np.zeros(len(found.lines), np.uint64)
-        for at in (*found.begins.values(), *found.stops.values()):
-            key = key * HASH_MULTIPLIER + (at - starts).astype(np.uint64)
+        starts, key = block.starts[walked.lines], np.zeros(len(walked.lines), np.uint64)
+        for positions in (*walked.begins.values(), *walked.stops.values()):
+            key = key * HASH_MULTIPLIER + (positions - starts).astype(np.uint64)
         _, first, counts = np.unique(key, return_index=True, return_counts=True)
         if len(counts) > MAX_SAMPLE_LAYOUTS:
             return []
-        often = np.argsort(-counts)
-        return [narrow_to_line(found, int(first[n])) for n in often if counts[n] * one_of >= many]
+        by_count = np.argsort(-counts)
+        return [
+            narrow_to_line(walked, int(first[n])) for n in by_count if counts[n] * one_of >= many
+        ]
 
 
 class _Compared:
-    """Lines that are compared with one layout after the other; those that fit none are left."""
+    """Lines compared with one layout after the other; lines without a fit remain."""
 
     def __init__(self, block: LineBlock, lines: Ints) -> None:
         self.block, self.lines = block, lines
@@ -105,26 +107,26 @@ class _Compared:
         self._worth: list[tuple[int, LineShape]] = []
 
     def with_(self, layout: LineShape) -> None:
-        """With those that are as long."""
-        mine = self.lines[self.block.lengths[self.lines] == layout.least]
+        """Compare the lines of the layout's length with the layout."""
+        compared = self.lines[self.block.lengths[self.lines] == layout.least]
         fitting = 0
-        if len(mine):
-            sheet = match_fixed(self.block, layout, mine)
+        if len(compared):
+            sheet = match_fixed(self.block, layout, compared)
             self.sheets.append(sheet)
             self._left[sheet.lines] = False
             self.lines = self.lines[self._left[self.lines]]
             fitting = len(sheet.lines)
-        if len(mine) <= MAX_COMPARED_PER_FIT * fitting:
+        if len(compared) <= MAX_COMPARED_PER_FIT * fitting:
             self._worth.append((fitting, layout))
 
     def worth(self) -> list[LineShape]:
-        """The layouts to compare the next block with: those of most lines first."""
-        often = sorted(self._worth, key=itemgetter(0), reverse=True)
-        return [layout for _, layout in often[:MAX_KNOWN_LAYOUTS]]
+        """Return the layouts for the next block, the most common first."""
+        by_lines = sorted(self._worth, key=itemgetter(0), reverse=True)
+        return [layout for _, layout in by_lines[:MAX_KNOWN_LAYOUTS]]
 
 
 def narrow_to_line(walked: WalkedMatch, line: int) -> LineShape:
-    """The shape of those lines alone whose runs are as wide and as padded as those of this one."""
+    """Return the shape of lines with the same widths and padding as this line."""
     shape, pieces = walked.shape, []
     begins, stops = (
         {r: int(at[line]) for r, at in ats.items()} for ats in (walked.begins, walked.stops)

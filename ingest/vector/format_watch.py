@@ -1,10 +1,10 @@
-"""What would change the formats that a log is taken for, watched for while it is read.
+"""Watch for lines that would change the formats of a log, while the log is read.
 
-Where only an engine's lines show, a trainer's may come at the end of the log. To look for them is
-to look at all of it before it is read. So it is read by what its beginning shows, and of the lines
-that come only those are looked at that may hold what is watched for. Of most it is known without:
-lines that are alike but for the digits and blanks in them hold the same literals, and of such lines
-one was looked at when it was learned what they are (ingest.vector.line_cache).
+If a log begins with lines of an engine, lines of a trainer may follow only at the end. Looking for
+them first means searching all of the log. So the log is read by the formats of its beginning, and
+only lines that may contain a watched mark are searched. For most lines this is known in advance:
+lines equal except for digits and blanks contain the same literals, and a line of each kind was
+searched when its kind was learned (ingest.vector.line_cache).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ BLANK_SEQUENCE: Final = re.compile(" +")
 
 @dataclass(frozen=True, slots=True)
 class FormatWatch:
-    """Marks that are watched for in texts without noise: both are regexes."""
+    """Marks to watch for in texts without noise. noise, marks: regexes."""
 
     noise: str
     marks: tuple[str, ...]
 
     @classmethod
     def of(cls, noise: str, marks: Iterable[str]) -> Self | None:
-        """None where it can not be told of a line by one that is alike whether it holds a mark."""
+        """Return a watch; None if lines that are alike may differ in containing a mark."""
         watch = cls(noise, tuple(marks))
         known = all(map(required_clauses, watch.marks)) and watch.cleaner.runs_alike
         return watch if known else None
 
     @property
     def cleaner(self) -> Cleaner:
-        """Takes the noise out of lines."""
+        """Cleaner that removes the noise from lines."""
         return _needs(self).cleaner
 
     @property
     def patterns(self) -> Sequence[tuple[str, str]]:
-        """The marks as a sieve takes them."""
+        """Marks as patterns of a LiteralPrefilter."""
         return [("", mark) for mark in self.marks]
 
     def may_hold_mark(self, text: str) -> bool:
@@ -60,7 +60,7 @@ class FormatWatch:
 
 
 class _Needs(NamedTuple):
-    """What a text has to hold in which a mark stands: literals of all clauses of one."""
+    """Literals required in a text with a mark: of all clauses of any mark."""
 
     cleaner: Cleaner
     clauses: tuple[tuple[Clause, ...], ...]
@@ -69,7 +69,7 @@ class _Needs(NamedTuple):
 
 @cache
 def _needs(watch: FormatWatch) -> _Needs:
-    """What the marks need, found out once for all files."""
+    """Return the requirements of the marks, computed once for all files."""
     every = tuple(
         tuple(frozenset(map(fold_digits_and_blanks, clause)) for clause in required_clauses(mark))
         for mark in watch.marks
@@ -80,8 +80,8 @@ def _needs(watch: FormatWatch) -> _Needs:
 
 
 def fold_digits_and_blanks(text: str) -> str:
-    """A text with one zero for digits side by side, and one blank for blanks.
+    """Return a text with runs of digits as 0, and runs of blanks as a single blank.
 
-    If a text holds another one, it holds it so too.
+    If a text contains another text, the folded texts do too.
     """
     return BLANK_SEQUENCE.sub(" ", DIGIT_SEQUENCE.sub("0", text))

@@ -1,4 +1,4 @@
-"""Lines of a file, side by side in memory."""
+"""Lines of a file, adjacent in memory."""
 
 from __future__ import annotations
 
@@ -24,23 +24,28 @@ from ..decode.line_reader import BYTES_AFTER_BLOCK, BYTES_BEFORE_BLOCK, NEWLINE
 CARRIAGE_RETURN: Final = 13
 ZERO_DIGIT: Final = np.uint8(ord("0"))
 MAX_SHAPE_LINE_BYTES: Final = BYTES_AFTER_BLOCK - BYTES_BEFORE_BLOCK
-"""Bytes of a line that may become a shape."""
+"""Longest line that may become a shape."""
 BLOCK_MARGIN_BYTES: Final = BYTES_BEFORE_BLOCK
-"""Bytes before a block, so that what is read at its ends stays inside the array; as many and the
-longest line are behind it: its last line is compared with shapes that may be longer."""
+"""Bytes before a block, so that reads at the block's ends stay inside the array.
+
+After the block there is room for the margin and the longest line: the last line is compared with
+shapes that may be longer.
+"""
 DIGIT_WINDOW_BYTES: Final = 32
-"""Bytes from a place on of which it is asked whether they are digits."""
+"""Bytes after a position that are tested for digits at once."""
 SPARSE_DIVISOR: Final = 16
-"""Of so many lines one, or fewer, are looked at by themselves."""
+"""Fewer than this part of the lines are tested one by one."""
 
 
 class LineSpans:
-    """Lines of a file, by their places."""
+    """Lines of a file, by their positions."""
 
     def __init__(self, first_number: int, data: bytes | memoryview, bounds: Ints) -> None:
-        """first_number: of the first one; data: whole lines, each with its newline.
+        """Store the lines.
 
-        bounds: where each begins, counted from BLOCK_MARGIN_BYTES, and where the last one ends.
+        first_number: of the first line
+        data: whole lines, each with a newline
+        bounds: begin of every line, counted from BLOCK_MARGIN_BYTES, and end of the last line
         """
         self.number, self.data, self.bounds = first_number, data, bounds
 
@@ -49,15 +54,15 @@ class LineSpans:
 
     @cached_property
     def sizes(self) -> Ints:
-        """Bytes of each line without its newline, but with the return before that."""
+        """Bytes of every line without the newline, but with a carriage return."""
         return np.diff(self.bounds) - 1
 
     def numbered(self, first_number: int) -> LineSpans:
-        """The same lines, of which the first one has that number."""
+        """Return the same lines with another first number."""
         return LineSpans(first_number, self.data, self.bounds)
 
     def raw(self, line: int) -> bytes:
-        """The bytes of a line (from 0), without its newline."""
+        """Return the bytes of a line (from 0), without the newline."""
         return bytes(
             self.data[
                 self.bounds[line] - BLOCK_MARGIN_BYTES : self.bounds[line + 1]
@@ -67,7 +72,7 @@ class LineSpans:
         )
 
     def raws(self, lines: Ints) -> list[bytes]:
-        """The same of several."""
+        """Return the bytes of several lines."""
         begins, stops = (
             self.bounds[lines] - BLOCK_MARGIN_BYTES,
             self.bounds[lines + 1] - 1 - BLOCK_MARGIN_BYTES,
@@ -76,12 +81,12 @@ class LineSpans:
         return [bytes(self.data[begin:stop]) for begin, stop in spans]
 
     def raws_of(self, numbers: Ints) -> list[bytes]:
-        """The same of lines by their numbers in the file."""
+        """Return the bytes of lines by their numbers in the file."""
         return self.raws(numbers - self.number)
 
 
 class LineBlock(LineSpans):
-    """The same, laid out so that they can be looked at all at once."""
+    """Lines of a file in an array, for operations on all lines at once."""
 
     def __init__(
         self,
@@ -92,11 +97,11 @@ class LineBlock(LineSpans):
     ) -> None:
         """Lay out a block of whole lines.
 
-        first_number: of its first line; data: whole lines, each with its newline; newlines: places
-        of these in data, if known.
-
-        room: where the data begin at BLOCK_MARGIN_BYTES, with BEHIND bytes or more behind them,
-        whatever these are; by default they are copied.
+        first_number: of the first line
+        data: whole lines, each with a newline
+        newlines: positions of newlines in data, if known
+        room: buffer with the data at BLOCK_MARGIN_BYTES, followed by at least BYTES_AFTER_BLOCK
+            bytes of any value; by default the data are copied
         """
         size = len(data)
         self.buffer = (
@@ -124,9 +129,9 @@ class LineBlock(LineSpans):
         self.lengths: Ints = self.ends - self.starts
 
     def no_digits(self, starts: Ints) -> Words:
-        """Bits of the bytes from each of these places on, set where a byte is no digit.
+        """Return bits of the bytes after each position: 1 for bytes that are no digits.
 
-        They cover DIGIT_WINDOW_BYTES bytes or more.
+        The bits cover at least DIGIT_WINDOW_BYTES bytes.
         """
         if len(starts) < len(self) // SPARSE_DIVISOR:
             rows = (
@@ -139,21 +144,21 @@ class LineBlock(LineSpans):
 
     @cached_property
     def _no_digits(self) -> Words:
-        """The same of twice as many from each DIGIT_WINDOW_BYTES bytes on."""
+        """Bits of two windows of DIGIT_WINDOW_BYTES, starting at each window."""
         out = np.zeros(len(self.bytes) // DIGIT_WINDOW_BYTES + 2, "<u4")
-        for at, part in enumerate(cache_windows(self.bytes)):
-            bits, first = _no_digits(part), at * CACHE_WINDOW_BYTES // 8
+        for index, part in enumerate(cache_windows(self.bytes)):
+            bits, first = _no_digits(part), index * CACHE_WINDOW_BYTES // 8
             out.view(np.uint8)[first : first + len(bits)] = bits
         return np.asarray(out[:-1] | out[1:].astype(np.uint64) << np.uint64(32))
 
     def lines(self, indices: Ints) -> pa.LargeBinaryArray:
-        """The bytes of these lines, each with its newline; a copy."""
+        """Return a copy of the bytes of these lines, each with a newline."""
         buffers = [None, copy_to_arrow(self.bounds), self.buffer]
         every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
         return take_values(every, indices)
 
     def texts(self, begins: Ints, stops: Ints) -> pa.StringArray:
-        """The bytes from each of these places to its other one, ASCII in their order; a copy."""
+        """Return a copy of the ASCII texts between these positions."""
         bounds = copy_to_arrow(np.column_stack([begins, stops]).astype(np.int32))
         count = 2 * len(begins) - 1
         every = pa.StringArray.from_buffers(count, bounds, self.buffer)
@@ -161,5 +166,5 @@ class LineBlock(LineSpans):
 
 
 def _no_digits(data: Bytes) -> Bytes:
-    """A bit of each byte, the first one the lowest: set where it is no digit."""
+    """Return a bit per byte, lowest first: 1 for bytes that are no digits."""
     return np.packbits(data - ZERO_DIGIT > 9, axis=-1, bitorder="little")  # noqa: PLR2004 - the last one

@@ -1,9 +1,9 @@
-"""Lines that no step is read of, looked through once for all that are alike but for their digits.
+"""Cache for lines without a step, keyed by the line with digits zeroed.
 
-Noise repeats itself: the same message with other numbers makes up most of what no shape fits. What
-a line is found to be (blank, of a kind that no pattern knows, or one that a pattern may match) is
-so whatever its digits are, where digits are alike to what cleans it and to the literals that the
-patterns need. So digits become zeros first, and what was found of such a line is remembered.
+Noise repeats: most lines without a shape are the same messages with other numbers. The class of a
+line (blank, of an unmatched kind, or a possible match of a pattern) does not depend on the digits,
+if neither the cleaner nor the literals of the patterns distinguish digits. So digits are replaced
+by zeros, and the class of the resulting line is cached.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ BLANK_LINE: Final = -1
 MAY_MATCH: Final = -2
 MAX_CACHED_LINES: Final = 40_000
 MAX_CACHED_BYTES: Final = 8 * 1024 * 1024
-"""Remembered; then all is forgotten, for what a log said at its start may never come again."""
+"""Size at which the cache is emptied: lines of a log's start may never recur."""
 ASCII_ZERO: Final = ord("0")
 DIGIT_FOLDING: Final = bytes(
     ASCII_ZERO if chr(byte).isdecimal() else byte for byte in IDENTITY_BYTES
 )
 MIN_DOUBTFUL_LINES: Final = 1_000
-"""Lines that hold a literal of a pattern, of all files so far. Each costs Python 50 us, and to make
-a regex of all patterns costs 0.1 s."""
+"""Lines with a literal of a pattern, in all files so far, that justify a common regex.
+
+A doubtful line costs Python 50 us, and compiling a regex of all patterns costs 0.1 s.
+"""
 DIGIT_COUNT: Final = 10
 
 
 class LineCache:
-    """What lines of one format (with its companions) were found to be, for all its files."""
+    """Classes of lines for a format (with its companions), shared by all its files."""
 
     def __init__(
         self,
@@ -51,9 +53,10 @@ class LineCache:
         patterns: Iterable[tuple[str, str]],
         watch: FormatWatch | None = None,
     ) -> None:
-        """patterns: each with a literal that it needs, or an empty one.
+        """Begin with an empty cache.
 
-        watch: a line that may show what is watched for is one that a pattern may match.
+        patterns: each with a required literal, or an empty one
+        watch: lines that may contain a watched mark count as possible matches
         """
         self._cleaner = cleaner
         self._alike = DIGIT_FOLDING if cleaner.digits_alike else IDENTITY_BYTES
@@ -72,10 +75,10 @@ class LineCache:
         self._found = np.empty(0, np.int64)
 
     def of(self, lines: pa.LargeBinaryArray) -> NDArray[np.int64]:
-        """Of each line (with its newline) BLANK_LINE, MAY_MATCH, or the number of its kind.
+        """Return BLANK_LINE, MAY_MATCH, or the number of the kind, for every line.
 
-        lines: a copy, of which the digits are lost. Numbers are places in `kinds`, until this is
-        asked again.
+        lines: a copy of lines with their newlines; digits are overwritten. Kind numbers are indices
+        into `kinds`, valid until the next call.
         """
         if self._alike is DIGIT_FOLDING:
             _zero(lines)
@@ -98,28 +101,28 @@ class LineCache:
 
     @property
     def _is_sifting(self) -> bool:
-        """Whether so many lines were doubtful that it pays to ask one regex of all patterns."""
+        """True if enough lines were doubtful to pay for a regex of all patterns."""
         return self._doubtful_lines >= MIN_DOUBTFUL_LINES
 
     def _look_through(self, alike: pa.LargeBinaryArray) -> NDArray[np.int64]:
-        """What lines are that are not alike."""
+        """Return the classes of distinct lines."""
         texts = self._cleaner.texts(alike)
         other = ~self._may_match(texts)
         if self._watch is not None:
             other &= ~self._watched.lines_may_match(self._watch.cleaner.texts(alike))
         others = texts.filter(other)
-        found = np.full(len(texts), MAY_MATCH)
-        found[other] = [
-            self._number(kind) if kind.strip() or others[place].strip() else BLANK_LINE
-            for place, kind in enumerate(line_kinds(others))
+        classes = np.full(len(texts), MAY_MATCH)
+        classes[other] = [
+            self._number(kind) if kind.strip() or others[index].strip() else BLANK_LINE
+            for index, kind in enumerate(line_kinds(others))
         ]
         if len(self._numbers) > len(self.kinds):
             new = text_array(islice(self._numbers, len(self.kinds), None))
             self.kinds = pa.concat_arrays([self.kinds, new])
-        return found
+        return classes
 
     def _may_match(self, texts: pl.Series) -> Bools:
-        """Of each text whether a pattern may match it."""
+        """Return True for texts that some pattern may match."""
         may = self._sieve.lines_may_match(texts)
         if self._is_sifting and may.any() and self._relaxed is not None:
             doubtful = texts.filter(may)
@@ -136,9 +139,9 @@ class LineCache:
 
 
 def _zero(lines: pa.LargeBinaryArray) -> None:
-    """Zeros for the digits of the lines, where they are."""
+    """Overwrite the digits of the lines with zeros, in place."""
     every = np.frombuffer(lines.buffers()[2], np.uint8)
     for part in cache_windows(every):
         values = part - np.uint8(ASCII_ZERO)
-        values *= values < DIGIT_COUNT  # what is no digit stays
+        values *= values < DIGIT_COUNT  # other bytes stay
         np.subtract(part, values, out=part)

@@ -1,8 +1,7 @@
-"""Lines to which those beside them add something, as blocks of lines: `join` of many lines at once.
+"""Blocks of lines with text added from neighbours: `join` for many lines at once.
 
-What reads blocks (ingest.vector.block_parser) reads such a format's too, then. Bytes that a line's
-text does not have as they are are rewritten first; a block with very long lines is given line by
-line.
+With this, the block reader (ingest.vector.block_parser) reads such formats too. Bytes that
+`decode_line` would change are rewritten first. Blocks with very long lines are passed line by line.
 """
 
 from __future__ import annotations
@@ -17,32 +16,33 @@ from ..formats.spec import AddText, LineAddition
 
 _ODD: Final = {char.encode()[:2] for char in NORMALIZED_CHARS}  # two bytes are sought soonest
 REWRITTEN_BYTES: Final = (b"\0", b"\r\n", *sorted(_ODD))
-"""Bytes of lines that `decode_line` may change, but for those that are no UTF-8; two are ASCII."""
+"""Bytes of lines that `decode_line` may change, apart from invalid UTF-8; the first two are ASCII.
+"""
 MAX_JOINED_LINE_BYTES: Final = MAX_LINE_BYTES // 4
-"""Bytes of a line of which what is added, or decoded otherwise, might make one too long."""
+"""Longest line for which neither additions nor decoding may exceed the limit of a line."""
 
 
 class _Lines(Chunk):
-    """Lines that are to be read one by one."""
+    """Lines to read one by one."""
 
-    each: list[NumberedLine]
+    numbered: list[NumberedLine]
 
     @classmethod
-    def of(cls, each: list[NumberedLine]) -> Self:
-        """At least one."""
-        chunk = cls(each[0].number, b"", cut=True)
-        chunk.each = each
+    def of(cls, numbered: list[NumberedLine]) -> Self:
+        """Return a chunk of lines, at least one."""
+        chunk = cls(numbered[0].number, b"", cut=True)
+        chunk.numbered = numbered
         return chunk
 
     def lines(self) -> Iterator[NumberedLine]:
-        """Each of them."""
-        return iter(self.each)
+        """Return the lines."""
+        return iter(self.numbered)
 
 
 def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
-    """Whether any line waits for what is added, and the lines with it; else as they are.
+    """Return whether any line waits for an addition, and the chunks with additions.
 
-    As they are, too, where the first of these has a tag.
+    Chunks stay unchanged without such a line, or if the first such line has a tag.
     """
     chunks, before, above = iter(chunks), list[Chunk](), ""
     for chunk in chunks:
@@ -58,14 +58,14 @@ def join_chunks(addition: LineAddition, chunks: Iterable[Chunk]) -> tuple[bool, 
 
 
 def _first_with(chunk: Chunk, text: str) -> str:
-    """Its first line that holds a text, which one does."""
+    """Return the first line of a chunk that contains a text, or ""."""
     return next((line.text for line in chunk.lines() if text in line.text), "")
 
 
 def _looked_at(
     first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk], text: str
 ) -> Iterator[str]:
-    """The lines of a chunk from before the first with a text on, and of others, which are kept."""
+    """Yield lines from before the first with a text on; `kept` gets later chunks."""
     data = _as_text(first.data)
     if not first.is_whole or _has_long(data):
         yield from _texts(first)
@@ -79,7 +79,7 @@ def _looked_at(
 
 
 def _texts(chunk: Chunk) -> Iterator[str]:
-    """The texts of its lines, one by one: mostly only the first few are asked for."""
+    """Yield the texts of a chunk's lines, decoded on demand: usually few are used."""
     if not chunk.is_whole:
         yield from (line.text for line in chunk.lines())
         return
@@ -91,7 +91,7 @@ def _texts(chunk: Chunk) -> Iterator[str]:
 
 
 def _last_line(chunk: Chunk) -> str:
-    """The last text that is not blank."""
+    """Return the last text of a chunk that is not blank."""
     if not chunk.is_whole or _has_long(chunk.data):
         return next((x.text for x in reversed(list(chunk.lines())) if x.text.strip()), "")
     data = _as_text(chunk.data)
@@ -99,32 +99,32 @@ def _last_line(chunk: Chunk) -> str:
 
 
 def _holds_line(chunk: Chunk, text: str) -> bool:
-    """Whether a line holds the text, as far as it is kept."""
+    """Return whether a line contains the text, within the kept bytes."""
     if text.encode() not in _as_text(chunk.data):
         return False
     return not _has_long(chunk.data) or any(text in line.text for line in chunk.lines())
 
 
 def _as_text(data: bytes) -> bytes:
-    """Lines whose bytes are those of their texts."""
+    """Return lines with the bytes of their decoded texts."""
     if not any(_holds(data, odd) for odd in REWRITTEN_BYTES[: 2 if data.isascii() else None]):
         return data
     return b"\n".join(decode_line(line).encode() for line in data.split(b"\n"))
 
 
 def _holds(data: bytes, part: bytes) -> bool:
-    """Whether it is in `data`; a byte that is not there at all is found out ten times as soon."""
+    """Return whether `part` is in `data`; absent bytes are found ten times as fast."""
     return all(byte in data for byte in set(part)) and part in data
 
 
 def _is_blank(data: bytes) -> bool:
-    """Whether no line of `data` is a text; mostly the first one tells."""
+    """Return whether all lines of `data` are blank; usually the first line decides."""
     parts = (data[: data.find(b"\n") + 1], data)
     return not any(part.decode("utf-8", "replace").strip() for part in parts)
 
 
 def _last_text(data: bytes, end: int) -> str:
-    """The last line before `end` that is not blank."""
+    """Return the last line before `end` that is not blank."""
     text = ""
     while end > 0 and not text.strip():
         begin = data.rfind(b"\n", 0, end - 1) + 1
@@ -133,7 +133,7 @@ def _last_text(data: bytes, end: int) -> str:
 
 
 def _first_text(data: bytes, begin: int) -> str:
-    """The first line from `begin` on that is not blank."""
+    """Return the first line from `begin` on that is not blank."""
     text = ""
     while begin < len(data) and not text.strip():
         end = data.find(b"\n", begin)
@@ -144,7 +144,7 @@ def _first_text(data: bytes, begin: int) -> str:
 def _has_long(data: bytes) -> bool:
     """Return whether a line of `data` is longer than MAX_JOINED_LINE_BYTES.
 
-    Of lines that are not, few are looked at.
+    Short lines are skipped without a look at every newline.
     """
     begin = 0
     while begin + MAX_JOINED_LINE_BYTES < len(data):
@@ -155,10 +155,10 @@ def _has_long(data: bytes) -> bool:
 
 
 class _Rejoiner:
-    """Rewrites the lines of one source.
+    """Joiner of the lines of a source with added text.
 
-    rest: those that may yet be added to, and blank ones. above: the last line before them that is
-    not blank.
+    rest: a line that may still get an addition, followed by blank lines
+    above: the last line before `rest` that is not blank
     """
 
     def __init__(self, addition: LineAddition, adds: AddText) -> None:
@@ -169,7 +169,7 @@ class _Rejoiner:
         self.renames = False
 
     def all(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The lines of chunks."""
+        """Yield the chunks with additions."""
         for chunk in chunks:
             if (
                 not chunk.is_whole
@@ -183,29 +183,32 @@ class _Rejoiner:
             yield _Lines.of(self._settled(""))
 
     def _one_by_one(self, lines: Iterable[NumberedLine]) -> Iterator[Chunk]:
-        each: list[NumberedLine] = []
+        settled: list[NumberedLine] = []
         for line in lines:
             text = self._renamed(line.text.encode()).decode()
             if self.rest and text.strip():
-                each += self._settled(text)
-            now = line._replace(text=text)
+                settled += self._settled(text)
+            renamed = line._replace(text=text)
             if self.rest or self.addition.to in text:
-                self.rest.append(now)
+                self.rest.append(renamed)
             else:
-                each.append(now)
+                settled.append(renamed)
                 self.above = text if text.strip() else self.above
-        if each:
-            yield _Lines.of(each)
+        if settled:
+            yield _Lines.of(settled)
 
     def _settled(self, below: str) -> list[NumberedLine]:
-        """Lines that wait, by the next one that is not blank: none of them waits any more."""
+        """Return the waiting lines, with the addition determined by the next text.
+
+        below: the next text
+        """
         first, *blank = self.rest
         added = self._added(self.above, first.text, below)
         self.rest, self.above = [], first.text
         return [first._replace(text=first.text + added), *blank]
 
     def _block(self, chunk: Chunk) -> Iterator[Chunk]:
-        """A chunk of lines that are none of them long, with those that waited for it."""
+        """Yield a chunk of short lines with additions, after the lines that waited."""
         data, number = self._renamed(_as_text(chunk.data)), chunk.number
         adds = _holds(data, self.told_by) or self.addition.told_by in self.above
         if not adds and data is chunk.data and not _is_blank(data):
@@ -221,12 +224,12 @@ class _Rejoiner:
                 Chunk(number + count_newlines(data) - count_newlines(rest), rest).lines()
             )
         if end:
-            told = self._with_added(data, end) if adds else data[:end]
+            joined = self._with_added(data, end) if adds else data[:end]
             self.above = _last_text(data, end) or self.above
-            yield Chunk(number, told)
+            yield Chunk(number, joined)
 
     def _as_it_is(self, chunk: Chunk) -> Iterator[Chunk]:
-        """As `_block`, of a chunk that adds nothing and is not blank: it is not copied."""
+        """Yield a chunk without copying: it adds nothing and is not blank."""
         waiting = self._waiting(chunk.data)
         if self.rest:
             yield _Lines.of(self.rest)
@@ -239,39 +242,39 @@ class _Rejoiner:
             yield chunk.first(count)
 
     def _waiting(self, data: bytes) -> int:
-        """Where the last line begins if what is added to it is still to come, else the end."""
-        at = data.rfind(self.to)
-        behind = data.find(b"\n", at) + 1
-        waits = at >= 0 and _is_blank(data[behind:])
-        return data.rfind(b"\n", 0, at) + 1 if waits else len(data)
+        """Return the begin of the last line if an addition may still come, else the end."""
+        begin = data.rfind(self.to)
+        next_line = data.find(b"\n", begin) + 1
+        waits = begin >= 0 and _is_blank(data[next_line:])
+        return data.rfind(b"\n", 0, begin) + 1 if waits else len(data)
 
     def _with_added(self, data: bytes, end: int) -> bytes:
-        """The lines up to `end` with what is added to each; some lines stand behind it."""
-        parts, done, at = list[bytes](), 0, data.find(self.to, 0, end)
-        while at >= 0:
-            begin, stop = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+        """Return the lines up to `end` with their additions; `data` continues after `end`."""
+        parts, done, found = list[bytes](), 0, data.find(self.to, 0, end)
+        while found >= 0:
+            begin, stop = data.rfind(b"\n", 0, found) + 1, data.find(b"\n", found)
             above = _last_text(data, begin) or self.above
             text = data[begin:stop].decode("utf-8", "replace")
             if added := self._added(above, text, _first_text(data, stop + 1)):
                 parts += [data[done:stop], added.encode()]
                 done = stop
-            at = data.find(self.to, stop, end)
+            found = data.find(self.to, stop, end)
         return b"".join([*parts, data[done:end]])
 
     def _added(self, above: str, text: str, below: str) -> str:
-        told = self.addition.told_by in above or self.addition.told_by in below
-        return self.adds(above, text, below) if told else ""
+        is_near = self.addition.told_by in above or self.addition.told_by in below
+        return self.adds(above, text, below) if is_near else ""
 
     def _renamed(self, data: bytes) -> bytes:
-        """Lines with what is renamed in them, behind a line that says so."""
+        """Return lines with renamed text, from the line that announces the renaming on."""
         if self.addition.renames is None:
             return data
         marks, old, new = self.addition.renames
         begin = 0
         if not self.renames:
-            found = [mark.encode() for mark in marks if _holds(data, mark.encode())]
-            if not found:
+            present = [mark.encode() for mark in marks if _holds(data, mark.encode())]
+            if not present:
                 return data
-            begin = data.rfind(b"\n", 0, min(map(data.find, found))) + 1
+            begin = data.rfind(b"\n", 0, min(map(data.find, present))) + 1
             self.renames = True
         return data[:begin] + data[begin:].replace(old.encode(), new.encode())

@@ -1,4 +1,4 @@
-"""What the regexes of a format read of one line, whatever was read before it."""
+"""Context-free readings of a single line by the regexes of a format."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 
 class StepReading(NamedTuple):
-    """What the regexes read of a step line.
+    """Reading of a step line.
 
-    form: its StepLine; printed: the names of its fields; row: all that it says.
+    form: its StepLine
+    printed: the names of its fields
+    row: all columns
     """
 
     form: Any
@@ -18,15 +20,16 @@ class StepReading(NamedTuple):
 
 
 class UnmatchedReading(NamedTuple):
-    """A line that no pattern knows; kind: as what it is counted."""
+    """Line without a matching pattern. kind: for the count."""
 
     kind: str
 
 
 class EventReading(NamedTuple):
-    """A line that says an event, and nothing of the lines around it.
+    """Line with an event and no other statement.
 
-    row: of the event, but for its line and text; companion: whether it is a step of a companion.
+    row: of the event, without line and text
+    companion: True for a step of a companion
     """
 
     row: dict[str, Any]
@@ -34,21 +37,21 @@ class EventReading(NamedTuple):
 
     @property
     def form(self) -> bool:
-        """What makes it another one than those of the same columns."""
+        """Key that separates events with the same columns: the companion flag."""
         return self.companion
 
     @property
     def printed(self) -> frozenset[str]:
-        """The row says it."""
+        """Always empty: the row has all fields."""
         return frozenset()
 
 
 class KnownReading(NamedTuple):
-    """A line that is known, and states nothing."""
+    """Known line without statements."""
 
 
 RowReading = StepReading | EventReading
-"""What can be read of many lines at once."""
+"""Readings available for many lines at once."""
 LineReading = RowReading | KnownReading | UnmatchedReading | None
-"""None where the line is none of them, or where what it is depends on those before it."""
+"""None for other lines, or if the reading depends on earlier lines."""
 ReadLine = Callable[[bytes], LineReading]

@@ -1,4 +1,4 @@
-"""All shapes of a format."""
+"""Shapes of a format."""
 
 from __future__ import annotations
 
@@ -13,39 +13,42 @@ from .shape_learning import learn_shape
 from .shapes import DIGIT_RUN, LineShape
 
 MAX_SHAPES: Final = 300
-"""Of a format; a log whose lines have more is read by the regexes."""
+"""Limit per format; further kinds of lines are read by the regexes."""
 MIN_STEP_REPEATS: Final = 6
-"""Step lines alike before they are taken for a shape."""
+"""Like step lines required before a shape is learned."""
 MIN_EVENT_REPEATS: Final = 20
-"""The same of events, within a block: fewer are read by their regexes in less time than it takes to
-look for their shapes in each block."""
+"""Like events required within a block: fewer are read faster by regexes than by a search per block.
+"""
 LEARNING_COST_LINES: Final = 200
-"""Lines that are read in the time that it takes to learn a shape, or to find that there is none."""
+"""Lines read in the time of learning a shape, or of failing to."""
 FREE_LEARNING_ATTEMPTS: Final = 6
-"""Shapes before their cost counts; then as many more lines have to be read one by one first: where
-few lines are alike, as in a damaged log, they would be learned for nothing."""
+"""Attempts before their cost counts.
+
+Afterwards LEARNING_COST_LINES more lines must be read one by one before each attempt. In a damaged
+log, for example, few lines are alike, and learning would be in vain.
+"""
 MAX_ATTEMPTS_PER_SKELETON: Final = 18
-"""More lines alike after which none of their kind are tried."""
+"""Attempts for like lines before their kind is given up."""
 MAX_SKELETONS: Final = 5_000
 
 
 class ShapeCache:
-    """What was learned of the lines of one format (with its companions), for all its files."""
+    """Learned shapes of a format (with its companions), shared by all its files."""
 
     def __init__(self, spelled: Collection[bytes] = ()) -> None:
-        """spelled: texts of patterns that spell numbers out."""
+        """Begin without shapes. spelled: texts of patterns that contain numbers."""
         self._spelled = spelled
         self.known: list[LineShape] = []
         self.layouts = LayoutCache()
         self._seen: Counter[bytes] = Counter()
         self._events: Counter[bytes] = Counter()
         self._alone = self._tried = 0
-        self._rng = random.Random(7)  # noqa: S311 - lines to try
+        self._rng = random.Random(7)  # noqa: S311 - trial lines
 
     def see(self, raw: bytes, read_line: ReadLine, *, is_event: bool = False) -> LineShape | None:
-        """A line that no shape fits; the shape that it becomes, if it does.
+        """Count a line that fits no shape; return a shape if one can be learned.
 
-        is_event: it is no step.
+        is_event: True for events, False for steps
         """
         self._alone += 1
         if (
@@ -69,10 +72,10 @@ class ShapeCache:
         return shape
 
     def begin_block(self) -> list[LineShape]:
-        """All of them, in the order in which they are to be tried in a block that begins.
+        """Return all shapes, in the order in which to try them.
 
-        Of events before it, those stay counted that were many by then.
+        Counts of events are reset, except those that reached MIN_EVENT_REPEATS.
         """
-        often = {line: seen for line, seen in self._events.items() if seen >= MIN_EVENT_REPEATS}
-        self._events = Counter(often)
+        frequent = {line: seen for line, seen in self._events.items() if seen >= MIN_EVENT_REPEATS}
+        self._events = Counter(frequent)
         return [*self.known]

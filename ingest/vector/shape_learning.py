@@ -1,4 +1,4 @@
-"""The shape of a line, found out by having it read with other digits."""
+"""Learning of a line's shape, by reading the line with other digits."""
 
 from __future__ import annotations
 
@@ -28,20 +28,23 @@ from .shapes import (
 from .timestamps import EPOCH_SECONDS_DIGITS, MAX_EPOCH_RUNS, YEARLESS_STAMP_RUNS
 
 SHORT_NUMBER_DIGITS: Final = 9
-"""Digits of a number where more are not read alike."""
+"""Width to try for numbers that read differently with the maximum width."""
 PRINTED_NUMBER: Final = re.compile(
     rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
 )
 ASCII_DIGITS: Final = b"0123456789"
 DIGITS_TO_ZEROS: Final = bytes.maketrans(ASCII_DIGITS, b"0" * 10)
 CANDIDATE_FACTORS: Final = (0.01, 0.001, 1e-6, 1000.0, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3)
-"""Of units to those of columns."""
+"""Factors from printed units to units of columns."""
 NumberEffects = tuple[list[ShapeValue], list[tuple[str, int, int]]]
-"""Columns that a number fills, and the texts in which it stands (column, from, to)."""
+"""Columns filled by a number, and texts that contain it (column, begin, end)."""
 
 
 class _Change(NamedTuple):
-    """Other bytes of a line from `begin` to `end`: of a number, or of the blanks before it."""
+    """Other bytes of a line from `begin` to `end`.
+
+    The bytes are those of a number, or of blanks before the number.
+    """
 
     number: ShapeNumber
     begin: int
@@ -50,15 +53,15 @@ class _Change(NamedTuple):
 
 
 ValidChanges = Callable[[Sequence[_Change]], set[ShapeNumber]]
-"""The numbers whose changes leave the line one of its kind."""
+"""Function that returns the numbers whose changes leave the line valid."""
 
 
 def learn_shape(
     raw: bytes, read_line: ReadLine, rng: random.Random, spelled: Iterable[bytes] = ()
 ) -> LineShape | None:
-    """The shape of a line; None where the regexes do not read lines of its kind alike.
+    """Return the shape of a line; None if lines of the kind do not read alike.
 
-    spelled: texts of patterns that spell numbers out, as few do.
+    spelled: texts of patterns that contain numbers, as few patterns do
     """
     if len(raw) > MAX_SHAPE_LINE_BYTES or not raw.isascii() or b"\0" in raw:
         return None
@@ -77,7 +80,7 @@ def _runs(raw: bytes) -> list[tuple[int, int]]:
 
 
 class _Learner:
-    """Finds out what the runs of digits of one line do, by having it read with others."""
+    """Experiment with a line: other digits show the effects of its digit runs."""
 
     def __init__(self, raw: bytes, base: RowReading, read: ReadLine, rng: random.Random) -> None:
         self.raw, self.base, self.read, self.rng = raw, base, read, rng
@@ -90,7 +93,7 @@ class _Learner:
         self.nonzero: list[ShapeNumber] = []
 
     def shape(self) -> LineShape | None:
-        """What is not found to fill a column is constant."""
+        """Return the shape. Runs without an effect are constant."""
         stamp = self._stamp()
         if (self.base.row["logged_at"] is None) != (not stamp):
             return None
@@ -126,27 +129,34 @@ class _Learner:
         )
 
     def says_the_same(self, text: bytes) -> bool:
-        """Whether it does so with the numbers that a text spells out, where it has such.
+        """Return whether the shape stays valid with numbers from a pattern's text.
 
-        A text may begin or end within a number.
+        The text may begin or end within a number.
         """
         like = DIGIT_RUN.sub(rb"[0-9]+", re.escape(text))
         more = (b"7" * text[:1].isdigit(), b"7" * text[-1:].isdigit())
         longer = {
-            tuple(DIGIT_RUN.findall(one + text + two))
-            for one, two in product(*((b"", x) for x in more))
+            tuple(DIGIT_RUN.findall(before + text + after))
+            for before, after in product(*((b"", x) for x in more))
         }
         for match in re.finditer(like, self.raw):
             runs = [self.place[match.start() + m.start()] for m in DIGIT_RUN.finditer(match[0])]
-            if not all(self._says_the_same(dict(zip(runs, said, strict=True))) for said in longer):
+            if not all(
+                self._says_the_same(dict(zip(runs, digits, strict=True))) for digits in longer
+            ):
                 return False
         return True
 
-    def _says_the_same(self, said: Mapping[int, bytes]) -> bool:
-        """With other digits for runs; also where no line of this shape has them."""
+    def _says_the_same(self, digits_of_run: Mapping[int, bytes]) -> bool:
+        """Return whether the line reads as predicted with other digits for some runs.
+
+        True also if no line of this shape has the digits.
+
+        digits_of_run: the digits, by run
+        """
         of_run = {run: n for n in self.effects for run in range(n.first, n.last + 1)}
         changes = []
-        for run, digits in said.items():
+        for run, digits in digits_of_run.items():
             begin, end = self.runs[run]
             least, most = self.widths.get(run, (0, 0))
             if digits != self.raw[begin:end]:
@@ -154,40 +164,42 @@ class _Learner:
                     return True
                 changes.append(_Change(of_run[run], begin, end, digits))
         joined = _joined(self.raw, changes)
-        zeros = {one.number for one in joined if float(self._after(one).replace(",", "")) == 0}
+        zeros = {
+            change.number for change in joined if float(self._after(change).replace(",", "")) == 0
+        }
         return not zeros.isdisjoint(self.nonzero) or self._hold(joined)
 
     def _read_changed(self, raw: bytes) -> RowReading | None:
-        """The line read as it is now; None where it is read as another line."""
-        now = self.read(raw)
-        if not isinstance(now, type(self.base)) or now.form is not self.base.form:
+        """Return the reading of a changed line; None if another kind of line."""
+        reading = self.read(raw)
+        if not isinstance(reading, type(self.base)) or reading.form is not self.base.form:
             return None
-        alike = now.printed == self.base.printed and now.row.keys() == self.base.row.keys()
-        return now if alike else None
+        alike = reading.printed == self.base.printed and reading.row.keys() == self.base.row.keys()
+        return reading if alike else None
 
     def _stamp(self) -> tuple[int, ...]:
-        """Runs of the time stamp; none where they are not those of a date and a time."""
-        found = self._dating(range(len(self.runs))) if self.base.row["logged_at"] else []
-        in_a_row = found == list(range(found[0], found[0] + len(found))) if found else False
-        width = self.runs[found[0]][1] - self.runs[found[0]][0] if found else 0
-        counts = len(found) <= MAX_EPOCH_RUNS and width in (
+        """Return the runs of the time stamp; empty if they are not a date and a time."""
+        runs = self._dating(range(len(self.runs))) if self.base.row["logged_at"] else []
+        in_a_row = runs == list(range(runs[0], runs[0] + len(runs))) if runs else False
+        width = self.runs[runs[0]][1] - self.runs[runs[0]][0] if runs else 0
+        counts = len(runs) <= MAX_EPOCH_RUNS and width in (
             EPOCH_SECONDS_DIGITS,
             EPOCH_SECONDS_DIGITS + 3,
             EPOCH_SECONDS_DIGITS + 6,
         )
-        compact = len(found) == COMPACT_STAMP_RUNS and width == COMPACT_DATE_DIGITS
-        dates = compact or YEARLESS_STAMP_RUNS <= len(found) <= YEARLESS_STAMP_RUNS + 2
-        return tuple(found) if in_a_row and (counts or dates) else ()
+        compact = len(runs) == COMPACT_STAMP_RUNS and width == COMPACT_DATE_DIGITS
+        dates = compact or YEARLESS_STAMP_RUNS <= len(runs) <= YEARLESS_STAMP_RUNS + 2
+        return tuple(runs) if in_a_row and (counts or dates) else ()
 
     def _dating(self, runs: range) -> list[int]:
-        """Those of some runs that are of the time stamp.
+        """Return the runs that belong to the time stamp.
 
-        Most are not: all are changed at once, and half of them at a time where the stamp changes.
-        Three nudges tell that none is: whatever its value is, one more or less is another stamp, or
-        none, and where it is finer than microseconds, 1 is.
+        Most runs do not: all are changed at once, and in halves if the stamp changes. Three nudges
+        show that no run does: a value more or less by 1 gives another stamp or none, and for a part
+        finer than microseconds the value 1 does.
         """
         before, rows = self.base.row["logged_at"], map(self._read_changed, self._nudged(runs))
-        stamps = (now and now.row["logged_at"] for now in rows)
+        stamps = (reading and reading.row["logged_at"] for reading in rows)
         changed = next((stamp for stamp in islice(stamps, 3) if stamp != before), before)
         if changed == before:
             return []
@@ -198,24 +210,24 @@ class _Learner:
         return self._dating(runs[:middle]) + self._dating(runs[middle:])
 
     def _nudged(self, runs: range) -> Iterator[bytes]:
-        """The line with other numbers for some runs, of as many digits.
+        """Yield the line with other numbers of the same width for some runs.
 
-        One is a day, a month or an hour where the first was. The month before one of 31 days may
-        have fewer, and a year beside a leap year no 29 February.
+        1 is a valid day, month and hour. Values less or more by 1 may be invalid: the month before
+        may have fewer than 31 days, and a year next to a leap year has no 29 February.
         """
         for nudge in (partial(add, -1), partial(add, 1), lambda _: 1, partial(add, 4)):
-            out, at = [], 0
+            out, done = [], 0
             for begin, end in (self.runs[run] for run in runs):
                 value = int(self.raw[begin:end])
                 other = nudge(value) if nudge(value) > 0 else value
-                out += [self.raw[at:begin], str(other).zfill(end - begin).encode()]
-                at = end
-            changed = b"".join((*out, self.raw[at:]))
+                out += [self.raw[done:begin], str(other).zfill(end - begin).encode()]
+                done = end
+            changed = b"".join((*out, self.raw[done:]))
             if changed != self.raw:
                 yield changed
 
     def _printed(self, match: re.Match[bytes]) -> ShapeNumber:
-        """A number by its runs."""
+        """Return a number with the indices of its runs."""
         parts = re.fullmatch(rb"([\d,]+)(?:\.(\d+))?(?:[eE]([-+]?)(\d+))?", match[0])
         assert parts is not None  # noqa: S101 - PRINTED_NUMBER is made so
         begin = match.start()
@@ -229,9 +241,9 @@ class _Learner:
         )
 
     def _find(self, numbers: Iterable[ShapeNumber]) -> None:
-        """What numbers do, and how each may be printed; the digits of others are constant.
+        """Find the effects of numbers and how they may be printed.
 
-        Digits that do nothing may be half of a stamp, with others a whole one.
+        Other digits are constant, also because digits without an effect may be half of a stamp.
         """
         for number in numbers:
             effects = self._effects_of(self._with_others(number))
@@ -252,11 +264,11 @@ class _Learner:
         self._find_padded()
 
     def _span(self, number: ShapeNumber) -> tuple[int, int]:
-        """Where it begins and ends."""
+        """Return begin and end of a number."""
         return self.runs[number.first][0], self.runs[number.last][1]
 
     def _tail(self, number: ShapeNumber) -> int:
-        """Where its digits end, but for an exponent's: with other ones it might be infinite."""
+        """Return the end of a number without the exponent, which could become infinite."""
         return self._span(number)[1] if number.exponent is None else self.runs[number.exponent][0]
 
     def _width(self, run: int) -> int:
@@ -264,20 +276,20 @@ class _Learner:
         return end - begin
 
     def _with_others(self, number: ShapeNumber) -> _Change:
-        """Another number of the same form: each digit is another one, the first not 0."""
+        """Return a change of all digits of a number, the first not to 0."""
         begin, end = self._span(number)[0], self._tail(number)
         return _Change(number, begin, end, _other_digits(self.raw[begin:end], self.rng))
 
     def _with(self, changes: Iterable[_Change]) -> RowReading | None:
-        """The line read with these, which do not overlap; None where it is read as another line."""
-        out, at = [], 0
+        """Return the reading with changes, which must not overlap; None if another kind."""
+        out, done = [], 0
         for _, begin, end, text in sorted(changes, key=itemgetter(1)):
-            out += [self.raw[at:begin], text]
-            at = end
-        return self._read_changed(b"".join((*out, self.raw[at:])))
+            out += [self.raw[done:begin], text]
+            done = end
+        return self._read_changed(b"".join((*out, self.raw[done:])))
 
     def _after(self, change: _Change) -> str:
-        """The number as it is printed then, with its sign; blanks change nothing of it."""
+        """Return the printed number after a change, with sign; blanks change nothing."""
         begin, end = self._span(change.number)
         if change.text.strip():
             text = self.raw[begin : change.begin] + change.text + self.raw[change.end : end]
@@ -286,9 +298,9 @@ class _Learner:
         return "-" * change.number.negative + text.decode()
 
     def _holding(self, changes: Sequence[_Change]) -> set[ShapeNumber]:
-        """Those with which the line says what they were found to do, and nothing else.
+        """Return the numbers whose changes have only the known effects.
 
-        Most do: all are made at once, and half of them at a time where the line says otherwise.
+        Most have: all are changed at once, and in halves if the line reads differently.
         """
         if self._hold(changes):
             return {change.number for change in changes}
@@ -298,20 +310,20 @@ class _Learner:
         return self._holding(changes[:middle]) | self._holding(changes[middle:])
 
     def _hold(self, changes: Sequence[_Change]) -> bool:
-        """Whether it does so with all of these."""
+        """Return whether all changes together have only the known effects."""
         if not changes:
             return True
-        now, said = self._with(changes), self._row_with(changes)
-        return now is not None and all(
-            is_identical(now.row[name], value) for name, value in said.items()
+        reading, predicted = self._with(changes), self._row_with(changes)
+        return reading is not None and all(
+            is_identical(reading.row[name], value) for name, value in predicted.items()
         )
 
     def _of_its_kind(self, changes: Sequence[_Change]) -> set[ShapeNumber]:
-        """Those with which the line is one of its kind, whatever it says."""
+        """Return the numbers whose changes keep the kind of the line, with any effect."""
         return {change.number for change in changes if self._with([change]) is not None}
 
     def _row_with(self, changes: Sequence[_Change]) -> dict[str, Any]:
-        """What the line says with these by what its numbers do."""
+        """Return the row predicted for changes from the known effects."""
         row = dict(self.base.row)
         places = []
         for change in changes:
@@ -324,25 +336,28 @@ class _Learner:
         return row
 
     def _effects_of(self, change: _Change) -> NumberEffects | None:
-        """What a number does by a change of it; None where it does more than a shape can tell."""
-        now, number = self._with([change]), change.number
-        if now is None:
+        """Return the effects of a change; None if a shape cannot express them."""
+        reading, number = self._with([change]), change.number
+        if reading is None:
             return None
         begin, end = self._span(number)
-        before, after = "-" * number.negative + self.raw[begin:end].decode(), self._after(change)
+        printed_before, printed_after = (
+            "-" * number.negative + self.raw[begin:end].decode(),
+            self._after(change),
+        )
         values: list[ShapeValue] = []
         texts: list[tuple[str, int, int]] = []
-        for name, was in self.base.row.items():
-            is_ = now.row[name]
-            if is_identical(was, is_):
+        for name, before in self.base.row.items():
+            now = reading.row[name]
+            if is_identical(before, now):
                 continue
-            if isinstance(was, str) and isinstance(is_, str):
-                place = _place(was, is_, before, after)
-                if place is None:
+            if isinstance(before, str) and isinstance(now, str):
+                span = _place(before, now, printed_before, printed_after)
+                if span is None:
                     return None
-                texts.append((name, *place))
+                texts.append((name, *span))
                 continue
-            value = _how(name, number, [(was, before), (is_, after)])
+            value = _how(name, number, [(before, printed_before), (now, printed_after)])
             if value is None:
                 return None
             values.append(value)
@@ -354,7 +369,7 @@ class _Learner:
         holding: ValidChanges,
         longest: int = MAX_INTEGER_DIGITS,
     ) -> None:
-        """The least and the most digits of runs of numbers."""
+        """Set the minimum and maximum width of runs."""
 
         def printed(which: Iterable[ShapeNumber], width: int) -> list[_Change]:
             return [self._with_digits(number, runs[number], width) for number in which]
@@ -377,10 +392,10 @@ class _Learner:
         decimals: Mapping[ShapeNumber, int],
         holding: ValidChanges,
     ) -> None:
-        """Widths between the least and the most with which a line says something else.
+        """Exclude widths between minimum and maximum at which the line reads differently.
 
-        A column may be there for numbers of eight decimals alone. All numbers are tried at once; of
-        what lies behind such a width nothing is sure.
+        For example, a column may exist only for numbers of eight decimals. All numbers are tried at
+        once; beyond an excluded width nothing is certain.
         """
         for width in range(2, MAX_DECIMALS):
             kinds = [
@@ -401,18 +416,18 @@ class _Learner:
                     self.widths[runs[number]] = (width + 1, most) if less else (least, width - 1)
 
     def _may(self, run: int, width: int) -> bool:
-        """Whether a run that has not so many digits is said to have them, and not as its bounds."""
+        """Return whether a width is within the run's limits and still untried."""
         least, most = self.widths[run]
         return least < width < most and width != self._width(run)
 
     def _with_digits(self, number: ShapeNumber, run: int, width: int) -> _Change:
-        """A run of so many digits, all alike, which are not the first one that it has."""
+        """Return a change of a run to `width` equal digits, unlike its first digit."""
         begin, end = self.runs[run]
         digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"
         return _Change(number, begin, end, digit * width)
 
     def _find_bare(self, runs: Mapping[ShapeNumber, int]) -> None:
-        """The runs that no 0 may begin, and whether it may be their only digit."""
+        """Find runs without leading zeros, and whether they may be a single 0."""
         zeros = [
             _Change(number, *self.runs[run], b"0".ljust(self.widths[run][1], b"1"))
             for number, run in runs.items()
@@ -423,16 +438,17 @@ class _Learner:
         self.bare = {run: number in alone for number, run in left.items()}
 
     def _find_nonzero(self) -> None:
-        """The numbers that do something else where they are 0, which may stand for none.
+        """Find numbers with another effect when 0, since 0 may mean none.
 
-        Each is asked by itself, as it may be so only where others are not 0; then with those behind
-        it, as some are so only where these are 0 too: `step=0, skipped=0` begins a run.
+        Every number is set to 0 alone first, because the effect may require other numbers not to be
+        0. Then it is set to 0 with the later ones, because the effect may require these to be 0
+        too: `step=0, skipped=0` begins a run.
         """
         zeros = []
         for number in self.effects:
             (begin, behind), tail = self.runs[number.first], self._tail(number)
             if self.raw[begin:tail] == self.raw[begin:tail].translate(DIGITS_TO_ZEROS):
-                continue  # it is 0 here
+                continue  # the number is 0 in this line
             whole = b"0" * self.widths[number.first][0]
             text = whole + self.raw[behind:tail].translate(DIGITS_TO_ZEROS)
             zeros.append(_Change(number, begin, tail, text))
@@ -446,16 +462,16 @@ class _Learner:
         self.nonzero = [zero.number for zero in zeros if zero.number not in mays]
 
     def _find_padded(self) -> None:
-        """The runs before which blanks may be more or fewer."""
+        """Find runs before which the number of blanks may vary."""
         begins = {number: self._span(number)[0] for number in self.effects if not number.negative}
-        begins = {n: at for n, at in begins.items() if self.raw[at - 1 : at] == b" "}
-        more = self._holding([_Change(n, at, at, b" ") for n, at in begins.items()])
+        begins = {n: begin for n, begin in begins.items() if self.raw[begin - 1 : begin] == b" "}
+        more = self._holding([_Change(n, begin, begin, b" ") for n, begin in begins.items()])
         several = {n: begins[n] for n in more if self.raw[begins[n] - 2 : begins[n]] == b"  "}
-        fewer = self._holding([_Change(n, at - 1, at, b"") for n, at in several.items()])
+        fewer = self._holding([_Change(n, begin - 1, begin, b"") for n, begin in several.items()])
         self.padded = {n.first for n in more if n not in several or n in fewer}
 
     def _texts(self) -> list[ShapeText]:
-        """The columns in whose texts numbers stand."""
+        """Return the columns whose texts contain numbers."""
         places: dict[str, list[tuple[int, int, ShapeNumber]]] = {}
         for number, (_, texts) in self.effects.items():
             for column, begin, end in texts:
@@ -464,15 +480,15 @@ class _Learner:
 
     def _text(self, column: str, places: Iterable[tuple[int, int, ShapeNumber]]) -> ShapeText:
         pieces: list[str | ShapeNumber] = []
-        whole, at = str(self.base.row[column]), 0
+        whole, done = str(self.base.row[column]), 0
         for begin, end, number in sorted(places, key=itemgetter(0)):
-            pieces += [whole[at:begin], number]
-            at = end
-        return ShapeText(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
+            pieces += [whole[done:begin], number]
+            done = end
+        return ShapeText(column, tuple(piece for piece in (*pieces, whole[done:]) if piece != ""))
 
 
 def _joined(raw: bytes, changes: Iterable[_Change]) -> list[_Change]:
-    """One change of each number, of all that it has."""
+    """Return the changes merged into a single change per number."""
     out: dict[ShapeNumber, _Change] = {}
     for change in sorted(changes, key=itemgetter(1)):
         before = out.setdefault(change.number, change)
@@ -484,7 +500,7 @@ def _joined(raw: bytes, changes: Iterable[_Change]) -> list[_Change]:
 
 
 def _other_digits(text: bytes, rng: random.Random) -> bytes:
-    """Another number of the same form: each digit is another one, the first not 0."""
+    """Return other digits of the same form, the first not 0."""
     digits = (
         rng.choice(sorted({*ASCII_DIGITS[index == 0 :]} - {byte}))
         for index, byte in enumerate(text)
@@ -494,18 +510,28 @@ def _other_digits(text: bytes, rng: random.Random) -> bytes:
     )
 
 
-def _place(was: str, is_: str, before: str, after: str) -> tuple[int, int] | None:
-    """Where in a text the number stands, if nothing else of it has changed."""
-    first = next((i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b), len(was))
-    for at in range(first, max(-1, first - len(before)), -1):
-        end = at + len(before)
-        if was[at:end] == before and was[:at] + after + was[end:] == is_:
-            return at, end
+def _place(
+    before: str, now: str, printed_before: str, printed_after: str
+) -> tuple[int, int] | None:
+    """Return begin and end of the number in a text; None if other bytes changed."""
+    first = next(
+        (i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), len(before)
+    )
+    for begin in range(first, max(-1, first - len(printed_before)), -1):
+        end = begin + len(printed_before)
+        if (
+            before[begin:end] == printed_before
+            and before[:begin] + printed_after + before[end:] == now
+        ):
+            return begin, end
     return None
 
 
 def _how(name: str, number: ShapeNumber, pairs: Sequence[tuple[object, str]]) -> ShapeValue | None:
-    """How a number becomes a column; pairs: of the column and the number as printed."""
+    """Return how a number fills a column; None if unclear.
+
+    pairs: values of the column with the printed number
+    """
     if all(type(value) is int for value, _ in pairs):
         same = all(value == float(text.replace(",", "")) for value, text in pairs)
         return ShapeValue(name, number, "int", None) if same else None
@@ -518,8 +544,8 @@ def _how(name: str, number: ShapeNumber, pairs: Sequence[tuple[object, str]]) ->
 
 
 def _value(value: ShapeValue, printed: str) -> int | float | None:
-    """What a column says of a number that is printed so."""
-    said = float(printed.replace(",", ""))
+    """Return the value of a column for a printed number."""
+    number = float(printed.replace(",", ""))
     if value.kind == "int":
-        return int(said) if said.is_integer() else None
-    return said if value.factor is None else said * value.factor
+        return int(number) if number.is_integer() else None
+    return number if value.factor is None else number * value.factor

@@ -1,4 +1,4 @@
-"""Whether a shape reads lines as the regexes do."""
+"""Validation of a shape: comparison with the regexes on random lines."""
 
 from __future__ import annotations
 
@@ -18,24 +18,30 @@ from .shapes import MAX_DECIMALS, MAX_PAD_BLANKS, LineShape, ShapePiece
 from .timestamps import MAX_EPOCH_RUNS, YEARLESS_STAMP_RUNS
 
 TRIAL_LINES: Final = 40
-"""Random lines that a shape has to read as the regexes do."""
+"""Random lines that a shape has to read like the regexes."""
 REPEATED_NUMBERS: Final = tuple(digit * width for digit, width in product("012", (1, 2, 3)))
-"""Of lines all of whose numbers are one, as far as they may be: a tag that stands there twice is
-another's where its numbers differ. No exponent of these is too large to be read."""
+"""Numbers for lines in which all numbers are equal, as far as widths allow.
+
+A tag printed twice on a line has another meaning if its numbers differ. No exponent made of these
+is too large to be read.
+"""
 
 ChooseDigits = Callable[[ShapePiece, int, int], str]
-"""Those of the number behind a piece, which may have so many, from the least to the most."""
+"""Function that returns digits for the number after a piece.
+
+The width is between the given minimum and maximum.
+"""
 
 
 def is_trustworthy(shape: LineShape, raw: bytes, read_line: ReadLine, rng: random.Random) -> bool:
-    """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
+    """Return whether the shape reads the line, and random others, as the regexes do."""
     drawn = (*(_at_random(shape, rng) for _ in range(TRIAL_LINES)), *map(_all_of, REPEATED_NUMBERS))
     lines = [raw, *(make_line(shape, rng, digits) for digits in drawn)]
     block = LineBlock(0, b"".join(line + b"\n" for line in lines))
-    found = match_shape(block, shape, np.ones(len(block), bool))
-    if 0 not in found.lines:
+    shape_match = match_shape(block, shape, np.ones(len(block), bool))
+    if 0 not in shape_match.lines:
         return False
-    rows = decode_rows(found)
+    rows = decode_rows(shape_match)
     enough = len(rows.lines) >= TRIAL_LINES // 4
     return enough and all(
         is_same_reading(shape, rows, index, read_line(lines[line]))
@@ -46,14 +52,14 @@ def is_trustworthy(shape: LineShape, raw: bytes, read_line: ReadLine, rng: rando
 def is_same_reading(
     shape: LineShape, rows: DecodedRows, index: int, line_reading: LineReading
 ) -> bool:
-    """Whether a row that a shape has read is that of a reading by the regexes."""
+    """Return whether a row read by a shape equals a reading by the regexes."""
     if not isinstance(line_reading, shape.reading):
         return False
     if line_reading.form is not shape.form or line_reading.printed != shape.printed:
         return False
-    mine = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
-    return mine.keys() == line_reading.row.keys() and all(
-        is_identical(mine[n], line_reading.row[n]) for n in mine
+    row = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
+    return row.keys() == line_reading.row.keys() and all(
+        is_identical(row[n], line_reading.row[n]) for n in row
     )
 
 
@@ -62,7 +68,7 @@ def _item(value: object) -> object:
 
 
 def is_identical(first: object, second: object) -> bool:
-    """Equal to the bit: 0.0 is not -0.0, and a nan is a nan."""
+    """Return whether two values are identical: 0.0 differs from -0.0, nan equals nan."""
     if type(first) is not type(second):
         return False
     return bool(first and first == second) or repr(first) == repr(second)
@@ -74,7 +80,11 @@ def make_line(
     digits: ChooseDigits,
     pads: Sequence[int] = (0, 0, 1, 3, MAX_PAD_BLANKS),
 ) -> bytes:
-    """A line of that shape: of another time, with so many blanks where it may be padded."""
+    """Return a random line of the shape, with another time.
+
+    digits: chooses the digits of numbers
+    pads: numbers of blanks to choose from, where padding may vary
+    """
     out = []
     stamp = iter(_drawn_stamp(rng, len(shape.stamp)))
     for piece in shape.pieces:
@@ -83,25 +93,27 @@ def make_line(
             continue
         least, most = shape.widths[piece.before]
         if piece.before in shape.stamp and len(shape.stamp) > MAX_EPOCH_RUNS:
-            said = next(stamp)[:most]
-            said = said.rjust(most, rng.choice("0123456789"))  # of wider ones the last are the date
+            drawn = next(stamp)[:most]
+            drawn = drawn.rjust(
+                most, rng.choice("0123456789")
+            )  # of wider runs, the last digits count
         else:
-            said = digits(piece, least, most)
-        out.append(said.encode())
+            drawn = digits(piece, least, most)
+        out.append(drawn.encode())
     return b"".join(out)
 
 
 def is_exponent(piece: ShapePiece) -> bool:
-    """Whether the number behind a piece is a power of ten."""
+    """Return whether the number after a piece is a power of ten."""
     return piece.text[-2:].lower() in (b"e-", b"e+")
 
 
 def _at_random(shape: LineShape, rng: random.Random) -> ChooseDigits:
-    """Of other widths; one may be too long to be exact."""
+    """Return a chooser of random digits and widths, some too long to be exact."""
     widest = rng.choice([None, None, *shape.widths])
 
     def digits(piece: ShapePiece, least: int, most: int) -> str:
-        assert piece.before is not None  # noqa: S101 - a number stands behind it
+        assert piece.before is not None  # noqa: S101 - a number follows the piece
         if is_exponent(piece):
             return str(rng.randint(0, MAX_EXACT_POWER)).zfill(least)
         many = most == MAX_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
@@ -116,12 +128,12 @@ def _at_random(shape: LineShape, rng: random.Random) -> ChooseDigits:
 
 
 def _all_of(number: str) -> ChooseDigits:
-    """That number, as far as they may be as wide."""
+    """Return a chooser of this number, as far as widths allow."""
     return lambda _, least, most: (number * least)[: max(least, min(most, len(number)))]
 
 
 def _drawn_digits(rng: random.Random, width: int) -> str:
-    if rng.random() < 0.1:  # noqa: PLR2004 - of them all alike
+    if rng.random() < 0.1:  # noqa: PLR2004 - all digits alike
         return rng.choice("09") * width
     first = rng.choice("0123456789" if rng.random() < 0.3 else "123456789")  # noqa: PLR2004
     return first + f"{rng.randrange(10**width):0{width}}"[1:]

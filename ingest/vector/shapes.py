@@ -1,4 +1,4 @@
-"""What lines that are alike but for their digits have in common."""
+"""Shapes: common bytes of lines that are equal except for digits."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from .readings import EventReading, StepReading
 
 DIGIT_RUN: Final = re.compile(rb"[0-9]+")
 WORD_BYTES: Final = 8
-"""Bytes."""
+"""Bytes of a word."""
 MAX_DECIMALS: Final = 24
-"""As repr() prints some: 17 digits behind the zeros of a small number."""
+"""Digits after the point that repr() may print: 17 after the zeros of a small number."""
 COMPARE_BATCH_BYTES: Final = 64 * 1024
-"""Bytes of lines that are compared at once."""
+"""Bytes of lines compared at once."""
 UNCHECKED_WORD: Final = (0, 0, 0)
-"""Of bytes that do not matter; see Word."""
+"""MaskedWord of bytes with any value."""
 MAX_PAD_BLANKS: Final = 8
-"""Blanks before a number that may be more or fewer."""
+"""Maximum number of varying blanks before a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeNumber:
-    """A printed number of a shape: indices of its runs, with the parts that float() knows.
+    """A printed number of a shape, as indices of its runs.
 
-    whole: of a number with thousands' commas several; negative: a '-' stands before it.
+    whole: several runs for a number with thousands separators
+    decimals, exponent: None without one
+    negative: True after a '-'
     """
 
     whole: tuple[int, ...]
@@ -46,18 +48,18 @@ class ShapeNumber:
 
     @property
     def first(self) -> int:
-        """Index of its first run."""
+        """Index of the first run."""
         return self.whole[0]
 
     @property
     def last(self) -> int:
-        """Index of its last run."""
+        """Index of the last run."""
         return max(self.whole[-1], self.decimals or 0, self.exponent or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeValue:
-    """A column that a number fills. kind: int, float; factor: to the column's unit."""
+    """A column filled by a number. kind: int, float; factor: to the column's unit."""
 
     column: str
     number: ShapeNumber
@@ -67,7 +69,7 @@ class ShapeValue:
 
 @dataclass(frozen=True, slots=True)
 class ShapeText:
-    """A column whose text is made of these: constant pieces, and numbers as they are printed."""
+    """A column of text, joined from constant pieces and printed numbers."""
 
     column: str
     pieces: tuple[str | ShapeNumber, ...]
@@ -75,9 +77,11 @@ class ShapeText:
 
 @dataclass(frozen=True, slots=True)
 class ShapePiece:
-    """Constant bytes behind a run (-1: at the start of the line), up to the run `before`.
+    """Constant bytes between two runs.
 
-    before: None at the end of the line; pad: up to MAX_PAD_BLANKS blanks more may stand behind it.
+    behind: the run before; -1 at the start of the line
+    before: the run after; None at the end of the line
+    pad: True if up to MAX_PAD_BLANKS more blanks may follow
     """
 
     behind: int
@@ -88,11 +92,14 @@ class ShapePiece:
 
 @dataclass(frozen=True, slots=True)
 class MaskedWord:
-    """Eight bytes of a fixed stretch, as they are in memory.
+    """Eight bytes of a fixed stretch, in the order of memory.
 
-    zeros: its bytes, with 0 for each digit; sixes: a 6 for each byte where any digit may stand.
-    Xor with zeros leaves nothing of a text that is as it has to be, and of a digit its value, to
-    which 6 may be added within half a byte; kept: the bits where neither may leave any.
+    zeros: the bytes, with 0 in place of every digit
+    sixes: 6 for every byte that may be any digit
+    kept: bits that must be 0 in the difference
+
+    A text xor `zeros` is 0 for correct constant bytes, and the value for digits. Adding `sixes` to
+    a value above 9 carries into the upper half of the byte, where `kept` detects the error.
     """
 
     zeros: np.uint64
@@ -102,11 +109,13 @@ class MaskedWord:
 
 @dataclass(frozen=True, slots=True)
 class FixedStretch:
-    """What is as long in all lines of a shape, and what follows it.
+    """Part of equal width in all lines of a shape, and the kind of the next part.
 
-    size: in bytes; words: its last ones are as many whole words, before them nothing matters. runs:
-    offsets and widths of runs of digits in it. pad: as many blanks more may follow. run: of digits
-    that follows; None where another stretch or the line's end does.
+    size: in bytes
+    words: the stretch ends with the last word; bytes before the stretch are not compared
+    runs: index, offset and width of the digit runs within
+    pad: True if up to MAX_PAD_BLANKS blanks may follow
+    run: the digit run that follows; None before another stretch or the line's end
     """
 
     size: int
@@ -117,49 +126,51 @@ class FixedStretch:
 
     @property
     def last(self) -> int:
-        """Its last byte, where that is no digit."""
+        """The last byte, valid if not a digit."""
         return int(self.words[-1].zeros) >> 56
 
     @property
     def is_point(self) -> bool:
-        """Whether it is a single byte between two runs: of a number mostly, before many digits."""
+        """True for a single byte between two runs, usually a decimal point."""
         return self.size == 1 and not (self.runs or self.pad) and self.run is not None
 
 
 @dataclass(frozen=True, eq=False)
 class LineShape:
-    """Lines of the same bytes but for some runs of digits, and what those are."""
+    """Lines with the same bytes except for digit runs, and the meaning of the runs."""
 
     pieces: tuple[ShapePiece, ...]
     widths: Mapping[int, tuple[int, int]]
-    """The least and the most digits of each run that is not constant."""
+    """Minimum and maximum number of digits of every varying run."""
     stretches: tuple[FixedStretch, ...]
-    """The pieces, with the runs of constant widths among them."""
+    """The pieces, merged with the runs of constant width among them."""
     bare: Mapping[int, bool] = field(default_factory=dict)
-    """Runs that no 0 may begin (JSON knows no 007), and whether it may be their only digit."""
+    """Runs without leading zeros (JSON has no 007); True if a single 0 is allowed."""
     reading: type[StepReading | EventReading] = StepReading
     form: Any = None
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """What is the same in the row of each such line."""
+    """Values equal in the rows of all lines."""
     nonzero: tuple[ShapeNumber, ...] = ()
-    """Those that mean something else where they are 0."""
+    """Numbers with another meaning when 0."""
     values: tuple[ShapeValue, ...] = ()
     texts: tuple[ShapeText, ...] = ()
     stamp: tuple[int, ...] = ()
-    """Runs of year, month, day, hour, minute, second and fraction; without a year none of it; or
-    of a number that counts from 1970, and its fraction."""
+    """Runs of year, month, day, hour, minute, second and fraction.
+
+    A stamp without year has no fraction. A time since 1970 has one run, and perhaps a fraction.
+    """
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all of its lines are as long, and each run stands at the same place in them."""
+        """True if all lines have the same length, and every run the same position."""
         return len(self.stretches) == 1
 
     @cached_property
     def limits(self) -> tuple[Bytes, Bytes]:
-        """Of each byte of a line of fixed widths the least that it may be, and how much more.
+        """Minimum of each byte of a line of fixed widths, and distance to the maximum.
 
-        From a word before its first one; of so many lines one behind the other as make
+        The first word is the word before the line. Repeated for as many lines as fit in
         COMPARE_BATCH_BYTES.
         """
         words = np.array(
@@ -190,7 +201,7 @@ def split_into_pieces(
     variable: Iterable[int],
     padded: Collection[int],
 ) -> tuple[ShapePiece, ...]:
-    """The constant bytes between the runs that vary, with the runs that do not."""
+    """Return the constant bytes between varying runs, including the constant runs."""
     out: list[ShapePiece] = []
     behind, begin = -1, 0
     for run in sorted(variable):
@@ -207,7 +218,7 @@ def split_into_pieces(
 def join_into_stretches(
     pieces: Sequence[ShapePiece], widths: Mapping[int, tuple[int, int]]
 ) -> tuple[FixedStretch, ...]:
-    """The pieces put together with the runs between them that are as wide in all lines."""
+    """Return the pieces, merged with the runs of constant width between them."""
     out: list[FixedStretch] = []
     parts: list[bytes | tuple[int, int]] = []
     for piece in pieces:
@@ -223,18 +234,18 @@ def join_into_stretches(
 
 
 SAME_BYTE_MARK, ANY_DIGIT_MARK = b"=", b"0"
-"""What a byte of a stretch is: as in the shape, or any digit; else it does not matter."""
+"""Marks of a stretch's bytes: equal to the shape, or any digit; other bytes are not compared."""
 DIGIT_SIXES: Final = bytes({ANY_DIGIT_MARK[0]: 6}.get(mark, 0) for mark in range(256))
 CHECKED_BITS: Final = bytes(
     {SAME_BYTE_MARK[0]: 0xFF, ANY_DIGIT_MARK[0]: 0xF0}.get(mark, 0) for mark in range(256)
 )
-"""Of a mark what Word has of its byte."""
+"""MaskedWord.kept of a byte, by its mark."""
 
 
 def _stretch(
     parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None
 ) -> FixedStretch:
-    """One of constant bytes and of runs (with their widths)."""
+    """Return a stretch of constant bytes and runs (with their widths)."""
     text, marks = b"", b""
     runs: list[tuple[int, int, int]] = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Texts of many lines put together by bytes, without a Python string of each."""
+"""Texts of many lines joined by bytes, without Python strings."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ..core.arrays import Bytes, Ints, Words, text_array
 from .line_block import LineBlock
 
 TextPart = bytes | Bytes
-"""Of texts: the same of all, or a row of bytes of each."""
+"""Part of texts: the same bytes for all, or a row of bytes for each."""
 VIEW_BYTES: Final = 16
-"""Bytes of a view: a length, four of the text, which bytes are viewed, from where on."""
+"""Bytes of a view: a length, four bytes of the text, a buffer index and an offset."""
 MAX_INLINE_BYTES: Final = 12
-"""Bytes of a text that stand in its view."""
+"""Longest text stored within its view."""
 FIRST_BYTES_MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 """The first n bytes of a word of eight."""
 
 
 class TextViews(NamedTuple):
-    """Texts: 16 bytes of each, as Arrow has them, and the bytes that these view, if any."""
+    """Texts as Arrow's views of 16 bytes, and the viewed buffer, if any."""
 
     views: NDArray[np.uint32]
     data: pa.Buffer | None
 
 
 def view_texts(block: LineBlock, begins: Ints, stops: Ints, head: Words | None = None) -> TextViews:
-    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory.
+    """Return texts of a block as views; a single long text keeps the block in memory.
 
-    head: the first eight bytes of each, and what is behind it.
+    head: the first eight bytes of each text and what follows
     """
     sizes = (stops - begins).astype(np.uint64)
     head = block.words[begins] if head is None else head
@@ -43,7 +43,7 @@ def view_texts(block: LineBlock, begins: Ints, stops: Ints, head: Words | None =
     views[:, 0] = sizes | head << np.uint64(32)
     views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
     short = np.flatnonzero(sizes <= MAX_INLINE_BYTES)
-    if len(short):  # these stand in their views, with zeros behind them
+    if len(short):  # stored in their views, padded with zeros
         sizes, head = sizes[short], head[short]
         tail = head >> np.uint64(32) | block.words[begins[short] + 8] << np.uint64(32)
         low = head & np.uint64(0xFFFFFFFF) & FIRST_BYTES_MASKS[np.minimum(sizes, 4)]
@@ -53,7 +53,7 @@ def view_texts(block: LineBlock, begins: Ints, stops: Ints, head: Words | None =
 
 
 def join_fixed_texts(parts: Sequence[TextPart], rows: int) -> TextViews:
-    """Texts that are all as long: the parts of each, one behind the other."""
+    """Return texts of equal length, joined from parts."""
     widths = [len(part) if isinstance(part, bytes) else part.shape[1] for part in parts]
     size = sum(widths)
     data = pa.allocate_buffer(rows * size)
@@ -65,8 +65,8 @@ def join_fixed_texts(parts: Sequence[TextPart], rows: int) -> TextViews:
     text[:] = np.frombuffer(b"".join(same), np.uint8)  # at once: most are short
     for part, end in zip(parts, accumulate(widths), strict=True):
         if not isinstance(part, bytes):
-            there = text[:, end - part.shape[1] : end]
-            there.view(f"V{part.shape[1]}")[:] = part.view(f"V{part.shape[1]}")  # twice as fast
+            target = text[:, end - part.shape[1] : end]
+            target.view(f"V{part.shape[1]}")[:] = part.view(f"V{part.shape[1]}")  # twice as fast
     views = np.zeros((rows, 4), np.uint32)
     views[:, 0] = size
     inside = min(size, 4 if size > MAX_INLINE_BYTES else MAX_INLINE_BYTES)
@@ -77,17 +77,17 @@ def join_fixed_texts(parts: Sequence[TextPart], rows: int) -> TextViews:
 
 
 def join_texts(parts: Sequence[str | pa.StringArray]) -> pl.Series:
-    """Texts of any length: the parts of each, one behind the other; a text is the same of all.
+    """Return texts of any length, joined from parts; a str is the same for all texts.
 
-    Arrow joins some hundred texts in a fifth of the time that a query of Polars takes to begin.
+    Arrow joins some hundred texts in a fifth of the time that a query of Polars takes to start.
     """
     *same, nothing = text_array([*(part for part in parts if isinstance(part, str)), ""])
-    each = (same.pop(0) if isinstance(part, str) else part for part in parts)
-    return pl.Series(pl.from_arrow(pc.binary_join_element_wise(*each, nothing)))
+    operands = (same.pop(0) if isinstance(part, str) else part for part in parts)
+    return pl.Series(pl.from_arrow(pc.binary_join_element_wise(*operands, nothing)))
 
 
 def concatenate_texts(parts: Sequence[TextViews | pl.Series]) -> pl.Series:
-    """The texts of all parts, one behind the other."""
+    """Return the texts of all parts, one part after the other."""
     views = [part for part in parts if isinstance(part, TextViews)]
     if len(views) == len(parts):
         return _viewed(views)
@@ -95,7 +95,7 @@ def concatenate_texts(parts: Sequence[TextViews | pl.Series]) -> pl.Series:
 
 
 def _viewed(parts: Sequence[TextViews]) -> pl.Series:
-    """The same without a copy of what they view."""
+    """Return the texts as a series, without copying the viewed bytes."""
     rows = sum(len(part.views) for part in parts)
     every = pa.allocate_buffer(rows * VIEW_BYTES)
     views, end = np.frombuffer(every, np.uint32).reshape(rows, 4), 0
@@ -106,8 +106,8 @@ def _viewed(parts: Sequence[TextViews]) -> pl.Series:
         if part.data is None:
             continue
         if buffers:
-            mine = views[begin:end]
-            mine[mine[:, 0] > MAX_INLINE_BYTES, 2] = len(buffers)
+            views_of_part = views[begin:end]
+            views_of_part[views_of_part[:, 0] > MAX_INLINE_BYTES, 2] = len(buffers)
         buffers.append(part.data)
     array = pa.Array.from_buffers(pa.string_view(), rows, [None, every, *buffers])
     return pl.Series(pl.from_arrow(array))

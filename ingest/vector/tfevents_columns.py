@@ -1,17 +1,17 @@
-"""Scalars of event files, many steps at once: what `line_parser` makes of each of their lines.
+"""Scalars of event files, many steps at once, with the results of `line_parser`.
 
-Values of one step that stand together are a *run*: no record of a format's `join` holds lines of
-two. Runs of the same tags are read alike but for their numbers. So
+Adjacent values of one step are a *run*: no record of a format's `join` has lines of two runs. Runs
+with the same tags read alike except for their numbers. So
 
-    learn   of a kind of run, what becomes of it is asked of the format's `join` and of the regexes:
-            runs of random numbers are read, and what each number does is seen from the rows. Then
-            each number is tried in each way that it may be printed (whole, with an exponent, not
-            finite, negative, …), and many together; a way in which it is not read as was learned
-            is left to the regexes.
-    read    runs of a kind that is known become columns, without being written as text.
+    learn   the format's `join` and the regexes show the meaning of a kind of run: they read runs
+            of random numbers, and the rows show the effect of every number. Then every number is
+            tried in every printed form (whole, with an exponent, not finite, negative, …), and
+            many numbers together; a form that reads differently than learned is left to the
+            regexes.
+    read    runs of a known kind become columns, without being written as text.
 
-What is no plain scalar, and runs of few of a kind, are read line by line; so is a row that may
-begin another launch.
+Values that are no plain scalars, and rare kinds of runs, are read line by line, as is a row that
+may begin another launch.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ from .timestamps import epoch_to_microseconds
 Float32s = NDArray[np.float32]
 
 MIN_RUNS_TO_LEARN: Final = 64
-"""Runs of a kind in one window: to learn one costs as much as to read some hundred of them."""
+"""Runs of a kind in one window: learning a kind costs as much as reading some hundred runs."""
 MAX_RUN_KINDS: Final = 200
-"""The most kinds of runs in a file."""
+"""Maximum number of kinds of runs in a file."""
 MAX_RUN_VALUES: Final = 200
-"""Values of a run that is read by columns."""
+"""Maximum number of values of a run that is read by columns."""
 MAX_HELD_VALUES: Final = 100_000
-"""Values of a run that is waited for; then a file has no steps to read it by."""
+"""Maximum number of values to wait for the end of a run; beyond, the file is read line by line."""
 MAX_SINGLY_READ_RUNS: Final = 4096
-"""Runs that are read line by line before it is tried anew to take many."""
+"""Maximum number of runs read line by line before many are tried again."""
 BASE_RUNS: Final = 6
 TRIAL_RUNS: Final = 60
-"""Runs that a kind is learned from, and that it has to read as the regexes do."""
+"""A kind is learned from BASE_RUNS runs, and must read TRIAL_RUNS runs like the regexes."""
 
 WALL_TIME_RANGE: Final = (1e9, 1e10)
-"""Wall times of ten digits before the point [s]; others are left to the regexes."""
+"""Wall times with ten digits before the point [s]; others are left to the regexes."""
 MAX_SCALAR_STEP: Final = 10**15
 
 
 def reads_by_columns(log_format: LogFormat) -> bool:
-    """Whether the lines of an event file are those of a step, or each by itself."""
+    """Return whether lines of an event file form steps, or are independent."""
     return log_format.join is None or log_format.join_by_step
 
 
@@ -83,21 +83,25 @@ def read_values(
     context_free: ContextFreeReader,
     chunks: Iterable[ValueChunk],
 ) -> None:
-    """Read all values of an event file into a sink; comes to the same as `lines` reading each.
+    """Read all values of an event file into a sink, with the same result as `lines`.
 
-    lines: fills the same sink; context_free: of the same formats.
+    lines: parser that fills the same sink
+    context_free: of the same formats
     """
     reader, chunks = _ValueReader(lines, sink, context_free), iter(chunks)
     for chunk in chunks:
         rest = reader.read(chunk)
         if len(rest.values) > MAX_HELD_VALUES:
             reader.rest = None
-            reader.read_lines(line for one in chain([rest], chunks) for line in one.lines())
+            reader.read_lines(line for part in chain([rest], chunks) for line in part.lines())
     reader.finish()
 
 
 class _ValueReader:
-    """Reads the values of one file in their order. rest: those whose run may go on."""
+    """Reader of the values of a file, in their order.
+
+    rest: values of the last run, which may continue
+    """
 
     def __init__(
         self, lines: LineParser, sink: RecordSink, context_free: ContextFreeReader
@@ -109,7 +113,7 @@ class _ValueReader:
         self.patience = 1
 
     def read(self, chunk: ValueChunk) -> ValueChunk:
-        """All values but those of the last run, which are given back."""
+        """Read all values except those of the last run, and return the latter."""
         if self.rest is not None:
             chunk = ValueChunk.of(self.rest.number, self.rest.values.before(chunk.values))
         begins = self._begins(chunk.values)
@@ -119,40 +123,40 @@ class _ValueReader:
         return self.rest
 
     def finish(self) -> None:
-        """The run that was the last one."""
+        """Read the last run."""
         if self.rest is not None:
             self.read_lines(self.rest.lines())
 
     def read_lines(self, lines: Iterable[NumberedLine]) -> None:
-        """Read values record by record; these end with the lines."""
+        """Read values record by record; the last record ends with the lines."""
         for record in join_records(self.matcher, lines):
             self.lines.read(record)
 
     def _begins(self, values: EventValues) -> Ints:
-        """Where runs begin: without a `join` each value is one."""
+        """Return the begins of runs: without a `join`, every value is a run."""
         if self.matcher.primary.join is None:
             return np.arange(len(values))
         return np.flatnonzero(np.diff(values.step, prepend=values.step[0] - 1))
 
     def _read(self, number: int, values: EventValues, begins: Ints) -> None:
-        """All runs of some values: those to be read line by line, and what lies between them."""
-        plan, at = self._plan(number, values, begins), 0
+        """Read all runs of some values: unsure runs line by line, others together."""
+        plan, run = self._plan(number, values, begins), 0
         unsure = np.append(np.flatnonzero(plan.unsure), len(begins))
         sure = np.append(np.flatnonzero(~plan.unsure), len(begins))
-        while at < len(begins):
-            if plan.unsure[at]:
-                stop = int(sure[np.searchsorted(sure, at)])
+        while run < len(begins):
+            if plan.unsure[run]:
+                stop = int(sure[np.searchsorted(sure, run)])
             else:
-                stop = int(unsure[np.searchsorted(unsure, at)])
-                taken = self._together(plan, at, stop)
-                if taken:
-                    self.patience = 1 if taken >= MIN_RUNS_TO_LEARN else self.patience
-                    at += taken
+                stop = int(unsure[np.searchsorted(unsure, run)])
+                count = self._together(plan, run, stop)
+                if count:
+                    self.patience = 1 if count >= MIN_RUNS_TO_LEARN else self.patience
+                    run += count
                     continue
-                stop = min(at + self.patience, len(begins))
+                stop = min(run + self.patience, len(begins))
                 self.patience = min(2 * self.patience, MAX_SINGLY_READ_RUNS)
-            self.read_lines(plan.lines(at, stop))
-            at = stop
+            self.read_lines(plan.lines(run, stop))
+            run = stop
 
     # -- what is known of runs before they are read in their order ---------------------------
 
@@ -170,14 +174,14 @@ class _ValueReader:
             places = begins[runs][:, None] + np.arange(count)
             for alike, kind in self._alike(values, places):
                 fit = good[places[alike]] & kind.read_so[np.arange(count), ways[places[alike]]]
-                mine = alike[fit.all(axis=1)]
-                plan.unsure[runs[mine]] = False
-                kind.take(plan, runs[mine], places[mine])
+                fitting = alike[fit.all(axis=1)]
+                plan.unsure[runs[fitting]] = False
+                kind.take(plan, runs[fitting], places[fitting])
         plan.settle()
         return plan
 
     def _alike(self, values: EventValues, places: Ints) -> Iterator[tuple[Ints, _Kind]]:
-        """Runs of the same tags, each with their kind; places: of the values of each run."""
+        """Yield runs of the same tags, with their kind. places: of the values of each run."""
         tags = values.tag[places]
         which = tags[:, 0] - NO_TAG
         if tags.shape[1] > 1:
@@ -199,34 +203,34 @@ class _ValueReader:
 
     # -- many runs at once -------------------------------------------------------------------
 
-    def _together(self, plan: _Plan, at: int, stop: int) -> int:
-        """How many runs from `at` on were taken together; 0 where the next has to be read."""
+    def _together(self, plan: _Plan, first_run: int, stop: int) -> int:
+        """Read runs from `first_run` on together; return their number, 0 if impossible."""
         sink = self.sink
         if not (self.lines.is_idle and sink.is_mid_launch):
             return 0
         launch = sink.launch
-        first, last = np.searchsorted(plan.row_runs, (at, stop)).tolist()
+        first, last = np.searchsorted(plan.row_runs, (first_run, stop)).tolist()
         sure = _sure_rows(launch, plan, first, last)
         if sure < last:
             stop = int(plan.row_runs[sure])
             last = int(np.searchsorted(plan.row_runs, stop))
-        begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
+        begin, end = np.searchsorted(plan.idle[0], (first_run, stop)).tolist()
         sink.count_known(int(plan.idle[1][begin:end].sum()))
-        sink.out.cost.block_lines += int(plan.ends[stop - 1] - plan.begins[at])
+        sink.out.cost.block_lines += int(plan.ends[stop - 1] - plan.begins[first_run])
         sink.add_unmatched_kinds(
-            KindCounts(*plan.others_of(at, stop), partial(self._texts_at, plan))
+            KindCounts(*plan.others_of(first_run, stop), partial(self._texts_at, plan))
         )
         if last > first:
             self._take_rows(launch, plan, first, last)
-        return stop - at
+        return stop - first_run
 
     def _take_rows(self, launch: Launch, plan: _Plan, first: int, last: int) -> None:
         for form in distinct_integers(plan.forms[first:last]).tolist():
-            mine = np.flatnonzero(plan.forms[first:last] == form) + first
-            row = int(mine[-1])
-            said = plan.said[plan.row_said[row]]
-            self.sink.note_record(said.form, said.printed, self._text_of_row(plan, row))
-            advance_progress(launch.known_progress(said.form, None), _of_form(plan, mine))
+            rows = np.flatnonzero(plan.forms[first:last] == form) + first
+            row = int(rows[-1])
+            common = plan.readings[plan.row_readings[row]]
+            self.sink.note_record(common.form, common.printed, self._text_of_row(plan, row))
+            advance_progress(launch.known_progress(common.form, None), _of_form(plan, rows))
         lines = int(plan.row_lines[first:last].sum())
         self.sink.add_steps(plan.frame[first:last], self._text_of_row(plan, last - 1), lines)
 
@@ -234,57 +238,68 @@ class _ValueReader:
         return self._text(plan, int(plan.row_runs[row]), int(plan.row_places[row]))
 
     def _texts_at(self, plan: _Plan, numbers: Ints) -> Iterator[str]:
-        """The records that begin at these lines of the file."""
+        """Return the records that begin at these lines of the file."""
         places = numbers - plan.number
         runs = np.searchsorted(plan.begins, places, "right") - 1
         return map(partial(self._text, plan), runs.tolist(), places.tolist())
 
-    def _text(self, plan: _Plan, run: int, place: int) -> str:
-        """The record that begins with the value at a place of a run."""
+    def _text(self, plan: _Plan, run: int, position: int) -> str:
+        """Return the record that begins with the value at `position`, in a run."""
         records = join_records(self.matcher, plan.lines(run, run + 1))
-        return next(record.text for record in records if record.number == plan.number + place)
+        return next(record.text for record in records if record.number == plan.number + position)
 
 
 _MIXERS: Final = np.random.default_rng(7).integers(1, 2**63, MAX_RUN_VALUES).astype(np.uint64) | 1
 
 
 def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:
-    """The rows up to this one are of the launch for certain, and say no new facts."""
+    """Return the end of the rows certainly of the launch and without new facts."""
     sure = last
     forms = plan.forms[first:last]
     for form in distinct_integers(forms).tolist():
-        mine = np.flatnonzero(forms == form) + first
-        progress = launch.known_progress(plan.said[plan.row_said[mine[0]]].form, None)
-        count = count_same_process_rows(launch, progress, _of_form(plan, mine))
-        if count < len(mine):
-            sure = min(sure, int(mine[count]))
-    said = plan.row_said[first:last]
+        rows = np.flatnonzero(forms == form) + first
+        progress = launch.known_progress(plan.readings[plan.row_readings[rows[0]]].form, None)
+        count = count_same_process_rows(launch, progress, _of_form(plan, rows))
+        if count < len(rows):
+            sure = min(sure, int(rows[count]))
+    readings = plan.row_readings[first:last]
     return min(
-        sure, first + count_rows_without_facts(launch, said, lambda at: plan.said[at].says.items())
+        sure,
+        first
+        + count_rows_without_facts(
+            launch, readings, lambda index: plan.readings[index].says.items()
+        ),
     )
 
 
 def _of_form(plan: _Plan, rows: Ints) -> FormRows:
-    """No scalar says the time since the start; each has its step, and nearly each its stamp."""
+    """Return the rows of a form: without times since the start."""
     clocks = np.full(len(rows), np.nan)
     return FormRows(plan.steps[rows], plan.stamps[rows], clocks, lambda _: ())
 
 
-class _Said(NamedTuple):
-    """What all records of a kind have in common that are rows."""
+class _CommonReading(NamedTuple):
+    """Common reading of the rows made of a kind of record.
+
+    form: StepLine; form_index: its index in the format
+    printed: names of its fields; says: facts that rows print
+    """
 
     form: StepLine
-    place: int
+    form_index: int
     printed: frozenset[str]
     says: Mapping[str, str]
 
 
 @dataclass
 class _Plan:
-    """What is known of the runs of some values. unsure: of each whether it is read line by line.
+    """Context-free readings of the runs of some values.
 
-    idle: the runs of lines that say nothing, and how many lines. Of each row: its run, the place of
-    its first line and how many there are, the number of what is `said`, form, step and stamp [us].
+    unsure: True for runs to read line by line
+    idle: runs of lines without statements, and their numbers of lines
+
+    Per row: row_runs, the run; row_places, the position of the first line; row_lines, the number of
+    lines; row_readings, the index in `readings`; forms; steps; stamps [us].
     """
 
     number: int
@@ -292,14 +307,14 @@ class _Plan:
     begins: Ints
     ends: Ints
     unsure: NDArray[np.bool_]
-    parts: list[tuple[Ints, Ints, int, _Said, pl.DataFrame]] = field(default_factory=list)
+    parts: list[tuple[Ints, Ints, int, _CommonReading, pl.DataFrame]] = field(default_factory=list)
     idle_parts: list[tuple[Ints, int]] = field(default_factory=list)
     others: list[tuple[str, Ints, Ints, int]] = field(default_factory=list)
-    said: list[_Said] = field(default_factory=list)
+    readings: list[_CommonReading] = field(default_factory=list)
     idle: tuple[Ints, Ints] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
     def settle(self) -> None:
-        """All was added: rows and the rest in the order of their runs."""
+        """Order rows and the rest by run, after everything was added."""
         runs = concatenate_ints([runs for runs, _ in self.idle_parts])
         lines = concatenate_ints([np.full(len(runs), count) for runs, count in self.idle_parts])
         order = np.argsort(runs, kind="stable")
@@ -310,10 +325,12 @@ class _Plan:
         self.row_runs = concatenate_ints([runs for runs, _, _, _, _ in self.parts])[order]
         counts = [np.full(len(runs), count) for runs, _, count, _, _ in self.parts]
         self.row_lines = concatenate_ints(counts)[order]
-        self.said = [said for _, _, _, said, _ in self.parts]
-        which = [np.full(len(part[0]), place) for place, part in enumerate(self.parts)]
-        self.row_said = concatenate_ints(which)[order]
-        self.forms = np.array([said.place for said in self.said], np.int64)[self.row_said]
+        self.readings = [common for _, _, _, common, _ in self.parts]
+        which = [np.full(len(part[0]), index) for index, part in enumerate(self.parts)]
+        self.row_readings = concatenate_ints(which)[order]
+        self.forms = np.array([common.form_index for common in self.readings], np.int64)[
+            self.row_readings
+        ]
         empty = pl.DataFrame(schema={name: STEP_SCHEMA[name] for name in ("step", "logged_at")})
         frames = [frame for _, _, _, _, frame in self.parts]
         frame = pl.concat([empty, *frames], how="diagonal")
@@ -326,22 +343,22 @@ class _Plan:
         self.steps = self.frame["step"].to_numpy()
         self.stamps = self.frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy()
 
-    def others_of(self, at: int, stop: int) -> tuple[pa.StringArray, Ints, Ints]:
-        """Kinds of lines of no pattern in these runs, how many of each, the number of its first."""
+    def others_of(self, first_run: int, stop: int) -> tuple[pa.StringArray, Ints, Ints]:
+        """Return kinds of unmatched lines in some runs, with count and first line number."""
         counts: dict[str, int] = {}
         firsts: dict[str, int] = {}
         for kind, runs, places, count in self.others:
-            begin, end = np.searchsorted(runs, (at, stop)).tolist()
+            begin, end = np.searchsorted(runs, (first_run, stop)).tolist()
             if begin < end:
                 counts[kind] = counts.get(kind, 0) + (end - begin) * count
                 first = self.number + int(places[begin])
                 firsts[kind] = min(first, firsts.get(kind, first))
-        numbers = (np.array(list(found.values()), np.int64) for found in (counts, firsts))
+        numbers = (np.array(list(values.values()), np.int64) for values in (counts, firsts))
         return text_array(counts), *numbers
 
-    def lines(self, at: int, stop: int) -> Iterator[NumberedLine]:
-        """The lines of some runs."""
-        begin, end = int(self.begins[at]), int(self.ends[stop - 1])
+    def lines(self, first_run: int, stop: int) -> Iterator[NumberedLine]:
+        """Yield the lines of some runs."""
+        begin, end = int(self.begins[first_run]), int(self.ends[stop - 1])
         return ValueChunk.of(self.number + begin, self.values[begin:end]).lines()
 
 
@@ -356,13 +373,13 @@ class _Plan:
     PRINTED_INFINITE,
     PRINTED_NAN,
 ) = range(7)
-"""How a number is printed: `0.0`, `7034.0`, `0.5`, `1e-05`, `1e+16`, …"""
+"""Printed forms of a number: `0.0`, `7034.0`, `0.5`, `1e-05`, `1e+16`, …"""
 PRINT_FORM_COUNT: Final = 14
-"""Ways of printing a number: those of negative ones stand behind these."""
+"""Printed forms of a number, including those of negative numbers after the positive ones."""
 
 
 def _ways(values: Float32s) -> Ints:
-    """How each value is printed."""
+    """Return the printed form of each value."""
     size = np.abs(values)
     ways = np.where(size == np.floor(size), PRINTED_WHOLE, PRINTED_FRACTION)
     ways[size < np.float32(1e-4)] = PRINTED_TINY
@@ -375,7 +392,7 @@ def _ways(values: Float32s) -> Ints:
 
 
 def _drawn(way: int, rng: Random) -> float:
-    """A number that is printed so."""
+    """Return a random number with a printed form."""
     sign, kind = -1 if way >= PRINTED_NAN + 1 else 1, way % (PRINTED_NAN + 1)
     if kind == PRINTED_WHOLE:
         return sign * float(int(10 ** rng.uniform(0, 15)))
@@ -393,7 +410,7 @@ def _drawn(way: int, rng: Random) -> float:
 
 @dataclass
 class _Runs:
-    """Runs of one kind: their steps, and of each of their values the wall time and the value."""
+    """Runs of one kind: a step per run, a wall time and a value per value."""
 
     steps: Ints
     wall_times: Floats
@@ -402,27 +419,27 @@ class _Runs:
     def __post_init__(self) -> None:
         self._printed: dict[int, Floats] = {}
 
-    def column(self, place: int) -> Floats:
-        """The values at one place of each run, as float() reads them."""
-        if place not in self._printed:
-            self._printed[place] = shortest_floats(np.ascontiguousarray(self.values[:, place]))
-        return self._printed[place]
+    def column(self, index: int) -> Floats:
+        """Return the values at one index of each run, as float() reads them."""
+        if index not in self._printed:
+            self._printed[index] = shortest_floats(np.ascontiguousarray(self.values[:, index]))
+        return self._printed[index]
 
 
 MakeColumn = Callable[[_Runs], pl.Series]
-"""Makes the values of a column of `steps`, of each run."""
+"""Function that returns the values of a column of `steps`, one per run."""
 
 
 @dataclass
 class _Row:
-    """A record that is a row: its columns, and what its kind has in common."""
+    """Record that becomes a row: its columns, and the common reading."""
 
-    said: _Said
+    common: _CommonReading
     columns: dict[str, MakeColumn]
     constants: dict[str, Any]
 
     def frame(self, runs: _Runs) -> pl.DataFrame:
-        """The rows of some runs."""
+        """Return the rows of some runs."""
         made = [column(runs).alias(name) for name, column in self.columns.items()]
         same = [pl.lit(v, STEP_SCHEMA[name]).alias(name) for name, v in self.constants.items()]
         return pl.DataFrame(made).with_columns(same).cast({n: STEP_SCHEMA[n] for n in self.columns})
@@ -430,7 +447,12 @@ class _Row:
 
 @dataclass
 class _Record:
-    """A record of a kind of run: its first value's place, how many values, and what it is."""
+    """Record of a kind of run.
+
+    first: index of the first value
+    lines: number of values
+    what: its reading
+    """
 
     first: int
     lines: int
@@ -439,13 +461,16 @@ class _Record:
 
 @dataclass
 class _Kind:
-    """Runs of the same tags. read_so: of each value, and each way to print it, whether it holds."""
+    """Runs of the same tags.
+
+    read_so: True for each value and printed form that reads as learned
+    """
 
     records: list[_Record]
     read_so: NDArray[np.bool_]
 
     def take(self, plan: _Plan, of_runs: Ints, places: Ints) -> None:
-        """Add these runs to a plan; places: of their values."""
+        """Add these runs to a plan. places: of their values."""
         values = plan.values
         runs = _Runs(values.step[places[:, 0]], values.wall_time[places], values.value[places])
         for record in self.records:
@@ -455,14 +480,14 @@ class _Kind:
             elif isinstance(what, KnownReading):
                 plan.idle_parts.append((of_runs, record.lines))
             else:
-                plan.parts.append((of_runs, first, record.lines, what.said, what.frame(runs)))
+                plan.parts.append((of_runs, first, record.lines, what.common, what.frame(runs)))
 
 
 # -- learning --------------------------------------------------------------------------------
 
 
 class _Read(NamedTuple):
-    """A record as the regexes read it; first, lines: as of _Record."""
+    """Record as the regexes read it. first, lines: as in _Record."""
 
     first: int
     lines: int
@@ -470,16 +495,16 @@ class _Read(NamedTuple):
 
 
 def _learned(reader: ContextFreeReader, tags: list[str], key: tuple[int, ...]) -> _Kind | None:
-    """What runs of these tags say; None where they are not alike but for their numbers."""
+    """Return the kind of runs with these tags; None if they are not alike."""
     rng, count = Random(7), len(key)  # noqa: S311 - numbers to try
     read = partial(_read, reader, tags, key)
     bases = _drawn_runs(rng, np.full((BASE_RUNS, count), PRINTED_WHOLE))
-    unlike = rng.sample(range(10_000, 100_000), BASE_RUNS * count)  # so that each is seen in a text
+    unlike = rng.sample(range(10_000, 100_000), BASE_RUNS * count)  # distinct, to be found in texts
     bases.values[:] = np.array(unlike, np.float32).reshape(BASE_RUNS, count)
-    said = read(bases)
-    if len({len(records) for records in said}) > 1:
+    records_of_runs = read(bases)
+    if len({len(records) for records in records_of_runs}) > 1:
         return None
-    records = [_record(reader, bases, of_runs) for of_runs in zip(*said, strict=True)]
+    records = [_record(reader, bases, of_runs) for of_runs in zip(*records_of_runs, strict=True)]
     known = [record for record in records if record is not None]
     if len(known) < len(records):
         return None
@@ -488,7 +513,7 @@ def _learned(reader: ContextFreeReader, tags: list[str], key: tuple[int, ...]) -
         rng, np.repeat(np.arange(PRINT_FORM_COUNT), count).reshape(PRINT_FORM_COUNT, count)
     )
     read_so[:, _as_learned(known, read, together)] = True
-    odd = np.flatnonzero(~read_so[0])  # of these it is asked of each value alone
+    odd = np.flatnonzero(~read_so[0])  # tried for each value alone
     alone = np.full((count, len(odd), count), PRINTED_WHOLE)
     alone[np.arange(count), :, np.arange(count)] = odd
     good = _as_learned(known, read, _drawn_runs(rng, alone.reshape(-1, count)))
@@ -504,7 +529,7 @@ def _learned(reader: ContextFreeReader, tags: list[str], key: tuple[int, ...]) -
 def _read(
     reader: ContextFreeReader, tags: list[str], key: tuple[int, ...], runs: _Runs
 ) -> list[list[_Read]]:
-    """The records of each run of these tags."""
+    """Return the records of each run of these tags."""
     times, size = len(runs.steps), len(key)
     values = EventValues(
         tags,
@@ -516,15 +541,15 @@ def _read(
     lines = list(ValueChunk.of(0, values).lines())
     return [
         [
-            _Read(one.number - at, one.line_count, reader.read(one.text.encode()))
-            for one in join_records(reader.matcher, lines[at : at + size])
+            _Read(record.number - begin, record.line_count, reader.read(record.text.encode()))
+            for record in join_records(reader.matcher, lines[begin : begin + size])
         ]
-        for at in range(0, len(lines), size)
+        for begin in range(0, len(lines), size)
     ]
 
 
 def _drawn_runs(rng: Random, ways: Ints) -> _Runs:
-    """Runs whose values are printed in these ways."""
+    """Return random runs with values of these printed forms."""
     walls = [round(rng.uniform(*WALL_TIME_RANGE), rng.randint(0, 7)) for _ in range(ways.size)]
     values = [_drawn(way, rng) for way in ways.ravel().tolist()]
     return _Runs(
@@ -534,17 +559,17 @@ def _drawn_runs(rng: Random, ways: Ints) -> _Runs:
     )
 
 
-def _record(reader: ContextFreeReader, runs: _Runs, said: Sequence[_Read]) -> _Record | None:
-    """What a record of all these runs is; None where that is not seen."""
-    first, lines, reading = said[0]
-    if any((one.first, one.lines) != (first, lines) for one in said):
+def _record(reader: ContextFreeReader, runs: _Runs, reads: Sequence[_Read]) -> _Record | None:
+    """Return the common record of all these runs; None if there is none."""
+    first, lines, reading = reads[0]
+    if any((read.first, read.lines) != (first, lines) for read in reads):
         return None
-    steps = [one.reading for one in said if isinstance(one.reading, StepReading)]
-    if len(steps) == len(said):
+    steps = [read.reading for read in reads if isinstance(read.reading, StepReading)]
+    if len(steps) == len(reads):
         row = _row(reader, runs, range(first, first + lines), steps)
         return None if row is None else _Record(first, lines, row)
     if isinstance(reading, KnownReading | UnmatchedReading) and all(
-        one.reading == reading for one in said
+        read.reading == reading for read in reads
     ):
         return _Record(first, lines, reading)
     return None
@@ -553,23 +578,28 @@ def _record(reader: ContextFreeReader, runs: _Runs, said: Sequence[_Read]) -> _R
 def _row(
     reader: ContextFreeReader, runs: _Runs, places: range, steps: Sequence[StepReading]
 ) -> _Row | None:
-    """What fills each column of the rows of these runs; places: of the record's values."""
+    """Return the columns of the rows of these runs; None if unknown.
+
+    places: indices of the record's values
+    """
     form, printed_names, row = steps[0]
     if any((s.form, s.printed, s.row.keys()) != (form, printed_names, row.keys()) for s in steps):
         return None
     columns, constants = dict[str, MakeColumn](), dict[str, Any]()
     for name, first in row.items():
-        said = [step.row[name] for step in steps]
-        if all(is_identical(value, first) for value in said):
+        printed_values = [step.row[name] for step in steps]
+        if all(is_identical(value, first) for value in printed_values):
             constants[name] = first
             continue
         made = _columns(name, form, runs, places, str(first))
-        column = next((c for c in made if _all_same(c(runs), said)), None)
+        column = next((c for c in made if _all_same(c(runs), printed_values)), None)
         if column is None:
             return None
         columns[name] = column
-    place = next(at for at, one in enumerate(reader.matcher.primary.steps) if one is form)
-    what = _Said(form, place, printed_names, constants.pop("says", {}))
+    form_index = next(
+        index for index, step_line in enumerate(reader.matcher.primary.steps) if step_line is form
+    )
+    what = _CommonReading(form, form_index, printed_names, constants.pop("says", {}))
     constants = {name: value for name, value in constants.items() if value is not None}
     return _Row(what, columns, constants)
 
@@ -577,39 +607,39 @@ def _row(
 def _columns(
     name: str, form: StepLine, runs: _Runs, places: range, first: str
 ) -> Iterator[MakeColumn]:
-    """All that a column may be; first: what it is of the first of the runs, as text."""
+    """Yield all possible functions of a column. first: text of the first row's value."""
     if name == "extra":
         yield _text(first, runs, places)
     elif name == "logged_at":
-        yield from (partial(_stamps, place) for place in places)
+        yield from (partial(_stamps, index) for index in places)
     elif STEP_SCHEMA[name].is_integer():
         yield lambda runs: pl.Series(runs.steps)
-        yield from (partial(_wholes, place) for place in places)
+        yield from (partial(_wholes, index) for index in places)
     elif STEP_SCHEMA[name].is_float():
         targets = [target for target in form.columns.values() if not isinstance(target, str)]
         for factor in (None, *(factor for column, factor in targets if column == name)):
-            yield from (partial(_floats, place, factor) for place in places)
+            yield from (partial(_floats, index, factor) for index in places)
 
 
-def _floats(place: int, factor: float | None, runs: _Runs) -> pl.Series:
-    values = runs.column(place)
+def _floats(index: int, factor: float | None, runs: _Runs) -> pl.Series:
+    values = runs.column(index)
     return pl.Series(values if factor is None else values * factor)
 
 
-def _wholes(place: int, runs: _Runs) -> pl.Series:
+def _wholes(index: int, runs: _Runs) -> pl.Series:
     with np.errstate(invalid="ignore"):
-        return pl.Series(runs.column(place).astype(np.int64))
+        return pl.Series(runs.column(index).astype(np.int64))
 
 
-def _stamps(place: int, runs: _Runs) -> pl.Series:
-    return pl.Series(epoch_to_microseconds(runs.wall_times[:, place])).cast(
+def _stamps(index: int, runs: _Runs) -> pl.Series:
+    return pl.Series(epoch_to_microseconds(runs.wall_times[:, index])).cast(
         STEP_SCHEMA["logged_at"]
     )
 
 
 def _text(first: str, runs: _Runs, places: range) -> MakeColumn:
-    """The text `first`, of the first run, with the values of each."""
-    texts = {format_floats(runs.column(place)[:1]).item(): place for place in places}
+    """Return a function for texts like `first`, with the values of each run."""
+    texts = {format_floats(runs.column(index)[:1]).item(): index for index in places}
     pieces = re.split(f"({'|'.join(map(re.escape, texts))})", first)
 
     def column(runs: _Runs) -> pl.Series:
@@ -625,38 +655,43 @@ def _text(first: str, runs: _Runs, places: range) -> MakeColumn:
 def _as_learned(
     records: Sequence[_Record], read: Callable[[_Runs], list[list[_Read]]], runs: _Runs
 ) -> NDArray[np.bool_]:
-    """Whether each run's records are those that were learned, to the bit."""
+    """Return True for runs whose records equal the learned ones, bit for bit."""
     rows = [
         record.what.frame(runs).to_dicts() if isinstance(record.what, _Row) else []
         for record in records
     ]
     return np.array(
         [
-            len(said) == len(records)
+            len(reads) == len(records)
             and all(
-                _is(record, one, row[at] if row else {})
-                for record, one, row in zip(records, said, rows, strict=True)
+                _is(record, read_record, row[run] if row else {})
+                for record, read_record, row in zip(records, reads, rows, strict=True)
             )
-            for at, said in enumerate(read(runs))
+            for run, reads in enumerate(read(runs))
         ]
     )
 
 
-def _is(record: _Record, said: _Read, row: Mapping[str, Any]) -> bool:
-    what, now = record.what, said.reading
-    if (said.first, said.lines) != (record.first, record.lines):
+def _is(record: _Record, record_read: _Read, row: Mapping[str, Any]) -> bool:
+    what, reading = record.what, record_read.reading
+    if (record_read.first, record_read.lines) != (record.first, record.lines):
         return False
     if not isinstance(what, _Row):
-        return now == what
-    if not isinstance(now, StepReading) or now.form is not what.said.form:
+        return reading == what
+    if not isinstance(reading, StepReading) or reading.form is not what.common.form:
         return False
-    if now.printed != what.said.printed or now.row["says"] != what.said.says:
+    if reading.printed != what.common.printed or reading.row["says"] != what.common.says:
         return False
-    filled = {name: value for name, value in now.row.items() if value is not None}
+    filled = {name: value for name, value in reading.row.items() if value is not None}
     filled.pop("says")
-    mine = {name: value for name, value in row.items() if value is not None}
-    return mine.keys() == filled.keys() and all(is_identical(mine[n], filled[n]) for n in mine)
+    learned = {name: value for name, value in row.items() if value is not None}
+    return learned.keys() == filled.keys() and all(
+        is_identical(learned[n], filled[n]) for n in learned
+    )
 
 
-def _all_same(ones: pl.Series, others: Sequence[Any]) -> bool:
-    return all(is_identical(one, other) for one, other in zip(ones.to_list(), others, strict=True))
+def _all_same(values: pl.Series, others: Sequence[Any]) -> bool:
+    return all(
+        is_identical(value, other_value)
+        for value, other_value in zip(values.to_list(), others, strict=True)
+    )

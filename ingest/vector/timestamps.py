@@ -11,31 +11,31 @@ from ..core.arrays import Bools, Floats, Ints
 from ..parse.rank_and_time import VALID_YEARS
 
 MAX_EPOCH_RUNS: Final = 2
-"""Runs of a stamp that counts from 1970, at most: a fraction may be one of them."""
+"""Maximum number of runs of a stamp counted from 1970: the second is a fraction."""
 EPOCH_SECONDS_DIGITS: Final = 10
-"""Digits of its seconds; three more are of milliseconds, six more of microseconds."""
+"""Digits of epoch seconds; milliseconds have three more, microseconds six more."""
 YEARLESS_STAMP_RUNS: Final = 5
 """Runs of a stamp without year: month, day, hour, minute, second."""
 
 
 def epoch_to_microseconds(seconds: Floats) -> Ints:
-    """Microseconds since 1970, rounded as datetime.fromtimestamp does it."""
+    """Return microseconds since 1970, rounded as datetime.fromtimestamp does."""
     fraction, whole = np.modf(seconds)
     return np.asarray(whole.astype(np.int64) * 1_000_000 + np.rint(fraction * 1e6).astype(np.int64))
 
 
 def dates_to_microseconds(dates: Ints, valid: Bools) -> Ints:
-    """Of dates such as 20261120 the microseconds since 1970, one for all where they are the same.
+    """Return the microseconds since 1970 of dates such as 20261120.
 
-    They are not good where they are none.
+    If all dates are equal, the result is a single value. Invalid dates become False in `valid`.
     """
     if len(dates) and (dates == dates[0]).all():
-        found, which = dates[:1], np.zeros(1, np.int64)
+        distinct, indices = dates[:1], np.zeros(1, np.int64)
     else:
-        found, which = np.unique(dates, return_inverse=True)
-    at = [_midnight(int(date)) for date in found]
-    valid &= np.array([one is not None for one in at], bool)[which]
-    return np.array([one or 0 for one in at], np.int64)[which]
+        distinct, indices = np.unique(dates, return_inverse=True)
+    midnights = [_midnight(int(date)) for date in distinct]
+    valid &= np.array([midnight is not None for midnight in midnights], bool)[indices]
+    return np.array([midnight or 0 for midnight in midnights], np.int64)[indices]
 
 
 def _midnight(date: int) -> int | None:
