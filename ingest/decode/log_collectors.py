@@ -72,7 +72,7 @@ _OF_EACH: Final = PRINTED_BY_NODES.of_each_node
 
 
 class HostPrefixes:
-    """Removes the host from lines.
+    """Remove the host from lines.
 
     The Hugging Face Trainer prints its dicts on all nodes, without a step: four nodes would look
     like four steps. So a dict gets its host's number as a tag, as `srun --label` gives a task's,
@@ -310,7 +310,7 @@ def _begins_step(line: bytes) -> bool:
 
 
 class BrokenStepLines:
-    """Joins step lines of fields between bars, broken at the width of a terminal."""
+    """Join step lines of fields between bars, broken at the width of a terminal."""
 
     def __init__(self, columns: int) -> None:
         """Set up with the width of the terminal."""
@@ -398,7 +398,7 @@ training with the same seed may repeat all dicts, after all those of the first.
 
 
 class NodeCopies:
-    """Removes copies of the Trainer's dicts that other nodes print into the same file.
+    """Remove copies of the Trainer's dicts that other nodes print into the same file.
 
     By default every node prints them (`log_on_each_node`), the same to the last digit, because
     their figures cover all nodes. Without a tag (`srun` without --label) their node is unknown, and
