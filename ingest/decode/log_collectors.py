@@ -106,11 +106,11 @@ KAGGLE_KEYS: Final = {"stream_name", "time", "data"}
 STEP_RECORD_KEY: Final = "step"
 """Keys of a record: of the line, and of the time or origin. Docker's json-file has `log` and `time`
 (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli `line` and
-`timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or `textPayload`,
-Google's within `jsonPayload`, Datadog's within `content` or `attributes`, journalctl `MESSAGE`,
-stern `message` and `podName` (-o json) or `pod` (-o extjson). Kaggle's log of a notebook is one
-array, with `data` and the seconds since the start, which give no order. A record with a step is the
-framework's own (Torchtitan's spans have a `message` and a `time`).
+`timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74). Clouds have `message` or
+`textPayload`, Google's within `jsonPayload`, Datadog's within `content` or `attributes`. journalctl
+has `MESSAGE`, stern `message` and `podName` (-o json) or `pod` (-o extjson). Kaggle's log of a
+notebook is one array, with `data` and the seconds since the start, which give no order. A record
+with a step is the framework's own (Torchtitan's spans have a `message` and a `time`).
 """
 
 _PAIR: Final = rb'([\w.@-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)'

@@ -460,7 +460,7 @@ _OF_MINDSPEED: Final = (
 _OF_MINDSPEED_LLM: Final = r"\| max_memory_allocated\(GB\): [\d.]+ \| max_memory_reserved\(GB\): "
 """Fields of MindSpeed-LLM's own monitor: see MINDSPEED_LLM."""
 _OF_SAT: Final = r"\| *speed [\d.]+ samples/\(min\*GPU\)"
-"""Lines of SwissArmyTransformer (CogVLM, ChatGLM), made from Megatron's: it may train adapters,
+"""Lines of SwissArmyTransformer (CogVLM, ChatGLM), made from Megatron's. It may train adapters,
 with images as well as text, and does not fill samples to a fixed length.
 """
 _STAMPED: Final = (

@@ -121,8 +121,8 @@ def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a config has any values
 
 
 SINGLE_MODEL_TYPES: Final = ("SupervisedFinetune", "LLaVAModel")
-"""Types of `model` that train only the language model, or that with its visual encoder. DPO adds a
-reference model, a reward model another head.
+"""Types of `model` that train only the language model, with or without its visual encoder. DPO adds
+a reference model, a reward model another head.
 """
 
 # Nested values come first: --cfg-options changes them, and not the top-level names.
