@@ -15,10 +15,9 @@ from typing import Final
 POLARS_ALLOCATOR: Final = {
     "_RJEM_MALLOC_CONF": "background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0,narenas:4"
 }
-"""Settings of Polars' allocator, jemalloc. The first two are Polars' own. Pages that were unused
-for so long are only marked as free, and still count; the third setting gives them back. The last
-limits the arenas to four for all threads: by default four per core, and every arena keeps some
-memory.
+"""Settings of Polars' allocator, jemalloc. The first two are Polars' own: pages unused for 500 ms
+are only marked as free, and still count. The third setting gives them back. The last limits the
+arenas to four for all threads: by default four per core, and every arena keeps some memory.
 """
 GLIBC_ALLOCATOR: Final = {
     "MALLOC_ARENA_MAX": (-8, 1),

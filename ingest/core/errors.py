@@ -1,4 +1,4 @@
-"""Errors of input: each says what, where, why and what to do.
+"""Errors of input, with what, where, why and what to do.
 
 FairmfuError
 |-- UnknownFormatError      no format, or more than one, fits a file

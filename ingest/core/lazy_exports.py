@@ -18,7 +18,7 @@ def on_demand(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     module would replace the name.
     """
 
-    def get(name: str) -> Any:  # noqa: ANN401 - whatever stands there
+    def get(name: str) -> Any:  # noqa: ANN401 - any object of a module
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(modules[name], package), name)

@@ -1,4 +1,1 @@
-"""From the bytes of a file to clean, numbered lines of text.
-
-From event files to values.
-"""
+"""Bytes of a file to clean, numbered lines of text; event files to values."""

@@ -24,7 +24,7 @@ MIN_LINES_PER_NAME: Final = 4
 """Lines that a pod, host or file must have on average."""
 
 AcceptMatches = Callable[[Sequence[re.Match[bytes]], int], bool]
-"""Rule: do the matches, in so many lines, come from a collector and not from the log itself?"""
+"""Rule that accepts matches, in so many lines, as a collector's and not as the log's own."""
 
 
 def half_match(matches: Sequence[re.Match[bytes]], lines: int) -> bool:

@@ -404,7 +404,7 @@ def _open_file(path: Path) -> IO[bytes]:
 
 
 class _HashingStream:
-    """Passes bytes on and updates the hash and size of its source."""
+    """Pass bytes on, and update the hash and size of the source."""
 
     closed = False
 
@@ -595,10 +595,10 @@ def _whole_lines(
 
 
 def _first_block(stream: ByteStream, path: Path) -> tuple[ByteStream, bytes]:
-    """Return the stream and its first block, with its first line split at returns.
+    """Return the stream and its first block; split an endless first line at returns.
 
-    Only a first line that no newline ends in time is split, so this reads on until that is known.
-    Raises as `_block` does.
+    Reads on until a newline ends the first line, or until the line exceeds MAX_LINE_BYTES. Raises
+    as `_block` does.
     """
     block = more = _block(stream, path, 0)
     while more and len(block) <= MAX_LINE_BYTES and b"\n" not in block:

@@ -72,7 +72,7 @@ _OF_EACH: Final = PRINTED_BY_NODES.of_each_node
 
 
 class HostPrefixes:
-    """Removes the host from lines.
+    """Remove the host from lines.
 
     The Hugging Face Trainer prints its dicts on all nodes, without a step: four nodes would look
     like four steps. So a dict gets its host's number as a tag, as `srun --label` gives a task's,
@@ -106,11 +106,11 @@ KAGGLE_KEYS: Final = {"stream_name", "time", "data"}
 STEP_RECORD_KEY: Final = "step"
 """Keys of a record: of the line, and of the time or origin. Docker's json-file has `log` and `time`
 (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli `line` and
-`timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or `textPayload`,
-Google's within `jsonPayload`, Datadog's within `content` or `attributes`, journalctl `MESSAGE`,
-stern `message` and `podName` (-o json) or `pod` (-o extjson). Kaggle's log of a notebook is one
-array, with `data` and the seconds since the start, which give no order. A record with a step is the
-framework's own (Torchtitan's spans have a `message` and a `time`).
+`timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74). Clouds have `message` or
+`textPayload`, Google's within `jsonPayload`, Datadog's within `content` or `attributes`. journalctl
+has `MESSAGE`, stern `message` and `podName` (-o json) or `pod` (-o extjson). Kaggle's log of a
+notebook is one array, with `data` and the seconds since the start, which give no order. A record
+with a step is the framework's own (Torchtitan's spans have a `message` and a `time`).
 """
 
 _PAIR: Final = rb'([\w.@-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)'
@@ -310,7 +310,7 @@ def _begins_step(line: bytes) -> bool:
 
 
 class BrokenStepLines:
-    """Joins step lines of fields between bars, broken at the width of a terminal."""
+    """Join step lines of fields between bars, broken at the width of a terminal."""
 
     def __init__(self, columns: int) -> None:
         """Set up with the width of the terminal."""
@@ -398,7 +398,7 @@ training with the same seed may repeat all dicts, after all those of the first.
 
 
 class NodeCopies:
-    """Removes copies of the Trainer's dicts that other nodes print into the same file.
+    """Remove copies of the Trainer's dicts that other nodes print into the same file.
 
     By default every node prints them (`log_on_each_node`), the same to the last digit, because
     their figures cover all nodes. Without a tag (`srun` without --label) their node is unknown, and

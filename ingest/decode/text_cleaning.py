@@ -36,7 +36,7 @@ def line_array(data: pa.Buffer, bounds: Ints) -> pa.LargeBinaryArray:
 
 
 class Cleaner:
-    """Removes a format's noise from lines: a regex, by default terminal colours."""
+    """Remove a format's noise from lines: a regex, by default terminal colours."""
 
     def __init__(self, noise: str | None) -> None:
         self._noise = noise or ANSI_ESCAPE

@@ -137,7 +137,7 @@ class EventValues:
 
 
 class TagSampler:
-    """Samples values to detect a format: the first per tag, and all but plain scalars."""
+    """Sample values to detect a format: the first per tag, and all but plain scalars."""
 
     def __init__(self) -> None:
         self._seen = np.zeros(0, np.int64)
@@ -438,7 +438,7 @@ class _Scalars(NamedTuple):
 
 @dataclass
 class _Reader:
-    """Reads the windows of one file in order. other: reads a record of any kind."""
+    """Reader of one file's windows, in order. other: reads a record of any kind."""
 
     other: Any
     known: dict[int, list[_Scalars]] = field(default_factory=dict)

@@ -56,7 +56,7 @@ class _Break(NamedTuple):
 
 
 class WrappedLines:
-    """Joins lines broken at a blank within a range of widths, or hard at one width."""
+    """Join lines broken at a blank within a range of widths, or hard at one width."""
 
     def __init__(self, least: int, most: int, *, at_blanks: bool) -> None:
         """Set up with the range of widths [characters]; a hard break uses `most` only."""

@@ -1,1 +1,1 @@
-"""Formats of each framework as data: one LogFormat a kind of log, in a folder per framework."""
+"""Formats as data: one LogFormat per kind of log, in a folder per framework."""

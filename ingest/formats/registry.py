@@ -1,4 +1,4 @@
-"""The formats that fairmfu knows: the one list that a new format is added to."""
+"""All built-in formats: the single list to add a new format to."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ COMPANION_FILES: Final[tuple[CompanionFile, ...]] = (
     *JOB_CONFIGS,
     *DUMPED_CONFIGS,
 )
-"""Files that state facts of the logs beside them; of several the later holds."""
+"""Files that state facts for logs in the same folder; the last one wins."""
 
 
 RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATFORM_RANK_TAG)
@@ -87,17 +87,17 @@ RANK_TAGS: Final = (*(f.rank_tag for f in BUILT_IN_FORMATS if f.rank_tag), PLATF
 
 
 BROKEN_BY_TERMINALS: Final = BARRED_STEP_LINE
-"""Step lines that a terminal's copy breaks at its width, so that they are put together."""
+"""Step lines that are joined again after a terminal's copy broke them at its width."""
 
 PRINTED_BY_NODES: Final = STEPLESS_DICTS
-"""Steps that several nodes print into one file, so that copies are left out."""
+"""Steps that several nodes print into one file; copies are dropped."""
 
 
 STEPLESS_FILES: Final = (PROFILE_FILE, STEPLESS_STATE, STEPLESS_RESULTS, *STEPLESS_OUTPUTS)
-"""How files without steps begin that frameworks leave beside their logs, and what each is."""
+"""First bytes of files without steps that frameworks write next to their logs, and kinds."""
 
 FILE_HINTS: Final = {".py": PYTHON_FILE_HINT}
-"""What is said of a file that is no log, by how its name ends."""
+"""Hints for files that are no logs, by extension."""
 
 UNREAD_TRAINERS: Final = (RL_TRAINER_LINE,)
-"""Lines of trainers that are known and not read, and what is said of their logs."""
+"""Lines of known trainers that are not read, and the explanation for the user."""

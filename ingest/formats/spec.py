@@ -1,7 +1,7 @@
-"""The vocabulary of a log format: frozen data, no code but what lines cannot say.
+"""Vocabulary of log formats: frozen data, with code only where data is not enough.
 
-A format says how its lines look, which schema column or fact each printed value is, in which
-unit, and which statement of the framework prints it. `ingest.parse.line_parser` does the reading.
+A format gives the form of its lines, the schema column or fact and the unit of printed values, and
+the statement of the framework that prints them. `ingest.parse.line_parser` does the reading.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ PERCENT: Final = 0.01
 MS: Final = 0.001
 
 JSON_PAIRS: Final = "json"
-"""`StepLine.pair` of a line whose pairs are a JSON object; keys of nested objects join by a dot."""
+"""`StepLine.pair` of a line whose pairs are a JSON object; a dot joins keys of nested objects."""
 
 LAUNCH_STEPS: Final = "launch_steps"
 MICRO_STEPS: Final = "micro_steps"
-"""`StepLine.counts` of a line with a counter of its own: optimizer steps, or micro-steps of the
-gradient accumulation, since the process started; see ingest.launches.step_alignment."""
+"""`StepLine.counts` of a line with its own counter: optimizer steps, or micro-steps of the gradient
+accumulation, since the process started; see ingest.launches.step_alignment.
+"""
 
 PREFERENCE_OBJECTIVE: Final = ("objective", "preference")
 REINFORCEMENT_OBJECTIVE: Final = ("objective", "reinforcement")
-"""Facts of training that is no language modelling, for `StepLine.tells` and `objective_line`."""
+"""Facts of training other than language modelling, for `StepLine.tells` and `objective_line`."""
 
 ColumnTarget = str | tuple[str, float]
 """A schema column, or (column, factor to the column's unit)."""
@@ -41,15 +42,14 @@ ColumnTarget = str | tuple[str, float]
 class StepLine:
     """A line that reports a training step.
 
-    `anchor` is a literal of every such line. Named groups of `regex` are keys of `columns`; the
-    group `pairs`, where there is one, is cut into further keys and values by `pair` (a regex with
-    the groups key and value, or JSON_PAIRS). Keys of `facts` are facts of the launch, stated where they
-    are first printed or change; with `tells` a key states one by being there and not null. With
-    `may_continue` the rest may stand on the next line (wrapped by a mailer or a split flush).
-    `numbered`: the line prints no step, so it is counted: each is `log_interval` steps (1 where
-    that is unknown) behind the one before of the same rank.
-    `every_step`: it is printed at each step, whatever the log interval and other lines.
-    `counts`: LAUNCH_STEPS or MICRO_STEPS where `step` is not the step of the training.
+    `anchor` is a literal of every such line. Named groups of `regex` are keys of `columns`. `pair`
+    (a regex with the groups key and value, or JSON_PAIRS) splits the group `pairs`, if any, into
+    further keys and values. Keys of `facts` are facts of the launch, stated at the first print and
+    at changes. A key of `tells` states a fact by its presence, unless null. With `may_continue` the
+    rest may be on the next line (wrapped by a mailer or a split flush). `numbered`: the line prints
+    no step, so lines are counted: a line is `log_interval` steps (1 if unknown) after the previous
+    line of its rank. `every_step`: printed at every step, whatever the log interval and other
+    lines. `counts`: LAUNCH_STEPS or MICRO_STEPS if `step` is not the step of the training.
     """
 
     anchor: str
@@ -68,19 +68,19 @@ class StepLine:
 
     @property
     def fills(self) -> list[str]:
-        """The columns that its keys fill, each once."""
+        """Columns that the keys fill, without duplicates."""
         columns = (t if isinstance(t, str) else t[0] for t in self.columns.values())
         return [*dict.fromkeys(columns)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactLine:
-    """A line that states facts: named groups are facts, `constants` hold when it is there.
+    """A line that states facts: named groups, and `constants` stated by its presence.
 
-    With `inferred` the line does not say the fact itself; the text says why it follows. A line
-    that states nothing is only known: it is not counted among the lines that no pattern knows.
-    `begins`: words with which each such line begins. One that has them, and is matched by no
-    pattern of these words, is cut off or damaged: it is unread, for half a line proves nothing.
+    With `inferred` the line does not print the fact itself; the text says why the fact follows. A
+    line that states nothing is only known: it does not count among the lines without a pattern.
+    `begins`: words at the start of every such line. A line with these words that no pattern with
+    them matches is cut off or damaged: unread, as half a line proves nothing.
     """
 
     anchor: str
@@ -96,7 +96,10 @@ class FactLine:
 
     @property
     def states_facts(self) -> bool:
-        """Whether it states facts; one that is only known may be anyone's."""
+        """True if the line states facts.
+
+        A line that is only known may come from any program.
+        """
         return bool(self.constants or self.read or re.compile(self.regex).groupindex)
 
 
@@ -108,7 +111,7 @@ def objective_line(
     *,
     regex: str | None = None,
 ) -> FactLine:
-    """A line that tells what the loss is of by being there; without a regex by its anchor."""
+    """Return a line whose presence states the objective. regex: by default the anchor."""
     return FactLine(
         anchor=anchor,
         regex=re.escape(anchor) if regex is None else regex,
@@ -122,7 +125,7 @@ def objective_line(
 def known_line(
     anchor: str, regex: str, example: str, printed_by: str, *, composed: bool = False
 ) -> FactLine:
-    """A line that states nothing: its framework's, and of no use here."""
+    """Return a line that states nothing: printed by the framework, and not needed."""
     return FactLine(
         anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=composed
     )
@@ -132,11 +135,11 @@ def known_line(
 class EventLine:
     """A line that marks an event.
 
-    Groups `step` and `seconds` are its columns (`factors` bring seconds to seconds); what other
-    groups read goes to `extra`. `read` makes its fields of the groups, where those alone do not.
-    `with_facts`: the format's FactLines read the line as well. `overtakes`: it goes another way
-    than the steps, which may still come behind it. `begins`: a process prints it as it begins, so
-    it is of what it trains.
+    Groups `step` and `seconds` are columns (`factors` convert to seconds); other groups go to
+    `extra`. `read` makes the fields from the groups, if these are not enough. `with_facts`: the
+    format's FactLines read the line as well. `overtakes`: the line is written by another way than
+    the steps, so steps may still follow. `begins`: a process prints the line at its start, so the
+    line belongs to the training that follows.
     """
 
     anchor: str
@@ -153,29 +156,29 @@ class EventLine:
 
     @property
     def ends_training(self) -> bool:
-        """Whether the process that prints it trains no step behind it."""
+        """True if the printing process trains no step after this line."""
         return self.kind == "end" and not self.overtakes
 
 
 def rate_restart_fields(printed: Mapping[str, str]) -> Mapping[str, str]:
-    """Fields of an event behind which the rate of the next line counts and times anew."""
+    """Return fields of an event after which the printed rate starts from zero."""
     return {**printed, "restarts": "rate"}
 
 
 def profiled_steps_fields(printed: Mapping[str, str]) -> Mapping[str, str]:
-    """Fields of an event of a profiler under which steps ran, up to the one that it names."""
+    """Return fields of a profiler's event: steps up to this one ran under a profiler."""
     return {**printed, "profiled": "steps"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactBlock:
-    """Facts that stand on several lines, from a line with `start` to one that matches `end`.
+    """Facts on several lines, from a line with `start` to a line that matches `end`.
 
-    `read` gets the lines between them, cleaned, and gives facts; it never raises on bad text.
-    With `braces` it is JSON_PAIRS that `start` opens, and its last line is the one that closes it,
-    however lines are indented; `end` is then what stands in none of its lines, and braces of lines
-    with `others`, which other ranks print between, do not count. With `kind` the block is an event
-    as well: what `read` gives besides facts are its fields.
+    `read` gets the clean lines between, returns facts, and never raises on bad text. With `braces`
+    the block is a JSON object opened by `start`, up to the line that closes the object, whatever
+    the indentation. `end` then matches no line of the object, and braces in lines that match
+    `others`, printed by other ranks in between, do not count. With `kind` the block is an event as
+    well: other values from `read` are the event's fields.
     """
 
     start: str
@@ -192,7 +195,7 @@ class FactBlock:
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
-    """The JSON_PAIRS object of a text; empty where it is none or damaged."""
+    """Return the JSON object of a text; empty if there is none or if damaged."""
     with suppress(ValueError, RecursionError):
         values = json.loads(text)
         return values if isinstance(values, dict) else {}
@@ -200,28 +203,29 @@ def parse_json_object(text: str) -> dict[str, Any]:
 
 
 def to_seconds(*groups: str | None) -> float:
-    """Seconds of days, hours, minutes and seconds, as a regex has found them."""
+    """Return the seconds of days, hours, minutes and seconds, as matched by a regex."""
     days, hours, minutes, seconds = (int(group or 0) for group in groups)
     return float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
 
 
 LAUNCHER_TAG: Final = r"(?:\[[\w|]+\]:|\d+: |\[\d+,\d+\]<std(?:out|err)>:)"
-"""The tag that a launcher puts before a line: torchrun, srun --label, Open MPI."""
+"""A launcher's tag before a line: torchrun, srun --label, Open MPI."""
 LAUNCHER_TAGS: Final = re.compile(rf"^\s*{LAUNCHER_TAG}*")
-"""They stand before each line of a JSON_PAIRS text too."""
+"""Tags before the lines of a JSON text."""
 ONE_OR_MORE_TAGS: Final = re.compile(rf"\s*{LAUNCHER_TAG}+")
 
 
 _BESIDE_JSON: Final = re.compile(
     r"""(?!\s*(?:["{}\[\]\d-]|true|false|null|NaN|Infinity))[^"]*[^",{\[]"""
 )
-"""A line that is none of a JSON_PAIRS text and holds no part of one, such as a progress bar."""
+"""A line that cannot be part of a JSON text, such as a progress bar."""
 
 
 def parse_json_lines(lines: Sequence[str]) -> dict[str, Any]:
-    """The JSON_PAIRS object whose opening brace stands before these lines; empty where it is damaged.
+    """Return the JSON object that continues in these lines; empty if damaged.
 
-    What others printed between its lines is passed over where it holds nothing of the object.
+    The opening brace is on the line before. Lines of other writers are skipped if they contain no
+    part of the object.
     """
     texts = [LAUNCHER_TAGS.sub("", line) for line in lines]
     return parse_json_object("\n".join(["{", *texts])) or parse_json_object(
@@ -230,14 +234,15 @@ def parse_json_lines(lines: Sequence[str]) -> dict[str, Any]:
 
 
 def last_digit_unit(printed: Decimal) -> Decimal:
-    """One unit of the last digit that a number was printed with: 0.01 of 10.67, 10 of 1.234e4."""
+    """Return one unit of a number's last digit: 0.01 of 10.67, 10 of 1.234e4."""
     return Decimal(1).scaleb(int(printed.as_tuple().exponent))
 
 
 PROCESS_KEY: Final = "process"
 MODEL_PARALLEL_KEY: Final = "model_parallel"
-"""In events of the kind `setup`: one process of the launch has begun, and how many of them share
-a model; what follows of both see ingest.formats.deepspeed."""
+"""Keys of `setup` events: one process of the launch has begun; processes that share a model. See
+ingest.formats.deepspeed.
+"""
 
 TRAINER_PRECEDENCE: Final = 3
 LIBRARY_PRECEDENCE: Final = 2
@@ -245,22 +250,22 @@ ENGINE_PRECEDENCE: Final = 1
 SCRIPT_PRECEDENCE: Final = 0
 STEP_PARTS_PRECEDENCE: Final = -1
 """Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
-under either, what a user's script prints beside the engine, and the parts of a step that stand
-for it where nothing else does."""
+under either, a user's script next to the engine, and parts of a step, used only without all others.
+"""
 PRECEDENCE_BY_NAME: Final = {
     "trainer": TRAINER_PRECEDENCE,
     "hf_trainer": LIBRARY_PRECEDENCE,
     "engine": ENGINE_PRECEDENCE,
     "script": SCRIPT_PRECEDENCE,
 }
-"""Their names in files of own formats."""
+"""Names of precedences in format files of users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misprint:
-    """Versions of a framework that print values in another unit than they say.
+    """Versions of a framework that print values in another unit than the line says.
 
-    `versions` matches the fact framework_version; `factors` bring columns to their unit.
+    `versions` matches the fact framework_version; `factors` convert columns to their unit.
     """
 
     versions: str
@@ -270,12 +275,12 @@ class Misprint:
 
 @dataclass(frozen=True, slots=True)
 class FinerClock:
-    """Which mean since the start says the seconds since then more finely than they are printed.
+    """A printed mean that gives the time since the start more finely than the clock.
 
-    clock: the key of these; steps_per_s and s_per_step (of a resumed process perhaps of its own
-    steps alone), or tokens_per_s, of `consumed_tokens`: keys of means, none of which a column
-    holds. early, late: how far the finer seconds may be before and behind the printed ones, or
-    these stay [s].
+    clock: key of the printed seconds. steps_per_s and s_per_step (after a resume maybe over the
+    process's own steps), or tokens_per_s, of `consumed_tokens`: keys of means without a column.
+    early, late: allowed difference of the finer seconds before and after the printed ones, else the
+    printed ones stay [s].
     """
 
     clock: str
@@ -288,12 +293,12 @@ class FinerClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarredStepLine:
-    """Step lines whose fields end with a bar each, so that a terminal's copy can be put together.
+    """Step lines whose fields end with a bar, so a terminal's copy can be joined.
 
-    word: stands in each; begins: matches where one begins, with that word; field: one field, up to
-        its bar or the end
-    max_padding_blanks: how many blanks are printed before a number, which a terminal's copy does
-        not have at the end of a line
+    word: in every such line; begins: matches the start of a line, with the word; field: one field,
+        up to its bar or the end
+    max_padding_blanks: blanks printed before a number; a terminal's copy drops them at the end of a
+        line
     """
 
     word: bytes
@@ -304,11 +309,11 @@ class BarredStepLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteplessDicts:
-    """Dicts of steps that each node prints, without a step and without its rank.
+    """Dicts of steps, printed by every node without a step and without its rank.
 
-    begins: how each does; dict_of_line: one (a group `dict`), behind its bar or alone, but not
-        behind a tag, which tells whose it is
-    of_each_node: what each node prints: of a step, of its end, and in its progress bar
+    begins: start of a dict; dict_of_line: a dict (a group `dict`), after its bar or alone, but not
+        after a tag, as a tag names the node
+    of_each_node: text of every node: of a step, of the end, and in the progress bar
     """
 
     begins: bytes
@@ -318,12 +323,12 @@ class SteplessDicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompanionFile:
-    """A file that a framework leaves beside its log.
+    """A file that a framework writes next to its log.
 
-    names: globs from the log's folder; within: the name that the folder has to have, if any
-    kind: what it is, and so what `read` gets: the values of a JSON or TOML object, those of a W&B
-        config by key, or lines
-    read: facts of that; none of another framework's file. What is no value of a fact is passed over
+    names: globs from the log's folder; within: required name of the folder, if any
+    kind: of the content, and so the argument of `read`: the values of a JSON or TOML object, those
+        of a W&B config by key, or lines
+    read: returns the facts; none for another framework's file. Impossible values are skipped
     """
 
     names: Sequence[str]
@@ -333,43 +338,44 @@ class CompanionFile:
 
 
 WANDB_CONFIG_NAMES: Final = ("config.yaml", "wandb/run-*/files/config.yaml")
-"""Where Weights & Biases keeps the config of a run, whatever trains."""
+"""Paths of the config that Weights & Biases stores for a run of any framework."""
 
 
 CompleteRow = Callable[[dict[str, Any], Mapping[str, str]], None]
 """Completes a row of `steps` in place, given all printed fields as text.
 
-Each number by itself, or with others whatever these are: lines that are read by their shape
-(ingest.vector) would not see that they bear each other out only now and then.
+A number may depend on itself and on the presence of others, not on their values: the vectorized
+reader (ingest.vector) would miss dependencies that show only now and then.
 
-What follows of several fields, or of their values, may be facts of the launch: they go into
-`row["says"]`, by name; what follows of one that is there is for `StepLine.tells`.
+Facts of the launch that follow from several fields, or from values, go into `row["says"]` by name;
+facts that follow from the presence of a field are for `StepLine.tells`.
 """
 
 JoinLines = Callable[[Iterable[tuple[int, str]]], Iterator[tuple[int, int, str]]]
-"""Numbered lines to records: number of the first line, how many lines, the record on one line.
+"""Joins numbered lines to records: (first line number, number of lines, record on one line).
 
-For what stands on several lines (pretty-printed JSON_PAIRS) or needs one seen before (the heading of a
-CSV file). No line is lost: the counts add up to the lines read.
+For records on several lines (pretty-printed JSON) or records that need an earlier line (the heading
+of a CSV file). No line is lost: the counts add up to the lines read.
 """
 
 
 AddText = Callable[[str, str, str], str]
-"""What is added to a line: by the one before it, itself, and the one behind it.
+"""Returns the text to add to a line, given the previous line, the line, and the next one.
 
-Blank ones are passed over; empty where there is none."""
+Blank lines are skipped; an empty text if there is no such line.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineAddition:
-    """A `join` that keeps lines as they are, but for what those beside it add to some.
+    """A `join` that keeps all lines, and adds text from neighbours to some lines.
 
-    `make_add_text` makes of the texts of a file, from a line before the first with `to` on and as far as it
-    reads, what is asked of each line with `to`, in their order. That adds nothing, and learns
-    nothing, where neither line beside one has `told_by`.
-    renames: texts of a line from which on one text stands as another. tags: before the lines of a
-    file of several writers, which `join` reads as each one's own, one line after the other.
-    It says the same as `join` of a file that has a line with `to`.
+    `make_add_text` gets the texts of a file, from a line before the first with `to` on, and reads
+    as far as needed. It returns the function called for all lines with `to`, in order. The function
+    adds nothing, and learns nothing, if neither neighbour has `told_by`. renames: (texts, old,
+    new): from a line with one of the texts on, new replaces old. tags: before lines of a file of
+    several writers; `join` reads the lines of a writer as adjacent. For a file with a line with
+    `to`, the result is the same as by `join`.
     """
 
     to: str
@@ -381,36 +387,33 @@ class LineAddition:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LogFormat:
-    """One log format of one framework, over the versions that print it; each is equal to itself.
+    """Format of one kind of log of one framework, over all versions of the log.
 
-    Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
-    its lines are the steps. Lower ones are its companions: their facts count where the primary
-    says nothing, their step lines become events of the kind `as_companion`.
+    Equality is identity. Among the formats found in a file, the one with the highest `precedence`
+    is primary: its lines are the steps. Others are companions: their facts count if the primary
+    says nothing, and their step lines become events of the kind `as_companion`.
 
-    step_pieces: matches what only step lines hold, wherever they are broken or damaged: a line with
-        it that no pattern takes is unread
-    header: matches lines of a companion that prints no step (a quiet DeepSpeed engine)
-    alone: it runs on no engine, so it has no companion
+    step_pieces: matches text found only in step lines, wherever they are broken or damaged: such a
+        line without a matching pattern is unread
+    header: matches lines of a companion without steps (a quiet DeepSpeed engine)
+    alone: runs on no engine, so there is no companion
     join: makes records of lines before they are read
-    join_by_step: of event files, where no record holds lines of two steps, and which lines one
-        holds depends on their tags alone
-    addition: `join`, where it is an addition
-    framework_unsaid: of lines that other frameworks print too, where no fact `engine` tells whose
+    join_by_step: for event files whose records never span two steps, and depend only on tags
+    addition: `join`, if it only adds text
+    framework_unsaid: framework of lines shared with other frameworks, if no fact `engine` decides
     launch: matches lines that begin a launch
-    late: matches those of them that may also be printed behind the first steps of their launch,
-        and then begin none: where the launch has not said how many GPUs it has
-    rank_in_path: the rank that a file of one rank has in its name only (a group)
-    quirks: what is true of its logs and changes what their figures mean (core.schema.QUIRKS)
-    engine_below: the framework whose engine may train below its lines and print lines of its own
-    times_elsewhere: of lines that may lack times: where there are some, or why there are none
-    timer_stopped_once_with: facts of trainers that stop the engine's timer once a step, so that
-        each step has one micro-step by its count
-    finish: settles what only a whole launch tells, also where it is a companion
-    infer_sizes: facts that follow from the numbers of whole launches, also where it is a companion
-    rank_tag: a tag before its lines whose group `rank` is the global rank, so it stands for those of
-        launchers
-    file_names: globs of its files where their ending (.json, .csv) is one that a folder's walk
-        passes over
+    late: matches lines of `launch` that may also follow the first steps of their launch, and then
+        begin none: if the number of GPUs is still unknown
+    rank_in_path: the rank in a file name (a group), for files of one rank without printed ranks
+    quirks: habits of the logs that change the meaning of figures (core.schema.QUIRKS)
+    engine_below: the framework whose engine may train below and print lines of its own
+    times_elsewhere: for lines that may lack times: where to find some, or why there are none
+    timer_stopped_once_with: facts of trainers that stop the engine's timer once a step, so a step
+        has one micro-step by the timer's count
+    finish: settles facts that need the whole launch, also as a companion
+    infer_sizes: facts that follow from the numbers of whole launches, also as a companion
+    rank_tag: a tag before lines whose group `rank` is the global rank; replaces launchers' tags
+    file_names: globs of the files, if a folder's walk skips their extension (.json, .csv)
     """
 
     name: str

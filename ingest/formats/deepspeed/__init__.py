@@ -1,1 +1,1 @@
-"""Logs that DeepSpeed prints itself: its engine, its monitors, DeepSpeed-Chat."""
+"""Logs printed by DeepSpeed itself: engine, monitors, DeepSpeed-Chat."""

@@ -1,10 +1,10 @@
-"""DeepSpeed-Chat: what its scripts print beside the engine (steps 1 and 2; step 3, RLHF).
+"""DeepSpeed-Chat: lines of the scripts next to the engine's (steps 1 to 3).
 
-Steps 1 and 2 print a line a micro-step, without its number: they are counted. `Latency` is its
-wall time without data loading; `Samples/sec` counts one device, and `TFLOPs` divides the work of
-one device by the world size. Every sample is padded to --max_seq_len, so tokens are not known.
-Step 3 prints a line an iteration: generation and training of two models, of which the formula for
-one says nothing; its batch is global (2 where unsupervised data is used).
+Steps 1 and 2 print a line per micro-step, without a number: lines are counted. `Latency` is the
+wall time without data loading; `Samples/sec` covers one device, and `TFLOPs` divides the work of
+one device by the world size. Every sample is padded to --max_seq_len, so tokens are unknown. Step 3
+(RLHF) prints a line per iteration: generation and training of two models, outside the formula for a
+single model; the batch is global (2 if unsupervised data is used).
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ OPTION_FACTS: Final = {
 
 
 def _options(groups: Mapping[str, str]) -> dict[str, str]:
-    """What the command line of steps 1 and 2 says; without its flag, nothing is recomputed."""
-    found = {
+    """Return facts of the command line of steps 1 and 2.
+
+    No flag means no checkpointing.
+    """
+    matches = {
         fact: re.search(rf"--{option}[ =](\d+)", groups["command"])
         for option, fact in OPTION_FACTS.items()
     }
-    facts = {fact: match[1] for fact, match in found.items() if match}
+    facts = {fact: match[1] for fact, match in matches.items() if match}
     if facts.get("lora_rank") == "0":  # no adapters
         facts.pop("lora_rank")
     checkpointing = re.search(r"--gradient_checkpointing\b", groups["command"])

@@ -1,4 +1,4 @@
-"""ds_config.json: the configuration that a user gives DeepSpeed, beside logs of any trainer."""
+"""ds_config.json: the configuration that a user gives DeepSpeed, next to any log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .engine import BATCH_SHARING_KEYS
 
 
 def _engine_config(values: Mapping[str, Any]) -> dict[str, str]:
-    """Batch sizes, precision and ZeRO stage, where they are not "auto"."""
+    """Return batch sizes, precision and ZeRO stage, unless "auto"."""
     names = {
         "train_batch_size": "global_batch_size",
         "train_micro_batch_size_per_gpu": "micro_batch_size",
@@ -30,7 +30,7 @@ def _engine_config(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sharing(section: Mapping[str, Any]) -> dict[str, str]:
-    """How many ranks share the tokens of a micro-batch; 0 is none."""
+    """Return the ranks that share the tokens of a micro-batch; 0 means none."""
     return {
         fact: str(section[name])
         for name, fact in BATCH_SHARING_KEYS.items()

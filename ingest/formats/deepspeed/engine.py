@@ -1,15 +1,16 @@
-"""The DeepSpeed engine's console, 0.1 to 0.19: steps, throughput timer, pipeline, wall clock.
+"""Console of DeepSpeed's engine, 0.1 to 0.19: steps, timers, pipeline, wall clock.
 
-The engine knows samples only: tokens need `seq_len` from elsewhere. `CurrSamplesPerSec` counts all
-GPUs and leaves data loading out; the stamps of the lines hold it, so they are preferred. Under
+The engine knows only samples: tokens need `seq_len` from another source. `CurrSamplesPerSec` counts
+all GPUs and excludes data loading; the lines' stamps include it, so they are preferred. Under
 Megatron without pipeline the timer times one micro-batch only and is never used. The timer counts
-from the start of the process: optimizer steps since 0.8, micro-steps before (ingest.launches.step_alignment).
-Until 0.6 its rate is a mean since then, which no step has: it is kept in `extra`.
+from the start of the process: optimizer steps since 0.8, micro-steps before
+(ingest.launches.step_alignment). Until 0.6 its rate is a mean since then, not of a step: stored in
+`extra`.
 
-Since 0.18 the wall clock breakdown is all that a run prints at the default log level. Its
-iterations are steps where nothing else is: fwd + bwd + step, without data loading, which the stamps
-hold that these lines have from 0.3.12 to 0.17. The pipeline engine prints the same of all steps
-since the last line, and always beside lines of its own.
+Since 0.18 a run prints only the wall clock breakdown at the default log level. Its iterations are
+steps if there are no others: fwd + bwd + step, without data loading. The stamps of these lines,
+from 0.3.12 to 0.17, include data loading. The pipeline engine prints the same for all steps since
+the last line, and always next to lines of its own.
 """
 
 from __future__ import annotations
@@ -53,28 +54,28 @@ RUNNER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/launcher/runner.py@edaa722"
 PROFILER_SOURCE: Final = f"{DEEPSPEED_SOURCE}/profiling/flops_profiler/profiler.py@edaa722"
 
 NODE_PREFIX: Final = r"^(?:\S+: ?)?"
-"""The tag of a node or rank before a bare line."""
+"""A node's or rank's tag before a bare line."""
 
 CONFIG_DUMP_PREFIX: Final = rf"(?:\[(?:deepspeed_)?config\.py:\d+:print\] +|{NODE_PREFIX}  )"
 DEEPSPEED_NUMBER: Final = r"[-+]?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
 TIMER_PAIR: Final = re.compile(r"(?:^|[|(,] *)(\w[\w -]*): *(-?(?:[\d.]+|inf|nan))")
 TIMER_FIELDS: Final = r"(?:(?!time \(ms\)).)*"
-"""The timers of one line: where newlines were lost, the next begins with the same words."""
+"""Timers of one line: if newlines were lost, the next line begins with the same words."""
 
 GLOBAL_TIMERS: Final = rf"time \(ms\) \| (?P<pairs>(?:fwd|forward): {TIMER_FIELDS}\| (?:bwd|backward): {TIMER_FIELDS}\| step: .*)"
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """The first learning rate stands for the others; `[0.001, 0.001]` has one a parameter group."""
+    """Fill learning_rate with the first of `[0.001, 0.001]`, one per parameter group."""
     rates = printed.get("lr", "").split(",")[0].strip("[] ")
     if rates:
         row["learning_rate"] = float(rates)
 
 
 def _iteration(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """The sum of the parts, where all were measured.
+    """Fill elapsed_s with the sum of the parts, if all were measured.
 
-    0.00 is printed where a monitor or the flops profiler read the timer before (until 0.18),
+    0.00 is printed if a monitor or the flops profiler read the timer before (until 0.18), and
     negative times by accelerators whose events fail.
     """
     names = (("fwd", "forward"), ("bwd", "backward"), ("step",))
@@ -85,18 +86,18 @@ def _iteration(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 
 def _timers(groups: Mapping[str, str]) -> dict[str, str]:
-    """Each timer with its ms as printed."""
+    """Return the timers, in ms as printed."""
     return dict(TIMER_PAIR.findall(groups["pairs"]))
 
 
 def _slots(groups: Mapping[str, str]) -> dict[str, str]:
-    """`{'worker-0': [0, 1], 'worker-1': [0, 1]}`: one process a slot."""
+    """Return GPUs of `{'worker-0': [0, 1], 'worker-1': [0, 1]}`: one process per slot."""
     lists = re.findall(r"\[([\d, ]*)\]", groups["slots"])
     return _some("gpus", sum(len(re.findall(r"\d+", text)) for text in lists))
 
 
 def _world_info(groups: Mapping[str, str]) -> dict[str, str]:
-    """The same in base64, as the launcher is given it."""
+    """Return the GPUs of the same dict in base64, the launcher's argument."""
     try:
         world = json.loads(base64.urlsafe_b64decode(groups["world"]))
         return _some("gpus", sum(len(slots) for slots in world.values()))
@@ -105,14 +106,17 @@ def _world_info(groups: Mapping[str, str]) -> dict[str, str]:
 
 
 def _topology(groups: Mapping[str, str]) -> dict[str, str]:
-    """Degrees of `ProcessCoord(pipe=1, data=0, model=0): 1, …`: coordinates count from 0."""
+    """Return degrees of `ProcessCoord(pipe=1, data=0, model=0): 1, …`.
+
+    Coordinates count from 0.
+    """
     ranks = re.findall(r"ProcessCoord\(([^)]*)\)", groups["topology"])
     axes = {"pipe": "pipeline_parallel", "data": "data_parallel", "model": "tensor_parallel"}
-    said = _some("gpus", len(ranks))
+    facts = _some("gpus", len(ranks))
     for axis, fact in axes.items():
-        places = [int(place) for rank in ranks for place in re.findall(rf"{axis}=(\d+)", rank)]
-        said |= _some(fact, max(places) + 1 if places else 0)
-    return said
+        indices = [int(index) for rank in ranks for index in re.findall(rf"{axis}=(\d+)", rank)]
+        facts |= _some(fact, max(indices) + 1 if indices else 0)
+    return facts
 
 
 def _some(fact: str, count: int) -> dict[str, str]:
@@ -120,12 +124,12 @@ def _some(fact: str, count: int) -> dict[str, str]:
 
 
 def _user_config(lines: Sequence[str]) -> dict[str, str]:
-    """What the user's JSON has and the keys of the dump have not; they hold what was resolved."""
-    said, text = {}, "\n".join(lines)
+    """Return facts of the user's JSON that the dump's resolved keys lack."""
+    facts, text = {}, "\n".join(lines)
     for name, fact in BATCH_SHARING_KEYS.items():
-        if found := re.search(rf'"{name}": *([1-9]\d*)', text):
-            said[fact] = found[1]
-    return said
+        if match := re.search(rf'"{name}": *([1-9]\d*)', text):
+            facts[fact] = match[1]
+    return facts
 
 
 MEGATRON_ARGUMENT: Final = re.compile(r"^\W*(?:tensor_)?model_parallel_size \.", re.MULTILINE)
@@ -136,10 +140,10 @@ BATCH_RAMP_NOTE: Final = (
 
 
 def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
-    """Megatron's arguments, of a log without its iterations: it prints these on its last rank.
+    """Return facts of Megatron's arguments, for a log without its iterations.
 
-    GPT-NeoX' header says of each value whether it was given. Of a script's own, under the same
-    heading, nobody knows what they are.
+    Megatron prints those on its last rank. Empty for GPT-NeoX's header, which marks values as given
+    or default, and for a script's own arguments under the same heading, whose meaning is unknown.
     """
     of_neox = any(line.rstrip().endswith(("default", "updated")) for line in lines)
     text = "\n".join(lines)
@@ -153,13 +157,13 @@ BATCH_SHARING_KEYS: Final = {
     "sequence_parallel_size": "context_parallel",
     "autotp_size": "tensor_parallel",  # in `tensor_parallel`, at first in `zero_optimization`
 }
-"""Of the user's config: ranks that share the tokens of a micro-batch."""
+"""Keys of the user's config: ranks that share the tokens of a micro-batch."""
 
 
 CURRICULUM_NOTE: Final = (
     "the configuration has a curriculum, by which samples grow in length, and no line prints that"
 )
-"""Of what prints no length of a step; Megatron-DeepSpeed does."""
+"""For logs that print no length per step; Megatron-DeepSpeed prints one."""
 
 DYNAMIC_BATCH_NOTE: Final = (
     "the configuration has dynamic batching, by which each batch has as many samples of any length "
@@ -174,24 +178,27 @@ PROFILE_FACTS: Final = {
 
 
 def _profile(lines: Sequence[str]) -> dict[str, str]:
-    """The summary of the flops profiler, up to its trees of modules.
+    """Return the summary of the flops profiler, up to its trees of modules.
 
-    Its FLOPS and latencies are claims of one profiled micro-step; MACs count a forward pass.
+    FLOPS and latencies are claims about one profiled micro-step; MACs count a forward pass.
     """
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines:
         if "Aggregated Profile" in line:
             break
         if step := re.search(r"Profile Summary at step (\d+)|Profile step: +(\d+)", line):
-            said["step"] = step[1] or step[2]
+            fields["step"] = step[1] or step[2]
         elif match := re.match(rf"{NODE_PREFIX}([A-Za-z][^:]*?)(?:: *| {{2,}})(\S.*?)\s*$", line):
             fact = PROFILE_FACTS.get(match[1].lower(), "")
-            said[fact if match[2].isdigit() and fact else match[1]] = match[2]
-    return said
+            fields[fact if match[2].isdigit() and fact else match[1]] = match[2]
+    return fields
 
 
 def _enabled(old: str, new: str, precision: str) -> FactLine:
-    """A precision of the config dump: `bfloat16_enabled` until 0.17, then `bfloat16_config`."""
+    """Return a precision in the config dump.
+
+    `bfloat16_enabled` until 0.17, then `bfloat16_config`.
+    """
     return FactLine(
         anchor="enabled",
         regex=rf"{CONFIG_DUMP_PREFIX}(?:{old} \.+ True|{new} \.+ enabled=True)",
@@ -203,9 +210,9 @@ def _enabled(old: str, new: str, precision: str) -> FactLine:
 
 
 def _key(name: str, fact: str) -> FactLine:
-    """A key of the config dump; keys of 29 characters and more have no dots.
+    """Return a key of the config dump; keys of 29 characters or more have no dots.
 
-    Where ranks share a sequence, their world and what is divided by it may be whole as a float.
+    If ranks share a sequence, the world and values divided by it may be whole numbers as floats.
     """
     dots = "." * (29 - len(name))
     between = rf" +{re.escape(dots)} *" if dots else " +"
@@ -304,7 +311,7 @@ STEP_LINES: Final = (
 )
 
 RANK_TAG: Final = r"(?:(?:rank=|\[Rank )(?P<rank>\d{1,9})\]? )?"
-"""Before 0.3.12 each rank prints its timers, all without a launcher's tag."""
+"""Before 0.3.12 every rank prints its timers, without a launcher's tag."""
 
 EVENT_LINES: Final = (
     EventLine(
@@ -419,7 +426,7 @@ EVENT_LINES: Final = (
         anchor="exits successfully",
         regex=r"Process \d+ exits successfully",
         kind="end",
-        overtakes=True,  # of one process; others may still write what they hold back
+        overtakes=True,  # one process ended; others may still flush their buffers
         example="[2026-11-20 15:01:43,058] [INFO] [launch.py:285:main] Process 16728 exits "
         "successfully.",
         printed_by=f"{LAUNCHER_SOURCE} main",
@@ -493,7 +500,7 @@ FACT_LINES: Final = (
         printed_by=f"{CONFIG_SOURCE} DeepSpeedConfig.print",
         composed=True,
     ),
-    # What groups the ranks for an engine that is handed a grouping, of Megatron's or made from it.
+    # Grouping of ranks that an engine is given, by Megatron or code made from it.
     FactLine(
         anchor=" model parallel with size ",
         regex=r"> initializ(?:ed|ing) (?:tensor )?model parallel with size (?P<tensor_parallel>\d+)\s*$",
@@ -658,7 +665,7 @@ FACT_LINES: Final = (
         "\t self.seq_dp_world_size=2",
         ENGINE_SOURCE,
     ),
-    # Its counts hold what tensor-parallel ranks repeat and the padding: no params_total.
+    # These counts include repeats on tensor-parallel ranks, and padding: no params_total.
     known_line(
         "_PARAMS=",
         r"RANK=\d+ STAGE=\d+ LAYERS=.* TOTAL_PARAMS=\d+",
@@ -807,7 +814,7 @@ PROFILE_FILE: Final = (
     "the output_file of DeepSpeed's flops profiler: one step of a run, and no step line. Read the "
     "log of that run; without output_file the profile stands there and is read with it.",
 )
-"""How a profile begins that is a file of its own, and what to do about it."""
+"""First bytes of a profile in its own file, and advice for the user."""
 
 LOG_STAMP: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
 LAUNCH_START: Final = (

@@ -1,13 +1,13 @@
-"""What DeepSpeed's monitors leave: TensorBoard event files and CSV files, and autotuning's results.
+"""Files of DeepSpeed's monitors: TensorBoard, CSV, autotuning results.
 
-Their x axis is samples since the start of training, over all ranks, not steps; the engine writes
-every optimizer step. So two neighbours tell the batch size, and the batch size the step. Up to
-0.18.2 the base engine writes the loss before it counts the step's samples (the first at 0), the
-learning rate behind: the loss is put to the step that it is of. A CSV file of the loss that begins
-at a resume does not tell, and is taken as it is.
+The x axis is samples since the start of training, over all ranks, not steps; the engine writes
+every optimizer step. So two neighbours give the batch size, and the batch size the step. Up to
+0.18.2 the base engine writes the loss before it counts the step's samples (the first at 0), and the
+learning rate after: the loss is moved to its own step. A CSV file of the loss that begins at a
+resume does not show this, and is read as written.
 
-An event file's times of forward, backward and step make up a step without its data loading; its
-stamps hold all. CSV files have no stamps and one file for each tag, so no rate comes of them.
+An event file's times of forward, backward and step add up to a step without data loading; its
+stamps include everything. CSV files have no stamps and one file per tag, so they give no rate.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ STEP_TAGS: Final = frozenset(
     {"train_loss", "lr", "loss_scale", *(f"elapsed_time_ms_{part}" for part in TIMED_PARTS)}
 )
 STEP_TIME_TAGS: Final = tuple(f"elapsed_time_ms_{part}" for part in ("forward", "backward", "step"))
-"""The parts that make up a step; the other two are parts of backward."""
+"""Parts that make up a step; the other two are parts of backward."""
 
 MAX_TIME_RATIO: Final = 2.0
-"""Times that sum to more than this many times the time between stamps are not in milliseconds:
-0.6.2 to 0.7.1 write them 1000 times too large."""
+"""Sums of times above this multiple of the time between stamps are not in milliseconds: 0.6.2 to
+0.7.1 write them 1000 times too large.
+"""
 
 MONITOR_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "step": "step",
@@ -61,7 +62,10 @@ MONITOR_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
 
 @dataclass(slots=True)
 class _Row:
-    """What is printed of one optimizer step: `samples` is the x axis, `said` the values as text."""
+    """Values of one optimizer step.
+
+    `samples`: the x axis; `said`: printed values as text.
+    """
 
     number: int
     lines: int
@@ -70,14 +74,14 @@ class _Row:
 
 
 class _Steps:
-    """Puts rows to their steps; one for each file."""
+    """Assign rows to steps; one instance per file."""
 
     def __init__(self) -> None:
-        self.step_at: dict[int, int] = {}  # samples behind a step: the step, of all launches so far
-        self.counts_behind = True  # samples are those behind the step, not before it
+        self.step_at: dict[int, int] = {}  # samples after a step: the step, of all launches so far
+        self.counts_behind = True  # samples are counted after the step, not before
 
     def put(self, rows: Sequence[_Row]) -> None:
-        """Adds batch, samples and step, as far as they are known, to what rows of a launch say."""
+        """Add batch, samples and step, if known, to the values of a launch's rows."""
         self.counts_behind &= not any(row.samples == 0 for row in rows)
         for part in _rising(rows):
             self._put(part)
@@ -90,27 +94,30 @@ class _Steps:
         batches = [batch for batch, _ in gaps]
         of_rows = [batches[0], *batches] if self.counts_behind else [*batches, batches[-1]]
         step: int | None = None
-        for place, (row, batch) in enumerate(zip(rows, of_rows, strict=True)):
+        for index, (row, batch) in enumerate(zip(rows, of_rows, strict=True)):
             behind = row.samples if self.counts_behind else row.samples + batch
             row.said |= {"batch": batch, "samples": behind}
-            if place == 0:
+            if index == 0:
                 step = self._first(behind, batch)
             elif step is not None:
-                step += gaps[place - 1][1]
+                step += gaps[index - 1][1]
             if step is not None:
                 row.said["step"] = self.step_at[behind] = step
 
     def _put_alone(self, row: _Row) -> None:
-        """A single row tells no batch size; before the first samples it is that of step 1."""
+        """Add the step or samples of a single row, which gives no batch size.
+
+        A row before the first samples is step 1.
+        """
         if row.samples == 0:
             row.said["step"] = 1
         else:
             row.said["samples"] = row.samples
 
     def _first(self, behind: int, batch: int) -> int | None:
-        """The first step of a launch: one behind what an earlier launch reached, or by division.
+        """Return the first step of a launch, from an earlier launch or by division.
 
-        Null where the batch size must have changed before this file: then rows are counted.
+        None if the batch size must have changed before this file: rows are counted then.
         """
         if behind - batch in self.step_at:
             return self.step_at[behind - batch] + 1
@@ -118,7 +125,10 @@ class _Steps:
 
 
 def _rising(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
-    """Stretches in which samples grow; a file whose headings were taken out falls back."""
+    """Yield stretches of rising samples.
+
+    They fall in a file whose headings were removed.
+    """
     part: list[_Row] = []
     for row in rows:
         if part and row.samples <= part[-1].samples:
@@ -130,15 +140,15 @@ def _rising(rows: Sequence[_Row]) -> Iterator[list[_Row]]:
 
 
 def _gaps(samples: Sequence[int]) -> list[tuple[int, int]]:
-    """Batch size and number of steps between each two neighbours.
+    """Return batch size and number of steps between neighbours.
 
-    A single wider gap of several batches is one of missing rows; where the distance stays wider,
-    the batch size has changed.
+    A single gap of several batches means missing rows; if the distance stays wider, the batch size
+    has changed.
     """
     wide = [b - a for a, b in pairwise(samples)]
     gaps: list[tuple[int, int]] = []
-    for place, distance in enumerate(wide):
-        after = wide[place + 1] if place + 1 < len(wide) else None
+    for index, distance in enumerate(wide):
+        after = wide[index + 1] if index + 1 < len(wide) else None
         usual = gaps[-1][0] if gaps else after or distance
         missing = distance > usual and distance % usual == 0 and after in (None, usual)
         gaps.append((usual, distance // usual) if missing else (distance, 1))
@@ -149,7 +159,7 @@ def _gaps(samples: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _events(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """One record for all tags of a step; other lines as they are."""
+    """Join all tags of a step into one record; yield other lines as they are."""
     rows: list[_Row] = []
     others: list[tuple[int, int, str]] = []
     for number, text in lines:
@@ -173,7 +183,7 @@ def _events(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
 
 
 def _event(text: str) -> tuple[str, int, str, str] | None:
-    """Tag, samples, wall time and value of a line of an event file that is of a step."""
+    """Return tag, samples, wall time and value of a step's line in an event file."""
     if not text.startswith('{"tag": "' + TAG_PREFIX):
         return None
     try:
@@ -183,12 +193,15 @@ def _event(text: str) -> tuple[str, int, str, str] | None:
         samples = int(event["step"])
     except (ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    known = tag in STEP_TAGS and abs(samples) < 2**63
-    return (tag, samples, wall_time, value) if known else None
+    of_step = tag in STEP_TAGS and abs(samples) < 2**63
+    return (tag, samples, wall_time, value) if of_step else None
 
 
 def _begins_another(row: _Row, tag: str, samples: int) -> bool:
-    """Every step writes each tag once; only a loss may have fewer samples than the rest."""
+    """Return whether a value belongs to the next step.
+
+    A step writes a tag once; only a loss may have fewer samples than the rest.
+    """
     if tag in row.said:
         return True
     alone = set(row.said) <= {"train_loss", "wall_time"}
@@ -196,7 +209,7 @@ def _begins_another(row: _Row, tag: str, samples: int) -> bool:
 
 
 def _add_times(rows: Sequence[_Row]) -> None:
-    """`elapsed_ms` of the rows that have all three parts, where they fit between the stamps."""
+    """Add `elapsed_ms` to rows with all three parts, if they fit between the stamps."""
     whole = [row for row in rows if all(tag in row.said for tag in STEP_TIME_TAGS)]
     times = [sum(float(row.said[tag]) for tag in STEP_TIME_TAGS) for row in whole]
     if len(whole) > 1:
@@ -207,20 +220,20 @@ def _add_times(rows: Sequence[_Row]) -> None:
         row.said["elapsed_ms"] = repr(elapsed)
 
 
-def _event_record(said: Mapping[str, Any]) -> str:
-    fields = {key: value for key, value in said.items() if key != "wall_time"}
-    return f'{TAG_PREFIX}* "wall_time": {said["wall_time"]} {json.dumps(fields)}'
+def _event_record(values: Mapping[str, Any]) -> str:
+    fields = {key: value for key, value in values.items() if key != "wall_time"}
+    return f'{TAG_PREFIX}* "wall_time": {values["wall_time"]} {json.dumps(fields)}'
 
 
 # -- CSV files ---------------------------------------------------------------------------------
 
 CSV_HEADING: Final = re.compile(r"^step,(train_loss|lr|loss_scale|elapsed_time_ms_\w+)$")
 CSV_VALUE: Final = re.compile(r'^(\d{1,18}),"?(?:tensor\()?([^,")]+)')
-"""Rows of 0.10.1 to 0.13.2 hold the loss as `"tensor(7.12, device='cuda:0')"`."""
+"""Rows of 0.10.1 to 0.13.2 print the loss as `"tensor(7.12, device='cuda:0')"`."""
 
 
 def _values(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Each value of a CSV file with its tag and step; each heading begins a launch."""
+    """Yield the values of a CSV file with tag and step; a heading begins a launch."""
     steps, tag = _Steps(), ""
     rows: list[_Row] = []
     for number, text in lines:
@@ -263,7 +276,7 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
             pair=JSON_PAIRS,
             columns={**MONITOR_COLUMNS, "elapsed_ms": ("elapsed_s", MS)},
             facts={"batch": "global_batch_size"},
-            numbered=True,  # where the batch size has changed before the file
+            numbered=True,  # if the batch size has changed before the file
             example='Train/Samples/* "wall_time": 1795186859.230059 {"lr": "0.00023137822", '
             '"elapsed_time_ms_forward": "35.470245", "elapsed_time_ms_backward": "142.15564", '
             '"elapsed_time_ms_backward_inner": "31.21519", '
@@ -349,4 +362,4 @@ STEPLESS_OUTPUTS: Final[tuple[tuple[str, str], ...]] = (
         "of which the formula for one says nothing. Read a log that has the script's step lines.",
     ),
 )
-"""What DeepSpeed leaves that is no log of steps, by how it begins, and what to read instead."""
+"""DeepSpeed's files without steps: first bytes, and advice on what to read instead."""

@@ -1,1 +1,1 @@
-"""Logs of the Hugging Face Trainer and of what is built on it."""
+"""Logs of the Hugging Face Trainer and of tools built on it."""

@@ -1,6 +1,6 @@
-"""The progress bars beside a dict on the Hugging Face Trainer's console, as they are printed.
+"""Progress bars next to a dict on the Hugging Face Trainer's console, as printed.
 
-Which of them is the dict's is another question: ingest.formats.hugging_face.progress_bars.
+ingest.formats.hugging_face.progress_bars finds the dict's own bar.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COPY_PREFIX: Final = (
     "".join(rf"(?<!callbacks:{digits} >> )" for digits in (r"\d\d", r"\d{3}", r"\d{4}"))
     + r"(?<!callbacks - )"
 )
-"""What stands before LLaMA-Factory's copy of a dict that the Trainer prints by itself."""
+"""Excludes LLaMA-Factory's copy of a dict, by the text before the copy."""
 _OWN: Final = re.compile(COPY_PREFIX + re.escape(DICT_START))
 
 BAR_REGEX: Final = re.compile(
@@ -24,10 +24,10 @@ BAR_REGEX: Final = re.compile(
 )
 """A progress bar without a name, from its first step; bars of data sets have one.
 
-tqdm leaves the bar itself out where the terminal has no width (tqdm/std.py, format_meter).
+tqdm omits the bar itself if the terminal has no width (tqdm/std.py, format_meter).
 """
 BAR_END: Final = re.compile(r"\] *$")
-"""The end of a bar that nothing stands behind."""
+"""End of a bar with nothing after."""
 RATED_BAR_REGEX: Final = re.compile(
     BAR_REGEX.pattern + r"[^\],]*, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\](?P<message>.*)"
 )
@@ -39,17 +39,16 @@ DICT_LOSS: Final = re.compile(r"'loss': '?(?P<value>\d+(?:\.\d+)?(?:e[-+]\d+)?)"
 STRING_DIGITS: Final = 4
 """Digits of numbers printed as strings, since 5.0 (trainer_callback.py, ProgressCallback)."""
 MIN_EPOCH_DECIMALS: Final = 2
-"""The fewest decimals of an epoch that is printed as a number; trailing zeros are not printed."""
+"""Decimals of an epoch printed as a number, at least; trailing zeros are not printed."""
 MAX_EXACT_FLOAT_DIGITS: Final = 15
-"""Digits of a float that are exact."""
+"""Exact digits of a float."""
 
 
 class ProgressBar(NamedTuple):
-    """A progress bar as it was drawn once.
+    """A progress bar as drawn once.
 
-    seconds: since the training loop began
-    step_s: seconds of a step, smoothed; nan where the bar is cut off before its rate
-    message: what stands behind the bar
+    seconds: since the training loop began. step_s: seconds of a step, smoothed; nan if the bar is
+    cut off before its rate. message: the text after the bar.
     """
 
     step: int
@@ -60,7 +59,7 @@ class ProgressBar(NamedTuple):
 
     @classmethod
     def of(cls, match: re.Match[str]) -> Self:
-        """A match of BAR_REGEX or RATED_BAR_REGEX."""
+        """Return the bar of a match of BAR_REGEX or RATED_BAR_REGEX."""
         step, total, hours, minutes, seconds, *rated = match.groups()
         since = 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds)
         if not rated:
@@ -71,22 +70,22 @@ class ProgressBar(NamedTuple):
 
     @property
     def is_within(self) -> bool:
-        """Whether its step is no further than its total."""
+        """True if the step is at most the total."""
         return self.step <= self.total
 
     @property
     def is_even(self) -> bool:
-        """Whether its rate explains its time, so that there was no slow beginning and no pause."""
+        """True if the rate explains the time: no slow start and no pause."""
         return self.seconds / 2 < self.step * self.step_s < 2 * self.seconds
 
     @property
     def told(self) -> str:
-        """What is added to a line for it."""
+        """Text added to a line for this bar."""
         return f"(progress bar: step {self.step} of {self.total} after {self.seconds} s)"
 
 
 def drawn_bars(text: str) -> Iterator[ProgressBar | None]:
-    """What stands behind each carriage return: a bar, or none where it is something else."""
+    """Yield the text after every carriage return as a bar; None for other text."""
     for part in text.split("\r"):
         if part.strip():
             match = BAR_REGEX.match(part)
@@ -94,14 +93,14 @@ def drawn_bars(text: str) -> Iterator[ProgressBar | None]:
 
 
 class EpochBounds(NamedTuple):
-    """The bounds of a dict's epoch, which is printed rounded."""
+    """Bounds of a dict's epoch, which is printed rounded."""
 
     early: float
     late: float
 
     @classmethod
     def of(cls, text: str) -> Self | None:
-        """text: from the dict on; None where it has none."""
+        """Return the bounds. text: from the dict on; None without an epoch."""
         match = DICT_EPOCH.search(text)
         value = float(match["value"]) if match else math.inf
         if match is None or value == math.inf:
@@ -115,7 +114,7 @@ class EpochBounds(NamedTuple):
 
 
 class DictBars(NamedTuple):
-    """The bars beside a dict: which may be its own, and whether one is drawn again for certain."""
+    """Bars next to a dict that may be its own. certain: one is surely drawn again."""
 
     before: ProgressBar | None
     behind: ProgressBar | None
@@ -124,7 +123,10 @@ class DictBars(NamedTuple):
 
     @classmethod
     def of(cls, above: str, text: str, below: str) -> Self | None:
-        """None where the line has no dict of its own; above, below: the lines around it."""
+        """Return the bars of a line; None without its own dict.
+
+        above, below: the lines around.
+        """
         begin = _own(text)
         if begin < 0:
             return None
@@ -139,17 +141,17 @@ class DictBars(NamedTuple):
 
 
 def _own(text: str) -> int:
-    """Where a dict begins that is not another one's copy; -1 where there is none."""
+    """Return the offset of a dict that is no copy of another; -1 if there is none."""
     begin = text.find(DICT_START)
     match = _OWN.search(text, begin) if begin >= 0 else None
     return match.start() if match else -1
 
 
 def _bar_behind(below: str) -> ProgressBar | None:
-    """The bar as it is drawn again, or one that came later.
+    """Return the bar as drawn again, or a later one.
 
-    In a copy of a terminal's screen what another message stands behind is the bar's last state,
-    which may be some steps on.
+    In a copy of a terminal's screen, a bar followed by another message shows its last state, maybe
+    some steps later.
     """
     drawn, _, _ = below.lstrip(" ").partition("\r")
     if drawn and not BAR_END.search(drawn):
@@ -159,9 +161,9 @@ def _bar_behind(below: str) -> ProgressBar | None:
 
 
 def _bar_before(above: str, text: str) -> ProgressBar | None:
-    """The bar's last state on the line before a dict.
+    """Return the bar's last state on the line before a dict.
 
-    A message behind the bar is LLaMA-Factory's copy of the dict, or the bar may be older.
+    A message after the bar must be LLaMA-Factory's copy of the dict; if not, the bar may be older.
     """
     last = next((part for part in reversed(above.split("\r")) if part.strip()), "")
     match = RATED_BAR_REGEX.match(last)
@@ -172,11 +174,11 @@ def _bar_before(above: str, text: str) -> ProgressBar | None:
 
 
 def _is_copy(message: str, text: str) -> bool:
-    """Whether a message is LLaMA-Factory's of a dict: the same loss and epoch, rounded otherwise."""
+    """Return whether a message is LLaMA-Factory's copy of a dict, rounded differently."""
     if DICT_START not in message or _own(message) >= 0:
         return False
     losses, epochs = zip(
-        *((DICT_LOSS.search(one), EpochBounds.of(one)) for one in (message, text)), strict=True
+        *((DICT_LOSS.search(line), EpochBounds.of(line)) for line in (message, text)), strict=True
     )
     first, second = (float(loss["value"]) if loss else math.nan for loss in losses)
     early, late = zip(*(epoch or (math.inf, -math.inf) for epoch in epochs), strict=True)

@@ -1,11 +1,11 @@
-"""LLaMA-Factory's trainer_log.jsonl, which it writes beside the Hugging Face Trainer's own logs.
+"""LLaMA-Factory's trainer_log.jsonl, next to the Hugging Face Trainer's own logs.
 
-`elapsed_time` is in whole seconds since the training loop began and starts anew on resume.
+`elapsed_time` is in whole seconds since the training loop began and restarts on resume.
 `total_tokens` counts the tokens of all ranks since the start of training, padding included, and
-only where `include_num_input_tokens_seen` is on; `throughput` is their sum over `elapsed_time` to
-two decimals, so it is overstated after a resume, and says the time more finely. Keys until
-mid-2024: `learning_rate`, nulls kept; then `throughput` and `total_tokens`; then `lr`, nulls
-dropped. `accuracy` is `rewards/accuracies`, of DPO and the like, `reward` that of PPO.
+only with `include_num_input_tokens_seen`. `throughput` is their sum over `elapsed_time` to two
+decimals, so it is too high after a resume, and gives the time more finely. Keys until mid-2024:
+`learning_rate`, nulls kept; then `throughput` and `total_tokens`; then `lr`, nulls dropped.
+`accuracy` is `rewards/accuracies`, of DPO and similar; `reward` is PPO's.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ _START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
 _CLOCK: Final = r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)"
 
 
-def _ended(said: Mapping[str, str]) -> dict[str, str]:
-    """The end with its clock as the seconds of the training."""
-    match = re.fullmatch(_CLOCK, said.get("clock", ""))
-    rest = {name: value for name, value in said.items() if name != "clock"}
+def _ended(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of the end, with the clock as seconds of training."""
+    match = re.fullmatch(_CLOCK, fields.get("clock", ""))
+    rest = {name: value for name, value in fields.items() if name != "clock"}
     return rest | ({"seconds": str(to_seconds(*match.groups()))} if match else {})
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
+    """Fill since_start_s from `1 day, 2:03:04`.
+
+    0 tokens means that they are not counted.
+    """
     row["consumed_tokens"] = row.get("consumed_tokens") or None
     if match := re.fullmatch(_CLOCK, printed.get("elapsed_time", "")):
         row["since_start_s"] = to_seconds(*match.groups())

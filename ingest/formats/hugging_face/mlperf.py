@@ -1,10 +1,10 @@
-"""MLPerf's log of the Llama-2-70B LoRA reference, which runs the Hugging Face Trainer.
+"""MLPerf's log of the Llama-2-70B LoRA reference (Hugging Face Trainer).
 
     :::MLLOG {"time_ms": 1715…, "key": "train_loss", "value": 1.3, "metadata": {"samples_count": 80}}
 
 A step is `samples_count` over the global batch size. Stamps are in milliseconds since the epoch.
-The reference packs its data set to 8,192 tokens a sample. Not every evaluation is logged: those
-before the first that may end the run are part of the time between two losses.
+The reference packs its data set to 8,192 tokens a sample. Some evaluations are not logged: those
+before the first one that may end the run are part of the time between two losses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRAIN_LOSS_SAMPLES: Final = re.compile(
 
 
 def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Lines; behind a loss the step that its samples make with the batch size seen before."""
+    """Yield lines; add the step to a loss, from its samples and the last batch size."""
     batch = 0
     for number, text in lines:
         if match := GLOBAL_BATCH_LINE.search(text):

@@ -1,4 +1,4 @@
-"""config.json: the model as Hugging Face's libraries save it, beside logs of any framework."""
+"""config.json: the model as saved by Hugging Face's libraries, next to any log."""
 
 from __future__ import annotations
 

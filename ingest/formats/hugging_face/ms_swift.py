@@ -1,7 +1,7 @@
-"""ms-swift's logging.jsonl: as JSON the dicts that it has the Hugging Face Trainer print.
+"""ms-swift's logging.jsonl: the Hugging Face Trainer's dicts as JSON.
 
-Each holds its step and, in whole seconds, the time since the training loop began, which starts anew
-on resume. The last line is a summary that repeats all of them in one list.
+A dict has its step and, in whole seconds, the time since the training loop began, which restarts on
+resume. The last line is a summary that repeats all dicts in one list.
 """
 
 from __future__ import annotations
@@ -21,21 +21,25 @@ from .trainer import (
 
 MS_SWIFT_SOURCE: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
 _START: Final = r"(?<!\[)(?<!,)(?<!, )\{"
-"""Of a line's object, behind a launcher's tag at most; in a list the summary repeats it."""
+"""Start of a line's object, after at most a launcher's tag; in a list the summary repeats an
+object.
+"""
 MS_SWIFT_MEGATRON_SOURCE: Final = (
     "modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 PrintCallback"
 )
 _STEPS: Final = rf"(?:{'|'.join(map(re.escape, GLOBAL_STEP_KEYS))})"
 _OF: Final = rf'"(?:{_STEPS}|iteration)": "'
-"""Before the step and how many there are; `iteration` is of its Megatron trainer (MS_SWIFT_MEGATRON_SOURCE)."""
+"""Before the step and the total; `iteration` is from the Megatron trainer
+(MS_SWIFT_MEGATRON_SOURCE).
+"""
 _PLACE: Final = rf'{_OF}(?P<step>\d+)/\d+"'
 
 
-def _step(place: str, example: str, printed_by: str) -> StepLine:
-    """A line with a loss. place: a regex of the key of its step and how many there are."""
+def _step(key: str, example: str, printed_by: str) -> StepLine:
+    """Return a line with a loss. key: regex of the key of step and total."""
     return StepLine(
         anchor='{"loss": ',
-        regex=rf'(?P<pairs>{_START}"loss": .*"{place}": "\d+/(?P<total>\d+)".*)',
+        regex=rf'(?P<pairs>{_START}"loss": .*"{key}": "\d+/(?P<total>\d+)".*)',
         pair=JSON_PAIRS,
         columns=DICT_COLUMNS,
         tells=OBJECTIVE_KEYS,

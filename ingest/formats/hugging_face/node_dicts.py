@@ -1,4 +1,4 @@
-"""Marks of the dicts that the Trainer of Hugging Face prints on each node, without a step."""
+"""Marks of the Hugging Face Trainer's dicts, printed by every node without a step."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What tools that are built on the Hugging Face Trainer print before it trains.
+"""Lines before training, of tools built on the Hugging Face Trainer.
 
-Unsloth prints two banners: of the device and the libraries as it loads a model, and, in the place
-of the Trainer's own header, of the batch as training begins. `Num GPUs used` are the devices that
-one process has the model on (since March 2025), before that `Num GPUs` are the processes.
-Axolotl prints its config as JSON, with what it has filled in, without what is null.
-Accelerate's scripts without a Trainer (run_clm_no_trainer.py) print its state, each process its own,
-and then the Trainer's header and a bar alone. LLaMA-Factory says in single lines what it trains, and
-puts the whole model on one device of each process.
+Unsloth prints two banners: device and libraries when it loads a model, and the batch when training
+begins, instead of the Trainer's own header. `Num GPUs used` are the devices of one process's model
+(since March 2025), before that `Num GPUs` are the processes. Axolotl prints its config as JSON,
+with filled-in values, without nulls. Accelerate's scripts without a Trainer (run_clm_no_trainer.py)
+print the state of every process, then the Trainer's header and only a bar. LLaMA-Factory prints the
+trained parts in single lines, and puts the whole model on one device per process.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ AXOLOTL_SOURCE: Final = "axolotl-ai-cloud/axolotl/src/axolotl/cli/config.py@00ce
 LLAMA_FACTORY_SOURCE: Final = "hiyouga/LLaMA-Factory/src/llamafactory"
 
 UNSLOTH_BANNER: Final = r"==\(\(====\)\)==  Unsloth - \d+x faster free finetuning \| Num GPUs"
-"""How the banner of a training begins."""
+"""Start of the banner of a training."""
 UNSLOTH_BANNER_END: Final = r'"-____-"'
 AXOLOTL_CONFIG_START: Final = (
     r"\[axolotl\.cli\.config(?:\.load_cfg:\d+)?\](?: \[PID:\d+\])?(?: \[RANK:\d+\])? config:\s*$"
@@ -55,33 +54,34 @@ _ALL: Final = re.compile(r"([\d,]+)(?: of |/)\1 \(")
 
 def _unsloth_device(lines: Sequence[str]) -> dict[str, str]:
     text = "\n".join(lines)
-    found = (pattern.search(text) for pattern in (_DEVICE, _TORCH, _VERSION))
-    return {name: value for match in found if match for name, value in match.groupdict().items()}
+    matches = (pattern.search(text) for pattern in (_DEVICE, _TORCH, _VERSION))
+    return {name: value for match in matches if match for name, value in match.groupdict().items()}
 
 
 def _unsloth_batch(lines: Sequence[str]) -> dict[str, str]:
-    """Batch and devices of a training; all of the model is trained where as many parameters are.
+    """Return batch and devices of a training.
 
-    A process that has the model on several devices is no rank of each of them: then ranks are not
-    told, or its tokens would be taken for shared ones.
+    Full training if all parameters are trained. A process with the model on several devices is not
+    a rank per device: ranks are left out then, or its tokens would count as shared.
     """
     text = "\n".join(lines)
-    found = {fact: re.search(pattern, text) for fact, pattern in _BATCH.items()}
-    facts = {fact: match[1].replace(",", "") for fact, match in found.items() if match}
+    matches = {fact: re.search(pattern, text) for fact, pattern in _BATCH.items()}
+    facts = {fact: match[1].replace(",", "") for fact, match in matches.items() if match}
     used = _USED.search(text)
     if processes := _PROCESSES.search(text):
-        ranks, each = int(processes[1] or processes[2]), int(used[1]) if used else 1
-        facts |= {"gpus": str(ranks * each)} | ({"data_parallel": str(ranks)} if each == 1 else {})
+        ranks, devices = int(processes[1] or processes[2]), int(used[1]) if used else 1
+        facts["gpus"] = str(ranks * devices)
+        facts |= {"data_parallel": str(ranks)} if devices == 1 else {}
     return facts | ({"trainable": "full"} if _ALL.search(text) else {})
 
 
 def _accelerate(lines: Sequence[str]) -> dict[str, str]:
-    """Processes, each of which has a device, and the type that their multiplications are cast to."""
+    """Return the processes, one device each, and the precision of the matmuls."""
     text = "\n".join(lines)
     processes = re.search(r"Num processes: (\d+)", text) if "Device: cpu" not in text else None
     cast = re.search(r"Mixed precision type: (bf16|fp16)\b", text)
-    found = {"gpus": processes, "precision": cast}
-    return {fact: match[1] for fact, match in found.items() if match}
+    matches = {"gpus": processes, "precision": cast}
+    return {fact: match[1] for fact, match in matches.items() if match}
 
 
 _NUMBERS: Final = {
@@ -102,28 +102,30 @@ _ALIGNS: Final = {
 }
 """Values of `rl`."""
 _IN_PART: Final = ("unfrozen_parameters", "lisa_step_interval", "relora", "relora_steps")
-"""Keys of trainings of all weights that train some of them at a time, or adapters in turn."""
+"""Keys of full training that trains only some weights at a time, or adapters in turn."""
 
 
 def _axolotl(lines: Sequence[str]) -> dict[str, str]:
-    said = parse_json_lines(lines[1:])
+    config = parse_json_lines(lines[1:])
     facts = {
-        fact: str(said[key])
+        fact: str(config[key])
         for key, fact in _NUMBERS.items()
-        if isinstance(said.get(key), int) and not isinstance(said[key], bool) and said[key] > 0
+        if isinstance(config.get(key), int)
+        and not isinstance(config[key], bool)
+        and config[key] > 0
     }
-    facts |= {fact: said[key] for key, fact in _NAMES.items() if isinstance(said.get(key), str)}
-    packs = {"document_mask": "true"} if said.get("sample_packing") is True else {}
-    checkpoints = {"recompute": "full"} if said.get("gradient_checkpointing") else {}
-    compiled = {"compile": "true"} if said.get("torch_compile") is True else {}
-    aligns = [_ALIGNS[by]] if (by := str(said.get("rl"))) in _ALIGNS else []
-    aligns += [PREFERENCE_OBJECTIVE] if said.get("reward_model") is True else []
+    facts |= {fact: config[key] for key, fact in _NAMES.items() if isinstance(config.get(key), str)}
+    packs = {"document_mask": "true"} if config.get("sample_packing") is True else {}
+    checkpoints = {"recompute": "full"} if config.get("gradient_checkpointing") else {}
+    compiled = {"compile": "true"} if config.get("torch_compile") is True else {}
+    aligns = [_ALIGNS[by]] if (by := str(config.get("rl"))) in _ALIGNS else []
+    aligns += [PREFERENCE_OBJECTIVE] if config.get("reward_model") is True else []
     facts |= packs | checkpoints | compiled | dict(aligns)
-    return facts | _batch(facts) | _trained(said) | _precision(said)
+    return facts | _batch(facts) | _trainable(config) | _precision(config)
 
 
 def _batch(facts: Mapping[str, str]) -> dict[str, str]:
-    """The batch of a step over all ranks; degrees that the config leaves out are null, that is 1."""
+    """Return the batch of a step over all ranks; a degree missing in the config is 1."""
     if not {"gpus", "micro_batch_size", "gradient_accumulation"} <= facts.keys():
         return {}
     sharing = (int(facts.get(name, 1)) for name in ("tensor_parallel", "context_parallel"))
@@ -135,25 +137,28 @@ def _batch(facts: Mapping[str, str]) -> dict[str, str]:
 _NAMES: Final = {"base_model": "model", "optimizer": "optimizer"}
 
 
-def _precision(said: Mapping[str, Any]) -> dict[str, str]:
-    """The type of the multiplications; with FP8 the config does not say which of them."""
-    kinds = {"bf16": ("bf16", "bfloat16"), "fp16": ("fp16", "float16")}
-    found = [kind for kind, keys in kinds.items() if any(said.get(k) is True for k in keys)]
-    return {"precision": found[0]} if len(found) == 1 and not said.get("fp8") else {}
+def _precision(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the precision of the matmuls.
 
-
-def _trained(said: Mapping[str, Any]) -> dict[str, str]:
-    """What is trained: adapters, or all of it where the config names none and no part of it.
-
-    Modules that are trained whole beside adapters are neither.
+    Empty under FP8, as the config names no layers.
     """
-    if said.get("adapter") is None:
-        return {} if any(said.get(key) for key in _IN_PART) else {"trainable": "full"}
-    if said["adapter"] not in ("lora", "qlora") or said.get("lora_modules_to_save"):
+    kinds = {"bf16": ("bf16", "bfloat16"), "fp16": ("fp16", "float16")}
+    chosen = [kind for kind, keys in kinds.items() if any(config.get(k) is True for k in keys)]
+    return {"precision": chosen[0]} if len(chosen) == 1 and not config.get("fp8") else {}
+
+
+def _trainable(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return adapters, or full if the config names neither adapters nor a part.
+
+    Modules trained whole next to adapters are neither.
+    """
+    if config.get("adapter") is None:
+        return {} if any(config.get(key) for key in _IN_PART) else {"trainable": "full"}
+    if config["adapter"] not in ("lora", "qlora") or config.get("lora_modules_to_save"):
         return {}
-    named, rank = said.get("lora_target_modules"), said.get("lora_r")
+    named, rank = config.get("lora_target_modules"), config.get("lora_r")
     facts = {"trainable": "lora"} | ({"lora_rank": str(rank)} if isinstance(rank, int) else {})
-    if said.get("lora_target_linear") is True:
+    if config.get("lora_target_linear") is True:
         return facts | {"lora_targets": "all-linear"}
     return facts | ({"lora_targets": ",".join(map(str, named))} if isinstance(named, list) else {})
 
@@ -164,7 +169,7 @@ FACT_BLOCKS: Final = (
         end=r"Mixed precision type: \w+\s*$",
         include_start=True,
         include_end=True,
-        max_lines=200,  # copies of several ranks, one between the other
+        max_lines=200,  # copies of several ranks, interleaved
         read=_accelerate,
         example=(
             "11/20/2026 15:06:01 - INFO - __main__ - Distributed environment: DEEPSPEED  Backend: "
@@ -182,7 +187,7 @@ FACT_BLOCKS: Final = (
         start=r"==\(\(====\)\)==  Unsloth(?: [\d.]+)?: Fast ",
         end=UNSLOTH_BANNER_END,
         include_start=True,
-        max_lines=60,  # copies of several ranks, one between the other
+        max_lines=60,  # copies of several ranks, interleaved
         read=_unsloth_device,
         example=(
             "==((====))==  Unsloth 2026.2.1: Fast Llama patching. Transformers: 4.57.6.",
@@ -236,22 +241,23 @@ FACT_BLOCKS: Final = (
 
 _OF_LLAMA_FACTORY: Final = r"(?:llamafactory|llmtuner)\.[\w.]{0,99}(?::\d+ >>| -) "
 _CASTS: Final = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
-"""Of others it does not say what the weights are loaded in."""
+"""With other dtypes, LLaMA-Factory does not print the dtype of the loaded weights."""
 
 
-def _process(said: Mapping[str, str]) -> dict[str, str]:
-    """Devices of all processes, and what the multiplications are cast to.
+def _process(printed: Mapping[str, str]) -> dict[str, str]:
+    """Return the devices of all processes, and the precision of the matmuls.
 
-    Until the end of 2024 the line has the devices of its process alone, one where there are several.
+    Until the end of 2024 the line has only the devices of its own process, one if there are
+    several.
     """
-    alone = said.get("each") if said["distributed"] == "False" else None
-    gpus, cast = said.get("world") or alone, _CASTS.get(said["dtype"])
+    alone = printed.get("each") if printed["distributed"] == "False" else None
+    gpus, cast = printed.get("world") or alone, _CASTS.get(printed["dtype"])
     return ({"gpus": gpus} if gpus else {}) | ({"precision": cast} if cast else {})
 
 
-def _all_of_it(said: Mapping[str, str]) -> dict[str, str]:
-    """Fewer parameters than all may be those of adapters, or of a part of the model."""
-    return {"trainable": "full"} if said["trained"] == said["all"] else {}
+def _all_trained(printed: Mapping[str, str]) -> dict[str, str]:
+    """Return full if all parameters are trained; fewer may be adapters, or a part."""
+    return {"trainable": "full"} if printed["trained"] == printed["all"] else {}
 
 
 FACT_LINES: Final = (
@@ -304,7 +310,7 @@ FACT_LINES: Final = (
         anchor="trainable params: ",
         regex=r"trainable params: (?P<trained>[\d,]+) \|\| all params: (?P<all>[\d,]+) \|\| "
         r"trainable%: ",
-        read=_all_of_it,
+        read=_all_trained,
         example="trainable params: 102,049,728 || all params: 102,049,728 || trainable%: 100.0000",
         printed_by="huggingface/peft/src/peft/peft_model.py PeftModel.print_trainable_parameters; "
         f"{LLAMA_FACTORY_SOURCE}/model/loader.py load_model",

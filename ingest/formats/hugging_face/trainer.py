@@ -1,33 +1,32 @@
-"""The Hugging Face Trainer, alone or over DeepSpeed: console, trainer_state.json, TensorBoard.
+"""The Hugging Face Trainer, alone or over DeepSpeed: console, state, TensorBoard.
 
-A step dict prints neither step nor time. Both stand in the progress bar (see hf_bars); its seconds
-are whole and count from the start of the training loop, as does `train_runtime` of a step dict
-(4.52 and later). Without a bar the dicts are counted.
-`num_input_tokens_seen` counts the tokens of all ranks since the start, padding included.
-The final dict speaks of the whole schedule, also where a checkpoint was resumed, and its
-`train_tokens_per_second` is that of one device. Since 5.0 the console prints numbers as strings of
-four digits.
+A step dict prints neither step nor time. Both are in the progress bar (see progress_bars). Its
+seconds are whole and count from the start of the training loop, as does `train_runtime` of a step
+dict (4.52 and later). Without a bar the dicts are counted. `num_input_tokens_seen` counts the
+tokens of all ranks since the start, padding included. The final dict covers the whole schedule,
+even after resuming from a checkpoint, and its `train_tokens_per_second` is that of one device.
+Since 5.0 the console prints numbers as strings of four digits.
 
-`tokens/total` of axolotl (since January 2026, with include_tkps) counts what the Trainer's own does,
-labels in the place of inputs (src/axolotl/core/trainers/base.py, compute_loss and log); the sum is
-a float of 32 bits, so from 10^9 tokens on a step may be off by some.
+`tokens/total` of axolotl (since January 2026, with include_tkps) counts as the Trainer's own does,
+but labels instead of inputs (src/axolotl/core/trainers/base.py, compute_loss and log). The sum is a
+float of 32 bits, so from 10^9 tokens on a step may be slightly off.
 
-`num_tokens` of TRL counts, at each micro-step of training and not in evaluation, what the model is
-given: `attention_mask.sum()`, or without a mask (padding_free, packing) the length of
-`position_ids`, so no padding, each summed over all processes. It begins at 0 with the process, also
-where a checkpoint is resumed. By huggingface/trl/trl/trainer/ at the tags:
+`num_tokens` of TRL counts the model's inputs at every micro-step of training, not in evaluation:
+`attention_mask.sum()`, or without a mask (padding_free, packing) the length of `position_ids`, so
+no padding, summed over all processes. The count begins at 0 with the process, even after resuming
+from a checkpoint. By huggingface/trl/trl/trainer/ at the tags:
 
     sft_trainer.py      since v0.16.0; up to v0.17 the dict of a step that evaluates lacks it
     reward_trainer.py   since v0.24.0, of pairs
-    dpo_trainer.py      since v0.29.0, of pairs; what the reference model reads besides is not in it
+    dpo_trainer.py      since v0.29.0, of pairs; without the inputs of the reference model
     kto_trainer.py      since v1.8.0, of the policy; experimental/tpo/tpo_trainer.py since v1.3.0
 
-Tensor-parallel ranks are given the same tokens: they count each up to v1.12, and once since v1.13.
-Of the last batch of an epoch `gather_for_metrics` drops ranks where it has fewer samples than
-there are ranks (huggingface/accelerate/src/accelerate/accelerator.py@v1.10.0).
-In grpo_trainer.py (since v0.16.0), rloo_trainer.py (v0.22.0), distillation_trainer.py (v1.10.0) and
-experimental/dppo the same name counts prompts and completions as they are generated, and since
-v0.17 in the place of `num_input_tokens_seen`: neither is what was trained on.
+Tensor-parallel ranks get the same tokens: all of them count up to v1.12, only one since v1.13. In
+the last batch of an epoch `gather_for_metrics` drops ranks if there are fewer samples than ranks
+(huggingface/accelerate/src/accelerate/accelerator.py@v1.10.0). In grpo_trainer.py (since v0.16.0),
+rloo_trainer.py (v0.22.0), distillation_trainer.py (v1.10.0) and experimental/dppo the same name
+counts prompts and completions as generated, since v0.17 instead of `num_input_tokens_seen`: neither
+is the tokens of training.
 """
 
 from __future__ import annotations
@@ -77,25 +76,27 @@ PADDED_IMPLIES: Final[dict[str, tuple[str, str]]] = {
     "packed": ("false", "the Trainer pads a batch to its longest sample; the log does not say more")
 }
 
-# -- what several of its files say ---------------------------------------------------------
+# -- facts of several files ----------------------------------------------------------------
 
 
-def _arguments(said: Mapping[str, str]) -> dict[str, str]:
-    """Facts of TrainingArguments, as Python or JSON writes its values.
+def _arguments(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return facts of TrainingArguments, with values as Python or JSON writes them.
 
-    A `gradient_checkpointing` that is off says nothing: the model's config may have it on.
+    `gradient_checkpointing` set to false states nothing: the model's config may enable it.
     """
-    values = {key: value.strip("'\" ").rpartition(".")[2].lower() for key, value in said.items()}
+    values = {
+        key: value.strip("'\" ").rpartition(".")[2].lower() for key, value in arguments.items()
+    }
     names = {
         "per_device_train_batch_size": "micro_batch_size",
         "gradient_accumulation_steps": "gradient_accumulation",
-        "max_steps": "total_steps",  # -1 where epochs are given
+        "max_steps": "total_steps",  # -1 if epochs are given
     }
     facts = {fact: values[key] for key, fact in names.items() if values.get(key, "").isdigit()}
-    every = said.get("logging_steps", "")
+    every = arguments.get("logging_steps", "")
     if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
         facts["log_interval"] = every
-    # tf32 is of multiplications in fp32 alone, and of which type the weights are nothing says
+    # tf32 affects fp32 matmuls only, and nothing states the dtype of the weights
     precisions = [name for name in ("bf16", "fp16") if values.get(name) == "true"]
     facts.update({"precision": precisions[0]} if precisions else {})
     checkpointing = ("gradient_checkpointing", "activation_checkpointing")
@@ -104,19 +105,19 @@ def _arguments(said: Mapping[str, str]) -> dict[str, str]:
     return facts | ({"optimizer": values["optim"]} if values.get("optim") else {})
 
 
-def _python_arguments(said: Mapping[str, str]) -> dict[str, str]:
-    return _arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", said["text"])))
+def _python_arguments(groups: Mapping[str, str]) -> dict[str, str]:
+    return _arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", groups["text"])))
 
 
-def _json_arguments(said: Mapping[str, str]) -> dict[str, str]:
-    """TrainingArguments as TensorBoard keeps them: JSON in a JSON string."""
+def _json_arguments(groups: Mapping[str, str]) -> dict[str, str]:
+    """Return facts of TrainingArguments in TensorBoard: JSON in a JSON string."""
     return _arguments(
-        {key: str(value) for key, value in parse_json_object(_unquoted(said)).items()}
+        {key: str(value) for key, value in parse_json_object(_unquoted(groups)).items()}
     )
 
 
 def _model_config(values: Mapping[str, Any]) -> dict[str, str]:
-    """A Hugging Face config.json; one that names no model type says nothing of a model."""
+    """Return a Hugging Face config.json; empty without a model type."""
     return {"model_config": json.dumps(values)} if "model_type" in values else {}
 
 
@@ -124,60 +125,62 @@ def _model_config_block(lines: Sequence[str]) -> dict[str, str]:
     return _model_config(parse_json_lines(lines))
 
 
-def _model_config_text(said: Mapping[str, str]) -> dict[str, str]:
-    return _model_config(parse_json_object(_unquoted(said)))
+def _model_config_text(groups: Mapping[str, str]) -> dict[str, str]:
+    return _model_config(parse_json_object(_unquoted(groups)))
 
 
 def _arguments_block(lines: Sequence[str]) -> dict[str, str]:
     return _python_arguments({"text": "\n".join(lines)})
 
 
-def _unquoted(said: Mapping[str, str]) -> str:
-    """The text that stands in a JSON string."""
-    return str(json.loads(f'"{said["text"]}"'))
+def _unquoted(groups: Mapping[str, str]) -> str:
+    """Return the text in a JSON string."""
+    return str(json.loads(f'"{groups["text"]}"'))
 
 
-def _final(said: Mapping[str, str]) -> dict[str, str]:
-    """The fields of the last dict, and the last step: steps per second times seconds.
+def _final(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of the last dict, and the last step if certain.
 
-    Where that is a whole number for certain: both are rounded, from 5.0 on to four digits.
+    The last step is steps per second times seconds. Both are rounded, since 5.0 to four digits.
     """
     try:
-        seconds, rate = (Decimal(said[name]) for name in ("seconds", "train_steps_per_second"))
+        seconds, rate = (Decimal(fields[name]) for name in ("seconds", "train_steps_per_second"))
         off = (seconds * last_digit_unit(rate) + rate * last_digit_unit(seconds)) / 2
     except (KeyError, ArithmeticError, ValueError, TypeError):
-        return dict(said)
+        return dict(fields)
     step = round(seconds * rate)
     sure = off < MAX_STEP_ERROR and abs(seconds * rate - step) <= off
-    return {**said, "step": str(step)} if sure else dict(said)
+    return {**fields, "step": str(step)} if sure else dict(fields)
 
 
 MAX_STEP_ERROR: Final = Decimal("0.4")
 
 
 def complete_row(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """No tokens are those that are not counted; TRL's; ms-swift's step and time since the start.
+    """Fill tokens, TRL's tokens, and ms-swift's step and time since the start.
 
-    `'global_step/max_steps': '56/176'`, `'elapsed_time': '1h 22m 38s'`
-    (modelscope/ms-swift/swift/trainers/callback.py, add_train_message); its Megatron trainer has
-    `'iteration': '56/176'` (swift/megatron/callbacks/print.py@efd0a54 PrintCallback.on_log).
+    0 tokens means that they are not counted. ms-swift prints `'global_step/max_steps': '56/176'` and
+    `'elapsed_time': '1h 22m 38s'` (modelscope/ms-swift/swift/trainers/callback.py,
+    add_train_message); its Megatron trainer prints `'iteration': '56/176'`
+    (swift/megatron/callbacks/print.py@efd0a54 PrintCallback.on_log).
     """
     row["consumed_tokens"] = row.get("consumed_tokens") or None
     if "num_tokens" in printed:
         _count_of_trl(row, printed)
     if "global_step" in printed and "since" not in printed:
         _time_by_speed(row, printed)
-    place = next((printed[key] for key in STEP_OF_TOTAL_KEYS if key in printed), "")
-    if found := re.fullmatch(r"(\d{1,19})/\d+", place):
-        row["step"] = int(found[1])
-        if found := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
-            row["since_start_s"] = to_seconds(*found.groups())
+    step_of_total = next((printed[key] for key in STEP_OF_TOTAL_KEYS if key in printed), "")
+    if match := re.fullmatch(r"(\d{1,19})/\d+", step_of_total):
+        row["step"] = int(match[1])
+        if match := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
+            row["since_start_s"] = to_seconds(*match.groups())
 
 
 def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """ms-swift of early 2024 prints the step and the mean speed to it, and no clock.
+    """Fill since_start_s from step and mean speed, as early ms-swift has no clock.
 
-    That begins as the Trainer is made (swift/trainers/mixin.py, _maybe_log_save_evaluate).
+    The speed counts from the creation of the Trainer (swift/trainers/mixin.py,
+    _maybe_log_save_evaluate).
     """
     step, speed = (
         float(printed.get(key) or 0) for key in ("global_step", MS_SWIFT_CLOCK.steps_per_s)
@@ -187,9 +190,9 @@ def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 
 GLOBAL_STEP_KEYS: Final = ("global_step/max_steps", "steps[global_step/max_steps]")
-"""ms-swift's keys of a step and how many there are; the second in the middle of 2024."""
+"""ms-swift's keys of step and total; the second in the middle of 2024."""
 STEP_OF_TOTAL_KEYS: Final = (*GLOBAL_STEP_KEYS, "iteration")
-"""The same, with that of its Megatron trainer."""
+"""The same keys, with the one of its Megatron trainer."""
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
 MS_SWIFT_CLOCK: Final = FinerClock(
     clock="elapsed_time",
@@ -199,12 +202,13 @@ MS_SWIFT_CLOCK: Final = FinerClock(
     late=1.0,
 )
 """ms-swift's mean speed (swift/trainers/callback.py add_train_message@018a548), and that of its
-Megatron trainer (PrintCallback.on_log), to six decimals: the whole seconds are rounded, or cut. In
-2025 it had another clock, which began as the Trainer was made (swift/trainers/mixin.py)."""
+Megatron trainer (PrintCallback.on_log), to six decimals; the seconds are whole: rounded, or cut. In
+2025 the clock was another one, started at the creation of the Trainer (swift/trainers/mixin.py).
+"""
 
 
 def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """`num_tokens` where the fields beside it tell that it is of the training, else why not."""
+    """Store `num_tokens` if other fields show a training's count, else the reason."""
     if any(key.startswith(TRL_GENERATION_PREFIX) for key in printed):
         row["consumed_tokens"] = None
         row["says"]["uncounted_tokens"] = GENERATED_TOKENS_NOTE
@@ -215,10 +219,10 @@ def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 
 TRL_TRAINING_KEYS: Final = frozenset({"mean_token_accuracy", "rewards/margins", "mean_reward"})
-"""Of SFT, of DPO, KTO and TPO, of the reward trainer: one of these stands in each of their dicts."""
+"""Fields of SFT; of DPO, KTO and TPO; of the reward trainer: all their dicts have one of these."""
 
 TRL_GENERATION_PREFIX: Final = "completion"
-"""How fields of trainers that generate begin: `completions/mean_length`, `completion_length`."""
+"""Prefix of fields of trainers that generate: `completions/mean_length`, `completion_length`."""
 
 GENERATED_TOKENS_NOTE: Final = (
     "num_tokens counts what the trainer generated, not what it trained on"
@@ -235,14 +239,14 @@ TOTAL_STEPS: Final = re.compile(
     r"|\| Total steps = ([\d,]+)\s*$"  # of Unsloth
 )
 OTHER_MODEL_MARKS: Final = ("Overriding config: ", "instantiating a new config instance from")
-"""Behind these the configs of files are not those of the model that is trained."""
+"""After these lines, configs of files are not those of the trained model."""
 CONFIG_RENAMING: Final = ("Model config ", "A config ")
 
 
 def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Lines with the progress bar's step and seconds behind the dict that it belongs to.
+    """Yield lines; add the progress bar's step and seconds to its dict.
 
-    Where standard output went elsewhere, the bars are all there is: then each is a step.
+    If standard output went elsewhere, only bars are left: every bar is a step then.
     """
     waiting, ahead, lines = list[tuple[int, str]](), deque[tuple[int, str]](), iter(lines)
     source = iter(_own_configs(_in_turn(ahead, lines)))
@@ -254,27 +258,27 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
         yield from _bars(waiting)
         return
     if ONE_OR_MORE_TAGS.match(waiting[-1][1]):
-        yield from _joined_by_tag(waiting, source, _looked_at(lines, ahead))
+        yield from _joined_by_tag(waiting, source, _read_ahead(lines, ahead))
         return
     *before, held = waiting
     yield from ((number, 1, text) for number, text in before)
     above = next((text for _, text in reversed(before) if text.strip()), "")
-    added = DictBarMatcher(chain((above, held[1]), _looked_at(lines, ahead)))
+    added = DictBarMatcher(chain((above, held[1]), _read_ahead(lines, ahead)))
     blank: list[tuple[int, str]] = []
     for number, text in source:
         if DICT_START in held[1] and not text.strip():
-            blank.append((number, text))  # a viewer that made lines of carriage returns
+            blank.append((number, text))  # of a viewer that turned carriage returns into lines
             continue
         yield held[0], 1, held[1] + (added(above, held[1], text) if DICT_START in held[1] else "")
-        yield from ((place, 1, empty) for place, empty in blank)
+        yield from ((line_number, 1, empty) for line_number, empty in blank)
         above = held[1] if held[1].strip() else above
         held, blank = (number, text), []
     yield held[0], 1, held[1] + (added(above, held[1], "") if DICT_START in held[1] else "")
-    yield from ((place, 1, empty) for place, empty in blank)
+    yield from ((line_number, 1, empty) for line_number, empty in blank)
 
 
 class _Line:
-    """A line of one of several writers, with the text before it of the same one."""
+    """A line of one of several writers, with the previous text of the same writer."""
 
     def __init__(self, number: int, text: str, above: str, tag: str) -> None:
         self.number, self.text, self.above, self.tag = number, text, above, tag
@@ -283,9 +287,9 @@ class _Line:
 
 
 MAX_LOOKAHEAD_CHARS: Final = 4_000_000
-"""Characters of the lines of all writers that tell which bars are a writer's dicts'."""
+"""Characters of all writers' lines that show the right bars for a writer's dicts."""
 MAX_WAITING_LINES: Final = 10_000
-"""Lines that at most stand behind a dict whose writer's next one has not come."""
+"""Lines after a dict that still waits for its writer's next line, at most."""
 
 
 def _joined_by_tag(
@@ -293,9 +297,10 @@ def _joined_by_tag(
     rest: Iterator[tuple[int, str]],
     coming: Iterator[str],
 ) -> Iterator[tuple[int, int, str]]:
-    """The same of lines with tags: beside a dict stand the lines with its own.
+    """Join as `_join` does, for tagged lines: neighbours of a dict have the same tag.
 
-    before: up to the first dict; rest: those behind it; coming: their texts, looked at ahead.
+    before: lines up to the first dict; rest: later lines; coming: texts of the later lines, read
+    ahead.
     """
     bars = _bars_by_tag([*(text for _, text in before), *_as_many(coming)])
     above, waiting, queue = dict[str, str](), dict[str, _Line](), deque[_Line]()
@@ -304,8 +309,8 @@ def _joined_by_tag(
         line = _Line(number, text, above.get(tag, ""), tag)
         queue.append(line)
         if line.bare.strip():
-            if asked := waiting.pop(tag, None):
-                _settle(asked, bars, line.bare)
+            if waiter := waiting.pop(tag, None):
+                _settle(waiter, bars, line.bare)
             above[tag] = line.bare
         if line.waits:
             waiting[tag] = line
@@ -326,11 +331,11 @@ def _tag_of(text: str) -> str:
 
 
 def _bars_by_tag(texts: Sequence[str]) -> dict[str, DictBarMatcher]:
-    """What adds to the dicts of each writer."""
-    own = dict[str, list[str]]()
+    """Return the matchers of bars and dicts by writer."""
+    by_tag = dict[str, list[str]]()
     for text in texts:
-        own.setdefault(tag := _tag_of(text), []).append(text[len(tag) :])
-    return {tag: DictBarMatcher(mine) for tag, mine in own.items()}
+        by_tag.setdefault(tag := _tag_of(text), []).append(text[len(tag) :])
+    return {tag: DictBarMatcher(bare_texts) for tag, bare_texts in by_tag.items()}
 
 
 def _as_many(coming: Iterator[str]) -> Iterator[str]:
@@ -343,15 +348,15 @@ def _as_many(coming: Iterator[str]) -> Iterator[str]:
 
 
 def _settle(line: _Line, bars: dict[str, DictBarMatcher], below: str) -> None:
-    """Add to a dict what it waits for; below: its writer's next line."""
+    """Add the bar to a waiting dict. below: its writer's next line."""
     if line.tag not in bars:
         bars[line.tag] = DictBarMatcher([line.bare, below])
     line.text += bars[line.tag](line.above, line.bare, below)
     line.waits = False
 
 
-def _looked_at(lines: Iterable[tuple[int, str]], ahead: deque[tuple[int, str]]) -> Iterator[str]:
-    """The texts of lines that are kept until it is their turn."""
+def _read_ahead(lines: Iterable[tuple[int, str]], ahead: deque[tuple[int, str]]) -> Iterator[str]:
+    """Yield texts of lines, and keep the lines until their turn."""
     for line in lines:
         ahead.append(line)
         yield line[1]
@@ -360,7 +365,7 @@ def _looked_at(lines: Iterable[tuple[int, str]], ahead: deque[tuple[int, str]]) 
 def _in_turn(
     ahead: deque[tuple[int, str]], lines: Iterator[tuple[int, str]]
 ) -> Iterator[tuple[int, str]]:
-    """Lines, those first that were looked at ahead of their turn."""
+    """Yield lines in order, first those read ahead."""
     while line := ahead.popleft() if ahead else next(lines, None):
         yield line
 
@@ -369,13 +374,14 @@ END_DICT_START: Final = "{'train_runtime': "
 
 
 def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Each state of the training's own bar; bars of evaluations have another total.
+    """Yield the states of the training's own bar.
 
-    A line holds many: the first counts it. Behind the end the last one is drawn again. Of several
-    nodes, whose lines have tags, the first one's are taken: each has a clock of its own.
+    Bars of evaluations have another total. A line has many states: only the first counts the line.
+    After the end the last state is drawn again. If lines of several nodes have tags, only the first
+    node's bars count, as clocks differ.
     """
-    said = filter(None, (TOTAL_STEPS.search(text) for _, text in lines))
-    totals = {(match[1] or match[2]).replace(",", "") for match in said}
+    matches = filter(None, (TOTAL_STEPS.search(text) for _, text in lines))
+    totals = {(match[1] or match[2]).replace(",", "") for match in matches}
     last, ended, writer = 0, False, None
     for number, text in lines:
         ended = ended or END_DICT_START in text
@@ -389,12 +395,12 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
             last, ended, writer = next(reversed(states)), False, tag
         else:
             yield number, 1, text
-        for place, state in enumerate(states.values()):
-            yield number, int(place == 0), state.told
+        for index, state in enumerate(states.values()):
+            yield number, int(index == 0), state.told
 
 
 def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines; of a model made from a config that is not a file's, the files' configs are not its."""
+    """Yield lines; rename configs of files once the model comes from another config."""
     other = False
     for number, text in lines:
         other = other or any(mark in text for mark in OTHER_MODEL_MARKS)
@@ -402,7 +408,7 @@ def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _header(lines: Sequence[str]) -> dict[str, str]:
-    """Batch sizes as the Trainer sums them up; the data-parallel ranks follow from them."""
+    """Return the batch sizes in the Trainer's header, and the data-parallel ranks."""
     text = "\n".join(lines)
     names = {
         "total_samples": "Num examples",
@@ -411,8 +417,8 @@ def _header(lines: Sequence[str]) -> dict[str, str]:
         "gradient_accumulation": "Gradient Accumulation steps",
         "total_steps": "Total optimization steps",
     }
-    found = {fact: re.search(rf"{name} = ([\d,]+)", text) for fact, name in names.items()}
-    facts = {fact: match[1].replace(",", "") for fact, match in found.items() if match}
+    matches = {fact: re.search(rf"{name} = ([\d,]+)", text) for fact, name in names.items()}
+    facts = {fact: match[1].replace(",", "") for fact, match in matches.items() if match}
     with suppress(KeyError, ZeroDivisionError):
         local = int(facts["micro_batch_size"]) * int(facts["gradient_accumulation"])
         ranks, rest = divmod(int(facts["global_batch_size"]), local)
@@ -432,7 +438,7 @@ DICT_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "memory(GiB)": ("peak_memory_bytes", GIB),
     "memory/max_allocated (GiB)": ("peak_memory_bytes", GIB),  # of axolotl
     "memory/max_mem_allocated(gib)": ("peak_memory_bytes", GIB),  # until August 2025
-    "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
+    "train_runtime": "since_start_s",  # finer than the bar's `since`, and read after it
 }
 OBJECTIVE_KEYS: Final = {
     **dict.fromkeys(("rewards/chosen", "logps/chosen"), PREFERENCE_OBJECTIVE),
@@ -442,8 +448,9 @@ OBJECTIVE_KEYS: Final = {
     ),
     "objective/kl": REINFORCEMENT_OBJECTIVE,
 }
-"""Keys of TRL's trainers (huggingface/trl DPOTrainer, RewardTrainer, GRPOTrainer, PPOTrainer), and of
-those of ms-swift and axolotl that are made from them."""
+"""Keys of TRL's trainers (huggingface/trl DPOTrainer, RewardTrainer, GRPOTrainer, PPOTrainer), and
+of their descendants in ms-swift and axolotl.
+"""
 _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
 _BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
 
@@ -598,7 +605,7 @@ HF_CONSOLE: Final = LogFormat(
             kind="train_start",
             end=r"  Total optimization steps = ",
             include_end=True,
-            max_lines=600,  # copies of many ranks, one between the other
+            max_lines=600,  # copies of many ranks, interleaved
             read=_header,
             example=(
                 "[transformers] ***** Running training *****",
@@ -717,7 +724,7 @@ HF_CONSOLE: Final = LogFormat(
 
 
 def _entries(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Each entry of `log_history` as one record; other lines as they are."""
+    """Yield the entries of `log_history` as one record each; other lines as they are."""
     inside, start, parts = False, 0, list[str]()
     for number, text in lines:
         bare = text.strip()
@@ -752,14 +759,14 @@ STEPLESS_STATE: Final = (
     "the state of a Hugging Face checkpoint from before the first step that was logged. Read that of "
     "a later checkpoint, or the console.",
 )
-"""What a state without steps looks like, and what to do about it."""
+"""First bytes of a state without steps, and advice for the user."""
 
 STEPLESS_RESULTS: Final = (
     r'\{\s*"(?:epoch|total_flos|train_\w+)": .*"train_runtime": ',
     "the results of a Hugging Face run, which hold no step. Read its trainer_state.json or its "
     "console, whose last line says the same.",
 )
-"""Beginning of all_results.json and train_results.json, and what to read instead."""
+"""First bytes of all_results.json and train_results.json, and advice for the user."""
 
 HF_STATE: Final = LogFormat(
     name="hf-trainer-state",
@@ -837,7 +844,7 @@ STEP_TAG_NAMES: Final = "(?:loss|grad_norm|num_input_tokens_seen|tokens/total)"
 
 
 def _tag(tag: str, column: str, value: str) -> StepLine:
-    """A value of each logged step; the row of a step comes together when ranks are folded."""
+    """Return a value of logged steps; folding of ranks joins the rows of a step."""
     return StepLine(
         anchor=f'"tag": "train/{tag}"',
         regex=rf'"tag": "train/{tag}", "step": (?P<step>[1-9]\d*), .*"value": {EVENT_VALUE}',
@@ -910,13 +917,13 @@ HF_TENSORBOARD: Final = LogFormat(
         ),
         *(
             objective_line(
-                told,
+                objective,
                 f'"tag": "train/{key}"',
                 f'{{"tag": "train/{key}", "step": 5, "wall_time": 1795187241.0041494, '
                 '"value": 0.5}',
                 f"{TENSORBOARD_SOURCE} rewrite_logs",
             )
-            for key, told in OBJECTIVE_KEYS.items()
+            for key, objective in OBJECTIVE_KEYS.items()
         ),
         FactLine(
             anchor='"tag": "',

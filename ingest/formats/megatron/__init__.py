@@ -1,1 +1,1 @@
-"""Logs of Megatron and its kin: Megatron-DeepSpeed, GPT-NeoX, Domino."""
+"""Logs of Megatron and its relatives: Megatron-DeepSpeed, GPT-NeoX, Domino."""

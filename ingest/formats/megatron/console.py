@@ -1,15 +1,15 @@
-"""Megatron-DeepSpeed: iteration lines of its forks (Microsoft, bigscience, ALCF) and the header.
+"""Megatron-DeepSpeed: iteration lines and header of its forks.
 
-`elapsed time per iteration` is the mean over the log interval and holds everything since the last
-line: data, logging, and the evaluation and checkpoint of the iteration before. Older bigscience
-runs print milliseconds, later ones seconds; the key says which. `global batch size` is the size at
-the print; in a ramp-up the differences of `consumed samples` hold the sizes before it. A loss that is
-not above 0, so NaN too, is not printed.
+Forks of Microsoft, bigscience and ALCF. `elapsed time per iteration` is the mean over the log
+interval and includes everything since the last line: data, logging, and the evaluation and
+checkpoint of the iteration before. Older bigscience runs print milliseconds, later ones seconds;
+the key shows the unit. `global batch size` is the size at the print; in a ramp-up the differences
+of `consumed samples` give the earlier sizes. A loss not above 0, and so NaN too, is not printed.
 
-Claims stay as printed. bigscience's `samples per second` is a thousandth of the rate from 2021-12-06
-to 2022-01-27, its `TFLOPs` a thousand times too many until 2022-01-05. ALCF prints two figures since
-2024-06: `[DS]-TFLOPs` (later `[DS]TFLOPs`) by Microsoft's formula, which is the column, and
-`[LM]-TFLOPs` by its own, in `extra`.
+Claims stay as printed. bigscience's `samples per second` is a thousandth of the rate from
+2021-12-06 to 2022-01-27, its `TFLOPs` a thousand times too high until 2022-01-05. ALCF prints two
+figures since 2024-06: `[DS]-TFLOPs` (later `[DS]TFLOPs`) by Microsoft's formula, stored in the
+column, and `[LM]-TFLOPs` by its own, in `extra`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ ARGUMENTS_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@
 CHECKPOINTING_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479"
 TIMERS_SOURCE: Final = "deepspeedai/Megatron-DeepSpeed/megatron/timers.py@4efb479"
 FIELD_END: Final = r"(?=\|)"
-"""Behind a field: one that nothing ends may be half a number (`elapsed time per iteration (ms): 12`
-of 1234.5), where a terminal or `cut` has taken the rest of the line."""
+"""Follows a field. A field without an end may be half a number, if a terminal or `cut` dropped the
+rest of the line: `elapsed time per iteration (ms): 12` of 1234.5.
+"""
 FIELD_VALUE: Final = r"[^|]{0,200}"
-"""Of a field, which has to be looked through for its end."""
+"""Value of a field, in bounded length: a regex searches all of it for the end."""
 FIELD_PAIR: Final = rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{FIELD_VALUE}){FIELD_END}"
 MEGATRON_NUMBER: Final = r"[-+]?(?:\d+\.?\d*(?:[Ee][-+]\d+)?|nan|inf)"
 
@@ -88,7 +89,7 @@ ALCF_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "[DS]TFLOPs": "logged_tflops",
 }
 
-# Argument -> fact, where the value stands as it is.
+# Argument -> fact with the same value.
 ARGUMENT_FACTS: Final[dict[str, str]] = {
     "world_size": "gpus",
     "data_parallel_size": "data_parallel",
@@ -108,7 +109,7 @@ ARGUMENT_FACTS: Final[dict[str, str]] = {
     "train_iters": "total_steps",
 }
 
-# What `metrics.formula.model_shapes.from_megatron` and `explain` need of some 330 arguments.
+# Of some 330 arguments, those for `metrics.formula.model_shapes.from_megatron` and `explain`.
 MODEL_ARGUMENTS: Final = re.compile(
     r"num_|hidden_size$|ffn_hidden|kv_channels|seq_length|vocab|swiglu|glu_activation|topk|expert"
     r"|untie|normalization|bias|position|rotary|alibi|recompute|checkpoint_act|use_flash|embed"
@@ -117,19 +118,19 @@ MODEL_ARGUMENTS: Final = re.compile(
     r"|hybrid|linear_attention|attention_variant|output_gate|heterogeneous|moe_latent|^spec$"
 )
 EXTRA_MODEL_ARGUMENTS: Final = ("kd", "retro_add_retriever")
-"""Arguments by which another model works beside the one that is trained: a teacher, a retriever."""
+"""Arguments for another model next to the trained one: a teacher, a retriever."""
 BERT_TOKENIZER_PREFIX: Final = "BertWordPiece"
-"""How the names of tokenizers begin that pretrain_bert.py and pretrain_t5.py take."""
+"""Prefix of tokenizer names that pretrain_bert.py and pretrain_t5.py accept."""
 
 
 DEEPSPEED_ARGUMENTS: Final = ("deepspeed", "deepspeed_config", "zero_stage", "deepscale")
-"""Of each fork that can train on DeepSpeed; NVIDIA's Megatron-LM has none of them."""
+"""Arguments of every fork that can train on DeepSpeed; NVIDIA's Megatron-LM has none of them."""
 
 
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
-    """The `key .... value` lines of the header; a damaged line is passed over."""
-    found = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
-    arguments = {match[1]: match[2].strip() for match in found if match}
+    """Return facts of the header's `key .... value` lines; skip damaged lines."""
+    matches = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
+    arguments = {match[1]: match[2].strip() for match in matches if match}
     on_deepspeed = any(name in arguments for name in DEEPSPEED_ARGUMENTS)
     return facts_of_arguments(arguments) | {
         "engine": "deepspeed" if on_deepspeed else "megatron-lm"
@@ -137,7 +138,7 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
 
 
 def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
-    """What Megatron's arguments, by name, say of a launch."""
+    """Return the facts of a launch in Megatron's arguments. arguments: by name."""
     facts = stated_facts(arguments, ARGUMENT_FACTS)
     facts |= {"precision": _precision(arguments), "recompute": _recompute(arguments)}
     if zero := re.match(r"\d", arguments.get("zero_stage", "")):
@@ -158,7 +159,10 @@ def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
 
 
 def stated_facts(arguments: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """Facts of whole arguments; `pipe_parallel_size` 0 is one stage, without the pipeline engine."""
+    """Return facts of whole-number arguments. names: argument to fact.
+
+    `pipe_parallel_size` 0 is one stage, without the pipeline engine.
+    """
     facts = {
         fact: arguments[key]
         for key, fact in names.items()
@@ -174,14 +178,18 @@ def _precision(arguments: Mapping[str, str]) -> str:
 
 
 def _fp8(arguments: Mapping[str, str]) -> str | None:
-    """The argument that has Transformer Engine multiply in FP8; `fp8` since Megatron-LM 0.5."""
+    """Return the argument for FP8 in Transformer Engine; `fp8` since Megatron-LM 0.5."""
     if arguments.get("fp8", "None") not in ("None", "False"):
         return f"fp8 {arguments['fp8']}"
     return next((k for k in ("fp8_e4m3", "fp8_hybrid") if arguments.get(k) == "True"), None)
 
 
 def _recompute(arguments: Mapping[str, str]) -> str:
-    """deepspeed_activation_checkpointing alone recomputes nothing; `block` some layers of each rank."""
+    """Return the recomputation.
+
+    deepspeed_activation_checkpointing alone recomputes nothing; the method `block` recomputes some
+    layers of a rank.
+    """
     if arguments.get("checkpoint_activations") == "True":
         return "full"
     granularity = arguments.get("recompute_granularity", "None")
@@ -347,7 +355,7 @@ EVENT_LINES: Final = (
         composed=True,
     ),
 )
-"""What Megatron-DeepSpeed and GPT-NeoX print beside their steps; `extra` is in the unit printed."""
+"""Lines next to steps in Megatron-DeepSpeed and GPT-NeoX; `extra` has the printed unit."""
 
 FACT_LINES: Final = (
     FactLine(
@@ -387,7 +395,7 @@ FACT_LINES: Final = (
         printed_by=f"{TIMERS_SOURCE} Timers.log",
         composed=True,
     ),
-    # Of the engine's dump: until 2021 the header has no global batch, so the batch hangs on it.
+    # From the engine's dump: until 2021 the header has no global batch, so the batch needs it.
     FactLine(
         anchor="gradient_accumulation_steps ",
         regex=r"\[config\.py:\d+:print\]   gradient_accumulation_steps \.* ?"
@@ -435,35 +443,37 @@ EFFECTIVE_FLOPS_LINE: Final = EventLine(
     printed_by="bigscience-workshop/Megatron-DeepSpeed/megatron/training.py@f52dbd04",
     composed=True,
 )
-"""A claim behind the line of its step; in June 2021 only, over the whole log interval."""
+"""A claim after the line of its step; in June 2021 only, over the whole log interval."""
 
 
 _OF_MEGATRON_LM: Final = (
     r"\| (?:(?:throughput|compute) per GPU \(TFLOP/s/GPU\)|tokens per GPU \(tokens/s/GPU\)"
     r"|tokens/s/GPU inst/harmonic mean|tokens/sec/(?:gpu|GPU)|memory\(GiB\)|remaining time): "
 )
-"""Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
+"""Fields of NVIDIA's lines and of their derivatives, which no fork with DeepSpeed prints."""
 _OF_MINDSPEED: Final = (
     r"\| elapsed time per iteration \(ms\): [\d.]+ \| learning rate: [^|]*\| global batch size: +\d+"
     r" \| loss: [^|]*\|(?!.*\| loss scale: )"
 )
-"""No more fields, a loss without a name right behind the batch, and no scale: see MINDSPEED_MM."""
+"""No other fields, a loss without a name directly after the batch, and no scale: see MINDSPEED_MM.
+"""
 _OF_MINDSPEED_LLM: Final = r"\| max_memory_allocated\(GB\): [\d.]+ \| max_memory_reserved\(GB\): "
-"""Fields of its own monitor alone: see MINDSPEED_LLM."""
+"""Fields of MindSpeed-LLM's own monitor: see MINDSPEED_LLM."""
 _OF_SAT: Final = r"\| *speed [\d.]+ samples/\(min\*GPU\)"
-"""SwissArmyTransformer's (CogVLM, ChatGLM), made from Megatron's: adapters may be trained with it,
-images beside text, and samples are as long as they are."""
+"""Lines of SwissArmyTransformer (CogVLM, ChatGLM), made from Megatron's. It may train adapters,
+with images as well as text, and does not fill samples to a fixed length.
+"""
 _STAMPED: Final = (
     r"(?:(?<=\d:\d\d)|(?<=\.\d{6}))\] iteration +\d+ */ *\d+ \| "
     rf"(?!.*(?:{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
 )
-"""A stamp and nothing else before, as NVIDIA's lines are since 2024; a collector stamps others' too."""
+"""Only a stamp before the line, as in NVIDIA's since 2024; a collector stamps others' lines too."""
 PADDED_TELLS: Final = {"tokens per sample": ("packed", "false")}
-"""MindSpeed prints it where samples are as long as they are."""
+"""MindSpeed prints this field if samples keep their own length."""
 _DEEPSPEED_TELLS: Final = dict.fromkeys(
     ("consumed tokens", "actual seqlen", "samples per second", "TFLOPs"), ("engine", "deepspeed")
 )
-"""Fields that Microsoft's and bigscience's forks print, and NVIDIA's Megatron-LM never has."""
+"""Fields of Microsoft's and bigscience's forks that NVIDIA's Megatron-LM never had."""
 
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
@@ -475,7 +485,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}|{_OF_SAT}))",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=MEGATRON_STAMP,
-    launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
+    launch=r"(?<!\(\) )using world size: |- arguments -",  # the first is two lines before the second
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
     rate_covers="interval",
@@ -506,7 +516,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             pair=rf"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>{FIELD_VALUE}){FIELD_END}",
             columns=ALCF_COLUMNS,
             facts={"total": "total_steps"},
-            tells={key.replace(" ", "_"): told for key, told in _DEEPSPEED_TELLS.items()},
+            tells={key.replace(" ", "_"): fact for key, fact in _DEEPSPEED_TELLS.items()},
             example="[2026-11-10 09:43:36,161992][I][megatron/training_log:402:training_log]  "
             "iteration=      10/  136100 | consumed_samples=        7680 | consumed_tokens= "
             "31457280 | elapsed_time_per_iteration_ms=3415.3 | learning_rate=2.0127e-05 | "
@@ -523,21 +533,25 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
 )
 
 MAX_MTP_MODULES: Final = 16
-"""Modules of multi-token prediction, far more than anyone trains; each prints its loss."""
+"""Modules of multi-token prediction with a printed loss, far more than anyone trains."""
 
 _MEAN: Final = rf"(?:/{MEGATRON_NUMBER}| \(avg {MEGATRON_NUMBER}\)) *(?:\||$)"
 _OWN: Final = (
     r"(?:(?<=time per iteration \(ms\): )|(?<=/s/GPU\): )|(?<=inst/harmonic mean: ))"
     rf"{MEGATRON_NUMBER}(?={_MEAN})"
 )
-"""Of `6000.0/6010.2` the first figure, which is the line's own. Primus prints the mean of its last
-lines behind the time, TFLOP/s and tokens/s of a line, behind those that it warms up with none."""
+"""The first figure of `6000.0/6010.2`: the line's own. Primus also prints the mean of its last
+lines after the time, TFLOP/s and tokens/s of a line, except for lines of the warm-up.
+"""
 _LAST: Final = r" *(?:number of nan iterations|hip mem usage[\w/]*)(?=:)"
-"""Behind which MindSpeed and Primus end a line without a `|`."""
+"""Fields after which MindSpeed and Primus end a line without a `|`."""
 
 
 def _whole_tokens(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """Swiss AI's fork prints `consumed tokens: 1.258B`, too coarse to count a step by."""
+    """Fill consumed_tokens with whole numbers.
+
+    Swiss AI's fork prints `consumed tokens: 1.258B`, too coarse to count a step by.
+    """
     tokens = printed.get("consumed tokens")
     if tokens is not None and not tokens.endswith("B"):
         row["consumed_tokens"] = int(tokens)
@@ -560,7 +574,7 @@ MEGATRON_LM: Final = replace(
             MEGATRON_DEEPSPEED.steps[0],
             pair=rf"(?<![^|:=])(?P<key>{_LAST}|[^|:=]+(?=:{FIELD_VALUE}\|)): *(?P<value>{_OWN}|[^|]*)",
             columns={
-                **{key: of for key, of in MEGATRON_COLUMNS.items() if key != "consumed tokens"},
+                **{key: to for key, to in MEGATRON_COLUMNS.items() if key != "consumed tokens"},
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "compute per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "tokens per GPU (tokens/s/GPU)": "logged_tgs",
@@ -582,7 +596,7 @@ MEGATRON_LM: Final = replace(
         ),
     ),
 )
-"""Without what Megatron-DeepSpeed alone implies: adapters are trained with it, samples may be padded."""
+"""Without the implied facts of Megatron-DeepSpeed: it also trains adapters, and may pad samples."""
 
 TRAIN_ENGINE_SOURCE: Final = (
     "Ascend/MindSpeed-MM/mindspeed_mm/fsdp/train/train_engine.py@069ea64 TrainEngine"
@@ -619,9 +633,10 @@ MINDSPEED_MM: Final = replace(
         ),
     ),
 )
-"""Its lines look like Megatron's, but the time is that of the last step alone, without what comes
-between steps: evaluation and checkpoints. Samples are as long as they are, and adapters are trained
-too; the batch is its setting, also of the step that an epoch ends."""
+"""Lines look like Megatron's, but the time covers the last step alone, without evaluation and
+checkpoints between steps. Samples keep their own length, and adapters are trained too. The batch is
+the configured one, even for the last step of an epoch.
+"""
 
 _LLM: Final = "Ascend/MindSpeed-LLM/mindspeed_llm/fsdp2"
 _LLM_TRAIN: Final = f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train"
@@ -700,8 +715,10 @@ MINDSPEED_LLM: Final = replace(
         ),
     ),
 )
-"""Its lines look like Megatron-DeepSpeed's. The time is the mean since the line before, checkpoints
-included. Tokens are without padding (the sum of each attention mask), since the process started,
-summed over all ranks: those that share a sequence (context_parallel, tensor_parallel) count it each
-(core.schema.QUIRKS, tokens_of_ranks: TrainMonitor._compute_throughput_metrics and Trainer._get_batch_samples_ulysses). The batch is its setting, also of the step that an epoch ends.
-`tokens/s` is of all ranks."""
+"""Lines look like Megatron-DeepSpeed's. The time is the mean since the last line, with checkpoints.
+Tokens are counted without padding (the sum of the attention masks), since the process started, and
+summed over all ranks. Ranks that share a sequence (context_parallel, tensor_parallel) all count it
+(core.schema.QUIRKS, tokens_of_ranks: TrainMonitor._compute_throughput_metrics and
+Trainer._get_batch_samples_ulysses). The batch is the configured one, even for the last step of an
+epoch. `tokens/s` covers all ranks.
+"""

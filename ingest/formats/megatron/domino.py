@@ -1,7 +1,7 @@
-"""DeepSpeed-Domino: the trainer of its example, a part of Megatron's.
+"""DeepSpeed-Domino: the trainer of its example, a part of Megatron.
 
-`iteration time` is that of one iteration between barriers, data and checkpoint in it; the lines
-between two log intervals are not averaged. Sequence length and batch stand in the command only.
+`iteration time` covers one iteration between barriers, with data and checkpoint; it is no mean over
+the log interval. Only the command has sequence length and batch.
 """
 
 from __future__ import annotations

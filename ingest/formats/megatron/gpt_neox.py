@@ -1,14 +1,14 @@
-"""GPT-NeoX (EleutherAI, on DeeperSpeed or DeepSpeed): its iteration line and its arguments.
+"""GPT-NeoX (EleutherAI, on DeeperSpeed or DeepSpeed): iteration line, arguments.
 
-`elapsed time per iteration` is the mean over the log interval, as Megatron-DeepSpeed's, and
-`samples/sec` is train_batch_size over it. `approx flops per GPU` comes with the unit that keeps it
-below 1000, by a formula that changed twice: with the input embedding and five times the attention
-until 2023-09-27, without logits until 2023-12-06, then Megatron-DeepSpeed's with recomputation. `MFU`
-and `HFU` are there where the user gave a peak, since 2024-12.
+`elapsed time per iteration` is the mean over the log interval, as in Megatron-DeepSpeed, and
+`samples/sec` is train_batch_size over it. `approx flops per GPU` has the unit that keeps the number
+below 1000. Its formula changed twice: with the input embedding and five times the attention until
+2023-09-27, without logits until 2023-12-06, then Megatron-DeepSpeed's with recomputation. `MFU` and
+`HFU` are printed if the user gave a peak, since 2024-12.
 
-Under it the engine prints step lines too: they are a companion's.
+The engine below prints step lines too: they belong to a companion format.
 
-Its event files are Megatron's under other names, without arguments: `runtime/...` at log lines alone.
+Event files are Megatron's under other names, without arguments: `runtime/...` at log lines alone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TERAFLOPS_FACTORS: Final = {
     "ZFLOPS": 1e9,
 }
 
-# Argument -> fact, where the value stands as it is.
+# Argument -> fact with the same value.
 NEOX_ARGUMENT_FACTS: Final[dict[str, str]] = {
     "global_num_gpus": "gpus",
     "model_parallel_size": "tensor_parallel",
@@ -69,91 +69,96 @@ TRANSFORMER_ENGINE_KEYS: Final = (
     "te_layernorm_mlp",
     "te_mha",
 )
-"""Its modules, which multiply in FP8; the other arguments of that name are how they would."""
+"""Modules that multiply in FP8; other arguments with this prefix only configure them."""
 GATED_ACTIVATIONS: Final = ("geglu", "swiglu", "reglu", "bilinear", "glu")
-"""Activations whose FFN width depends on the version; since 2024-09 they stand for mlp_type too."""
+"""Activations whose FFN width depends on the version; since 2024-09 they replace mlp_type too."""
 
 
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
-    """The `key .... value....updated` lines of the header; a damaged line is passed over."""
+    """Return facts of the header's `key .... value....updated` lines.
+
+    Damaged lines are skipped.
+    """
     pattern = re.compile(r".*?\b(\w+) (?:\.+ )? *(.*?)\.*(?:updated|default)\s*$")
-    found = (pattern.match(line) for line in lines)
-    said = {match[1]: match[2].strip() for match in found if match}
-    facts = stated_facts(said, NEOX_ARGUMENT_FACTS)
-    if _on(said, "curriculum_learning"):
-        facts.pop("seq_len", None)  # steps are of other lengths, and no line says which
-    if said.get("precision") in PRECISION_NAMES:
-        facts["precision"] = PRECISION_NAMES[said["precision"]]
-    if modules := [key for key in TRANSFORMER_ENGINE_KEYS if _on(said, key)]:
+    matches = (pattern.match(line) for line in lines)
+    arguments = {match[1]: match[2].strip() for match in matches if match}
+    facts = stated_facts(arguments, NEOX_ARGUMENT_FACTS)
+    if _on(arguments, "curriculum_learning"):
+        facts.pop("seq_len", None)  # lengths vary by step, and no line prints them
+    if arguments.get("precision") in PRECISION_NAMES:
+        facts["precision"] = PRECISION_NAMES[arguments["precision"]]
+    if modules := [key for key in TRANSFORMER_ENGINE_KEYS if _on(arguments, key)]:
         facts["quantization"] = f"Transformer Engine: {', '.join(modules)}"
-    if said.get("checkpoint_activations") in ("True", "False"):
-        facts["recompute"] = "full" if _on(said, "checkpoint_activations") else "none"
-    if said.get("pack_impl", "packed") != "packed":
+    if arguments.get("checkpoint_activations") in ("True", "False"):
+        facts["recompute"] = "full" if _on(arguments, "checkpoint_activations") else "none"
+    if arguments.get("pack_impl", "packed") != "packed":
         facts["packed"] = "false"
-    if _on(said, "reset_attention_mask"):
+    if _on(arguments, "reset_attention_mask"):
         facts["document_mask"] = "true"
-    if re.fullmatch(r"\d+(?:\.\d+)?", said.get("peak_theoretical_tflops", "")):
-        facts["logged_peak_flops"] = repr(float(said["peak_theoretical_tflops"]) * 1e12)
-    shape = _megatron(said)
+    if re.fullmatch(r"\d+(?:\.\d+)?", arguments.get("peak_theoretical_tflops", "")):
+        facts["logged_peak_flops"] = repr(float(arguments["peak_theoretical_tflops"]) * 1e12)
+    shape = _megatron(arguments)
     return facts | ({"megatron_arguments": json.dumps(shape)} if shape else {})
 
 
-def _on(said: Mapping[str, str], key: str) -> bool:
-    """Whether an argument is given; a dict of settings is, unless it says that it is off."""
-    value = said.get(key, "None")
+def _on(arguments: Mapping[str, str], key: str) -> bool:
+    """Return whether an argument is set; a dict of settings is, unless disabled."""
+    value = arguments.get(key, "None")
     return value not in ("None", "False", "", "{}") and "'enabled': False" not in value
 
 
-def _megatron(said: Mapping[str, str]) -> dict[str, str] | None:
-    """The model in the names of Megatron-DeepSpeed; None where those can't say all of it.
+def _megatron(arguments: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the model in Megatron-DeepSpeed's arguments.
 
-    Llama's FFN (`mlp_type`, until 2024-09) is as wide as 8/3 of the hidden size, in multiples of
-    256; the plain one four times as wide.
+    None if they cannot express it. Llama's FFN (`mlp_type`, until 2024-09) is 8/3 of the hidden
+    size wide, in multiples of 256; the plain FFN is four times as wide as the hidden size.
     """
     numbers = ("hidden_size", "num_layers", "num_attention_heads")
-    if not all(said.get(key, "").isdigit() for key in numbers) or not _decoder_only(said):
+    if not all(arguments.get(key, "").isdigit() for key in numbers) or not _decoder_only(arguments):
         return None
-    hidden, llama = int(said["hidden_size"]), said.get("mlp_type") == "llama"
-    given = said.get("intermediate_size", "None")
+    hidden, llama = int(arguments["hidden_size"]), arguments.get("mlp_type") == "llama"
+    given = arguments.get("intermediate_size", "None")
     width = 256 * -(-int(2 * hidden * 4 / 3) // 256) if llama else 4 * hidden
     if given.isdigit() and llama:
         width = int(given)
-    bias = said.get("use_bias_in_attn_linear", "True") == "True"
-    ffn_bias = not llama and said.get("use_bias_in_mlp", "True") == "True"
+    bias = arguments.get("use_bias_in_attn_linear", "True") == "True"
+    ffn_bias = not llama and arguments.get("use_bias_in_mlp", "True") == "True"
     if (given.isdigit() and int(given) != width) or bias != ffn_bias:  # Megatron has one flag
         return None
-    kept = {key: said[key] for key in (*numbers, "max_position_embeddings") if key in said}
-    if said.get("sliding_window_width", "None") != "None":
-        kept["window_size"] = said["sliding_window_width"]
-    if said.get("num_kv_heads", "None").isdigit():
-        kept["num_key_value_heads"] = said["num_kv_heads"]
+    names = (*numbers, "max_position_embeddings")
+    kept = {key: arguments[key] for key in names if key in arguments}
+    if arguments.get("sliding_window_width", "None") != "None":
+        kept["window_size"] = arguments["sliding_window_width"]
+    if arguments.get("num_kv_heads", "None").isdigit():
+        kept["num_key_value_heads"] = arguments["num_kv_heads"]
+    position = arguments.get("pos_emb", "learned").replace("learned", "absolute")
     return kept | {
         "ffn_hidden_size": str(width),
         "swiglu": str(llama),
         "add_bias_linear": str(bias),
-        "normalization": said.get("norm", "layernorm"),
-        "position_embedding_type": said.get("pos_emb", "learned").replace("learned", "absolute"),
-        "untie_embeddings_and_output_weights": said.get("no_weight_tying", "False"),
+        "normalization": arguments.get("norm", "layernorm"),
+        "position_embedding_type": position,
+        "untie_embeddings_and_output_weights": arguments.get("no_weight_tying", "False"),
     }
 
 
-def _decoder_only(said: Mapping[str, str]) -> bool:
-    """A dense causal transformer, trained on the next token."""
-    attention = set(re.findall(r"'(\w+)'", said.get("attention_config", "")))
-    experts = said.get("moe_num_experts", said.get("num_experts", "1"))
+def _decoder_only(arguments: Mapping[str, str]) -> bool:
+    """Return whether the model is dense and causal, and trained on the next token."""
+    attention = set(re.findall(r"'(\w+)'", arguments.get("attention_config", "")))
+    experts = arguments.get("moe_num_experts", arguments.get("num_experts", "1"))
     return (
         attention <= {"global", "flash"}
         and experts in ("1", "None")
-        and said.get("activation", "gelu") not in GATED_ACTIVATIONS
-        and said.get("mlp_type", "regular") in ("regular", "llama")
-        and said.get("norm", "layernorm") in ("layernorm", "rmsnorm")
-        and said.get("train_impl", "normal") in ("normal", "sft")
-        and not _on(said, "soft_prompt_tuning")
+        and arguments.get("activation", "gelu") not in GATED_ACTIVATIONS
+        and arguments.get("mlp_type", "regular") in ("regular", "llama")
+        and arguments.get("norm", "layernorm") in ("layernorm", "rmsnorm")
+        and arguments.get("train_impl", "normal") in ("normal", "sft")
+        and not _on(arguments, "soft_prompt_tuning")
     )
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """`190.4TFLOPS`, `1.2PFLOPS`: the unit is part of the value."""
+    """Fill logged_tflops from `190.4TFLOPS` or `1.2PFLOPS`: the unit is in the value."""
     value, unit = re.split(r"(?=[A-Z]|$)", printed.get("approx flops per GPU", ""), maxsplit=1)
     if value and unit in TERAFLOPS_FACTORS:
         row["logged_tflops"] = float(value) * TERAFLOPS_FACTORS[unit]
@@ -232,7 +237,7 @@ GPT_NEOX: Final = LogFormat(
             composed=True,
         ),
         FactLine(
-            # Padded, and norms once for each tensor-parallel rank: no count of the model's.
+            # Padded, with norms once per tensor-parallel rank: not the model's own count.
             anchor="> total params: ",
             regex=r"> total params: [\d,]+",
             example=" > total params: 162,322,944",

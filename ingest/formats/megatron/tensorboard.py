@@ -1,18 +1,18 @@
-"""What Megatron-LM and what came of it write to TensorBoard (`--tensorboard-dir`, one rank).
+"""Event files of Megatron-LM and its descendants (`--tensorboard-dir`, one rank).
 
-Each iteration writes its figures, whatever the console's log interval: its own loss, and its learning
-rate, batch and norms. Only the iteration of a log line has `iteration-time`, where
---log-timers-to-tensorboard asks for it: seconds, the mean over the iterations since the last log
-line, with all that the console's `elapsed time per iteration` holds. `throughput` is TFLOP/s per
-GPU by Megatron's own formula over that time. So a row is that of a log line, told by the arguments
-(`log_interval`) or by `iteration-time`, and its loss the mean that the console prints: of all
-iterations since the last one, where none can have been skipped (fp16 skips some) and each is there.
-Else the loss is left out: that of one iteration is another figure. Where neither tells, each
-iteration is a row.
+Every iteration writes its figures, whatever the console's log interval: loss, learning rate, batch
+and norms of the iteration. Only the iteration of a log line has `iteration-time`, if
+--log-timers-to-tensorboard is set: seconds, the mean over the iterations since the last log line,
+with everything in the console's `elapsed time per iteration`. `throughput` is TFLOP/s per GPU by
+Megatron's own formula over that time. So a row is the iteration of a log line, found by the
+arguments (`log_interval`) or by `iteration-time`. Its loss is the mean printed by the console: over
+all iterations since the last row, if none can have been skipped (fp16 skips some) and all are in the
+file. If not, the loss is left out: the loss of a single iteration is another figure. Without an
+interval and without times, every iteration is a row.
 
-`… vs samples` and `… vs tokens` are the same values over another x axis, which is what is consumed.
-The arguments stand before the first iteration, each a text of its own, and where training begins.
-GPT-NeoX, which has neither, calls its values otherwise (`ingest.formats.megatron.gpt_neox`).
+`… vs samples` and `… vs tokens` are the same values over another x axis: the consumed amount. The
+arguments come before the first iteration, a text per argument, where training begins. GPT-NeoX has
+neither, and other names for its values (`ingest.formats.megatron.gpt_neox`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHOLE_NUMBER_NAMES: Final = (
     "seqlen/actual_seq_length",
     "seqlen/curriculum_seqlen",
 )
-"""Counts, which an event file holds as floats."""
+"""Counts, stored as floats in an event file."""
 MAX_EXACT_FLOAT: Final = 2.0**53
 VALUE_NAMES: Final = frozenset(
     {
@@ -68,9 +68,11 @@ MEGATRON_TAGS: Final[Mapping[str, str]] = {
     **{f"{name}/{name}": name for name in VALUE_NAMES},
     f"lm-loss-training/{LM_LOSS}": LM_LOSS,
 }
-"""Tags of Megatron-DeepSpeed since 2021-08 are in groups; the old ones are bare, as NVIDIA's are."""
+"""Tag to name. Tags of Megatron-DeepSpeed since 2021-08 are in groups; older tags, and NVIDIA's,
+are bare.
+"""
 CONSUMED_SUFFIXES: Final = {" vs samples": "consumed samples", " vs tokens": "consumed tokens"}
-"""What the x axis of such a tag is."""
+"""Meaning of the x axis of such a tag."""
 
 MEGATRON_EVENT_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "step": "step",
@@ -90,7 +92,7 @@ MEGATRON_EVENT_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
 ARGUMENT_TAG_SUFFIX: Final = "/text_summary"
 ARGUMENTS_RECORD: Final = "Megatron's arguments"
 BETWEEN_LINES_RECORD: Final = "between log lines"
-"""How the records begin that are made here, beside rows."""
+"""Start of records made here, apart from rows."""
 EVALUATION_TAG_LINE: Final = re.compile(r'"tag": "(?:[^"]*(?:validation|lm loss test)|test/)')
 
 JoinedRecord = tuple[int, int, str]
@@ -98,18 +100,18 @@ JoinedRecord = tuple[int, int, str]
 
 @dataclass(slots=True)
 class _Iteration:
-    """What one iteration wrote; `at` is the wall time of its last value [s]."""
+    """Values of one iteration; `at`: wall time of the last value [s]."""
 
     number: int
     step: int
     lines: int = 0
     at: float = 0.0
-    said: dict[str, float] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Value:
-    """A value of an event file that is an iteration's. x: consumed, where the name says what."""
+    """A value of an iteration. x: the step, or the amount named by `consumed`."""
 
     name: str
     x: int
@@ -119,7 +121,7 @@ class _Value:
 
 
 def _value(event: Mapping[str, Any], tags: Mapping[str, str]) -> _Value | None:
-    """The value of a line, if it is one of an iteration's. tags: to names."""
+    """Return the value of a line, if it belongs to an iteration. tags: tag to name."""
     tag, x, at, value = (event.get(key) for key in ("tag", "step", "wall_time", "value"))
     if not (isinstance(tag, str) and isinstance(x, int) and isinstance(value, float)):
         return None
@@ -131,24 +133,24 @@ def _value(event: Mapping[str, Any], tags: Mapping[str, str]) -> _Value | None:
 
 
 class _Rows:
-    """Makes rows of the values of one file, in their order."""
+    """Make rows of the values of one file, in order."""
 
     def __init__(self, head: str, tags: Mapping[str, str]) -> None:
         self.head, self.tags = head, tags
         self.open: _Iteration | None = None
         self.beside: list[JoinedRecord] = []  # lines between those of the open iteration
-        self.held: list[_Iteration | JoinedRecord] = []  # until it is known which are logged
+        self.held: list[_Iteration | JoinedRecord] = []  # until log lines are known
         self.arguments: dict[str, str] = {}
         self.texts: list[int] = []
         self.began_at = 0.0
-        self.last: int | None = None  # of the iterations of log lines, or where training begins
+        self.last: int | None = None  # iteration of the last log line, or start of training
         self.losses: list[float] = []
-        self.normed: set[bool] = set()  # whether those since then have a norm of the gradient
+        self.normed: set[bool] = set()  # whether iterations since then have a gradient norm
         self.interval = 0
         self.timed = False
 
     def take(self, number: int, text: str) -> Iterator[JoinedRecord]:
-        """A line, and the records that end before it."""
+        """Read a line; yield the records that end before it."""
         event = parse_json_object(text)
         tag = str(event.get("tag", ""))
         if event.get("kind") == "text" and tag.endswith(ARGUMENT_TAG_SUFFIX):
@@ -165,7 +167,7 @@ class _Rows:
             return
         if self.open is None or not (value.consumed or value.x == self.open.step):
             yield from self._close()
-            if value.consumed:  # of a validation, or of what is cut off
+            if value.consumed:  # of a validation, or of a file that is cut off
                 yield from self._put((number, 1, text))
                 return
             self.open = _Iteration(number, value.x)
@@ -174,22 +176,22 @@ class _Rows:
     def _add(self, to: _Iteration, value: _Value) -> None:
         to.lines, to.at = to.lines + 1, value.at
         if value.consumed:
-            to.said[value.consumed] = value.x
+            to.values[value.consumed] = value.x
         else:
-            to.said[value.name] = value.value
+            to.values[value.name] = value.value
 
     def end(self) -> Iterator[JoinedRecord]:
-        """What is left of the file."""
+        """Yield the remaining records at the end of the file."""
         yield from self._begin()
         yield from self._close()
         held, self.held = self.held, []
-        for one in held:
-            yield one if isinstance(one, tuple) else self._row(one, one.said.get(LM_LOSS))
+        for item in held:
+            yield item if isinstance(item, tuple) else self._row(item, item.values.get(LM_LOSS))
 
     # -- arguments -----------------------------------------------------------------------------
 
     def _argument(self, number: int, name: str, event: Mapping[str, Any]) -> Iterator[JoinedRecord]:
-        """One of the texts that stand together."""
+        """Read one of the adjacent texts of arguments."""
         if not self.texts:
             yield from self._close()
             self.arguments = {}
@@ -200,7 +202,7 @@ class _Rows:
         self.last = step if isinstance(step, int) else None
 
     def _begin(self) -> Iterator[JoinedRecord]:
-        """All arguments as one record."""
+        """Yield all arguments as one record."""
         if not self.texts:
             return
         interval = self.arguments.get("log_interval", "")
@@ -215,60 +217,63 @@ class _Rows:
     # -- iterations ----------------------------------------------------------------------------
 
     def _close(self) -> Iterator[JoinedRecord]:
-        """The open iteration ends, with the lines beside it."""
+        """End the open iteration, with the lines between its own."""
         if self.open is not None:
-            one, self.open = self.open, None
-            yield from self._put(one)
+            iteration, self.open = self.open, None
+            yield from self._put(iteration)
 
     def _put(self, *ended: _Iteration | JoinedRecord) -> Iterator[JoinedRecord]:
-        """What has ended and the lines beside it, once it is known which iterations are logged."""
+        """Yield ended items and the lines between, once logged iterations are known."""
         items = sorted([*ended, *self.beside], key=_number)
         self.beside = []
         self.timed |= any(
-            isinstance(one, _Iteration) and ITERATION_TIME in one.said for one in ended
+            isinstance(item, _Iteration) and ITERATION_TIME in item.values for item in ended
         )
         self.held += items
         if self.interval or self.timed or not self._waits():
             held, self.held = self.held, []
-            for one in held:
-                yield one if isinstance(one, tuple) else self._logged(one)
+            for item in held:
+                yield item if isinstance(item, tuple) else self._logged(item)
 
     def _waits(self) -> bool:
-        return any(isinstance(one, _Iteration) for one in self.held)
+        return any(isinstance(item, _Iteration) for item in self.held)
 
-    def _logged(self, one: _Iteration) -> JoinedRecord:
-        """The row of a log line; or an iteration between two, which is none."""
-        if self.last is None and one.step == 1:
+    def _logged(self, iteration: _Iteration) -> JoinedRecord:
+        """Return the row of a log line; or a record for an iteration between two."""
+        step, values = iteration.step, iteration.values
+        if self.last is None and step == 1:
             self.last = 0
-        if LM_LOSS in one.said:
-            self.losses.append(one.said[LM_LOSS])
-            self.normed.add(GRAD_NORM in one.said)
-        is_logged = one.step % self.interval == 0 if self.interval else ITERATION_TIME in one.said
+        if LM_LOSS in values:
+            self.losses.append(values[LM_LOSS])
+            self.normed.add(GRAD_NORM in values)
+        is_logged = step % self.interval == 0 if self.interval else ITERATION_TIME in values
         if not is_logged:
-            return one.number, one.lines, f"{BETWEEN_LINES_RECORD} {json.dumps(one.said)}"
-        record = self._row(one, self._mean(one))
-        self.last, self.losses, self.normed = one.step, [], set()
+            text = f"{BETWEEN_LINES_RECORD} {json.dumps(values)}"
+            return iteration.number, iteration.lines, text
+        record = self._row(iteration, self._mean(iteration))
+        self.last, self.losses, self.normed = step, [], set()
         return record
 
-    def _mean(self, one: _Iteration) -> float | None:
-        """What the console prints as the loss, if that is known."""
-        count = one.step - self.last if self.last is not None else 0
+    def _mean(self, iteration: _Iteration) -> float | None:
+        """Return the loss that the console prints, if known."""
+        count = iteration.step - self.last if self.last is not None else 0
         if count != len(self.losses):
             return None
         kept = self.arguments.get("fp16") == "False" and len(self.normed) == 1
         return sum(self.losses) / count if count and (kept or count == 1) else None
 
-    def _row(self, one: _Iteration, loss: float | None) -> JoinedRecord:
-        said: dict[str, Any] = {"step": one.step} | {
+    def _row(self, iteration: _Iteration, loss: float | None) -> JoinedRecord:
+        values: dict[str, Any] = {"step": iteration.step} | {
             name: int(value)
             if name in WHOLE_NUMBER_NAMES and value % 1 == 0 and value < MAX_EXACT_FLOAT
             else value
-            for name, value in one.said.items()
+            for name, value in iteration.values.items()
             if name != LM_LOSS
         }
-        said |= {LM_LOSS: one.said.get(LM_LOSS)} if loss is None else {"mean loss": loss}
-        said = {name: value for name, value in said.items() if value is not None}
-        return one.number, one.lines, f'{self.head} "wall_time": {one.at} {json.dumps(said)}'
+        values |= {LM_LOSS: iteration.values.get(LM_LOSS)} if loss is None else {"mean loss": loss}
+        values = {name: value for name, value in values.items() if value is not None}
+        text = f'{self.head} "wall_time": {iteration.at} {json.dumps(values)}'
+        return iteration.number, iteration.lines, text
 
 
 def _number(item: _Iteration | JoinedRecord) -> int:
@@ -278,7 +283,7 @@ def _number(item: _Iteration | JoinedRecord) -> int:
 def _rows(
     lines: Iterable[tuple[int, str]], *, head: str, tags: Mapping[str, str]
 ) -> Iterator[JoinedRecord]:
-    """The iterations of log lines as one record each, and all arguments as one."""
+    """Yield the iterations of log lines as one record each, and all arguments as one."""
     rows = _Rows(head, tags)
     for number, text in lines:
         yield from rows.take(number, text)
@@ -296,11 +301,11 @@ def make_event_format(
     steps: StepLine,
     tags: Mapping[str, str] = MEGATRON_TAGS,
 ) -> LogFormat:
-    """Return the format of event files that hold the values of each iteration.
+    """Return the format of event files with the values of every iteration.
 
     console_format: of the same framework. versions: as in LogFormat. unique_tag: regex of a tag
-    that only this framework writes. steps: its rows, by `make_step_line`. tags: names of tags to
-    those that a row has.
+    that only this framework writes. steps: its rows, by `make_step_line`. tags: tag to the name in
+    a row.
     """
     name = f"{console_format.name}-tensorboard"
     head = f"{name}:"
@@ -327,7 +332,7 @@ def make_event_format(
 
 
 def _known_lines(printed_by: str) -> tuple[FactLine, ...]:
-    """Return lines that state nothing of use: of iterations between log lines, of other tags."""
+    """Return lines without facts: iterations between log lines, and other tags."""
     return (
         known_line(
             BETWEEN_LINES_RECORD,
@@ -354,10 +359,10 @@ def make_step_line(
     printed_by: str,
     facts: Mapping[str, str] | None = None,
 ) -> StepLine:
-    """Return the line that an iteration with a log line becomes.
+    """Return the line of an iteration with a log line.
 
     console_format: of the same framework; columns, printed_by, facts: as in StepLine;
-    example_fields: JSON of values that it may hold
+    example_fields: JSON of values that a line may have
     """
     head = f"{console_format.name}-tensorboard:"
     return StepLine(
@@ -405,12 +410,12 @@ ARGUMENTS_LINE: Final = FactLine(
 
 
 def _megatrons(like: LogFormat, versions: str, mark: str, source: str) -> LogFormat:
-    said = (
+    example = (
         '{"step": 10, "consumed samples": 1280, "learning-rate": 8.6e-06, "batch-size": 128, '
         '"loss-scale": 1.0, "grad-norm": 1.426, "iteration-time": 5.4449, "mean loss": 1.825991}'
     )
     steps = make_step_line(
-        like, MEGATRON_EVENT_COLUMNS, said, f"{source} training_log", {"world-size": "gpus"}
+        like, MEGATRON_EVENT_COLUMNS, example, f"{source} training_log", {"world-size": "gpus"}
     )
     return make_event_format(like, versions, mark, steps)
 

@@ -1,4 +1,4 @@
-"""Marks of Megatron's step lines where a terminal's copy has broken them."""
+"""Marks of Megatron's step lines, for joining lines broken by a terminal's copy."""
 
 from __future__ import annotations
 

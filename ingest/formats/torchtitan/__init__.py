@@ -1,1 +1,1 @@
-"""Logs of Torchtitan: its console, its TensorBoard files, its spans."""
+"""Logs of Torchtitan: console, TensorBoard files, spans."""

@@ -1,10 +1,10 @@
-"""Torchtitan's console log: all step lines since `current loss` (2024-01), and forks of its own.
+"""Torchtitan's console log, since `current loss` (2024-01), and logs of its forks.
 
 `tps` (once `wps`, in flame `tgs`) is tokens per second per device over all token slots since the
-last logged or validated step, so it speaks of an interval: of nine steps at step 10, and of
-start-up at step 1. The lines of early 2024 have no rate: `iter` and `data` are seconds of one step,
-from behind the batch to the end of the optimizer, and of getting the batch. `end_to_end(s)` of the
-key=value lines is the interval over log_freq whatever its length, so it stays in `extra`.
+last logged or validated step, so it covers an interval: nine steps at step 10, and start-up at step
+1. Lines of early 2024 have no rate: `iter` is seconds of one step, from the batch to the end of the
+optimizer, and `data` seconds to get the batch. `end_to_end(s)` of key=value lines is the interval
+over log_freq whatever its length, so it stays in `extra`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ DOCUMENT_MASK_NOTE: Final = (
 
 
 def _mesh(names_and_degrees: Mapping[str, str]) -> dict[str, str]:
-    """Facts of `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`."""
+    """Return facts of `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`."""
     names = re.findall(r"\w+", names_and_degrees["names"])
     degrees = [int(n) for n in re.findall(r"\d+", names_and_degrees["degrees"])]
     return _parallelism(dict(zip(names, degrees, strict=False)))
 
 
 def _parallelism_pairs(pairs: Mapping[str, str]) -> dict[str, str]:
-    """Facts of `parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1, ep=1, etp=1`."""
+    """Return facts of `parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1`."""
     degrees = {name: int(n) for name, n in re.findall(r"(\w+)=(\d+)", pairs["degrees"])}
     experts = degrees.pop("ep", 1)
     degrees.pop("etp", 1)  # ep and etp overlap the other ranks: never multiplied
@@ -79,7 +79,10 @@ def _parallelism(degrees: Mapping[str, int]) -> dict[str, str]:
 
 
 def _model_arguments(groups: Mapping[str, str]) -> dict[str, str]:
-    """`ModelArgs(dim=4096, n_layers=32, …)` as facts; nested arguments stay text."""
+    """Return facts of `ModelArgs(dim=4096, n_layers=32, …)`.
+
+    Nested arguments stay text.
+    """
     pairs = re.findall(r"(\w+)=('[^']*'|[^,()\s]+)", groups["arguments"])
     flat = {name: value.strip("'") for name, value in pairs}
     facts = {"model": groups["model"], "torchtitan_arguments": json.dumps(flat)}
@@ -87,7 +90,7 @@ def _model_arguments(groups: Mapping[str, str]) -> dict[str, str]:
 
 
 def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
-    """`Building llama3 8Bwith {` and the JSON lines behind it, up to the closing brace."""
+    """Return facts of `Building llama3 8Bwith {` and JSON lines to the closing brace."""
     head = re.search(r"Building (\S+ \S+?) ?with \{", lines[0])
     values = parse_json_lines(lines[1:])
     if head is None or not values:
@@ -97,14 +100,14 @@ def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _flat(arguments: Mapping[str, object]) -> dict[str, str]:
-    """As `_model_arguments` has them of a text: those of the experts among the others."""
-    found = {k: "None" if v is None else str(v) for k, v in arguments.items() if _is_scalar(v)}
+    """Return JSON arguments in the form of `_model_arguments`, the experts' included."""
+    flat = {k: "None" if v is None else str(v) for k, v in arguments.items() if _is_scalar(v)}
     experts = arguments.get("moe_args")
-    return found | {"moe_args": "MoEArgs"} | _flat(experts) if isinstance(experts, dict) else found
+    return flat | {"moe_args": "MoEArgs"} | _flat(experts) if isinstance(experts, dict) else flat
 
 
 RECORD_HEAD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[(?:[IWE]\]\[|(?:INFO|WARNING|ERROR) *\] )"
-"""In the head of a log record, ezpz's and that of Primus too."""
+"""Part of a log record's head, also of ezpz's and Primus'."""
 
 
 def _is_scalar(value: object) -> bool:
@@ -112,7 +115,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def _items(value: object) -> Iterator[tuple[str, object]]:
-    """Every key with its value, at any depth."""
+    """Yield all keys with their values, at any depth."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield str(key), inner
@@ -123,17 +126,17 @@ def _items(value: object) -> Iterator[tuple[str, object]]:
 
 
 def _attention(values: Mapping[str, Any]) -> dict[str, str]:
-    """What a printed config says of attention, where all of its layers say the same.
+    """Return facts of attention in a printed config, if all of its layers agree.
 
-    `block_causal` stops at document borders; `varlen` takes no other mask.
+    `block_causal` stops at document borders; `varlen` allows no other mask.
     """
-    found = list(_items(values))
-    backends = {str(v) for k, v in found if k in ("attn_backend", "attn_type") and v}
-    if any(k == "inner_attention" and "kernel_options" in dict(_items(v)) for k, v in found):
+    items = list(_items(values))
+    backends = {str(v) for k, v in items if k in ("attn_backend", "attn_type") and v}
+    if any(k == "inner_attention" and "kernel_options" in dict(_items(v)) for k, v in items):
         backends.add("flex")
-    if flex := {str(v) for k, v in found if k == "use_flex_attn"}:
+    if flex := {str(v) for k, v in items if k == "use_flex_attn"}:
         backends.add("flex" if flex == {"True"} else "sdpa")
-    masks = {str(v) for k, v in found if k == "attn_mask_type"}
+    masks = {str(v) for k, v in items if k == "attn_mask_type"}
     facts = {"attention": backends.pop()} if len(backends) == 1 else {}
     if masks <= {"causal", "block_causal"} and len(masks) == 1:
         facts["document_mask"] = "true" if "block_causal" in masks else "false"
@@ -162,7 +165,7 @@ NUMBER_FACT_PATHS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "expert_parallel": (("parallelism", "expert_parallel_degree"),),
 }
-"""Fact: where it stands in the job config, newer name first."""
+"""Fact to its paths in the job config, newer name first."""
 
 FP32: Final = "fp32"
 DTYPE_PRECISIONS: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": FP32}
@@ -170,7 +173,7 @@ QUANTIZING_CONVERTERS: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao
 
 
 def job_config_facts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Facts of the job config, by the names of 2024-12 to 0.3.0."""
+    """Return the facts of the job config, by the names of 2024-12 to 0.3.0."""
     facts: dict[str, str] = {}
     for fact, places in NUMBER_FACT_PATHS.items():
         numbers = (_section(config, section).get(key) for section, key in places)
@@ -194,43 +197,47 @@ def job_config_facts(config: Mapping[str, Any]) -> dict[str, str]:
         facts["recompute"] = "none"
     places = (("compile", "enable"), ("training", "compile"))
     compiled = [_section(config, section).get(key) for section, key in places]
-    if said := [value for value in compiled if isinstance(value, bool)]:
-        facts["compile"] = str(said[0]).lower()
+    if given := [value for value in compiled if isinstance(value, bool)]:
+        facts["compile"] = str(given[0]).lower()
     facts |= _profiled_steps(_section(config, "profiler") or _section(config, "profiling"))
     return facts | _replica_group(_section(config, "fault_tolerance")) | _attention(config)
 
 
 def _profiled_steps(profiler: Mapping[str, Any]) -> dict[str, str]:
-    """Steps of a cycle under the profiler: it warms up, then it records."""
+    """Return the steps of a profiler's cycle: warm-up, then recording."""
     if profiler.get("enable_profiling") is not True:
         return {}
     numbers = [profiler.get(key) for key in ("profiler_warmup", "profiler_active")]
-    known = [n for n in numbers if type(n) is int and n >= 0]
-    return {"profiled_steps": str(sum(known))} if len(known) == len(numbers) and any(known) else {}
+    steps = [n for n in numbers if type(n) is int and n >= 0]
+    return {"profiled_steps": str(sum(steps))} if len(steps) == len(numbers) and any(steps) else {}
 
 
 def _replica_group(fault_tolerance: Mapping[str, Any]) -> dict[str, str]:
-    """Which of TorchFT's replica groups a job is, and of how many; 0 of them is unsaid."""
+    """Return the number of TorchFT's replica groups, and a job's own.
+
+    0 groups is unset.
+    """
     if fault_tolerance.get("enable") is not True:
         return {}
-    places = {"replica_groups": ("group_size", 1), "replica_group": ("replica_id", 0)}
-    said = {fact: fault_tolerance.get(key) for fact, (key, _) in places.items()}
-    return {fact: str(n) for fact, n in said.items() if type(n) is int and n >= places[fact][1]}
+    keys = {"replica_groups": ("group_size", 1), "replica_group": ("replica_id", 0)}
+    values = {fact: fault_tolerance.get(key) for fact, (key, _) in keys.items()}
+    return {fact: str(n) for fact, n in values.items() if type(n) is int and n >= keys[fact][1]}
 
 
 NO_MIXED_PRECISION_NOTE: Final = (
     "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and prints that"
 )
-"""Until then such a run is of the dtype of its weights, fp32 unless training.dtype says otherwise,
-whatever mixed_precision_param is (pytorch/torchtitan#630, #1303); the mesh of one device, and that
-of replicas, pipeline or tensor-parallel ranks alone, is without FSDP."""
+"""Before, such a run uses the dtype of its weights, fp32 unless training.dtype is set, whatever
+mixed_precision_param is (pytorch/torchtitan#630, #1303). A mesh of one device has no FSDP, nor has
+a mesh of only replicas, pipeline or tensor-parallel ranks.
+"""
 
 LORA_KEYS: Final = {"rank", "alpha", "target_modules", "merge_adapter", "save_format"}
-"""What the config says of LoRA, which quantizes nothing."""
+"""Keys of LoRA in the config; LoRA quantizes nothing."""
 
 
 def _converters(config: Mapping[str, Any]) -> str:
-    """What the config quantizes: then no one dtype is that of all matmuls."""
+    """Return the quantization in the config: then the matmuls have no common dtype."""
     if _section(config, "float8").get("enable_float8_linear") is True:
         return "float8.enable_float8_linear"
     if converters := _section(config, "model_converters").get("converters"):  # 2026-02 to -04
@@ -246,12 +253,15 @@ def _converters(config: Mapping[str, Any]) -> str:
 
 
 def _adapters(printed: Mapping[str, str]) -> dict[str, str]:
-    """LoRA on every Linear, lm_head among them, or on those that are named; all else is frozen."""
+    """Return facts of LoRA on every Linear, with lm_head, or on named ones.
+
+    The rest is frozen.
+    """
     facts = {"trainable": "lora", "lora_rank": printed["lora_rank"]}
     on = printed["on"].strip()
     named = re.findall(r"'([^']+)'", on) if on.startswith(", target_modules=[") else []
     if not named and on != "(all Linear layers)" and not re.fullmatch(r"(?:, dropout=\S+)?", on):
-        return facts  # on layers that the line does not name
+        return facts  # the line does not name the layers
     return {**facts, "lora_targets": ",".join(named) or "every-linear"}
 
 
@@ -261,7 +271,10 @@ def _section(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
-    """`Running with args: {…}` on one line: a Python dict, read as literals and never executed."""
+    """Return facts of `Running with args: {…}` on one line.
+
+    The line is a Python dict, read as literals and never executed.
+    """
     try:
         config = ast.literal_eval(groups["config"])
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
@@ -270,14 +283,14 @@ def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
 
 
 def _config_block(lines: Sequence[str]) -> dict[str, str]:
-    """`Running with configs: {` and the JSON lines behind it, up to the closing brace."""
+    """Return facts of `Running with configs: {` and JSON lines to the closing brace."""
     return job_config_facts(parse_json_lines(lines))
 
 
 def _token_batch(printed: Mapping[str, str]) -> dict[str, str]:
-    """Batches in sequences of the context length, where the tokens make whole ones.
+    """Return batches in sequences of the context length, if the tokens divide evenly.
 
-    The tokens of a rank are those of one accumulation step, over all of its pipeline microbatches.
+    A rank's tokens cover one accumulation step, over all pipeline microbatches.
     """
     facts = {k: v for k, v in printed.items() if k not in ("rank_tokens", "step_tokens")}
     length = int(printed["seq_len"])
@@ -290,7 +303,7 @@ def _token_batch(printed: Mapping[str, str]) -> dict[str, str]:
 
 
 def _flame(label: str, fact: str, value: str) -> FactLine:
-    """A line of flame's header, such as `  Number of tokens per sequence = 2,048`."""
+    """Return a line of flame's header: `  Number of tokens per sequence = 2,048`."""
     return FactLine(
         anchor=f"{label} = ",
         regex=rf"{re.escape(label)} = (?P<{fact}>[\d,]+)",
@@ -318,7 +331,7 @@ _known: Final = partial(known_line, composed=True)
 
 
 def _plain(printed_by: str, *texts: str) -> Iterator[FactLine]:
-    """Known lines that always hold the same text."""
+    """Yield known lines that always have the same text."""
     for text in texts:
         yield _known(text, re.escape(text), text, printed_by)
 
@@ -453,7 +466,7 @@ KNOWN_LINES: Final = (
         "Setting validation steps to -1 might cause hangs",
     ),
 )
-"""Lines that state nothing, so that what no pattern knows is few and worth reading."""
+"""Lines that state nothing: with them, the lines without a pattern are few and worth reading."""
 
 
 TORCHTITAN: Final = LogFormat(
@@ -471,12 +484,12 @@ TORCHTITAN: Final = LogFormat(
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
-    # any of the header's, for excerpts leave out some
+    # any line of the header, as excerpts omit some
     launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
     r"|torchtitan version: |Running with (?:args|configs): \{"
     r"|[\w>] capacity: .{1,99}with [\d.]+GiB memory|Model \S+ \S+ +size: [\d,]+ total parameters"
     r"|\] GPUs \[\d+ hosts?\] x \[",
-    # a mesh of one device is built when it is first asked for, be it behind step 1
+    # a mesh of one device is built on first use, maybe after step 1
     late=r"device mesh with parallelism: (?:\w+=1(?:, |\s*$))+$",
     evidence=("rate", "elapsed", "stamp"),
     rate_covers="interval",
@@ -504,7 +517,7 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         StepLine(
-            anchor="N/A",  # since 2026-02-28 (#2451), where weights are quantised
+            anchor="N/A",  # since 2026-02-28 (#2451), if weights are quantised
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
             r" +tps: +(?P<tps>[\d,]+) +tflops: +(?P<tflops>[\d.,]+)"
@@ -924,7 +937,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         FactLine(
             anchor="device mesh with parallelism",
-            # what of these is absent was cut off: each version prints them, and others behind them
+            # an absent one was cut off: every version prints these, and others after them
             regex=r"device mesh with parallelism: (?=[\w=, ]*\bdp_shard=\d+,)(?=[\w=, ]*\bcp=\d+,)"
             r"(?=[\w=, ]*\btp=\d+,)(?P<degrees>[\w=, ]+)",
             read=_parallelism_pairs,
@@ -973,7 +986,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"local batch size:? (?P<micro_batch_size>\d+), "
             r"(?:global batch size (?P<global_batch_size>\d+), )?"
             r"(?:gradient[ _]accumulation[ _]steps:? (?P<gradient_accumulation>\d+), )?"
-            # a terminal wraps behind the comma
+            # a terminal wraps after the comma
             r"sequence length:? (?P<seq_len>\d+),(?: total steps:? (?P<total_steps>\d++)(?!$))?",
             begins="Trainer is initialized with ",
             example="[rank0]:[titan] 2026-11-20 15:53:47,342 - root - INFO - Trainer is initialized "
@@ -1189,7 +1202,7 @@ TORCHTITAN: Final = LogFormat(
             end=RECORD_HEAD,
             braces=True,
             read=_config_block,
-            max_lines=100_000,  # some 130 for each layer
+            max_lines=100_000,  # some 130 per layer
             example=(
                 "[rank0]:[titan] 2026-11-20 15:14:04,329 - root - INFO - Running with configs: {",
                 '[rank0]:  "metrics": {',

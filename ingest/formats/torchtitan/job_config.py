@@ -1,4 +1,4 @@
-"""The job config that Torchtitan is given or saves, beside its logs."""
+"""Torchtitan's job config, as given or saved, next to its logs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .console import job_config_facts
 
 
 def _job_config(config: Mapping[str, Any]) -> dict[str, str]:
-    """The job config of Torchtitan; nothing of another's.
+    """Return facts of a job config of Torchtitan; empty for another framework's.
 
-    A local batch is a data-parallel rank's and of one micro-step: where the degrees that share it
-    or the number of micro-steps are not known, it says nothing of a GPU's tokens.
+    A local batch covers a data-parallel rank and one micro-step. It gives no tokens per GPU if the
+    degrees that share it, or the number of micro-steps, are unknown.
     """
     if not all(isinstance(config.get(section), dict) for section in ("training", "optimizer")):
         return {}
@@ -29,4 +29,4 @@ JOB_CONFIGS: Final = (
     CompanionFile(names=WANDB_CONFIG_NAMES, kind="W&B", read=_job_config),
     CompanionFile(names=("job.toml",), kind="TOML", read=_job_config),
 )
-"""As it is saved, as W&B has the whole of it, and the TOML file of a job, until 2026-02."""
+"""The saved config, the whole config in W&B, and the TOML file of a job, until 2026-02."""

@@ -1,17 +1,17 @@
-"""Torchtitan's structured logs since 2026-05: one JSON record for each begin and end of a span.
+"""Torchtitan's structured logs since 2026-05: JSON records of spans.
 
-`step_end` closes every step with its time in ms: collection of garbage, fetching of batches,
-forward and backward, optimizer, and also a checkpoint and a validation, all are in it. But it is
-the host's time. At first a step waited for the device once, when it summed its tokens over the
-ranks, so its span holds the device's work for the step before; later (`dist_sum_tensor`) it waits
-for nothing until a step is logged: those between look shorter than they are, the logged one longer.
-So the rows are the logged steps, stamped to the microsecond at `collect_dist_metrics_end`, where
-the loss has come from the device; the span of every single step is an event.
+One record per begin and end of a span. `step_end` closes every step with its time in ms. The time
+includes garbage collection, fetching of batches, forward and backward, optimizer, and also a
+checkpoint and a validation. But it is the host's time. At first a step waited for the device once,
+to sum its tokens over the ranks, so its span contains the device's work for the step before. Later
+(`dist_sum_tensor`) only logged steps wait: other steps look shorter than they are, logged ones
+longer. So rows are the logged steps, stamped to the microsecond at `collect_dist_metrics_end`, when
+the loss has arrived from the device. The spans of single steps are events.
 
-`global_valid_tokens` is of one step over all ranks, each token once and none that the loss ignores;
-it is printed for logged steps only. `local_valid_tokens` is the share of a data-parallel rank, which
-the ranks of its tensor-, context- and pipeline-parallel group print alike: it is in `extra`, for it
-is nobody's tokens per GPU.
+`global_valid_tokens` covers a step over all ranks, every token once, without tokens ignored by the
+loss; printed for logged steps only. `local_valid_tokens` is the share of a data-parallel rank,
+printed alike by all ranks of a tensor-, context- and pipeline-parallel group. It is in `extra`, as
+it is nobody's tokens per GPU.
 """
 
 from __future__ import annotations
@@ -28,34 +28,36 @@ LOGGER_SOURCE: Final = (
 )
 SPAN_STEP: Final = r'(?:^|[{}])(?>[^{}]*?"step": )(?P<step>\d+), '
 WITHIN_RECORD: Final = r"[^{}]*?"
-"""From the beginning of a record, and up to what follows in it; a copy may have lost the newlines
-between them. What is found of a record is kept (`(?>`), so that each is gone through once."""
+"""From the start of a record, and within a record; a copy may have lost the newlines between
+records. Atomic groups (`(?>`) keep each match, so a record is scanned once.
+"""
 
 SPAN_MILLISECONDS: Final = r'"value": (?P<seconds>[-+.\deE]+)'
 
 
 def _logged_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """The records as they are, but of a logged step the last: it gets what its step said so far.
+    """Yield the records.
 
-    The spans of one name are added up: each micro-step has its own.
+    The last one of a logged step also gets its spans and scalars. Spans of one name are added up,
+    as every micro-step has its own.
     """
     spans, scalars = dict[str, float](), dict[str, float]()
     for number, text in lines:
-        said = parse_json_object(text)
-        name, value = str(said.get("log_type_name")), said.get("value")
+        record = parse_json_object(text)
+        name, value = str(record.get("log_type_name")), record.get("value")
         if name == "step_start":
             spans, scalars = {}, {}
         elif name == "metric_value" and isinstance(value, float):
-            scalars[str(said.get("event_name"))] = value
+            scalars[str(record.get("event_name"))] = value
         elif name.endswith("_end") and isinstance(value, float):
             span = name.removesuffix("_end")
             spans[span] = spans.get(span, 0.0) + value
-        logged = name == "collect_dist_metrics_end" and "step" in said
-        yield number, 1, _logged_step(said, spans, scalars) if logged else text
+        logged = name == "collect_dist_metrics_end" and "step" in record
+        yield number, 1, _logged_step(record, spans, scalars) if logged else text
 
 
-def _logged_step(said: dict[str, Any], spans: dict[str, float], scalars: dict[str, float]) -> str:
-    kept = {name: said.get(name) for name in ("global_rank", "logger_name", "step", "time_us")}
+def _logged_step(record: dict[str, Any], spans: dict[str, float], scalars: dict[str, float]) -> str:
+    kept = {name: record.get(name) for name in ("global_rank", "logger_name", "step", "time_us")}
     return json.dumps(kept | {"logged_step": {**scalars, "ms": spans}})
 
 

@@ -1,19 +1,19 @@
-"""Torchtitan's TensorBoard scalars: the figures of its console line, unrounded, and more.
+"""Torchtitan's TensorBoard scalars: the figures of its console line, unrounded.
 
 All tags of a step are one record. `throughput(tps)` (`wps` until 2024-11) is tokens per second per
-device over all token slots since the last logged or validated step, as on the console. What looks
-useful and is not, stays in `extra`:
+device over all token slots since the last logged or validated step, as on the console. Values that
+look useful, and are not, stay in `extra`:
 
-    time_metrics/end_to_end(s)    time since then over log_freq, however many steps it were: wrong
-                                  at step 1, at the second line (nine steps of ten), on resuming
-                                  and behind a validation
+    time_metrics/end_to_end(s)    time since then over log_freq, for any number of steps: wrong at
+                                  step 1, at the second line (nine steps of ten), on resuming and
+                                  after a validation
     time_metrics/data_loading(s)  the mean of one fetch; a step has gradient_accumulation of them
     n_tokens_seen                 one rank's until 2025-08-01, then over all ranks, times
-                                  context_parallel until 2026-04, and always a float of 24 bits,
-                                  so that the differences of two lines are no token counts
+                                  context_parallel until 2026-04, and always a float of 24 bits:
+                                  differences of two lines are no token counts
 
-A run that resumed wrote the losses of its checkpoint anew, all at once, until 2025: a loss without
-a throughput is no step of this run.
+Until 2025 a resumed run wrote the losses of its checkpoint again, all at once: a loss without a
+throughput is no step of this run.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ PREFIXED_TAG: Final = re.compile(
     r"(?:.*?/)??((?:loss_metrics|validation_metrics|time_metrics|memory|lr)/.*"
     r"|grad_norm|throughput\(tps\)|wps|tflops|mfu\(%\)|n_?tokens_seen|lr)"
 )
-"""A tag without the `tag` that a MetricsProcessor may set before all of its own."""
+"""A tag without the prefix that a MetricsProcessor may put before its tags."""
 EVALUATION_TAG: Final = re.compile(r"(?:.*/)?(?:eval|evaluation|val|valid|validation|test)/.*")
-"""A tag of what forks log of an evaluation; its throughput is no training's."""
+"""Tags of forks' evaluations; their throughput is not that of training."""
 
 
 class _Scalar(NamedTuple):
-    """One value of an event file."""
+    """A value of an event file."""
 
     name: str
     step: int
@@ -60,18 +60,18 @@ class _Scalar(NamedTuple):
 
 def _scalar(text: str) -> _Scalar | None:
     with suppress(ValueError, KeyError, TypeError, RecursionError):
-        said = json.loads(text)
-        tag, step, value = said["tag"], said["step"], said["value"]
+        event = json.loads(text)
+        tag, step, value = event["tag"], event["step"], event["value"]
         if isinstance(tag, str) and isinstance(step, int) and isinstance(value, float):
-            known = None if EVALUATION_TAG.fullmatch(tag) else PREFIXED_TAG.fullmatch(tag)
-            return _Scalar(known[1] if known else tag, step, float(said["wall_time"]), value)
+            match = None if EVALUATION_TAG.fullmatch(tag) else PREFIXED_TAG.fullmatch(tag)
+            return _Scalar(match[1] if match else tag, step, float(event["wall_time"]), value)
     return None
 
 
 def _records(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """The scalars that one call wrote as one record; what is no scalar stays a line of its own.
+    """Join the scalars written by one call into one record; other lines stay alone.
 
-    A tag that comes again is of another call.
+    A repeated tag belongs to another call.
     """
     first, held = 0, list[_Scalar]()
     for number, text in lines:
@@ -99,9 +99,10 @@ def _record(held: list[_Scalar]) -> str:
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """The learning rate of the first of the optimizer's groups, each with a tag since 2026-06.
+    """Fill learning_rate from the first group of the optimizer.
 
-    TFLOP/s without an MFU are logged since 2026-02-28, where weights are quantised.
+    One tag per group since 2026-06. TFLOP/s without an MFU mean quantised weights, since
+    2026-02-28.
     """
     if "tflops" in printed and "mfu(%)" not in printed:
         row["says"]["quantized"] = "tflops without mfu(%)"
@@ -180,7 +181,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
         ),
         FactLine(
             anchor='"scalars": ',
-            regex=r'"scalars": \{',  # of a fork, without a figure of training
+            regex=r'"scalars": \{',  # of a fork, without figures of training
             example='{"step": 10, "wall_time": 1795188404.3442, "scalars": {"eval/accuracy": 0.5}}',
             printed_by="pytorch/torchtitan/torchtitan/components/metrics.py@00fbaaf TensorBoardLogger",
             composed=True,

@@ -1,10 +1,11 @@
-"""XTuner 0.1 and 0.2 (the legacy engine): the text log of mmengine, with or without ThroughputHook.
+"""XTuner 0.1 and 0.2 (the legacy engine): the text log of mmengine.
 
-One `Iter` is one micro-step. `time`, `data_time` and `loss` are means over the last iterations
-(ten, unless log_processor.window_size says otherwise); `tflops` and `tokens_per_sec` are the last
-iteration's alone, so they are kept as claims and never averaged into a rate of ours. The
-`gbs_tokens_per_sec` of DeepLink's hook is the rate of one GPU over the last optimizer step; lines
-between two optimizer steps repeat it, so it is no time evidence of theirs and stays in `extra`.
+With or without ThroughputHook. One `Iter` is one micro-step. `time`, `data_time` and `loss` are
+means over the last iterations (ten, unless log_processor.window_size differs). `tflops` and
+`tokens_per_sec` cover the last iteration alone, so they are stored as claims and never averaged
+into a rate of ours. The `gbs_tokens_per_sec` of DeepLink's hook is the rate of one GPU over the
+last optimizer step. Lines between two optimizer steps repeat the value, so it is no time evidence
+for them and stays in `extra`.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from ..spec import (
 LOG_PROCESSOR_SOURCE: Final = "open-mmlab/mmengine/mmengine/runner/log_processor.py@v0.10.7"
 MMENGINE_RUNNER_SOURCE: Final = "open-mmlab/mmengine/mmengine/runner/runner.py@v0.10.7"
 LEADING_TAGS: Final = re.compile(rf"^\s*{LAUNCHER_TAG}+")
-"""Of a launcher, which stand before each line of a dump; others keep how they are indented."""
+"""A launcher's tags before the lines of a dump; other prefixes are part of the indentation."""
 FOREIGN_LINE: Final = re.compile(
     r"\d%\|.*\[\d+:\d\d<|^\s*\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \["
 )
-"""A progress bar, or a line of DeepSpeed's, that others print between the lines of a dump."""
+"""A progress bar, or a line of DeepSpeed, that other writers print between the lines of a dump."""
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """The step of an `Epoch(train) [e][i/n]` line counts on over the epochs.
+    """Count the step of an `Epoch(train) [e][i/n]` line on over the epochs.
 
-    Where iterations are counted and only logged so, e stays 1 and i goes beyond n.
+    If iterations are counted and only logged in this form, e stays 1 and i exceeds n.
     """
     if "per_epoch" in printed:
         row["step"] += (int(printed["epoch"]) - 1) * int(printed["per_epoch"])
 
 
 def _environment(lines: Sequence[str]) -> dict[str, str]:
-    """Device, world size and versions of the `System environment` block."""
+    """Return device, world size and versions of the `System environment` block."""
     facts: dict[str, str] = {}
     names = {"GPU number": "gpus", "PyTorch": "torch", "NVCC": "cuda"}
     for line in lines:
@@ -61,19 +62,19 @@ def _environment(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _year(lines: Sequence[str]) -> dict[str, str]:
-    """The year, which stamps on stdout lack, of a line of DeepSpeed's that has one."""
+    """Return the year of a line of DeepSpeed's: stamps on stdout lack one."""
     return {"started_year": lines[0][1:5]}
 
 
 def config_facts(lines: Sequence[str]) -> dict[str, str]:
-    """Facts of the dumped config, in the log or in a file: parsed as text, never executed."""
+    """Return facts of the dumped config, from a log or a file: parsed, never executed."""
     config: dict[str, Any] = {}
     for statement in _statements(lines):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             config[statement.targets[0].id] = _literal(statement.value)
-    found = {name: _first(config, paths) for name, paths in CONFIG_PATHS.items()}
-    facts = {name: str(value) for name, value in found.items() if value is not None}
-    if "model" in facts:  # with more than its language model, or otherwise trained, it is another
+    values = {name: _first(config, paths) for name, paths in CONFIG_PATHS.items()}
+    facts = {name: str(value) for name, value in values.items() if value is not None}
+    if "model" in facts:  # more than a language model, or other training, makes another model
         kind = str(_get(config, "model.type") or SINGLE_MODEL_TYPES[0]).rpartition(".")[2]
         sees = _get(config, "model.visual_encoder") is not None
         facts["model"] += " with a visual encoder" * sees
@@ -82,11 +83,14 @@ def config_facts(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _statements(lines: Sequence[str]) -> list[ast.stmt]:
-    """What parses of the dump; a dump that is cut off loses its last statement only."""
+    """Return the statements of the dump that parse.
+
+    A cut dump loses only its last one.
+    """
     text = [LEADING_TAGS.sub("", line) for line in lines if not FOREIGN_LINE.search(line)]
     while text:
         try:
-            with catch_warnings(action="ignore"):  # of '\\d' and the like: not our source
+            with catch_warnings(action="ignore"):  # about '\\d' and so on: not our source
                 return ast.parse("\n".join(text)).body
         except SyntaxError as error:
             text = text[: min((error.lineno or len(text)) - 1, len(text) - 1)]
@@ -95,8 +99,11 @@ def _statements(lines: Sequence[str]) -> list[ast.stmt]:
     return []
 
 
-def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a config holds anything
-    """Python literals, `dict(a=1)` as a dict; any other expression as None."""
+def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a config has any values
+    """Return Python literals, and `dict(a=1)` as a dict.
+
+    None for any other expression.
+    """
     match node:
         case ast.Constant(value=value):
             return value
@@ -114,10 +121,11 @@ def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a config holds anything
 
 
 SINGLE_MODEL_TYPES: Final = ("SupervisedFinetune", "LLaVAModel")
-"""Kinds of `model` that train the language model alone, or with what it sees; DPO has a reference
-model beside it, a reward model another head."""
+"""Types of `model` that train only the language model, with or without its visual encoder. DPO adds
+a reference model, a reward model another head.
+"""
 
-# Nested values come first: --cfg-options changes them and leaves the top-level names behind.
+# Nested values come first: --cfg-options changes them, and not the top-level names.
 CONFIG_PATHS: Final[dict[str, tuple[str, ...]]] = {
     "model": (
         "model.llm.pretrained_model_name_or_path",
@@ -154,7 +162,7 @@ CONFIG_PATHS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def _get(config: Any, path: str) -> Any:  # noqa: ANN401 - a config holds anything
+def _get(config: Any, path: str) -> Any:  # noqa: ANN401 - a config has any values
     for key in path.split("."):
         if not isinstance(config, dict):
             return None
@@ -171,7 +179,7 @@ def _first(config: dict[str, Any], paths: Sequence[str]) -> Any:  # noqa: ANN401
 
 
 def _derived(config: dict[str, Any]) -> dict[str, str]:
-    """What follows from the config by XTuner's own rules."""
+    """Return facts that XTuner's own rules derive from the config."""
     facts: dict[str, str] = {}
     if "model" in config:
         facts.update(_trainable(config["model"]))
@@ -190,17 +198,18 @@ def _derived(config: dict[str, Any]) -> dict[str, str]:
 
 
 DEFAULT_MEAN_WINDOW: Final = "10"
-"""Iterations that a printed time is a mean of by default (LogProcessor's window_size)."""
+"""Iterations in the mean of a printed time by default (LogProcessor's window_size)."""
 RATE_COLUMNS: Final = {"tflops": "logged_tflops", "tokens_per_sec": "logged_tgs"}
 
 
 def _averaged(config: Mapping[str, Any]) -> dict[str, str]:
-    """What is a mean over the window; keys that the pattern passes over are the last iteration's.
+    """Return the window of printed times, and the rates that are means over it.
 
-    Without a pattern of its own it averages the times, and no rate; without a window, ten.
+    mean_pattern selects the keys that are means; other keys cover the last iteration. Without a
+    pattern the times are means, and no rate is; without a window the mean covers ten.
     """
     log_processor = config.get("log_processor")
-    of_default = log_processor is None and "default_hooks" in config  # the config is not a part
+    of_default = log_processor is None and "default_hooks" in config  # a whole config
     usual = isinstance(log_processor, dict) and _get(log_processor, "window_size") is None
     window = {"average_window": DEFAULT_MEAN_WINDOW} if usual or of_default else {}
     mean_pattern = _get(log_processor, "mean_pattern")
@@ -217,11 +226,13 @@ def _averaged(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 PARTIAL_LORA_KEYS: Final = ("layers_to_transform", "modules_to_save", "rank_pattern")
-"""Keys of peft's LoraConfig by which some layers differ: no list of targets says what is trained."""
+"""Keys of peft's LoraConfig that treat some layers differently: the targets are no full
+description.
+"""
 
 
 def _trainable(model: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
-    """LoRA on the language model, frozen, or all of it."""
+    """Return lora (on the language model), frozen, or full."""
     lora = _get(model, "lora") or _get(model, "llm_lora")
     if isinstance(lora, dict):
         targets = lora.get("target_modules") or ["all-linear"]
@@ -242,7 +253,8 @@ XTUNER_PAIR: Final = (
     r"(?<![\w./-])(?!(?:data_)?time: {1,9}\S{0,40}$)(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)"
 )
-"""Others follow the times in each version: a line that ends with one is cut, maybe within it."""
+"""The times never end a line in any version: a line that ends with one is cut, maybe in its number.
+"""
 XTUNER_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "epoch": "epoch",
     "step": "step",
@@ -254,12 +266,12 @@ XTUNER_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "grad_norm": "grad_norm",
     "tflops": "logged_tflops",
     "tokens_per_sec": "logged_tgs",
-    "num_tokens": "sequence_length",  # labels.shape[1]: of each row, however many
+    "num_tokens": "sequence_length",  # labels.shape[1]: tokens of a row, for any number of rows
 }
 
 
 VISION_FIELDS: Final = r"\b(?:decode\.|loss_cls|loss_bbox|loss_obj|loss_mask|acc_seg)"
-"""What MMSegmentation, MMDetection and MMYOLO print, which log by mmengine too."""
+"""Fields of MMSegmentation, MMDetection and MMYOLO, which also log by mmengine."""
 
 XTUNER: Final = LogFormat(
     name="xtuner",
@@ -381,7 +393,7 @@ XTUNER: Final = LogFormat(
         EventLine(
             anchor="Reach the end of the dataloader",
             regex=r"Reach the end of the dataloader, it will be restarted",
-            kind="warning",  # its workers start again, behind a sleep of 2 s
+            kind="warning",  # its workers start again, after a sleep of 2 s
             example="2026/11/20 15:28:45 - mmengine - WARNING - Reach the end of the dataloader, "
             "it will be restarted and continue to iterate. It is recommended to use "
             "`mmengine.dataset.InfiniteSampler` to enable the dataloader to iterate infinitely.",
@@ -427,7 +439,7 @@ XTUNER: Final = LogFormat(
         ),
     ),
     blocks=(
-        FactBlock(  # no FactLine: those tell of XTuner, and every program with DeepSpeed prints this
+        FactBlock(  # no FactLine, which would prove XTuner: every program with DeepSpeed prints this
             start=r"^\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \[INFO\] \[real_accelerator\.py:",
             end=r"",
             read=_year,
@@ -470,9 +482,9 @@ DUMPED_CONFIGS: Final = (
     CompanionFile(names=("vis_data/config.py",), kind="lines", read=config_facts),
     CompanionFile(names=("config.py",), kind="lines", read=config_facts, within="vis_data"),
 )
-"""The config that is dumped for each launch, as it stands in the launch's own text log.
+"""The config dumped for a launch, as in the launch's own text log.
 
-Beside the scalars, within the folder that mmengine names so; elsewhere it is anyone's module.
+Only next to the scalars, in the folder named by mmengine; elsewhere config.py is any module.
 """
 
 PYTHON_FILE_HINT: Final = (

@@ -1,9 +1,9 @@
-"""XTuner 0.1 and 0.2: the scalars that mmengine writes beside its text log, in full precision.
+"""XTuner 0.1 and 0.2: mmengine's scalars next to its text log, in full precision.
 
-`vis_data/<stamp>.json` and `vis_data/scalars.json` hold one JSON object for each step line; where
-the config asks for it, TensorBoard event files hold the same keys as tags, in single precision.
-What they mean and over which window `time` averages is as in the text log (see
-`ingest.formats.xtuner.mmengine`). `step` counts micro-steps over all epochs. The JSON has no time stamps.
+`vis_data/<stamp>.json` and `vis_data/scalars.json` have one JSON object per step line. If the
+config asks for TensorBoard, event files have the same keys as tags, in single precision. Meanings
+and the window of `time` are as in the text log (see `ingest.formats.xtuner.mmengine`). `step`
+counts micro-steps over all epochs. The JSON has no time stamps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNPREFIXED_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     "grad_norm": "grad_norm",
     "tflops": "logged_tflops",
     "tokens_per_sec": "logged_tgs",
-    "num_tokens": "sequence_length",  # labels.shape[1]: of each row, however many
+    "num_tokens": "sequence_length",  # labels.shape[1]: tokens of a row, for any number of rows
 }
 SCALAR_COLUMNS: Final[Mapping[str, ColumnTarget]] = {
     **UNPREFIXED_COLUMNS,
@@ -40,9 +40,9 @@ SCALAR_TAG_LINE: Final = re.compile(r'^\{"tag": "(?P<name>[^"]+)", "step": (?P<s
 
 
 def _whole_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """The tags of one training step as one record: from the learning rate to `iter` or `memory`.
+    """Join the tags of one training step: learning rate to `iter` or `memory`.
 
-    Validation writes `time` and `data_time` too, and for the same step.
+    Validation also writes `time` and `data_time`, for the same step.
     """
     first, parts, before, step = 0, list[str](), "", ""
     for number, text in lines:
@@ -61,7 +61,10 @@ def _whole_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, s
 
 
 def _follows(before: str, name: str) -> bool:
-    """Whether tag `name` goes on the step whose last tag was `before`; empty where none is open."""
+    """Return whether tag `name` continues the step whose last tag was `before`.
+
+    before: empty if no step is open.
+    """
     if before in ("", "iter", "memory"):
         return before == "iter" and name == "memory"
     return not re.fullmatch(LEARNING_RATE_TAG, name) or bool(

@@ -1,12 +1,12 @@
-"""XTuner v1 (xtuner/v1/train/trainer.py): the text log, variants A0 (2025-07) to Q (2026-07).
+"""XTuner v1 (xtuner/v1/train/trainer.py): the text log.
 
-One line per optimizer step and rank. `time` leaves data loading and checkpoints out (`data_time`
-has the former); `text_tokens` are this rank's tokens without padding, images' included, and `tgs`
-is text_tokens / time. The trainer writes the same figures to `tracker.jsonl` or to TensorBoard
-(XTUNER_V1_TRACKER, XTUNER_V1_TENSORBOARD), as precise as they were, without a time of day in the
-first and without the step count and the device in either.
+Variants A0 (2025-07) to Q (2026-07). One line per optimizer step and rank. `time` excludes data
+loading (in `data_time`) and checkpoints. `text_tokens` are this rank's tokens without padding,
+images' included; `tgs` is text_tokens / time. The trainer also writes the same figures to
+`tracker.jsonl` or to TensorBoard (XTUNER_V1_TRACKER, XTUNER_V1_TENSORBOARD), in full precision. The
+first has no time of day; both lack the step count and the device.
 
-The same key means other things in other variants, so the set of keys decides (`_complete`).
+The meaning of a key differs between variants, so the set of keys decides (`_complete`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ JSONL_WRITER_SOURCE: Final = "InternLM/xtuner/xtuner/v1/_writer/jsonl_writer.py@
 TB_WRITER_SOURCE: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
 
 XTUNER_PREFIX: Final = r"\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^][]{0,199}\]){1,5} "
-"""Rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
+"""Rank (in stderr only), stamp, level and, in debug logs, the origin in the code."""
 
 MTP_TRAINED_FACT: Final = ("mtp_trained", "true")
-"""Of how many modules of multi-token prediction (InternLM/xtuner@11f2848 MTPConfig) no line says."""
+"""No line gives the number of modules of multi-token prediction (InternLM/xtuner@11f2848
+MTPConfig).
+"""
 
 STEP_OF_TOTAL: Final = r"(?:Epoch (?P<epoch>\d+) )?Step (?P<step>\d+)/(?P<total>\d+) "
 UNNAMED_STEP_PREFIX: Final = re.sub(r"\?P<\w+>", "?:", XTUNER_PREFIX + STEP_OF_TOTAL)
@@ -56,49 +58,53 @@ def _compiled(_lines: Sequence[str]) -> dict[str, str]:
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """Counts whose meaning depends on the variant.
+    """Fill columns from counts whose meaning depends on the variant.
 
-    total_consumed_tokens is this rank's in H to J; beside a step_consumed_tokens (M to O) both are
-    sums over all ranks, and O repeats the latter for this rank, as P and later have it alone.
-    reduced_consumed_tokens (K, L) is a sum over all ranks. P's approximate_total_consumed_tokens
-    takes this rank's tokens for those of each rank: no count of anything. reduced_llm_loss is a
-    mean over ranks; total_loss (up to L) and local_loss are this rank's.
+    total_consumed_tokens is this rank's in H to J. Next to a step_consumed_tokens (M to O) both are
+    sums over all ranks. O prints step_consumed_tokens again for this rank; P and later print only
+    that. reduced_consumed_tokens (K, L) is a sum over all ranks. P's
+    approximate_total_consumed_tokens multiplies this rank's tokens by the ranks: no count of
+    anything. reduced_llm_loss is a mean over ranks; total_loss (up to L) and local_loss are this
+    rank's.
 
-    efficient_attn_ratio was a sum of 32-bit squares until 8cad75e69, wrong from documents of 46,341
-    tokens on. Text of O and later, where a count of this rank has 8 decimals, is behind that; what
-    is printed before stays among the fields without a column.
+    efficient_attn_ratio was a sum of 32-bit squares until 8cad75e69: wrong for documents of 46,341
+    tokens or more. A text log of O or later, where a count of this rank has 8 decimals, is newer
+    than the fix. Older ratios stay among the fields without a column.
 
-    A tracker's train_time began with this process where it stands beside exp_tgs; before J it may
-    hold the launches that this one goes on from.
+    A tracker's train_time starts with this process if exp_tgs is printed too. Before J it may
+    include the launches that this one resumes.
     """
-    said = {key.rpartition("/")[2]: value for key, value in printed.items()}
-    step, total = said.get("step_consumed_tokens"), said.get("total_consumed_tokens")
+    values = {key.rpartition("/")[2]: value for key, value in printed.items()}
+    step, total = values.get("step_consumed_tokens"), values.get("total_consumed_tokens")
     if step is not None and total is not None:
         row["step_tokens"], row["consumed_tokens"] = float(step), float(total)
-    elif (reduced := said.get("reduced_consumed_tokens")) is not None:
+    elif (reduced := values.get("reduced_consumed_tokens")) is not None:
         row["consumed_tokens"] = float(reduced)
     if row.get("rank_tokens") is None and step is not None and total is None:
         row["rank_tokens"] = float(step)
-    mine = printed.get("step_consumed_tokens#2", printed.get("step_consumed_tokens", ""))
-    if re.fullmatch(r"\d+\.\d{8}", mine) and (ratio := printed.get("efficient_attn_ratio")):
+    of_rank = printed.get("step_consumed_tokens#2", printed.get("step_consumed_tokens", ""))
+    if re.fullmatch(r"\d+\.\d{8}", of_rank) and (ratio := printed.get("efficient_attn_ratio")):
         row["attention_ratio"] = float(ratio)
-    if "exp_tgs" in said and "train_time" in said:
-        row["since_start_s"] = float(said["train_time"])
+    if "exp_tgs" in values and "train_time" in values:
+        row["since_start_s"] = float(values["train_time"])
     for key in ("local_loss", "total_loss"):
-        if row.get("loss") is None and key in said:
-            row["loss"] = float(said[key])
+        if row.get("loss") is None and key in values:
+            row["loss"] = float(values[key])
 
 
 # -- the header ----------------------------------------------------------------------------
 
 
 def _training_config(lines: Sequence[str]) -> dict[str, str]:
-    """Facts of the TrainerConfig that rank 0 dumps; nothing where the dump is not whole."""
+    """Return facts of the TrainerConfig that rank 0 dumps.
+
+    Empty if the dump is incomplete.
+    """
     config = parse_json_lines([line for line in lines if not line.startswith("[XTuner]")])
     model, fsdp = _section(config, "model_cfg"), _section(config, "fsdp_cfg")
     data = _section(config, "dataloader_cfg")
     expert = max([*_whole(fsdp, "ep_size"), *_whole(model, "ep_size")], default=None)
-    found = {
+    sizes = {
         "context_parallel": _whole(config, "sp_size"),
         "tensor_parallel": _whole(fsdp, "tp_size"),
         "expert_parallel": [] if expert is None else [expert],
@@ -108,7 +114,7 @@ def _training_config(lines: Sequence[str]) -> dict[str, str]:
         "seq_len": _whole(data, "pack_max_length"),
         "mtp_modules": _mtp_modules(model),
     }
-    facts = {name: str(value) for name, values in found.items() for value in values}
+    facts = {name: str(value) for name, values in sizes.items() for value in values}
     return facts | _model(config, model) | _numbers(model, fsdp) | _recompute(model, fsdp)
 
 
@@ -118,15 +124,16 @@ def _section(config: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _whole(config: Mapping[str, Any], key: str) -> list[int]:
-    """The count of `key`, where it is one."""
+    """Return the positive count of `key` in a list; empty if there is none."""
     value = config.get(key)
     return [value] if isinstance(value, int) and not isinstance(value, bool) and value > 0 else []
 
 
 def _mtp_modules(model: Mapping[str, Any]) -> list[int]:
-    """How many times a token goes through a module of multi-token prediction; all may be one.
+    """Return the number of passes through modules of multi-token prediction.
 
-    Nothing where their inputs or their head are detached: some of their gradients are not computed.
+    All passes may share one module. Empty if the modules' inputs or head are detached, as some
+    gradients are not computed then.
     """
     mtp = _section(model, "mtp_config")
     detached = any(mtp.get(key) for key in ("detach_mtp_inputs", "detach_mtp_lm_head_weight"))
@@ -134,9 +141,10 @@ def _mtp_modules(model: Mapping[str, Any]) -> list[int]:
 
 
 def _model(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
-    """The model's path and config; of one with a vision tower neither: its images are not known.
+    """Return the model's path and config.
 
-    Nor of a model that is printed and cannot be read: it may have fewer layers than its path's.
+    Empty for a model with a vision tower, as the images are unknown. Also empty for a printed model
+    that is not understood: it may have fewer layers than its path says.
     """
     path, hugging_face = config.get("load_from"), _hugging_face(model)
     if not hugging_face or "text_config" in model or "vision_config" in model:
@@ -149,7 +157,7 @@ QWEN3_ATTENTION_KEYS: Final = frozenset(
     {"num_attention_heads", "num_key_value_heads", "head_dim", "qk_norm", "sliding_window"}
     | {"rms_norm_eps", "rms_norm_type", "causal", "attn_impl"}
 )
-"""Keys of an attention_cfg that leave it the grouped-query attention of Qwen3."""
+"""Keys of an attention_cfg that is still the grouped-query attention of Qwen3."""
 
 NON_QWEN3_KEYS: Final = (
     *("linear_attention", "mlp_bias", "gate_bias", "moe_bias"),
@@ -168,9 +176,10 @@ EXPERT_KEYS: Final = {
 
 
 def _hugging_face(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The Hugging Face config of a Qwen3, dense or with experts, as its `hf_config` has it.
+    """Return the Hugging Face config of a Qwen3, dense or with experts.
 
-    Nothing for other models, and where anything is set that those two do not have.
+    The keys are those of `hf_config`. Empty for other models, and for any setting that those two
+    lack.
     """
     attention = _section(model, "attention")
     sparse = {"qwen3": False, "qwen3_moe": True}.get(str(model.get("model_type")))
@@ -187,7 +196,10 @@ def _hugging_face(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str]:
-    """FSDP's dtype is that of the matmuls, but for float8 and a head that is kept in fp32."""
+    """Return the precision of the matmuls, or the float8 settings.
+
+    FSDP's dtype is the precision, unless the head stays in fp32.
+    """
     float8 = _section(model, "float8_cfg") or _section(_section(model, "text_config"), "float8_cfg")
     if any(float8.values()):
         return {"quantization": f"float8_cfg {json.dumps(float8)}"}
@@ -196,7 +208,7 @@ def _numbers(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str
 
 
 def _recompute(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, str]:
-    """All layers or none; a part of them, or of a layer, has no closed form."""
+    """Return full or none; empty for some layers, or parts: these have no closed form."""
     ratio = fsdp.get("recompute_ratio")
     parts = [v for k, v in [*model.items(), *fsdp.items()] if "recompute" in k and v != ratio]
     if isinstance(ratio, (int, float)) and ratio in (0, 1) and not any(parts):
@@ -205,18 +217,19 @@ def _recompute(model: Mapping[str, Any], fsdp: Mapping[str, Any]) -> dict[str, s
 
 
 def _architecture(lines: Sequence[str]) -> dict[str, str]:
-    """The printed model: layers without a checkpoint wrapper keep their activations.
+    """Return `none` if the printed layers have no checkpoint wrapper.
 
-    A wrapped layer may keep some of them (selective checkpointing), so that says nothing.
+    A wrapped layer may keep some activations (selective checkpointing), so a wrapper proves
+    nothing.
     """
     layers = any("DecoderLayer(" in line for line in lines)
     wrapped = any("_checkpoint_wrapped_module" in line for line in lines)
     return {"recompute": "none"} if layers and not wrapped else {}
 
 
-def _parameters(said: Mapping[str, str]) -> dict[str, str]:
-    """All trained, where both counts are the same."""
-    return {"trainable": "full"} if said["some"] == said["all"] else {}
+def _parameters(printed: Mapping[str, str]) -> dict[str, str]:
+    """Return `full` if the trainable and the total count are equal."""
+    return {"trainable": "full"} if printed["some"] == printed["all"] else {}
 
 
 CONFIG_EXAMPLE: Final = (
@@ -308,7 +321,7 @@ FACT_BLOCKS: Final = (
 
 
 def _fact(anchor: str, regex: str, example: str, printed_by: str, **more: Any) -> FactLine:  # noqa: ANN401
-    """A fact line; `more` are further fields of FactLine."""
+    """Return a fact line. more: further fields of FactLine."""
     return FactLine(anchor=anchor, regex=regex, example=example, printed_by=printed_by, **more)
 
 
@@ -475,7 +488,9 @@ EVENT_LINES: Final = (
 # -- the text log --------------------------------------------------------------------------
 
 NO_CUT_FIELD: Final = r"(?!(?:(?:data_)?time|(?:text|seqlen)_tokens): {0,9}\S{0,40}$)"
-"""Fields that others follow in each version: what ends with one is cut, maybe within its number."""
+"""Fields that never end a line in any version: a line that ends with one is cut, maybe in its
+number.
+"""
 XTUNER_V1_PAIR: Final = (
     rf"(?<!\w){NO_CUT_FIELD}(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?: GB)?(?=[,\s]|$)"
@@ -497,7 +512,7 @@ TEXT_COLUMNS: Final[dict[str, ColumnTarget]] = {
 
 
 def _infer_sizes(launches: Sequence[LaunchView]) -> list[list[Fact]]:
-    """See world_size, which is imported where a log is read: it takes numpy and pyarrow."""
+    """Call world_size.infer_sizes, imported on first use: it needs numpy and pyarrow."""
     from .world_size import infer_sizes  # noqa: PLC0415 - see above
 
     return infer_sizes(launches)
@@ -552,9 +567,9 @@ RL_TRAINER_LINE: Final = (
     "the log of XTuner's RL trainer, which is not read: rollout and training share each step, so "
     "no step line says the time of training alone",
 )
-"""InternLM/xtuner/xtuner/v1/train/rl_trainer.py."""
+"""Source: InternLM/xtuner/xtuner/v1/train/rl_trainer.py."""
 
-# -- what the trainer writes for trackers --------------------------------------------------
+# -- trackers ------------------------------------------------------------------------------
 
 TRACKER_COLUMNS: Final[dict[str, ColumnTarget]] = {
     "step": "step",
@@ -619,33 +634,33 @@ XTUNER_V1_TRACKER: Final = LogFormat(
 
 
 def _by_step(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
-    """The values of one step, which stand together, as one record with the tracker's keys.
+    """Join the adjacent values of one step into one record with the tracker's keys.
 
-    A tag that comes again begins another record; what has no tag, step and value stays a record
-    of its own.
+    A repeated tag begins another record; a line without tag, step and value stays a record of its
+    own.
     """
     start, count, stamp, record = 0, 0, 0.0, dict[str, Any]()
     for number, text in lines:
-        tag, said = _tagged(text)
-        if count and (not tag or tag in record or said["step"] != record["step"]):
+        tag, scalar = _tagged(text)
+        if count and (not tag or tag in record or scalar["step"] != record["step"]):
             yield start, count, f"{stamp} {json.dumps(record)}"
             count = 0
         if not tag:
             yield number, 1, text
             continue
         if not count:
-            start, stamp, record = number, said["wall_time"], {"step": said["step"]}
-        record[tag] = said["value"]
+            start, stamp, record = number, scalar["wall_time"], {"step": scalar["step"]}
+        record[tag] = scalar["value"]
         count += 1
     if count:
         yield start, count, f"{stamp} {json.dumps(record)}"
 
 
 def _tagged(text: str) -> tuple[str, dict[str, Any]]:
-    """Tag and fields of a scalar; an empty tag for anything else."""
-    said = parse_json_object(text)
-    whole = said.keys() >= {"tag", "step", "wall_time", "value"}
-    return (str(said["tag"]), said) if whole else ("", {})
+    """Return tag and fields of a scalar; an empty tag for anything else."""
+    scalar = parse_json_object(text)
+    whole = scalar.keys() >= {"tag", "step", "wall_time", "value"}
+    return (str(scalar["tag"]), scalar) if whole else ("", {})
 
 
 XTUNER_V1_TENSORBOARD: Final = LogFormat(

@@ -1,9 +1,9 @@
-"""How many GPUs an XTuner v1 run had: it never prints that, but some of its counts tell.
+"""Number of GPUs of an XTuner v1 run: never printed, but some counts imply it.
 
-A wrong world size is worse than none, so a mean over ranks is never taken for the tokens of the
-rank that prints (of a sequence-parallel group the first ranks have more of them). What follows has
-to follow from every line alike, within the rounding of what is printed; where two ways of counting
-differ, or where ranks print that would not be there, there is no fact.
+A wrong world size is worse than none, so a mean over ranks never counts as the tokens of the
+printing rank (the first ranks of a sequence-parallel group have more). A size must follow from
+every line alike, within the rounding of the print. There is no fact if two ways of counting differ,
+or if ranks print that would not exist.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from ...core.spill import CHUNK_ROWS
 from ..launch_view import Fact, LaunchView, RowsView
 
 RankValues = Mapping[str, Any]
-"""What a rank prints of a step: of RANK_COLUMNS the number, or null; of COUNT_KEYS the text, if
-any."""
+"""Values that a rank prints of a step: numbers or null for RANK_COLUMNS, texts for COUNT_KEYS."""
 
 RANK_COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
 TOTAL_TOKENS_KEY: Final = "approximate_total_consumed_tokens"
@@ -36,32 +35,32 @@ MAX_TIME_ROUNDING_S: Final = 0.5e-4
 """Times are printed to 4 decimals [s]."""
 
 MAX_UNTIMED_S: Final = 1e-3
-"""More than lies between the first step and its data, and between it and the end [s]."""
+"""Upper bound of the time between the first step and its data, and before the print [s]."""
 
 MAX_UNTIMED_SHARE: Final = 2e-3
-"""The same of a long first step, as a share of it."""
+"""The same bound for a long first step, as a share of the step."""
 
 LAUNCH_COLUMN: Final = "launch"
 RANK_COLUMN_KEYS: Final = (LAUNCH_COLUMN, "rank")
 MAX_KEPT_VALUES: Final = 2
 FIRST_LOOK_ROWS: Final = 512
-"""Rows that mostly tell whether a total grows by one multiple of a rank's tokens."""
+"""Rows that usually show whether a total grows by one multiple of a rank's tokens."""
 MAX_EXACT_FLOAT32: Final = 2**24
-"""TensorBoard keeps float32: it rounds counts beyond this."""
+"""TensorBoard stores float32: counts beyond this are rounded."""
 
 
 def infer_sizes(launches: Sequence[LaunchView]) -> list[list[Fact]]:
-    """`gpus`, `data_parallel` and `seq_len` of each launch, as far as they follow for certain."""
+    """Return `gpus`, `data_parallel` and `seq_len` of the launches, if certain."""
     several = _Several([_Seen() for _ in launches])
     for frame in _in_order([launch.rows for launch in launches]):
         several.add(frame)
-    return [_facts(launch, seen) for launch, seen in zip(launches, several.each, strict=True)]
+    return [_facts(launch, seen) for launch, seen in zip(launches, several.launches, strict=True)]
 
 
 def _in_order(several: Iterable[RowsView]) -> Iterator[pl.DataFrame]:
-    """All rows with the number of their launch, by launch, step and line.
+    """Yield all rows with the index of their launch, ordered by launch, step and line.
 
-    Those of short launches come together. Of a long one those of a step do.
+    Short launches share a frame. In a long launch, a frame has all rows of its steps.
     """
     names = ("line", "rank", "step", "extra", *RANK_COLUMNS)
     short: list[pl.DataFrame] = []
@@ -72,21 +71,21 @@ def _in_order(several: Iterable[RowsView]) -> Iterator[pl.DataFrame]:
             yield pl.concat(short).sort(LAUNCH_COLUMN, "step", "line")
             short, height = [], 0
         for frame in rows.by_step(*names) if long else rows.frames(*names):
-            mine = pl.Series(LAUNCH_COLUMN, [number]).new_from_index(0, frame.height)
+            launch = pl.Series(LAUNCH_COLUMN, [number]).new_from_index(0, frame.height)
             if long:
-                yield frame.hstack([mine])
+                yield frame.hstack([launch])
             else:
-                short.append(frame.hstack([mine]))
+                short.append(frame.hstack([launch]))
                 height += frame.height
     if short:
         yield pl.concat(short).sort(LAUNCH_COLUMN, "step", "line")
 
 
 class _Ranks(NamedTuple):
-    """The rows of a frame rank by rank, each rank's as they were.
+    """Rows of a frame grouped by rank, in order within a rank.
 
-    places: theirs in the frame; begins: where among them those of each rank and launch begin;
-    repeated: whether a rank has several rows of a step.
+    places: row indices; begins: positions in `places` where a rank of a launch begins; repeated: a
+    rank has several rows of a step.
     """
 
     places: Ints
@@ -95,10 +94,10 @@ class _Ranks(NamedTuple):
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Self:
-        """The ranks of a frame that is in the order of its launches and steps."""
-        known = frame["rank"].to_arrow().dictionary_encode()
-        fewest = np.min_scalar_type(len(known.dictionary))  # of 16 bits or less they are counted
-        ranks = integers_of(known.indices, len(known.dictionary)).astype(fewest)
+        """Group the rows of a frame that is in order of launches and steps."""
+        encoded = frame["rank"].to_arrow().dictionary_encode()
+        fewest = np.min_scalar_type(len(encoded.dictionary))  # up to 16 bits: sorted by counting
+        ranks = integers_of(encoded.indices, len(encoded.dictionary)).astype(fewest)
         places = np.argsort(ranks, kind="stable")
         columns = (ranks, frame[LAUNCH_COLUMN].to_numpy(), frame["step"].to_numpy())
         rank, launch, step = (np.diff(column[places]) != 0 for column in columns)
@@ -108,7 +107,7 @@ class _Ranks(NamedTuple):
 
 
 def _facts(launch: LaunchView, seen: _Seen) -> list[Fact]:
-    """What follows of a launch from all that was seen of it."""
+    """Return the facts of a launch that all its rows imply."""
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(
         {
@@ -125,48 +124,48 @@ def _facts(launch: LaunchView, seen: _Seen) -> list[Fact]:
     highest = max(_numbers(seen.ranks), default=0)
     if gpus and (gpus[0] <= highest or (shards and gpus[0] % shards[0])):
         gpus = shards = None
-    found = {"data_parallel": shards, "gpus": gpus, "seq_len": _length(seen, stated)}
+    facts = {"data_parallel": shards, "gpus": gpus, "seq_len": _length(seen, stated)}
     return [
         {"name": name, "value": str(fact[0]), "origin": f"inferred: {fact[1]}", "line": None}
-        for name, fact in found.items()
+        for name, fact in facts.items()
         if fact is not None and name not in stated
     ]
 
 
-def _agreed(found: Mapping[str, int | None]) -> tuple[int, str] | None:
-    """The one value of all that are there, with the first reason for it."""
-    values = {value: why for why, value in reversed(list(found.items())) if value is not None}
+def _agreed(candidates: Mapping[str, int | None]) -> tuple[int, str] | None:
+    """Return the value with its first reason; None if the candidates differ."""
+    values = {value: why for why, value in reversed(list(candidates.items())) if value is not None}
     return next(iter(values.items())) if len(values) == 1 else None
 
 
 def _printed(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """The rows with what they print of some of COUNT_KEYS: its text, null where it is not there.
+    """Return the rows with the printed texts of some COUNT_KEYS; null if not printed.
 
-    A tracker's names have a path before them; of two of one name the last one counts.
+    A tracker's names have a path in front; of two keys with one name, the last counts.
     """
     extra = frame["extra"]
-    said: list[pl.Series] = []
+    columns: list[pl.Series] = []
     for name in names:
         key = f'{name}": "'
         around = _around(extra, key)
         if around is None:
-            said.append(pl.Series(name, [None], pl.String).new_from_index(0, frame.height))
+            columns.append(pl.Series(name, [None], pl.String).new_from_index(0, frame.height))
             continue
         before, behind = around
         again = behind.str.contains(key, literal=True).any()
-        own = before.drop_nulls().is_in([b'"', b"/"]).all()  # not a part of another name
-        if again or not own or extra.str.contains("\\", literal=True).any():
+        whole = before.drop_nulls().is_in([b'"', b"/"]).all()  # not a part of another name
+        if again or not whole or extra.str.contains("\\", literal=True).any():
             return frame.with_columns(_each(extra))
         ends = pl.lit(behind.str.find('"', literal=True))
         value = pl.lit(behind.cast(pl.Binary)).bin.slice(0, ends).cast(pl.String)
-        said.append(pl.select(value.alias(name)).to_series())
-    return frame.with_columns(said)
+        columns.append(pl.select(value.alias(name)).to_series())
+    return frame.with_columns(columns)
 
 
 def _around(extra: pl.Series, key: str) -> tuple[pl.Series, pl.Series] | None:
-    """The byte before a key in each text, and all that follows it; None where it is in none.
+    """Return the byte before a key, and the text after it, per row; None if in no row.
 
-    Mostly all texts begin alike up to it, and one tells what stands before it.
+    Usually all texts begin alike up to the key, and a single byte covers all.
     """
     begins, there, _ = (extra[0] or "").partition(key)
     if there and extra.str.starts_with(begins + key).all():
@@ -176,14 +175,14 @@ def _around(extra: pl.Series, key: str) -> tuple[pl.Series, pl.Series] | None:
         return None
     raw, begin = pl.lit(extra.cast(pl.Binary)), pl.lit(at)  # in half the time of splitn: no copies
     before, behind = raw.bin.slice(begin - 1, 1), raw.bin.slice(begin + len(key)).cast(pl.String)
-    found = pl.select(before=before, behind=behind)
-    return found["before"], found["behind"]
+    parts = pl.select(before=before, behind=behind)
+    return parts["before"], parts["behind"]
 
 
 def _each(extras: pl.Series) -> list[pl.Series]:
-    """The same of each row by itself."""
-    said = [_counts(json.loads(extra or "{}")) for extra in extras]
-    return [pl.Series(name, [one.get(name) for one in said], pl.String) for name in COUNT_KEYS]
+    """Return the columns of `_printed`, row by row."""
+    rows = [_counts(json.loads(extra or "{}")) for extra in extras]
+    return [pl.Series(name, [row.get(name) for row in rows], pl.String) for name in COUNT_KEYS]
 
 
 def _counts(printed: Mapping[str, str]) -> dict[str, str]:
@@ -193,12 +192,13 @@ def _counts(printed: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Seen:
-    """What all steps of a launch say of the sizes; of values that have to be one, a few are kept.
+    """Evidence of sizes from all steps of a launch.
 
-    ranks: by rank, how many steps it prints; first: what each prints of step 1; estimated: by how
-    much the estimate of the batch exceeds a rank's tokens (variants I to L print dp x this rank's
-    tokens); grown: the same of the approximate total and its last step's (since P it grows by world
-    size x this rank's tokens, resumed or not); slots: of each step, or NO_SLOTS.
+    Of values that must agree, a few are kept. ranks: number of steps per printing rank. first:
+    values of step 1 per rank. estimated: ratio of the estimated batch to a rank's tokens (variants
+    I to L print dp x this rank's tokens). grown: ratio of the growth of the approximate total to
+    the last step's tokens (since P the total grows by world size x this rank's tokens, resumed or
+    not). slots: tokens with padding per step, or NO_SLOTS.
     """
 
     ranks: dict[str | None, int] = field(default_factory=dict)
@@ -210,45 +210,51 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Several:
-    """The same of each launch; last: the last row of each rank, of the launch that goes on."""
+    """Evidence of several launches.
 
-    each: Sequence[_Seen]
+    last: the last row per rank, of the launch that continues.
+    """
+
+    launches: Sequence[_Seen]
     last: pl.DataFrame | None = None
 
     def add(self, frame: pl.DataFrame) -> None:
-        """What the ranks print of steps behind those before; of several rows of both the last."""
+        """Add the rows of the next steps.
+
+        Of several rows of a rank and step, the last counts.
+        """
         ranks = _Ranks.of(frame)
         if ranks.repeated:
             frame = frame.unique((*RANK_COLUMN_KEYS, "step"), keep="last", maintain_order=True)
             ranks = _Ranks.of(frame)
         counts = np.diff(np.append(ranks.begins, frame.height)).tolist()
         firsts = frame[ranks.places[ranks.begins]].select(RANK_COLUMN_KEYS).iter_rows()
-        there = []
+        present = []
         for (launch, rank), count in zip(firsts, counts, strict=True):
-            there.append(self.each[launch])
-            there[-1].ranks[rank] = there[-1].ranks.get(rank, 0) + count
+            present.append(self.launches[launch])
+            present[-1].ranks[rank] = present[-1].ranks.get(rank, 0) + count
         first = frame[np.flatnonzero(frame["step"].to_numpy() == 1)]
         for row in _printed(first, COUNT_KEYS).iter_rows(named=True) if len(first) else ():
-            said = {name: row[name] for name in (*RANK_COLUMNS, *COUNT_KEYS)}
-            self.each[row[LAUNCH_COLUMN]].first[row["rank"]] = said
+            values = {name: row[name] for name in (*RANK_COLUMNS, *COUNT_KEYS)}
+            self.launches[row[LAUNCH_COLUMN]].first[row["rank"]] = values
         launches = frame[LAUNCH_COLUMN].to_numpy()
         slots = column_values(frame["rank_slots"], NO_SLOTS)
-        self._gather([seen.slots for seen in self.each], launches, slots)
-        if any(len(seen.estimated) < MAX_KEPT_VALUES for seen in there):
+        self._gather([seen.slots for seen in self.launches], launches, slots)
+        if any(len(seen.estimated) < MAX_KEPT_VALUES for seen in present):
             estimated = _ratios(_counted(frame, "est_global_batch_tokens"), _tokens(frame))
-            self._gather([seen.estimated for seen in self.each], launches, estimated)
-        telling = any(not seen.grown for seen in there)
-        for some in (frame[:FIRST_LOOK_ROWS], frame[FIRST_LOOK_ROWS:]) if telling else (frame,):
-            if len(some) and any(len(seen.grown) < MAX_KEPT_VALUES for seen in there):
-                self._gather([seen.grown for seen in self.each], *self._grow(some))
+            self._gather([seen.estimated for seen in self.launches], launches, estimated)
+        is_new = any(not seen.grown for seen in present)
+        for some in (frame[:FIRST_LOOK_ROWS], frame[FIRST_LOOK_ROWS:]) if is_new else (frame,):
+            if len(some) and any(len(seen.grown) < MAX_KEPT_VALUES for seen in present):
+                self._gather([seen.grown for seen in self.launches], *self._grow(some))
 
-    def _grow(self, mine: pl.DataFrame) -> tuple[Ints, Floats]:
-        """By how many times a rank's tokens its approximate total grew, and in which launch."""
-        counted = (TOTAL_TOKENS_KEY, _counted(mine, TOTAL_TOKENS_KEY)), ("tokens", _tokens(mine))
-        mine = mine.select(*RANK_COLUMN_KEYS, "step").hstack(
+    def _grow(self, frame: pl.DataFrame) -> tuple[Ints, Floats]:
+        """Return launches, and growth of approximate totals per token of a rank's step."""
+        counted = (TOTAL_TOKENS_KEY, _counted(frame, TOTAL_TOKENS_KEY)), ("tokens", _tokens(frame))
+        rows = frame.select(*RANK_COLUMN_KEYS, "step").hstack(
             [pl.Series(*column) for column in counted]
         )
-        both = mine if self.last is None else pl.concat([self.last, mine])
+        both = rows if self.last is None else pl.concat([self.last, rows])
         ranks = _Ranks.of(both)
         step, total, tokens, launches = (
             both[name].to_numpy()[ranks.places]
@@ -258,34 +264,35 @@ class _Several:
         follows[ranks.begins] = False
         before = np.where(follows, np.append(np.nan, total[:-1]), np.nan)
         grown = _ratios(total - np.where(step == 1, 0.0, before), tokens)
-        own = ranks.places >= both.height - mine.height
+        new = ranks.places >= both.height - rows.height
         ends = both[ranks.places[np.append(ranks.begins[1:], both.height) - 1]]
         self.last = ends.filter(pl.col(LAUNCH_COLUMN) == both[LAUNCH_COLUMN][-1])
-        return launches[own], grown[own]
+        return launches[new], grown[new]
 
     @staticmethod
-    def _gather(found: Sequence[set[float]], launches: Ints, values: Floats) -> None:
-        """Values of launches that have to be one; which others there are does not matter."""
+    def _gather(kept: Sequence[set[float]], launches: Ints, values: Floats) -> None:
+        """Add values of launches to sets: the first, and one that differs from it if any."""
         printed = ~np.isnan(values)
         launches, values = launches[printed], values[printed]
         begins = np.flatnonzero(np.diff(launches, prepend=-1))
         firsts = np.repeat(values[begins], np.diff(np.append(begins, len(values))))
         others = np.flatnonzero(values != firsts)
         _, some = np.unique(launches[others], return_index=True)
-        for place in (*begins, *others[some]):
-            if len(mine := found[launches[place]]) < MAX_KEPT_VALUES:
-                mine.add(float(values[place]))
+        for index in (*begins, *others[some]):
+            if len(of_launch := kept[launches[index]]) < MAX_KEPT_VALUES:
+                of_launch.add(float(values[index]))
 
 
 def _numbers(ranks: Iterable[str | None]) -> set[int]:
-    """The ranks that are numbered over all nodes; `1:0` is one of a node, and does not tell."""
+    """Return the ranks that are global numbers; `1:0` is a rank of a node."""
     return {int(rank) for rank in ranks if rank is not None and rank.isdecimal()}
 
 
 def _printing(ranks: Iterable[str | None]) -> tuple[int, str] | None:
-    """XTuner v1 merges the ranks into stderr, each with its global number.
+    """Return the number of printing ranks, if they are 0 to n-1 and more than one.
 
-    A log of rank 0 alone says nothing of the others.
+    XTuner v1 merges all ranks into stderr, tagged with global numbers. A log of rank 0 alone proves
+    nothing.
     """
     numbers = _numbers(ranks)
     whole = len(numbers) > 1 and numbers == set(range(len(numbers)))
@@ -293,23 +300,27 @@ def _printing(ranks: Iterable[str | None]) -> tuple[int, str] | None:
 
 
 def _of_first_step(seen: _Seen) -> int | None:
-    """Variants K to O: e2e_tgs = tokens over all ranks / world size / time since the start.
+    """Return the world size from the first step of a run that was not resumed.
 
-    Only the first step of a run that was not resumed prints all three.
+    Variants K to O: e2e_tgs = tokens over all ranks / world size / time since the start. Only that
+    step prints all three.
     """
-    possible = [sizes for said in seen.first.values() if (sizes := _possible(said)) is not None]
+    possible = [
+        sizes for printed in seen.first.values() if (sizes := _possible(printed)) is not None
+    ]
     if not possible:
         return None
-    least, most = max(one for one, _ in possible), min(other for _, other in possible)
+    least, most = max(lowest for lowest, _ in possible), min(highest for _, highest in possible)
     return least if least == most else None
 
 
-def _possible(said: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The least and the largest world size within the rounding of what a first step prints.
+def _possible(printed: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the smallest and largest world size within the rounding of a first step.
 
-    None where it prints none; there may be no size between them.
+    None if a value is missing. There may be no size between the bounds.
     """
-    total, text, seconds = said.get("consumed_tokens"), said.get("e2e_tgs"), _since_start(said)
+    total, text = printed.get("consumed_tokens"), printed.get("e2e_tgs")
+    seconds = _since_start(printed)
     rate = _number(text)
     if total is None or text is None or rate is None or seconds is None or "e" in text:
         return None
@@ -320,11 +331,14 @@ def _possible(said: Mapping[str, Any]) -> tuple[int, int] | None:
     return math.ceil(total / most), math.floor(total / least)
 
 
-def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Bounds of the time since the start of training: a tracker prints it, a text log its parts."""
-    if (time := _number(said.get("train_time"))) is not None:
+def _since_start(printed: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return bounds of the time since the start of training [s].
+
+    A tracker prints the time, a text log its parts.
+    """
+    if (time := _number(printed.get("train_time"))) is not None:
         return time - MAX_TIME_ROUNDING_S, time + MAX_TIME_ROUNDING_S
-    elapsed, data = said.get("elapsed_s"), said.get("data_s")
+    elapsed, data = printed.get("elapsed_s"), printed.get("data_s")
     if elapsed is not None and data is not None:
         parts: float = elapsed + data
         most = parts * (1 + MAX_UNTIMED_SHARE) + MAX_UNTIMED_S + 2 * MAX_TIME_ROUNDING_S
@@ -333,7 +347,7 @@ def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _of_batches(stated: Mapping[str, str]) -> int | None:
-    """Data-parallel ranks of a run whose config was printed."""
+    """Return the data-parallel ranks that a printed config implies."""
     sizes = _sizes(stated, "global_batch_size", "micro_batch_size", "gradient_accumulation")
     if sizes is None:
         return None
@@ -343,27 +357,27 @@ def _of_batches(stated: Mapping[str, str]) -> int | None:
 
 
 def _of_config(stated: Mapping[str, str]) -> int | None:
-    """GPUs of such a run."""
+    """Return the GPUs that a printed config implies."""
     shards = _of_batches(stated)
     degrees = _sizes(stated, "context_parallel", "tensor_parallel")
     return None if shards is None or degrees is None else shards * math.prod(degrees)
 
 
 def _sizes(stated: Mapping[str, str], *names: str) -> list[int] | None:
-    """The facts of all of these names; None where one is not stated, or no size."""
-    said = [number for name in names if (number := parse_size(stated.get(name, "")))]
-    return said if len(said) == len(names) else None
+    """Return the facts of these names; None if one is not stated, or is no size."""
+    sizes = [number for name in names if (number := parse_size(stated.get(name, "")))]
+    return sizes if len(sizes) == len(names) else None
 
 
 def _length(seen: _Seen, stated: Mapping[str, str]) -> tuple[int, str] | None:
-    """Length of a pack, where every step of every rank has as many slots (Q)."""
+    """Return the length of a pack, if all steps of all ranks have the same slots (Q)."""
     sizes = _sizes(stated, "context_parallel", "micro_batch_size", "gradient_accumulation")
     several = max(seen.ranks.values(), default=0) > 1
     if len(seen.slots) != 1 or not several or sizes is None:
         return None
     shards, micro, accumulation = sizes
-    (mine,) = seen.slots
-    length = _whole({mine * shards / (micro * accumulation)})
+    (slots,) = seen.slots
+    length = _whole({slots * shards / (micro * accumulation)})
     return None if length is None else (length, "seqlen_tokens x sp / packs of a step")
 
 
@@ -377,19 +391,22 @@ def _number(text: str | None) -> float | None:
 
 
 def _ratios(counts: Floats, tokens: Floats) -> Floats:
-    """Counts by tokens; infinite where these are next to nothing, as no rank has them."""
+    """Divide counts by tokens.
+
+    Infinite if tokens are next to nothing, as for no real rank.
+    """
     with np.errstate(over="ignore"):
         return counts / tokens
 
 
 def _tokens(frame: pl.DataFrame) -> Floats:
-    """Tokens that each rank prints, NaN where it prints none."""
+    """Return the tokens that ranks print; NaN if none."""
     tokens = column_values(frame["rank_tokens"], math.nan)
     return np.where(tokens == 0, math.nan, tokens)
 
 
 def _counted(frame: pl.DataFrame, name: str) -> Floats:
-    """One of COUNT_KEYS as printed; NaN where it is not exact."""
+    """Return one of COUNT_KEYS as printed; NaN if not exact."""
     texts = _printed(frame.select("extra"), [name])[name]
     whole = texts.cast(pl.Int64, strict=False)
     if whole.null_count() == texts.null_count() and (whole >= 0).all():
@@ -401,7 +418,7 @@ def _counted(frame: pl.DataFrame, name: str) -> Floats:
 
 
 def _whole(ratios: set[float]) -> int | None:
-    """The one whole number, if it is one."""
+    """Return the only ratio as a whole number; None if several, or not whole."""
     if len(ratios) != 1:
         return None
     (ratio,) = ratios
