@@ -76,8 +76,7 @@ class RunEnd:
 class ClosingIdentity:
     """Product or quotient of closing figures that equals a step's samples or tokens.
 
-    per_step: (samples or tokens over all ranks, relative error); None if the figures are not
-    printed
+    per_step: (samples or tokens over all ranks, relative error); None if not printed
     over_processes: true if the figure sums over processes, even processes with the same samples
     """
 

@@ -206,7 +206,7 @@ def compare_evidence(windows: RunArrays, run: Mapping[str, Any]) -> list[Evidenc
     """
     order = [*run["evidence"], *(k for k in EVIDENCE_LABELS if k not in run["evidence"])]
     timed = {kind: _timed(windows, kind) for kind in order if kind != "runtime"}
-    fitted = {"rate"} if not windows.has_any("known_rate_time") else set()  # if it can be
+    fitted = {"rate"} if not windows.has_any("known_rate_time") else set()  # tried, may fail
     untimed = {kind for kind, lines in timed.items() if not lines.clean.any()} - fitted
     there = [kind for kind in order if kind not in untimed]
     pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATE_EVIDENCE]
@@ -479,7 +479,7 @@ def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
     times = np.concatenate([[0.0], np.cumsum(np.where(joined, parts.time, 0.0))])
     bad = np.concatenate([[0], np.cumsum(~joined)])
     lines = np.arange(len(step))
-    start = np.minimum(np.searchsorted(step, step - wide.span), lines)  # begins behind this line
+    start = np.minimum(np.searchsorted(step, step - wide.span), lines)  # begins after this line
     whole = (start < lines) & (step[start] == step - wide.span) & (bad[1:] == bad[start + 1])
     ends = _apart(np.flatnonzero(wide.clean & whole), start)
     if not len(ends):

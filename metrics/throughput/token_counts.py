@@ -502,7 +502,7 @@ def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountCo
     found = []
     for other, count in TOKEN_COUNTS.items():
         used, both, other_tokens = key, counted, windows[f"{other}_count"]
-        if other == "stated_all_ranks":  # where it cannot be right, on any line
+        if other == "stated_all_ranks":  # contradicted: compare on any line
             used, both = "ranks", by == "ranks"
         indices = np.flatnonzero(both & np.isfinite(other_tokens))
         if count.name == TOKEN_COUNTS[used].name or not tokens[indices].sum():
@@ -510,7 +510,7 @@ def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountCo
         mean, ours = float(other_tokens[indices].mean()), float(tokens[indices].mean())
         gap = mean / ours - 1
         slack = MAX_UNEXPLAINED_GAP + _rounding(windows, indices, other)
-        apart = mean > 0 and abs(gap) > slack  # none at all has no cause
+        apart = mean > 0 and abs(gap) > slack  # a count of 0 gets no cause
         cause = _cause(windows, facts, _Gap(used, other, indices, gap)) if apart else None
         found.append(
             CountComparison(

@@ -124,9 +124,9 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     not be in step, and then the slowest rank of each step would give more time than passed. Logged
     figures are the median over the ranks.
 
-    `rated_tokens` and `rated_samples`: tokens and samples of a step, from a line's own rate and
-    time `printing`: number of ranks that print the step, if several from `first_rank` to
-    `last_rank` `copies_s`: range of `elapsed_s` over lines without a named rank
+    `rated_tokens` and `rated_samples` are tokens and samples of a step, from a line's own rate and
+    time. `printing` is the number of ranks that print the step, `first_rank` and `last_rank` the
+    lowest and highest of several. `copies_s` is the range of `elapsed_s` over lines without a rank.
     """
     clean = without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
     several, single = split_repeated_steps(clean.with_columns(**_LINE_FIGURES))
@@ -536,7 +536,7 @@ def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """
     found = events.filter(_restarts(), pl.col("step").is_not_null())
     if not found.height:
-        never = (pl.col("step") * 0).diff().over("run_id")  # same nulls as with restarts
+        never = (pl.col("step") * 0).diff().over("run_id")  # 0, null on the first line
         return steps.with_columns(rated_from=pl.lit(None, pl.Int64), restarts=never)
     found = found.select("run_id", "step", rated_from="step").unique().sort("step")
     joined = steps.sort("step").join_asof(
@@ -1007,7 +1007,7 @@ def evidence_rounding(run: RunArrays, selection: WindowSelection, evidence: str)
     if evidence not in PRINTED_TIME_COLUMNS:
         return stamp_error(run, evidence, selection.indices) / total(selection.seconds)
     values = _printed_values(run, selection, evidence)
-    if not len(values):  # nothing but waiting for data
+    if not len(values):  # only waits for data
         return 0.0
     return float(np.median(digits_of(values).last_places(values) / 2 / values))
 
