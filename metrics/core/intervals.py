@@ -226,8 +226,7 @@ def _median_distance(ordered: FloatArray, middle: float) -> float:
     """Return the median distance of ordered values from `middle`.
 
     The k nearest values are neighbours. So the k-th smallest distance is the minimum, over all
-    groups
-    of k neighbours, of the largest distance in the group: no second sort.
+    groups of k neighbours, of the largest distance in the group: no second sort.
 
     middle: one of the values, or a value between two of them
     """

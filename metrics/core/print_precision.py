@@ -89,7 +89,7 @@ def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) ->
         count = first.get_column(f"{name}_count").to_numpy()
         if count.any():
             printed = first.get_column(name).explode().to_numpy()
-            digits = printed_digits(printed[~np.isnan(printed)])  # null of a group without any
+            digits = printed_digits(printed[~np.isnan(printed)])  # a group without values has null
             owner = np.repeat(np.arange(first.height), count)
             np.maximum.at(decimals, owner, digits.decimals)
             np.maximum.at(significant, owner, digits.significant)

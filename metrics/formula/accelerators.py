@@ -248,7 +248,7 @@ def load_overlay(text: str) -> tuple[Accelerator, ...]:
     """
     try:
         document = tomllib.loads(text)
-        repr(document)  # raises on a number so long that no message could hold it
+        repr(document)  # raises on a number too long for any message
     except (ValueError, RecursionError) as error:
         raise OverlayError(f"The accelerators file is no TOML: {error}.") from None
     _only(document, ("accelerator",), "the accelerators file")
@@ -290,7 +290,7 @@ def _peaks(peaks: object, where: str) -> Mapping[Dtype, float]:
     for dtype, peak in peaks.items():
         if isinstance(peak, bool) or not isinstance(peak, int | float) or peak != peak:  # noqa: PLR0124
             raise OverlayError(f"{where}: the peak of {dtype} is {peak!r}, not a number.")
-        said = float("inf") if peak > _MOST_PEAK else peak  # not all whole numbers are a float
+        said = float("inf") if peak > _MOST_PEAK else peak  # a larger integer may not fit a float
         if not _LEAST_PEAK <= peak <= _MOST_PEAK:
             raise OverlayError(
                 f"{where}: the peak of {dtype} is {said:g} FLOP/s, which no accelerator has; peaks"

@@ -243,8 +243,7 @@ def tower_operators(
 ) -> tuple[Operator, ...]:
     """Return the operators of tower and projector over a set of images [FLOP per set].
 
-    grids: of each image or video (still image: `VisionTower.grid_of`); no grids: all operators are
-    0
+    grids: of each image or video (still image: `VisionTower.grid_of`); without any, all FLOPs are 0
     trained_parts: default everything
 
     Raises ShapeError for a grid that the tower does not accept, and for unknown LoRA targets.
@@ -477,7 +476,7 @@ def _internvit(config: Config) -> VisionTower:
     bias = config.flag("attention_bias" if native else "qkv_bias", default=not native)
     normed = config.flag("use_qk_norm" if native else "qk_normalization", default=False)
     attention = _transformer(d, tower.attention.heads, qkv_bias=bias, fused=not native)
-    pooled = config.flag("use_mean_pooling", default=True)  # then the norm after the tower is none
+    pooled = config.flag("use_mean_pooling", default=True)  # then there is no norm after the tower
     return replace(
         tower,
         attention=replace(attention, qk_norm="all" if normed else "none"),
@@ -599,7 +598,7 @@ def _llava(tower: VisionTower, config: Config, out: int) -> VisionTower:
         raise ShapeError(
             f"{config.source}: 'vision_feature_layer' is {layer!r}; only one layer is known."
         )
-    # Entry 0 of the hidden states is the embedding, the last that of the last layer.
+    # Entry 0 of the hidden states is the embedding, the last entry is the last layer's output.
     used = layer if layer >= 0 else tower.depth + 1 + layer
     config.choice("vision_feature_select_strategy", "default", default="default")
     bias = config.flag("multimodal_projector_bias", default=True)

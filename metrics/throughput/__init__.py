@@ -1,1 +1,1 @@
-"""Windows of logged steps to tokens per second and GPU: warm-up, evidence, token counts."""
+"""Tokens per second per GPU from logged steps: windows, warm-up, evidence, tokens."""

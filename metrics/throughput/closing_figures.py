@@ -1,10 +1,10 @@
-"""What a log's closing figures make of a step: its samples or its tokens, over all ranks.
+"""Samples or tokens of a step over all ranks, from a log's closing figures.
 
     train_samples_per_second / train_steps_per_second   samples of a step (the Trainer's last line)
     RunningAvgSamplesPerSec x seconds of a step         samples of a step (DeepSpeed's timer)
     total_flos / (6 x parameters x steps)               tokens of a step, padding included
 
-None enters a rate: a batch or a length that was given is held against them
+No rate uses these figures. They check a batch or a length given by the user or the log
 (metrics.throughput.token_counts). The Trainer counts FLOPs without embeddings, of all experts, and
 of frozen weights too (transformers/modeling_utils.py floating_point_ops@v5.23.0).
 """
@@ -27,7 +27,7 @@ from ..core.extra_figures import MAX_PRINTED, extra_figure
 from ..core.quirks import has_quirk
 
 FlosParams = Callable[[str], int | None]
-"""run_id to the parameters whose FLOPs the Trainer counts; None where the model is not known."""
+"""Maps a run_id to the parameters in the Trainer's FLOPs; None for an unknown model."""
 
 CLOSING_SCHEMA: Final = pl.Schema(
     {
@@ -39,24 +39,28 @@ CLOSING_SCHEMA: Final = pl.Schema(
 )
 
 UNKNOWN_EPOCH_ERROR: Final = 0.1
-"""How far samples over steps may be from the batch where the steps of an epoch are not known: the
-last batch of each is not full, or is left out."""
+"""Relative error of samples over steps, compared with the batch, where the steps of an epoch are
+not known: the last batch of an epoch is partial or dropped."""
 TIMER_ERROR: Final = 0.4
-"""Steps are slower at first and data loading is left out; a wrong batch is
-twice too large or small."""
+"""Relative error of samples from DeepSpeed's timer: early steps are slower, and data loading is
+left out. A wrong batch is off by a factor of two."""
 FLOS_ERROR: Final = 0.03
-"""How far parameters may be from those that are counted: adapters, and 4-bit weights' scales."""
+"""Relative error of the parameters in the Trainer's FLOPs: adapters, and scales of 4-bit
+weights."""
 MIN_FLOS_TOKENS: Final = 1.0
-"""ZeRO-3 leaves no parameters to count: a step of fewer tokens tells nothing."""
+"""Least tokens of a step from total_flos. ZeRO-3 leaves no parameters to count, so fewer tokens
+show nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The figures at the end of one run.
+    """Figures at the end of one run.
 
-    said: fields of its last line as printed; seconds, step, epoch: of all of its training
-    average: the timer's samples/s since the start; step_s: the median time between stamped steps
-    params: of FlosParams
+    said: fields of the last line, as printed
+    seconds, step, epoch: of the whole training
+    average: the timer's samples/s since the start
+    step_s: median time between stamped steps
+    params: parameters as in FlosParams
     """
 
     said: Mapping[str, str]
@@ -70,11 +74,10 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class ClosingIdentity:
-    """One product or quotient of closing figures that is a step's samples or tokens.
+    """Product or quotient of closing figures that equals a step's samples or tokens.
 
-    per_step: (samples or tokens over all ranks, share by which they may be off); None where the
-    figures are not printed
-    over_processes: it sums what each process is given, be it the same
+    per_step: (samples or tokens over all ranks, relative error); None if not printed
+    over_processes: true if the figure sums over processes, even processes with the same samples
     """
 
     key: str
@@ -127,10 +130,13 @@ CLOSING_IDENTITIES: Final[Mapping[str, ClosingIdentity]] = {
 }
 
 
-def _printed(said: Mapping[str, str], name: str) -> tuple[float, float] | None:
-    """A printed number above 0, and the share that half a unit of its last digit is."""
+def _printed(fields: Mapping[str, str], name: str) -> tuple[float, float] | None:
+    """Return a printed number above 0, and its rounding error as a fraction.
+
+    The rounding error is half a unit of the last digit.
+    """
     with suppress(InvalidOperation, KeyError, ValueError, TypeError, OverflowError):
-        number = Decimal(str(said[name]))
+        number = Decimal(str(fields[name]))
         value, unit = float(number), 10.0 ** int(number.as_tuple().exponent)
         if 0 < value <= MAX_PRINTED:
             return value, unit / 2 / value
@@ -144,13 +150,15 @@ def closing_figures(
     params: FlosParams,
     batch_stated: Collection[str] = (),
 ) -> pl.DataFrame:
-    """What the closing figures of each run say: columns of CLOSING_SCHEMA.
+    """Compute the closing figures of each run: columns of CLOSING_SCHEMA.
 
-    runs, steps, events: as in ingest.core.schema; params: asked for runs that print FLOPs alone;
-    batch_stated: runs whose log states the batch. DeepSpeed's timer divides just that by the time,
-    so there it witnesses nothing of its own. end_samples_per_second: of the whole training and all
-    ranks, as the last line prints it; running_samples_per_second: the timer's last mean since the
-    start.
+    end_samples_per_second: of the whole training over all ranks, from the last line
+    running_samples_per_second: the timer's last mean since the start
+
+    runs, steps, events: as in ingest.core.schema
+    params: called only for runs that print FLOPs
+    batch_stated: runs whose log states the batch. DeepSpeed's timer divides this batch by the time,
+        so its figure is no independent evidence there.
     """
     rows = [
         {
@@ -165,19 +173,19 @@ def closing_figures(
 
 
 def _of_run(end: RunEnd) -> Iterator[dict[str, Any]]:
-    for one in CLOSING_IDENTITIES.values():
-        if (found := one.per_step(end)) is not None and found[0] <= MAX_PRINTED:
-            yield {"identity": one.key, "per_step": found[0], "error": found[1]}
+    for identity in CLOSING_IDENTITIES.values():
+        if (figure := identity.per_step(end)) is not None and figure[0] <= MAX_PRINTED:
+            yield {"identity": identity.key, "per_step": figure[0], "error": figure[1]}
 
 
 def _run_ends(
     runs: pl.DataFrame, steps: pl.DataFrame, events: pl.DataFrame, params: FlosParams
 ) -> Iterator[tuple[str, RunEnd]]:
     ended = events.filter(pl.col("kind") == "end", pl.col("extra").is_not_null()).sort("line")
-    said = {str(event["run_id"]): event for event in ended.iter_rows(named=True)}
+    end_events = {str(event["run_id"]): event for event in ended.iter_rows(named=True)}
     timed = _timer(runs, steps)
-    for run_id in dict.fromkeys((*said, *timed)):
-        event = said.get(run_id, {})
+    for run_id in dict.fromkeys((*end_events, *timed)):
+        event = end_events.get(run_id, {})
         average, step_s = timed.get(run_id, (None, None))
         epoch = EPOCH_PATTERN.search(event.get("text") or "")
         yield (
@@ -198,13 +206,13 @@ EPOCH_PATTERN: Final = re.compile(r"""["']epoch["']: '?(\d{1,9}(?:\.\d{1,9})?)\b
 
 
 def _timer(runs: pl.DataFrame, steps: pl.DataFrame) -> dict[str, tuple[float | None, float | None]]:
-    """The timer's last mean since the start [samples/s], and the median time of a step [s]."""
-    mine = runs.filter(has_quirk("timer_of_steps"))["run_id"]
-    if mine.is_empty():
+    """Return the timer's last mean [samples/s] and the median step time [s], per run."""
+    timed_runs = runs.filter(has_quirk("timer_of_steps"))["run_id"]
+    if timed_runs.is_empty():
         return {}
-    asked = steps.select("run_id", "line", "step", "logged_at", "extra")
-    lines = asked.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
-    told = (
+    printed = steps.select("run_id", "line", "step", "logged_at", "extra")
+    lines = printed.filter(pl.col("run_id").is_in(timed_runs.implode())).sort("run_id", "line")
+    averages = (
         lines.filter(pl.col("extra").str.contains('"average": ', literal=True))
         .group_by("run_id", maintain_order=True)
         .last()
@@ -215,7 +223,7 @@ def _timer(runs: pl.DataFrame, steps: pl.DataFrame) -> dict[str, tuple[float | N
         ["run_id", "step"], keep="first", maintain_order=True
     )
     passed = pl.col("logged_at").diff().dt.total_microseconds() / 1e6 / pl.col("step").diff()
-    fine = (passed.drop_nulls() > 0).all()  # several lines of one stamp tell no time
+    fine = (passed.drop_nulls() > 0).all()  # lines with the same stamp show no time
     times = stamped.group_by("run_id").agg(step_s=pl.when(fine).then(passed.median()))
-    joined = told.join(times, on="run_id", how="left")
+    joined = averages.join(times, on="run_id", how="left")
     return {str(run_id): (rate, step_s) for run_id, rate, step_s in joined.iter_rows()}

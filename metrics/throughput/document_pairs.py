@@ -1,10 +1,10 @@
-"""Attended pairs of documents in a pack, where a log prints the sum of the squares of its parts.
+"""Attended pairs of a pack's documents, from a logged sum of squared lengths.
 
 XTuner v1 prints `efficient_attn_ratio`: sum n_i^2 / sum P^2 over the parts n_i of each pack of P
-tokens. Padding is among the parts, cut into pieces of 256 (xtuner/v1/datasets/collator.py,
-pad_chunk_size). What attention computes of padding is no work of the model, so its squares are
-taken off. How the padding of a step is spread over several packs is not printed: then the pairs
-lie between two bounds, which are close where documents are longer than a piece.
+tokens. The parts include padding, cut into pieces of 256 (xtuner/v1/datasets/collator.py,
+pad_chunk_size). Attention on padding is no work of the model, so the padding's squares are
+subtracted. The log does not print how a step's padding is spread over several packs. So the pairs
+have two bounds, which are close where documents are longer than a piece.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ PADDING_PIECE: Final = 256
 
 
 def document_pairs(windows: RunArrays, facts: Mapping[str, Any]) -> list[float] | None:
-    """Return the least and the most attended pairs per token of the documents.
+    """Return the lower and upper bound of the documents' attended pairs per token.
 
-    Pairs are those of causal attention, n (n + 1) / 2 of a document of n tokens. None where the
-    log prints no sum of squares or no tokens, or nothing says how long a pack is.
+    Causal attention has n (n + 1) / 2 pairs in a document of n tokens. None if the log prints no
+    sum of squares or no tokens, or if the length of a pack is not known.
     """
     length = facts.get("seq_len")
     ratio, tokens = windows["attention_ratio"], windows["tokens_per_gpu"]
@@ -45,12 +45,14 @@ def document_pairs(windows: RunArrays, facts: Mapping[str, Any]) -> list[float] 
 def padding_squares(
     padding: FloatArray, packs: FloatArray, groups: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the least and the most sum of squares that the padding of a step can have.
+    """Return the lower and upper bound of the sum of squares of a step's padding.
 
-    padding, packs: tokens and packs of a step, a mean over `groups` of ranks. Both sums are the
-    same where there is one pack: k pieces of 256 and the rest. Spread over several packs, the sum
-    is at most that of whole pieces, and at least that of equal shares: x^2 of a share of x up to
-    half a piece, above it the tangent 256 x - 128^2, which all k pieces and a half touch.
+    With one pack, both bounds are the same: k pieces of 256 and the rest. With several packs, the
+    upper bound is the sum of whole pieces, and the lower bound is the sum of equal shares. A share
+    x counts x^2 up to half a piece. Above, a share counts the tangent 256 x - 128^2, reached by k
+    pieces and a half for every k.
+
+    padding, packs: tokens and packs of a step, a mean over `groups` of ranks
     """
     half = PADDING_PIECE / 2
     rest = padding % PADDING_PIECE

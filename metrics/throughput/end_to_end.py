@@ -1,14 +1,14 @@
-"""What a launch trained over all of its time: the clock of a launch, and its end-to-end rate.
+"""The clock of a launch, and its end-to-end rate over all of its time.
 
     launched_at    the first stamp of the launch
-    trained_at     training began: stamped, or the end's stamp less the run time it prints
+    trained_at     training began: stamped, or the end's stamp minus its printed run time
     first_step_at  the first step line
     last_step_at   the last step line
-    ended_at       the last stamp: the final checkpoint, evaluation and shutdown lie before it
+    ended_at       the last stamp, after the final checkpoint, evaluation and shutdown
 
-The end-to-end rate stops at the last step line: what comes behind it, such as the final checkpoint,
-is the launch's time, but no longer that of steps. Only a printed run time (basis `runtime`) holds
-it, as the frameworks count it (the Trainer's train_runtime: with checkpoints).
+The end-to-end rate stops at the last step line: later work, such as the final checkpoint, is time
+of the launch but not of steps. Only a printed run time (basis `runtime`) includes later work, as
+the frameworks count (the Trainer's train_runtime: with checkpoints).
 
 Frames in, frames out; no file is opened here.
 """
@@ -64,72 +64,76 @@ def launch_clocks(
     events: pl.DataFrame,
     members: SourcesByLaunch | None = None,
 ) -> pl.DataFrame:
-    """The wall clock of each run of `runs`, by run_id: columns of CLOCK_SCHEMA.
+    """Return the wall clock of each run of `runs`, by run_id: columns of CLOCK_SCHEMA.
 
-    runs, events: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows; facts:
-    metrics.throughput.resolved_facts.typed_facts; members: the rows of `runs` of all sources of a
-    run (metrics.runs.same_run.MergedLaunches), whose events count as its own; their stamps only
-    where they are of the clock that the steps are stamped by.
+    runs, events: as in ingest.core.schema
+    spans: metrics.throughput.windows.build_windows
+    facts: metrics.throughput.resolved_facts.typed_facts
+    members: rows of `runs` of all sources of a run (metrics.runs.same_run.MergedLaunches). The
+        events of all sources count for the run; their stamps count only on the clock of the step
+        stamps.
 
-    trained_from, trained_to: training began behind the one step and went on to the other [steps],
-        as far as the log tells; the first is null where a log begins in the middle, the second
-        where it does not say what its lines count
-    step_s: the median time of a step
-    startup_s: from the first stamp to the first step line, less the typical time of the steps that
-        this line speaks of; null where no line before it is stamped
+    Columns:
+
+    trained_from, trained_to: training began after the first of these steps and reached the second
+        [steps], as far as the log shows. trained_from is null if the log begins in the middle,
+        trained_to if the log does not say what its lines count
+    step_s: median time of a step
+    startup_s: from the first stamp to the first step line, minus the typical time of this line's
+        steps; null if no earlier line is stamped
     after_s: from the last step line to the last stamp
     wall_s: from the first stamp to the last
-    runtime_s: of the whole training as the log prints it, but not where that is of a part of the
-        steps; or between its stamped start and end where the steps have no stamps
+    runtime_s: printed time of the whole training, unless the time is of only some of the steps; or
+        the time between stamped start and end if the steps have no stamps
     engine_s: between the first and the last stamp of a companion's step lines
 
-    A time is null where the log has no stamp for it.
+    A time without a stamp in the log is null.
     """
     by_run = RunArrays(spans).by_run()
     planned = dict(facts.select("run_id", "total_steps").iter_rows())
-    told: dict[str, list[dict[str, Any]]] = {}
+    logged: dict[str, list[dict[str, Any]]] = {}
     for event in events.sort("run_id", "line").iter_rows(named=True):
-        told.setdefault(event["run_id"], []).append(event)
+        logged.setdefault(event["run_id"], []).append(event)
     rows = []
     for run in runs.sort("run_id").iter_rows(named=True):
-        own = (members or {}).get(run["run_id"], [run])
+        sources = (members or {}).get(run["run_id"], [run])
         windows = by_run.get(run["run_id"])
         row = dict.fromkeys(CLOCK_SCHEMA) | {"run_id": run["run_id"]}
         if windows is not None:
-            row |= _LaunchClock(run, own, told, windows, planned.get(run["run_id"])).clock()
+            row |= _LaunchClock(run, sources, logged, windows, planned.get(run["run_id"])).clock()
         rows.append(row)
     return pl.DataFrame(rows, schema=CLOCK_SCHEMA)
 
 
 class _LaunchClock:
-    """One launch while its clock is read."""
+    """State while the clock of one launch is computed."""
 
     def __init__(
         self,
         run: Mapping[str, Any],
         members: Sequence[Mapping[str, Any]],
-        told: Mapping[str, Sequence[dict[str, Any]]],
+        logged: Mapping[str, Sequence[dict[str, Any]]],
         windows: RunArrays,
         planned: int | None,
     ) -> None:
         self.run, self.windows, self.planned = run, windows, planned
         self.interval = line_interval(windows)
-        self.events = [e for m in members for e in told.get(m["run_id"], ())]
-        self.own: list[dict[str, Any]] = []
+        self.events = [e for m in members for e in logged.get(m["run_id"], ())]
+        self.own_lines: list[dict[str, Any]] = []
         self.others: list[datetime] = []
         for member in (m for m in members if m["utc"] == run["utc"]):
             start = member["started_at"]
-            stamped = [e for e in told.get(member["run_id"], ()) if e["logged_at"] is not None]
+            stamped = [e for e in logged.get(member["run_id"], ()) if e["logged_at"] is not None]
             if member["run_id"] == run["run_id"]:
                 opening = {"kind": None, "line": member["first_line"] or 0, "logged_at": start}
-                self.own = [opening, *stamped] if start is not None else stamped
+                self.own_lines = [opening, *stamped] if start is not None else stamped
             else:
                 late = "first_step_stamped_at_end" in (member["quirks"] or ())
                 begun = start is not None and not late
                 self.others += [e["logged_at"] for e in stamped] + ([start] if begun else [])
 
     def clock(self) -> dict[str, Any]:
-        """What there is of the columns of CLOCK_SCHEMA."""
+        """Return the columns of CLOCK_SCHEMA, except run_id."""
         row: dict[str, Any] = dict.fromkeys(CLOCK_SCHEMA.keys() - {"run_id"})
         row["trained_from"] = self._trained_from()
         row["step_s"] = _step_seconds(self.windows, self.run["evidence"])
@@ -151,19 +155,20 @@ class _LaunchClock:
         return row
 
     def _around(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The stamped lines of the run's own source before its first step line, and behind all.
+        """Return the stamped lines before the first step line and after the last.
 
-        Those between are left out: a source may hold lines of several programs.
+        Only lines of the run's own source. Lines in between are left out: a source may contain
+        lines of several programs.
         """
         lines = self.windows["line"]
         first, last = np.nanmin(lines), np.nanmax(lines)
-        before = [e for e in self.own if e["line"] < first]
-        return before, [e for e in self.own if e["line"] > last]
+        before = [e for e in self.own_lines if e["line"] < first]
+        return before, [e for e in self.own_lines if e["line"] > last]
 
     def _with_stamps(self, stamped: IntArray) -> dict[str, Any]:
-        """The moments of a launch whose steps have stamps; none where the clock went back.
+        """Return the moments of a launch with stamped steps; none if the clock went back.
 
-        stamped: places of the windows with a stamp
+        stamped: indices of the windows with a stamp
         """
         first: datetime = self.windows.value("logged_at", int(stamped[0]))
         last: datetime = self.windows.value("logged_at", int(stamped[-1]))
@@ -184,7 +189,10 @@ class _LaunchClock:
         }
 
     def _without_stamps(self) -> dict[str, Any]:
-        """The moments of a launch whose steps have none: by the stamps of the lines around them."""
+        """Return the moments of a launch without stamped steps.
+
+        Read from the stamps of the lines around the steps.
+        """
         before, behind = self._around()
         early, late = ([e["logged_at"] for e in side] for side in (before, behind))
         if not early or not late or min(late) < max(early):
@@ -206,7 +214,10 @@ class _LaunchClock:
     def _trained_at(
         before: Sequence[Mapping[str, Any]], behind: Sequence[Mapping[str, Any]], first: datetime
     ) -> datetime | None:
-        """When training began: the last stamp of such a line, else the end's less its run time."""
+        """Return the start of training.
+
+        The last stamp of a line that says so, else the end's stamp minus its run time.
+        """
         starts: list[datetime] = [e["logged_at"] for e in before if e["kind"] == "train_start"]
         if starts:
             return min(max(starts), first)
@@ -215,55 +226,59 @@ class _LaunchClock:
         return min((s for s in counted if s <= first), default=None)
 
     def _trained_from(self) -> int | None:
-        """The step that training went on from; None where that is not known.
+        """Return the step after which training began; None if not known.
 
-        What the log says of it: the step that its start names, else that of a checkpoint that was
-        loaded within one log interval before the first line (a checkpoint further off was of
-        another training, of which the weights alone were loaded). Else 0, where the first line is
-        no further than one log interval; else the step before the first line's own steps, where
-        the line's clock began with these. Where lines are merely counted, 0 unless a checkpoint was
-        loaded. Not 0 where the counter of tokens holds those of an earlier launch.
+        Sources, in this order:
+
+        - the step named by a start line;
+        - the step of a loaded checkpoint, up to one log interval before the first line. An earlier
+          checkpoint belongs to another training, and only its weights were loaded;
+        - 0, if the first line is at most one log interval in;
+        - the step before the first line's own steps, if the line's clock began with these steps.
+
+        Where lines are merely counted: 0, or None if a checkpoint was loaded. Never 0 if the
+        counter of tokens includes an earlier launch.
         """
         first, earlier = int(self.windows.value("step")), _counts_from_earlier(self.windows)
         if self.windows.value("steps_counted"):
             return None if earlier or any(e["kind"] == "load" for e in self.events) else 0
-        said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
+        steps = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
         began: list[int] = [
-            step - 1 for kind, step in said if kind == "train_start" and 0 < step <= first
+            step - 1 for kind, step in steps if kind == "train_start" and 0 < step <= first
         ]
         if began:
             return max(began)
         loaded: list[int] = [
-            s for kind, s in said if kind == "load" and first - self.interval <= s < first and s
+            s for kind, s in steps if kind == "load" and first - self.interval <= s < first and s
         ]
         if loaded or first > self.interval:
             return max(loaded, default=self._before_the_clock(first))
         return None if earlier else 0
 
     def _before_the_clock(self, first: int) -> int | None:
-        since, own, span = (
+        since, step_s, span = (
             float(self.windows[name][0])
             for name in ("since_start_s", "elapsed_time", "elapsed_span")
         )
-        return first - int(span) if 0 < since <= own * (1 + MAX_UNEXPLAINED_GAP) else None
+        return first - int(span) if 0 < since <= step_s * (1 + MAX_UNEXPLAINED_GAP) else None
 
     def _trained_to(self, *, stamped: bool) -> int | None:
-        """The last step that was trained; None where that is not known.
+        """Return the last trained step; None if not known.
 
-        That of the last line, or a later one: as the end says, as a checkpoint says, or the last
-        planned one of a launch that completed. Those of a checkpoint and of the plan count only
-        where no further line would have been printed before them.
+        The step of the last line, or a later step: of the end, of a checkpoint, or the last planned
+        step of a completed launch. Checkpoint and plan count only if no further line was due before
+        their step.
 
-        Where a completed launch should have printed more lines, and none of its lines has a stamp,
-        the lines may be counted wrongly, for the Trainer's print no step. Where it is known that
-        lines are merely counted (`steps_counted`), no step that the log names is one of theirs.
+        If a completed launch should have printed more lines, and no line has a stamp, the lines may
+        be miscounted: the Trainer's lines print no step. If lines are known to be merely counted
+        (`steps_counted`), steps named by the log do not match the lines.
         """
         if self.windows.value("steps_counted"):
             return None
         last = int(self.windows.value("step", -1))
-        said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
-        ended = [step for kind, step in said if kind == "end" and step > last]
-        near = [step for kind, step in said if kind == "checkpoint"]
+        steps = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
+        ended = [step for kind, step in steps if kind == "end" and step > last]
+        near = [step for kind, step in steps if kind == "checkpoint"]
         if self.run["outcome"] == "completed" and self.planned:
             near.append(self.planned)
             if not ended and not stamped and self.planned >= last + self.interval:
@@ -281,7 +296,7 @@ class _LaunchClock:
 
 MICROSECOND: Final = timedelta(microseconds=1)
 MAX_STAMP_CROSSING: Final = timedelta(seconds=2)
-"""So far stamps of two ranks may cross; a clock that was set back went further."""
+"""Largest step back between stamps of two ranks; a clock that was set back moves further."""
 
 
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:
@@ -289,17 +304,20 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
 
 
 def line_interval(windows: RunArrays) -> int:
-    """Steps between two lines: as the log states it, else the median of what they show."""
+    """Return the steps between two lines: as logged, else the median of the lines.
+
+    1 where lines are merely counted.
+    """
     if windows.value("steps_counted"):
         return 1
-    said, steps = windows.value("log_interval"), windows["new_step"]
-    return int(said or median(steps[~np.isnan(steps)]) or 1)
+    logged, steps = windows.value("log_interval"), windows["new_step"]
+    return int(logged or median(steps[~np.isnan(steps)]) or 1)
 
 
 def _step_seconds(windows: RunArrays, evidence: Sequence[str]) -> float | None:
-    """The median time of a step behind the first line, by the first evidence that has one.
+    """Return the median time of a step after the first line.
 
-    A rate is a time where its tokens are known.
+    From the first evidence with such a time. A rate gives a time only where its tokens are known.
     """
     later = ~windows.flags("first")
     for kind in evidence:
@@ -313,24 +331,26 @@ def _step_seconds(windows: RunArrays, evidence: Sequence[str]) -> float | None:
 
 
 def end_to_end(windows: RunArrays, evidence: str | None, run: Mapping[str, Any]) -> dict[str, Any]:
-    """`tgs_end_to_end` [tokens/s/GPU] and `end_to_end_basis` of one run.
+    """Return `tgs_end_to_end` [tokens/s/GPU] and `end_to_end_basis` of one run.
 
-    windows: its own; evidence: its time evidence, null without a steady rate; run: its row of
-    `runs` with the columns of CLOCK_SCHEMA. The first basis that the log allows:
+    windows: of the run; evidence: time evidence of the run, None without a steady rate; run: the
+    run's row of `runs` with the columns of CLOCK_SCHEMA
 
-        stamp from start      all steps to the last stamped line, from the start of training to it
-        clock from start      the same by the line's own clock, which training started
-        stamp and first line  the same by the first line's own time, and by stamps behind it
+    The first basis that the log allows:
+
+        stamp from start      all steps to the last stamped line, from the start of training
+        clock from start      the same, with the line's own clock, started by training
+        stamp and first line  the same, with the first line's own time, then stamps
         runtime               all steps, over the run time that the log prints or stamps
-        stamp, clock          the steps behind the first such line, from that line to the last
-        EVIDENCE from start   all steps by the lines' own time, where they speak of every step
-        EVIDENCE              the same of the steps behind the first line
+        stamp, clock          the steps after the first such line, from there to the last
+        EVIDENCE from start   all steps, with the lines' own times if these cover every step
+        EVIDENCE              the same for the steps after the first line
 
-    Where no time or no batch is known, `rate_of_last_line` is left.
+    Without any known time or batch, `rate_of_last_line` remains.
 
-    Stamps and clocks of whole seconds may be off by 2 % and more over less than 50 s (`_shortest`):
-    then they count only where the last two bases tell nothing. Where the logged rate and the stamps
-    show that tokens are counted wrongly (`has_wrong_token_count`), only the last two count.
+    Stamps and clocks of whole seconds may be off by 2 % and more over less than 50 s (`_shortest`).
+    Then they count only if the last two bases give nothing. If the logged rate and the stamps show
+    miscounted tokens (`has_wrong_token_count`), only the last two bases count.
     """
     by_lines = None if evidence is None else _by_lines(windows, evidence, run)
     if by_lines and has_wrong_token_count(windows, evidence):
@@ -344,12 +364,13 @@ def end_to_end(windows: RunArrays, evidence: str | None, run: Mapping[str, Any])
 
 
 def rate_of_last_line(run: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """`tgs_end_to_end` [tokens/s/GPU] of the samples/s of all ranks that a log's last line prints.
+    """Return `tgs_end_to_end` [tokens/s/GPU] from the samples/s in the last line.
 
-    The Trainer divides the samples of the whole training by its time, start-up included.
+    The rate is over all ranks. The Trainer divides the samples of the whole training by its time,
+    start-up included.
 
-    run: with the column `end_samples_per_second` of metrics.throughput.closing_figures;
-    facts: with `gpus` and metrics.throughput.token_counts.sample_length, both or nothing
+    run: with the column `end_samples_per_second` of metrics.throughput.closing_figures
+    facts: with `gpus` and metrics.throughput.token_counts.sample_length; without either, no result
     """
     rate, gpus, length = (
         run.get("end_samples_per_second"),
@@ -364,10 +385,10 @@ def rate_of_last_line(run: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[
 def with_fitted_tokens(
     windows: RunArrays, evidence: str | None, run: Mapping[str, Any]
 ) -> RunArrays:
-    """The windows, with tokens of a step by their rate and a time where none are known.
+    """Return the windows, with a step's unknown tokens fitted to their rate and time.
 
-    Without them only the logged rate would be left to go by, and that leaves out time that is lost
-    between steps. The time is that which the lines print beside the rate, else that between stamps.
+    Without tokens, only the logged rate would remain, and the rate leaves out time lost between
+    steps. The fit uses the time printed beside the rate, else the time between stamps.
     """
     if evidence != "rate" or windows.has_any("tokens_per_gpu"):
         return windows
@@ -381,7 +402,10 @@ def with_fitted_tokens(
 
 
 def _rate_times_own_time(windows: RunArrays) -> StepTokens | None:
-    """Tokens of a step by lines that print its time beside its rate; of others the median."""
+    """Return the tokens of a step from lines with both rate and time.
+
+    All other lines get the median.
+    """
     for name in ("rate", "samples_rate"):
         counted = windows[f"{name}_count"]
         usual = median(counted[np.isfinite(counted)])
@@ -391,10 +415,10 @@ def _rate_times_own_time(windows: RunArrays) -> StepTokens | None:
 
 
 def has_wrong_token_count(windows: RunArrays, evidence: str | None) -> bool:
-    """Whether most stamps contradict the logged rate as a wrong degree of parallelism would.
+    """Return whether most stamps contradict the logged rate, as with a wrong degree.
 
-    A wrong degree shows in most windows; time that is lost between steps shows in few, however much
-    it is. A logged rate is right as it is, whatever tokens are counted.
+    A wrong degree of parallelism shows in most windows. Time lost between steps shows in few
+    windows, however long. The logged rate stays right, whatever tokens are counted.
     """
     if evidence != "rate":
         return False
@@ -404,9 +428,10 @@ def has_wrong_token_count(windows: RunArrays, evidence: str | None) -> bool:
 
 
 def _shortest(windows: RunArrays, kind: str) -> float:
-    """Seconds that a difference of these moments has to span to be exact enough.
+    """Return the least seconds between two moments for a sufficiently exact time.
 
-    As many as keep it within twice DISAGREEMENT; 0 where the moments have fractions of a second.
+    Long enough to keep the relative error within twice MAX_UNEXPLAINED_GAP; 0 for moments with
+    fractions of a second.
 
     kind: one of metrics.throughput.windows.WALL_CLOCK_EVIDENCE
     """
@@ -414,14 +439,14 @@ def _shortest(windows: RunArrays, kind: str) -> float:
 
 
 def min_stamp_span(start: datetime | None, end: datetime | None) -> float:
-    """`_shortest` of two stamps."""
+    """Return `_shortest` for two stamps."""
     there = [stamp.microsecond for stamp in (start, end) if stamp is not None]
     return MAX_STAMP_ERROR_S / (2 * MAX_UNEXPLAINED_GAP) if there and not any(there) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """Tokens on one GPU over seconds; of fewer than `enough` seconds it is not exact."""
+    """Tokens on one GPU over seconds; not exact below `enough` seconds."""
 
     tokens: GpuTokens
     seconds: float
@@ -436,9 +461,9 @@ def _named(rate: _Rate | None) -> dict[str, Any]:
 
 
 def tokens_trained(windows: RunArrays, start: float, end: float) -> GpuTokens | None:
-    """Tokens of the steps behind `start` up to `end`; None where a count is unknown.
+    """Return the tokens of the steps after `start` up to `end`; None if not all known.
 
-    Each step has the tokens that its line says; steps behind the last line have those of that line.
+    Every step has its line's tokens. Steps after the last line have the last line's tokens.
     """
     upto = windows["step"].copy()
     upto[-1] = max(upto[-1], end)
@@ -447,55 +472,56 @@ def tokens_trained(windows: RunArrays, start: float, end: float) -> GpuTokens | 
 
 
 def _of_fewer_steps(windows: RunArrays, end: Mapping[str, Any], start: int | None) -> bool:
-    """Whether a run time is of fewer steps than the lines, by what is printed beside it.
+    """Return whether a run time covers fewer steps than the lines.
 
-    trainer_state.json of a run that was resumed has the lines of all its processes, and the time of
-    the last one alone. So has the mean loss: the Trainer divides what this process has summed by
-    all steps (Trainer._inner_training_loop, _total_loss_scalar / effective_global_step). Its rate
-    was of all steps, and since 5.x is of those that were run.
+    Judged by the figures printed beside the run time. trainer_state.json of a resumed run has the
+    lines of all its processes, but only the time of the last process. The mean loss likewise: the
+    Trainer divides the losses summed by this process by all steps (Trainer._inner_training_loop,
+    _total_loss_scalar / effective_global_step). The rate covered all steps, and since 5.x covers
+    the steps of this process.
     """
-    said, last = json.loads(end["extra"] or "{}"), end["step"]
+    figures, last = json.loads(end["extra"] or "{}"), end["step"]
     steps, losses = windows["step"], windows["loss"]
     if start is None or last is None or not (steps[-1] <= last):
         return False
-    rate = figure_of(said, "train_steps_per_second")
+    rate = figure_of(figures, "train_steps_per_second")
     if rate * end["seconds"] * MIN_FOREIGN_RATIO < last - start:
         return True
-    summed = figure_of(said, "train_loss") * last
+    summed = figure_of(figures, "train_loss") * last
     logged = float(np.sum(losses * np.diff(steps, prepend=start)))
     return bool(logged > MIN_PRECISE_LOSS * steps[-1] and logged > MIN_FOREIGN_RATIO * summed)
 
 
 MIN_FOREIGN_RATIO: Final = 1.05
-"""So many times the steps of a process, or what it has summed over them, is of more than its own:
-rates and losses are printed to some digits."""
+"""Ratio from which lines cover more than a process's own steps, by its rate or its summed loss:
+rates and losses are printed with few digits."""
 MIN_PRECISE_LOSS: Final = 0.01
-"""A mean loss below this may be rounding: the Trainer's have four decimals."""
+"""Least usable mean loss: the Trainer prints four decimals, so a smaller loss may be rounding."""
 
 
 def _counts_from_earlier(windows: RunArrays) -> bool:
-    """Whether the counter of tokens was far ahead at the first line, by what it grew afterwards.
+    """Return whether the token counter was already far ahead at the first line.
 
-    The Trainer's goes on where a checkpoint was resumed, while lines that print no step are counted
-    from 1 again.
+    Judged by the later growth of the counter. The Trainer's counter continues when a checkpoint is
+    resumed, while lines without a step are counted from 1 again.
     """
     counter, steps = windows["consumed_tokens"], windows["step"]
     known = np.flatnonzero((counter > 0) & (counter < np.inf))
     if not len(known) or steps[known[-1]] <= steps[known[0]]:
         return False
     first, last = known[[0, -1]]
-    each = (counter[last] - counter[first]) / (steps[last] - steps[first])
-    return bool(counter[first] > MAX_RANK_TOKEN_RATIO * each * steps[first] > 0)
+    per_step = (counter[last] - counter[first]) / (steps[last] - steps[first])
+    return bool(counter[first] > MAX_RANK_TOKEN_RATIO * per_step * steps[first] > 0)
 
 
 def _tokens(windows: RunArrays, start: float) -> StepTokens:
-    """Tokens of a step by each line.
+    """Return the tokens of a step by each line.
 
-    Of the first line, where nothing else tells it, by a counter. That of tokens without padding
-    begins with the process, and holds an evaluation before the first line too. The other one goes
-    on where a run is resumed, so that it tells of a launch from step 0 on alone.
+    The first line may need a counter, if nothing else gives its tokens. The counter without padding
+    starts with the process, and includes an evaluation before the first line. The other counter
+    continues in a resumed run, so only a launch from step 0 on can use its value.
     """
-    each, gpus = windows["tokens_per_gpu"], windows.value("gpus")
+    per_gpu, gpus = windows["tokens_per_gpu"], windows.value("gpus")
     if windows.has_any("non_padding_count"):
         spoiled = windows.has_events(("evaluation",))[0]
         counted, steps = windows.value("consumed_non_padding"), windows.value("step") - start
@@ -503,11 +529,11 @@ def _tokens(windows: RunArrays, start: float) -> StepTokens:
     else:
         counted, steps = windows.value("consumed_tokens"), windows.value("step")
         counted = None if start else counted
-    if not np.isnan(each[0]) or not counted or not gpus or steps <= 0:
-        return StepTokens(each)
-    each = each.copy()
-    each[0] = counted / int(steps) / gpus
-    return StepTokens(each)
+    if not np.isnan(per_gpu[0]) or not counted or not gpus or steps <= 0:
+        return StepTokens(per_gpu)
+    per_gpu = per_gpu.copy()
+    per_gpu[0] = counted / int(steps) / gpus
+    return StepTokens(per_gpu)
 
 
 def _from_start(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
@@ -523,7 +549,7 @@ def _from_start(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
 
 
 def _by_clock_from_start(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
-    """To the last line that prints the clock, if not more than a few steps lie behind it."""
+    """Rate up to the last line with the clock, if only few steps follow this line."""
     timed = np.flatnonzero(~np.isnan(windows["since_start_s"]))
     start = run.get("trained_from")
     if not len(timed) or start is None or windows.height == 1:
@@ -540,7 +566,7 @@ def _by_clock_from_start(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | 
 
 
 MAX_UNTIMED_SHARE: Final = 0.05
-"""The share of the steps of a launch that its clock may leave out at the end."""
+"""Largest share of a launch's steps that its clock may miss at the end."""
 
 
 def _over_runtime(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None:
@@ -555,8 +581,8 @@ def _from_first_line(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None
     behind, start = _behind(windows, "stamp"), run.get("trained_from")
     if behind is None or start is None or np.isnan(windows["logged_at"][0]):
         return None
-    own = (first_line_seconds(windows, kind, run) for kind in ("elapsed", "rate"))
-    seconds = next((time for time in own if time is not None), None)
+    times = (first_line_seconds(windows, kind, run) for kind in ("elapsed", "rate"))
+    seconds = next((time for time in times if time is not None), None)
     count = tokens_trained(windows, start, windows["step"][0])
     if seconds is None or count is None:
         return None
@@ -565,12 +591,13 @@ def _from_first_line(windows: RunArrays, run: Mapping[str, Any]) -> _Rate | None
 
 
 def first_line_seconds(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> float | None:
-    """Seconds from the start of training to the first line, by that line's own time or rate.
+    """Return the seconds from the start of training to the first line, from this line.
 
-    None where the line does not time them, or speaks of fewer steps. What is a mean since the last
-    line is one since the start where there is no line before.
+    None if the line does not time these steps, or covers fewer steps. A mean since the last line is
+    a mean since the start where no earlier line exists.
 
-    evidence: `elapsed` or `rate`; run: with `trained_from` of CLOCK_SCHEMA
+    evidence: `elapsed` or `rate`, read from the line's own time or rate
+    run: with `trained_from` of CLOCK_SCHEMA
     """
     start = run.get("trained_from")
     if start is None or (evidence == "rate" and run.get("rate_excludes_data")):
@@ -586,7 +613,7 @@ def first_line_seconds(windows: RunArrays, evidence: str, run: Mapping[str, Any]
 
 
 def _behind(windows: RunArrays, kind: str) -> _Rate | None:
-    """The steps from the first line with such a moment to the last one."""
+    """Rate over the steps from the first line with such a moment to the last."""
     later = ~np.isnan(windows[f"{kind}_time"]) & ~windows.flags("first")
     seconds, tokens = total(windows[f"{kind}_time"][later]), windows["tokens_per_gpu"][later]
     count = StepTokens(tokens).over(windows[f"{kind}_span"][later])
@@ -606,15 +633,15 @@ _BASES: Final[tuple[Callable[[RunArrays, Mapping[str, Any]], _Rate | None], ...]
 
 
 STEP_GAP_COLUMNS: Final = {"clock": "apart", "engine": "apart", "elapsed": "elapsed_apart"}
-"""Columns of the steps since the window before, of kinds that not every line has a window of."""
+"""Columns with the steps since the window before, for kinds without a window on every line."""
 
 
 def _by_lines(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> _Rate | None:
     rest = ~np.isnan(windows[f"{evidence}_time"]) & ~windows.flags("first")
     tokens = window_tokens(windows, evidence)[rest]
     span, seconds = windows[f"{evidence}_span"][rest], total(windows[f"{evidence}_time"][rest])
-    each = windows[STEP_GAP_COLUMNS.get(evidence, "new_step")][rest]
-    if not seconds or np.isnan(tokens).any() or (span != each).any():
+    gaps = windows[STEP_GAP_COLUMNS.get(evidence, "new_step")][rest]
+    if not seconds or np.isnan(tokens).any() or (span != gaps).any():
         return None
     count, behind = (
         GpuTokens(total(tokens)),
@@ -623,9 +650,9 @@ def _by_lines(windows: RunArrays, evidence: str, run: Mapping[str, Any]) -> _Rat
     if (
         evidence in {"elapsed", "rate"}
         and behind
-        and (own := first_line_seconds(windows, evidence, run))
+        and (first_s := first_line_seconds(windows, evidence, run))
     ):
         first = tokens_trained(windows, run["trained_from"], windows["step"][0])
         if first is not None:
-            return _Rate(count + first, seconds + own, f"{evidence} from start")
+            return _Rate(count + first, seconds + first_s, f"{evidence} from start")
     return _Rate(count, seconds, evidence)

@@ -1,4 +1,4 @@
-"""Doubts about a rate of few windows: how far their scatter, and steps without a time, leave it.
+"""Doubts about a rate of few windows: their scatter, and steps without a time.
 
 Frames in, frames out; no file is opened here.
 """
@@ -17,21 +17,23 @@ from ..core.run_table import NOT_RANKED
 from .windows import WindowSelection, steps_covered
 
 MAX_UNSURE: Final = 0.05
-"""How far off a rate without an interval may be before that is said."""
+"""Largest relative uncertainty of a rate without an interval that needs no warning."""
 MAX_UNSURE_SAMPLE: Final = 0.02
-"""The same, where lines time a part of the steps."""
+"""The same, where lines time only a part of the steps."""
 MIN_TIMED_SHARE: Final = 0.8
-"""The share of the steps between lines that these time, below which the others are a doubt."""
+"""Least timed share of the steps between lines; below, the untimed steps raise a doubt."""
 MIN_SCATTER_WINDOWS: Final = 3
-"""Two windows may agree by chance, and a single one has no scatter."""
+"""Windows needed for a scatter: two may agree by chance, a single window has no scatter."""
 
 
 def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
-    """The doubt about a rate of too few windows for an interval; None where they agree.
+    """Return the doubt about a rate of too few windows; None if the windows agree.
 
-    A printed time or rate may be of fewer steps than lie between two lines: the mean of ten is not
-    that of seventy. Time stamps, which pass over no step, are a second witness. steady: the windows
-    that count, by `evidence`.
+    Too few windows for an interval. A printed time or rate may cover fewer steps than lie between
+    two lines: the mean of ten is not the mean of seventy. Time stamps skip no step, so they are a
+    second witness.
+
+    steady: the windows of the rate, with `evidence`
     """
     number = len(steady.indices)
     if number >= MIN_INTERVAL_WINDOWS or not total(steady.tokens):
@@ -44,22 +46,22 @@ def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: s
     too_few = number < MIN_SCATTER_WINDOWS
     if not too_few and unsure is not None and unsure <= most and apart is None:
         return None
-    which = "a single window" if number == 1 else f"{number} windows"
+    count = "a single window" if number == 1 else f"{number} windows"
     steps = f"{timed:,.0f} of {passed:,.0f} steps" if partial else f"{timed:,.0f} steps"
-    told = f"TGS is of {which}, {'1 step' if steps == '1 steps' else steps}"
+    text = f"TGS is of {count}, {'1 step' if steps == '1 steps' else steps}"
     if unsure is not None and unsure > most:
-        told += f", and may be off by {unsure:.0%}, as they differ"
+        text += f", and may be off by {unsure:.0%}, as they differ"
     if apart is not None:
-        told += f"; by time stamps all of these steps ran at {apart:+.1%}"
+        text += f"; by time stamps all of these steps ran at {apart:+.1%}"
     remedy = "give the whole log" if partial else "a longer log would tell"
     poor = partial and (apart is not None or too_few)
-    return f"{told}: {remedy}" + (NOT_RANKED if poor else "")
+    return f"{text}: {remedy}" + (NOT_RANKED if poor else "")
 
 
 def _half_width(steady: WindowSelection) -> float | None:
-    """Half of the rate's 95 % interval by the scatter of its windows, as a share of it.
+    """Return half of the rate's 95 % interval from its windows' scatter, as a share.
 
-    None of too few windows to tell their scatter.
+    None with fewer than MIN_SCATTER_WINDOWS windows.
     """
     number = len(steady.indices)
     if number < MIN_SCATTER_WINDOWS:
@@ -72,18 +74,18 @@ def _half_width(steady: WindowSelection) -> float | None:
 
 
 def _apart_from_stamps(windows: RunArrays, steady: WindowSelection) -> float | None:
-    """The rate by stamps over all steps up to these lines, over theirs, less 1; None if they agree.
+    """Return the rate by stamps over the windows' rate, less 1; None if they agree.
 
-    Only of windows whose steps before are stamped.
+    The stamps cover all steps up to these lines. Only windows with a stamp at both ends count.
     """
-    at = steady.indices
-    seconds, tokens = windows["stamp_time"][at], windows["tokens_per_gpu"][at]
-    held = windows["stamp_span"][at] * tokens
-    known = ~np.isnan(seconds) & ~np.isnan(held)
+    indices = steady.indices
+    seconds, tokens = windows["stamp_time"][indices], windows["tokens_per_gpu"][indices]
+    stamped_tokens = windows["stamp_span"][indices] * tokens
+    known = ~np.isnan(seconds) & ~np.isnan(stamped_tokens)
     whole = total(seconds[known])
     if not whole or not total(steady.tokens[known]):
         return None
     pace = total(steady.seconds[known]) / total(steady.tokens[known])
-    ratio = pace * total(held[known]) / whole
+    ratio = pace * total(stamped_tokens[known]) / whole
     allowed = MAX_UNSURE_SAMPLE + MAX_STAMP_ERROR_S / whole
     return ratio - 1 if abs(ratio - 1) > allowed else None

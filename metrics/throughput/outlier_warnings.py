@@ -1,4 +1,4 @@
-"""Doubts about windows that took much longer than the others: left out, or counted.
+"""Doubts about windows that took much longer than others: excluded, or counted.
 
 Frames in, frames out; no file is opened here.
 """
@@ -32,59 +32,61 @@ from .windows import (
 )
 
 MAX_OUTLIERS: Final = 1 / 4
-"""The largest share of a few windows that can stand apart from the others: of three none can."""
+"""Largest share of a few windows that can be outliers: none of three."""
 MAX_TENTHS: Final = 9.5
-"""Ratios from which on tenths say nothing."""
+"""Ratio from which tenths are not shown."""
 
 
 def unlogged_work_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
-    """The sentence on windows left out for work of which the log has no line; None without.
+    """Warn of windows excluded for work without a log line; None without such windows.
 
-    steady: metrics.throughput.windows.steady_windows by `evidence`, the run's own
+    steady: metrics.throughput.windows.steady_windows with `evidence`, of the run
     """
-    found = timed_windows(windows, evidence, windows.flags("unlogged"))
-    if not len(found.indices):
+    slow = timed_windows(windows, evidence, windows.flags("unlogged"))
+    if not len(slow.indices):
         return None
-    every = np.sort(np.concatenate([steady.indices, found.indices]))
+    every = np.sort(np.concatenate([steady.indices, slow.indices]))
     spans = windows[f"{evidence}_span"][every]
-    rhythm = find_period(windows["step"][every], spans, np.isin(every, found.indices))
+    rhythm = find_period(windows["step"][every], spans, np.isin(every, slow.indices))
     often = "" if rhythm is None else f" every {rhythm.period:,} steps"
     return (
-        f"{_takes(found, steady, often)} and {_are(found)} left out of TGS: an evaluation or a "
+        f"{_takes(slow, steady, often)} and {_are(slow)} left out of TGS: an evaluation or a "
         "checkpoint whose lines are gone? The whole log would tell"
     )
 
 
 def late_start_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
-    """The sentence on warm-up of so few windows that no test could tell; None without.
+    """Warn of warm-up in so few windows that no test could confirm it; None without.
 
-    steady: as of `unlogged_work_warning`
+    steady: as in `unlogged_work_warning`
     """
     warming = windows.flags("warming").copy()
     if (opening := window_after_step_1(windows, evidence)) is not None:
         warming[opening] = False
-    found = timed_windows(windows, evidence, warming)
-    number, whole = len(found.indices), len(found.indices) + len(steady.indices)
+    slow = timed_windows(windows, evidence, warming)
+    number, whole = len(slow.indices), len(slow.indices) + len(steady.indices)
     if not number or whole >= MIN_WINDOWS:
         return None
     which = "the first" if number == 1 else f"the first {number}"
     return (
-        f"{which} of {whole} windows behind the start took {_times(found, steady)} as long as the "
-        f"others and {_are(found)} left out of TGS: still start-up? A longer log would tell"
+        f"{which} of {whole} windows behind the start took {_times(slow, steady)} as long as the "
+        f"others and {_are(slow)} left out of TGS: still start-up? A longer log would tell"
     )
 
 
 def counted_outliers_warning(
     windows: RunArrays, steady: WindowSelection, evidence: str
 ) -> str | None:
-    """The sentence on windows that count though nothing tells why they took longer.
+    """Warn of counted windows that took longer without a known reason.
 
-    None where TGS is no more than 1 % lower for them. steady: as of `unlogged_work_warning`
+    None if they lower TGS by at most 1 %.
+
+    steady: as in `unlogged_work_warning`
     """
     if not total(steady.tokens):
         return None
     at = _unexplained(windows, steady, evidence)
-    found = WindowSelection(steady.indices[at], steady.tokens[at], steady.seconds[at])
+    slow = WindowSelection(steady.indices[at], steady.tokens[at], steady.seconds[at])
     rest = np.delete(np.arange(len(steady.indices)), at)
     others = WindowSelection(steady.indices[rest], steady.tokens[rest], steady.seconds[rest])
     if not len(at) or not total(others.seconds) or not total(others.tokens):
@@ -95,13 +97,13 @@ def counted_outliers_warning(
         return None
     count, them = ("counts", "it") if len(at) == 1 else ("count", "them")
     return (
-        f"{_takes(found, others)} and {count} in TGS, which is {more:.1%} lower for {them}: real "
+        f"{_takes(slow, others)} and {count} in TGS, which is {more:.1%} lower for {them}: real "
         "stalls, or work whose lines are gone? The whole log would tell"
     )
 
 
 def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> IntArray:
-    """Places among the steady windows of those that stand out and that nothing explains."""
+    """Return the indices, among the steady windows, of unexplained outliers."""
     usual = usual_seconds(steady.seconds, steady.tokens)
     stalls = windows["stall_s"][steady.indices] > 0
     if not stalls.any():
@@ -119,35 +121,44 @@ def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
 
 
 def _cuts_steps(windows: RunArrays, evidence: str) -> bool:
-    """Tell whether a line may stand within a step: then windows are long and short by turns."""
+    """Return whether a line may fall within a step.
+
+    Then long and short windows alternate.
+    """
     return evidence in MOMENT_COLUMNS and (windows.value("gradient_accumulation") or 1) > 1
 
 
-def _takes(found: WindowSelection, others: WindowSelection, often: str = "") -> str:
-    one = len(found.indices) == 1
-    whole = len(found.indices) + len(others.indices)
-    share = total(found.seconds) / (total(found.seconds) + total(others.seconds))
+def _takes(slow: WindowSelection, others: WindowSelection, often: str = "") -> str:
+    one = len(slow.indices) == 1
+    whole = len(slow.indices) + len(others.indices)
+    share = total(slow.seconds) / (total(slow.seconds) + total(others.seconds))
     return (
-        f"{len(found.indices)} of {whole:,} windows{often} {'takes' if one else 'take'} "
-        f"{_times(found, others)} as long as the others, {share:.1%} of their time,"
+        f"{len(slow.indices)} of {whole:,} windows{often} {'takes' if one else 'take'} "
+        f"{_times(slow, others)} as long as the others, {share:.1%} of their time,"
     )
 
 
-def _are(found: WindowSelection) -> str:
-    return "is" if len(found.indices) == 1 else "are"
+def _are(slow: WindowSelection) -> str:
+    return "is" if len(slow.indices) == 1 else "are"
 
 
-def _times(found: WindowSelection, others: WindowSelection) -> str:
-    """How many times as long, by token; by window where one side has no tokens."""
-    slow, usual = _paces(found), _paces(others)
+def _times(slow_windows: WindowSelection, others: WindowSelection) -> str:
+    """Return the ratio of the slow windows to the others, as text.
+
+    Per token, or per window if one side has no tokens.
+    """
+    slow, usual = _paces(slow_windows), _paces(others)
     if not len(slow) or not len(usual):
-        slow, usual = found.seconds, others.seconds
+        slow, usual = slow_windows.seconds, others.seconds
     times = _middle(slow) / _middle(usual)
     return f"{times:.2g}x" if times < MAX_TENTHS else f"{times:.0f}x"
 
 
 def _middle(values: FloatArray) -> float:
-    """The median, or the mean where most are 0, as times between stamps of whole seconds may be."""
+    """Return the median, or the mean where most values are 0.
+
+    Times between stamps of whole seconds may be mostly 0.
+    """
     return median(values) or total(values) / len(values)
 
 

@@ -1,8 +1,8 @@
-"""The ranks of a run: how far they are apart, which is the slowest, and whether they wait for data.
+"""Compare the ranks of a run: their spread, the slowest rank, and waits for data.
 
-Ranks of one training wait for each other in every step, so their times differ by little, and in
-each step one of them is the slowest by chance. Of R equal ranks each is it in 1/R of the steps: a
-share far above that is a bad node, a share near it is noise.
+Ranks of one training wait for each other in every step. So their times differ little, and in any
+step some rank is the slowest by chance. Each of R equal ranks is the slowest in 1/R of the steps: a
+share far above 1/R is a bad node, a share near 1/R is noise.
 
 Frames in, frames out; no file is opened here.
 """
@@ -20,11 +20,11 @@ from .windows import steady_window_rows
 MIN_DATA_BOUND_SHARE: Final = 0.1
 """Waiting for data, as a share of a step's time, above which a run counts as data-bound.
 
-At 0.1 a loader that never lets a rank wait would make the run 1 / (1 - 0.1) = 1.11x as fast.
-"""
+At 0.1, a loader without any waits would make the run 1 / (1 - 0.1) = 1.11x as fast."""
 
 COMPARED_DIGITS: Final = 9
-"""More than any log prints: sums of printed times that are equal compare as equal."""
+"""Significant digits compared, more than any log prints: equal sums of printed times compare as
+equal."""
 
 RANK_TIME_SCHEMA: Final = pl.Schema(
     {
@@ -50,15 +50,17 @@ RANK_SKEW_SCHEMA: Final = pl.Schema(
 
 
 def measure_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """One row per rank of each run whose ranks compare, sorted by run and rank.
+    """Return one row per rank of each run with comparable ranks, by run and rank.
 
-    Columns of RANK_TIME_SCHEMA. steps: as in ingest.core.schema; spans:
-    metrics.throughput.windows.build_windows. All is of the `rank_steps` steady steps that every
-    rank prints which times any; a run without such, or of one rank, has no rows.
+    Columns of RANK_TIME_SCHEMA, all over the `rank_steps` steady steps that every timing rank
+    prints. A run without such steps, or with one rank, has no rows.
 
-    `time`: median of a step with data loading [s], or by the logged rate where no rank prints a
-    time; that without its tokens is relative, which `in_seconds` tells. `share`: of the steps in
-    which this rank took longest; ranks that print the same time share a step.
+    `time`: median of a step with data loading [s], or from the logged rate if no rank prints a
+    time. Without its tokens, a rate gives only a relative time: then `in_seconds` is false.
+    `share`: fraction of the steps with this rank as the slowest; ranks with equal times share a
+    step.
+
+    steps: as in ingest.core.schema; spans: metrics.throughput.windows.build_windows
     """
     printed = steps.filter(pl.col("rank").is_not_null())
     several = printed.group_by("run_id").agg(pl.col("rank").n_unique()).filter(pl.col("rank") > 1)
@@ -70,12 +72,13 @@ def measure_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def compare_ranks(steps: pl.DataFrame, rank_times: pl.DataFrame) -> pl.DataFrame:
-    """One row per run whose lines name ranks; columns of RANK_SKEW_SCHEMA.
+    """Return one row per run whose lines name ranks; columns of RANK_SKEW_SCHEMA.
 
-    steps: as in ingest.core.schema; rank_times: `measure_ranks` of them. `ranks` print steps; all
-    else is null where they do not compare. `rank_spread` is (slowest - fastest) / median over the
-    ranks' times. `slowest_rank`, as printed, has the greatest time, null where none stands out;
-    `slowest_share` is its share.
+    `ranks`: ranks that print steps. All other columns are null where ranks do not compare.
+    `rank_spread`: (slowest - fastest) / median over the ranks' times. `slowest_rank`: rank with the
+    longest time, as printed, null in a tie; `slowest_share`: its share.
+
+    steps: as in ingest.core.schema; rank_times: `measure_ranks` of these steps
     """
     printed = steps.filter(pl.col("rank").is_not_null())
     if printed.is_empty():
@@ -89,11 +92,12 @@ def compare_ranks(steps: pl.DataFrame, rank_times: pl.DataFrame) -> pl.DataFrame
 
 
 def bottleneck(data_share: float | None) -> str | None:
-    """`data` or `compute`: what a run waits for, by its data_share; null where that is unknown.
+    """Return what a run waits for, `data` or `compute`; None without a data_share.
 
-    data_share, of metrics.throughput.throughput.SUMMARY, is of the rank that waits longest in each
-    step, since the others wait for it. `compute` is all that is not waiting for data, so
-    communication too.
+    `compute` is everything except waiting for data, communication included.
+
+    data_share: of metrics.throughput.throughput.SUMMARY, for the rank that waits longest in each
+        step, since the others wait for this rank
     """
     if data_share is None:
         return None
@@ -101,7 +105,10 @@ def bottleneck(data_share: float | None) -> str | None:
 
 
 def _timed(printed: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """`time` of each run, steady step and rank; of one kind a run, as the units differ."""
+    """Return `time` of each run, steady step and rank.
+
+    One kind of time per run, because the units differ.
+    """
     waited = pl.when("elapsed_excludes_data").then(pl.col("data_s").fill_null(0.0)).otherwise(0.0)
     elapsed = _steady(
         printed.with_columns(in_seconds=True), spans, "elapsed", pl.col("elapsed_s") + waited
@@ -116,7 +123,7 @@ def _timed(printed: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
 def _steady(
     printed: pl.DataFrame, spans: pl.DataFrame, evidence: str, time: pl.Expr
 ) -> pl.DataFrame:
-    """`time` in the clean windows, whether or not their tokens are known."""
+    """Return `time` in the clean windows, with or without known tokens."""
     timed = steady_window_rows(spans.with_columns(tokens_per_gpu=1.0), evidence)
     flags = timed.select("run_id", "step", "elapsed_excludes_data")
     return (
@@ -129,13 +136,16 @@ def _steady(
 
 
 def _shared(timed: pl.DataFrame) -> pl.DataFrame:
-    """Steps that all ranks print: medians over other steps do not compare."""
+    """Return the steps that all ranks print.
+
+    Medians over different steps do not compare.
+    """
     ranks = pl.col("rank").n_unique().over("run_id")
     return timed.filter(ranks > 1, pl.len().over("run_id", "step") == ranks)
 
 
 def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
-    """A row for each rank: its median time, and how often it is the slowest."""
+    """Return a row for each rank: its median time, and how often it is the slowest."""
     time = pl.col("time").round_sig_figs(COMPARED_DIGITS)
     slowest = (time == time.max().over("run_id", "step")).cast(FLOAT)
     share = slowest / slowest.sum().over("run_id", "step")
@@ -151,16 +161,16 @@ def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _figures(each: pl.DataFrame) -> pl.DataFrame:
-    """A row for each run: how far its ranks are apart, and the slowest.
+def _figures(rank_times: pl.DataFrame) -> pl.DataFrame:
+    """Return a row for each run: the spread of its ranks, and the slowest rank.
 
-    Of several ranks with the largest median that is the one that is slowest most often; none where
-    two are alike in that too.
+    Among ranks with the same largest median, the rank that is slowest most often; null if two tie
+    in this as well.
     """
     time, share = pl.col("time"), pl.col("share")
     alone = (time.get(0) != time.get(1)) | (share.get(0) != share.get(1))
     return (
-        each.sort("time", "share", descending=True)
+        rank_times.sort("time", "share", descending=True)
         .group_by("run_id", maintain_order=True)
         .agg(
             pl.col("rank_steps").first(),

@@ -1,8 +1,8 @@
-"""The facts that hold: one value for each run and name, and where sources disagree.
+"""Resolve facts to one value per run and name, and report disagreements.
 
     flag > sidecar > log > companion file > inferred
 
-Of two facts of one kind of origin the later holds. What loses is kept and shown.
+Of two facts with the same kind of origin, the later wins. Losing facts are kept and shown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..formula import accelerators
 
 ORIGIN_PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
 USER_ORIGIN_PATTERN: Final = "^(?:flag|sidecar)"
-"""Origins of facts that somebody gave of a run, whatever its log states."""
+"""Origins of facts given by a user, whatever the log states."""
 
 SETUP_FACTS: Final = (
     "gpus",
@@ -31,10 +31,10 @@ SETUP_FACTS: Final = (
     "expert_parallel",
     "zero_stage",
 )
-"""Whole numbers that say how a run is batched and spread over its devices."""
+"""Whole numbers that describe a run's batch and its distribution over GPUs."""
 
 DEFAULT_OBJECTIVE: Final = "language_modeling"
-"""The objective of a log that tells no other."""
+"""Objective of a log that states none."""
 
 NONSTANDARD_OBJECTIVES: Final = {
     "preference": "steps are of preferences (chosen and rejected answers): where a sample is a "
@@ -42,11 +42,12 @@ NONSTANDARD_OBJECTIVES: Final = {
     "reinforcement": "steps are of reinforcement learning: samples are prompts that are written "
     "on, and some steps hold the time of that",
 }
-"""Objectives of which a step is not a forward and a backward pass over its samples, and why."""
+"""Objectives with steps other than a forward and a backward pass over their samples, with the
+reason."""
 
 
 def nonstandard_work_reason(objective: str | None) -> str | None:
-    """Why a step of an objective is not such; None where it is, or nothing tells another one."""
+    """Return why steps of an objective are not standard; None if standard or unstated."""
     return NONSTANDARD_OBJECTIVES.get(objective or DEFAULT_OBJECTIVE)
 
 
@@ -59,7 +60,10 @@ _DTYPES: Final = {"int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
 
 
 def resolve_facts(facts: pl.DataFrame) -> pl.DataFrame:
-    """One row per run and name: run_id, name, value, origin, line, text; sorted by run and name."""
+    """Return one row per run and name, sorted by both.
+
+    Columns: run_id, name, value, origin, line, text.
+    """
     kind = pl.col("origin").str.extract(r"^(\w+)")
     rank = kind.replace_strict(
         {k: i for i, k in enumerate(ORIGIN_PRECEDENCE)}, return_dtype=pl.Int64
@@ -73,27 +77,30 @@ def resolve_facts(facts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
-    """With the dtype of the weights as the precision of runs that nothing casts.
+def _with_uncast(resolved: pl.DataFrame) -> pl.DataFrame:
+    """Replace the precision of runs without casts by the dtype of their weights.
 
-    Unless somebody gave another one.
+    A precision given by a user stays.
     """
-    uncast = held.filter(name="mixed_precision", value="none")
+    uncast = resolved.filter(name="mixed_precision", value="none")
     if uncast.is_empty():
-        return held
+        return resolved
     by_hand = pl.col("origin").str.contains(USER_ORIGIN_PATTERN)
-    named = held.filter((pl.col("name") == "precision") & ~by_hand)
-    weights = held.filter(name="weights_precision").select("run_id", weights="value")
+    named = resolved.filter((pl.col("name") == "precision") & ~by_hand)
+    weights = resolved.filter(name="weights_precision").select("run_id", weights="value")
     changed = (
         uncast.join(named, on="run_id", how="semi")
         .join(weights, on="run_id", how="left")
         .with_columns(name=pl.lit("precision"), value=pl.col("weights").fill_null("fp32"))
     )
-    return held.update(changed.drop("weights"), on=["run_id", "name"])
+    return resolved.update(changed.drop("weights"), on=["run_id", "name"])
 
 
 def logged_values(facts: pl.DataFrame) -> dict[str, set[tuple[str, str]]]:
-    """By run_id the (name, value) of each fact that its log states, whatever else was given."""
+    """Return the (name, value) of each fact stated by the log, by run_id.
+
+    Facts given by a user do not replace the log's.
+    """
     said = facts.filter(pl.col("origin").str.starts_with("log"))
     found: dict[str, set[tuple[str, str]]] = {}
     for run_id, name, value in said.select("run_id", "name", "value").iter_rows():
@@ -102,9 +109,9 @@ def logged_values(facts: pl.DataFrame) -> dict[str, set[tuple[str, str]]]:
 
 
 def typed_facts(resolved: pl.DataFrame) -> pl.DataFrame:
-    """One row per run, one column per name of FACT_NAMES, null where nothing says.
+    """Return one row per run, one column per name of FACT_NAMES, null if not stated.
 
-    Numbers and booleans have their dtype; a text that is no number is null, as if unsaid.
+    Numbers and booleans have their dtype; a text that is no number becomes null.
     """
     runs = resolved.select(pl.col("run_id").unique().sort())
     named = resolved.filter(pl.col("name").is_in(list(FACT_NAMES)))
@@ -135,12 +142,15 @@ CONFLICT_SCHEMA: Final = pl.Schema({"run_id": pl.String(), "warning": pl.String(
 
 
 def conflicting_facts(facts: pl.DataFrame) -> pl.DataFrame:
-    """Name what the log, companions or people say different values of; CONFLICT_SCHEMA."""
+    """Warn where log, companion files or users give different values; CONFLICT_SCHEMA."""
     return pl.concat([_unlike(facts), _unlike_models(facts)]).sort("run_id", maintain_order=True)
 
 
 def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
-    """run_id, warning: logs that print several models, as one with a teacher or a reward model."""
+    """Warn of logs with several models, such as a teacher or a reward model.
+
+    Columns: run_id, warning.
+    """
     models = facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
     if models["run_id"].is_unique().all():
         return CONFLICT_SCHEMA.to_frame()
@@ -164,11 +174,11 @@ def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 MODEL_IDENTITY_KEYS: Final = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
-"""Keys of a Hugging Face config that models are told apart by here."""
+"""Keys of a Hugging Face config that distinguish models here."""
 
 
 def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
-    """run_id, warning: names for which there are different values, compared as they are."""
+    """Warn of names with different values, compared as given: run_id, warning."""
     said = facts.filter(
         ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
     )
@@ -195,7 +205,7 @@ def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _device(name: str) -> str:
-    """What a device is called, whichever of its names is used."""
+    """Return the canonical name of an accelerator, from any of its names."""
     try:
         return accelerators.find_accelerator(name).name
     except accelerators.UnknownAcceleratorError:

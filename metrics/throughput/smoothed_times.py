@@ -1,18 +1,18 @@
-"""Step times that are means over more steps than lie between two lines.
+"""Step times averaged over more steps than lie between two lines.
 
-mmengine averages `time` over its last 10 iterations. Where lines are printed more often than that,
-the means of several lines hold the same steps, so that a slow step would count several times if
-they were summed. So only means that share no step count: the last line's, then that of the last
-line before its steps, and so on back. What is left behind the first line is shorter than a mean.
-Its time is known where the mean that ends with it and the first line's both begin with training: it
-is the difference of their sums. Then the time of each step between two lines is known as well: the
-sum of all steps is that of the window before and the mean's. What digits that are not printed take
-from it adds up from window to window, so a short log is taken apart like that, and a long one where
-it prints enough.
+mmengine averages `time` over its last 10 iterations. If lines are printed more often, the means of
+several lines share steps, and a sum of means would count a slow step several times. So only means
+without shared steps count: the last line's, then the mean of the last line before its steps, and so
+on backwards. The rest after the first line is shorter than a mean. Its time is known if the mean
+that ends there and the first line's mean both begin with training: the difference of their sums.
+Then the time of each step between two lines is known as well: the sum of all steps is the sum of
+the window before plus the mean's. Rounding errors of the print accumulate from window to window. So
+only a short log is split like this, or a long log with enough printed digits.
 
-A log may not say over how many iterations it averages. It may be one (mmengine's window_size=1, as
-many configs with a throughput hook have): where its lines show single steps they are taken for
-that, else for means. Lines as far apart as a mean reaches show it by the rate beside each time.
+A log may not state the number of averaged iterations. The number may be 1 (mmengine's
+window_size=1, as in many configs with a throughput hook). If the lines show single steps, the times
+are read as such, else as means. Lines as far apart as a mean reaches show single steps by the rate
+beside each time.
 
 Frames in, frames out; no file is opened here.
 """
@@ -38,15 +38,15 @@ from ..core.print_precision import (
 from ..core.run_arrays import MICROSECONDS_PER_SECOND, RunArrays
 
 IS_MOVING_MEAN: Final = pl.col("elapsed_covers") == "last_10"
-"""Whether a step time is such a mean."""
+"""True if a step time is such a mean."""
 
 TOKEN_COUNT_COLUMNS: Final = ("tokens_per_gpu", "slots_per_gpu")
 
 
 def mark_single_step_times(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps with an `average_window` of 1 where the log says none, and its lines show single steps.
+    """Set `average_window` to 1 where the log states none and shows single steps.
 
-    steps: sorted by run, with `step_time` [s], and `window_unsaid`.
+    steps: sorted by run, with `step_time` [s], and `window_unsaid`
     """
     close = pl.col("average_window") > pl.col("new_step")
     telling = close | pl.col("logged_tgs").is_not_null()
@@ -60,7 +60,7 @@ def mark_single_step_times(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _single(run: RunArrays) -> bool:
-    """Whether the times of one run's lines are of single steps, and can't be means."""
+    """Return whether one run's times are of single steps and cannot be means."""
     timed = np.isfinite(run["step_time"]) & (run["step_time"] > 0)
     names = ("step", "step_time", "average_window", "logged_at")
     step, seconds, window, stamp = (run[name][timed] for name in names)
@@ -72,15 +72,18 @@ def _single(run: RunArrays) -> bool:
 
 
 def _shrinking(step: FloatArray, seconds: FloatArray, window: FloatArray) -> bool:
-    """Whether the times can't be means since the start: these would make a step's time negative."""
+    """Return whether the times cannot be means since the start.
+
+    Such means would make a step's time negative.
+    """
     sums, unit = (step * seconds)[step <= window], rounding_share(seconds)
     return bool((sums[1:] * (1 + unit) < sums[:-1] * (1 - unit)).any())
 
 
 def _rated_alike(seconds: FloatArray, rates: FloatArray) -> bool:
-    """Whether times vary with the rates of single steps beside them: all products are alike.
+    """Return whether times vary with the rates of single steps: all products agree.
 
-    They are where one number lies within what the last digits of each line leave open.
+    Products agree if one number fits all lines within the rounding of their last digits.
     """
     if not (np.isfinite(rates) & (rates > 0)).all():
         return False
@@ -90,14 +93,14 @@ def _rated_alike(seconds: FloatArray, rates: FloatArray) -> bool:
 
 
 def _half_units(values: FloatArray) -> FloatArray:
-    """Half a unit of the last place of each value, as a fraction of it."""
+    """Return half a unit of each value's last digit, as a fraction of the value."""
     return np.minimum(MAX_ROUNDING_SHARE, digits_of(values).last_places(values) / 2 / values)
 
 
 def _stamped_alike(
     step: FloatArray, seconds: FloatArray, window: FloatArray, stamp: FloatArray
 ) -> bool:
-    """Whether the stamps bear out each step's own time, and no mean over several."""
+    """Return whether the stamps confirm single-step times and rule out means."""
     place = np.searchsorted(step, step - window)
     whole = (step > window) & (step[place] == step - window)
     passed = stamp - stamp[place]
@@ -111,12 +114,14 @@ def _stamped_alike(
 
 
 def with_disjoint_spans(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps whose `elapsed_span` is that of a window of its own, or null.
+    """Set `elapsed_span` to windows without shared steps, else to null.
 
-    steps: sorted by run, with `step_time` [s], `elapsed_reach`, the steps that it is a mean over,
-    `data_s`, a mean of the same steps, and TOKEN_COUNT_COLUMNS; these become those of the mean step
-    of a window. Adds `elapsed_apart`, the steps since the end of the window before, and
-    `elapsed_less_s`, what the mean holds of steps before its window [s].
+    Adds `elapsed_apart`, the steps since the end of the window before, and `elapsed_less_s`, the
+    part of the mean that belongs to steps before its window [s]. `data_s` and TOKEN_COUNT_COLUMNS
+    become means over the window's steps.
+
+    steps: sorted by run, with `step_time` [s], `elapsed_reach` (steps averaged in the time),
+        `data_s` (a mean of the same steps) and TOKEN_COUNT_COLUMNS
     """
     steps = steps.with_columns(elapsed_apart="new_step", elapsed_less_s=0.0)
     shared = steps.filter(IS_MOVING_MEAN & (pl.col("elapsed_reach") > pl.col("new_step")))
@@ -128,7 +133,7 @@ def with_disjoint_spans(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _apart(steps: pl.DataFrame) -> pl.DataFrame:
-    """`with_disjoint_spans` of one run."""
+    """Apply `with_disjoint_spans` to one run."""
     run = RunArrays(steps)
     step, new, first = run["step"], run["new_step"], _first_timed(run)
     span, apart = np.full(run.height, np.nan), np.full(run.height, np.nan)
@@ -157,9 +162,10 @@ def _varies(values: FloatArray) -> bool:
 
 
 class _Window(NamedTuple):
-    """The steps behind `begin`, up to that of a line.
+    """Steps after `begin`, up to the step of a line.
 
-    less_s, waited_s: what its means hold of steps before, of their time and of waiting for data [s]
+    less_s, waited_s: part of the line's means that belongs to earlier steps: time, wait for data
+    [s]
     """
 
     line: int
@@ -169,10 +175,11 @@ class _Window(NamedTuple):
 
 
 def _between_lines(run: RunArrays) -> list[_Window]:
-    """A window behind each line but the last, where the sum of all steps up to each is known.
+    """Return a window after each line but the last, if all sums of steps are known.
 
-    So it is from the start of training on, where lines stand evenly and none is missing. None is
-    told where half a unit of the print, once for each step before, may be DISAGREEMENT of a window.
+    The sums are known from the start of training on, if lines are evenly spaced and none is
+    missing. No windows if half a unit of the print per earlier step may add up to
+    MAX_UNEXPLAINED_GAP of a window.
     """
     step, reach, seconds = (run[name] for name in ("step", "elapsed_reach", "step_time"))
     every, window = int(step[0]), int(reach[-1])
@@ -191,19 +198,22 @@ def _between_lines(run: RunArrays) -> list[_Window]:
 
 
 def _sums(held: FloatArray, lines: int) -> FloatArray:
-    """Seconds of all steps up to each line; held: those of its window, of so many lines."""
+    """Return the seconds of all steps up to each line.
+
+    held: seconds of the mean's steps per line; lines: lines per mean
+    """
     whole = np.pad(held, (0, -len(held) % lines)).reshape(-1, lines)
     sums: FloatArray = whole.cumsum(axis=0).ravel()[: len(held)]
     return sums
 
 
 def _first_timed(run: RunArrays) -> int:
-    """The place of the first line with a time."""
+    """Return the index of the first line with a time."""
     return int(next(iter(np.flatnonzero(run["step_time"] > 0)), 0))
 
 
 def _windows(run: RunArrays, first: int) -> list[_Window]:
-    """Windows behind the first timed line, in their order; none shares a step with another."""
+    """Return windows after the first timed line, in order, without shared steps."""
     step, reach, seconds = (run[name] for name in ("step", "elapsed_reach", "step_time"))
     before_first = reach[first] * np.array([seconds[first], run["data_s"][first]])
     timed = np.flatnonzero(np.isfinite(seconds) & (seconds > 0))

@@ -1,8 +1,7 @@
-"""Steps to tokens per second per GPU (TGS): windows, which evidence, steady and end to end.
+"""Steps to tokens per second per GPU (TGS): evidence, steady and end-to-end rates.
 
 Every rate is a ratio of sums over windows (metrics.throughput.windows), never a mean of rates. Of
-the kinds of time evidence that a run has, the first counts that its format prefers and prints
-finely enough.
+a run's kinds of time evidence, the first in its format's order with enough printed digits counts.
 
 Frames in, frames out; no file is opened here.
 """
@@ -60,7 +59,7 @@ from .windows import (
 
 
 class StepColumns(TypedDict):
-    """The steps that a run logged."""
+    """Logged steps of a run."""
 
     run_id: str
     steps: int
@@ -69,14 +68,14 @@ class StepColumns(TypedDict):
 
 
 class StepTokenColumns(TypedDict):
-    """Tokens per second of all GPUs, and tokens per step of one."""
+    """Tokens per second of all GPUs, and tokens per step of one GPU."""
 
     tokens_per_second: float | None
     tokens_per_gpu_step: float | None
 
 
 class LoggedRateColumns(TypedDict):
-    """Logged figures, mean lengths, and what is missing or doubtful."""
+    """Logged figures, mean lengths, and missing or doubtful facts."""
 
     logged_tgs: float | None
     logged_tflops: float | None
@@ -92,22 +91,24 @@ class LoggedRateColumns(TypedDict):
 
 
 class RateSummary(StepColumns, RateColumns, StepTokenColumns, RateBasisColumns, LoggedRateColumns):
-    """A row of SUMMARY. The order of its bases is that of the columns."""
+    """Row of SUMMARY. The order of the base classes is the order of the columns."""
 
 
 SUMMARY: Final = pl.Schema(row_dtypes(RateSummary))
 
 
 def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
-    """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
+    """Return one row per run of `runs`, by run_id: rates with evidence, as in SUMMARY.
 
-    windows: as metrics.throughput.warmup.mark_warm_up_and_stalls; runs: as in ingest.core.schema,
-    with the columns of metrics.throughput.end_to_end.launch_clocks and closing_figures where they
-    are known. Rates are
-    tokens per second per GPU; `tokens_per_second` is over all GPUs. `steady_from` is the last step
-    before the first steady window; `no_interval` says why a rate has none; `tgs_median` to
-    `tgs_trimmed` are as metrics.core.intervals.RobustSummary, of the steady windows; `wall_s` and
-    `time_lost` are as metrics.throughput.time_breakdown.time_lost.
+    Rates are tokens per second per GPU; `tokens_per_second` is over all GPUs. `steady_from`: last
+    step before the first steady window; `no_interval`: reason for a missing interval; `tgs_median`
+    to `tgs_trimmed`: as in metrics.core.intervals.RobustSummary, of the steady windows; `wall_s`
+    and `time_lost`: as in metrics.throughput.time_breakdown.time_lost.
+
+    windows: as from metrics.throughput.warmup.mark_warm_up_and_stalls
+    runs: as in ingest.core.schema, with the columns of metrics.throughput.end_to_end.launch_clocks
+        and closing_figures, if known
+    facts: metrics.throughput.resolved_facts.typed_facts
     """
     by_run = RunArrays(windows).by_run()
     lengths = facts.with_columns(sequence_length=pl.lit(None, INT)).select(
@@ -124,14 +125,14 @@ def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) ->
 
 
 def rate_summaries(rates: pl.DataFrame) -> list[RateSummary]:
-    """Return the rows of a frame that has the columns of SUMMARY."""
+    """Return the rows of a frame with the columns of SUMMARY."""
     return cast(list[RateSummary], rates.to_dicts())
 
 
 def _summary(
     run: dict[str, Any], windows: RunArrays | None, facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the columns of SUMMARY of one run; those that stay unknown may be absent."""
+    """Return the columns of SUMMARY for one run; unknown columns may be absent."""
     row: dict[str, Any] = {
         "run_id": run["run_id"],
         "steps": 0,
@@ -165,7 +166,7 @@ def _summary(
 
 
 def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what is known of a launch without step lines: at most the rate of its last line."""
+    """Return the columns of a launch without step lines: at most its last line's rate."""
     if not run.get("end_samples_per_second"):
         return {"throughput_warnings": ["no training step in this launch"]}
     missing = [name for name in END_RATE_FACTS if not facts.get(name)]
@@ -174,7 +175,7 @@ def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, A
 
 
 def _step_columns(windows: RunArrays, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what needs no steady rate: which steps, their tokens' kind and lengths, data wait."""
+    """Return columns that need no steady rate: steps, token basis, lengths, data wait."""
     return {
         "steps": windows.height,
         "first_step": windows.value("step"),
@@ -194,7 +195,7 @@ def _rate_columns(
     run: dict[str, Any],
     facts: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the steady rate with its interval, and what confirms or bounds it."""
+    """Return the steady rate with its interval, spread, evidence and token counts."""
     wall_s, lost = time_lost(windows, evidence, run)
     return {
         **_rates(windows, steady, evidence, facts),
@@ -212,7 +213,7 @@ def _rate_columns(
 def _token_doubts(
     windows: RunArrays, steady: WindowSelection, facts: dict[str, Any]
 ) -> tuple[str | None, ...]:
-    """Return doubts about how many tokens the steady windows hold."""
+    """Return doubts about the number of tokens in the steady windows."""
     return (
         counts.uncounted_tokens_reason(windows, facts),
         counts.partial_sequence_warning(windows, steady.indices, facts),
@@ -221,7 +222,7 @@ def _token_doubts(
 
 
 def _unfair(updates: OptimizerStepCount | None) -> str | None:
-    """Warn where the steady windows hold more or fewer optimizer steps than their share."""
+    """Warn where steady windows have more or fewer optimizer steps than their share."""
     if updates is None or updates.is_balanced:
         return None
     side = "high" if updates.count < updates.expected else "low"
@@ -235,10 +236,11 @@ def _unfair(updates: OptimizerStepCount | None) -> str | None:
 def _some_micro_steps(
     windows: RunArrays, steady: WindowSelection, evidence: str, row: Mapping[str, Any]
 ) -> str | None:
-    """The warning where micro-steps that stand for all may hold any share of optimizer steps.
+    """Warn where the timed micro-steps may contain any share of optimizer steps.
 
-    Each tenth holds the optimizer's where ten are accumulated, and so all of its time. Over how
-    many they are, and over how many a printed time is a mean, a log says with its config alone.
+    With gradients accumulated over ten, every tenth micro-step contains the optimizer step, and all
+    of its time. Only the config gives the accumulation, and the micro-steps averaged in a printed
+    time.
     """
     every = windows.value("gradient_accumulation")
     if row["borne_out"] or windows.value("step_unit") != "micro_step" or every == 1:
@@ -299,11 +301,11 @@ def _rates(
 
 
 RESTARTED_RATE: Final = "a rate that begins behind a pause"
-"""Why a window is left out whose rate is of a process, or an interval, that began within it."""
+"""Cause of an excluded window: its rate began within the window, with a process or an interval."""
 
 
 def _sureness(windows: RunArrays, steady: WindowSelection, evidence: str) -> dict[str, Any]:
-    """The interval of the steady rate, or why there is none."""
+    """Return the interval of the steady rate, or the reason for none."""
     excess, coarse = (
         windows["stall_s"][steady.indices],
         evidence_rounding(windows, steady, evidence),
@@ -320,7 +322,7 @@ def _sureness(windows: RunArrays, steady: WindowSelection, evidence: str) -> dic
 
 
 def _spread(windows: RunArrays, steady: WindowSelection, evidence: str) -> dict[str, Any]:
-    """How the steady windows are spread; nothing where stamps are too coarse to tell."""
+    """Return the spread of the steady windows; nothing where stamps are too coarse."""
     usual = median(steady.seconds) or 0.0
     if stamp_error(windows, evidence, steady.indices) > MAX_UNEXPLAINED_GAP * usual:
         return {}
@@ -329,7 +331,10 @@ def _spread(windows: RunArrays, steady: WindowSelection, evidence: str) -> dict[
 
 
 def _data_share(windows: RunArrays) -> float | None:
-    """Waiting for data, as a share of the steps' time with it; needs no tokens."""
+    """Return the wait for data, as a share of the steps' time (wait included).
+
+    Needs no tokens.
+    """
     if not windows.has_any("data_s"):
         return None
     tokens = windows["tokens_per_gpu"]
@@ -341,9 +346,9 @@ def _data_share(windows: RunArrays) -> float | None:
 
 
 def _claims(windows: RunArrays, steady: WindowSelection) -> dict[str, Any]:
-    """The framework's own figures: medians over the steady windows.
+    """Return the framework's own figures: medians over the steady windows.
 
-    `logged_tgs_total` is a ratio of sums, as ours: tokens over time by the printed rates.
+    `logged_tgs_total` is a ratio of sums, like ours: tokens over time, by the printed rates.
     """
     names = ("logged_tgs", "logged_tflops", "logged_mfu", "logged_samples_per_second")
     printed = {name: windows[name][steady.indices] for name in names}
@@ -356,20 +361,24 @@ def _claims(windows: RunArrays, steady: WindowSelection) -> dict[str, Any]:
 
 
 def _token_basis(windows: RunArrays, facts: dict[str, Any]) -> str:
-    """non_padding where ranks count them, packed where samples have no padding, else slots."""
+    """Return the basis of the tokens.
+
+    `non_padding` if ranks count tokens without padding, `packed` if samples have no padding, else
+    `slots`.
+    """
     if counts.counts_without_padding(windows):
         return "non_padding"
     return "packed" if facts.get("packed") else "slots"
 
 
 def _weighted(windows: RunArrays, name: str) -> float | None:
-    """Mean over the steps, weighted by tokens where they are known."""
+    """Return the mean over the steps, weighted by tokens (by 1 where unknown)."""
     values, tokens = windows[name], windows["tokens_per_gpu"]
     known = ~np.isnan(values) & ~windows.flags("first")
     if not known.any():
         return None
     weights = np.where(np.isnan(tokens), 1.0, tokens)[known]
-    if not total(weights):  # a rank that has padding alone
+    if not total(weights):  # a rank with nothing but padding
         return None
     return total(values[known] * weights) / total(weights)
 
@@ -381,7 +390,7 @@ def _time_warnings(
     evidence: str,
     row: dict[str, Any],
 ) -> list[str]:
-    """List doubts about the times behind the steady rate, those of other modules first."""
+    """List doubts about the times of the steady rate, doubts of other modules first."""
     doubts = (
         _without_data(windows, run, evidence),
         _longer_than_stamps(windows, evidence),
@@ -425,7 +434,10 @@ def _without_data(windows: RunArrays, run: Mapping[str, Any], evidence: str) -> 
 
 
 def _longer_than_stamps(windows: RunArrays, evidence: str) -> str | None:
-    """On most lines, so that no evaluation before a line explains it (windows)."""
+    """Warn where printed times exceed the stamps on most lines.
+
+    On most lines, no evaluation before a line can explain the difference (windows).
+    """
     longer = windows.flags("smeared") & (windows["new_step"] >= windows["average_window"])
     longer &= ~windows.flags("first") & ~windows.has_events(NON_TRAINING_EVENTS)
     if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
@@ -437,7 +449,10 @@ def _longer_than_stamps(windows: RunArrays, evidence: str) -> str | None:
 
 
 def _faster_on_the_whole(row: Mapping[str, Any], windows: RunArrays, evidence: str) -> str | None:
-    """End to end is faster than steady, and than all that is timed, a fast start included."""
+    """Warn where end to end is faster than steady and all timed windows.
+
+    The timed windows include a fast start.
+    """
     behind, whole = ~windows.flags("first"), row["tgs_end_to_end"]
     every = (timed_windows(windows, evidence, among) for among in (behind, np.ones_like(behind)))
     rates = (total(each.tokens) / total(each.seconds) for each in every)
@@ -452,14 +467,14 @@ def _faster_on_the_whole(row: Mapping[str, Any], windows: RunArrays, evidence: s
 
 
 MAX_END_TO_END_EXCESS: Final = 0.05
-"""How far end to end may be above steady: a little, where steps are few and the first are fast."""
+"""Largest relative excess of end to end over steady, as with few steps and fast first ones."""
 
 
 def _long_warm_up(windows: RunArrays, evidence: str) -> str | None:
     seconds, later = windows[f"{evidence}_time"], ~windows.flags("first")
     warming = windows.flags("warming").copy()
     if (opening := window_after_step_1(windows, evidence)) is not None:
-        warming[opening] = False  # that one is start-up
+        warming[opening] = False  # counts as start-up
     whole = np.nansum(seconds[later])
     share = np.nansum(seconds[later & warming]) / whole if whole else 0.0
     slow = np.count_nonzero(warming)
@@ -473,12 +488,15 @@ def _long_warm_up(windows: RunArrays, evidence: str) -> str | None:
 
 
 MIN_WARM_UP_WINDOW_SHARE: Final = 1 / 5
-"""A smaller share of the windows, however slow, is start-up, and so is a single one: a model may be
-compiled more than once."""
+"""Least share of slow windows for the warning of a long warm-up. Fewer slow windows, or a single
+one, are start-up: a model may be compiled more than once."""
 
 
 def _printed_twice(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
-    """Steps that were trained again look like copies where neither rank nor stamp tells."""
+    """Warn of steps printed on several lines without a rank.
+
+    Neither rank nor stamp distinguishes steps trained again from copies.
+    """
     copies = windows["copies_s"][steady.indices]
     apart_s, elapsed_s = np.nansum(copies), np.nansum(windows["elapsed_s"][steady.indices])
     if evidence != "elapsed" or apart_s <= MAX_UNEXPLAINED_GAP * elapsed_s:
@@ -493,9 +511,9 @@ def _printed_twice(windows: RunArrays, steady: WindowSelection, evidence: str) -
 def _printed_coarsely(
     windows: RunArrays, steady: WindowSelection, evidence: str, row: Mapping[str, Any]
 ) -> str | None:
-    """How far digits that are not printed leave TGS open, where no interval holds them.
+    """Warn where missing digits leave TGS uncertain, without an interval.
 
-    Of what is known to be whole: other numbers may be round by chance.
+    Only for times and rates known to be whole numbers: other numbers may be round by chance.
     """
     whole = evidence in WALL_CLOCK_EVIDENCE or (
         evidence == "rate" and has_coarse_rates(windows, steady)
@@ -524,7 +542,10 @@ def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:
 
 
 def _out_of_step(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
-    """Steps before an evaluation between two lines, behind which the printed rate starts anew."""
+    """Warn of steps without a rate: before an evaluation between two lines.
+
+    The printed rate restarts after such an evaluation.
+    """
     step, span, since = (windows[n][steady.indices] for n in ("step", "rate_span", "interval"))
     begins = windows["rated_from"][steady.indices] == step - span
     untimed = np.where(begins, since - span, 0.0)
@@ -544,10 +565,12 @@ def _out_of_step(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
 def _slower_untimed(
     windows: RunArrays, steady: WindowSelection, untimed: FloatArray
 ) -> float | None:
-    """Seconds that steps in no rate take beyond the steady pace, where stamps surely show it.
+    """Return the seconds that steps without a rate lose against the steady pace.
 
-    What a window's stamps hold beyond its rate is an evaluation, as some windows have it alone, and
-    the steps before one. untimed: of each steady window, how many
+    None if stamps do not show a clear difference. Time of a window's stamps beyond its rate is an
+    evaluation, and the steps before. Some windows have only the evaluation.
+
+    untimed: number of steps without a rate, of each steady window
     """
     at = steady.indices
     beside = windows.has_events(("checkpoint", "profiler"))[at]
@@ -568,7 +591,8 @@ def _slower_untimed(
 
 
 MIN_EVALUATION_WINDOWS: Final = 3
-"""Windows with an evaluation, and with steps before one, that tell how long each of them takes."""
+"""Windows needed with an evaluation only, and with steps before an evaluation, to measure both
+times."""
 
 
 PADDED_TOKENS_UNKNOWN: Final = (
@@ -596,7 +620,7 @@ ONLY_LAST_LINE: Final = (
     "would tell TGS"
 )
 END_RATE_FACTS: Final = ("seq_len", "gpus", "packed")
-"""What samples/s need to be tokens/s of a GPU."""
+"""Facts that convert samples/s to tokens/s per GPU."""
 NO_TOKENS: Final = "its steps count no token"
 NO_OPTIMIZER_STEP: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
@@ -614,11 +638,12 @@ NO_RATE_REASONS: Final = (
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
 )
-"""What a rate may lack; a model or a device, which stand behind these, are none of it."""
+"""Facts that a rate may lack. A model or an accelerator is not among them, and comes later in the
+list of missing facts."""
 
 
 def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
-    """Why a row of metrics has no TGS, and which facts would mend that, if any would."""
+    """Return why a row of metrics has no TGS, and the facts that would give a rate."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
     fatal = [w for w in warnings if w.startswith(NO_RATE_REASONS)]
     if fatal or row["steps"] == 0:
@@ -628,9 +653,9 @@ def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
 
 
 def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Why there is no rate: what is missing, or that no clean window is left.
+    """Return the reason for a missing rate: missing facts, or no clean window.
 
-    run: as of `summarise`, with what is known of it as a whole
+    run: as in `summarise`, with known facts of the whole run
     """
     times = ("elapsed", "clock", "stamp", "engine")
     timed = any(windows.has_any(f"{time}_time") for time in times)
@@ -651,7 +676,7 @@ def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> 
 
 
 def _untimed(run: Mapping[str, Any]) -> str:
-    """In words, that a run's steps have no times, and where there are some."""
+    """Describe that a run's steps have no times, and where to find times."""
     if run["engine_s"]:
         engine = run.get("engine_below") or "and that engine's format"
         return f"{ONLY_ENGINE_TIMES}{engine}, into another --store or after fairmfu remove"

@@ -1,7 +1,7 @@
-"""What the wall time of a launch went to: steady training, and each cause of the rest.
+"""Split the wall time of a launch into steady training and the causes of the rest.
 
-A window costs what it took beyond the steady pace of its tokens. The log's own words come first
-(checkpoint, evaluation, profiler); a stall without any is told by what its line shows.
+A window costs its time beyond the steady pace of its tokens. The log's own events come first
+(checkpoint, evaluation, profiler); a stall without an event gets a cause from its line.
 
 Frames in, frames out; no file is opened here.
 """
@@ -35,25 +35,26 @@ UNEXPLAINED: Final = "unexplained"
 UNEXPLAINED_PERIODIC: Final = "unexplained, every {:,} steps"
 
 MIN_TIMED_STEP_SHARE: Final = 0.8
-"""The share of the steps that lines have to time for their sum to be wall time."""
+"""Least share of the steps that lines must time for their sum to be wall time."""
 
 
 def time_lost(
     windows: RunArrays, evidence: str, run: Mapping[str, Any]
 ) -> tuple[float | None, list[dict[str, Any]]]:
-    """Wall time [s] of a launch, and what of it was not steady training.
+    """Return the wall time [s] of a launch, and the time lost by cause.
 
-    windows: of one run, marked (metrics.throughput.warmup.mark_warm_up_and_stalls); evidence: its
-    time basis; run: with startup_s, after_s and wall_s of
-    metrics.throughput.end_to_end.launch_clocks where they are known. Each row of `LOST` has the
-    windows of a cause, the seconds that they took beyond the steady pace, and their share of the
-    wall time; the largest first. By time stamps where there are any, else by `evidence`, which may
-    not see all of it. (None, []) where nothing is steady, or all that there is are rates of unknown
-    tokens, or times of single steps among many.
+    Each row has the windows of a cause, their seconds beyond the steady pace, and their share of
+    the wall time (metrics.core.run_table.TimeLost); the largest first. Uses time stamps if the log
+    has any, else `evidence`, which may miss a part. (None, []) without steady windows, with only
+    rates of unknown tokens, or with times of single steps among many.
+
+    windows: of one run, marked (metrics.throughput.warmup.mark_warm_up_and_stalls)
+    evidence: time basis of the run
+    run: with startup_s, after_s and wall_s of metrics.throughput.end_to_end.launch_clocks, if known
     """
     windows = with_fitted_tokens(windows, evidence, run)
     uncounted = not windows.has_any("tokens_per_gpu")
-    if uncounted:  # steps, then, at the pace of a step
+    if uncounted:  # count steps instead, at the pace of a step
         windows = windows.with_values(tokens_per_gpu=np.ones(windows.height))
     clock = _wall_clock(windows, evidence)
     if (uncounted and clock == "rate") or _samples(windows, clock):
@@ -91,14 +92,17 @@ def time_lost(
 
 
 def _wall_clock(windows: RunArrays, evidence: str) -> str:
-    """The evidence that sees most: time stamps, a progress bar's clock, or the run's own."""
+    """Return the most complete evidence.
+
+    Time stamps, else a progress bar's clock, else the run's own evidence.
+    """
     return next(
         (c for c in WALL_CLOCK_EVIDENCE if steady_windows(windows, c).seconds.sum() > 0), evidence
     )
 
 
 def _moments(windows: RunArrays, clock: str) -> IntArray:
-    """The windows that a wall clock ends; none of a clock that is no wall clock."""
+    """Return the windows that end at a moment of a wall clock; none for other kinds."""
     known = (
         ~np.isnan(windows[MOMENT_COLUMNS[clock]])
         if clock in WALL_CLOCK_EVIDENCE
@@ -108,9 +112,12 @@ def _moments(windows: RunArrays, clock: str) -> IntArray:
 
 
 def _samples(windows: RunArrays, clock: str) -> bool:
-    """Whether lines time a part of the steps alone, as one micro-step of ten; a few may be lost."""
+    """Return whether lines time only a part of the steps: one micro-step of ten, say.
+
+    A few steps may be missing.
+    """
     later = ~windows.flags("first")
-    if len(known := _moments(windows, clock)):  # its first and its last are all that one can ask of
+    if len(known := _moments(windows, clock)):  # only steps between its first and last moment count
         later = (np.arange(windows.height) > known[0]) & (np.arange(windows.height) <= known[-1])
     spans, steps = windows[f"{clock}_span"][later], windows["new_step"][later]
     return bool(np.nansum(spans) < MIN_TIMED_STEP_SHARE * np.nansum(steps))
@@ -119,11 +126,13 @@ def _samples(windows: RunArrays, clock: str) -> bool:
 def _up_to_first_line(
     windows: RunArrays, pace: float, kinds: tuple[str, str], run: Mapping[str, Any]
 ) -> tuple[float, float]:
-    """Seconds up to the first step line that the wall clock times, and what of them was start-up.
+    """Return the seconds up to the first timed step line, and the start-up among them.
 
-    kinds: the wall clock and the time evidence. By stamps, the line's own clock, or its own time,
-    whichever is the longest: a log may begin at its first step, and a line's time may be of fewer
-    steps than lie before it.
+    The start-up is the longest of three: by stamps, by the line's own clock, and by its own time. A
+    log may begin at its first step, and a line's time may cover fewer steps than lie before the
+    line.
+
+    kinds: the wall clock and the time evidence
     """
     clock, evidence = kinds
     at = int(next(iter(_moments(windows, clock)), 0))
@@ -145,7 +154,7 @@ def _up_to_first_line(
 
 
 def _behind_clock(windows: RunArrays, clock: str, run: Mapping[str, Any]) -> float:
-    """Seconds from the last line to the end by the run time, which the clock counts up to."""
+    """Return the seconds from the last line's clock to the end of the run time."""
     last, runtime = windows["since_start_s"][-1], run.get("runtime_s")
     return max(0.0, runtime - float(last)) if clock == "clock" and runtime and last > 0 else 0.0
 
@@ -153,10 +162,10 @@ def _behind_clock(windows: RunArrays, clock: str, run: Mapping[str, Any]) -> flo
 def _by_cause(
     windows: RunArrays, timed: IntArray, stalled: IntArray, lost: FloatArray, spans: FloatArray
 ) -> dict[str, list[int]]:
-    """The windows that lost time, by what the log says fell into them, else what they show.
+    """Return the windows with lost time, by logged event, else by the cause they show.
 
-    timed, stalled: places of windows; lost: seconds of each beyond the steady pace; spans: steps
-    that each holds
+    timed, stalled: indices of windows; lost: each window's seconds beyond the steady pace; spans:
+    steps per window
     """
     events = dict(windows.events())
     warming, unlogged = windows.flags("warming"), windows.flags("unlogged")
@@ -171,7 +180,7 @@ def _by_cause(
         if beside:
             cause = " and ".join(beside)
         elif single and windows["step"][at] % every == 0:
-            continue  # a micro-step with the optimizer's is slower than those before it, no loss
+            continue  # a micro-step with the optimizer step is slower than the others: no loss
         elif warming[at]:
             cause = WARM_UP
         elif at in stalls_at:

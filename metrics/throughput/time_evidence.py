@@ -1,12 +1,13 @@
-"""Two kinds of time evidence side by side: how far they are apart, and why.
+"""Compare two kinds of time evidence: their gap, and its cause.
 
-Every two kinds of metrics.throughput.windows that a log has are compared over steps that both time,
-in windows that are clean under both. Where one speaks of a span that the other divides, the parts
-are summed; where one only times the last of several steps, it is a sample of them, and its scatter
-widens what is allowed. A gap beyond that and 1 % has a cause that follows from the log, or none.
+Every two kinds of metrics.throughput.windows in a log are compared over steps that both time, in
+windows that are clean under both. If the windows of one kind divide a window of the other, the
+parts are summed. If one kind times only the last of several steps, this step is a sample of the
+others, and its scatter widens the tolerance. A gap beyond the tolerance and 1 % has a cause that
+follows from the log, or none.
 
-A rate whose tokens are not counted is held against itself: times the time between two moments it
-is the tokens of the steps between them, and a step of a run holds one number of tokens.
+A rate without counted tokens is compared with itself: the rate times the time between two moments
+gives the tokens of these steps, and all steps of a run have the same number of tokens.
 
 Frames in, frames out; no file is opened here.
 """
@@ -50,50 +51,51 @@ EVIDENCE_LABELS: Final[dict[str, str]] = {
 """Kinds of time evidence, in words."""
 
 RATE_IN_TOKENS: Final = "logged_tgs"
-"""The column of rates in tokens of one GPU; others are in samples over all GPUs."""
+"""Column of rates in tokens of one GPU; all other rates are in samples over all GPUs."""
 
 RATE_EVIDENCE: Final = frozenset({"rate", "timer"})
-"""Kinds that divide by one and the same time: that two of them agree proves nothing of it."""
+"""Kinds that divide by the same time: agreement between two of them proves nothing about this
+time."""
 
 CHECK_ORDER: Final = ("stamp", "engine", "clock", "elapsed", "rate", "runtime")
-"""Kinds that the evidence of a run's rates is checked by, the best first."""
+"""Kinds that check the evidence of a run's rates, the best first."""
 
 TRUNCATED_STAMP_ERROR: Final = 1.22
-"""Three standard deviations of a difference of two truncated stamps, in their unit."""
+"""Three standard deviations of the difference between two truncated stamps, in their unit."""
 
 TOLERANCE_SIGMAS: Final = 3.0
 
 MIN_SAMPLED_WINDOWS: Final = 3
-"""From so many windows on single steps can stand for all."""
+"""Windows from which single steps can represent all steps."""
 
 MAX_SAMPLED_RATIO: Final = 2.0
-"""By chance a few single steps take up to so many times as long as all do, or as little. Of fewer
-than MIN_SAMPLED_WINDOWS windows only a ratio beyond that is told."""
+"""Largest ratio, either way, between a few single steps and all steps that may be chance. With
+fewer than MIN_SAMPLED_WINDOWS windows, only a larger ratio is reported."""
 
 MAX_WRITE_DELAY_S: Final = 0.25
-"""How long after the moment that its rate ends at a line may be written, s; public logs: 0.17."""
+"""Largest delay between the end of a line's rate and the writing of the line [s]; public logs:
+0.17."""
 
 OUTLIER_DEVIATIONS: Final = 8.0
-"""Median deviations beyond which a window holds something that the others do not."""
+"""Median deviations from which a window is an outlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceComparison:
-    """Two kinds of time evidence of one run.
+    """Comparison of two kinds of time evidence of one run.
 
     kind, other: of EVIDENCE_LABELS
     ratio: TGS by `other` over TGS by `kind`, over the same steps
-    windows, seconds: how many were compared, and how long they take by `kind`
-    resolution: the coarser unit of the time stamps or the clock [s]; None where neither is one
-    tolerance: how far the ratio may be from 1 without a cause
-    cause: why it is further from 1; None where it is not, or where no cause is known
-    miscounted: the cause is that tokens are counted wrongly, so that no rate of them holds
-    has_exceptions: the cause is that a few windows hold what one of the two does not time
-    sampled: one kind times single steps only, of all those that the other times
-    fitted_tokens: where the log does not say the tokens (or samples) of a step, the number by which
-    most
-        windows agree; only the other windows can differ then
-    has_no_fit: each step must have the same number, and no number makes most windows agree
+    windows, seconds: number of compared windows, and their time by `kind`
+    resolution: coarser unit of the time stamps or the clock [s]; None if neither kind is one
+    tolerance: largest gap of the ratio to 1 that needs no cause
+    cause: reason for a larger gap; None if the gap is small, or no cause is known
+    miscounted: the cause is a wrong token count, so that no rate of these tokens is right
+    has_exceptions: the cause is a few windows with work that one of the kinds does not time
+    sampled: one kind times only single steps of the steps timed by the other
+    fitted_tokens: tokens (or samples) of a step on which most windows agree, where the log does not
+        state the number; only the other windows can differ then
+    has_no_fit: every step must have the same number, and most windows agree on none
     """
 
     kind: str
@@ -117,7 +119,7 @@ class EvidenceComparison:
 
     @property
     def disagrees(self) -> bool:
-        """Whether they are further apart than the prints and the scatter of single steps allow."""
+        """True if the gap exceeds print precision and the scatter of single steps."""
         far = self.sampled and not _near(self.ratio)
         return self.has_no_fit or far or abs(self.gap) > self.tolerance
 
@@ -128,21 +130,21 @@ class EvidenceComparison:
 
     @property
     def independent(self) -> bool:
-        """Whether one can check the other.
+        """True if either kind can check the other.
 
-        Not a time and a rate that one line prints of the same steps, nor a kind that is no check.
+        False for a time and a rate of the same steps on the same line, and for a kind outside
+        CHECK_ORDER.
         """
         same_line = {"elapsed", "rate"} <= set(self.kinds) and not self.sampled
         return not same_line and self.other in CHECK_ORDER
 
     @property
     def contradicts(self) -> bool:
-        """Whether they are apart without a cause, or because tokens are counted otherwise.
+        """True if the gap has no cause, or a wrong token count as its cause.
 
-        Or because moments, which count, hold pauses in a few windows that no step time holds: what
-        they were is not known, and a restart or an evaluation is no part of a steady rate.
-        What is fitted to single steps of many agrees as far as it can: only that nothing fits
-        speaks against it.
+        Also true if the counted moments include pauses in a few windows that no step time includes:
+        the pauses are unexplained, and a restart or an evaluation is not part of a steady rate. A
+        number fitted to single steps agrees as far as possible, so only a failed fit contradicts.
         """
         if self.has_no_fit or (self.fitted_tokens is not None and self.sampled):
             return self.has_no_fit
@@ -152,12 +154,12 @@ class EvidenceComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """The same steps by two kinds of evidence, a window in each place.
+    """The same steps timed by two kinds of evidence, window by window.
 
-    step, span: the last step of each window, and how many it holds
-    a, b: its seconds by the first kind and by the second
-    stretches: how many unbroken rows of windows there are
-    sampled: single steps by one kind stand for all of the other's
+    step, span: last step of each window, and number of its steps
+    a, b: seconds of each window by the first kind and by the second
+    stretches: number of unbroken rows of windows
+    sampled: single steps of one kind represent all steps of the other
     """
 
     kinds: tuple[str, str]
@@ -174,20 +176,20 @@ class _Pair:
         return float(self.a.sum() / self.b.sum())
 
     def faster(self, kind: str) -> float:
-        """TGS by this kind over TGS by the other."""
+        """Return TGS by this kind over TGS by the other."""
         return self.ratio if self.kinds[1] == kind else 1 / self.ratio
 
     def other(self, kind: str) -> str:
-        """The kind that this one stands beside."""
+        """Return the kind paired with this one."""
         return self.kinds[1] if self.kinds[0] == kind else self.kinds[0]
 
     def seconds(self, kind: str) -> tuple[FloatArray, FloatArray]:
-        """Of each window by this kind, and by the other."""
+        """Return the seconds of each window by this kind, and by the other."""
         return (self.a, self.b) if self.kinds[0] == kind else (self.b, self.a)
 
     @property
     def few(self) -> bool:
-        """Whether single steps are too few to stand for all."""
+        """True if there are too few single steps to represent all steps."""
         return self.sampled and len(self.a) < MIN_SAMPLED_WINDOWS
 
 
@@ -196,26 +198,28 @@ def _near(ratio: float) -> bool:
 
 
 def compare_evidence(windows: RunArrays, run: Mapping[str, Any]) -> list[EvidenceComparison]:
-    """Every two kinds of time evidence of one run that time the same steps.
+    """Compare every two kinds of time evidence of one run that time the same steps.
 
-    windows: those of the run; run: its row of ingest.core.schema's runs. Of each two the one that
-    its format prefers goes first.
+    In each comparison, the kind preferred by the run's format comes first.
+
+    windows: of the run; run: the run's row of ingest.core.schema's runs
     """
     order = [*run["evidence"], *(k for k in EVIDENCE_LABELS if k not in run["evidence"])]
     timed = {kind: _timed(windows, kind) for kind in order if kind != "runtime"}
-    fitted = {"rate"} if not windows.has_any("known_rate_time") else set()  # if it can be
+    fitted = {"rate"} if not windows.has_any("known_rate_time") else set()  # tried, may fail
     untimed = {kind for kind, lines in timed.items() if not lines.clean.any()} - fitted
     there = [kind for kind in order if kind not in untimed]
     pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATE_EVIDENCE]
     found = [_compared(windows, run, timed, a, b) for a, b in pairs]
-    return [one for one in found if one is not None]
+    return [comparison for comparison in found if comparison is not None]
 
 
 def window_ratios(windows: RunArrays, kind: str, other: str) -> FloatArray:
-    """TGS by `other` over TGS by `kind`, of each window that both time.
+    """Return TGS by `other` over TGS by `kind`, for each window timed by both.
 
-    Windows that are too short for clocks of whole seconds are taken together with those behind
-    them. windows: of one run; kind, other: of EVIDENCE_LABELS, `runtime` left out.
+    Windows too short for clocks of whole seconds are merged with the following windows.
+
+    windows: of one run; kind, other: of EVIDENCE_LABELS without `runtime`
     """
     pair = _paired(_timed(windows, kind), _timed(windows, other))
     if pair is None or pair.few:
@@ -229,39 +233,45 @@ def window_ratios(windows: RunArrays, kind: str, other: str) -> FloatArray:
 
 
 MAX_CLOCK_SHIFT: Final = 0.1
-"""How far clocks of whole seconds may shift a ratio: little beside the 2 of a wrong degree."""
+"""Largest shift of a ratio by clocks of whole seconds: little compared with the 2 of a wrong
+degree."""
 
 
 def select_check(comparisons: Iterable[EvidenceComparison], kind: str) -> EvidenceComparison | None:
-    """The comparison by which rates of `kind` are checked: with time stamps, if there are any.
+    """Return the comparison that checks rates of `kind`: with time stamps, if any.
 
-    The rate and the time that one line prints of its step are no check of each other's time (they
-    are one of tokens, in metrics.throughput.token_counts), nor is a rate whose tokens were fitted
-    to the time.
+    A rate and a time on the same line are no check of each other's time (they check tokens, in
+    metrics.throughput.token_counts). Nor is a rate whose tokens were fitted to the time.
     """
-    mine = [one if one.kind == kind else _turned(one) for one in comparisons if kind in one.kinds]
-    checks = (one for one in mine if one.independent and one.fitted_tokens is None)
-    return min(checks, key=lambda one: CHECK_ORDER.index(one.other), default=None)
+    oriented = [
+        pair if pair.kind == kind else _turned(pair) for pair in comparisons if kind in pair.kinds
+    ]
+    checks = (pair for pair in oriented if pair.independent and pair.fitted_tokens is None)
+    return min(checks, key=lambda pair: CHECK_ORDER.index(pair.other), default=None)
 
 
-def _turned(one: EvidenceComparison) -> EvidenceComparison:
+def _turned(comparison: EvidenceComparison) -> EvidenceComparison:
     return replace(
-        one, kind=one.other, other=one.kind, ratio=1 / one.ratio, seconds=one.seconds / one.ratio
+        comparison,
+        kind=comparison.other,
+        other=comparison.kind,
+        ratio=1 / comparison.ratio,
+        seconds=comparison.seconds / comparison.ratio,
     )
 
 
 def evidence_warning(comparison: EvidenceComparison) -> str | None:
-    """What a run is told of two kinds that are apart."""
+    """Return the warning of a run where two kinds disagree; None if they agree."""
     if not comparison.disagrees:
         return None
     if comparison.has_no_fit:
         return f"{comparison.cause}{NOT_RANKED}"
-    told = (
+    gap = (
         f"TGS by {EVIDENCE_LABELS[comparison.other]} is {comparison.gap:+.1%} "
         f"against that by {EVIDENCE_LABELS[comparison.kind]}"
     )
     why = comparison.cause or "without a known cause"
-    return f"{told}, {why}" + (NOT_RANKED if comparison.contradicts else "")
+    return f"{gap}, {why}" + (NOT_RANKED if comparison.contradicts else "")
 
 
 # --- the same steps -------------------------------------------------------------------------
@@ -270,7 +280,7 @@ def evidence_warning(comparison: EvidenceComparison) -> str | None:
 def _compared(
     windows: RunArrays, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
 ) -> EvidenceComparison | None:
-    """Compare two kinds of evidence; None where they time no steps in common.
+    """Compare two kinds of evidence; None if they time no steps in common.
 
     timed: the windows of each kind but `runtime`
     """
@@ -286,7 +296,7 @@ def _compared(
     tolerance = float(MAX_UNEXPLAINED_GAP + _rounding(windows, pair))
     if fitted is not None:
         tolerance += _scatter(pair, pair.b - pair.a)
-    one = EvidenceComparison(
+    comparison = EvidenceComparison(
         kind=a,
         other=b,
         ratio=pair.ratio,
@@ -298,24 +308,24 @@ def _compared(
         sampled=pair.sampled,
         fitted_tokens=fitted,
     )
-    return _with_cause(windows, run, pair, one)
+    return _with_cause(windows, run, pair, comparison)
 
 
 def _with_cause(
-    windows: RunArrays, run: Mapping[str, Any], pair: _Pair, one: EvidenceComparison
+    windows: RunArrays, run: Mapping[str, Any], pair: _Pair, comparison: EvidenceComparison
 ) -> EvidenceComparison:
-    """Return a comparison with the cause of its gap, where it is wider than allowed."""
-    fitted = one.fitted_tokens
+    """Return a comparison with the cause of its gap, if wider than allowed."""
+    fitted = comparison.fitted_tokens
     unlike = None if fitted is None else _unlike(windows, run, pair, fitted)
     if unlike is not None:
-        return replace(one, cause=unlike, has_no_fit=True)
-    if not one.disagrees:
-        return one
+        return replace(comparison, cause=unlike, has_no_fit=True)
+    if not comparison.disagrees:
+        return comparison
     tokens = _tokens(pair) if fitted is None else None
-    few = _exceptions(pair, one.tolerance)
-    cause = _cause(windows, run, pair, one.tolerance, few) or tokens
+    few = _exceptions(pair, comparison.tolerance)
+    cause = _cause(windows, run, pair, comparison.tolerance, few) or tokens
     return replace(
-        one,
+        comparison,
         cause=cause,
         miscounted=cause is not None and cause == tokens,
         has_exceptions=cause is not None and cause == few,
@@ -323,21 +333,22 @@ def _with_cause(
 
 
 def _rate_column(windows: RunArrays) -> str:
-    """The column of the logged rate: of tokens on one GPU, else of samples over all of them."""
+    """Return the column of the logged rate: tokens of one GPU, else samples of all."""
     return next(filter(windows.has_any, PRINTED_TIME_COLUMNS["rate"]), RATE_IN_TOKENS)
 
 
 def _fitted(windows: RunArrays, a: str, b: str) -> tuple[_Pair | None, float | None]:
-    """A rate whose batch is unknown beside another kind, and the batch of a step that fits it.
+    """Return a pair with a rate of unknown batch, and the batch of a step that fits.
 
-    It is chosen so that the median window takes as long by both, in the unit of `_rate_column`.
+    The fitted batch gives the median window the same time by both kinds, in the unit of
+    `_rate_column`.
     """
     rate = windows[_rate_column(windows)]
     usable = np.isfinite(rate) & (rate > 0)
     unit = np.divide(windows["rate_span"], rate, out=np.full(len(rate), np.nan), where=usable)
     unknown = windows.with_values(known_rate_time=unit)
     pair = _paired(_timed(unknown, a), _timed(unknown, b))
-    if pair is None or len(pair.a) == 1:  # which any number fits
+    if pair is None or len(pair.a) == 1:  # any number fits a single window
         return None, None
     printed, timed = pair.seconds("rate")
     per_step = float(np.median(timed / printed))
@@ -346,10 +357,10 @@ def _fitted(windows: RunArrays, a: str, b: str) -> tuple[_Pair | None, float | N
 
 
 def fit_step_batch(windows: RunArrays, run: Mapping[str, Any]) -> StepTokens | StepSamples | None:
-    """The batch of a step where nothing counts it: the logged rate times the time between stamps.
+    """Fit the batch of a step: the logged rate times the time between stamps.
 
-    In the unit of the rate. None where these do not make one number of most windows, of a single
-    one, or of windows that are too short for stamps of whole seconds.
+    In the unit of the rate. None if most windows do not agree on one number, with a single window,
+    or if windows are too short for stamps of whole seconds.
     """
     pair, fitted = _fitted(windows, "rate", "stamp")
     if pair is None or not fitted or pair.sampled:
@@ -363,13 +374,13 @@ def fit_step_batch(windows: RunArrays, run: Mapping[str, Any]) -> StepTokens | S
 
 
 def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: float) -> str | None:
-    """In words, that no number of tokens of a step fits the windows; None where one may.
+    """Describe that no number of tokens of a step fits the windows; None if one may.
 
-    Each step of a run trains as many tokens. So a rate that is a mean over all time and all steps
-    between two moments, times the time between them, is the same number in most windows. In those
-    that hold time that the rate leaves out it is more; it can't be fewer.
+    Every step of a run trains the same number of tokens. So a rate averaged over all time and steps
+    between two moments, times the time between them, gives the same number in most windows. Windows
+    with time that the rate leaves out give more, and none can give less.
 
-    pair: of a rate and another kind; fitted: the tokens of a step by which most windows agree
+    pair: of a rate and another kind; fitted: tokens of a step on which most windows agree
     """
     moment = pair.other("rate")
     of_all = windows.value("rate_covers") == "interval" and not run["rate_excludes_data"]
@@ -396,10 +407,10 @@ def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: flo
 
 
 def _disagreeing(rated: FloatArray, timed: FloatArray, off: FloatArray) -> str | None:
-    """Why no multiple of `rated` is right: None where one is.
+    """Return why no multiple of `rated` is right; None if one is.
 
-    It is right where it is `timed`, to within `off`, in most windows, and in none is longer. The
-    smallest multiple that most windows agree with is the one to try: it is longer in the fewest.
+    A right multiple matches `timed` within `off` in most windows, and is longer in none. Only the
+    smallest multiple that most windows agree with is tried: it is longer in the fewest windows.
     """
     least, most = np.sort((timed - off) / rated), np.sort((timed + off) / rated)
     agreeing = np.arange(1, len(least) + 1) - np.searchsorted(most, least)
@@ -414,21 +425,22 @@ def _disagreeing(rated: FloatArray, timed: FloatArray, off: FloatArray) -> str |
 
 
 def _scatter(pair: _Pair, off: FloatArray) -> float:
-    """Three standard errors of the ratio, by how far the median window is off.
+    """Return three standard errors of the ratio, from the median deviation.
 
-    off: by how much each window is off [s]. The median does not mind a few that are far off, as
-    where a clock was set.
+    The median ignores a few far outliers, as where a clock was set.
+
+    off: deviation of each window [s]
     """
     n = len(off)
     share = np.abs(off) / float(np.mean(pair.a))
     return float(_sigmas(n) * MAD_TO_SIGMA * np.median(share) / np.sqrt(n))
 
 
-def _paired(one: _Timed, two: _Timed) -> _Pair | None:
-    whole = max((_tiled(one, two), _swapped(_tiled(two, one))), key=_steps_of)
+def _paired(first: _Timed, second: _Timed) -> _Pair | None:
+    whole = max((_tiled(first, second), _swapped(_tiled(second, first))), key=_steps_of)
     if whole is not None:
         return whole
-    return _sampled(one, two)
+    return _sampled(first, second)
 
 
 def _steps_of(pair: _Pair | None) -> float:
@@ -443,7 +455,7 @@ def _swapped(pair: _Pair | None) -> _Pair | None:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """The lines of one run by one kind of evidence: step, span and time of each; whether clean."""
+    """Lines of one run by one kind of evidence: step, span and time; clean: mask."""
 
     kind: str
     step: FloatArray
@@ -460,57 +472,57 @@ def _timed(windows: RunArrays, kind: str) -> _Timed:
 
 
 def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
-    """Windows of one kind that are whole windows of the other, or sums of them; none twice."""
+    """Pair windows of one kind with equal windows, or sums of windows, of the other."""
     step = wide.step
     before = np.concatenate([[np.nan], step[:-1]])
     joined = parts.clean & (parts.step - parts.span == before)
     times = np.concatenate([[0.0], np.cumsum(np.where(joined, parts.time, 0.0))])
     bad = np.concatenate([[0], np.cumsum(~joined)])
     lines = np.arange(len(step))
-    start = np.minimum(np.searchsorted(step, step - wide.span), lines)  # begins behind this line
+    start = np.minimum(np.searchsorted(step, step - wide.span), lines)  # begins after this line
     whole = (start < lines) & (step[start] == step - wide.span) & (bad[1:] == bad[start + 1])
-    at = _apart(np.flatnonzero(wide.clean & whole), start)
-    if not len(at):
+    ends = _apart(np.flatnonzero(wide.clean & whole), start)
+    if not len(ends):
         return None
-    stretches = 1 + int((start[at[1:]] != at[:-1]).sum())
-    theirs = times[at + 1] - times[start[at] + 1]
+    stretches = 1 + int((start[ends[1:]] != ends[:-1]).sum())
+    part_times = times[ends + 1] - times[start[ends] + 1]
     kinds = (wide.kind, parts.kind)
     return _Pair(
         kinds=kinds,
-        step=step[at],
-        span=wide.span[at],
-        a=wide.time[at],
-        b=theirs,
+        step=step[ends],
+        span=wide.span[ends],
+        a=wide.time[ends],
+        b=part_times,
         stretches=stretches,
     )
 
 
-def _apart(at: IntArray, start: IntArray) -> IntArray:
-    """Those of the windows that end with these lines that share no step with one before them.
+def _apart(lines: IntArray, start: IntArray) -> IntArray:
+    """Return the lines whose windows share no step with an earlier window.
 
-    start: of each line the one that its window begins behind
+    start: for each line, the line after which its window begins
     """
-    if (start[at[1:]] >= at[:-1]).all():
-        return at
-    kept = list(at[:1])
-    for line in at[1:]:
+    if (start[lines[1:]] >= lines[:-1]).all():
+        return lines
+    kept = list(lines[:1])
+    for line in lines[1:]:
         if start[line] >= kept[-1]:
             kept.append(line)
     return np.array(kept)
 
 
-def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
-    """Windows of unlike length that end with the same step, both stretched to the longer one."""
-    both = one.clean & two.clean & (one.span != two.span)
+def _sampled(first: _Timed, second: _Timed) -> _Pair | None:
+    """Pair windows of unequal length that end at the same step, scaled to the longer."""
+    both = first.clean & second.clean & (first.span != second.span)
     if not both.any():
         return None
-    span = np.maximum(one.span, two.span)[both]
-    a, b = (k.time[both] / k.span[both] * span for k in (one, two))
+    span = np.maximum(first.span, second.span)[both]
+    a, b = (k.time[both] / k.span[both] * span for k in (first, second))
     joined = np.concatenate([[True], np.diff(np.flatnonzero(both)) != 1])
-    kinds = (one.kind, two.kind)
+    kinds = (first.kind, second.kind)
     return _Pair(
         kinds=kinds,
-        step=one.step[both],
+        step=first.step[both],
         span=span,
         a=a,
         b=b,
@@ -519,11 +531,11 @@ def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
     )
 
 
-# --- how exactly they can agree -------------------------------------------------------------
+# --- tolerance of a comparison --------------------------------------------------------------
 
 
 def _rounding(windows: RunArrays, pair: _Pair) -> float:
-    """What truncated stamps, rounded prints and single steps leave open, as a fraction."""
+    """Return the error of truncated stamps, rounded prints and single steps (share)."""
     slack = 0.0
     for kind, seconds in zip(pair.kinds, (pair.a, pair.b), strict=True):
         column = next((c for c in PRINTED_TIME_COLUMNS.get(kind, ()) if windows.has_any(c)), None)
@@ -543,25 +555,30 @@ def _rounding(windows: RunArrays, pair: _Pair) -> float:
 
 
 def _sigmas(n: int) -> float:
-    """Student's quantile of three standard deviations (Cornish and Fisher's expansion)."""
+    """Return Student's quantile of three standard deviations.
+
+    Cornish and Fisher's expansion.
+    """
     return TOLERANCE_SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
 
 
 def _resolution(windows: RunArrays, kinds: Iterable[str]) -> float | None:
-    """The coarser unit of the moments among these kinds, s."""
+    """Return the coarser unit of the moments among these kinds [s]."""
     units = [clock_unit(windows, kind) for kind in kinds if kind in MOMENT_COLUMNS]
     return max(units, default=None)
 
 
-# --- why they are apart ---------------------------------------------------------------------
+# --- causes of a gap ------------------------------------------------------------------------
 
 
 def _cause(
     windows: RunArrays, run: Mapping[str, Any], pair: _Pair, tolerance: float, few: str | None
 ) -> str | None:
-    """The first cause that the log bears out, but for a wrong count of tokens (`_tokens`).
+    """Return the first cause confirmed by the log, except a wrong token count.
 
-    few: that of `_exceptions`.
+    For token counts, see `_tokens`.
+
+    few: result of `_exceptions`
     """
     causes = (
         _one_micro_batch(windows, pair),
@@ -575,7 +592,10 @@ def _cause(
 
 
 def _tokens(pair: _Pair) -> str | None:
-    """A whole factor between a rate and a time: a degree of parallelism that was not known."""
+    """Return a whole factor between a rate and a time, as from a wrong degree.
+
+    A degree of parallelism that is not known multiplies the counted tokens.
+    """
     if "rate" not in pair.kinds:
         return None
     held = pair.faster(pair.other("rate"))
@@ -590,10 +610,11 @@ def _tokens(pair: _Pair) -> str | None:
 
 
 def _one_micro_batch(windows: RunArrays, pair: _Pair) -> str | None:
-    """DeepSpeed's timer under Megatron times the last micro-batch of a step alone.
+    """Explain a gap by DeepSpeed's timer under Megatron, which times one micro-batch.
 
-    It is started anew at each forward and stopped by `step`, which Megatron calls once for all
-    micro-batches. So it counts one call a step, though a step accumulates gradients over several.
+    The timer restarts at each forward and stops in `step`, called by Megatron once for all
+    micro-batches. So it times the last micro-batch and counts one call a step, even if a step
+    accumulates gradients over several.
     """
     if "timer" not in pair.kinds:
         return None
@@ -610,10 +631,11 @@ def _one_micro_batch(windows: RunArrays, pair: _Pair) -> str | None:
 
 
 def _single_micro_steps(windows: RunArrays, pair: _Pair, tolerance: float) -> str | None:
-    """Of the micro-steps that are timed one by one more, or fewer, hold the optimizer's step.
+    """Explain a gap by the share of optimizer steps among single timed micro-steps.
 
-    Of all micro-steps it is one of each accumulation. That is the cause where the mean time with it
-    and the mean time without, each times how many there are of all, come to the time of all.
+    Of all micro-steps, one per accumulation contains the optimizer step. The cause is confirmed if
+    the mean times with and without the optimizer step, weighted by their true numbers, give the
+    total time.
     """
     every = accumulation_steps(windows)
     later = ~windows.flags("first")
@@ -635,10 +657,11 @@ def _single_micro_steps(windows: RunArrays, pair: _Pair, tolerance: float) -> st
 
 
 def _other_updates(windows: RunArrays, pair: _Pair, tolerance: float) -> str | None:
-    """The micro-steps that two kinds are of hold other shares of optimizer steps.
+    """Explain a gap by different shares of optimizer steps under the two kinds.
 
-    As means over the last ten of every 20 do, or single ones of every 4. A micro-step takes no less
-    than nothing beside the optimizer's: times are no further apart than the shares are.
+    As with means over the last ten of every 20 micro-steps, or single ones of every 4. Without the
+    optimizer step, a micro-step takes at least no time, so the times differ at most as the shares
+    do.
     """
     every = accumulation_steps(windows)
     if every == 1 or not pair.sampled:
@@ -662,10 +685,10 @@ def _other_updates(windows: RunArrays, pair: _Pair, tolerance: float) -> str | N
 def _without_data(
     windows: RunArrays, run: Mapping[str, Any], pair: _Pair, tolerance: float
 ) -> str | None:
-    """One kind leaves data loading out, and so is faster.
+    """Explain a gap by data loading that one kind leaves out.
 
-    Where the log says how long loading takes, it has to be faster by just that. Where it does not
-    say, it must be less than a wrong degree would make it, which could hide behind loading.
+    If the log states the loading time, the kind must be faster by just this time. If not, it must
+    be less fast than with a wrong degree, since a wrong degree could pass for loading.
     """
     kinds = set(pair.kinds)
     short = RATE_EVIDENCE & kinds if run["rate_excludes_data"] or "timer" in kinds else set()
@@ -696,7 +719,7 @@ def _other_unit(pair: _Pair, tolerance: float) -> str | None:
 
 
 def _exceptions(pair: _Pair, tolerance: float) -> str | None:
-    """A few windows hold what one of the two does not time, and the others agree."""
+    """Explain a gap by a few windows with untimed work; the other windows agree."""
     off = pair.b / pair.span - pair.a / pair.span
     middle = np.median(off)
     spread = max(
@@ -720,7 +743,7 @@ def _exceptions(pair: _Pair, tolerance: float) -> str | None:
         and not pair.sampled
         and not MOMENT_COLUMNS.keys().isdisjoint(pair.kinds)
     ):
-        return None  # no step takes longer than passes
+        return None  # no step can take longer than the wall clock
     gaps = np.diff(pair.step[odd])
     clock = ", or a clock that was set" if name in MOMENT_COLUMNS else ""
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
@@ -735,7 +758,7 @@ def _exceptions(pair: _Pair, tolerance: float) -> str | None:
 
 
 def _whole_run(windows: RunArrays, a: str, b: str) -> EvidenceComparison | None:
-    """The run time that a log prints at its end, against a clock or the sum of all steps."""
+    """Compare the printed run time with a clock or the sum of all steps."""
     kind = a if b == "runtime" else b
     runtime = windows.value("runtime_s")
     timed = _total(windows, kind)
@@ -746,7 +769,7 @@ def _whole_run(windows: RunArrays, a: str, b: str) -> EvidenceComparison | None:
     tolerance = MAX_UNEXPLAINED_GAP + unit / timed
     outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
     cause = outside if ratio < 1 - tolerance else None
-    one = EvidenceComparison(
+    comparison = EvidenceComparison(
         kind=kind,
         other="runtime",
         ratio=ratio,
@@ -756,11 +779,11 @@ def _whole_run(windows: RunArrays, a: str, b: str) -> EvidenceComparison | None:
         tolerance=tolerance,
         cause=cause,
     )
-    return one if b == "runtime" else _turned(one)
+    return comparison if b == "runtime" else _turned(comparison)
 
 
 def _total(windows: RunArrays, kind: str) -> float | None:
-    """Seconds from the start to the last step, if every step is timed."""
+    """Return the seconds from the start to the last step, if every step is timed."""
     if kind == "clock":
         last: float | None = windows.value("since_start_s", -1)
         return last
@@ -772,9 +795,9 @@ def _total(windows: RunArrays, kind: str) -> float | None:
 
 
 def summarise_evidence(windows: RunArrays, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """How the evidence of a run's rates is borne out: evidence_gap, _windows, _cause, _warnings.
+    """Return evidence_gap, _windows, _cause and _warnings of a run's rates.
 
-    `borne_out`: whether moments do, which pass over no step, and to 1 %.
+    `borne_out`: true if moments, which skip no step, confirm the rate to 1 %.
     """
     found = compare_evidence(windows, run)
     best = select_check(found, kind)
@@ -790,17 +813,17 @@ def summarise_evidence(windows: RunArrays, run: Mapping[str, Any], kind: str) ->
 
 
 def _told(
-    found: list[EvidenceComparison], best: EvidenceComparison | None, kind: str
+    comparisons: list[EvidenceComparison], best: EvidenceComparison | None, kind: str
 ) -> Iterator[str]:
-    """What is apart from the evidence that counts: by the best check, and without a cause.
+    """Yield warnings about the evidence in use: of the best check, and contradictions.
 
-    And what was fitted to it.
+    Also of kinds whose tokens were fitted to the evidence.
     """
-    for one in found:
-        mine = one if one.kind == kind else _turned(one)
-        of_it = kind in one.kinds and mine.independent
-        of_all = mine.fitted_tokens is not None and not mine.sampled
-        if mine == best or (of_it and (mine.contradicts or of_all)):
-            text = evidence_warning(mine)
+    for comparison in comparisons:
+        oriented = comparison if comparison.kind == kind else _turned(comparison)
+        checks_kind = kind in comparison.kinds and oriented.independent
+        is_fitted = oriented.fitted_tokens is not None and not oriented.sampled
+        if oriented == best or (checks_kind and (oriented.contradicts or is_fitted)):
+            text = evidence_warning(oriented)
             if text is not None:
                 yield text

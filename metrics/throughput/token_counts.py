@@ -1,8 +1,8 @@
 """Tokens of one step on one GPU, by every count that a run allows.
 
-The first count that is known is used; every other one is compared with it over the totals of the
-same steps. Slots, which hold padding, are at least as many as tokens without it; like is only
-compared with like.
+The first known count is used; every other count is compared with this one over the totals of the
+same steps. Slots include padding, so they are at least as many as tokens without padding; a
+comparison is always like with like.
 
 Frames in, frames out; no file is opened here.
 """
@@ -31,32 +31,33 @@ from .closing_figures import CLOSING_IDENTITIES
 from .resolved_facts import DEFAULT_OBJECTIVE, NONSTANDARD_OBJECTIVES
 
 COUNT_MISMATCH: Final = "counted otherwise"
-"""What a warning says where a rate of the log and ours cannot count the same tokens."""
+"""Wording of a warning where a logged rate and ours cannot count the same tokens."""
 
 UNIT_FACTOR_TOLERANCE: Final = 0.05
-"""How far from 1,000 a factor of figures with few digits may be for another unit to explain it."""
+"""Largest relative distance from 1,000 of a factor, from figures with few digits, to be another
+unit."""
 
 
 MAX_RANK_TOKEN_RATIO: Final = 1.5
-"""Tokens of ranks, or rates of samples of steps, differ by less; a wrong degree of parallelism or
-a wrong world size makes them differ by a factor of 2 at least."""
+"""Ratio that tokens of ranks, or rates of steps' samples, stay below. A wrong degree of
+parallelism or a wrong world size gives a factor of at least 2."""
 
 MIN_COUNTER_DIGITS: Final = 4
-"""Digits that a counter has at least (transformers since 5.0); where it shows fewer, it is round by
-chance."""
+"""Least digits of a counter (transformers since 5.0); a value with fewer is round by chance."""
 
 MAX_COUNTER_ROUNDING: Final = MAX_UNEXPLAINED_GAP / 2
-"""The share of the tokens between two values of a counter that their last digits may leave open."""
+"""Largest rounding error of a difference between two counter values, as a share of the
+difference."""
 
 CountBasis = Literal["tokens", "slots", "printed"]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """One way to count the tokens of a step on one GPU.
+    """Count of the tokens of a step on one GPU.
 
-    basis: `tokens` without padding, `slots` with it, or `printed`: what the log's own rate counts;
-    usable: whether our rates may be of it
+    basis: `tokens` without padding, `slots` with padding, or `printed`: as in the log's own rate
+    usable: true if our rates may use this count
     """
 
     name: str
@@ -67,11 +68,12 @@ class TokenCount:
 
 @dataclass(frozen=True, slots=True)
 class CountComparison:
-    """A count beside the one that is used, over the same steps.
+    """Comparison of a count with the used count, over the same steps.
 
-    mean, used_mean: tokens of a step on one GPU by it and by the used one; tolerance: the gap that
-    the prints' last digits and 1 % allow; cause: why it is beyond that, if that is known; fits:
-    what would bring the two together
+    other_mean, used_mean: tokens of a step on one GPU by either count
+    tolerance: gap allowed by the last printed digits, plus 1 %
+    cause: reason for a larger gap, if known
+    fits: value with which the two would agree
     """
 
     other: TokenCount
@@ -85,28 +87,34 @@ class CountComparison:
 
     @property
     def gap(self) -> float:
-        """mean / ours - 1."""
+        """other_mean / used_mean - 1."""
         return self.other_mean / self.used_mean - 1
 
     @property
     def contradicts(self) -> bool:
-        """Whether no cause is known for a gap that is too wide."""
+        """True if the gap is too wide and has no known cause."""
         return abs(self.gap) > self.tolerance and self.cause is None
 
 
 def sample_length() -> pl.Expr:
-    """Tokens of a sample: as printed, or the full length where samples have no padding."""
+    """Return the tokens of a sample: as printed, or the full length without padding."""
     filled = pl.coalesce("packed", pl.lit(value=True)) & _one_sequence()
     return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
 
 
 def _one_sequence() -> pl.Expr:
-    """Whether a sample is one sequence of seq_len: a pair of DPO is two, PPO writes prompts on."""
+    """Return whether a sample is one sequence of seq_len.
+
+    A pair of DPO is two sequences, and PPO extends its prompts.
+    """
     return pl.coalesce("objective", pl.lit(DEFAULT_OBJECTIVE)) == DEFAULT_OBJECTIVE
 
 
 def step_samples() -> pl.Expr:
-    """Samples of one step over all ranks; lines go first, for a batch may ramp up to its size."""
+    """Return the samples of one step over all ranks.
+
+    Printed samples come first, because a batch may ramp up to its size.
+    """
     consumed = pl.col("new_consumed_samples") / pl.col("new_step")
     whole = pl.col("global_batch_size") * training_steps_per_step()
     whole = pl.when(pl.col("step_unit") == "optimizer_step").then(whole)
@@ -114,14 +122,15 @@ def step_samples() -> pl.Expr:
 
 
 def training_steps_per_step() -> pl.Expr:
-    """Steps of the training in one of the log: unknown where lines are counted one by one."""
+    """Return the training steps per logged step; unknown where lines are just counted."""
     return pl.when(pl.col("steps_counted").fill_null(value=False)).then("log_interval").otherwise(1)
 
 
 def _over_all_ranks() -> pl.Expr:
-    """The sum over all ranks by their number; null where the ranks' own count contradicts it.
+    """Return the sum over all ranks divided by their number.
 
-    Then the number of ranks is wrong, and what each rank counts is right: packs differ by less.
+    Null if the ranks' own counts contradict the mean. Then the number of ranks is wrong, and the
+    count of each rank is right: packs differ by less.
     """
     mean = pl.col("mean_of_ranks")
     ratio = mean / pl.col("rank_tokens")
@@ -130,19 +139,19 @@ def _over_all_ranks() -> pl.Expr:
 
 
 def _mean_of_ranks() -> pl.Expr:
-    """Tokens of one GPU and step, from the sum over all ranks.
+    """Return the tokens of one GPU and step, from the sum over all ranks.
 
-    A total since the start beside what a rank counts (XTuner v1's) is of the same tokens.
+    A total since the start, next to a rank's count (XTuner v1's), counts the same tokens.
     """
     grown = pl.when(pl.col("rank_tokens").is_not_null()).then("grown_tokens")
     return pl.coalesce(_total("step_tokens") / pl.col("gpus"), grown)
 
 
 def _consumed(counter: pl.Expr) -> pl.Expr:
-    """What a counter since the start grew by since the line before, of one step on one GPU.
+    """Return a counter's growth since the line before, per step and GPU.
 
-    Null where an excerpt leaves lines out, and a line says its own samples: the mean over all steps
-    since the line before is not that of the steps that the line times.
+    Null where an excerpt skips lines and a line states its own samples: the mean over all steps
+    since the line before is not the mean over the timed steps.
     """
     apart = (pl.col("new_step") > pl.col("interval")) & pl.col("samples").is_not_null()
     known = (counter > 0) & ~apart.fill_null(value=False)
@@ -150,34 +159,40 @@ def _consumed(counter: pl.Expr) -> pl.Expr:
 
 
 def _total(printed: str) -> pl.Expr:
-    """A printed total over all ranks, with each token once.
+    """Return a printed total over all ranks, with each token counted once.
 
-    Null where it sums what each process is given, and some of them are given the same tokens. With
-    a model that is spread over devices by one process, these are no ranks and share nothing.
+    Null where the total sums over processes, and several processes get the same tokens. If one
+    process spreads a model over several GPUs, the GPUs are no ranks and share nothing.
     """
     twice = pl.col("tokens_of_processes") & _given_to_several()
     return pl.when(~twice.fill_null(value=False)).then(_each_once(printed))
 
 
 def _non_padding() -> pl.Expr:
-    """Null where ranks share tokens, and whether each of them counts them is not known."""
+    """Return tokens without padding per GPU.
+
+    Null where ranks share tokens, and the log does not show whether every rank counts them.
+    """
     known = ~has_shared_tokens() | pl.col("tokens_of_ranks")
     return pl.when(known).then(pl.col("non_padding_tokens") / pl.col("gpus"))
 
 
 def has_shared_tokens() -> pl.Expr:
-    """Whether ranks are known to be given tokens, or parts of a sequence, that others count too."""
+    """Return whether ranks are known to get tokens that other ranks count, too.
+
+    Also true for parts of a sequence.
+    """
     sharing = _given_to_several() | (pl.col("gpus") > pl.col("data_parallel"))
     return sharing.fill_null(value=False)
 
 
 def _given_to_several() -> pl.Expr:
-    """Whether a sample is known to be given to several ranks, whole or in parts."""
+    """Return whether a sample is known to go to several ranks, whole or in parts."""
     return pl.any_horizontal(pl.col("tensor_parallel") > 1, pl.col("context_parallel") > 1)
 
 
 def _each_once(printed: str) -> pl.Expr:
-    """A total over ranks less what ranks count that others of their group count too."""
+    """Return a total over ranks, without tokens counted again by others of a group."""
     groups = pl.col("gpus") / pl.col("data_parallel")
     degrees = (pl.coalesce(name, 1) for name in ("tensor_parallel", "context_parallel"))
     times = pl.coalesce(groups, prod(degrees))
@@ -186,12 +201,12 @@ def _each_once(printed: str) -> pl.Expr:
 
 
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
-    """Adds `non_padding_tokens`: of one step over all ranks, by the counter without padding.
+    """Add `non_padding_tokens`: tokens of one step over all ranks, without padding.
 
-    Of that counter only what others do not count too is left, where it is known how it is summed.
-    A mean over the steps since the counter's last value. Where the counter is printed too coarsely
-    for that, over so many lines that its last digits leave no more than MAX_COUNTER_ROUNDING open.
-    Null where the counter begins anew, and before its first value.
+    Taken from the counter without padding, minus tokens counted by several ranks, where the log
+    shows how the counter is summed. A mean over the steps since the counter's last value. A coarse
+    counter is averaged over more lines, until its last digits leave at most MAX_COUNTER_ROUNDING
+    open. Null where the counter restarts, and before its first value.
     """
     if steps["consumed_non_padding"].null_count() == steps.height:
         return steps.with_columns(non_padding_tokens=pl.lit(None, pl.Float64))
@@ -204,9 +219,9 @@ def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _between(run: pl.DataFrame) -> FloatArray:
-    """Tokens of a step on each line of one run; NaN where its counter does not tell.
+    """Return the tokens of a step on each line of one run; NaN where unclear.
 
-    Where some lines have a time, only these count: the step of one without may be a guess.
+    If some lines have a time, only these count: the step of a line without a time may be a guess.
     """
     steps = run["step"].to_numpy()
     counter = run["consumed_non_padding"].fill_null(np.nan).to_numpy()
@@ -227,10 +242,10 @@ def _between(run: pl.DataFrame) -> FloatArray:
 
 
 def _knots(counter: FloatArray, units: FloatArray) -> IntArray:
-    """Whole of a counter between which it grows by much more than its last digits leave open.
+    """Return indices between which a counter grows far more than its rounding error.
 
-    Fewer than two where it never does. The last knot is moved to the last value: too little lies
-    between the two to be told by itself.
+    Fewer than two if the counter never does. The last knot moves to the last value: the rest after
+    the knot is too small on its own.
     """
     knots = [0]
     for place in range(1, len(counter)):
@@ -252,7 +267,7 @@ def _samples() -> pl.Expr:
 
 
 def _filled() -> pl.Expr:
-    """Whether batch sizes count tokens: where samples do not vary in length."""
+    """Return whether batch sizes count tokens: samples of equal length."""
     micro_step = pl.col("step_unit") == "micro_step"
     filled = pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))
     return filled & _one_sequence()
@@ -267,9 +282,10 @@ def _global_batch() -> pl.Expr:
 
 
 def _micro_batches() -> pl.Expr:
-    """A local batch is a data-parallel rank's; the ranks of its model-parallel group share it.
+    """Return the tokens of the local batch per GPU.
 
-    Null where a pipeline's stages share it, and how many they are is not known.
+    A local batch belongs to a data-parallel rank, and the ranks of its model-parallel group share
+    the batch. Null if a pipeline's stages share the batch and their number is not known.
     """
     micro_step = pl.col("step_unit") == "micro_step"
     sharing = pl.lit(1)
@@ -284,7 +300,7 @@ def _micro_batches() -> pl.Expr:
 
 
 def _data_parallel_batches() -> pl.Expr:
-    """The local batches of all data-parallel ranks, where no global batch is known."""
+    """Return the local batches of all data-parallel ranks; null if the batch is known."""
     each = pl.col("micro_batch_size") * pl.col("gradient_accumulation") * pl.col("seq_len")
     whole = each * training_steps_per_step() * pl.col("data_parallel") / pl.col("gpus")
     known = (pl.col("step_unit") != "micro_step") & pl.col("global_batch_size").is_null()
@@ -305,12 +321,12 @@ def _samples_times_time() -> pl.Expr:
 
 
 def _said_at_the_end() -> pl.Expr:
-    """No line says it: see `with_closing_counts`."""
+    """Return null: no line states this count, see `with_closing_counts`."""
     return pl.lit(None, pl.Float64)
 
 
 COUNT_QUIRKS: Final = ("tokens_of_ranks", "tokens_of_processes", "accumulation_stated")
-"""Quirks (ingest.core.schema.QUIRKS) that counts depend on, by their names as columns of steps."""
+"""Quirks (ingest.core.schema.QUIRKS) used by counts; their names are columns of steps."""
 
 TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
     "all_ranks": TokenCount("sum over all ranks", "tokens", _over_all_ranks),
@@ -337,19 +353,21 @@ TOKEN_COUNTS: Final[dict[str, TokenCount]] = {
         for key, one in CLOSING_IDENTITIES.items()
     },
 }
-"""The counts, the best first."""
+"""All counts, the best first."""
 
 
 def with_token_counts(steps: pl.DataFrame) -> pl.DataFrame:
-    """Adds `*_count` for each of TOKEN_COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`.
+    """Add the counts of TOKEN_COUNTS, and the counts in use.
 
-    And `sample_length`: tokens of a sample. steps: with a column for each of COUNT_QUIRKS.
+    Columns: `*_count` for each key of TOKEN_COUNTS; `tokens_per_gpu`, `slots_per_gpu` and
+    `counted_by` in use; `sample_length`, the tokens of a sample. In a run with lines counted
+    without padding, no line is counted with padding.
 
-    Lines of a run are not counted with padding where others of it are counted without.
+    A printed total since the start counts slots, with padding. But next to a count of tokens
+    without padding, the total may be of the same tokens: then it counts slots only if it grows
+    faster.
 
-    A total that the log prints since the start counts slots, with padding. Where tokens without
-    padding are counted beside it, it may be of the same tokens: then it counts slots only where it
-    grows faster than they do.
+    steps: with a column for each of COUNT_QUIRKS
     """
     counted = (
         steps.with_columns(
@@ -383,36 +401,41 @@ def with_token_counts(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _more_than_without_padding() -> pl.Expr:
-    """Whether the printed total of a run grows faster than the counter without padding."""
+    """Return whether a run's total grows faster than the counter without padding."""
     total, ours = pl.col("consumed_tokens_count"), pl.col("non_padding_count")
     whole, without = (pl.when(total + ours >= 0).then(one).sum() for one in (total, ours))
     return (whole > without * (1 + MAX_COUNTER_ROUNDING)).over("run_id")
 
 
 def _possible(tokens: pl.Expr) -> pl.Expr:
-    """A count of tokens; null where a damaged line prints one that is none (1e400, nan, -5)."""
+    """Return a count of tokens; null for impossible numbers of a damaged line.
+
+    Examples: 1e400, nan, -5.
+    """
     return pl.when(tokens.is_between(0, MAX_STEP_TOKENS)).then(tokens)
 
 
 MAX_STEP_TOKENS: Final = 2.0**53
-"""The most tokens of one step on one GPU: far beyond any, and small enough for finite sums."""
+"""Most tokens of one step on one GPU: far beyond any run, yet small enough for finite sums."""
 
 
 def partial_sequence_warning(
     windows: RunArrays, indices: IntArray, facts: Mapping[str, Any]
 ) -> str | None:
-    """Why ranks that print are no sample of all: they hold no whole sequence of those they share.
+    """Warn where the printing ranks do not cover whole sequences shared by ranks.
 
-    XTuner v1 cuts a pack into slices, one for each rank that shares it, in their order; padding is
-    at its end (InternLM/xtuner/xtuner/v1/data_proto/sequence_context.py@00d9f4a split).
-    indices: places of windows
+    Such ranks are no sample of all ranks. XTuner v1 cuts a pack into slices, one per sharing rank,
+    in rank order; padding is at the end of the pack
+    (InternLM/xtuner/xtuner/v1/data_proto/sequence_context.py@00d9f4a split).
+
+    indices: indices of windows
     """
     sharing = facts.get("context_parallel") or 1
-    mine = indices[windows.texts("counted_by")[indices] == "ranks"]
-    if sharing == 1 or not len(mine):
+    of_ranks = indices[windows.texts("counted_by")[indices] == "ranks"]
+    if sharing == 1 or not len(of_ranks):
         return None
     names = ("printing", "first_rank", "last_rank")
-    printing, first, last = (windows[name][mine] for name in names)
+    printing, first, last = (windows[name][of_ranks] for name in names)
     whole = (last - first + 1 == printing) & (first % sharing == 0) & (printing % sharing == 0)
     if whole.all():
         return None
@@ -428,10 +451,12 @@ def partial_sequence_warning(
 def with_closing_counts(
     windows: RunArrays, facts: Mapping[str, Any], closing: Sequence[Mapping[str, Any]]
 ) -> RunArrays:
-    """The windows of one run with its counts by closing figures, and by how much these may be off.
+    """Add a run's counts from closing figures to its windows, with their errors.
 
-    closing: its list of metrics.throughput.closing_figures. Samples are held against batches alone;
-    sums over processes are of no use where some of them are given the same.
+    Figures in samples are compared with batches only. Sums over processes are not used where
+    several processes get the same samples.
+
+    closing: the run's list from metrics.throughput.closing_figures
     """
     gpus, step_unit = facts.get("gpus"), windows.value("step_unit")
     if not closing or gpus is None or step_unit != "optimizer_step":
@@ -449,20 +474,22 @@ def with_closing_counts(
     interval = (facts.get("log_interval") or unsaid) if facts.get("steps_counted") else 1
     columns = {}
     for figure in closing:
-        one = CLOSING_IDENTITIES[figure["identity"]]
-        each = length if one.unit == "samples" else np.ones(windows.height)
-        known = batched if one.unit == "samples" else np.ones(windows.height, np.bool_)
-        known = known & (not (shared and one.over_processes))
+        identity = CLOSING_IDENTITIES[figure["identity"]]
+        each = length if identity.unit == "samples" else np.ones(windows.height)
+        known = batched if identity.unit == "samples" else np.ones(windows.height, np.bool_)
+        known = known & (not (shared and identity.over_processes))
         tokens = figure["per_step"] * interval * each / gpus
-        columns[f"{one.key}_count"] = np.where(known, tokens, unsaid)
-        columns[f"{one.key}_error"] = np.full(windows.height, figure["error"])
+        columns[f"{identity.key}_count"] = np.where(known, tokens, unsaid)
+        columns[f"{identity.key}_error"] = np.full(windows.height, figure["error"])
     return windows.with_values(**columns)
 
 
 def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountComparison]:
-    """Every other count of one run beside the one that is used, the first window left out.
+    """Compare every other count of one run with the used count.
 
-    windows: of one run; facts: its row of metrics.throughput.resolved_facts.typed_facts.
+    The first window is left out, except for the stated sum over all ranks.
+
+    windows: of one run; facts: the run's row of metrics.throughput.resolved_facts.typed_facts
     """
     tokens = windows["tokens_per_gpu"]
     later = ~windows.flags("first") & ~np.isnan(tokens)
@@ -471,37 +498,39 @@ def compare_counts(windows: RunArrays, facts: Mapping[str, Any]) -> list[CountCo
     by = windows.texts("counted_by")
     often = Counter(by[later].tolist())
     key = min(often, key=lambda name: (-often[name], name))
-    mine = later & (by == key)
+    counted = later & (by == key)
     found = []
     for other, count in TOKEN_COUNTS.items():
-        used, both, theirs = key, mine, windows[f"{other}_count"]
-        if other == "stated_all_ranks":  # where it cannot be right, on any line
+        used, both, other_tokens = key, counted, windows[f"{other}_count"]
+        if other == "stated_all_ranks":  # contradicted: compare on any line
             used, both = "ranks", by == "ranks"
-        at = np.flatnonzero(both & np.isfinite(theirs))
-        if count.name == TOKEN_COUNTS[used].name or not tokens[at].sum():
+        indices = np.flatnonzero(both & np.isfinite(other_tokens))
+        if count.name == TOKEN_COUNTS[used].name or not tokens[indices].sum():
             continue
-        mean, ours = float(theirs[at].mean()), float(tokens[at].mean())
+        mean, ours = float(other_tokens[indices].mean()), float(tokens[indices].mean())
         gap = mean / ours - 1
-        slack = MAX_UNEXPLAINED_GAP + _rounding(windows, at, other)
-        apart = mean > 0 and abs(gap) > slack  # none at all has no cause
-        cause = _cause(windows, facts, _Gap(used, other, at, gap)) if apart else None
+        slack = MAX_UNEXPLAINED_GAP + _rounding(windows, indices, other)
+        apart = mean > 0 and abs(gap) > slack  # a count of 0 gets no cause
+        cause = _cause(windows, facts, _Gap(used, other, indices, gap)) if apart else None
         found.append(
             CountComparison(
                 other=count,
                 used=TOKEN_COUNTS[used],
                 other_mean=mean,
                 used_mean=ours,
-                steps=len(at),
+                steps=len(indices),
                 tolerance=slack,
                 cause=cause,
-                fits=_what_fits(facts, _Gap(used, other, at, gap), mean, slack) if apart else "",
+                fits=_what_fits(facts, _Gap(used, other, indices, gap), mean, slack)
+                if apart
+                else "",
             )
         )
     return found
 
 
 def _what_fits(facts: Mapping[str, Any], apart: _Gap, other_mean: float, slack: float) -> str:
-    """The batch, or the tokens of a step, by which a count would not contradict the used one."""
+    """Return the batch, or the tokens of a step, with which two counts would agree."""
     if apart.used not in FULL_BATCH_COUNTS or apart.other not in BATCH_WITNESSES:
         return ""
     closing = CLOSING_IDENTITIES.get(apart.other)
@@ -519,25 +548,25 @@ def _what_fits(facts: Mapping[str, Any], apart: _Gap, other_mean: float, slack: 
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Two counts that are too far apart.
+    """Gap between two counts, too wide to be rounding.
 
-    used, other: keys of TOKEN_COUNTS; at: places of the windows that have both; gap: mean of the
-    other over that of the used one, less 1
+    used, other: keys of TOKEN_COUNTS; indices: windows with both counts; gap: mean of the other
+    count over the mean of the used count, less 1
     """
 
     used: str
     other: str
-    at: IntArray
+    indices: IntArray
     gap: float
 
     @property
     def bases(self) -> tuple[CountBasis, CountBasis]:
-        """What the used count and the other one count."""
+        """Bases of the used count and of the other count."""
         return _basis(self.used, self.other), _basis(self.other, self.used)
 
 
 def _cause(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
-    """Why two counts differ, as far as the log bears it out."""
+    """Return why two counts differ, if confirmed by the log."""
     said = {apart.other} | ({apart.used} if apart.other in CLOSING_IDENTITIES else set())
     causes = (
         _ramp_up(windows, facts, apart),
@@ -552,16 +581,18 @@ def _cause(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | N
 
 
 def _batch_changes(facts: Mapping[str, Any]) -> str | None:
-    """How the log shows that steps have other batches than it says; null where they have not."""
-    told = facts.get("batch_changes")
-    return None if told == NO_BATCH_CHANGES else told
+    """Return how the log shows batches other than the stated one; None if it does not."""
+    changes = facts.get("batch_changes")
+    return None if changes == NO_BATCH_CHANGES else changes
 
 
 def per_millisecond_cause(ratio: float, tolerance: float = 0.0) -> str | None:
-    """BigScience's fork printed samples per ms as samples per second for a while.
+    """Explain a factor of 1,000: samples per ms, printed as samples per second.
 
-    ratio: what counts without the logged rate over what that gives; tolerance: how far this may be
-    off beside UNIT_FACTOR_TOLERANCE, as a fraction
+    BigScience's fork printed this for a while.
+
+    ratio: count without the logged rate, over the count from the rate; tolerance: relative error of
+        the ratio, added to UNIT_FACTOR_TOLERANCE
     """
     off = abs(ratio / 1000 - 1)
     return (
@@ -572,13 +603,16 @@ def per_millisecond_cause(ratio: float, tolerance: float = 0.0) -> str | None:
 
 
 def _basis(key: str, beside: str) -> CountBasis:
-    """What a count counts; a total beside the counter without padding holds the padding."""
-    held = key == "consumed_tokens" and beside == "non_padding"
-    return "slots" if held else TOKEN_COUNTS[key].basis
+    """Return the basis of a count.
+
+    A total next to the counter without padding includes padding.
+    """
+    includes_padding = key == "consumed_tokens" and beside == "non_padding"
+    return "slots" if includes_padding else TOKEN_COUNTS[key].basis
 
 
 def _padding(apart: _Gap) -> str | None:
-    """Slots are more than tokens by the padding that they hold."""
+    """Explain more slots than tokens by the padding in the slots."""
     if set(apart.bases) != {"tokens", "slots"}:
         return None
     padding = apart.gap / (1 + apart.gap) if apart.bases[0] == "tokens" else -apart.gap
@@ -586,12 +620,15 @@ def _padding(apart: _Gap) -> str | None:
 
 
 def _few_print(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
-    """Only some ranks print: their packs are a sample of all packs, and hold other tokens."""
+    """Explain a gap by ranks that do not print.
+
+    The printed packs are a sample of all packs, with other tokens.
+    """
     both = {apart.used, apart.other}
     of_ranks = both & {"ranks", "rate"}
     if len(of_ranks) != 1 or "slots" in {TOKEN_COUNTS[key].basis for key in both}:
         return None
-    printing, gpus = int(windows["printing"][apart.at[-1]]), facts.get("gpus")
+    printing, gpus = int(windows["printing"][apart.indices[-1]]), facts.get("gpus")
     if (
         gpus is None
         or printing >= gpus
@@ -602,29 +639,34 @@ def _few_print(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str
 
 
 def _ramp_up(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
-    """Megatron's rampup_batch_size: [first size, increment, samples until the batch is whole]."""
+    """Explain a gap by Megatron's rampup_batch_size.
+
+    The argument: [first size, increment, samples until the batch has its full size].
+    """
     if apart.other not in FULL_BATCH_COUNTS:
         return None
-    said = json.loads(facts.get("megatron_arguments") or "{}").get("rampup_batch_size")
-    samples, whole = windows["samples"][apart.at], facts.get("global_batch_size")
+    ramp_up = json.loads(facts.get("megatron_arguments") or "{}").get("rampup_batch_size")
+    samples, whole = windows["samples"][apart.indices], facts.get("global_batch_size")
     printed = samples[~np.isnan(samples)]
-    if not len(printed) or whole is None or said in {None, "None"} or printed.max() > whole:
+    if not len(printed) or whole is None or ramp_up in {None, "None"} or printed.max() > whole:
         return None
     return f"the batch ramps up: {printed.min():.0f} to {printed.max():.0f} of {whole} samples"
 
 
 def _curriculum(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> str | None:
-    """Samples are cut to lengths that grow up to the full one; a line prints that of its last step.
+    """Explain a gap by samples cut to lengths that grow up to the full length.
 
-    Then the used count has as many of a length that is none below the one of the line before, and
-    none above its own.
+    A line prints the length of its last step. So the mean length in the used count must lie between
+    the lengths of the line before and of this line.
     """
-    longest, at = facts.get("seq_len"), apart.at
+    longest, indices = facts.get("seq_len"), apart.indices
     if apart.other not in FULL_BATCH_COUNTS or longest is None:
         return None
-    last, before = (windows["sequence_length"][places] for places in (at, np.maximum(at - 1, 0)))
-    whole = windows[f"{apart.other}_count"][at]
-    ours = windows["tokens_per_gpu"][at] * longest
+    last, before = (
+        windows["sequence_length"][places] for places in (indices, np.maximum(indices - 1, 0))
+    )
+    whole = windows[f"{apart.other}_count"][indices]
+    ours = windows["tokens_per_gpu"][indices] * longest
     grew = last[0] < last[-1] <= longest and bool((before <= last).all())
     within = (ours >= whole * before * (1 - MAX_UNEXPLAINED_GAP)) & (
         ours <= whole * last * (1 + MAX_UNEXPLAINED_GAP)
@@ -635,13 +677,14 @@ def _curriculum(windows: RunArrays, facts: Mapping[str, Any], apart: _Gap) -> st
 
 
 def _grown(windows: RunArrays, apart: _Gap) -> str | None:
-    """A line prints batch and length of its last step, also where one of them grew among its steps.
+    """Explain a gap by a batch or a length that grew within a line's steps.
 
-    Then their mean is no smaller than that of the line before, and no larger than its own.
+    A line prints both as of its last step. So the mean over its steps must lie between the line's
+    own values and the values of the line before.
     """
     if not apart.used.startswith("consumed_") or apart.other not in LAST_STEP_COUNTS:
         return None
-    later = apart.at[apart.at > 0]
+    later = apart.indices[apart.indices > 0]
     ours, theirs = windows["tokens_per_gpu"][later], windows[f"{apart.other}_count"][later]
     last, before = windows["samples_count"][later], windows["samples_count"][later - 1]
     grew = (before < last).any() and bool((before <= last).all())
@@ -663,43 +706,45 @@ FULL_BATCH_COUNTS: Final = ("global_batch", "micro_batches")
 """Counts of the batch at its full size and length."""
 CLOSING_NAMES: Final = frozenset(one.label for one in CLOSING_IDENTITIES.values())
 BATCH_WITNESSES: Final = ("samples_rate", *CLOSING_IDENTITIES)
-"""Counts that figures of speed give, against which a batch is held that was said or given."""
+"""Counts from figures of speed, compared with a stated or given batch."""
 LAST_STEP_COUNTS: Final = ("consumed_samples", "samples", "samples_rate", "rate")
-"""Counts that hold the batch, or the length, of a line's last step for all of its steps."""
+"""Counts with the batch, or the length, of a line's last step for all of its steps."""
 
 
 def summarise_counts(
     windows: RunArrays, facts: Mapping[str, Any], closing: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """How other counts bear out the tokens of a run: token_gap, token_counts, token_warnings.
+    """Return token_gap, token_counts and token_warnings of a run.
 
-    `token_gap` is the widest gap to another count, gaps with a known cause left out; null where no
-    other count is left. Closing figures, which are of the whole run, are told where they
-    contradict.
+    `token_gap` is the widest gap to another count without a known cause; None without such a count.
+    Closing figures cover the whole run, and are reported only where they contradict.
     """
     every = compare_counts(with_closing_counts(windows, facts, closing), facts)
-    found = [one for one in every if one.contradicts or one.other.name not in CLOSING_NAMES]
-    plain = [one for one in found if one.cause is None]
+    found = [pair for pair in every if pair.contradicts or pair.other.name not in CLOSING_NAMES]
+    plain = [pair for pair in found if pair.cause is None]
     return {
-        "token_gap": max((one.gap for one in plain), key=abs, default=None),
-        "token_counts": [comparison_text(one) for one in found],
+        "token_gap": max((pair.gap for pair in plain), key=abs, default=None),
+        "token_counts": [comparison_text(pair) for pair in found],
         "token_warnings": [
-            told for one in found if (told := count_mismatch_warning(one)) is not None
+            warning for pair in found if (warning := count_mismatch_warning(pair)) is not None
         ],
     }
 
 
 TOKEN_TOTAL_COLUMNS: Final = ("step_tokens", "new_consumed_tokens", "non_padding_tokens")
-"""Columns of windows: tokens of a step over all ranks, as the lines themselves print them."""
+"""Columns of windows: tokens of a step over all ranks, printed on the lines themselves."""
 SAMPLE_TOTAL_COLUMNS: Final = ("samples", "new_consumed_samples")
-"""Likewise samples of a step. Where lines print these, or a rate of samples over all of the time,
-no batch size has to be given."""
+"""The same for samples of a step. If lines print these, or a rate of samples over all of the
+time, no batch size is needed."""
 
 
 def missing_rate_facts(
     windows: RunArrays, run: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> list[str]:
-    """Facts that are to be given for a rate of tokens: as few as do with what its lines print."""
+    """Return the facts still needed for a rate of tokens.
+
+    As few as possible, given the figures on the lines.
+    """
     if facts.get("gpus") is None and any(map(windows.has_any, TOKEN_TOTAL_COLUMNS)):
         return ["gpus"]
     rated = windows.has_any("logged_samples_per_second") and not run["rate_excludes_data"]
@@ -716,7 +761,7 @@ def missing_rate_facts(
 
 
 def uncounted_tokens_reason(windows: RunArrays, facts: Mapping[str, Any]) -> str | None:
-    """Why a count of tokens that the log prints gives no figure, or no sure one."""
+    """Return why a printed token count gives no figure, or an uncertain figure."""
     if not windows.has_any("consumed_non_padding"):
         summed = _summed_twice(windows) or _summed_in_doubt(windows)
         return facts.get("uncounted_tokens") or summed
@@ -728,19 +773,19 @@ def uncounted_tokens_reason(windows: RunArrays, facts: Mapping[str, Any]) -> str
 
 
 def _may_share(windows: RunArrays) -> bool:
-    """Whether ranks may have counted each other's tokens, and no fact says that none are shared."""
+    """Return whether ranks may count each other's tokens, as no fact excludes this."""
     degrees = ("tensor_parallel", "context_parallel")
     unsaid = any(windows.value(name) is None for name in degrees)
-    told = windows.value("data_parallel") is not None
-    return windows.has_quirk("tokens_of_ranks") and unsaid and not told
+    stated = windows.value("data_parallel") is not None
+    return windows.has_quirk("tokens_of_ranks") and unsaid and not stated
 
 
 _SUMS: Final = (("step_tokens", "stated_all_ranks"), ("new_consumed_tokens", "consumed_tokens"))
-"""Columns of sums over ranks that lines print, and the count of TOKEN_COUNTS that is of each."""
+"""Columns of printed sums over ranks, with their count in TOKEN_COUNTS."""
 
 
 def _summed_twice(windows: RunArrays) -> str | None:
-    """Why the log's own sum gives no figure."""
+    """Return why the log's own sum gives no figure."""
     if not windows.has_quirk("tokens_of_processes"):
         return None
     uncounted = any(
@@ -751,13 +796,13 @@ def _summed_twice(windows: RunArrays) -> str | None:
 
 
 def _summed_in_doubt(windows: RunArrays) -> str | None:
-    """Why the log's own sum gives no sure figure."""
+    """Return why the log's own sum gives no certain figure."""
     counted = any(windows.has_any(name) for name, _ in _SUMS) and windows.value("gpus")
     return RANK_SUM_DOUBTFUL if counted and _may_share(windows) else None
 
 
 def counts_without_padding(windows: RunArrays) -> bool:
-    """Whether lines print tokens without padding that a rate may be of."""
+    """Return whether lines print tokens without padding that a rate may use."""
     summed = windows.has_any("step_tokens") and _summed_twice(windows) is None
     return summed or any(map(windows.has_any, ("rank_tokens", "non_padding_count")))
 
@@ -781,7 +826,7 @@ COUNTER_TOO_COARSE: Final = (
 
 
 def comparison_text(comparison: CountComparison) -> str:
-    """Both counts, in tokens of a step on one GPU."""
+    """Return both counts as text, in tokens of a step on one GPU."""
     used, other = (
         f"{comparison.used.name} {comparison.used_mean:,.1f}",
         f"{comparison.other.name} {comparison.other_mean:,.1f}",
@@ -793,31 +838,34 @@ def comparison_text(comparison: CountComparison) -> str:
 def batch_change_warning(
     windows: RunArrays, indices: IntArray, facts: Mapping[str, Any]
 ) -> str | None:
-    """A warning where steps have other batches than the log says, and these are not known.
+    """Warn where steps have unknown batches other than the stated one.
 
-    indices: places of the windows that count
+    indices: indices of the counted windows
     """
-    told = _batch_changes(facts)
+    changes = _batch_changes(facts)
     unseen = set(windows.texts("counted_by")[indices].tolist()) & set(FULL_BATCH_COUNTS)
-    return f"{told}{NOT_RANKED}" if told and unseen else None
+    return f"{changes}{NOT_RANKED}" if changes and unseen else None
 
 
 def count_mismatch_warning(comparison: CountComparison) -> str | None:
-    """A warning where two counts of the same tokens differ; the run is not ranked then."""
+    """Warn where two counts of the same tokens differ; the run is then not ranked."""
     if not comparison.contradicts:
         return None
-    told = (
+    text = (
         f"{comparison_text(comparison)}: {comparison.gap:+.1%}, "
         f"{COUNT_MISMATCH} without a known cause"
     )
     fits = f"; {comparison.fits} would fit" if comparison.fits else ""
-    return f"{told}{_who_shares(comparison)}{fits}{NOT_RANKED}"
+    return f"{text}{_who_shares(comparison)}{fits}{NOT_RANKED}"
 
 
-def _who_shares(one: CountComparison) -> str:
-    """What to give where a batch is a whole part of the micro-batches of all GPUs."""
-    times = one.other_mean / one.used_mean
-    shared = (one.used, one.other) == (TOKEN_COUNTS["global_batch"], TOKEN_COUNTS["micro_batches"])
+def _who_shares(comparison: CountComparison) -> str:
+    """Suggest parallel degrees where all micro-batches are a multiple of the batch."""
+    times = comparison.other_mean / comparison.used_mean
+    shared = (comparison.used, comparison.other) == (
+        TOKEN_COUNTS["global_batch"],
+        TOKEN_COUNTS["micro_batches"],
+    )
     if not shared or round(times) <= 1 or abs(times / round(times) - 1) > MAX_UNEXPLAINED_GAP:
         return ""
     return (
@@ -826,13 +874,14 @@ def _who_shares(one: CountComparison) -> str:
     )
 
 
-def _rounding(windows: RunArrays, at: IntArray, other: str) -> float:
-    """What a count that is a product of two printed figures leaves open, as a fraction.
+def _rounding(windows: RunArrays, indices: IntArray, other: str) -> float:
+    """Return the rounding error of a count, as a fraction.
 
-    Half a unit of the last digit of each; 0 of other counts.
+    Half a unit of the last digit of each of two printed factors. Closing figures have their own
+    error; other counts have 0.
     """
     columns = {"rate": ("logged_tgs", "elapsed_s")}
     columns["samples_rate"] = ("logged_samples_per_second", "elapsed_s")
     if other in CLOSING_IDENTITIES:
-        return float(windows[f"{other}_error"][at[0]])
-    return sum(rounding_share(windows[name][at]) for name in columns.get(other, ()))
+        return float(windows[f"{other}_error"][indices[0]])
+    return sum(rounding_share(windows[name][indices]) for name in columns.get(other, ()))

@@ -1,8 +1,8 @@
-"""Windows that hold work other than training, of which the log has no line.
+"""Find windows with work other than training and without a log line.
 
-An evaluation or a checkpoint takes many steps' time, and its window stands apart from all others,
-or comes on a period. Where the log has lost its line (a grep for step lines), only that tells. What
-the log does explain, and what the scatter of the other windows allows, is no such work.
+An evaluation or a checkpoint takes the time of many steps. Its window stands out from all others,
+or recurs with a period. If the log has lost the line (a grep for step lines), nothing else shows
+the work. Windows explained by the log, or within the scatter of the others, do not count.
 
 Frames in, frames out; no file is opened here.
 """
@@ -21,38 +21,40 @@ from ..core.run_arrays import RunArrays, median
 from .windows import WindowSelection, accumulation_steps, count_optimizer_steps
 
 UNLOGGED_WORK: Final = "unexplained windows far above the others"
-"""Why such windows are left out of the steady rate."""
+"""Reason why such windows are excluded from the steady rate."""
 
 MIN_WINDOWS: Final = 9
-"""Windows that tell how much windows scatter, one that stands apart among them."""
+"""Windows needed for the scatter, one outlier included."""
 MIN_APART_SHARE: Final = 2.0
-"""The least time that a window apart takes beyond the usual, as a share of that: a stall of a step
-takes less, and is how fast the run is."""
+"""Least excess time of an outlier, relative to the usual time. A stall of a step takes less, and is
+part of the run's speed."""
 MIN_APART_RATIO: Final = 3.0
-"""How many times as far above the usual windows apart are as the furthest of the others."""
+"""Least excess of the outliers, relative to the largest excess of the others."""
 MIN_PERIODIC_STEPS: Final = 1.0
-"""The least time that work on a period takes, in usual steps: a garbage collection takes less."""
+"""Least time of periodic work, in usual steps: a garbage collection takes less."""
 MAX_WORK_WINDOWS: Final = 1 / 8
-"""The largest share of the windows that hold such work; what comes more often is training."""
+"""Largest share of windows with such work; more frequent work is training."""
 MAX_UPPER_SHARE: Final = 2 / 3
-"""The largest share of the windows that are doubted for such work: those between show the pace."""
+"""Largest share of windows suspected of such work: the windows in between show the pace."""
 LOWER_LEVEL_QUANTILE: Final = 0.25
-"""Place of the lower level among the paces: at least a third of the windows are of it."""
+"""Quantile of the lower level among the paces: at least a third of the windows belong to this
+level."""
 MIN_PERIOD_HITS: Final = 0.7
-"""The share of the multiples of a period that need to have a stall for it to be one."""
+"""Least share of a period's multiples that must stall."""
 FALSE_PERIOD_CHANCE: Final = 0.01
-"""Chance that stalls at random are given a period."""
+"""Chance of finding a period in random stalls."""
 MAX_PERIODS_TRIED: Final = 20
 PERIOD_PARTS: Final = (1, 2, 3)
-"""Parts of a distance of stalls that may be their period: work each 1,050 steps in windows of 100
-is 1,000 and 1,100 steps apart by turns, and 2,100 every other time."""
+"""Parts of the distance between stalls that may be their period. Work every 1,050 steps, in
+windows of 100, is alternately 1,000 and 1,100 steps apart, and 2,100 every other time."""
 MAX_TRIES: Final = 4
-"""Phases that are tried of half a distance or a third, which the ends of windows need not tell."""
+"""Phases tried for half a distance or a third, because the ends of windows need not show the
+phase."""
 MAX_STALLS_BETWEEN: Final = 2
-"""Other stalls that may lie between two of a period."""
+"""Most other stalls between two stalls of a period."""
 
 MIN_CAUSE_SHARE: Final = 0.5
-"""The share of a stall's excess that waiting for data, or a printed time, has to make up to be its
+"""Least share of a stall's excess that waiting for data, or a printed time, must explain as its
 cause."""
 STALL_EVENTS: Final = {
     "restart": "restart",
@@ -60,18 +62,20 @@ STALL_EVENTS: Final = {
     "compile": "compilation",
     "gc": "garbage collection",
 }
-"""Events that may explain a stall, and stay in the steady rate."""
+"""Events that may explain a stall; such stalls stay in the steady rate."""
 DATA_LOADING: Final = "data loading"
-"""What explains a stall by the waiting that its own line prints; it stays too."""
+"""Cause of a stall with a long wait for data on its line; such stalls stay in the steady rate,
+too."""
 
 
 def find_unlogged_work(
     run: RunArrays, evidence: str, counted: WindowSelection, usual: FloatArray, stalls: BoolArray
 ) -> IntArray:
-    """Places of the windows of one run that hold work of which the log has no line.
+    """Return the indices of one run's windows with work missing from the log.
 
-    counted: windows of `evidence` behind the warm-up; usual: the seconds of their surroundings;
-    stalls: those that stand out from these (metrics.throughput.warmup.stall_excess)
+    counted: windows of `evidence` after the warm-up
+    usual: seconds of each window at the pace of its surroundings
+    stalls: windows that stand out from their surroundings (metrics.throughput.warmup.stall_excess)
     """
     none = np.empty(0, np.int64)
     if len(usual) < MIN_WINDOWS or not stalls.any() or updates_unknown(run):
@@ -92,7 +96,7 @@ def find_unlogged_work(
 
 
 def share_above(seconds: FloatArray, usual: FloatArray) -> FloatArray:
-    """How much longer than usual each window takes, as a share of that; none less than 0."""
+    """Return each window's excess over its usual time, as a fraction; at least 0."""
     more = np.maximum(seconds - usual, 0.0)
     share: FloatArray = np.divide(more, usual, out=np.zeros(len(usual)), where=usual > 0)
     return share
@@ -105,7 +109,7 @@ def unexplained_stalls(
     usual: FloatArray,
     stalls: BoolArray,
 ) -> BoolArray:
-    """Those of the stalls that nothing in the log explains, an optimizer step neither."""
+    """Return the stalls explained neither by the log nor by an optimizer step (mask)."""
     events, at, wait_s = dict(run.events()), counted.indices, usual_wait(run)
     every, spans = accumulation_steps(run), run[f"{evidence}_span"][at]
     updates = count_optimizer_steps(run["step"][at], spans, every)
@@ -118,7 +122,7 @@ def unexplained_stalls(
 
 
 def usual_wait(run: RunArrays) -> float:
-    """Return the median wait for data of a step [s]; 0 where none is printed."""
+    """Return the median wait for data of a step [s]; 0 if not printed."""
     waits = run["data_s"]
     return median(waits[~run.flags("first") & ~np.isnan(waits)]) or 0.0
 
@@ -126,10 +130,12 @@ def usual_wait(run: RunArrays) -> float:
 def stall_cause(
     run: RunArrays, window: int, events: Collection[str], lost_s: float, usual_wait_s: float
 ) -> str | None:
-    """The cause of a stall, of STALL_EVENTS or waiting for data; None where nothing tells.
+    """Return the cause of a stall: of STALL_EVENTS, or data loading; None if unknown.
 
-    A garbage collection is one by the time that it prints. window: its place; events: what the log
-    says of it; lost_s: seconds beyond the usual; usual_wait_s: `usual_wait`
+    A garbage collection counts only if its printed time is long enough.
+
+    window: index of the window; events: logged events of the window
+    lost_s: seconds beyond the usual; usual_wait_s: `usual_wait`
     """
     unlikely = {"gc"} if run["gc_s"][window] <= MIN_CAUSE_SHARE * lost_s else set()
     seen = (STALL_EVENTS[kind] for kind in STALL_EVENTS if kind in events and kind not in unlikely)
@@ -138,15 +144,15 @@ def stall_cause(
 
 
 def updates_unknown(run: RunArrays) -> bool:
-    """Whether slow micro-steps may be those of the optimizer, for their number is unknown."""
+    """Return whether slow micro-steps may be optimizer steps of unknown frequency."""
     return run.value("step_unit") == "micro_step" and run.value("gradient_accumulation") is None
 
 
 def windows_apart(above: FloatArray, least: float, most: int) -> IntArray:
-    """Places of the windows that stand apart from all others, at most so many; ascending.
+    """Return the indices of windows far above all others, ascending.
 
-    above: how far above the usual each is, as a share of that; least: the least such share of
-    windows apart
+    above: excess of each window over the usual, as a fraction; least: least excess of an outlier;
+    most: largest number of outliers
     """
     order = np.argsort(-above, kind="stable")[: most + 1]
     high = above[order]
@@ -158,11 +164,13 @@ def windows_apart(above: FloatArray, least: float, most: int) -> IntArray:
 def upper_level(
     steps: FloatArray, spans: FloatArray, seconds: FloatArray, usual: FloatArray
 ) -> BoolArray:
-    """Windows of the upper of two levels of pace, all on one period; none where it is one level.
+    """Return the windows of the upper of two levels of pace, all on one period.
 
-    steps, spans: as of `find_period`; usual: the seconds of each window at the pace of
-    LOWER_LEVEL_QUANTILE. An evaluation may be in up to MAX_UPPER_SHARE of the windows, and then
-    none stands out.
+    No windows if there is one level. An evaluation may be in up to MAX_UPPER_SHARE of the windows,
+    and then no window is an outlier.
+
+    steps, spans: as in `find_period`; usual: seconds of each window at the pace of
+    LOWER_LEVEL_QUANTILE
     """
     none = np.zeros(len(steps), np.bool_)
     if len(steps) < MIN_WINDOWS:
@@ -181,46 +189,48 @@ def upper_level(
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """Stalls that come every `period` steps; hits: which windows hold them."""
+    """Stalls every `period` steps; hits: mask of the windows with these stalls."""
 
     period: int
     hits: BoolArray
 
 
 def find_period(steps: FloatArray, spans: FloatArray, stalled: BoolArray) -> Rhythm | None:
-    """The period on which some windows stall, by steps; None where chance would give as much.
+    """Find the period of stalls, in steps; None if chance explains the hits.
 
-    steps: the last of each window; spans: how many each holds. Two stalls always make a period, so
-    the others have to hit it more often than stalls at random would.
+    Two stalls always define a period, so the other stalls must hit the period more often than
+    random stalls would.
+
+    steps: last step of each window; spans: steps per window
     """
-    at = steps[stalled].astype(np.int64)
+    stalled_steps = steps[stalled].astype(np.int64)
     best: Rhythm | None = None
-    apart = [at[lag:] - at[:-lag] for lag in range(1, MAX_STALLS_BETWEEN + 2)]
+    apart = [stalled_steps[lag:] - stalled_steps[:-lag] for lag in range(1, MAX_STALLS_BETWEEN + 2)]
     gaps, often = np.unique(np.concatenate(apart), return_counts=True)
     likely = gaps[np.argsort(-often, kind="stable")][:MAX_PERIODS_TRIED]
     tries = 1
     for part in PERIOD_PARTS:
         for period in (likely[(likely % part == 0) & (likely > part)] // part).tolist():
-            for phase in _phases(at, period, tries):
+            for phase in _phases(stalled_steps, period, tries):
                 due = (steps - phase) % period < spans
-                some = _hits(stalled, due, len(at), tries)
+                some = _hits(stalled, due, len(stalled_steps), tries)
                 if some is not None and (best is None or some.sum() > best.hits.sum()):
                     best = Rhythm(period, some)
         tries = MAX_TRIES
     return best
 
 
-def _phases(at: IntArray, period: int, most: int) -> IntArray:
-    """The likeliest steps of a period that stalls come on, as many as are to be tried."""
-    phases, often = np.unique(at % period, return_counts=True)
+def _phases(stalled_steps: IntArray, period: int, most: int) -> IntArray:
+    """Return the likeliest phases of a period, most frequent first, at most `most`."""
+    phases, often = np.unique(stalled_steps % period, return_counts=True)
     likeliest: IntArray = phases[np.argsort(-often, kind="stable")][:most]
     return likeliest
 
 
 def _hits(stalled: BoolArray, due: BoolArray, stalls: int, tries: int) -> BoolArray | None:
-    """The stalls among the windows that a period is due in; None where chance explains them.
+    """Return the stalls in the windows where a period is due; None if due to chance.
 
-    tries: how many phases are tried of one period
+    tries: number of phases tried per period
     """
     possible, hits = int(due.sum()), int((stalled & due).sum())
     if hits < max(2, MIN_PERIOD_HITS * possible):

@@ -1,4 +1,4 @@
-"""Where a run is steady: the end of its warm-up, and its stalls, found in the numbers.
+"""Find the steady part of a run from its numbers: the end of warm-up, and stalls.
 
 Frames in, frames out; no file is opened here.
 """
@@ -24,45 +24,44 @@ from .windows import (
 )
 
 FALSE_WARM_UP_CHANCE: Final = 0.01
-"""Chance that a run without warm-up is given one."""
+"""Chance of finding a warm-up in a run without one."""
 MIN_SETTLED_WINDOWS: Final = MIN_QUANTILE_WINDOWS
-"""Windows behind a warm-up that tell how much windows scatter."""
+"""Windows needed after the warm-up for their scatter."""
 MAX_WARM_UP_SHARE: Final = 1 / 3
-"""The largest share of a run's windows that is warm-up; a longer slow start is how fast the run
-is."""
+"""Largest share of a run's windows in the warm-up; a longer slow start is the run's speed."""
 MAX_SEARCHED_SHARE: Final = 1 / 2
-"""The share of a run's windows that is searched: more, so that a longer slow start is seen to be
-one."""
+"""Share of a run's windows that is searched: above MAX_WARM_UP_SHARE, to recognise a longer slow
+start."""
 MIN_LATER_WINDOWS: Final = 3
-"""The fewest windows that first ones can stand apart from."""
+"""Least later windows that the first windows are compared with."""
 MIN_START_SHARE: Final = 0.2
-"""The least time beyond the usual, as a share of that, of first windows that stand apart."""
+"""Least excess time of slow first windows, relative to the usual time."""
 WARM_UP_CLIP_SPREADS: Final = 20.0
-"""Spreads from the middle at which a window is as far as any."""
+"""Clipping limit of a window's distance from the middle, in spreads."""
 LONE_WINDOW_SPREADS: Final = 2.5
 """Spreads from which a window stands out, and below which its neighbours do not."""
 MIN_PACE_SPREAD: Final = 0.002
-"""The smallest spread, as a share of the pace: a logger that rounds has windows that are all
-alike."""
+"""Smallest spread, as a share of the pace: with rounded times, all windows are equal."""
 MAD_EFFICIENCY: Final = 0.37
-"""A spread told from the median of distances is as sure as one of so many values (Rousseeuw and
+"""Efficiency of a spread from the median of distances, as a share of the values (Rousseeuw and
 Croux 1993)."""
 
 MIN_STALL_SPREADS: Final = 6.0
 MIN_STALL_SHARE: Final = 0.05
 """A stall is a window this many spreads and this share above its surroundings."""
 PACE_MEDIAN_WINDOWS: Final = 51
-"""Windows whose median is the pace of the one in their middle."""
+"""Windows in the rolling median that gives the pace of the middle window."""
 
 
 def mark_warm_up_and_stalls(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Windows with `warming`, `stall_s` and `unlogged`, by the time evidence of each run.
+    """Add `warming`, `stall_s` and `unlogged`, with the time evidence of each run.
 
-    windows: metrics.throughput.windows.build_windows; runs: as in ingest.core.schema. warming: what
-    completes the first interval where its first step stands alone, and the windows behind that are
-    slower than what follows. stall_s: seconds above its surroundings of a window that stands out,
-    else 0. unlogged: it holds work of which the log has no line
-    (metrics.throughput.unlogged_work).
+    warming: the rest of the first interval if its first step is printed alone, and later windows
+        slower than the rest of the run
+    stall_s: excess seconds of an outlier over its surroundings, else 0
+    unlogged: true with work missing from the log (metrics.throughput.unlogged_work)
+
+    windows: metrics.throughput.windows.build_windows; runs: as in ingest.core.schema
     """
     evidence = dict(runs.select("run_id", "evidence").iter_rows())
     if not windows.height:
@@ -74,7 +73,7 @@ def mark_warm_up_and_stalls(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.Dat
 
 
 def _marked(run: RunArrays, preferred: list[str]) -> tuple[BoolArray, FloatArray, BoolArray]:
-    """`warming`, `stall_s` and `unlogged` of each window of one run."""
+    """Return `warming`, `stall_s` and `unlogged` of each window of one run."""
     warming, excess = np.zeros(run.height, np.bool_), np.zeros(run.height)
     unlogged = np.zeros(run.height, np.bool_)
     evidence = choose_evidence(run, preferred)
@@ -96,7 +95,7 @@ def _marked(run: RunArrays, preferred: list[str]) -> tuple[BoolArray, FloatArray
 
 
 def _pace(seconds: FloatArray, tokens: FloatArray) -> FloatArray:
-    """Seconds per token of each window; NaN where it has no token."""
+    """Return the seconds per token of each window; NaN without tokens."""
     pace: FloatArray = np.divide(
         seconds, tokens, out=np.full(len(tokens), np.nan), where=tokens > 0
     )
@@ -104,12 +103,14 @@ def _pace(seconds: FloatArray, tokens: FloatArray) -> FloatArray:
 
 
 def warm_up_length(pace: FloatArray) -> int:
-    """How many of the first windows are slower than what follows; pace: time per token of each.
+    """Return the number of first windows slower than the rest.
 
-    The cut with the largest difference of means, in standard errors of series as autocorrelated
-    as the second half is; again behind it until none is left that chance would not give. Where
-    what follows is no faster for its stalls, there is none. Of windows that are too few for that,
-    the first that stand apart from all others.
+    Cuts at the largest difference of means, in standard errors of series as autocorrelated as the
+    second half. Repeats after the cut until chance explains the difference. No warm-up if stalls
+    make the rest no faster. With too few windows for the test: the first windows far above all
+    others.
+
+    pace: time per token of each window
     """
     most, searched = (
         min(int(len(pace) * share), len(pace) - MIN_SETTLED_WINDOWS)
@@ -136,7 +137,10 @@ def warm_up_length(pace: FloatArray) -> int:
 
 
 def _start_apart(pace: FloatArray) -> int:
-    """How many of the first of a few windows stand apart from all later ones; pace: all finite."""
+    """Return the number of first windows far above all later ones, for few windows.
+
+    pace: all finite
+    """
     most = min(int(len(pace) * MAX_WARM_UP_SHARE), len(pace) - MIN_LATER_WINDOWS)
     if most < 1:
         return 0
@@ -146,7 +150,10 @@ def _start_apart(pace: FloatArray) -> int:
 
 
 def _without_lone(x: FloatArray) -> FloatArray:
-    """Windows that stand out alone take the mean of their neighbours: a stall is no warm-up."""
+    """Replace windows that stand out alone by the mean of their neighbours.
+
+    A single stall is no warm-up.
+    """
     beside = np.maximum(x[:-2], x[2:])
     lone = np.flatnonzero((x[1:-1] > LONE_WINDOW_SPREADS) & (beside < LONE_WINDOW_SPREADS)) + 1
     out = x.copy()
@@ -155,9 +162,9 @@ def _without_lone(x: FloatArray) -> FloatArray:
 
 
 def _first_shift(x: FloatArray, most: int, alike: float) -> int:
-    """Windows before the likeliest drop of the mean, 0 where there is none.
+    """Return the number of windows before the likeliest drop of the mean; 0 if none.
 
-    The drop has to be one of most windows: a few stalls that follow each other are none.
+    The drop must be one of most windows: a few stalls in a row do not count.
     """
     before = np.arange(1.0, most + 1)
     behind = len(x) - before
@@ -177,7 +184,10 @@ def _first_shift(x: FloatArray, most: int, alike: float) -> int:
 
 
 def variance_of_mean(counts: FloatArray, lag_correlation: float) -> FloatArray:
-    """What the mean of n values of variance 1 varies by; autocorrelation at lag k: alike^k."""
+    """Return the variance of the mean of n values of variance 1, per n of `counts`.
+
+    The autocorrelation at lag k is lag_correlation^k.
+    """
     tail = lag_correlation * (1 - lag_correlation**counts) / (1 - lag_correlation)
     return np.asarray(
         (counts * (1 + lag_correlation) / (1 - lag_correlation) - 2 * tail / (1 - lag_correlation))
@@ -186,9 +196,9 @@ def variance_of_mean(counts: FloatArray, lag_correlation: float) -> FloatArray:
 
 
 def stall_excess(seconds: FloatArray, tokens: FloatArray, time_error: float = 0.0) -> FloatArray:
-    """Seconds of each window above its surroundings, where it stands out, else 0.
+    """Return each outlier's seconds above its surroundings; 0 for other windows.
 
-    time_error: how far a time may be off, s.
+    time_error: largest error of a time [s]
     """
     if not tokens.sum() > 0:
         return np.zeros(len(tokens))
@@ -202,7 +212,10 @@ def stall_excess(seconds: FloatArray, tokens: FloatArray, time_error: float = 0.
 
 
 def usual_seconds(seconds: FloatArray, tokens: FloatArray) -> FloatArray:
-    """Seconds of each window at the pace of its surroundings; tokens: not all 0."""
+    """Return the seconds of each window at the pace of its surroundings.
+
+    tokens: not all 0
+    """
     pace = pl.Series(_pace(seconds, tokens), nan_to_null=True)
     around = pace.rolling_median(PACE_MEDIAN_WINDOWS, min_samples=1, center=True).to_numpy()
     usual: FloatArray = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens

@@ -1,19 +1,19 @@
-"""Windows: the span that one logged line speaks of, with its tokens and its time.
+"""Windows: the steps covered by one logged line, with their tokens and time.
 
-A window has one time for each kind of evidence that its line gives:
+A window has one time for each kind of evidence on its line:
 
-    elapsed   the logged step time, with data loading added where that is printed apart
+    elapsed   the logged step time, plus data loading if printed apart
     rate      a logged rate over a known window: its time is tokens / rate
     clock     the difference of two times since the training loop began (a progress bar's)
     stamp     the difference of two time stamps
 
-and two to check these by:
+and two kinds to check the others:
 
     engine    the difference of two time stamps of a companion's step lines (DeepSpeed's engine
-              under Megatron, whose own lines have none); a rate is of it where its own lines have
-              no time at all (the Trainer's dicts without a progress bar)
-    timer     the rate of DeepSpeed's ThroughputTimer beside another format's steps, of which no
-              rate of ours ever is
+              under Megatron, whose own lines have none). Used for a rate only if the run's own
+              lines have no time at all (the Trainer's dicts without a progress bar)
+    timer     the rate of DeepSpeed's ThroughputTimer beside another format's steps; never used
+              for our rates
 
 Frames in, frames out; no file is opened here.
 """
@@ -37,13 +37,13 @@ from .smoothed_times import IS_MOVING_MEAN, mark_single_step_times, with_disjoin
 from .token_counts import COUNT_QUIRKS, step_samples, with_non_padding, with_token_counts
 
 WHOLE_SECOND: Final = 1.0
-"""The unit of stamps of whole seconds, s."""
+"""Unit of stamps of whole seconds [s]."""
 
 MAX_UNEVEN_INTERVAL: Final = 2
-"""Times as many steps as usual that may lie between two lines with none left out."""
+"""Largest distance between two lines, in usual intervals, without a missing line."""
 
 DEFAULT_AVERAGE_WINDOW: Final = 10
-"""mmengine's log_processor.window_size, where the config does not say."""
+"""mmengine's log_processor.window_size, where the config does not state one."""
 
 MOMENT_COLUMNS: Final = {"stamp": "logged_at", "clock": "since_start_s", "engine": "engine_at"}
 """Columns of the kinds of evidence that are a difference of two moments."""
@@ -55,13 +55,13 @@ PRINTED_TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "rate": ("logged_tgs", "logged_samples_per_second"),
     "timer": ("timer_rate",),
 }
-"""Columns that the other kinds are printed in; of several the first that is known counts."""
+"""Printed columns of the other kinds; the first known column counts."""
 
 WALL_CLOCK_EVIDENCE: Final = ("stamp", "clock")
-"""Kinds that see all of the wall time; of several the first that a log has counts."""
+"""Kinds that cover all of the wall time; the first in the log counts."""
 
 NON_TRAINING_EVENTS: Final = ("checkpoint", "evaluation", "profiler")
-"""Events that take time of their own, which falls into the window of the next line."""
+"""Events with time of their own, which falls into the window of the next line."""
 
 DISTURBING_EVENTS: Final[dict[str, tuple[str, ...]]] = {
     "elapsed": NON_TRAINING_EVENTS,
@@ -73,57 +73,60 @@ DISTURBING_EVENTS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Events whose time falls into the time of a kind of evidence.
 
-A logged rate of all steps since the line before holds evaluations too, but for those behind which
-it starts anew (Torchtitan's), and then nothing of what was before: see `disturbances`."""
+A logged rate over all steps since the line before includes evaluations, too. Exceptions are
+evaluations after which the rate restarts (Torchtitan's): then the rate includes nothing from
+before. See `disturbances`."""
 
 RATE_RESTART_KEY: Final = "restarts"
-"""In the `extra` of an evaluation: `rate`, where the printed rate starts anew behind it."""
+"""Key in the `extra` of an evaluation: `rate`, if the printed rate restarts afterwards."""
 
 PROFILED_STEPS: Final = "profiled"
-"""In the `extra` of a profiler's event: `steps`, where the steps up to its own ran under it. Among
-the `events` of a window: some of its steps did, and it counts, for there are no others."""
+"""Key in the `extra` of a profiler's event: `steps`, if the steps up to its own ran under the
+profiler. As an event of a window: some of its steps did, and the window counts, because there are
+no others."""
 
 MAX_START_LINES: Final = 2
 """Step 1, and the rest of the first interval."""
 DEFAULT_PROFILED_STEPS: Final = 4
-"""Torchtitan's profiler_warmup of 3 and profiler_active of 1, where the config does not say
+"""Torchtitan's profiler_warmup of 3 and profiler_active of 1, where the config does not state them
 (pytorch/torchtitan/torchtitan/tools/profiling.py@018740b)."""
 
 
 def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps of which one rank of each run tells the seconds since its start, that which tells most.
+    """Keep `since_start_s` of one rank per run, the rank with the most values.
 
-    Each node of a job counts them from a start of its own.
+    Each node of a job counts the seconds from its own start.
     """
     if steps["since_start_s"].null_count() == steps.height:
         return steps
-    told = steps.filter(pl.col("since_start_s").is_not_null())
-    clocks = told.group_by("run_id", "rank").agg(lines=pl.len())
+    timed = steps.filter(pl.col("since_start_s").is_not_null())
+    clocks = timed.group_by("run_id", "rank").agg(lines=pl.len())
     if clocks["run_id"].is_unique().all():
         return steps
     first = clocks.sort("lines", "rank", descending=[True, False])
     kept = first.unique("run_id", keep="first", maintain_order=True)
-    its = steps.select("run_id", "rank").join(
+    chosen = steps.select("run_id", "rank").join(
         kept.with_columns(its=True),
         on=["run_id", "rank"],
         nulls_equal=True,
         how="left",
         maintain_order="left",
     )
-    return steps.with_columns(since_start_s=pl.when(its["its"]).then("since_start_s"))
+    return steps.with_columns(since_start_s=pl.when(chosen["its"]).then("since_start_s"))
 
 
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
-    """One row per run and step, whichever ranks and lines speak of it, sorted by both.
+    """Fold the lines of all ranks into one row per run and step, sorted by both.
 
-    `rank_tokens` and `rank_slots` become the mean over the ranks that print them. Times and stamps
-    (`elapsed_s`; `wall_s`, which is with data loading; `logged_at`) are those of the rank that
-    takes longest on the whole, and of the slowest in a step that it does not print: of ranks that
-    are not in step each tiles its own clock, and the slowest of each step are more time than
-    passed. Claims are the median over the ranks. `rated_tokens` and `rated_samples` are what a
-    line's own rate and time make of a step; `printing`: ranks that print it, where several do from
-    `first_rank` to `last_rank`; `copies_s`: the least and the longest `elapsed_s` of lines that
-    name no rank differ by so much.
+    `rank_tokens` and `rank_slots` become the mean over the printing ranks. Times and stamps
+    (`elapsed_s`; `wall_s`, with data loading; `logged_at`) are from the rank that takes longest
+    overall. In steps missing from this rank: the longest time, the earliest stamp. The ranks may
+    not be in step, and then the slowest rank of each step would give more time than passed. Logged
+    figures are the median over the ranks.
+
+    `rated_tokens` and `rated_samples` are tokens and samples of a step, from a line's own rate and
+    time. `printing` is the number of ranks that print the step, `first_rank` and `last_rank` the
+    lowest and highest of several. `copies_s` is the range of `elapsed_s` over lines without a rank.
     """
     clean = without_placeholder_losses(_of_one_clock(steps)).sort("run_id", "step", "line")
     several, single = split_repeated_steps(clean.with_columns(**_LINE_FIGURES))
@@ -140,11 +143,11 @@ _LINE_FIGURES: Final = {
     "rated_tokens": pl.col("logged_tgs") * pl.col("elapsed_s"),
     "rated_samples": pl.col("logged_samples_per_second") * pl.col("elapsed_s"),
 }
-"""Figures that follow from one line: seconds with data loading, and what its rate counts."""
+"""Figures derived from one line: seconds with data loading, tokens and samples from its rate."""
 
 
 def _fold_lines(steps: pl.DataFrame) -> pl.DataFrame:
-    """Fold the lines of each run's step into one row, as `fold_ranks` says.
+    """Fold the lines of each run's step into one row, as described in `fold_ranks`.
 
     steps: with _LINE_FIGURES, and `slowest` of `_with_slowest_rank`
     """
@@ -178,13 +181,15 @@ def _fold_lines(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 MIN_RANK_STEPS: Final = 0.5
-"""The share of the steps of the rank with the most that another prints to be the slowest."""
+"""Least share of steps that a rank prints to be the slowest, relative to the rank with the most."""
 
 
 def _with_slowest_rank(steps: pl.DataFrame) -> pl.DataFrame:
-    """`slowest`: lines of the rank of each run that takes longest over all of its steps.
+    """Add `slowest`: true on lines of the rank that takes longest over all its steps.
 
-    By how much longer than the mean of the ranks, behind the first step. steps: with `wall_s`.
+    Measured as excess over the mean of the ranks, after the first step.
+
+    steps: with `wall_s`
     """
     if steps.is_empty():
         return steps.with_columns(slowest=False)
@@ -206,10 +211,10 @@ def _with_slowest_rank(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def without_placeholder_losses(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps without what ranks of other pipeline stages than the last print as their loss.
+    """Remove losses printed by ranks of pipeline stages before the last.
 
-    It is below zero and the same at each step: -1, or that times the ranks and micro-steps that
-    are summed (pytorch/torchtitan/torchtitan/train.py@81af883; issue #1232).
+    Such a loss is negative and the same at every step: -1, or -1 times the summed ranks and
+    micro-steps (pytorch/torchtitan/torchtitan/train.py@81af883; issue #1232).
     """
     loss, below = pl.col("loss"), pl.col("loss") < 0
     if not steps.select(below.any()).item():
@@ -220,10 +225,11 @@ def without_placeholder_losses(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def split_repeated_steps(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Steps of the runs that print some step on several lines, and those of all other runs.
+    """Split the steps: runs with some step on several lines, and all other runs.
 
-    In the latter each step is one line, which need not be grouped: groups cost much. steps: sorted
-    by run and step.
+    The other runs have one line per step, and need no expensive grouping.
+
+    steps: sorted by run and step
     """
     by = pl.struct("run_id", "step")
     again = steps.filter(by == by.shift())
@@ -236,18 +242,23 @@ def split_repeated_steps(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFram
 def build_windows(
     steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame, events: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row per logged step: its tokens, and its span and time by each kind of evidence.
+    """Return one row per logged step: its tokens, and span and time by each evidence.
 
-    steps, runs, events: as in ingest.core.schema; facts: as
-    metrics.throughput.resolved_facts.typed_facts. Adds to `fold_ranks` tokens_per_gpu [tokens of
-    one step on one GPU], slots_per_gpu, for each evidence `*_span` [steps] and `*_time` [s; null
-    where absent], `events` and `gc_s`: what fell into the window, `rate_events`: those of them that
-    its rate may hold, `rated_from`: the last step before behind which the rate started anew,
-    `restarts`: how often it did in the window, `smeared`: a moving mean that still holds the
-    start-up or spoiler of an earlier line, `disturbed` and `rate_disturbed`: that an event of
-    DISTURBING_EVENTS fell into it, `begun_anew`: a rate that began within the window, and
-    `warming`, `stall_s` and `unlogged`, which
-    metrics.throughput.warmup.mark_warm_up_and_stalls fills.
+    Adds these columns to `fold_ranks`:
+
+    tokens_per_gpu, slots_per_gpu: tokens and slots of one step on one GPU
+    `*_span` [steps], `*_time` [s]: for each kind of evidence, null if absent
+    events, gc_s: events of the window, and time of its garbage collections
+    rate_events: events that the window's rate may include
+    rated_from: last earlier step after which the rate restarted
+    restarts: number of such restarts in the window
+    smeared: true for a moving mean that includes the start-up, or a disturbance of an earlier line
+    disturbed, rate_disturbed: true if an event of DISTURBING_EVENTS fell into the window
+    begun_anew: true for a rate that began within the window
+    warming, stall_s, unlogged: filled by metrics.throughput.warmup.mark_warm_up_and_stalls
+
+    steps, runs, events: as in ingest.core.schema
+    facts: as in metrics.throughput.resolved_facts.typed_facts
     """
     return (
         fold_ranks(steps)
@@ -273,7 +284,7 @@ def build_windows(
 
 
 def _with_run_columns(steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
-    """Add to each step what is known of its run as a whole, and `step_time` [s] by that."""
+    """Add facts of the whole run to each step, and `step_time` [s]."""
     quirks = {name: has_quirk(name) for name in COUNT_QUIRKS}
     about, inputs = runs.select("run_id", *_ABOUT, **quirks), facts.select("run_id", *_INPUTS)
     window = pl.col("average_window")
@@ -320,7 +331,7 @@ _TIMED: Final = (*MOMENT_COLUMNS.values(), "elapsed_s", "logged_tgs", "logged_sa
 
 
 def _with_differences(steps: pl.DataFrame) -> pl.DataFrame:
-    """Add `new_*`, the differences to the line before of its run, and which lines have a time."""
+    """Add `new_*`, the differences to the run's line before; mark lines with a time."""
     return steps.with_columns(
         pl.when(pl.col("since_start_s").is_finite()).then("since_start_s")
     ).with_columns(
@@ -331,9 +342,10 @@ def _with_differences(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
-    """Differences of moments as of the last line before that has any time, `apart` steps before.
+    """Take differences of moments to the last line with a time, `apart` steps back.
 
-    Not each line has one: a dict of the Trainer does where its progress bar was printed beside it.
+    Not every line has a time: the Trainer's dict does if its progress bar was printed beside the
+    dict.
     """
     steps = steps.with_columns(apart="new_step")
     if steps["timed"].all():
@@ -347,7 +359,7 @@ def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _evened(steps: pl.DataFrame) -> pl.DataFrame:
-    """Tokens of lines whose time is one for several of them: each gets those of their mean step."""
+    """Give lines that share one time the tokens of their mean step."""
     if (steps["apart"] == steps["new_step"]).all(ignore_nulls=True):
         return steps
     stretch = ("run_id", "stretch")
@@ -365,11 +377,11 @@ def _evened(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _interval() -> pl.Expr:
-    """Steps that a mean since the last line is over.
+    """Return the number of steps averaged by a mean since the last line.
 
-    In an excerpt that leaves lines out more steps lie between two lines than that: a line speaks of
-    no more than lie between most of them, or than the log's interval. Where half have far more
-    between them than the others, these tell it.
+    An excerpt may skip lines, so that more steps lie between two lines. A line covers at most the
+    usual distance between lines, or the log's interval. If half of the distances are far larger
+    than the others, the smaller half counts.
     """
     from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
     short = _begins_behind_step_1(pl.col("step"), pl.col("new_step"))
@@ -385,20 +397,22 @@ _S = TypeVar("_S", pl.Expr, NDArray[Any])
 
 
 def _begins_behind_step_1(step: _S, span: _S) -> _S:
-    """Whether a line speaks of the first interval less step 1, which has a line of its own.
+    """Return whether a line covers the first interval less step 1.
 
-    Some frameworks print step 1 whatever their interval is (Torchtitan), then the line of step 10,
-    which is of nine steps. step: the last that a line speaks of; span: how many. A line of step 2
-    alone is a whole interval of one step.
+    Step 1 then has its own line. Some frameworks print step 1 whatever their interval is
+    (Torchtitan), then the line of step 10, which covers nine steps. A line of step 2 alone is a
+    whole interval of one step.
+
+    step: last step of a line; span: number of its steps
     """
     found: _S = (step - span == 1) & (span > 1)
     return found
 
 
 def _spans() -> list[pl.Expr]:
-    """Steps that each kind of evidence speaks of; null where that is not known."""
+    """Return the steps covered by each kind of evidence; null if not known."""
     since = pl.col("interval")
-    anew = pl.min_horizontal(since, pl.col("step") - pl.col("rated_from"))  # nulls are left out
+    anew = pl.min_horizontal(since, pl.col("step") - pl.col("rated_from"))  # nulls are ignored
     reach = pl.min_horizontal("step", "average_window")
     mean = pl.min_horizontal(since, reach)
     kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
@@ -419,12 +433,15 @@ def _spans() -> list[pl.Expr]:
 
 
 def _step_time() -> pl.Expr:
-    """Seconds of a step as the line prints them, with its wait for data."""
+    """Return the printed seconds of a step, with the wait for data."""
     return pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s")
 
 
 def _times() -> list[pl.Expr]:
-    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
+    """Return the seconds of the spans.
+
+    A rate of unknown tokens counts a step as one token.
+    """
     mean_s = pl.col("elapsed_reach") * pl.col("step_time") - pl.col("elapsed_less_s")
     samples_rate = pl.col("logged_samples_per_second") * pl.col("sample_length") / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
@@ -452,12 +469,12 @@ def _positive(seconds: pl.Expr) -> pl.Expr:
 
 
 def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """What the engine's lines say beside another format's steps.
+    """Add figures of the engine's lines beside another format's steps.
 
-    `engine_at`: the stamp of its line of the same step, which stands between the line of the step
-    before and that of this one: so the two count the same steps. `timer_rate` [samples/s],
-    `timer_step` and `timer_micro_step`: of its ThroughputTimer, which counts from where it was
-    started, so that its line is of the step that is printed next after it.
+    `engine_at`: stamp of the engine's line of the same step. This line must lie between the lines
+    of the previous step and of this step, so both count the same steps. `timer_rate` [samples/s],
+    `timer_step` and `timer_micro_step`: of the engine's ThroughputTimer. The timer counts from its
+    own start, so its line belongs to the step printed next.
     """
     engine = events.filter(kind="engine_step")
     ended = (
@@ -488,7 +505,7 @@ def _with_engine_stamps(steps: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFra
 
 
 def _with_engine_timer(steps: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFrame:
-    """Add `timer_rate`, `timer_step` and `timer_micro_step`; engine: events of its lines."""
+    """Add `timer_rate`, `timer_step`, `timer_micro_step`; engine: its lines' events."""
     timer = {f"timer_{name}": extra_figure(name) for name in ("rate", "step", "micro_step")}
     averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
     timed = engine.filter(averaged)
@@ -505,20 +522,21 @@ def _with_engine_timer(steps: pl.DataFrame, engine: pl.DataFrame) -> pl.DataFram
 
 
 def _restarts() -> pl.Expr:
-    """Of an event whether the printed rate starts anew behind it."""
+    """Return whether an event restarts the printed rate."""
     said = pl.col("extra").str.json_path_match(f"$.{RATE_RESTART_KEY}") == "rate"
     return ((pl.col("kind") == "evaluation") & said).fill_null(value=False)
 
 
 def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """`rated_from`: the last step before this one behind which the printed rate starts anew.
+    """Add `rated_from`: last earlier step after which the printed rate restarts.
 
-    That is one between two lines where an evaluation is out of step with them: the steps up to it
-    are then in the rate of neither. `restarts`: how many there are since the line before.
+    Such a step lies between two lines if evaluations and lines are out of step: then no rate
+    includes the steps since the line before. Also `restarts`: number of restarts since the line
+    before.
     """
     found = events.filter(_restarts(), pl.col("step").is_not_null())
     if not found.height:
-        never = (pl.col("step") * 0).diff().over("run_id")  # as where another run's does
+        never = (pl.col("step") * 0).diff().over("run_id")  # 0, null on the first line
         return steps.with_columns(rated_from=pl.lit(None, pl.Int64), restarts=never)
     found = found.select("run_id", "step", rated_from="step").unique().sort("step")
     joined = steps.sort("step").join_asof(
@@ -534,16 +552,16 @@ def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """`events`: kinds of those between the line before and this one, of those with a time.
+    """Add `events`: kinds of events between the line before and this line.
 
-    With them a profiler that some step between the two ran under, and that writes later what it
-    saw. `rate_events`: those behind which the rate does not start anew. `gc_s`: the time that
-    garbage collection printed there, of all ranks; null where it did not.
+    Only lines with a time count. The kinds include a profiler that ran during a step between the
+    two lines and wrote its trace later. `rate_events`: events after which the rate does not
+    restart. `gc_s`: printed time of garbage collections, of all ranks; null if not printed.
     """
     collected = pl.col("kind") == "gc"
     since = (pl.col("step") - pl.col("new_step")).fill_null(-1)
     places = steps.filter("timed").select("run_id", "line", at="line", into="step", since=since)
-    # by their order, for those of another source of the launch may be of one line
+    # by order, because events of another source of the launch may share a line
     after = pl.col("order") > pl.col("order").filter("anew").max().fill_null(-1)
     fell = (
         events.select("run_id", "line", "kind", "seconds", behind="step", anew=_restarts())
@@ -576,13 +594,15 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_lines_shared(fell: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
-    """Events with all lines of steps that they may have fallen into.
+    """Assign events to lines shared by several steps.
 
-    Where the source that leads prints fewer steps than another of its launch, several have its next
-    line: an event falls into the first of them behind its own step, or into all if it says none, or
-    one that they do not hold. fell: `order`, its own; `behind`, the step that it says; `at`, the
-    line that it fell into, and `into`, its step. places: the lines of all steps, sorted by run and
-    step; `since`, the step before.
+    If the leading source prints fewer steps than another source of its launch, several steps share
+    their next line. An event goes to the first of these steps after its own step. It goes to all of
+    them if it states no step, or a step outside their range.
+
+    fell: `order`, index of the event; `behind`, its stated step; `at` and `into`, its line and the
+        line's step
+    places: lines of all steps, sorted by run and step; `since`, the step before
     """
     again = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("run_id", "line"))
     shared = places.filter(again).select("run_id", "at").unique()
@@ -596,18 +616,20 @@ def _of_lines_shared(fell: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
     into, behind = pl.col("into"), pl.col("behind")
     held = behind.is_between(pl.col("since").min(), into.max()).over("order")
     last = into.max().over("order")
-    its = into.filter(into >= pl.min_horizontal(behind + 1, last)).min().over("order")
-    placed = each.filter((~held | (into == its)).fill_null(value=True)).select(fell.columns)
+    chosen = into.filter(into >= pl.min_horizontal(behind + 1, last)).min().over("order")
+    placed = each.filter((~held | (into == chosen)).fill_null(value=True)).select(fell.columns)
     alone = fell.join(shared, on=["run_id", "at"], how="anti", maintain_order="left")
     return pl.concat([alone, placed]).sort("order", maintain_order=True)
 
 
 def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> pl.DataFrame:
-    """An event for each line with a time of whose steps some ran under a profiler.
+    """Return an event for each timed line with steps under a profiler.
 
-    Its traces are written, and told of, behind the last of these steps. No rows where none ran.
-    kind: "profiler"; PROFILED_STEPS of a run with no other line behind its start, but such that
-    events (fell) spoil: there these are all that there is, some hundredths slower.
+    The profiler writes and logs its traces after the last of these steps. No rows without such
+    steps.
+
+    kind: "profiler"; or PROFILED_STEPS in a run where every other line after the start is spoiled
+    by events (fell). Then these lines are all there is, some hundredths slower.
     """
     of_profiler = events.filter(pl.col("kind") == "profiler", pl.col("step").is_not_null())
     written = of_profiler.filter(
@@ -639,7 +661,7 @@ def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> 
 
 
 def _disturbed() -> tuple[pl.Expr, pl.Expr]:
-    """`disturbed`, `rate_disturbed`: windows that `disturbances` finds, by a time and by a rate."""
+    """Return `disturbed` and `rate_disturbed`: `disturbances` of times and of rates."""
 
     def hold(events: str, kinds: Sequence[str]) -> pl.Expr:
         return pl.col(events).list.eval(pl.element().is_in(kinds)).list.any()
@@ -653,12 +675,12 @@ def _disturbed() -> tuple[pl.Expr, pl.Expr]:
 
 
 def _smeared() -> pl.Expr:
-    """Whether a moving mean (mmengine's) holds the start-up, or what spoiled an earlier line.
+    """Return whether a moving mean (mmengine's) includes start-up or a disturbance.
 
-    It does where it reaches back to such a line, because lines are printed more often than they
-    average. XTuner up to 0.1.13 evaluates before the line of a step, and the timer gives that to
-    the next step: what is taken from means that share steps leaves that one out. Elsewhere a time
-    that is longer than between the stamps holds what ran before them.
+    True if the mean reaches back to such a line, because lines are printed more often than the mean
+    is long. XTuner up to 0.1.13 evaluates before the line of a step, and its timer adds this time
+    to the next step: times derived from means with shared steps leave this step out. Otherwise, a
+    time longer than between the stamps includes earlier work.
     """
     spoiled = pl.col("disturbed")
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
@@ -677,19 +699,19 @@ def _smeared() -> pl.Expr:
 
 MIN_PAUSE_S: Final = 5.0
 MIN_PAUSE_SHARE: Final = 0.1
-"""Seconds, and a share of a window's time by its rate, that time stamps have to hold beside it for
-a process to have begun in between."""
+"""Least time of the stamps beyond a window's rate, in seconds and as a share of the window's time,
+from which a process must have begun in between."""
 
 MAX_RESTARTED_SHARE: Final = 0.2
-"""Windows that hold more are a share of at most this, or they are no exceptions."""
+"""Largest share of windows with such a pause; more of them are no exceptions."""
 
 
 def _with_new_beginnings(steps: pl.DataFrame) -> pl.DataFrame:
-    """`begun_anew`: a few windows whose stamps hold much more than a rate of all since the line.
+    """Mark `begun_anew`: few windows whose stamps give far more time than their rate.
 
-    No line says of what (an evaluation starts the rate anew, and that is known). The rate of a
-    process that began there is over its own start-up and the steps behind that alone. Where the
-    tokens of a step are not known, they are what most windows have by their rate and time.
+    The rate covers all steps since the line, and no line explains the difference (an evaluation
+    restarts the rate, and is known). A new process began there, so its rate covers only its own
+    start-up and the steps afterwards. Unknown tokens of a step are the median from rate and time.
     """
     of_all = (pl.col("rate_covers") == "interval") & pl.col("elapsed_covers").ne_missing("interval")
     if not steps.select((of_all & pl.col("stamp_time").is_not_null()).any()).item():
@@ -712,9 +734,9 @@ def _with_new_beginnings(steps: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class WindowSelection:
-    """Windows of one run, mostly the steady ones.
+    """Windows of one run, mostly the steady windows.
 
-    indices: their places; tokens, seconds: of each, on one GPU
+    indices: indices of the windows; tokens, seconds: of each window, on one GPU
     """
 
     indices: IntArray
@@ -722,31 +744,31 @@ class WindowSelection:
     seconds: FloatArray
 
     def behind(self, number: int) -> WindowSelection:
-        """All but the first `number` of them."""
+        """Return all windows but the first `number`."""
         return WindowSelection(self.indices[number:], self.tokens[number:], self.seconds[number:])
 
 
 def disturbances(run: RunArrays, evidence: str) -> dict[int, list[str]]:
-    """Windows that DISTURBING_EVENTS fell into, by place, with these events in order.
+    """Return the windows with DISTURBING_EVENTS, by index, with these events in order.
 
-    evidence: of time evidence
+    evidence: kind of time evidence
     """
     found: dict[int, list[str]] = {}
     for at, events in run.events("rate_events" if evidence == "rate" else "events"):
         of_all = evidence == "rate" and run.value("rate_covers", at) == "interval"
-        its = NON_TRAINING_EVENTS if of_all else DISTURBING_EVENTS[evidence]
-        if spoiling := [event for event in events if event in its]:
+        disturbing = NON_TRAINING_EVENTS if of_all else DISTURBING_EVENTS[evidence]
+        if spoiling := [event for event in events if event in disturbing]:
             found[at] = spoiling
     return found
 
 
 def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
-    """The windows of one run that count as steady.
+    """Return the steady windows of one run.
 
-    All but the first, which holds start-up and compilation, those that an event of
-    DISTURBING_EVENTS fell into, moving means that reach back to such, rates that began anew, and
-    where they are marked warm-up and work of which the log has no line. Other windows that are slow
-    for no known reason stay in.
+    Left out are: the first window, which includes start-up and compilation; windows with an event
+    of DISTURBING_EVENTS; moving means that reach back to such windows; rates that began anew; and,
+    where marked, warm-up and work missing from the log. Other windows that are slow for no known
+    reason stay.
     """
     left_out = disturbed_windows(run, evidence) | run.flags("warming") | run.flags("unlogged")
     if evidence == "rate":
@@ -755,7 +777,7 @@ def steady_windows(run: RunArrays, evidence: str) -> WindowSelection:
 
 
 def disturbed_windows(run: RunArrays, evidence: str) -> BoolArray:
-    """Windows that are known to hold more than training, by one kind of evidence."""
+    """Return a mask of windows known to include more than training, by one evidence."""
     out = run.flags("first")
     if DISTURBING_EVENTS[evidence]:
         out = out | run.flags("rate_disturbed" if evidence == "rate" else "disturbed")
@@ -763,14 +785,17 @@ def disturbed_windows(run: RunArrays, evidence: str) -> BoolArray:
 
 
 def timed_windows(run: RunArrays, evidence: str, mask: BoolArray) -> WindowSelection:
-    """Windows of a run, of those `mask`, whose tokens and time are known by one evidence."""
+    """Return the windows in `mask` with known tokens and time, by one evidence."""
     tokens, seconds = window_tokens(run, evidence), run[f"{evidence}_time"]
     at = np.flatnonzero(mask & ~np.isnan(tokens) & ~np.isnan(seconds))
     return WindowSelection(at, tokens[at], seconds[at])
 
 
 def window_tokens(run: RunArrays, evidence: str) -> FloatArray:
-    """Tokens of each window on one GPU; a rate whose tokens are unknown counts a step as one."""
+    """Return the tokens of each window on one GPU.
+
+    A rate of unknown tokens counts a step as one token.
+    """
     tokens = run["tokens_per_gpu"]
     if evidence == "rate":
         tokens = np.where(np.isnan(tokens), 1.0, tokens)
@@ -778,10 +803,10 @@ def window_tokens(run: RunArrays, evidence: str) -> FloatArray:
 
 
 def lines_of_windows(run: RunArrays, evidence: str, selection: WindowSelection) -> WindowSelection:
-    """The lines whose steps these windows hold, each with its share of tokens and time.
+    """Return the lines of these windows, each with its share of tokens and time.
 
-    A window is mostly one line. That of a moving mean spans several, each of which may print
-    something else of its own steps (their length, say).
+    A window is mostly one line. The window of a moving mean spans several lines, and each line may
+    print different figures of its own steps (their length, say).
     """
     if evidence != "elapsed" or not (run["elapsed_reach"] > run["new_step"]).any():
         return selection
@@ -789,18 +814,19 @@ def lines_of_windows(run: RunArrays, evidence: str, selection: WindowSelection) 
         selection.indices,
         run["step"][selection.indices] - run["elapsed_span"][selection.indices],
     )
-    held = last + 1 - np.searchsorted(run["step"], begins, "right")
-    lines = np.arange(held.sum()) + np.repeat(last + 1 - np.cumsum(held), held)
+    counts = last + 1 - np.searchsorted(run["step"], begins, "right")
+    lines = np.arange(counts.sum()) + np.repeat(last + 1 - np.cumsum(counts), counts)
     return WindowSelection(
-        lines, np.repeat(selection.tokens / held, held), np.repeat(selection.seconds / held, held)
+        lines,
+        np.repeat(selection.tokens / counts, counts),
+        np.repeat(selection.seconds / counts, counts),
     )
 
 
 def window_after_step_1(run: RunArrays, evidence: str) -> int | None:
-    """The place of the window of the first interval less step 1, which is printed alone.
+    """Return the index of the window of the first interval less step 1; None if none.
 
-    It counts as start-up, as that of step 1 does: a framework that gives step 1 no line of its own
-    prints the two as one.
+    Counts as start-up, like step 1: a framework without a line for step 1 prints the two together.
     """
     steps, spans = run["step"], run[f"{evidence}_span"]
     at = timed_windows(run, evidence, ~run.flags("first")).indices[:1]
@@ -809,35 +835,41 @@ def window_after_step_1(run: RunArrays, evidence: str) -> int | None:
 
 
 def accumulation_steps(run: RunArrays) -> int:
-    """Micro-steps per optimizer step of a run whose steps are micro-steps; 1 of all others."""
+    """Return the micro-steps per optimizer step; 1 unless steps are micro-steps."""
     every = run.value("gradient_accumulation") or 1
     return int(every) if run.value("step_unit") == "micro_step" else 1
 
 
 def steps_covered(run: RunArrays, evidence: str, indices: IntArray) -> float:
-    """Steps behind the windows before some windows, up to the last of each: those timed or not."""
+    """Return the steps between the line before each window and its last step, summed.
+
+    Timed or not.
+    """
     since = run["elapsed_apart" if evidence == "elapsed" else "new_step"]
     return float(np.nansum(since[indices]))
 
 
 def average_window_assumed(run: RunArrays) -> bool:
-    """Whether nothing tells over how many steps a run's times are means: neither rates nor it."""
+    """Return whether a run's averaging window is an assumption.
+
+    Neither a fact nor logged rates show over how many steps its times are means.
+    """
     moving = run.value("elapsed_covers") == "last_10" and run.value("average_window") != 1
     return moving and bool(run.flags("window_unsaid").any()) and not run.has_any("logged_tgs")
 
 
 MAX_STEP_IMBALANCE: Final = 0.1
-"""How far from their share optimizer steps may be in number, where nothing tells how long one takes
-beside its micro-step; one takes a part of its cycle only."""
+"""Largest relative distance between the number of optimizer steps and their share, where their
+time is not known. An optimizer step takes only a part of its cycle."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStepCount:
     """Optimizer steps in some windows of a run whose steps are micro-steps.
 
-    count: of those windows; expected: as many as so many micro-steps have on the whole;
-    excess_share: the share of the windows' time that is of optimizer steps beyond these, or lacking
-    where they are fewer; None where windows do not tell how long one takes
+    count: in these windows; expected: share of these micro-steps; excess_share: time of the excess
+    optimizer steps as a share of the windows' time, negative if some are lacking. None if the
+    windows do not show the time of an optimizer step
     """
 
     count: int
@@ -848,7 +880,10 @@ class OptimizerStepCount:
     def in_windows(
         cls, run: RunArrays, evidence: str, indices: IntArray
     ) -> OptimizerStepCount | None:
-        """Those of windows, by place; None where no micro-steps are accumulated."""
+        """Count the optimizer steps of windows; None without accumulated micro-steps.
+
+        indices: indices of the windows
+        """
         every = accumulation_steps(run)
         if every == 1:
             return None
@@ -862,7 +897,7 @@ class OptimizerStepCount:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether their number leaves TGS as it is, or they are about as many as is their share."""
+        """True if the number leaves TGS unchanged, or is about the expected share."""
         if self.excess_share is not None:
             return abs(self.excess_share) <= MAX_UNEXPLAINED_GAP
         return not self.expected or abs(self.count / self.expected - 1) <= MAX_STEP_IMBALANCE
@@ -871,10 +906,10 @@ class OptimizerStepCount:
 def _seconds_of_updates(
     spans: FloatArray, updates: FloatArray, seconds: FloatArray
 ) -> float | None:
-    """How much longer a micro-step takes with the optimizer's step; None where windows don't tell.
+    """Return the extra time of a micro-step with the optimizer step; None if unclear.
 
-    By the medians of windows that hold as many of both, which a stall does not move, or by their
-    means, which know of optimizer steps that take longer than most: whichever is more.
+    The larger of two fits: by medians of windows with equal numbers of both, which ignore a stall,
+    or by means, which include optimizer steps longer than most.
     """
     kinds, of, many = np.unique(
         np.stack([spans, updates]), axis=1, return_inverse=True, return_counts=True
@@ -897,7 +932,7 @@ def count_optimizer_steps(
 
     These are the multiples of `accumulation`.
 
-    last_steps: the last micro-step of each stretch; spans: their lengths
+    last_steps: last micro-step of each stretch; spans: lengths of the stretches
     """
     found: FloatArray = np.floor(last_steps / accumulation) - np.floor(
         (last_steps - spans) / accumulation
@@ -906,9 +941,9 @@ def count_optimizer_steps(
 
 
 def steady_window_rows(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
-    """Rows of `steady_windows`, with `tokens` and `seconds` on one GPU.
+    """Return the rows of `steady_windows`, with `tokens` and `seconds` on one GPU.
 
-    frame: of one run or several.
+    frame: of one run or several
     """
     found = steady_windows(RunArrays(frame), evidence)
     tokens, seconds = pl.Series("tokens", found.tokens), pl.Series("seconds", found.seconds)
@@ -916,30 +951,34 @@ def steady_window_rows(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
 
 
 def choose_evidence(run: RunArrays, preferred: Sequence[str]) -> str | None:
-    """The kind of time evidence that a run's rates are of; None where there is none.
+    """Return the kind of time evidence for a run's rates; None if none is usable.
 
-    The first of those preferred by which it has a clean window with time and tokens. But a rate
-    that is printed too coarsely (`tps: 8`) gives way to a kind that is fine enough, and so do times
-    of micro-steps that hold more or fewer optimizer steps than their share, as means over ten of
-    every twenty may, to one that holds its own. The engine's stamps count only where the run's own
-    lines have no time.
+    The first preferred kind with a clean window of known time and tokens. Exceptions: a rate
+    printed too coarsely (`tps: 8`) gives way to a kind with enough digits. Times of micro-steps
+    with more or fewer optimizer steps than their share, as in means over ten of every twenty, give
+    way to a balanced kind. The engine's stamps count only if the run's own lines have no time.
     """
-    own = any(run.has_any(f"{evidence}_time") for evidence in preferred)
-    kinds = preferred if own else (*preferred, ENGINE_EVIDENCE)
+    has_time = any(run.has_any(f"{evidence}_time") for evidence in preferred)
+    kinds = preferred if has_time else (*preferred, ENGINE_EVIDENCE)
     windows = ((evidence, steady_windows(run, evidence)) for evidence in kinds)
-    known = ((e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0)
+    known = (
+        (e, clean) for e, clean in windows if clean.seconds.sum() > 0 and clean.tokens.sum() > 0
+    )
     first, counted = next(known, (None, None))
     if first is None or counted is None:
         return None
     coarse = first == "rate" and has_coarse_rates(run, counted)
     if coarse or not has_balanced_steps(run, first):
-        fine = (e for e, one in known if evidence_rounding(run, one, e) <= MAX_UNEXPLAINED_GAP)
+        fine = (e for e, clean in known if evidence_rounding(run, clean, e) <= MAX_UNEXPLAINED_GAP)
         return next((e for e in fine if has_balanced_steps(run, e)), first)
     return first
 
 
 def has_balanced_steps(run: RunArrays, evidence: str) -> bool:
-    """Whether windows, warm-up among them, hold about as many optimizer steps as is their share."""
+    """Return whether windows contain about their share of optimizer steps.
+
+    Warm-up is included.
+    """
     if accumulation_steps(run) == 1:
         return True
     updates = OptimizerStepCount.in_windows(
@@ -949,9 +988,10 @@ def has_balanced_steps(run: RunArrays, evidence: str) -> bool:
 
 
 def has_coarse_rates(run: RunArrays, selection: WindowSelection) -> bool:
-    """Whether rates are whole numbers so small that half a unit is more than 1 % of them.
+    """Return whether rates are whole numbers, with half a unit above 1 % of them.
 
-    Of formats that round them alone: another's may be whole by chance (`8.0` is 8 in a table).
+    Only for formats that round rates: another format's may be whole by chance (`8.0` is 8 in a
+    table).
     """
     rates = _printed_values(run, selection, "rate")
     whole = run.has_quirk("rates_rounded") and len(rates) > 0 and not (rates % 1).any()
@@ -959,39 +999,39 @@ def has_coarse_rates(run: RunArrays, selection: WindowSelection) -> bool:
 
 
 def evidence_rounding(run: RunArrays, selection: WindowSelection, evidence: str) -> float:
-    """How much of the time the print of one kind of evidence leaves open, as a fraction.
+    """Return the error of one kind of evidence from its printed digits, as a fraction.
 
-    Of a printed time or rate half a unit of its last digit; of stamps and clocks half a unit at
+    For a printed time or rate, half a unit of its last digit. For stamps and clocks, half a unit at
     both ends, over all of the time between.
     """
     if evidence not in PRINTED_TIME_COLUMNS:
         return stamp_error(run, evidence, selection.indices) / total(selection.seconds)
     values = _printed_values(run, selection, evidence)
-    if not len(values):  # nothing but waiting for data
+    if not len(values):  # only waits for data
         return 0.0
     return float(np.median(digits_of(values).last_places(values) / 2 / values))
 
 
 def _printed_values(run: RunArrays, selection: WindowSelection, evidence: str) -> FloatArray:
-    """What the lines of windows print of one kind of evidence, above 0: of its first column."""
+    """Return the values above 0 that the windows' lines print, from the first column."""
     columns = (run[name][selection.indices] for name in PRINTED_TIME_COLUMNS[evidence])
     above = (column[column > 0] for column in columns)
     return next((values for values in above if len(values)), np.empty(0))
 
 
 def stamp_error(run: RunArrays, evidence: str, indices: IntArray | None = None) -> float:
-    """How far a window's time may be off because its two ends are printed as whole seconds, s.
+    """Return the error of a window's time from ends printed as whole seconds [s].
 
-    indices: places of the windows that are meant; all without it
+    indices: indices of the windows; default all
     """
     whole = evidence in WALL_CLOCK_EVIDENCE and clock_unit(run, evidence, indices) == WHOLE_SECOND
     return MAX_STAMP_ERROR_S if whole else 0.0
 
 
 def clock_unit(run: RunArrays, evidence: str, indices: IntArray | None = None) -> float:
-    """The coarsest unit that all stamps or readings of a clock are multiples of, s.
+    """Return the coarsest unit that divides all stamps or readings of a clock [s].
 
-    evidence: one of MOMENT_COLUMNS; indices: as of `stamp_error`
+    evidence: one of MOMENT_COLUMNS; indices: as in `stamp_error`
     """
     name = MOMENT_COLUMNS[evidence]
     moments = run[name] if indices is None else run[name][indices]

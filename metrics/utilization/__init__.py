@@ -1,1 +1,1 @@
-"""Facts, throughput and peaks of one run to MFU, or what is missing for it."""
+"""MFU and HFU of one run from facts, throughput and peaks; or the missing facts."""

@@ -1,7 +1,7 @@
-"""What the formula needs of one run, from its facts; or the name of what is missing.
+"""Inputs of the formula for one run, from its facts; or the missing facts.
 
-`formula_inputs` gives shape, length, what is trained and attended pairs, `find_hardware` the number
-formats and peaks. What cannot be known for certain is missing, never assumed.
+`formula_inputs` gives shape, length, trained weights and attended pairs; `find_hardware` gives
+precisions and peaks. Facts that are not certain are missing, never assumed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_argument
 
 @dataclass(slots=True)
 class UtilizationResult:
-    """What is known of one run's utilisation; figures are fractions, FLOPs are per token."""
+    """Utilization of one run; figures are fractions, FLOPs are per token."""
 
     values: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -54,12 +54,13 @@ class UtilizationResult:
 
 @dataclass(frozen=True, slots=True)
 class FormulaInputs:
-    """The formula's inputs of one run.
+    """Inputs of the formula for one run.
 
-    attended_pairs: pairs per token, where they are not those of one sequence;
-    lengths_unknown_reason: why they are not known, of DOCUMENT_LENGTHS_UNKNOWN and
-    PADDED_LENGTHS_UNKNOWN; then those of one sequence are the most, and `min_attended_pairs` the
-    least, where that is known.
+    attended_pairs: pairs per token, if not the pairs of a single sequence
+    lengths_unknown_reason: why the pairs are not known: DOCUMENT_LENGTHS_UNKNOWN,
+        PADDED_LENGTHS_UNKNOWN or PADDING_UNKNOWN. Then `attended_pairs` (default: the pairs of one
+        sequence) is the upper bound
+    min_attended_pairs: lower bound of such unknown pairs, if known
     """
 
     shape: ModelShape
@@ -70,7 +71,7 @@ class FormulaInputs:
     min_attended_pairs: float | None = None
 
     def operators(self, convention: flops.AttentionConvention = "exact") -> tuple[Operator, ...]:
-        """The run's operators under one attention convention."""
+        """Return the run's operators under one attention convention."""
         return flops.operators(
             self.shape,
             self.seq_len,
@@ -82,7 +83,7 @@ class FormulaInputs:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The number format of each operator, the fastest of them, and the device's dense peaks."""
+    """Precision of each operator, the fastest precision, and the dense peaks."""
 
     dtype_of: DtypeOf
     fastest_dtype: Dtype
@@ -94,7 +95,7 @@ def find_hardware(
     overlay: Sequence[Accelerator],
     result: UtilizationResult,
 ) -> Hardware | None:
-    """Number formats and peaks; None with `result.missing` filled."""
+    """Return precisions and peaks; None with `result.missing` filled."""
     dtypes = operator_dtypes(facts, result)
     peaks = _peaks(facts, dtypes, overlay, result)
     if dtypes is None or peaks is None:
@@ -106,7 +107,10 @@ def find_hardware(
 def formula_inputs(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], result: UtilizationResult
 ) -> FormulaInputs | None:
-    """Shape, length, what is trained and attended pairs; or None with `result.missing` filled."""
+    """Return the inputs of the formula; None with `result.missing` filled.
+
+    Some problems fill only `result.warnings`: an objective or dropped tokens outside the formula.
+    """
     shape = _shape(facts, result)
     seq_len = integer_fact(facts, "seq_len")
     trainable = _trainable(facts, shape, result)
@@ -154,7 +158,10 @@ def _other_work_warning(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
 
 
 def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:
-    """The run with the pairs that lie between two bounds, where these leave its FLOPs in doubt."""
+    """Return the run with pairs between two bounds, marked if its FLOPs are in doubt.
+
+    Close bounds give their mean. Otherwise the run gets PADDING_UNKNOWN and the lower bound.
+    """
     least, most = (
         flops.flops_per_token(replace(run, attended_pairs=pairs).operators())
         for pairs in (low, high)
@@ -165,25 +172,25 @@ def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:
 
 
 def _mean_length(
-    said: int | None, rates: Mapping[str, Any], result: UtilizationResult
+    given: int | None, rates: Mapping[str, Any], result: UtilizationResult
 ) -> int | None:
-    """The mean length over the tokens, where lines print one of their own (a curriculum)."""
+    """Return the mean length over the tokens, where lines print one (a curriculum)."""
     logged = rates.get("sequence_length")
-    if logged is None or round(logged) == said:
-        return said
+    if logged is None or round(logged) == given:
+        return given
     if round(logged) < 1:
         result.missing.append("seq_len")
         result.warnings.append(f"steps have a mean length of {logged:,.3g} tokens, which is none")
         return None
-    if said is not None:
+    if given is not None:
         result.warnings.append(
-            f"steps are not all of seq_len={said:,}: FLOPs are of their mean length, {logged:,.0f}"
+            f"steps are not all of seq_len={given:,}: FLOPs are of their mean length, {logged:,.0f}"
         )
     return round(float(logged))
 
 
 def find_shape(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | None, str]:
-    """The shape that a run's facts give; without one, why."""
+    """Return the shape from a run's facts; without a shape, the reason."""
     out = UtilizationResult()
     shape = _shape(facts, out)
     return shape, "" if shape is not None else "; ".join(out.warnings) or "no model is given"
@@ -192,10 +199,11 @@ def find_shape(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | Non
 def unknown_name_errors(
     fact_values: Mapping[str, str], overlay: Sequence[Accelerator] = ()
 ) -> list[str]:
-    """What of some facts, values by name, names a model or a device that is not known: why, each.
+    """Return an error for each unknown model or accelerator among some facts.
 
-    overlay: devices that go before the table. Nothing where another of the facts says what the
-    name would have.
+    A name is not checked if another fact replaces it.
+
+    fact_values: values by name; overlay: accelerators searched before the table
     """
     found = []
     if "model" in fact_values and not set(SHAPE_FACTS) & fact_values.keys() - {"model"}:
@@ -214,9 +222,9 @@ def unknown_name_errors(
 def accelerator_match_note(
     fact_values: Mapping[str, str], overlay: Sequence[Accelerator] = ()
 ) -> str | None:
-    """Which device a name is taken for, in words; None where it is that device's own, or unknown.
+    """Describe the accelerator that another name matches; None if the same or unknown.
 
-    H100 is the SXM card's: who has another one has to see it.
+    A plain H100 matches the SXM card: owners of another card must see this.
     """
     name = fact_values.get("accelerator", "")
     try:
@@ -231,7 +239,10 @@ def accelerator_match_note(
 
 
 def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) -> ModelShape | None:
-    """The shape by the fact of the best origin; checked against the logged parameter count."""
+    """Return the shape from the fact of the best origin.
+
+    The shape is checked against the logged parameter count.
+    """
     given = [name for name in SHAPE_FACTS if name in facts]
     if not given:
         result.missing.append("model")
@@ -262,7 +273,7 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
 
 
 def _where(fact: Mapping[str, Any]) -> str:
-    """Where a fact was read: its origin, with its line where the log says it."""
+    """Return the origin of a fact, with its line if logged."""
     origin, line = str(fact["origin"]), fact.get("line")
     return origin if line is None or str(line) in origin else f"{origin}, line {line:,}"
 
@@ -270,10 +281,12 @@ def _where(fact: Mapping[str, Any]) -> str:
 def _describing(
     given: Sequence[str], facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
 ) -> str:
-    """The first fact that says a shape, of one or more in the order in which they hold.
+    """Return the first fact that gives a shape.
 
-    A name that a log prints and that is not known, as the path of a model is, says none: what
-    stands beside the log does. One that somebody gave is not passed over.
+    An unknown name in a log, such as a path, gives none: then the next fact counts, from a file
+    beside the log. A name given by a user is never skipped.
+
+    given: facts in order of precedence, at least one
     """
     best, *others = given
     name, origin = (str(facts[best][key]) for key in ("value", "origin"))
@@ -292,14 +305,14 @@ def _describing(
 
 
 def _own_name(fact: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
-    """What a config calls its model, which may be the one that it was trained from."""
+    """Return the model name in a config, possibly the base model's."""
     if fact != "model_config":
         return ""
     return str(json.loads(str(facts[fact]["value"])).get("_name_or_path") or "")
 
 
 def _hold_against(name: str, shape: ModelShape) -> None:
-    """Raises ShapeError on a shape that is not as large as the model's name says (`my-72b`)."""
+    """Raise ShapeError if a shape's size contradicts the model's name (`my-72b`)."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
     sizes = [
         float(match["size"]) * float(match["experts"] or 1) * SIZE_UNITS[match["unit"].lower()]
@@ -320,11 +333,12 @@ MODEL_SIZE_PATTERN: Final = re.compile(
 )
 SIZE_UNITS: Final = {"b": 1e9, "m": 1e6}
 MAX_SIZE_RATIO: Final = 2
-"""Names round, and experts share weights (8x7B has 46.7 billion), by less than this factor."""
+"""Largest ratio of a name's size to the shape's: names are rounded, and experts share weights (8x7B
+has 46.7 billion)."""
 
 
 def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> int | None:
-    """How many modules of multi-token prediction are trained; None where that is not known."""
+    """Return the number of trained multi-token prediction modules; None if not known."""
     modules = integer_fact(facts, "mtp_modules")
     if modules is not None:
         return modules
@@ -332,11 +346,10 @@ def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> i
 
 
 def work_key(run: FormulaInputs) -> str:
-    """A key of the model that a run trains: layers and width.
+    """Return a key of the trained model: its layers and widths.
 
-    Without names; without the vocabulary, which frameworks pad or crop by less than 1 %; without
-    windows, which `attention_pattern` tells, and multi-token prediction, which
-    `describe_trainable`.
+    Left out are names; the vocabulary, padded or cropped by frameworks by less than 1 %; windows,
+    see `attention_pattern`; and multi-token prediction, see `describe_trainable`.
     """
     layers = replace(_same_work(run.shape), vocab_size=1)
     text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
@@ -350,7 +363,10 @@ def _unmasked(group: LayerGroup) -> LayerGroup:
 
 
 def attention_pattern(run: FormulaInputs) -> str:
-    """Which keys a query sees, in words; a window or chunk as long as the sequence is none."""
+    """Describe the keys that a query sees.
+
+    A window or chunk as long as the sequence counts as none.
+    """
     layers = [(g.count, g.attention) for g in run.shape.layers]
     seen = [(count, a) for count, a in layers if isinstance(a, Attention)]
     whole = sum(count for count, _ in layers)
@@ -370,11 +386,11 @@ def attention_pattern(run: FormulaInputs) -> str:
 
 
 MIN_WHOLE_PACK_SHARE: Final = 0.99
-"""From this share of the pairs of a whole sequence on documents are as long as their pack."""
+"""Least share of a whole sequence's pairs from which documents count as long as their pack."""
 
 
 def describe_trainable(run: FormulaInputs) -> str:
-    """What of a model is trained: rank and targets of adapters, modules that predict further on."""
+    """Describe the trained weights: rank and targets of adapters, MTP modules."""
     trainable, modules = run.trainable, run.shape.mtp_modules
     words: str = trainable.kind
     if words == "lora":
@@ -383,25 +399,25 @@ def describe_trainable(run: FormulaInputs) -> str:
 
 
 def run_attended_pairs(run: FormulaInputs) -> float | None:
-    """Pairs per token of a layer without a window; None where documents' lengths are unknown."""
+    """Return pairs per token of a layer without window; None if lengths are unknown."""
     if run.lengths_unknown_reason is not None:
         return None
     return (run.seq_len + 1) / 2 if run.attended_pairs is None else run.attended_pairs
 
 
 def canonical_model_name(shape: ModelShape) -> str:
-    """The known name of a shape that some framework named otherwise; else its own."""
+    """Return the known name of a shape, if a framework uses another; else its own."""
     return _names_by_work().get(_same_work(shape), shape.name)
 
 
 @cache
 def _names_by_work() -> Mapping[ModelShape, str]:
-    """Names of known models, by their shape; of several the first."""
+    """Return the names of known models by shape; the first name where several match."""
     return {_same_work(model): model.name for model in reversed(buildable_models())}
 
 
 def _same_work(shape: ModelShape) -> ModelShape:
-    """The shape without its name and without how an implementation fuses its matmuls."""
+    """Return the shape without its name, fused matmuls and MTP modules."""
     layers = tuple(
         replace(
             group,
@@ -426,7 +442,7 @@ def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
 
 
 def _of_header(arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
-    """The model of an arguments header, whose parameters a rank holds as the log counts them."""
+    """Return the model of an arguments header, checked against a rank's logged count."""
     shape = from_megatron(arguments, integer_fact(facts, "vocab_size"))
     degrees = (integer_fact(facts, name) for name in ("tensor_parallel", "pipeline_parallel"))
     tensor, pipeline = (degree or 1 for degree in degrees)
@@ -437,7 +453,11 @@ def _of_header(arguments: Mapping[str, str], facts: Mapping[str, Mapping[str, An
 
 
 def _text_only(config: Mapping[str, object]) -> ModelShape:
-    """The language model of a config; one that sees needs images per step, which no log has."""
+    """Return the language model of a config.
+
+    Raises ShapeError for a model with an audio or a vision tower: the log does not state the images
+    per step.
+    """
     shape = from_hugging_face(config)
     if config.get("audio_config") is not None:
         raise ShapeError(f"{shape.name} hears: the FLOPs of its audio tower are not known.")
@@ -452,7 +472,10 @@ def _text_only(config: Mapping[str, object]) -> ModelShape:
 def _checked(
     shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
 ) -> ModelShape:
-    """The shape whose parameters are those that the log counts, where it counts them."""
+    """Return the shape, checked against the logged parameter count, if any.
+
+    A vocabulary of TOKENIZER_VOCAB_SIZES may explain a difference.
+    """
     logged = integer_fact(facts, "params_total")
     own = (
         shape.params_total,
@@ -461,7 +484,7 @@ def _checked(
     if logged is None or logged in own:
         return shape
     adapters = count_adapter_params(facts, shape)
-    if adapters is None:  # the count holds them
+    if adapters is None:  # the logged count includes them
         return shape
     logged -= adapters
     if logged in own:
@@ -484,17 +507,17 @@ def _checked(
 
 
 def count_adapter_params(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int | None:
-    """Parameters of LoRA's adapters; 0 without LoRA, None where rank or targets are not known."""
+    """Return the parameters of LoRA's adapters; 0 without LoRA, None if not known."""
     if text_fact(facts, "trainable") != "lora":
         return 0
     trained = _trainable(facts, shape, UtilizationResult())
-    with suppress(ShapeError):  # of targets that have been tried
+    with suppress(ShapeError):  # unknown targets, already reported
         return None if trained is None else adapter_params(shape, trained)
     return None
 
 
 def _as_many(params_total: int) -> str:
-    """Known models of as many parameters, as what may be meant."""
+    """Suggest known models with this many parameters."""
     names = [shape.name for shape in buildable_models() if shape.params_total == params_total]
     return f", or model={' or '.join(names)}, of as many parameters" if names else ""
 
@@ -503,11 +526,12 @@ TOKENIZER_VOCAB_SIZES: Final = frozenset(
     {2000, 2048, 2256, 32_000, 32_064, 32_768, 50_257, 50_304, 100_277, 100_352, 102_400}
     | {128_256, 128_815, 129_280, 151_643, 151_646, 151_936, 152_064, 201_088, 202_048}
 )
-"""Vocabularies of tokenizers that Torchtitan's recipes use; it took them from the tokenizer."""
+"""Vocabularies of the tokenizers in Torchtitan's recipes, which set the vocabulary from the
+tokenizer."""
 
 
 def is_inferred(fact: Mapping[str, Any]) -> bool:
-    """Whether nothing says the fact: it follows from the framework or from numbers."""
+    """Return whether a fact is inferred from the framework or from numbers."""
     return str(fact["origin"]).startswith("inferred")
 
 
@@ -543,9 +567,9 @@ def _trainable(
 def _attended(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
 ) -> tuple[float | None, str | None]:
-    """Attended pairs per token where they are logged or given, and why they are not known.
+    """Return attended pairs per token if logged or given, and the reason if unknown.
 
-    Of bounds the upper one: metrics.throughput.document_pairs.
+    With two bounds (metrics.throughput.document_pairs), the upper bound.
     """
     if (pairs := text_fact(facts, "attended_pairs")) is not None:
         return float(pairs), None
@@ -563,7 +587,10 @@ def _attended(
 def _padded_to_unknown(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
 ) -> bool:
-    """Whether tokens are counted, of samples that are as long as the longest of their batch."""
+    """Return whether counted samples are padded to the longest of their batch.
+
+    False if a printed length, or a mean near seq_len, shows their length.
+    """
     padded = bool_fact(facts, "packed") is False
     if not padded or rates.get("tgs") is None or rates.get("sequence_length") is not None:
         return False
@@ -574,7 +601,7 @@ def _padded_to_unknown(
 def _mean_of_padded(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
 ) -> float | None:
-    """Tokens of a sample, padding included, where both are counted."""
+    """Return the tokens of a sample, padding included, if both are counted."""
     gpus, samples = integer_fact(facts, "gpus"), integer_fact(facts, "global_batch_size")
     tokens = rates.get("tokens_per_gpu_step")
     if gpus is None or samples is None or tokens is None:
@@ -595,16 +622,21 @@ PADDING_UNKNOWN: Final = (
     "MFU is {bounds}"
 )
 MAX_PADDING_DOUBT: Final = 0.005
-"""FLOPs that differ by a smaller share between two ways to spread padding are taken for known."""
+"""Largest relative difference of FLOPs, between two ways to spread padding, that counts as
+known."""
 DOCUMENT_MASKED_FLAVOUR: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$|^llama4 17bx")
-"""Flavours of Torchtitan whose attention stops at document borders: llama4's do since its arguments
-are not printed (models/llama4/__init__.py@1b230bb, block_causal); before, these say it."""
+"""Flavours of Torchtitan whose attention stops at document borders. For llama4, since its arguments
+are no longer printed (models/llama4/__init__.py@1b230bb, block_causal); before, the arguments show
+this."""
 
 
 def operator_dtypes(
     facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult
 ) -> tuple[DtypeOf, Dtype] | None:
-    """The number format of each operator, and the fastest of them."""
+    """Return the precision of each operator, and the fastest of them.
+
+    None with `result.missing` filled.
+    """
     fact = facts.get("precision", {"value": "", "origin": "inferred"})
     precision = str(fact["value"])
     by_hand = re.match(resolved_facts.USER_ORIGIN_PATTERN, str(fact["origin"])) is not None
@@ -636,12 +668,12 @@ def operator_dtypes(
 QUANTIZED: Final = "weights are quantised, and not all products are of 16 bits or more"
 
 NONE_CONVERTED: Final = "; or bf16 if it converted none: since 2026-05 logs print an MFU only then"
-"""Of a line that says what is to be converted: a filter may leave nothing. Torchtitan prints
-an MFU beside it only then, since 2026-05."""
+"""For a line on layers to be converted: a filter may leave none. Torchtitan then prints an MFU
+beside the line, and only then, since 2026-05."""
 
 
 def _precision_choice(fits: Collection[str]) -> str:
-    """The precisions that a log leaves, as what to give."""
+    """Suggest the precisions that a log still allows."""
     named = {"fp8": "fp8 if the lm_head stayed in bf16", "fp8+lm_head": "fp8+lm_head if not"}
     return (
         f"--set precision={', '.join(named.get(one, one) for one in BELOW_16_BITS if one in fits)}"
@@ -654,10 +686,10 @@ def _peaks(
     overlay: Sequence[Accelerator],
     result: UtilizationResult,
 ) -> Mapping[Dtype, float] | None:
-    """Dense peaks of the device by number format: given by hand, or from the table.
+    """Return the accelerator's dense peaks by precision, from a user or the table.
 
-    `device` becomes the one name of all the spellings that frameworks print, `peak_source` says
-    where the peaks are from that the run's number formats have.
+    Sets `device`, one name for all spellings of frameworks, and `peak_source`, the source of the
+    peaks of the run's precisions.
     """
     name = text_fact(facts, "accelerator")
     result.values["device"] = name
@@ -682,7 +714,7 @@ def _peaks(
     if dtypes is not None:
         formats: list[Dtype] = [dtypes[1]]
         if dtypes[1] in BELOW_16_BITS.values():
-            formats.append("bf16")  # what metrics.formula.precision leaves in it
+            formats.append("bf16")  # some operators stay in BF16, see metrics.formula.precision
         result.values["peak_source"] = accelerators.peak_source(device, formats)
     return device.peaks
 
@@ -690,7 +722,10 @@ def _peaks(
 def _other_peak(
     name: str | None, dtype: Dtype, given: float, overlay: Sequence[Accelerator]
 ) -> list[str]:
-    """A given peak that is not the known device's: with sparsity, or another card's."""
+    """Warn of a given peak other than the accelerator's.
+
+    Such a peak may include sparsity, or belong to another card.
+    """
     try:
         device = accelerators.find_accelerator(name or "", overlay)
     except accelerators.UnknownAcceleratorError:
@@ -706,21 +741,21 @@ def _other_peak(
 
 
 MAX_PEAK_DIFFERENCE: Final = 0.02
-"""Rounding of a peak that somebody writes down: 312 for 311.9, 990 for 989.4."""
+"""Largest relative rounding of a peak typed by a user: 312 for 311.9, 990 for 989.4."""
 
 
 def text_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
-    """The value of a held fact as text."""
+    """Return the value of a resolved fact as text; None if absent."""
     return str(facts[name]["value"]) if name in facts else None
 
 
 def bool_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> bool | None:
-    """The value of a held fact as true or false; null where it is neither."""
+    """Return the value of a resolved fact as a boolean; None if not true or false."""
     return {"true": True, "false": False}.get((text_fact(facts, name) or "").lower())
 
 
 def recompute_fact(facts: Mapping[str, Mapping[str, Any]]) -> Recompute | None:
-    """What a run recomputes; None where that is not known, or of no form that can be counted."""
+    """Return a run's activation checkpointing; None if not known or not countable."""
     return _RECOMPUTED.get(text_fact(facts, "recompute") or "")
 
 
@@ -732,13 +767,16 @@ _RECOMPUTED: Final[dict[str, Recompute]] = {
 
 
 def integer_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
-    """The value of a held fact as a whole number; null where it is none that a table holds."""
+    """Return the value of a resolved fact as a whole number, truncated.
+
+    None if no number, or too large for a table's column.
+    """
     value = number_fact(facts, name)
     return None if value is None or abs(value) >= 2**63 else int(value)
 
 
 def number_fact(facts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
-    """The value of a held fact as a finite number; null where it is none."""
+    """Return the value of a resolved fact as a finite number; None if no such number."""
     try:
         value = float(text_fact(facts, name) or "nan")
     except ValueError:

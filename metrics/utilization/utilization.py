@@ -1,9 +1,9 @@
-"""Throughput x FLOPs / peaks: MFU and HFU of one run, or the name of what is missing.
+"""Throughput x FLOPs / peaks: MFU and HFU of one run, or the missing facts.
 
     MFU = ideal time per token / actual time per token
         = TGS x sum over operators of F_o / P(dtype_o)
 
-What a framework says of itself never enters.
+The framework's own figures are never used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .formula_inputs import (
 )
 
 MAX_UTILIZATION: Final = 1.0
-"""A utilisation above this is shown as `implied`, never published."""
+"""Largest published utilization; a larger figure is shown as `implied`."""
 
 
 def score_utilization(
@@ -47,7 +47,11 @@ def score_utilization(
     rates: Mapping[str, Any],
     overlay: Sequence[Accelerator] = (),
 ) -> UtilizationResult:
-    """MFU and its kin of one run from its held facts (by name) and its rates."""
+    """Return MFU, HFU and related figures of one run.
+
+    facts: resolved facts by name; rates: a row of metrics.throughput.throughput.summarise; overlay:
+    a user's accelerators
+    """
     out = UtilizationResult()
     run = formula_inputs(facts, rates, out)
     hardware = find_hardware(facts, overlay, out)
@@ -94,12 +98,13 @@ OPERATOR_SCHEMA: Final = pl.Schema(
 def operator_table(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
 ) -> pl.DataFrame:
-    """The formula of one run, a row per operator; empty where an input is missing.
+    """Return the formula of one run, a row per operator; empty if an input is missing.
 
-    facts: held facts by name (rows of metrics.throughput.resolved_facts.resolve_facts); rates: a
-    row of metrics.throughput.throughput.summarise or of metrics.pipeline.analysis. Columns of
-    OPERATOR_SCHEMA; `flops_per_token` is forward and backward under exact attention, `share` is of
-    their sum.
+    Columns of OPERATOR_SCHEMA; `flops_per_token` is forward and backward under exact attention,
+    `share` is relative to their sum.
+
+    facts: resolved facts by name (rows of metrics.throughput.resolved_facts.resolve_facts)
+    rates: a row of metrics.throughput.throughput.summarise or of metrics.pipeline.analysis
     """
     out = UtilizationResult()
     run = formula_inputs(facts, rates, out)
@@ -130,7 +135,10 @@ def _utilisations(
     tgs: float,
     result: UtilizationResult,
 ) -> None:
-    """MFU under each convention and HFU; raises ValueError where a format has no peak."""
+    """Add MFU under each convention and HFU to the result.
+
+    Raises ValueError where a precision has no peak.
+    """
     every = _under_each_convention(run, hardware, facts, tgs)
     result.values["peak_flops"] = (
         flops.flops_per_token(run.operators()) * tgs / (every["mfu"] or 1.0)
@@ -149,9 +157,9 @@ def _utilisations(
 def _under_each_convention(
     run: FormulaInputs, hardware: Hardware, facts: Mapping[str, Mapping[str, Any]], tgs: float
 ) -> dict[str, float]:
-    """Return MFU by what it counts and divides by, and HFU; those that apply, `mfu` always.
+    """Return MFU under each applicable attention and peak convention, and HFU.
 
-    Raises ValueError where a number format has no peak.
+    `mfu` is always included. Raises ValueError where a precision has no peak.
     """
     exact, full = run.operators(), run.operators("full")
 
@@ -174,9 +182,9 @@ def _under_each_convention(
 
 
 def _mfu_bounds(run: FormulaInputs, hardware: Hardware, tgs: float, *, most: float) -> str:
-    """Say between which figures MFU lies where the lengths of documents are not known.
+    """Describe the bounds of MFU where the lengths of documents are not known.
 
-    most: MFU with the pairs of one sequence
+    most: MFU with the upper bound of the pairs
     """
     if run.min_attended_pairs is None:
         return f"at most {most:.1%}"
@@ -191,7 +199,10 @@ def _possible(
     facts: Mapping[str, Mapping[str, Any]],
     result: UtilizationResult,
 ) -> dict[str, float | None]:
-    """Above 100 % nothing is published: the figure becomes `implied`, with its likely cause."""
+    """Return the figures to publish; above 100 %, only MFU as `implied`.
+
+    A warning gives the likely cause.
+    """
     mfu = values["mfu"]
     if mfu is None or mfu <= MAX_UTILIZATION:
         above = _above(values, result)
@@ -209,7 +220,7 @@ def _possible(
 
 
 def _above(values: Mapping[str, float | None], result: UtilizationResult) -> list[str]:
-    """Figures above 100 % of a run whose MFU is possible; their causes go to the warnings."""
+    """Return the figures above 100 % of a run with a possible MFU, and warn of causes."""
     bf16 = ("mfu_bf16", "mfu_bf16_full_attention")
     shares = {name: values.get(name) or 0.0 for name in ("mfu_full_attention", *bf16)}
     above = {name: share for name, share in shares.items() if share > MAX_UTILIZATION}
@@ -228,7 +239,7 @@ def _above(values: Mapping[str, float | None], result: UtilizationResult) -> lis
 
 
 PLAUSIBLE_MFU_RANGE: Final = (0.02, 0.8)
-"""MFU that real training reaches."""
+"""MFU of real training runs."""
 WRONG_FACT_HINT: Final = "a wrong accelerator, model or seq_len"
 
 
@@ -237,7 +248,7 @@ def _plausible(mfu: float) -> bool:
 
 
 def _unit_errors(facts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
-    """Usual factors by which a rate is too high, with what they are."""
+    """Return the usual factors that make a rate too high, with a description."""
     known = (
         ("a rate of all GPUs taken for one (x world size)", integer_fact(facts, "gpus")),
         ("accumulation counted twice", integer_fact(facts, "gradient_accumulation")),

@@ -188,7 +188,7 @@ def _refuse_unread(config: Config) -> None:
 
 def _none_of_it(config: Config, key: str, value: object) -> bool:
     """Return whether the model is the same without this unread key."""
-    if key == "is_causal":  # transformers lets every decoder attend both ways where it is false
+    if key == "is_causal":  # false: every decoder of transformers attends both ways
         return value is not False
     if not value or (key in _STEPS and value == 1):
         return True

@@ -32,7 +32,7 @@ class PrintedArguments:
 
     def get(self, key: str) -> str | None:
         """Return the text of an argument; None if absent or none."""
-        text = str(self.values.get(key)).strip()  # given as JSON, may be a number, or true
+        text = str(self.values.get(key)).strip()  # values given as JSON may be numbers or booleans
         return None if text in ("None", "null", "") else text
 
     def optional(self, key: str) -> int | None:

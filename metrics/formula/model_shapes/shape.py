@@ -398,8 +398,7 @@ class ModelShape:
         (w1, wqkv, c_attn, fc1, …).
 
         Raises ShapeError for a name that no weight of this model has, and for `every-linear` of a
-        model
-        with experts: their weights are in no linear module.
+        model with experts: their weights are in no linear module.
         """
         weights = [
             (group.count, weight)
