@@ -147,15 +147,15 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
         *("learning_rate", "skipped_steps"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
-    told = _of_no_step(steps, runs)
+    unstepped = _of_no_step(steps, runs)
     later, unstarted = _behind_later(asked), _without_a_start(asked, runs)
     several = (
         (later, _SEVERAL_RUNS),
         (_counted_otherwise(asked), _OTHER_COUNT),
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
-        (_told_twice(told), _TWICE),
-        (_epoch_back(told), _EARLIER_EPOCH),
+        (_told_twice(unstepped), _TWICE),
+        (_epoch_back(unstepped), _EARLIER_EPOCH),
         (_told_otherwise(asked, runs), _OTHER_FIGURES),
         (_in_turn(asked, runs, later, unstarted), _IN_TURN),
     )
@@ -181,7 +181,7 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
 
 
 def _impossible(steps: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
-    """Return the lines and the text for every one of _KINDS that occurs."""
+    """Return the lines and the text for every kind of _KINDS in the log."""
     occurs = steps.select(bad.any().alias(f"{i}") for i, (bad, _) in enumerate(_KINDS)).row(0)
     return [
         (steps.filter(bad), said) for (bad, said), any_ in zip(_KINDS, occurs, strict=True) if any_
@@ -234,30 +234,30 @@ def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     return told.with_columns(at=pl.col("extra").str.extract(EPOCH_PATTERN))
 
 
-def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
+def _told_twice(lines: pl.DataFrame) -> pl.DataFrame:
     """Return lines that repeat all figures of the line before as another step's.
 
     Per rank; only for runs with at least MIN_COPY_SHARE of such lines.
     """
-    if told.is_empty():
-        return told
+    if lines.is_empty():
+        return lines
     figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED)
     same = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
     )
     other = pl.col("step") != pl.col("step").shift().over("run_id", "rank")
     twice = (same & other & pl.col("learning_rate").is_not_null()).fill_null(value=False)
-    told = told.with_columns(twice=twice)
-    return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= MIN_COPY_SHARE)
+    lines = lines.with_columns(twice=twice)
+    return lines.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= MIN_COPY_SHARE)
 
 
-def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
+def _epoch_back(lines: pl.DataFrame) -> pl.DataFrame:
     """Return lines with a later step but an earlier epoch than the line before."""
-    if told.is_empty():
-        return told
+    if lines.is_empty():
+        return lines
     at = pl.col("at").cast(pl.Float64, strict=False)
     back, new = ((one.diff().over("run_id", "rank")) for one in (at, pl.col("step")))
-    return told.filter(back < 0, new > 0)
+    return lines.filter(back < 0, new > 0)
 
 
 def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -293,8 +293,8 @@ def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
 def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
     """Return lines whose rate, learning rate or time is not the first of their step.
 
-    The rate is the one of DeepSpeed's timer. Several handlers of one logger may print a line with
-    their own stamps or none.
+    The rate is from DeepSpeed's timer. Several handlers of a logger may print a line with their own
+    stamps or none.
     """
     rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
     rates = lines.filter(rate.is_finite())
@@ -387,12 +387,12 @@ def _jumps(memory: pl.Expr) -> pl.Expr:
     return (gap > MIN_MEMORY_CHANGE * pl.min_horizontal(low, later_low)) & (gap > wide)
 
 
-def _apart(rates: pl.Series, at: int) -> bool:
+def _apart(rates: pl.Series, index: int) -> bool:
     """Return whether the middle 80 % of the rates before and after an index are apart.
 
     The gap exceeds MIN_PACE_CHANGE, and the width of either range. index: of the first line after
     """
-    levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:at], rates[at:])])
+    levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:index], rates[index:])])
     (low, high), wide = sorted(levels.tolist()), np.ptp(levels, axis=1).max()
     gap = high[0] - low[1]
     return bool(gap > MIN_PACE_CHANGE * low[0] and gap > wide)
@@ -434,10 +434,10 @@ def _in_turn(
     """Return the first lines of all launches of a source with several writers at once.
 
     The run that is behind begins a launch at every turn, without a start; the run that is ahead
-    continues in that launch. Consecutive experiments of a few lines begin at the same step as the
-    one before: steps counted by fairmfu always do, so tokens decide. Two runs of one pace with
-    different intervals meet where both print a step: a launch then begins with the last step of the
-    one before, about as soon as any other line comes.
+    continues in that launch. Consecutive experiments of a few lines begin at the same step: steps
+    counted by fairmfu always do, so tokens decide. Two runs of the same pace with different
+    intervals meet where both print a step: a launch then begins with the last step of the launch
+    before, about as soon as any other line comes.
 
     later, unstarted: of `_behind_later` and `_without_a_start`
     """
