@@ -149,21 +149,21 @@ def compare_pair(first: MetricsRow, second: MetricsRow) -> PairVerdict:
     return replace(found, context=tuple(_differences(both, without)))
 
 
-def _pair(one: ComparisonRow, other: ComparisonRow) -> PairVerdict:
+def _pair(first: ComparisonRow, second: ComparisonRow) -> PairVerdict:
     """Return the verdict on two rows of `_keyed`, without context."""
-    both = (one, other)
-    values = {n: (one[n], other[n]) for n in COMPARABILITY_COLUMNS}
+    both = (first, second)
+    values = {n: (first[n], second[n]) for n in COMPARABILITY_COLUMNS}
     different = [n for n, (a, b) in values.items() if a is not None and b is not None and a != b]
-    if not _near(one["flops_per_token"], other["flops_per_token"]):
+    if not _near(first["flops_per_token"], second["flops_per_token"]):
         different.append("flops_per_token")
     listed = [
         f"{COLUMN_LABELS[name]} ({_both(name, both)})" for name in different if name != "work"
     ]
     why = [f"{run['name']}: {reason}" for run in both for reason in run["not_ranked"]]
-    if one["synthetic"] != other["synthetic"]:
+    if first["synthetic"] != second["synthetic"]:
         why.append("one of the two is synthetic")
     if "work" in different:
-        why.append(f"different models ({one['model']} / {other['model']})")
+        why.append(f"different models ({first['model']} / {second['model']})")
     verdict: Verdict = "same model" if different else "like for like"
     return PairVerdict(
         verdict="not comparable" if why else verdict,
@@ -177,11 +177,11 @@ def _both(name: str, rows: Sequence[ComparisonRow]) -> str:
     return " / ".join(format_value(value_of(row, name)) for row in rows)
 
 
-def _near(one: float | None, other: float | None) -> bool:
+def _near(flops: float | None, other_flops: float | None) -> bool:
     return (
-        one is None
-        or other is None
-        or max(one, other) <= min(one, other) * (1 + MAX_FLOPS_DIFFERENCE)
+        flops is None
+        or other_flops is None
+        or max(flops, other_flops) <= min(flops, other_flops) * (1 + MAX_FLOPS_DIFFERENCE)
     )
 
 
