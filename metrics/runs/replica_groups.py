@@ -1,4 +1,4 @@
-"""Replica groups of TorchFT: jobs that train one model together, a log per group.
+"""Replica groups of TorchFT: jobs that train a model together, a log per group.
 
 A log counts the GPUs of its own group and the batch of all groups. Here the facts of a launch
 become those of all groups with a source. If groups are missing, the facts cover the others alone,
@@ -51,9 +51,9 @@ class GroupedLaunch:
 
 
 def groups_by_source(facts: pl.DataFrame) -> dict[str, list[int]]:
-    """Return the replica groups of each source by run_id: one, or those in its log.
+    """Return the replica groups of each source by run_id: a single one, or several.
 
-    facts: of all sources, as in ingest.core.schema
+    facts: of all sources, as in ingest.core.schema. Several if a log contains several groups.
     """
     mine = facts.filter(pl.col("name") == "replica_group")
     if mine.is_empty():
@@ -127,7 +127,7 @@ NEW_FACT_DTYPES: Final = {"value": pl.String, "origin": pl.String, "sequence": p
 def _of_launch(
     launch: GroupedLaunch, values: Mapping[str, Mapping[str, int | None]]
 ) -> list[dict[str, Any]]:
-    """Return facts of a launch that replace those of one of its groups; null: unknown.
+    """Return facts of a launch that replace its groups' facts; null: unknown.
 
     values: by name and source
     """
