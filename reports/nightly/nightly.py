@@ -463,8 +463,8 @@ def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
     """Yield the keys under which an earlier night may have reported a change.
 
     A late log may move the start of a change, or its confirmation: without that log the confirming
-    run may have been the start. A change that did not count is reported again once it does, not the
-    other way round. The last key is that of former versions.
+    run may have been the start. A change is reported again once it counts, not the other way round.
+    The last key is the one of former versions.
     """
     yield from _keys(change)
     yield from _keys({**change, "run_id": change["found_by"]})
@@ -512,10 +512,10 @@ def _nights(order: NightlyOrder) -> pl.DataFrame:
     return nights.select(NIGHT_SCHEMA.names()).filter(out=str(order.out.absolute()))
 
 
-def _remember(order: NightlyOrder, night: Night, told: list[str], as_of: int) -> None:
-    """Store the night, so that the next one reports what is newer than this state."""
+def _remember(order: NightlyOrder, night: Night, change_keys: list[str], as_of: int) -> None:
+    """Store the night, so that the next one reports only newer changes."""
     out, by = str(order.out.absolute()), list(order.by)
-    row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": told}
+    row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": change_keys}
     kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")  # the store adds as_of itself
     order.store.keep(NIGHTS, kept, as_of)
 

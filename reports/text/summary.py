@@ -131,11 +131,11 @@ def _headed(group: Sequence[ComparisonRow], says: str) -> str:
     return f"{group[0]['group']}{made_up}: {says}"
 
 
-def _apart_from_each_other(found: Sequence[ComparisonRow]) -> Verdict | None:
+def _apart_from_each_other(rows: Sequence[ComparisonRow]) -> Verdict | None:
     """Return the verdict on two runs that cannot be ranked; None for other rows."""
-    if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
+    if len(rows) != 2 or rows[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
-    one, other = sorted(found, key=lambda row: int(row["place"]))
+    one, other = sorted(rows, key=lambda row: int(row["place"]))
     return pair_verdict(one, other)
 
 
@@ -483,13 +483,13 @@ MIN_VISIBLE_CHANGE: Final = 5e-4
 MAX_PROPOSALS: Final = 20
 
 
-def _proposed(found: Sequence[Proposal], row: MetricsRow) -> str:
+def _proposed(proposals: Sequence[Proposal], row: MetricsRow) -> str:
     """Return facts that reproduce every line, as a command if there is one choice."""
     if row["logged_reproduced"] and row["flops_per_token"] is not None:
         return "Proposals: none needed, the facts that it has reproduce every line."
-    if row["logged_flops_low"] is None and not found:
+    if row["logged_flops_low"] is None and not proposals:
         return "Proposals: none, the log prints no figure that tells of a model."
-    if not found:
+    if not proposals:
         return "Proposals: no known model and usual length gives what the log prints."
     heads: Columns = {
         "model": ("model", str),
@@ -499,13 +499,19 @@ def _proposed(found: Sequence[Proposal], row: MetricsRow) -> str:
         "flops_per_token": ("FLOPs/token", count),
         "era": ("own formula", str),
     }
-    table = render_frame(pl.DataFrame([asdict(p) for p in found[:MAX_PROPOSALS]]), "table", heads)
-    more = f"\n... and {len(found) - MAX_PROPOSALS:,} more" if len(found) > MAX_PROPOSALS else ""
+    table = render_frame(
+        pl.DataFrame([asdict(p) for p in proposals[:MAX_PROPOSALS]]), "table", heads
+    )
+    more = (
+        f"\n... and {len(proposals) - MAX_PROPOSALS:,} more"
+        if len(proposals) > MAX_PROPOSALS
+        else ""
+    )
     hint = "The print cannot tell these apart: choose by what you know of the run, then\n"
-    recompute = " recompute=..." if any(p.recompute for p in found) else ""
+    recompute = " recompute=..." if any(p.recompute for p in proposals) else ""
     take = f"fairmfu set {row['run_id']} model=... seq_len=...{recompute}"
-    if len(found) == 1 and row["model"] is None:
-        hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {found[0].settings}"
+    if len(proposals) == 1 and row["model"] is None:
+        hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {proposals[0].settings}"
     return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
 
 

@@ -218,7 +218,7 @@ def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[in
 
 
 def _room(columns: int) -> int:
-    """Return the characters of the terminal for so many columns, after a margin of one."""
+    """Return the characters of the terminal for so many columns, after a margin."""
     return shutil.get_terminal_size().columns - 1 - COLUMN_GAP * (columns - 1)
 
 

@@ -226,8 +226,8 @@ def _recomputed(row: MetricsRow) -> Iterator[pl.Expr]:
 def _times(frame: pl.DataFrame, row: MetricsRow) -> pl.Expr:
     """Return the time of each step in seconds since 1970.
 
-    Its stamp, else the time since the start. A missing stamp is that of the step before. For a log
-    without any date the start is 1970 itself.
+    The stamp, else the time since the start. A missing stamp is replaced by the one of the step
+    before. For a log without any date the start is 1970 itself.
     """
     stamped = (pl.col("logged_at") - EPOCH).dt.total_microseconds() / MICROSECONDS_PER_SECOND
     if frame["logged_at"].null_count() < frame.height:
@@ -335,7 +335,7 @@ def file_name(name: str) -> str:
 
 
 def fact_value(name: str, value: str) -> str | float | bool:
-    """Return a fact as a number or a boolean if it is one, else as text."""
+    """Return a fact as a number or a boolean if possible, else as text."""
     kind = FACT_NAMES[name].kind if name in FACT_NAMES else "text"
     if kind == "bool" and value.lower() in ("true", "false"):
         return value.lower() == "true"

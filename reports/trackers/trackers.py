@@ -156,15 +156,15 @@ def _free(places: Iterable[Path]) -> None:
             )
 
 
-def _placed(place: Path, write: Callable[[Path], None]) -> Path:
+def _placed(path: Path, write: Callable[[Path], None]) -> Path:
     """Write a temporary folder, then move it into place."""
-    aside = place.with_name(f".{place.name}.writing")
+    aside = path.with_name(f".{path.name}.writing")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
         write(aside)
-        aside.rename(place)
+        aside.rename(path)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    return place
+    return path
