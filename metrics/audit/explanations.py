@@ -498,7 +498,7 @@ def other_readings(
 def _within(
     factors: FloatArray, main: FormulaCheck, formula_facts: FormulaFacts, lengths: Sequence[int]
 ) -> BoolArray:
-    """Return which factors lie in the interval of every line.
+    """Return which factors are in the interval of every line.
 
     factors: [eras, lengths, attention, embedding], times the effect of the length on the rate
     """

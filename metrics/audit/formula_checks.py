@@ -444,7 +444,7 @@ def read_figures(frame: pl.DataFrame) -> FigureLines:
 def _tokens(
     lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[FloatArray, frozenset[str]] | None:
-    """Return tokens of a step on one device, and the facts used besides the lines."""
+    """Return tokens of a step on one device, and the facts used in addition to lines."""
     sequences, depends = _sequences(lines, formula_facts)
     length: FloatArray | float | None = formula_facts.T
     if lines.all_print("sequence_length"):

@@ -492,7 +492,7 @@ def _takes_turns() -> pl.Expr:
     """Return whether the launches of one source are turns of several runs.
 
     Reads the source's rows of `_launches_in_order` with two more columns. back: begins at a step
-    that was printed before; brief: of few lines, or with a step behind a later one.
+    that was printed before; brief: of few lines, or with a step after a later one.
     """
     names = ("progress", "last", "uneven", "apart", "longest", "ended")
     before = {name: pl.col(name).shift() for name in names}

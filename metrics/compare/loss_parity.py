@@ -70,7 +70,7 @@ def _series(frame: pl.DataFrame) -> LossSeries | str:
     losses = frame.filter(pl.col("loss").is_finite()).sort("step")
     if losses.height < MIN_LOSS_LINES:
         return TOO_FEW_LOSSES
-    padded = not frame["non_padding_count"].count()  # else a total may hold padding
+    padded = not frame["non_padding_count"].count()  # else a total may include padding
     per_step = pl.lit(frame["tokens_per_gpu"].mean(), pl.Float64)
     counts = losses.select(
         printed=pl.when(pl.lit(value=padded)).then("consumed_tokens").cast(pl.Float64),

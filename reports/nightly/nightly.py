@@ -504,7 +504,7 @@ def full_page(
 def _nights(order: NightlyOrder) -> pl.DataFrame:
     """Return the earlier nights of this folder of reports, columns of NIGHT_SCHEMA.
 
-    Each folder has its own nights, so a report written elsewhere for a look takes no news away.
+    Each folder has its own nights, so a report in another folder does not hide news from this one.
     """
     nights = order.store.kept(NIGHTS)
     if nights.is_empty():

@@ -314,7 +314,7 @@ def _weight(group: Sequence[ComparisonRow]) -> tuple[bool, int, int]:
 def _verdicts(
     ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow], style: Style
 ) -> list[Verdict]:
-    """Return a verdict per group of several runs, or a single one with the reason for none."""
+    """Return a verdict per group of several runs, or a single verdict with a reason."""
     several = [_untagged(group) for group in ranked if len(group) > 1]
     return [group_verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
 

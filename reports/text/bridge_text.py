@@ -70,7 +70,7 @@ MAX_NAMED_FACTORS: Final = 4
 
 
 def value_text(figure: str, value: float, *, precise: bool = False) -> str:
-    """Return a figure without its unit; precise: so that a step of a thousandth shows."""
+    """Return a figure without its unit; precise: show a step of a thousandth."""
     if figure == "logged_mfu":
         percent, digits = 100 * value, 2 if precise else 1
         return f"{percent:.{digits}f} %" if percent >= 1 else f"{percent:.{digits + 1}g} %"

@@ -94,7 +94,7 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
 
 
 def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
-    """Return the columns without those that are empty or redundant."""
+    """Return the columns without empty or redundant ones."""
     empty = {name for name in columns if of[name].null_count() == of.height}
     if "doubts" in columns and not of["doubts"].list.len().sum():
         empty.add("doubts")
@@ -227,7 +227,7 @@ def explain(
     output: Literal["table", "json"] = "table",
     propose: bool = False,
 ) -> str:
-    """Explain one run: the formula with its numbers, and the log's figure beside ours.
+    """Explain a run: the formula with its numbers, and the log's figure beside ours.
 
     run: a name or an id, as for `choose`. output: text, or JSON. propose: name models and lengths
         that would reproduce the logged figures.
@@ -235,7 +235,7 @@ def explain(
     The text says units: tokens/s/GPU, FLOPs/token, TFLOP/s, shares in %. The same as data:
     `Analysis.operators`, `bridges`, `facts` and `proposals` of the run's id.
 
-    Raises RunNameError if no run has this name, or several have it.
+    Raises RunNameError if no run has this name, or several have the name.
 
     >>> print(explain(analysis, "titan-8b"))
     """
@@ -252,7 +252,7 @@ def explain(
 def _explained(
     analysis: Analysis, row: MetricsRow, output: Literal["table", "json"], *, propose: bool
 ) -> str:
-    """Return the text of `explain` for one run."""
+    """Return the text of `explain` for a run."""
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
@@ -484,7 +484,7 @@ MAX_PROPOSALS: Final = 20
 
 
 def _proposed(proposals: Sequence[Proposal], row: MetricsRow) -> str:
-    """Return facts that reproduce every line, as a command if there is one choice."""
+    """Return facts that reproduce every line, as a command if there is no choice."""
     if row["logged_reproduced"] and row["flops_per_token"] is not None:
         return "Proposals: none needed, the facts that it has reproduce every line."
     if row["logged_flops_low"] is None and not proposals:

@@ -185,7 +185,7 @@ def markdown_text(text: str) -> str:
 
 
 def _table(columns: Sequence[Sequence[str]]) -> str:
-    """Return a table as text; columns: each its heading, then its cells."""
+    """Return a table as text; columns: lists of a heading and cells."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich is slow to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415

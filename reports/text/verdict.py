@@ -1,8 +1,7 @@
 """Sentences on who is faster, by how much, with what confidence, against the logs.
 
-One wording for the terminal and the page: a `Style` defines how each writes a run's name, emphasis
-and quiet text. Rows are those of `join_comparison`: metrics and comparison of one run, with its
-bridges.
+The terminal and the page share the wording: a `Style` defines how each writes a run's name,
+emphasis and quiet text. Rows come from `join_comparison`: metrics, comparison and bridges of a run.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """Sentence with a capital "All" at its start; a run's name stays as it is."""
+        """Sentence with a capital "All" at the start; a run's name is not capitalised."""
         return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
 
 
@@ -326,7 +325,7 @@ class _Speaker:
         return f"{side.tgs:,.0f} tokens/s/GPU{told}"
 
     def _side(self, side: ComparisonSide) -> str:
-        """Return the name of one run; of a setup, its framework and number of runs."""
+        """Return the name of a run; of a setup, the framework and the number of runs."""
         if not side.has_run_interval:
             return self.style.name(side.rows[0])
         framework = side.rows[0]["framework"]
@@ -376,7 +375,7 @@ class _Speaker:
         return f"{'; '.join(parts)}.{self._may_repeat(once)}"
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
-        """Return a note on runs that are no repeats only because their logs omit facts."""
+        """Return a note on runs that are no repeats only because logs omit facts."""
         rows = [row for side in once for row in side.rows]
         silent = [row for row in rows if any(row[name] is None for name in REPEAT_KEY_COLUMNS)]
         formats = [row["log_format"] for row in silent]
@@ -517,9 +516,9 @@ def _within(gap: SpeedRatio) -> bool:
 
 
 def _digits(gap: SpeedRatio) -> int:
-    """Return the fewest decimals of a ratio that show its interval apart from 1.
+    """Return the fewest decimals of a ratio that show its interval.
 
-    If the interval excludes 1, its printed ends do too.
+    If the interval excludes 1, the printed ends exclude 1 too.
     """
     for digits in range(3 if gap.ratio < MAX_THREE_DECIMAL_RATIO else 2, MAX_RATIO_DECIMALS):
         low, ratio, high = (f"{v:.{digits}f}" for v in (gap.low, gap.ratio, gap.high))
