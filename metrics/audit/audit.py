@@ -146,7 +146,7 @@ def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> li
     )
 
 
-def _whatever_is_given(formula_facts: FormulaFacts, lines: FigureLines) -> list[Era]:
+def _eras_regardless(formula_facts: FormulaFacts, lines: FigureLines) -> list[Era]:
     """Return the eras, the likeliest first, ignoring a given `logged_formula`."""
     return eras_of(formula_facts._replace(era=None), lines)
 
@@ -229,12 +229,13 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     eras = eras_of(formula_facts, lines)
     if not eras:
         return Audit(not_compared_reason=_no_era(formula_facts))
-    tried = [_tried(lines, era, [*_policies(era, formula_facts)]) for era in eras]
+    tried = [_best_attempt(lines, era, [*_policies(era, formula_facts)]) for era in eras]
     best = _best(tried)
     if formula_facts.padded_vocabs and not _all(best.checks):
         padded = [formula_facts._replace(padded_vocab=V) for V in formula_facts.padded_vocabs]
         retried = [
-            _tried(lines, era, [p for one in padded for p in _policies(era, one)]) for era in eras
+            _best_attempt(lines, era, [p for one in padded for p in _policies(era, one)])
+            for era in eras
         ]
         if _score(_best(retried).checks) > _score(best.checks):
             tried, best = retried, _best(retried)
@@ -243,19 +244,19 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     ):
         return Audit(era=best.era, not_compared_reason=either)
     given, formula_facts = formula_facts, best.formula_facts
-    first, length = tried[0], _rather_a_length(best, tried[0], tried[0].formula_facts)
+    first, length = tried[0], _length_hypothesis(best, tried[0], tried[0].formula_facts)
     released = _released(first.era, formula_facts)
     stated = (
         "seq_len" in formula_facts.stated_facts
     )  # an old checkout prints a new date; its log states the right length
     if length is None or (stated and not released):
-        result = _settled(lines, best, given)
+        result = _audit_by_era(lines, best, given)
         if inferred := _inferred_policy(lines, best, tried, given):
             fitting = {name: text for name, text in result.fitting.items() if name not in inferred}
             result = replace(result, inferred=inferred, fitting=fitting)
         return result
     if released or best.era.fork or _dated(first.era, formula_facts):
-        result = _settled(lines, first, given)
+        result = _audit_by_era(lines, first, given)
         hypothesis = result.hypothesis or length
         return replace(result, hypothesis=f"{hypothesis}, or by the formula of {best.era.name},")
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
@@ -275,7 +276,7 @@ def _no_era(formula_facts: FormulaFacts) -> str:
     )
 
 
-def _best(tried: Sequence[_Tried]) -> _Tried:
+def _best(tried: Sequence[_Attempt]) -> _Attempt:
     """Return the likeliest of the attempts that reproduce most: lines, then columns."""
     return max((t for t in tried if t.checks), key=lambda t: _score(t.checks), default=tried[0])
 
@@ -286,7 +287,7 @@ def _score(checks: Sequence[FormulaCheck]) -> tuple[bool, int]:
     return bool(whole) and all(whole), sum(whole)
 
 
-def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
+def _audit_by_era(lines: FigureLines, best: _Attempt, given: FormulaFacts) -> Audit:
     """Return the audit of a run by the era that most likely printed the figures.
 
     best: the era and its checks; given: the run's facts, nothing filled in
@@ -304,7 +305,7 @@ def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
     return replace(out, **_suspected(lines, best, given))
 
 
-def _predicted(lines: FigureLines, best: _Tried) -> Audit:
+def _predicted(lines: FigureLines, best: _Attempt) -> Audit:
     """Return the audit without its comparison: the formula's values and the lines."""
     era, formula_facts = best.era, best.formula_facts
     low, high = implied_flops(lines, era, formula_facts)
@@ -321,7 +322,7 @@ def _predicted(lines: FigureLines, best: _Tried) -> Audit:
     )
 
 
-def _compared(lines: FigureLines, best: _Tried) -> dict[str, Any]:
+def _compared(lines: FigureLines, best: _Attempt) -> dict[str, Any]:
     """Return the fields of an Audit that compare printed figures with the formula."""
     first = best.checks[0]
     ratio = first.ratio
@@ -335,10 +336,10 @@ def _compared(lines: FigureLines, best: _Tried) -> dict[str, Any]:
     }
 
 
-def _confirmed(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[str, Any]:
+def _confirmed(lines: FigureLines, best: _Attempt, given: FormulaFacts) -> dict[str, Any]:
     """Return `proven` and `fitting` of a run whose lines are all reproduced."""
     era, formula_facts = best.era, best.formula_facts
-    eras = _whatever_is_given(formula_facts, lines)
+    eras = _eras_regardless(formula_facts, lines)
     others = list_hypotheses(era, formula_facts, best.checks, eras)
     facts, fitting = proven_facts(others, best.checks, formula_facts)
     if readings := other_readings(era, formula_facts, best.checks, eras):
@@ -350,10 +351,10 @@ def _confirmed(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[st
     return {"proven": _proven(facts, era, formula_facts, flops), "fitting": fitting}
 
 
-def _suspected(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[str, Any]:
+def _suspected(lines: FigureLines, best: _Attempt, given: FormulaFacts) -> dict[str, Any]:
     """Return `hypothesis` and `suspect` of a run with lines that are not reproduced."""
     era, formula_facts = best.era, best.formula_facts
-    eras = _whatever_is_given(formula_facts, lines)
+    eras = _eras_regardless(formula_facts, lines)
     for candidate in _policies(era, formula_facts._replace(recompute=given.recompute)):
         read = _read_by(lines, era, candidate)
         others = list_hypotheses(era, candidate, read.checks, eras)
@@ -387,7 +388,7 @@ def _proven(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
+class _Attempt:
     """Attempt to reproduce a run by one era; lines: with solved lengths, if any."""
 
     era: Era
@@ -403,7 +404,7 @@ class _Tried:
         return frozenset(one.column for one in self.checks)
 
 
-def _tried(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _Tried:
+def _best_attempt(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _Attempt:
     """Return the first reading with which an era reproduces most.
 
     readings: a run's facts, the unstated ones filled in differently in every reading
@@ -417,13 +418,13 @@ def _tried(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _T
     return replace(fitting[0], policies=policies)
 
 
-def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Tried:
+def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Attempt:
     solved = solved_lengths.solve_lengths(lines, era, formula_facts)
     lengths = (
         () if solved is None else tuple(int(n) for n in solved.printed_values("sequence_length"))
     )
     used = solved or lines
-    return _Tried(era, formula_facts, used, check_formulas(used, era, formula_facts), lengths)
+    return _Attempt(era, formula_facts, used, check_formulas(used, era, formula_facts), lengths)
 
 
 def _policies(era: Era, formula_facts: FormulaFacts) -> Iterator[FormulaFacts]:
@@ -440,7 +441,7 @@ RECOMPUTE_POLICIES: Final[tuple[Recompute, ...]] = ("none", "full", "selective")
 
 
 def _fitting_policies(
-    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+    lines: FigureLines, best: _Attempt, tried: Sequence[_Attempt], given: FormulaFacts
 ) -> list[tuple[Era, frozenset[str | None]]]:
     """Return the eras that reproduce as much as the best, with the policies that fit.
 
@@ -465,7 +466,7 @@ def _fitting_policies(
 
 
 def _either_policies(
-    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+    lines: FigureLines, best: _Attempt, tried: Sequence[_Attempt], given: FormulaFacts
 ) -> str:
     """Say that eras need different recompute policies for a run; empty if they agree."""
     fitting = _fitting_policies(lines, best, tried, given)
@@ -480,7 +481,7 @@ def _either_policies(
 
 
 def _inferred_policy(
-    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+    lines: FigureLines, best: _Attempt, tried: Sequence[_Attempt], given: FormulaFacts
 ) -> dict[str, str]:
     """Return the only recompute policy that reproduces the figures, as a fact, if any."""
     fitting = _fitting_policies(lines, best, tried, given)
@@ -495,7 +496,7 @@ RECOMPUTE_NAMES: Final[Mapping[str, str]] = {"selective": "selective_attention"}
 """The fact's names of policies, if these differ."""
 
 
-def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -> str | None:
+def _length_hypothesis(best: _Attempt, first: _Attempt, formula_facts: FormulaFacts) -> str | None:
     """Return text on a length with which the likeliest formula reproduces a run.
 
     Asked for a run that only a less likely formula reproduces with the stated length: a formula
@@ -515,7 +516,7 @@ def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -
     return None
 
 
-def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
+def _either_lengths(best: _Attempt, tried: Sequence[_Attempt]) -> str:
     """Say that eras of the main line solve different lengths; empty if they do not."""
     era_by_lengths = {
         t.solved: t.era.name for t in tried if t.solved and _all(t.checks) and not t.era.fork
@@ -527,7 +528,7 @@ def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
     return f"{columns} not compared: lines have lengths of their own, " + " or ".join(cases)
 
 
-def _flops_columns(tried: _Tried) -> list[str]:
+def _flops_columns(tried: _Attempt) -> list[str]:
     return [identity.column for identity in tried.checks if identity.column in FLOPS_FIGURES]
 
 
@@ -543,7 +544,7 @@ def _proven_by_lengths(
     lines: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> tuple[str, ...]:
     """Return the facts of which no other value leaves whole lengths."""
-    every = alternatives(era, formula_facts, _whatever_is_given(formula_facts, lines))
+    every = alternatives(era, formula_facts, _eras_regardless(formula_facts, lines))
     cases = [c for c in every if c.fact in LENGTH_FACTS]
     flops = era_flops(era, formula_facts.simplified_model(1))
     others = [

@@ -156,7 +156,7 @@ def _hypotheses(
                 every.append(hypothesis)
     columns = [column for column, _ in compared if column in FLOPS_FIGURES]
     if columns:
-        for factor, text in (*UNIT_ERRORS.items(), *_world(formula_facts)):
+        for factor, text in (*UNIT_ERRORS.items(), *_gpu_count_errors(formula_facts)):
             every.append(Hypothesis("unit", text, dict.fromkeys(columns, factor)))
     return tuple(every)
 
@@ -278,7 +278,7 @@ def alternatives(
         yield ChangedFact("seq_len", f"seq_len={length:,}", era, changed)
     if formula_facts.era is None:
         yield from others
-    yield from _counted_otherwise(era, formula_facts)
+    yield from _other_counts(era, formula_facts)
     for shape in buildable_models():
         other_model = formula_facts._replace(shape=shape, intermediate_size=None)
         yield ChangedFact("model", f"model={shape.name}", era, other_model)
@@ -304,7 +304,7 @@ def scales_differently(era: Era, other_era: Era, formula_facts: FormulaFacts) ->
     return len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > FLOAT_TOLERANCE * abs(slopes[0])
 
 
-def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[ChangedFact]:
+def _other_counts(era: Era, formula_facts: FormulaFacts) -> Iterator[ChangedFact]:
     """Yield cases with other numbers of devices and sequences."""
     for times in COUNT_ERROR_FACTORS:
         if formula_facts.gpus and (other := formula_facts.gpus * times).is_integer():
@@ -328,7 +328,7 @@ def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[Change
             )
 
 
-def _world(formula_facts: FormulaFacts) -> Iterator[tuple[float, str]]:
+def _gpu_count_errors(formula_facts: FormulaFacts) -> Iterator[tuple[float, str]]:
     """Yield factors of figures divided by the number of GPUs once too often, or never."""
     if formula_facts.gpus is not None and formula_facts.gpus > 1:
         yield float(formula_facts.gpus), f"the sum over {formula_facts.gpus} GPUs, not one's"
@@ -405,10 +405,10 @@ def proven_facts(
     still_open = {h.fact for h in fitting}
     others = (h for h in reversed(fitting) if not contradicts_log(h.fact, h.value, formula_facts))
     texts = {h.fact: h.text for h in others if h.fact != "unit"}
-    fine = {kind for kind in kinds if any(_fine(i) for i in checks if _speaks_of(i, kind))}
+    fine = {kind for kind in kinds if any(_fine(i) for i in checks if _depends_on(i, kind))}
     fine |= {"logged_peak_flops"}  # few peaks exist, and all of them were tried
     closed = [kind for kind in kinds if kind not in still_open and kind in fine]
-    single = _single(closed, checks)
+    single = _separable_counts(closed, checks)
     proven = tuple(kind for kind in closed if kind not in TOKEN_FACTOR_FACTS or kind in single)
     return proven, texts
 
@@ -428,7 +428,7 @@ def _fine(identity: FormulaCheck) -> bool:
     return high - low <= MAX_PROOF_ROUNDING
 
 
-def _speaks_of(identity: FormulaCheck, fact: str) -> bool:
+def _depends_on(identity: FormulaCheck, fact: str) -> bool:
     """Return whether a figure depends on a fact: by its FLOPs, or by a step's tokens."""
     by_flops = identity.column in FLOPS_FIGURES
     return fact in identity.depends_on or (
@@ -436,13 +436,15 @@ def _speaks_of(identity: FormulaCheck, fact: str) -> bool:
     )
 
 
-def _single(closed: Sequence[str], checks: Sequence[FormulaCheck]) -> set[str]:
+def _separable_counts(closed: Sequence[str], checks: Sequence[FormulaCheck]) -> set[str]:
     """Return counts that a figure depends on alone, or together with counts so proven."""
     single: set[str] = set()
     for _ in TOKEN_FACTOR_FACTS:
         for identity in checks:
             counts = {
-                fact for fact in TOKEN_FACTOR_FACTS if fact in closed and _speaks_of(identity, fact)
+                fact
+                for fact in TOKEN_FACTOR_FACTS
+                if fact in closed and _depends_on(identity, fact)
             }
             unknown = {fact for fact in identity.depends_on if fact in TOKEN_FACTOR_FACTS} - single
             if _fine(identity) and len(unknown | counts - single) == 1:
