@@ -206,7 +206,7 @@ def history(
         have begun
     """
     held = set() if baselines is None else set(baselines["run_id"])
-    placed, unplaced = _placed(metrics, by, held)
+    placed, unplaced = _points_in_series(metrics, by, held)
     points = _with_marks(placed, by)
     pinned, lost = _pinned(baselines, points)
     histories = [
@@ -224,7 +224,7 @@ def history(
 # --- points -------------------------------------------------------------------------------
 
 
-def _placed(
+def _points_in_series(
     metrics: pl.DataFrame, by: Sequence[str], held: Collection[str]
 ) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
     """Return runs in series order, with `series`, `at` and `dated`, and unplaced runs.
@@ -232,7 +232,7 @@ def _placed(
     held: run_ids to keep however short the runs are
     """
     key = list(dict.fromkeys((*by, "synthetic")))
-    names = dict.fromkeys((*POINT_SOURCE_COLUMNS, *by, *_told(by)))
+    names = dict.fromkeys((*POINT_SOURCE_COLUMNS, *by, *_explanatory_columns(by)))
     rows = metrics.select(
         *names,
         at=pl.coalesce("started_at", "read_at"),
@@ -320,14 +320,14 @@ def _reader() -> pl.Expr:
     return pl.when(before).then(earlier).otherwise(today)
 
 
-def _told(by: Sequence[str]) -> list[str]:
+def _explanatory_columns(by: Sequence[str]) -> list[str]:
     """Return columns of METRICS that may explain a change within a series."""
     return [name for name in EXPLANATORY_COLUMNS if name not in by]
 
 
 def _marked(by: Sequence[str]) -> list[str]:
     """Return columns whose changes from point to point are marked."""
-    return [*_told(by), READER_COLUMN]
+    return [*_explanatory_columns(by), READER_COLUMN]
 
 
 def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -340,7 +340,7 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
             value != pl.col("before")
         )
         for at, new, old in differs.iter_rows():
-            one, other = _said(name, old), _said(name, new)
+            one, other = _shown_value(name, old), _shown_value(name, new)
             if one != other:
                 marks.setdefault(at, []).append(f"{MARK_LABELS.get(name, name)} {one} -> {other}")
     told = pl.DataFrame(
@@ -352,17 +352,17 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     return joined.with_columns(pl.col("marks").fill_null([]))
 
 
-def _said(name: str, value: object) -> str:
+def _shown_value(name: str, value: object) -> str:
     return str(value)[:HASH_LENGTH] if name == "work" else format_value(value)
 
 
 def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
     """Return settings that alternate, with at least MIN_SETTING_RETURNS returns."""
     found = []
-    for name in _told(by):
+    for name in _explanatory_columns(by):
         values = points[name].drop_nulls()
         new = values[:1].append(values.filter(values != values.shift(1)))
-        said = [_said(name, value) for value in new]
+        said = [_shown_value(name, value) for value in new]
         turns = said[:1] + [after for before, after in pairwise(said) if after != before]
         if len(turns) - len(set(turns)) >= MIN_SETTING_RETURNS:
             found.append(f"{MARK_LABELS.get(name, name)}: {' / '.join(sorted(set(turns)))}")
@@ -402,7 +402,7 @@ def _one_series(
     summary = {
         **_whole(out),
         **_level(out, levels, last),
-        **_against(levels, pinned),
+        **_baseline_columns(levels, pinned),
         **{name: points[name][-1] for name in ("framework", "model", "gpus") if name in by},
         "setups": _setups(points, by),
     }
@@ -578,7 +578,7 @@ def _pinned(
     return held, lost
 
 
-def _against(levels: SeriesLevels, pinned: Row | None) -> dict[str, Any]:
+def _baseline_columns(levels: SeriesLevels, pinned: Row | None) -> dict[str, Any]:
     if pinned is None:
         return {}
     baseline = log(pinned["tgs"])

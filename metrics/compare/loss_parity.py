@@ -101,7 +101,7 @@ def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list
         elif run not in there or len(there) == 1:
             row["no_loss"] = TOKENS_COUNTED_UNLIKE
         else:
-            row |= _against(run, there) | {"equal_tokens": token_count}
+            row |= _compared_loss(run, there) | {"equal_tokens": token_count}
         rows.append(row)
     return rows
 
@@ -139,7 +139,7 @@ def _level(losses: FloatArray) -> _Level:
     return _Level(middle, robust_spread(losses) or spread_of_most(losses - middle))
 
 
-def _against(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
+def _compared_loss(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
     """Compare a run's loss with the other's or the median of all, in their spreads."""
     own = there[run]
     others = [one for name, one in there.items() if name != run or len(there) != PAIR_SIZE]
