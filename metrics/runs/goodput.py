@@ -241,12 +241,14 @@ class _LaunchChain:
         ]
         ends.append(clocks[-1]["ended_at"])
         held = [n or 0 for n in gpus]
-        spent = _held(starts, ends, held)
-        idle = _held(ends[:-1], starts[1:], [min(pair) for pair in pairwise(held)])
+        spent = _gpu_seconds_of_spells(starts, ends, held)
+        idle = _gpu_seconds_of_spells(ends[:-1], starts[1:], [min(pair) for pair in pairwise(held)])
         return spent + idle or None
 
 
-def _held(starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[int]) -> float:
+def _gpu_seconds_of_spells(
+    starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[int]
+) -> float:
     """Return GPU-seconds of several spells."""
     return sum(
         (end - start).total_seconds() * n for start, end, n in zip(starts, ends, gpus, strict=True)

@@ -172,9 +172,9 @@ def group_warnings(
         alike = len({*map(gpus.get, launch.sources)}) == 1
         reasons = (
             _in_one_log(launch),
-            _missing(launch),
+            _missing_groups(launch),
             None if alike else UNEQUAL_GROUPS,
-            _away(launch, there.filter(pl.col("run_id") == launch.lead)),
+            _missing_steps(launch, there.filter(pl.col("run_id") == launch.lead)),
         )
         if said := [f"{reason}{NOT_RANKED}" for reason in reasons if reason is not None]:
             found[launch.lead] = said
@@ -190,7 +190,7 @@ def _in_one_log(launch: GroupedLaunch) -> str | None:
     )
 
 
-def _missing(launch: GroupedLaunch) -> str | None:
+def _missing_groups(launch: GroupedLaunch) -> str | None:
     if launch.groups_in_one_log or not launch.is_incomplete:
         return None
     of = "not known how many" if launch.group_count is None else f"{launch.group_count}"
@@ -200,7 +200,7 @@ def _missing(launch: GroupedLaunch) -> str | None:
     )
 
 
-def _away(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
+def _missing_steps(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
     """Return a reason if groups lack steps before the last, which a cut log may lack."""
     before = there.filter(pl.col("step") < pl.col("step").max())
     steps = before["step"].n_unique()

@@ -179,7 +179,7 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
     groups, unsure, links = _grouped(tables, runs, rows)
-    said = _facts_said(tables)
+    said = _stated_fact_counts(tables)
     replica = replica_groups.groups_by_source(tables["facts"])
     members = {}
     for group in groups:
@@ -226,7 +226,7 @@ def _doubts(
     }
 
 
-def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
+def _stated_fact_counts(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
     """Return the number of facts that each source states, by run_id: the most leads."""
     logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
     return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
@@ -250,7 +250,7 @@ def find_candidates(
     others = last_steps.filter(~pl.col("run_id").is_in(list(run_ids)))
     placed = _placed(others, runs)
     at_once = max(MAX_LAST_STEPS_AT_ONCE, MAX_STEP_RUN_PAIRS // max(1, len(run_ids)))
-    met = _met(placed, mine, at_once)
+    met = _candidate_places(placed, mine, at_once)
     last = _last(mine).select("sha256", *STEP_KEY_COLUMNS, "day").unique()
     spans = placed.select("place", "sha256", "day", *STEP_KEY_COLUMNS[:2], "first", last="step")
     inside = [
@@ -279,7 +279,7 @@ def find_source_links(
     """
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
-    sources = _told(tables, runs, rows)
+    sources = _sources_of_runs(tables, runs, rows)
     pairs = _candidates(sources, _placed(rows, tables["runs"]), run_ids)
     return [(a.run["run_id"], b.run["run_id"]) for a, b in pairs if _verdict(a, b) != "other"]
 
@@ -412,7 +412,7 @@ def _ends(folded: pl.DataFrame) -> pl.DataFrame:
     return _last(folded.with_columns(first=first)).select(LAST_STEP_SCHEMA.names())
 
 
-def _told(
+def _sources_of_runs(
     tables: Mapping[str, pl.DataFrame],
     runs: Mapping[str, Mapping[str, Any]],
     folded: pl.DataFrame,
@@ -503,7 +503,7 @@ def _grouped(
     """
     if len(runs) <= 1:
         return [[run_id] for run_id in runs], [], []
-    return _groups(_told(tables, runs, rows), _placed(rows, tables["runs"]))
+    return _groups(_sources_of_runs(tables, runs, rows), _placed(rows, tables["runs"]))
 
 
 def _groups(
@@ -627,7 +627,7 @@ class _Sets:
 
         A launch has one file per rank and format.
         """
-        mine, other = (self.held.get(self.root(t.run["run_id"]), _held(t)) for t in (a, b))
+        mine, other = (self.held.get(self.root(t.run["run_id"]), _format_ranks(t)) for t in (a, b))
         return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
 
     def parts(self, a: _Source, b: _Source) -> bool:
@@ -645,7 +645,7 @@ class _Sets:
 
     def join(self, a: _Source, b: _Source) -> None:
         one, other = self.root(a.run["run_id"]), self.root(b.run["run_id"])
-        both = self.held.pop(one, _held(a)) | self.held.pop(other, _held(b))
+        both = self.held.pop(one, _format_ranks(a)) | self.held.pop(other, _format_ranks(b))
         self.sources[one] += self.sources.pop(other)
         self.parent[other] = one
         self.held[one] = both
@@ -657,7 +657,7 @@ class _Sets:
         return list(out.values())
 
 
-def _held(source: _Source) -> set[tuple[str, str]]:
+def _format_ranks(source: _Source) -> set[tuple[str, str]]:
     return {(source.run["log_format"], rank) for rank in source.ranks}
 
 
@@ -680,12 +680,14 @@ def _candidates(
     if whose is not None:
         mine = pl.col("run_id").is_in(list(whose))
         sides = [(last.filter(mine), rows), (last.filter(~mine), rows.filter(mine))]
-    found = pl.concat([_met(some, every, MAX_LAST_STEPS_AT_ONCE) for some, every in sides])
+    found = pl.concat(
+        [_candidate_places(some, every, MAX_LAST_STEPS_AT_ONCE) for some, every in sides]
+    )
     for one, other in found.unique().sort("place", "b").iter_rows():
         yield sources[one], sources[other]
 
 
-def _met(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
+def _candidate_places(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
     """Compute `_meeting` in batches of `at_once` rows of `last`, to save memory."""
     last = last.join(every, on=STEP_KEY_COLUMNS, how="semi")
     every = every.join(last, on=STEP_KEY_COLUMNS, how="semi")
@@ -1009,7 +1011,7 @@ def _ranks_of_one(a: _Source, b: _Source) -> str:
         return "same" if together else "other"
     if sum(known) < MIN_LOSS_BITS_ALONE or _unlike_paces(first, second, first_rows, second_rows):
         return "other"
-    return "same" if _beside(a) == _beside(b) else "maybe"
+    return "same" if _sibling_pattern(a) == _sibling_pattern(b) else "maybe"
 
 
 def _unlike_paces(
@@ -1031,6 +1033,6 @@ time out of its figures.
 """
 
 
-def _beside(source: _Source) -> str:
+def _sibling_pattern(source: _Source) -> str:
     """Return the path of a rank's file with * for its rank, equal for sibling files."""
     return source.path.replace(f"rank{source.series[0].rank}/", "rank*/")

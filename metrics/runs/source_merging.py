@@ -60,14 +60,14 @@ def merge_sources(
         ]
     )
     alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
-    own = _one_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
+    own = _finest_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
     taken = _formats_of_groups(own, sources)
     formats = {row["lead"]: row for row in taken.iter_rows(named=True)}
     tops = dict(tables["steps"].group_by("run_id").agg(pl.col("step").max()).iter_rows())
     united = [_one_run(rows, formats[lead], tops) for lead, rows in several.items()]
     runs = pl.DataFrame(united, schema=tables["runs"].schema)
     timed = _timed_steps(own, taken, {row["run_id"]: row["evidence"] for row in united})
-    steps = _one_each(timed, own, taken).select(tables["steps"].columns)
+    steps = _merged_steps(timed, own, taken).select(tables["steps"].columns)
     return {
         **tables,
         "runs": pl.concat([tables["runs"].filter(alone), runs]),
@@ -79,7 +79,7 @@ def merge_sources(
     }
 
 
-def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
+def _finest_clock(steps: pl.DataFrame) -> pl.DataFrame:
     """Keep the seconds since the start of one source per format, the finest.
 
     A second, rounding source would be later at one step and earlier at the next. Steps missing from
@@ -156,7 +156,7 @@ def _timed_steps(
     return steps.join(pl.concat(kept), on=["lead", "step"], how="semi")
 
 
-def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+def _merged_steps(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """Return a row per lead, step and rank, each column from its best source.
 
     A source without a rank counts as the lowest rank, the usual writer of such files. Copies of a
@@ -225,7 +225,7 @@ def _events(
     stays = (pl.col("place") == 0) & (
         pl.col("next").is_not_null() | (pl.col("low") >= pl.col("top"))
     )
-    around = _each_once(around)
+    around = _without_copies(around)
     names = {row["run_id"]: row["name"] for rows in several.values() for row in rows}
     own_step = pl.col("kind") == STEP_IS_OWN
     placed = (
@@ -285,7 +285,7 @@ def _between_lines(events: pl.DataFrame, source_steps: pl.DataFrame) -> pl.DataF
     )
 
 
-def _each_once(events: pl.DataFrame) -> pl.DataFrame:
+def _without_copies(events: pl.DataFrame) -> pl.DataFrame:
     """Return the events without copies from later sources: same kind and step.
 
     events: with `low` and `high`, as `_between_lines`; `place`: of their source
