@@ -247,7 +247,7 @@ def _header(metrics: pl.DataFrame, parts: _Parts, title: str, version: str) -> J
 def _comparison(ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]) -> Json:
     """Return who is faster, runs without a rank, and facts that would rank them."""
     return {
-        "verdicts": [_said(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
+        "verdicts": [_verdict_json(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
         "to_give": _to_give(rows),
@@ -263,8 +263,8 @@ def _all_runs(
         varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
     return {
         "runs": {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in rows},
-        "sources": parts.told_sources(),
-        "unread": parts.told_unread(),
+        "sources": parts.source_rows(),
+        "unread": parts.unread_rows(),
         "formulas": [
             {"label": label, "formulas": frame.to_dicts()}
             for label, frame in list(parts.analysis.other_tools().items())[:MAX_FORMULA_MODELS]
@@ -347,7 +347,7 @@ def _no_verdict(
     return Verdict("", says, (f"{len(alone)} of {of} can be ranked, each in a group of its own.",))
 
 
-def _said(verdict: Verdict) -> Json:
+def _verdict_json(verdict: Verdict) -> Json:
     return {
         "label": verdict.label,
         "says": verdict.sentence,
@@ -472,11 +472,11 @@ class _Parts:
         mine = self.of_windows.get(row["run_id"], self.windows.clear())
         return charts.step_time_histogram(mine, row)
 
-    def told_sources(self) -> list[Json]:
+    def source_rows(self) -> list[Json]:
         """Return how much of each log was read, and the kinds of unknown lines."""
         return self.sources.drop("read_at").to_dicts()
 
-    def told_unread(self) -> list[Json]:
+    def unread_rows(self) -> list[Json]:
         """Return the first unread lines of each source, by its place in the sources."""
         place = {sha256: at for at, sha256 in enumerate(self.sources["sha256"])}
         first = self.unread.group_by("sha256", maintain_order=True).head(MAX_UNREAD_LINES)
@@ -535,10 +535,10 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
 def _command(row: ComparisonRow) -> str | None:
     """Return the command that gives a run all missing facts."""
     given = " ".join(f"{name}={_example(name)}" for name in missing_facts(row))
-    return f"fairmfu set {_called(row)} {given}" if given else None
+    return f"fairmfu set {_name_in_command(row)} {given}" if given else None
 
 
-def _called(row: ComparisonRow) -> str:
+def _name_in_command(row: ComparisonRow) -> str:
     """Return a run's name in a command: its id if the name is ambiguous or unsafe."""
     name = str(row["name"])
     if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():

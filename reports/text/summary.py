@@ -120,7 +120,7 @@ def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
 
     Fit for a terminal.
     """
-    if (two := _apart_from_each_other(rows)) is not None:
+    if (two := _unranked_pair(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
     return told or [" ".join(no_ranking_reason(rows))]
@@ -131,7 +131,7 @@ def _headed(group: Sequence[ComparisonRow], says: str) -> str:
     return f"{group[0]['group']}{made_up}: {says}"
 
 
-def _apart_from_each_other(rows: Sequence[ComparisonRow]) -> Verdict | None:
+def _unranked_pair(rows: Sequence[ComparisonRow]) -> Verdict | None:
     """Return the verdict on two runs that cannot be ranked; None for other rows."""
     if len(rows) != 2 or rows[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
@@ -142,7 +142,7 @@ def _apart_from_each_other(rows: Sequence[ComparisonRow]) -> Verdict | None:
 def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.DataFrame:
     """Add to the comparison each run's group verdict and notes, for programs."""
     told = {str(group[0]["group"]): group_verdict(group) for group in ranked_groups(rows)}
-    two = _apart_from_each_other(rows)
+    two = _unranked_pair(rows)
     said = [two or told.get(str(group)) for group in comparison["group"]]
     return comparison.with_columns(
         pl.Series("verdict", [one.says if one else None for one in said], pl.String),
@@ -152,7 +152,7 @@ def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.
 
 def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str) -> str:
     """Return two tables and notes per group, then runs without a rank, with reasons."""
-    two = _apart_from_each_other(rows)  # its sentence already names the differences
+    two = _unranked_pair(rows)  # its sentence already names the differences
     notes = {} if two else {str(g[0]["group"]): group_verdict(g).notes for g in ranked_groups(rows)}
     labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
     comparison = comparison.with_columns(name=labels)
