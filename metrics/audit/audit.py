@@ -277,7 +277,10 @@ def _no_era(formula_facts: FormulaFacts) -> str:
 
 
 def _best(tried: Sequence[_Attempt]) -> _Attempt:
-    """Return the likeliest of the attempts that reproduce most: lines, then columns."""
+    """Return the likeliest of the attempts that reproduce most.
+
+    Reproducing all lines of all columns counts first, then the number of reproduced columns.
+    """
     return max((t for t in tried if t.checks), key=lambda t: _score(t.checks), default=tried[0])
 
 
@@ -430,7 +433,7 @@ def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Atte
 def _policies(era: Era, formula_facts: FormulaFacts) -> Iterator[FormulaFacts]:
     """Yield the facts with every possible recompute policy, if the formula reads it."""
     fixed = formula_facts.recompute is not None or not era.counts_recompute
-    if fixed or formula_facts.T is None:  # whole lengths can be solved of one formula alone
+    if fixed or formula_facts.T is None:  # lengths are solved for a single formula
         yield formula_facts
         return
     for policy in RECOMPUTE_POLICIES:
@@ -457,7 +460,7 @@ def _fitting_policies(
         if t.figures >= best.figures and not t.era.fork and _misfit(t.era, lines) <= finest
     ]
     fitting = [best] if identified else [best, *others]
-    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # an era that does not count recomputation
+    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # for an era that ignores recomputation
     return [
         (t.era, frozenset(t.policies) if t.era.counts_recompute else open_)
         for t in fitting

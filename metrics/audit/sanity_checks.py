@@ -121,8 +121,7 @@ MAX_TURN_LINES: Final = 4
 MIN_TURNS: Final = 3
 """So many launches of at most MAX_TURN_LINES steps are lines of runs that take turns."""
 MIN_EVEN_STEP_SHARE: Final = 0.5
-"""Share of a run's lines with the usual step distance to the line before; excerpts leave some out.
-"""
+"""Smallest share of a run's lines at the usual step distance; excerpts leave some lines out."""
 MAX_TURN_GAP_RATIO: Final = 0.5
 """Share of the time between two lines: a process that restarts needs more until its first line."""
 MAX_MEETING_GAP_RATIO: Final = 2

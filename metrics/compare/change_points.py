@@ -51,8 +51,7 @@ MIN_POINTS: Final = 10
 MIN_POINTS_PER_SIDE: Final = 2
 """Fewest points before a change and after, not counting points that are alone."""
 MAX_LEVEL_POINTS: Final = 200
-"""Number of the latest points of a level to search for a change; at most half are after the change.
-"""
+"""Number of the latest points of a level to search for a change; at most half come after."""
 MAX_SPREAD_POINTS: Final = 100
 """Number of the latest points whose scatter is the spread."""
 MIN_RELATIVE_SPREAD: Final = 0.001
@@ -167,7 +166,7 @@ class SeriesLevels:
     def outliers(self) -> BoolArray:
         """Return the points that are alone and far from their level.
 
-        None are without a spread.
+        No points without a spread.
         """
         far = np.zeros(len(self.values), bool)
         if self.spread is not None:
@@ -285,14 +284,14 @@ class _Seen:
         self.counts, self.sums = self._cumulated()
 
     def settled(self, point: int) -> BoolArray:
-        """Return the points that have a say, as known at point `at`."""
+        """Return the points that have a say, as known at `point`."""
         out = self.company[SETTLING_POINTS, : point + 1].copy()
         for later in range(min(SETTLING_POINTS, point + 1)):
             out[point - later] = self.company[later, point - later]
         return out
 
     def said(self, start: int, end: int, point: int) -> FloatArray:
-        """Return the values from start up to end that have a say at point `at`."""
+        """Return the values from start up to end that have a say, as known at `point`."""
         return self.values[start:end][self.settled(point)[start:end]]
 
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
@@ -329,7 +328,10 @@ class _Seen:
         return sums / np.maximum(counts, 1.0), counts
 
     def next_change(self, start: int, start_point: int, before: FloatArray) -> Change | None:
-        """Return the first change since `start` that point `at` or a later one confirms."""
+        """Return the first change of the level since `start` that a point confirms.
+
+        start_point: the first point to test
+        """
         chunk = 64
         for low in range(start_point, len(self.values), chunk):
             rows = np.arange(low, min(low + chunk, len(self.values)))
@@ -425,8 +427,8 @@ def _quick_spreads(values: FloatArray) -> FloatArray:
 def _company(values: FloatArray, spreads: FloatArray) -> BoolArray:
     """Return whether a point agrees with a neighbour, after 0, 1, … later points.
 
-    Rows: number of later points; the last row uses all. A neighbour is the next point, or the next
-        but one if the point between is alone.
+    A row per number of later points; the last row uses all. A neighbour is the next point, or the
+    next but one if the point between is alone.
     """
     one, two = (_agree(values, spreads, apart) for apart in (1, 2))
     rows = []

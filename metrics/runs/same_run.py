@@ -74,7 +74,7 @@ each other, unlike nodes.
 
 DELAY_MEDIAN_STEPS: Final = 11
 MAX_USUAL_DELAY_SPREADS: Final = 5.0
-"""Most spreads of the surrounding DELAY_MEDIAN_STEPS steps that a usual delay deviates by."""
+"""Most spreads by which a usual step deviates from the median of the DELAY_MEDIAN_STEPS around."""
 
 SECONDS_PER_DAY: Final = 86_400.0
 """Seconds over which starts of launches of one framework are assumed random."""

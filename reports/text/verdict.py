@@ -201,7 +201,7 @@ class _Speaker:
         return "; ".join(parts) + "." + self._losses_apart()
 
     def _losses_apart(self) -> str:
-        """Return a doubt to put beside the claim: a run that trains less is faster."""
+        """Return a doubt to put beside the claim: a run that trains less can be faster."""
         if all(row["same_loss"] is not False for row in self.group):
             return ""
         doubt = self.style.strong("Their losses are apart")
