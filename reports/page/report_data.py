@@ -535,10 +535,10 @@ def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
 def _command(row: ComparisonRow) -> str | None:
     """Return the command that gives a run all missing facts."""
     given = " ".join(f"{name}={_example(name)}" for name in missing_facts(row))
-    return f"fairmfu set {_name_in_command(row)} {given}" if given else None
+    return f"fairmfu set {_called(row)} {given}" if given else None
 
 
-def _name_in_command(row: ComparisonRow) -> str:
+def _called(row: ComparisonRow) -> str:
     """Return a run's name in a command: its id if the name is ambiguous or unsafe."""
     name = str(row["name"])
     if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():
