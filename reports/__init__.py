@@ -5,16 +5,16 @@
 
     compare(analysis).sentences
 
-current_metrics  metrics of a store's runs, kept from one call to the next
+current_metrics  metrics of a store's runs, kept between calls
 query            SQL over a store and these metrics
 compare          who is faster, by how much, with what confidence
-explain          one run: the formula with its numbers, and from the log's figure to ours
+explain          a run: the formula with numbers, and steps from the log's figure to ours
 per_step         the pace at each logged step
-report           all contents of the page, as data, with its charts
-draw             one of these charts, which a notebook shows and Altair can extend
+report           all contents of the page, as data, with charts
+draw             a chart of a report, for a notebook or further work in Altair
 save_report      the page, Markdown or JSON as a file
 
-All of it by task: docs/python.md.
+All by task: docs/python.md.
 """
 
 from typing import TYPE_CHECKING

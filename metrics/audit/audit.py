@@ -136,17 +136,17 @@ def eras_of(formula_facts: FormulaFacts, lines: FigureLines | None = None) -> li
 
     lines: from `lines_by_source`; without lines, printed columns and decimals decide nothing
     """
-    mine = list(eras_of_format(formula_facts.log_format))
+    eras = list(eras_of_format(formula_facts.log_format))
     if formula_facts.era is not None:
-        mine = [era for era in mine if formula_facts.era == era.name]
+        eras = [era for era in eras if formula_facts.era == era.name]
     if lines is not None:
-        mine = [era for era in mine if lines.printing(*era.required_columns).height]
+        eras = [era for era in eras if lines.printing(*era.required_columns).height]
     return sorted(
-        mine, key=lambda era: (-len(era.required_columns), *_unlikely(era, formula_facts, lines))
+        eras, key=lambda era: (-len(era.required_columns), *_unlikely(era, formula_facts, lines))
     )
 
 
-def _whatever_is_given(formula_facts: FormulaFacts, lines: FigureLines) -> list[Era]:
+def _eras_regardless(formula_facts: FormulaFacts, lines: FigureLines) -> list[Era]:
     """Return the eras, the likeliest first, ignoring a given `logged_formula`."""
     return eras_of(formula_facts._replace(era=None), lines)
 
@@ -229,35 +229,36 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     eras = eras_of(formula_facts, lines)
     if not eras:
         return Audit(not_compared_reason=_no_era(formula_facts))
-    tried = [_tried(lines, era, [*_policies(era, formula_facts)]) for era in eras]
+    tried = [_best_attempt(lines, era, [*_policies(era, formula_facts)]) for era in eras]
     best = _best(tried)
-    if formula_facts.padded_vocabs and not _all(best.found):
+    if formula_facts.padded_vocabs and not _all(best.checks):
         padded = [formula_facts._replace(padded_vocab=V) for V in formula_facts.padded_vocabs]
-        each = [
-            _tried(lines, era, [p for one in padded for p in _policies(era, one)]) for era in eras
+        retried = [
+            _best_attempt(lines, era, [p for one in padded for p in _policies(era, one)])
+            for era in eras
         ]
-        if _score(_best(each).found) > _score(best.found):
-            tried, best = each, _best(each)
+        if _score(_best(retried).checks) > _score(best.checks):
+            tried, best = retried, _best(retried)
     if either := _either_lengths(best, tried) or _either_policies(
         lines, best, tried, formula_facts
     ):
         return Audit(era=best.era, not_compared_reason=either)
     given, formula_facts = formula_facts, best.formula_facts
-    first, length = tried[0], _rather_a_length(best, tried[0], tried[0].formula_facts)
+    first, length = tried[0], _length_hypothesis(best, tried[0], tried[0].formula_facts)
     released = _released(first.era, formula_facts)
     stated = (
         "seq_len" in formula_facts.stated_facts
     )  # an old checkout prints a new date; its log states the right length
     if length is None or (stated and not released):
-        found = _settled(lines, best, given)
+        result = _audit_by_era(lines, best, given)
         if inferred := _inferred_policy(lines, best, tried, given):
-            fitting = {name: text for name, text in found.fitting.items() if name not in inferred}
-            found = replace(found, inferred=inferred, fitting=fitting)
-        return found
+            fitting = {name: text for name, text in result.fitting.items() if name not in inferred}
+            result = replace(result, inferred=inferred, fitting=fitting)
+        return result
     if released or best.era.fork or _dated(first.era, formula_facts):
-        found = _settled(lines, first, given)
-        told = found.hypothesis or length
-        return replace(found, hypothesis=f"{told}, or by the formula of {best.era.name},")
+        result = _audit_by_era(lines, first, given)
+        hypothesis = result.hypothesis or length
+        return replace(result, hypothesis=f"{hypothesis}, or by the formula of {best.era.name},")
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
     return Audit(
         era=best.era,
@@ -275,59 +276,62 @@ def _no_era(formula_facts: FormulaFacts) -> str:
     )
 
 
-def _best(tried: Sequence[_Tried]) -> _Tried:
-    """Return the likeliest of the attempts that reproduce most: lines, then columns."""
-    return max((t for t in tried if t.found), key=lambda t: _score(t.found), default=tried[0])
+def _best(tried: Sequence[_Attempt]) -> _Attempt:
+    """Return the likeliest of the attempts that reproduce most.
+
+    Reproducing all lines of all columns counts first, then the number of reproduced columns.
+    """
+    return max((t for t in tried if t.checks), key=lambda t: _score(t.checks), default=tried[0])
 
 
-def _score(found: Sequence[FormulaCheck]) -> tuple[bool, int]:
+def _score(checks: Sequence[FormulaCheck]) -> tuple[bool, int]:
     """Return (all lines of all columns are reproduced, number of reproduced columns)."""
-    whole = [identity.reproduced == identity.lines for identity in found]
+    whole = [identity.reproduced == identity.lines for identity in checks]
     return bool(whole) and all(whole), sum(whole)
 
 
-def _settled(lines: FigureLines, best: _Tried, given: FormulaFacts) -> Audit:
+def _audit_by_era(lines: FigureLines, best: _Attempt, given: FormulaFacts) -> Audit:
     """Return the audit of a run by the era that most likely printed the figures.
 
     best: the era and its checks; given: the run's facts, nothing filled in
     """
     out = _predicted(lines, best)
-    if not best.found:
+    if not best.checks:
         return out
     out = replace(out, **_compared(lines, best))
     if best.solved:
-        whole = _all(best.found)
+        whole = _all(best.checks)
         proven = _proven_by_lengths(lines, best.era, best.formula_facts) if whole else ()
         return replace(out, proven=proven)
-    if _all(best.found):
+    if _all(best.checks):
         return replace(out, **_confirmed(lines, best, given))
     return replace(out, **_suspected(lines, best, given))
 
 
-def _predicted(lines: FigureLines, best: _Tried) -> Audit:
+def _predicted(lines: FigureLines, best: _Attempt) -> Audit:
     """Return the audit without its comparison: the formula's values and the lines."""
     era, formula_facts = best.era, best.formula_facts
     low, high = implied_flops(lines, era, formula_facts)
     return Audit(
         era=era,
-        lines_by_column={check.column: (check.lines, check.reproduced) for check in best.found},
+        lines_by_column={check.column: (check.lines, check.reproduced) for check in best.checks},
         flops_per_token=era_flops(era, formula_facts.simplified_model()),
         flops_low=low,
         flops_high=high,
         peak_flops=era_peak(era, formula_facts),
         unit=tflops_factor(era, formula_facts),
-        not_compared_reason=_why(lines, era, formula_facts, best.found),
+        not_compared_reason=_why(lines, era, formula_facts, best.checks),
         formula_facts=formula_facts,
     )
 
 
-def _compared(lines: FigureLines, best: _Tried) -> dict[str, Any]:
+def _compared(lines: FigureLines, best: _Attempt) -> dict[str, Any]:
     """Return the fields of an Audit that compare printed figures with the formula."""
-    first = best.found[0]
+    first = best.checks[0]
     ratio = first.ratio
     return {
         **figure_rounding(best.lines.with_decimals_of(best.era), best.formula_facts),
-        "reproduced": _all(best.found) if main_figure(lines) == first.column else None,
+        "reproduced": _all(best.checks) if main_figure(lines) == first.column else None,
         "unexplained": _within(ratio.middle, ratio.intersection),
         "unexplained_low": ratio.intersection[0],
         "unexplained_high": ratio.intersection[1],
@@ -335,13 +339,13 @@ def _compared(lines: FigureLines, best: _Tried) -> dict[str, Any]:
     }
 
 
-def _confirmed(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[str, Any]:
+def _confirmed(lines: FigureLines, best: _Attempt, given: FormulaFacts) -> dict[str, Any]:
     """Return `proven` and `fitting` of a run whose lines are all reproduced."""
     era, formula_facts = best.era, best.formula_facts
-    eras = _whatever_is_given(formula_facts, lines)
-    others = list_hypotheses(era, formula_facts, best.found, eras)
-    facts, fitting = proven_facts(others, best.found, formula_facts)
-    if readings := other_readings(era, formula_facts, best.found, eras):
+    eras = _eras_regardless(formula_facts, lines)
+    others = list_hypotheses(era, formula_facts, best.checks, eras)
+    facts, fitting = proven_facts(others, best.checks, formula_facts)
+    if readings := other_readings(era, formula_facts, best.checks, eras):
         fitting.setdefault("seq_len", readings[0])
     if given.recompute is None and era.counts_recompute:
         fitting["recompute"] = "recompute=none, full or selective_attention"
@@ -350,14 +354,14 @@ def _confirmed(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[st
     return {"proven": _proven(facts, era, formula_facts, flops), "fitting": fitting}
 
 
-def _suspected(lines: FigureLines, best: _Tried, given: FormulaFacts) -> dict[str, Any]:
+def _suspected(lines: FigureLines, best: _Attempt, given: FormulaFacts) -> dict[str, Any]:
     """Return `hypothesis` and `suspect` of a run with lines that are not reproduced."""
     era, formula_facts = best.era, best.formula_facts
-    eras = _whatever_is_given(formula_facts, lines)
-    for one in _policies(era, formula_facts._replace(recompute=given.recompute)):
-        read = _read_by(lines, era, one)
-        others = list_hypotheses(era, one, read.found, eras)
-        text, fact = best_hypothesis(others, read.found, one)
+    eras = _eras_regardless(formula_facts, lines)
+    for candidate in _policies(era, formula_facts._replace(recompute=given.recompute)):
+        read = _read_by(lines, era, candidate)
+        others = list_hypotheses(era, candidate, read.checks, eras)
+        text, fact = best_hypothesis(others, read.checks, candidate)
         if text is not None:
             return {"hypothesis": text, "suspect": fact}
     return {"hypothesis": mean_rate_note(lines.with_decimals_of(era), formula_facts)}
@@ -387,47 +391,49 @@ def _proven(
 
 
 @dataclass(frozen=True, slots=True)
-class _Tried:
+class _Attempt:
     """Attempt to reproduce a run by one era; lines: with solved lengths, if any."""
 
     era: Era
     formula_facts: FormulaFacts
     lines: FigureLines
-    found: list[FormulaCheck]
+    checks: list[FormulaCheck]
     solved: tuple[int, ...] = ()
     policies: tuple[str | None, ...] = ()
 
     @property
     def figures(self) -> frozenset[str]:
         """Columns that were compared."""
-        return frozenset(one.column for one in self.found)
+        return frozenset(one.column for one in self.checks)
 
 
-def _tried(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _Tried:
+def _best_attempt(lines: FigureLines, era: Era, readings: Sequence[FormulaFacts]) -> _Attempt:
     """Return the first reading with which an era reproduces most.
 
     readings: a run's facts, the unstated ones filled in differently in every reading
     """
-    each = [_read_by(lines, era, one) for one in readings]
-    if len(each) == 1:
-        return each[0]
-    most = max(_score(one.found) for one in each)
-    fitting = [one for one in each if _score(one.found) == most]
+    attempts = [_read_by(lines, era, one) for one in readings]
+    if len(attempts) == 1:
+        return attempts[0]
+    most = max(_score(one.checks) for one in attempts)
+    fitting = [one for one in attempts if _score(one.checks) == most]
     policies = tuple(dict.fromkeys(one.formula_facts.recompute for one in fitting if most[0]))
     return replace(fitting[0], policies=policies)
 
 
-def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Tried:
-    told = solved_lengths.solve_lengths(lines, era, formula_facts)
-    each = () if told is None else tuple(int(n) for n in told.printed_values("sequence_length"))
-    taken = told or lines
-    return _Tried(era, formula_facts, taken, check_formulas(taken, era, formula_facts), each)
+def _read_by(lines: FigureLines, era: Era, formula_facts: FormulaFacts) -> _Attempt:
+    solved = solved_lengths.solve_lengths(lines, era, formula_facts)
+    lengths = (
+        () if solved is None else tuple(int(n) for n in solved.printed_values("sequence_length"))
+    )
+    used = solved or lines
+    return _Attempt(era, formula_facts, used, check_formulas(used, era, formula_facts), lengths)
 
 
 def _policies(era: Era, formula_facts: FormulaFacts) -> Iterator[FormulaFacts]:
     """Yield the facts with every possible recompute policy, if the formula reads it."""
-    known = formula_facts.recompute is not None or not era.counts_recompute
-    if known or formula_facts.T is None:  # whole lengths can be solved of one formula alone
+    fixed = formula_facts.recompute is not None or not era.counts_recompute
+    if fixed or formula_facts.T is None:  # lengths are solved for a single formula
         yield formula_facts
         return
     for policy in RECOMPUTE_POLICIES:
@@ -438,44 +444,47 @@ RECOMPUTE_POLICIES: Final[tuple[Recompute, ...]] = ("none", "full", "selective")
 
 
 def _fitting_policies(
-    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+    lines: FigureLines, best: _Attempt, tried: Sequence[_Attempt], given: FormulaFacts
 ) -> list[tuple[Era, frozenset[str | None]]]:
     """Return the eras that reproduce as much as the best, with the policies that fit.
 
     Only the best era if the log's release or date identifies the era.
     """
-    if given.recompute is not None or given.T is None or not _all(best.found):
+    if given.recompute is not None or given.T is None or not _all(best.checks):
         return []
-    own = _released(best.era, given) or _dated(best.era, given)
+    identified = _released(best.era, given) or _dated(best.era, given)
     finest = _misfit(best.era, lines)
     others = [
         t
         for t in tried
         if t.figures >= best.figures and not t.era.fork and _misfit(t.era, lines) <= finest
     ]
-    fitting = [best] if own else [best, *others]
-    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # an era that does not count recomputation
+    fitting = [best] if identified else [best, *others]
+    open_ = frozenset[str | None](RECOMPUTE_POLICIES)  # for an era that ignores recomputation
     return [
         (t.era, frozenset(t.policies) if t.era.counts_recompute else open_)
         for t in fitting
-        if _all(t.found)
+        if _all(t.checks)
     ]
 
 
 def _either_policies(
-    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+    lines: FigureLines, best: _Attempt, tried: Sequence[_Attempt], given: FormulaFacts
 ) -> str:
     """Say that eras need different recompute policies for a run; empty if they agree."""
     fitting = _fitting_policies(lines, best, tried, given)
     if not fitting or frozenset.intersection(*(policies for _, policies in fitting)):
         return ""
-    told = {policies: era.name for era, policies in reversed(fitting)}
-    cases = [f"recompute={'/'.join(sorted(map(str, each)))} by {era}" for each, era in told.items()]
+    era_by_policies = {policies: era.name for era, policies in reversed(fitting)}
+    cases = [
+        f"recompute={'/'.join(sorted(map(str, each)))} by {era}"
+        for each, era in era_by_policies.items()
+    ]
     return f"{' and '.join(_flops_columns(best))} not compared: either {' or '.join(cases)}"
 
 
 def _inferred_policy(
-    lines: FigureLines, best: _Tried, tried: Sequence[_Tried], given: FormulaFacts
+    lines: FigureLines, best: _Attempt, tried: Sequence[_Attempt], given: FormulaFacts
 ) -> dict[str, str]:
     """Return the only recompute policy that reproduces the figures, as a fact, if any."""
     fitting = _fitting_policies(lines, best, tried, given)
@@ -490,38 +499,40 @@ RECOMPUTE_NAMES: Final[Mapping[str, str]] = {"selective": "selective_attention"}
 """The fact's names of policies, if these differ."""
 
 
-def _rather_a_length(best: _Tried, first: _Tried, formula_facts: FormulaFacts) -> str | None:
+def _length_hypothesis(best: _Attempt, first: _Attempt, formula_facts: FormulaFacts) -> str | None:
     """Return text on a length with which the likeliest formula reproduces a run.
 
     Asked for a run that only a less likely formula reproduces with the stated length: a formula
     that counts half of the attended pairs gives for one length the FLOPs that another gives for
     half of that length. None if no length fits.
     """
-    if not first.found or not scales_differently(first.era, best.era, formula_facts):
+    if not first.checks or not scales_differently(first.era, best.era, formula_facts):
         return None
     every = alternatives(first.era, formula_facts, ())
     cases = (c for c in every if c.fact == "seq_len" and c.era is first.era)
     for case in (c for c in cases if c.formula_facts.T != formula_facts.T):
         if contradicts_log(case.fact, case.value, formula_facts):
             continue
-        other = hypothesis_from_case(case, first.era, formula_facts, first.found)
-        if other is not None and other.reproduces(first.found):
+        other = hypothesis_from_case(case, first.era, formula_facts, first.checks)
+        if other is not None and other.reproduces(first.checks):
             return case.text
     return None
 
 
-def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
+def _either_lengths(best: _Attempt, tried: Sequence[_Attempt]) -> str:
     """Say that eras of the main line solve different lengths; empty if they do not."""
-    told = {t.solved: t.era.name for t in tried if t.solved and _all(t.found) and not t.era.fork}
-    if not best.solved or len(told) < 2:  # noqa: PLR2004 - one and another
+    era_by_lengths = {
+        t.solved: t.era.name for t in tried if t.solved and _all(t.checks) and not t.era.fork
+    }
+    if not best.solved or len(era_by_lengths) < 2:  # noqa: PLR2004 - one and another
         return ""
-    cases = [f"{_some(each)} by {era}" for each, era in told.items()]
+    cases = [f"{_some(each)} by {era}" for each, era in era_by_lengths.items()]
     columns = " and ".join(_flops_columns(best))
     return f"{columns} not compared: lines have lengths of their own, " + " or ".join(cases)
 
 
-def _flops_columns(tried: _Tried) -> list[str]:
-    return [identity.column for identity in tried.found if identity.column in FLOPS_FIGURES]
+def _flops_columns(tried: _Attempt) -> list[str]:
+    return [identity.column for identity in tried.checks if identity.column in FLOPS_FIGURES]
 
 
 def _some(numbers: Sequence[int]) -> str:
@@ -536,13 +547,13 @@ def _proven_by_lengths(
     lines: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> tuple[str, ...]:
     """Return the facts of which no other value leaves whole lengths."""
-    every = alternatives(era, formula_facts, _whatever_is_given(formula_facts, lines))
+    every = alternatives(era, formula_facts, _eras_regardless(formula_facts, lines))
     cases = [c for c in every if c.fact in LENGTH_FACTS]
-    mine = era_flops(era, formula_facts.simplified_model(1))
+    flops = era_flops(era, formula_facts.simplified_model(1))
     others = [
         c
         for c in cases
-        if era_flops(c.era, c.formula_facts.simplified_model(1)) != mine or c.era is not era
+        if era_flops(c.era, c.formula_facts.simplified_model(1)) != flops or c.era is not era
     ]
     still = {
         c.fact
@@ -608,11 +619,11 @@ def figure_rounding(lines: FigureLines, formula_facts: FormulaFacts) -> dict[str
     halves = {c: of.interval(c).half_width for c, of in printed_by.items() if of.height}
     main = printed_by[next(iter(halves))]
     rate = device_rate(main, formula_facts)
-    each = tuple(int(n) for n in np.unique(main.printed_values("sequence_length")))
-    found: dict[str, Any] = {"rounding": halves, "lengths": each if len(each) > 1 else ()}
+    lengths = tuple(int(n) for n in np.unique(main.printed_values("sequence_length")))
+    fields: dict[str, Any] = {"rounding": halves, "lengths": lengths if len(lengths) > 1 else ()}
     if rate is not None and rate[0].middle > 0:
-        found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half_width / rate[0].middle}
-    return found
+        fields |= {"rate": rate[0].middle, "rate_rounding": rate[0].half_width / rate[0].middle}
+    return fields
 
 
 def median_device_rate(
@@ -624,9 +635,9 @@ def median_device_rate(
 
     steps: step numbers
     """
-    told = lines.printing("logged_tflops")
-    told = told.select(np.isin(told.columns["step"], steps))
-    rate = device_rate(told, formula_facts) if told.height else None
+    printed = lines.printing("logged_tflops")
+    printed = printed.select(np.isin(printed.columns["step"], steps))
+    rate = device_rate(printed, formula_facts) if printed.height else None
     return audit.rate if rate is None else rate[0].middle
 
 
@@ -635,15 +646,15 @@ def main_figure(lines: FigureLines) -> str | None:
     return next((c for c in LOGGED_FIGURES if c in lines.digits), None)
 
 
-def _all(found: Sequence[FormulaCheck]) -> bool:
-    return all(identity.reproduced == identity.lines for identity in found)
+def _all(checks: Sequence[FormulaCheck]) -> bool:
+    return all(identity.reproduced == identity.lines for identity in checks)
 
 
 def _why(
-    lines: FigureLines, era: Era, formula_facts: FormulaFacts, found: Sequence[FormulaCheck]
+    lines: FigureLines, era: Era, formula_facts: FormulaFacts, checks: Sequence[FormulaCheck]
 ) -> str:
     """Return which printed columns could not be compared, and the missing facts."""
-    compared = {identity.column for identity in found}
+    compared = {identity.column for identity in checks}
     printed = [c for c in LOGGED_FIGURES if c in lines.digits and c not in compared]
     if len(formula_facts.averaged) == 1:
         by_flops = [c for c in printed if c in FLOPS_FIGURES]
@@ -664,9 +675,9 @@ def _why(
     return "; ".join(reasons)
 
 
-def _batch_of_lines(column: str, told: FigureLines, era: Era) -> str:
+def _batch_of_lines(column: str, figures: FigureLines, era: Era) -> str:
     """Say that samples/s lack only the batch, with the batch that step times imply."""
-    lines = told.with_decimals_of(era).printing(column)
+    lines = figures.with_decimals_of(era).printing(column)
     if column != "logged_samples_per_second" or column not in era.derived_columns:
         return ""
     if not lines.all_print("elapsed_s"):

@@ -115,7 +115,7 @@ def list_hypotheses(
     """
     peaks = tuple(era_peak(one, formula_facts) for one in (era, *eras))
     names = tuple(one.name for one in eras)
-    return _hypotheses(era.name, _undated(formula_facts), _told(checks), names, peaks)
+    return _hypotheses(era.name, _undated(formula_facts), _compared_columns(checks), names, peaks)
 
 
 def _undated(formula_facts: FormulaFacts) -> FormulaFacts:
@@ -127,34 +127,36 @@ def _undated(formula_facts: FormulaFacts) -> FormulaFacts:
     return formula_facts._replace(day=None, version=None, stated_facts=unsaid, logged_values=unsaid)
 
 
-def _told(found: Sequence[FormulaCheck]) -> ComparedColumns:
-    return tuple((identity.column, identity.depends_on) for identity in found)
+def _compared_columns(checks: Sequence[FormulaCheck]) -> ComparedColumns:
+    return tuple((identity.column, identity.depends_on) for identity in checks)
 
 
 @lru_cache(maxsize=MAX_CACHED_CONFIGURATIONS)
 def _hypotheses(
     name: str,
     formula_facts: FormulaFacts,
-    told: ComparedColumns,
+    compared: ComparedColumns,
     names: tuple[str, ...],
     peaks: tuple[float | None, ...],
 ) -> tuple[Hypothesis, ...]:
     """Compute `list_hypotheses` of a run without its day; peaks: divisor of every era."""
     era, eras = ERAS_BY_NAME[name], [ERAS_BY_NAME[each] for each in names]
     peak = dict(zip((name, *names), peaks, strict=True))
-    mine = _predicted(era, formula_facts, told, peak[name])
+    base = _predicted(era, formula_facts, compared, peak[name])
     every = []
     for case in alternatives(era, formula_facts, eras):
         dated = case.formula_facts.device is not None
         divisor = peak[case.era.name] if dated else era_peak(case.era, case.formula_facts)
-        factors = _factors(mine, _predicted(case.era, case.formula_facts, told, divisor), told)
+        factors = _factors(
+            base, _predicted(case.era, case.formula_facts, compared, divisor), compared
+        )
         if factors is not None:
             hypothesis = Hypothesis(case.fact, case.text, factors, case.value)
             if hypothesis.differs() or _another_era(era, case.era):
                 every.append(hypothesis)
-    columns = [column for column, _ in told if column in FLOPS_FIGURES]
+    columns = [column for column, _ in compared if column in FLOPS_FIGURES]
     if columns:
-        for factor, text in (*UNIT_ERRORS.items(), *_world(formula_facts)):
+        for factor, text in (*UNIT_ERRORS.items(), *_gpu_count_errors(formula_facts)):
             every.append(Hypothesis("unit", text, dict.fromkeys(columns, factor)))
     return tuple(every)
 
@@ -163,21 +165,21 @@ def hypothesis_from_case(
     case: ChangedFact, era: Era, formula_facts: FormulaFacts, checks: Sequence[FormulaCheck]
 ) -> Hypothesis | None:
     """Return a case as factors on the predictions; None if a prediction is missing."""
-    told = _told(checks)
-    mine, theirs = (
-        _predicted(e, k, told, era_peak(e, k))
+    compared = _compared_columns(checks)
+    base, changed = (
+        _predicted(e, k, compared, era_peak(e, k))
         for e, k in ((era, formula_facts), (case.era, case.formula_facts))
     )
-    factors = _factors(mine, theirs, told)
+    factors = _factors(base, changed, compared)
     return None if factors is None else Hypothesis(case.fact, case.text, factors, case.value)
 
 
-def _another_era(one: Era, other: Era) -> bool:
+def _another_era(era: Era, other: Era) -> bool:
     """Return whether the other era is a different one of the main line.
 
     If both predict the same, either may have printed.
     """
-    return other is not one and not other.fork
+    return other is not era and not other.fork
 
 
 class ChangedFact(NamedTuple):
@@ -191,17 +193,17 @@ class ChangedFact(NamedTuple):
     @property
     def value(self) -> float | str | None:
         """Value of the changed fact."""
-        known = self.formula_facts
+        facts = self.formula_facts
         values: dict[str, float | str | None] = {
             "logged_formula": self.era.name,
-            "recompute": known.recompute,
-            "logged_peak_flops": known.peak,
-            "seq_len": known.T,
-            "gpus": known.gpus,
-            "global_batch_size": known.batch,
-            "micro_batch_size": known.micro_batch,
-            "context_parallel": known.sharing,
-            "model": None if known.shape is None else known.shape.name,
+            "recompute": facts.recompute,
+            "logged_peak_flops": facts.peak,
+            "seq_len": facts.T,
+            "gpus": facts.gpus,
+            "global_batch_size": facts.batch,
+            "micro_batch_size": facts.micro_batch,
+            "context_parallel": facts.sharing,
+            "model": None if facts.shape is None else facts.shape.name,
         }
         return values[self.fact]
 
@@ -220,11 +222,11 @@ def contradicts_log(fact: str, value: float | str | None, formula_facts: Formula
     return bool(stated) and not any(_same_value(said, value) for said in stated)
 
 
-def _same_value(said: str, value: float | str | None) -> bool:
+def _same_value(stated: str, value: float | str | None) -> bool:
     try:
-        return value is not None and float(said) == float(value)
+        return value is not None and float(stated) == float(value)
     except ValueError:
-        return said == value
+        return stated == value
 
 
 def _another_model(name: str, formula_facts: FormulaFacts) -> bool:
@@ -238,9 +240,9 @@ def _another_model(name: str, formula_facts: FormulaFacts) -> bool:
     return bool(stated) and not any(_same_shape(said, shape) for said in stated)
 
 
-def _same_shape(said: str, shape: ModelShape) -> bool:
+def _same_shape(stated: str, shape: ModelShape) -> bool:
     try:
-        return replace(find_model(said), name="") == replace(shape, name="")
+        return replace(find_model(stated), name="") == replace(shape, name="")
     except ShapeError:
         return False
 
@@ -276,7 +278,7 @@ def alternatives(
         yield ChangedFact("seq_len", f"seq_len={length:,}", era, changed)
     if formula_facts.era is None:
         yield from others
-    yield from _counted_otherwise(era, formula_facts)
+    yield from _other_counts(era, formula_facts)
     for shape in buildable_models():
         other_model = formula_facts._replace(shape=shape, intermediate_size=None)
         yield ChangedFact("model", f"model={shape.name}", era, other_model)
@@ -302,7 +304,7 @@ def scales_differently(era: Era, other_era: Era, formula_facts: FormulaFacts) ->
     return len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > FLOAT_TOLERANCE * abs(slopes[0])
 
 
-def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[ChangedFact]:
+def _other_counts(era: Era, formula_facts: FormulaFacts) -> Iterator[ChangedFact]:
     """Yield cases with other numbers of devices and sequences."""
     for times in COUNT_ERROR_FACTORS:
         if formula_facts.gpus and (other := formula_facts.gpus * times).is_integer():
@@ -326,7 +328,7 @@ def _counted_otherwise(era: Era, formula_facts: FormulaFacts) -> Iterator[Change
             )
 
 
-def _world(formula_facts: FormulaFacts) -> Iterator[tuple[float, str]]:
+def _gpu_count_errors(formula_facts: FormulaFacts) -> Iterator[tuple[float, str]]:
     """Yield factors of figures divided by the number of GPUs once too often, or never."""
     if formula_facts.gpus is not None and formula_facts.gpus > 1:
         yield float(formula_facts.gpus), f"the sum over {formula_facts.gpus} GPUs, not one's"
@@ -336,49 +338,53 @@ def _world(formula_facts: FormulaFacts) -> Iterator[tuple[float, str]]:
 class _Predicted(NamedTuple):
     """Inputs of predictions; flops: by column, for figures of FLOPs."""
 
-    known: FormulaFacts
+    formula_facts: FormulaFacts
     flops: Mapping[str, float | None]
     unit: float
     peak: float | None
 
 
 def _predicted(
-    era: Era, formula_facts: FormulaFacts, told: ComparedColumns, peak: float | None
+    era: Era, formula_facts: FormulaFacts, compared: ComparedColumns, peak: float | None
 ) -> _Predicted:
     seen = formula_facts.simplified_model()
-    flops = {column: era_flops(era, seen, column) for column, _ in told if column in FLOPS_FIGURES}
+    flops = {
+        column: era_flops(era, seen, column) for column, _ in compared if column in FLOPS_FIGURES
+    }
     return _Predicted(formula_facts, flops, tflops_factor(era, formula_facts), peak)
 
 
-def _factors(one: _Predicted, other: _Predicted, told: ComparedColumns) -> dict[str, float] | None:
+def _factors(
+    base: _Predicted, changed: _Predicted, compared: ComparedColumns
+) -> dict[str, float] | None:
     """Return by column the changed prediction over the base; None if one is missing."""
     factors = {}
-    for column, depends in told:
-        factor = _counts(one.known, other.known, depends)
+    for column, depends in compared:
+        factor = _counts(base.formula_facts, changed.formula_facts, depends)
         if column in FLOPS_FIGURES:
-            mine, theirs = one.flops[column], other.flops[column]
-            if not mine or theirs is None:
+            base_flops, changed_flops = base.flops[column], changed.flops[column]
+            if not base_flops or changed_flops is None:
                 return None
-            factor *= theirs / mine
+            factor *= changed_flops / base_flops
         if column in TFLOPS_FIGURES:
-            factor *= other.unit / one.unit
+            factor *= changed.unit / base.unit
         if column in MFU_FIGURES:
-            if other.peak is None or one.peak is None:
+            if changed.peak is None or base.peak is None:
                 return None
-            factor *= one.peak / other.peak
+            factor *= base.peak / changed.peak
         factors[column] = factor
     return factors
 
 
-def _counts(one: FormulaFacts, other: FormulaFacts, depends: frozenset[str]) -> float:
+def _counts(base: FormulaFacts, changed: FormulaFacts, depends: frozenset[str]) -> float:
     """Return the factor on a rate from the step's time when counts change."""
     factor = 1.0
     for fact, mine, theirs in (
-        ("seq_len", one.T, other.T),
-        ("global_batch_size", one.batch, other.batch),
-        ("gpus", other.gpus, one.gpus),
-        ("micro_batch_size", one.micro_batch, other.micro_batch),
-        ("context_parallel", other.sharing, one.sharing),
+        ("seq_len", base.T, changed.T),
+        ("global_batch_size", base.batch, changed.batch),
+        ("gpus", changed.gpus, base.gpus),
+        ("micro_batch_size", base.micro_batch, changed.micro_batch),
+        ("context_parallel", changed.sharing, base.sharing),
     ):
         if fact in depends and mine and theirs:
             factor *= theirs / mine
@@ -399,11 +405,11 @@ def proven_facts(
     still_open = {h.fact for h in fitting}
     others = (h for h in reversed(fitting) if not contradicts_log(h.fact, h.value, formula_facts))
     texts = {h.fact: h.text for h in others if h.fact != "unit"}
-    fine = {kind for kind in kinds if any(_fine(i) for i in checks if _speaks_of(i, kind))}
+    fine = {kind for kind in kinds if any(_fine(i) for i in checks if _depends_on(i, kind))}
     fine |= {"logged_peak_flops"}  # few peaks exist, and all of them were tried
-    told = [kind for kind in kinds if kind not in still_open and kind in fine]
-    single = _single(told, checks)
-    proven = tuple(kind for kind in told if kind not in TOKEN_FACTOR_FACTS or kind in single)
+    closed = [kind for kind in kinds if kind not in still_open and kind in fine]
+    single = _separable_counts(closed, checks)
+    proven = tuple(kind for kind in closed if kind not in TOKEN_FACTOR_FACTS or kind in single)
     return proven, texts
 
 
@@ -422,7 +428,7 @@ def _fine(identity: FormulaCheck) -> bool:
     return high - low <= MAX_PROOF_ROUNDING
 
 
-def _speaks_of(identity: FormulaCheck, fact: str) -> bool:
+def _depends_on(identity: FormulaCheck, fact: str) -> bool:
     """Return whether a figure depends on a fact: by its FLOPs, or by a step's tokens."""
     by_flops = identity.column in FLOPS_FIGURES
     return fact in identity.depends_on or (
@@ -430,17 +436,19 @@ def _speaks_of(identity: FormulaCheck, fact: str) -> bool:
     )
 
 
-def _single(told: Sequence[str], found: Sequence[FormulaCheck]) -> set[str]:
+def _separable_counts(closed: Sequence[str], checks: Sequence[FormulaCheck]) -> set[str]:
     """Return counts that a figure depends on alone, or together with counts so proven."""
     single: set[str] = set()
     for _ in TOKEN_FACTOR_FACTS:
-        for identity in found:
-            mine = {
-                fact for fact in TOKEN_FACTOR_FACTS if fact in told and _speaks_of(identity, fact)
+        for identity in checks:
+            counts = {
+                fact
+                for fact in TOKEN_FACTOR_FACTS
+                if fact in closed and _depends_on(identity, fact)
             }
             unknown = {fact for fact in identity.depends_on if fact in TOKEN_FACTOR_FACTS} - single
-            if _fine(identity) and len(unknown | mine - single) == 1:
-                single |= mine
+            if _fine(identity) and len(unknown | counts - single) == 1:
+                single |= counts
     return single
 
 
@@ -465,20 +473,22 @@ def other_readings(
     """
     main = next((one for one in checks if one.column in (*TFLOPS_FIGURES, *MFU_FIGURES)), None)
     lengths = [T for T in _possible_lengths(formula_facts) if T != formula_facts.T]
-    known = _undated(formula_facts)._replace(line_length=None)
-    mine = era_flops(era, known.simplified_model(), main.column) if main else None
+    undated = _undated(formula_facts)._replace(line_length=None)
+    mine = era_flops(era, undated.simplified_model(), main.column) if main else None
     if main is None or not lengths or not mine:
         return []
     names = tuple(dict.fromkeys(one.name for one in (era, *eras)))
-    flops = _flops_by_reading(names, known, tuple(lengths), main.column)
+    flops = _flops_by_reading(names, undated, tuple(lengths), main.column)
     factors = flops / mine * _divided(main.column, era, names, formula_facts)
     found = []
-    for place in np.argwhere(_within(factors, main, known, lengths)):
+    for place in np.argwhere(_within(factors, main, undated, lengths)):
         e, n, s, t = place.tolist()
-        case = known._replace(T=lengths[n])
+        case = undated._replace(T=lengths[n])
         factor = float(factors[e, n, s, t])
         others = (one for one in checks if one.column not in FLOPS_FIGURES)
-        counts = all(one.ratio.all_contain(_counts(known, case, one.depends_on)) for one in others)
+        counts = all(
+            one.ratio.all_contain(_counts(undated, case, one.depends_on)) for one in others
+        )
         if counts and factor > 0:
             words = (*ATTENTION_READINGS.values(),)[s], (*EMBEDDING_READINGS.values(),)[t]
             how = " and ".join(word for word in words if word)
@@ -488,14 +498,14 @@ def other_readings(
 
 
 def _within(
-    factors: FloatArray, main: FormulaCheck, known: FormulaFacts, lengths: Sequence[int]
+    factors: FloatArray, main: FormulaCheck, formula_facts: FormulaFacts, lengths: Sequence[int]
 ) -> BoolArray:
-    """Return which factors lie in the interval of every line.
+    """Return which factors are in the interval of every line.
 
     factors: [eras, lengths, attention, embedding], times the effect of the length on the rate
     """
     low, high = main.ratio.intersection
-    counts = [_counts(known, known._replace(T=T), main.depends_on) for T in lengths]
+    counts = [_counts(formula_facts, formula_facts._replace(T=T), main.depends_on) for T in lengths]
     whole = factors * np.array(counts)[None, :, None, None]
     held: BoolArray = (low <= whole) & (whole <= high)
     return held
@@ -506,10 +516,10 @@ def _divided(
 ) -> FloatArray:
     """Return the eras' factor from FLOPs to a printed figure, relative to one era's."""
 
-    def scale(one: Era) -> float:
+    def scale(other_era: Era) -> float:
         if column in TFLOPS_FIGURES:
-            return tflops_factor(one, formula_facts)
-        return 1 / (era_peak(one, formula_facts) or float("nan"))
+            return tflops_factor(other_era, formula_facts)
+        return 1 / (era_peak(other_era, formula_facts) or float("nan"))
 
     scales = [scale(ERAS_BY_NAME[name]) for name in names]
     return (np.array(scales) / scale(era))[:, None, None, None]
@@ -526,9 +536,9 @@ def _possible_lengths(formula_facts: FormulaFacts) -> list[int]:
     return sorted({*COMMON_LENGTHS, *((mine // 2, 2 * mine) if mine > 1 else ())})
 
 
-def _is_length(said: str) -> bool:
+def _is_length(stated: str) -> bool:
     try:
-        return 1 <= float(said) < MAX_LENGTH
+        return 1 <= float(stated) < MAX_LENGTH
     except ValueError:
         return False
 
@@ -538,7 +548,7 @@ MAX_LENGTH: Final = 2.0**53
 
 @lru_cache(maxsize=MAX_CACHED_CONFIGURATIONS)
 def _flops_by_reading(
-    names: tuple[str, ...], known: FormulaFacts, lengths: tuple[int, ...], column: str
+    names: tuple[str, ...], formula_facts: FormulaFacts, lengths: tuple[int, ...], column: str
 ) -> FloatArray:
     """Return FLOPs per token [eras, lengths, attention, embedding].
 
@@ -546,13 +556,13 @@ def _flops_by_reading(
     """
     at = (1, 2, *lengths)
     each = [
-        [era_flops(ERAS_BY_NAME[name], known.simplified_model(T), column) for T in at]
+        [era_flops(ERAS_BY_NAME[name], formula_facts.simplified_model(T), column) for T in at]
         for name in names
     ]
     flops = np.array(each, np.float64)
     linear = (2 * flops[:, 0] - flops[:, 1])[:, None]  # at 0 tokens, if affine
     attention = flops[:, 2:] - linear
-    model = known.simplified_model(1)
+    model = formula_facts.simplified_model(1)
     table = 0 if model is None else 6 * model.token_table
     shares, tables = np.array([*ATTENTION_READINGS]), np.array([*EMBEDDING_READINGS])
     read: FloatArray = (

@@ -59,7 +59,7 @@ def propose_facts(lines: FigureLines | None, formula_facts: FormulaFacts) -> lis
         return []
     found: dict[tuple[str, int, str | None, float | None], Proposal] = {}
     for era in eras_of(formula_facts, lines):
-        if era.fork and found:  # forks come after the main line
+        if era.fork and found:  # forks only if nothing else fits
             break
         for peak, low, high in _fingerprints(lines, era, formula_facts):
             for proposal in _of_era(era, formula_facts, low, high):

@@ -77,14 +77,14 @@ def read_profiles(events: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=PROFILE_SCHEMA)
 
 
-def _figures(said: Mapping[str, str]) -> Iterator[dict[str, float]]:
+def _figures(fields: Mapping[str, str]) -> Iterator[dict[str, float]]:
     """Yield figures with printed positive latencies: timers of some accelerators fail."""
-    flops = _read(said.get("fwd flops per GPU", ""))
-    for name, text in said.items():
+    flops = _read(fields.get("fwd flops per GPU", ""))
+    for name, text in fields.items():
         match, printed = RATE_PATTERN.match(name), _read(text)
         if match is None or printed is None or flops is None:
             continue
-        times = [_read(said.get(f"{part} latency", "")) for part in match[2].split("+")]
+        times = [_read(fields.get(f"{part} latency", "")) for part in match[2].split("+")]
         seconds = [time for time in times if time is not None]
         if len(seconds) < len(times):
             continue
@@ -92,7 +92,7 @@ def _figures(said: Mapping[str, str]) -> Iterator[dict[str, float]]:
         low, high = sum(t.low for t in seconds), sum(t.high for t in seconds)
         bounds = {"profiler_low": work * flops.low / high, "profiler_high": work * flops.high / low}
         yield {FLOPS_FIGURE: printed.value} | bounds
-    rate, step = _read(said.get("samples/second", "")), _read(said.get("iter latency", ""))
+    rate, step = _read(fields.get("samples/second", "")), _read(fields.get("iter latency", ""))
     if rate is not None and step is not None:
         bounds = {"profiler_low": 1 / step.high, "profiler_high": 1 / step.low}
         yield {SAMPLES_FIGURE: rate.value} | bounds

@@ -261,10 +261,10 @@ def _padded_vocabs(
 
     Megatron pads to the next multiple of make_vocab_size_divisible_by times the ranks of a layer.
     """
-    if (known := integer_fact(facts, "padded_vocab_size")) or shape is None:
-        return known or None, ()
-    said = json.loads(text_fact(facts, "megatron_arguments") or "{}")
-    multiple = str(said.get("make_vocab_size_divisible_by", ""))
+    if (padded_vocab := integer_fact(facts, "padded_vocab_size")) or shape is None:
+        return padded_vocab or None, ()
+    arguments = json.loads(text_fact(facts, "megatron_arguments") or "{}")
+    multiple = str(arguments.get("make_vocab_size_divisible_by", ""))
     ranks, stated = (
         integer_fact(facts, "tensor_parallel"),
         re.fullmatch(r"[1-9][0-9]{0,8}", multiple),
@@ -444,7 +444,7 @@ def read_figures(frame: pl.DataFrame) -> FigureLines:
 def _tokens(
     lines: FigureLines, formula_facts: FormulaFacts
 ) -> tuple[FloatArray, frozenset[str]] | None:
-    """Return tokens of a step on one device, and the facts used besides the lines."""
+    """Return tokens of a step on one device, and the facts used in addition to lines."""
     sequences, depends = _sequences(lines, formula_facts)
     length: FloatArray | float | None = formula_facts.T
     if lines.all_print("sequence_length"):
@@ -540,13 +540,13 @@ def check_formulas(lines: FigureLines, era: Era, formula_facts: FormulaFacts) ->
         unsaid = {"sequence_length": np.full(lines.height, np.nan)}
         lines = replace(lines, columns={**lines.columns, **unsaid})
         formula_facts = formula_facts._replace(line_length=None)
-    found = []
+    checks = []
     for column in (c for c in LOGGED_FIGURES if c in lines.digits):
         of = lines.printing(column, *era.required_columns).with_tokens()
-        said = PREDICTORS[column](of, era, formula_facts, column) if of.height else None
-        if said is not None:
-            found.append(FormulaCheck(column, of.interval(column) / said[0], said[1]))
-    return found
+        prediction = PREDICTORS[column](of, era, formula_facts, column) if of.height else None
+        if prediction is not None:
+            checks.append(FormulaCheck(column, of.interval(column) / prediction[0], prediction[1]))
+    return checks
 
 
 Prediction = tuple[LineBounds, frozenset[str]] | None
@@ -601,9 +601,9 @@ def _steps(era: Era, formula_facts: FormulaFacts) -> int:
 def _samples(lines: FigureLines, era: Era, formula_facts: FormulaFacts, column: str) -> Prediction:
     if column not in era.derived_columns:
         return None
-    one = _per_second(lines, "samples", formula_facts.batch, "global_batch_size")
+    rate = _per_second(lines, "samples", formula_facts.batch, "global_batch_size")
     scale = era.sample_scales.get(column, 1.0) / _steps(era, formula_facts)
-    return None if one is None else (one[0].scaled(scale), one[1])
+    return None if rate is None else (rate[0].scaled(scale), rate[1])
 
 
 def _device_samples(
@@ -638,8 +638,8 @@ def _profiler_samples(
 ) -> Prediction:
     if formula_facts.micro_batch is None or formula_facts.gpus is None:
         return None
-    one = LineBounds(lines.columns["profiler_low"], lines.columns["profiler_high"])
-    return one.scaled(formula_facts.micro_batch * formula_facts.gpus), frozenset(
+    bounds = LineBounds(lines.columns["profiler_low"], lines.columns["profiler_high"])
+    return bounds.scaled(formula_facts.micro_batch * formula_facts.gpus), frozenset(
         {"micro_batch_size"}
     )
 
@@ -728,7 +728,7 @@ def _half_of_four_digits(value: float) -> float:
 
 
 def implied_flops(
-    told: FigureLines, era: Era, formula_facts: FormulaFacts
+    figures: FigureLines, era: Era, formula_facts: FormulaFacts
 ) -> tuple[float, float] | tuple[None, None]:
     """Return lowest and highest FLOPs per token that the figures imply.
 
@@ -740,7 +740,7 @@ def implied_flops(
         ("logged_tflops", 1e12 / tflops_factor(era, formula_facts)),
         ("logged_mfu", peak),
     ):
-        lines = told.with_decimals_of(era).printing(column)
+        lines = figures.with_decimals_of(era).printing(column)
         rate = device_rate_behind(column, lines, formula_facts) if lines.height else None
         if rate is not None and factor is not None:
             return (lines.interval(column).scaled(factor) / rate[0]).intersection

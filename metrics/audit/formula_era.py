@@ -1,7 +1,7 @@
-"""Vocabulary of eras: figures of one version of a framework and their formulas.
+"""Vocabulary of eras: figures of a framework's version and their formulas.
 
 An era is data: the closed form as in the framework's code, between two dates, with the commit that
-introduced the form, and the path from our count to the form, one named cause at a time. The last
+introduced the form, and the path from our count to the form, a named cause at a time. The last
 stage of the path is the closed form itself.
 
     printed TFLOP/s = F x rate x unit / 1e12        F: FLOPs per token; rate: tokens/s on one device

@@ -1,13 +1,13 @@
 """FLOPs per token of the same model by other tools' formulas, as in their code.
 
-Eighteen formulas; five count recomputation as work, so one model has 23 answers. No formula here
+Eighteen formulas; five count recomputation as work, so a model has 23 answers. No formula here
 enters a figure of ours: they show why figures of two tools may not be compared. All are for full
-training of one unpacked sequence. Letters as in metrics/formula/flops.py, with r for the forwards
-that a tool counts: 3, or 4 if recomputation is on and the tool counts it as work.
+training of an unpacked sequence. Letters as in metrics/formula/flops.py, with r for the forwards
+counted by a tool: 3, or 4 if recomputation is on and counts as work.
 
-Every formula simplifies the model as its tool does: most know one kind of layer and a head width of
-d // H, whatever the model. A shape cannot express, so the formulas leave out: vocabularies padded
-to the tensor-parallel size (Megatron and its kin), and lengths other than T.
+Every formula simplifies the model as its tool does: most know a single kind of layer and a head
+width of d // H, whatever the model. A shape cannot express, so the formulas leave out: vocabularies
+padded to the tensor-parallel size (Megatron and its kin), and lengths other than T.
 
 tests/metrics/audit/test_other_tools.py compares them with an independent table of 23 formulas by 11
 models.
@@ -337,9 +337,9 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolComparison:
-    """Result of one formula for one model.
+    """Result of a formula for a model.
 
-    flops_per_token: of full training, by that tool's count; None if an input is unknown
+    flops_per_token: of full training, by the tool's count; None if an input is unknown
     ratio_to_ours: over our exact count
     why: difference from our formula, or the unknown input
     """

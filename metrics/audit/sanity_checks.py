@@ -121,8 +121,7 @@ MAX_TURN_LINES: Final = 4
 MIN_TURNS: Final = 3
 """So many launches of at most MAX_TURN_LINES steps are lines of runs that take turns."""
 MIN_EVEN_STEP_SHARE: Final = 0.5
-"""Share of a run's lines with the usual step distance to the line before; excerpts leave some out.
-"""
+"""Smallest share of a run's lines at the usual step distance; excerpts leave some lines out."""
 MAX_TURN_GAP_RATIO: Final = 0.5
 """Share of the time between two lines: a process that restarts needs more until its first line."""
 MAX_MEETING_GAP_RATIO: Final = 2
@@ -147,17 +146,17 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
         *("learning_rate", "skipped_steps"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
-    told = _of_no_step(steps, runs)
-    later, unstarted = _behind_later(asked), _without_a_start(asked, runs)
+    unstepped = _stepless_lines(steps, runs)
+    later, unstarted = _out_of_order_lines(asked), _unstarted_launches(asked, runs)
     several = (
         (later, _SEVERAL_RUNS),
-        (_counted_otherwise(asked), _OTHER_COUNT),
-        (_at_another_level(asked), _OTHER_LEVEL),
-        (_of_other_work(asked, runs), _OTHER_WORK),
-        (_told_twice(told), _TWICE),
-        (_epoch_back(told), _EARLIER_EPOCH),
-        (_told_otherwise(asked, runs), _OTHER_FIGURES),
-        (_in_turn(asked, runs, later, unstarted), _IN_TURN),
+        (_broken_counters(asked), _OTHER_COUNT),
+        (_level_changes(asked), _OTHER_LEVEL),
+        (_lines_of_other_flops(asked, runs), _OTHER_WORK),
+        (_repeated_lines(unstepped), _TWICE),
+        (_epoch_setbacks(unstepped), _EARLIER_EPOCH),
+        (_conflicting_lines(asked, runs), _OTHER_FIGURES),
+        (_launches_in_turn(asked, runs, later, unstarted), _IN_TURN),
     )
     for bad_lines, said in (*_impossible(asked), *several):
         if bad_lines.is_empty():
@@ -181,21 +180,21 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
 
 
 def _impossible(steps: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
-    """Return the lines and the text for every one of _KINDS that occurs."""
+    """Return the lines and the text for every kind of _KINDS in the log."""
     occurs = steps.select(bad.any().alias(f"{i}") for i, (bad, _) in enumerate(_KINDS)).row(0)
     return [
         (steps.filter(bad), said) for (bad, said), any_ in zip(_KINDS, occurs, strict=True) if any_
     ]
 
 
-def _of_runs(lines: pl.DataFrame, run_ids: pl.Series) -> pl.DataFrame:
+def _lines_of_runs(lines: pl.DataFrame, run_ids: pl.Series) -> pl.DataFrame:
     """Return the lines of some runs; fast if there are none, the usual case."""
     if run_ids.is_empty():
         return lines.clear()
     return lines.filter(pl.col("run_id").is_in(run_ids.implode()))
 
 
-def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
+def _out_of_order_lines(steps: pl.DataFrame) -> pl.DataFrame:
     """Return timed lines whose step comes after a later step of their launch.
 
     Timed: with a rate or a time. Excluded: copies of a step and lines with an earlier stamp, which
@@ -214,19 +213,19 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     before = pl.any_horizontal(
         at <= at.cum_max().shift().over(run, rank) for at in (pl.col("logged_at"), clock)
     )
-    return _of_runs(timed, some["run_id"].unique()).filter(
+    return _lines_of_runs(timed, some["run_id"].unique()).filter(
         step < step.cum_max().over(run, rank),
         step.is_first_distinct().over(run, rank),
         ~before.fill_null(value=False),
     )
 
 
-def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _stepless_lines(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return lines with a loss, of formats without a printed step.
 
     Adds `at`: the epoch, as printed.
     """
-    lines = _of_runs(steps, runs.filter(has_quirk("step_unsaid"))["run_id"])
+    lines = _lines_of_runs(steps, runs.filter(has_quirk("step_unsaid"))["run_id"])
     if lines.is_empty():
         return lines
     lines = lines.sort("run_id", "line")
@@ -234,33 +233,33 @@ def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     return told.with_columns(at=pl.col("extra").str.extract(EPOCH_PATTERN))
 
 
-def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
+def _repeated_lines(lines: pl.DataFrame) -> pl.DataFrame:
     """Return lines that repeat all figures of the line before as another step's.
 
     Per rank; only for runs with at least MIN_COPY_SHARE of such lines.
     """
-    if told.is_empty():
-        return told
+    if lines.is_empty():
+        return lines
     figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED)
     same = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
     )
     other = pl.col("step") != pl.col("step").shift().over("run_id", "rank")
     twice = (same & other & pl.col("learning_rate").is_not_null()).fill_null(value=False)
-    told = told.with_columns(twice=twice)
-    return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= MIN_COPY_SHARE)
+    lines = lines.with_columns(twice=twice)
+    return lines.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= MIN_COPY_SHARE)
 
 
-def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
+def _epoch_setbacks(lines: pl.DataFrame) -> pl.DataFrame:
     """Return lines with a later step but an earlier epoch than the line before."""
-    if told.is_empty():
-        return told
+    if lines.is_empty():
+        return lines
     at = pl.col("at").cast(pl.Float64, strict=False)
     back, new = ((one.diff().over("run_id", "rank")) for one in (at, pl.col("step")))
-    return told.filter(back < 0, new > 0)
+    return lines.filter(back < 0, new > 0)
 
 
-def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _conflicting_lines(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return lines that print a step of their rank again, with other figures.
 
     One process prints a step once, and copies of its line are alike. Ranks with the same tag, or
@@ -271,15 +270,15 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     some = steps.filter(step <= step.shift(), run == run.shift())
     if some.is_empty():
         return some
-    lines = _of_runs(steps, some["run_id"].unique())
+    lines = _lines_of_runs(steps, some["run_id"].unique())
     again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))
-    lines = _of_runs(lines, again["run_id"].unique())
-    of_one = _of_runs(lines, runs.filter(has_quirk("single_writer"))["run_id"])
-    odd = pl.concat([_of_another_loss(lines), _of_another_engine(of_one)])
+    lines = _lines_of_runs(lines, again["run_id"].unique())
+    of_one = _lines_of_runs(lines, runs.filter(has_quirk("single_writer"))["run_id"])
+    odd = pl.concat([_lines_of_other_loss(lines), _lines_of_other_engine(of_one)])
     return odd.unique(("run_id", "line")).sort("run_id", "line")
 
 
-def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
+def _lines_of_other_loss(lines: pl.DataFrame) -> pl.DataFrame:
     """Return lines whose loss differs from the first of their step.
 
     Pipeline stages print -1 for an unknown loss.
@@ -290,11 +289,11 @@ def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
     return losses.filter((loss - first).abs() > MAX_LOSS_DIFFERENCE * (1 + first))
 
 
-def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
+def _lines_of_other_engine(lines: pl.DataFrame) -> pl.DataFrame:
     """Return lines whose rate, learning rate or time is not the first of their step.
 
-    The rate is the one of DeepSpeed's timer. Several handlers of one logger may print a line with
-    their own stamps or none.
+    The rate is from DeepSpeed's timer. Several handlers of a logger may print a line with their own
+    stamps or none.
     """
     rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
     rates = lines.filter(rate.is_finite())
@@ -309,7 +308,7 @@ def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
+def _broken_counters(steps: pl.DataFrame) -> pl.DataFrame:
     """Return lines whose steps go on from the line before, but whose counters do not.
 
     A run's counters never go back, nor do tokens stop growing while steps are trained. Between two
@@ -327,17 +326,20 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     more = samples > (1 + MAX_UNEXPLAINED_GAP) * new * pl.max_horizontal(batch, before)
     fewer = samples < (1 - MAX_UNEXPLAINED_GAP) * new * pl.min_horizontal(batch, before)
     tokens = [pl.col(name).diff().over(of_rank) for name in _TOKENS]
-    still = [change.eq(0) & _would_show(name) for change, name in zip(tokens, _TOKENS, strict=True)]
+    still = [
+        change.eq(0) & _growth_is_visible(name)
+        for change, name in zip(tokens, _TOKENS, strict=True)
+    ]
     back = pl.any_horizontal(samples < 0, tokens[0] < 0, *still)
     odd = counted.filter((new > 0) & (back | (known & (more | fewer))))
     if odd.is_empty():
         return odd
-    mine = _of_runs(counted, odd["run_id"].unique())
+    mine = _lines_of_runs(counted, odd["run_id"].unique())
     copied = mine.filter(pl.struct(*of_rank, "step").is_duplicated())["run_id"].unique()
     return odd.filter(~pl.col("run_id").is_in(copied.implode()))
 
 
-def _would_show(counter: str) -> pl.Expr:
+def _growth_is_visible(counter: str) -> pl.Expr:
     """Return whether the steps since the line before change the counter's last digit.
 
     From the average growth per step; the last digit is the last one above 0.
@@ -349,7 +351,7 @@ def _would_show(counter: str) -> pl.Expr:
     return pl.max_horizontal(grown, 1) >= 10.0 ** zeros.cast(pl.Float64)
 
 
-def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
+def _level_changes(steps: pl.DataFrame) -> pl.DataFrame:
     """Return the first line after memory and pace change their level together.
 
     Ignores the first line, which includes the start-up; only for runs whose lines name one rank or
@@ -370,7 +372,9 @@ def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
     if jumps.is_empty():
         return jumps
     rates = {run: of["rate"] for (run,), of in behind.group_by("run_id", maintain_order=True)}
-    sure = [_apart(rates[run], at) for run, at in jumps.select("run_id", "place").iter_rows()]
+    sure = [
+        _rates_are_apart(rates[run], at) for run, at in jumps.select("run_id", "place").iter_rows()
+    ]
     return jumps.filter(pl.Series(sure, dtype=pl.Boolean))
 
 
@@ -387,24 +391,24 @@ def _jumps(memory: pl.Expr) -> pl.Expr:
     return (gap > MIN_MEMORY_CHANGE * pl.min_horizontal(low, later_low)) & (gap > wide)
 
 
-def _apart(rates: pl.Series, at: int) -> bool:
+def _rates_are_apart(rates: pl.Series, index: int) -> bool:
     """Return whether the middle 80 % of the rates before and after an index are apart.
 
     The gap exceeds MIN_PACE_CHANGE, and the width of either range. index: of the first line after
     """
-    levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:at], rates[at:])])
+    levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:index], rates[index:])])
     (low, high), wide = sorted(levels.tolist()), np.ptp(levels, axis=1).max()
     gap = high[0] - low[1]
     return bool(gap > MIN_PACE_CHANGE * low[0] and gap > wide)
 
 
-def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _lines_of_other_flops(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return lines whose claims imply other FLOPs per token than most of their run.
 
     For formats whose claims are the line's rate times the FLOPs of a token, counted once. Small
     figures leave the FLOPs of a token open, so finer ones of the run decide.
     """
-    lines = _of_runs(steps, runs.filter(has_quirk("claims_follow_rate"))["run_id"])
+    lines = _lines_of_runs(steps, runs.filter(has_quirk("claims_follow_rate"))["run_id"])
     rate, odd = "logged_tgs", [lines.clear()]
     for claim in _CLAIMS:
         both = lines.filter(pl.col(claim).is_finite(), pl.col(rate).is_finite(), pl.col(rate) > 1)
@@ -428,18 +432,18 @@ def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(odd).unique(["run_id", "line"]).sort("run_id", "line")
 
 
-def _in_turn(
+def _launches_in_turn(
     steps: pl.DataFrame, runs: pl.DataFrame, later: pl.DataFrame, unstarted: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the first lines of all launches of a source with several writers at once.
 
     The run that is behind begins a launch at every turn, without a start; the run that is ahead
-    continues in that launch. Consecutive experiments of a few lines begin at the same step as the
-    one before: steps counted by fairmfu always do, so tokens decide. Two runs of one pace with
-    different intervals meet where both print a step: a launch then begins with the last step of the
-    one before, about as soon as any other line comes.
+    continues in that launch. Consecutive experiments of a few lines begin at the same step: steps
+    counted by fairmfu always do, so tokens decide. Two runs of the same pace with different
+    intervals meet where both print a step: a launch then begins with the last step of the launch
+    before, about as soon as any other line comes.
 
-    later, unstarted: of `_behind_later` and `_without_a_start`
+    later, unstarted: of `_out_of_order_lines` and `_unstarted_launches`
     """
     run = pl.col("run_id")
     back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
@@ -492,7 +496,7 @@ def _takes_turns() -> pl.Expr:
     """Return whether the launches of one source are turns of several runs.
 
     Reads the source's rows of `_launches_in_order` with two more columns. back: begins at a step
-    that was printed before; brief: of few lines, or with a step behind a later one.
+    that was printed before; brief: of few lines, or with a step after a later one.
     """
     names = ("progress", "last", "uneven", "apart", "longest", "ended")
     before = {name: pl.col(name).shift() for name in names}
@@ -506,7 +510,7 @@ def _takes_turns() -> pl.Expr:
     return several | (pl.col("back") & (soon | (meets & in_time))).any()
 
 
-def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _unstarted_launches(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return the first steps of later launches: run_id, line, step, last step before.
 
     Only launches of a source whose first line is a step's. The last step is null if the launch

@@ -2,11 +2,11 @@
 
     F = tflops x 1e12 / tokens_per_sec        T = (F - F(0)) / (F(1) - F(0))
 
-for a formula that is affine in T, if the facts give no single length. If samples are not packed, a
-formula that reads the current batch uses another length on every line. The figures determine the
-length if printed so finely that every line leaves one whole number of tokens and hardly any range
-around it. Such numbers must be unlikely to come out by accident, since a wrong formula or model
-leaves any number, whole or not.
+for a formula affine in T, if the facts give no single length. If samples are not packed, a formula
+that reads the current batch uses another length on every line. The figures determine the length if
+printed so finely that every line leaves a single whole number of tokens and hardly any range around
+it. Such numbers must be unlikely to come out by accident, since a wrong formula or model leaves any
+number, whole or not.
 """
 
 from __future__ import annotations
@@ -43,19 +43,21 @@ AFFINE_TEST_LENGTHS: Final = (1024, 2048, 65536)
 """Lengths for testing whether a formula is a straight line."""
 
 
-def solve_lengths(told: FigureLines, era: Era, formula_facts: FormulaFacts) -> FigureLines | None:
+def solve_lengths(
+    figures: FigureLines, era: Era, formula_facts: FormulaFacts
+) -> FigureLines | None:
     """Return the lines with `sequence_length` solved from TFLOP/s and tokens/s.
 
     None if the length is known, if a line leaves its length open, or if the lengths may be an
     accident.
     """
-    if formula_facts.T is not None or len(told.printed_values("sequence_length")):
+    if formula_facts.T is not None or len(figures.printed_values("sequence_length")):
         return None
     line, lines = (
         _affine(era, formula_facts),
-        told.with_decimals_of(era).printing("logged_tflops", "logged_tgs"),
+        figures.with_decimals_of(era).printing("logged_tflops", "logged_tgs"),
     )
-    if line is None or not 0 < len(told.printed_values("logged_tflops")) == lines.height:
+    if line is None or not 0 < len(figures.printed_values("logged_tflops")) == lines.height:
         return None
     rate = device_rate_behind("logged_tflops", lines, formula_facts)
     if rate is None:
@@ -67,9 +69,9 @@ def solve_lengths(told: FigureLines, era: Era, formula_facts: FormulaFacts) -> F
     whole = np.rint((tokens.low + tokens.high) / 2)
     if not _certain(tokens, whole, formula_facts.max_length):
         return None
-    lengths = np.full(told.height, np.nan)
-    lengths[np.isfinite(told.columns["logged_tflops"])] = whole
-    return replace(told, columns={**told.columns, "sequence_length": lengths})
+    lengths = np.full(figures.height, np.nan)
+    lengths[np.isfinite(figures.columns["logged_tflops"])] = whole
+    return replace(figures, columns={**figures.columns, "sequence_length": lengths})
 
 
 def _affine(era: Era, formula_facts: FormulaFacts) -> tuple[float, float] | None:

@@ -51,8 +51,7 @@ MIN_POINTS: Final = 10
 MIN_POINTS_PER_SIDE: Final = 2
 """Fewest points before a change and after, not counting points that are alone."""
 MAX_LEVEL_POINTS: Final = 200
-"""Number of the latest points of a level to search for a change; at most half are after the change.
-"""
+"""Number of the latest points of a level to search for a change; at most half come after."""
 MAX_SPREAD_POINTS: Final = 100
 """Number of the latest points whose scatter is the spread."""
 MIN_RELATIVE_SPREAD: Final = 0.001
@@ -167,7 +166,7 @@ class SeriesLevels:
     def outliers(self) -> BoolArray:
         """Return the points that are alone and far from their level.
 
-        None are without a spread.
+        No points without a spread.
         """
         far = np.zeros(len(self.values), bool)
         if self.spread is not None:
@@ -244,20 +243,20 @@ def find_levels(log_rates: FloatArray) -> SeriesLevels:
     if len(log_rates) < MIN_POINTS:
         return SeriesLevels(log_rates, (), np.zeros(len(log_rates), bool))
     seen = _Seen(log_rates)
-    found: list[Change] = []
+    changes: list[Change] = []
     before = np.empty(0)
-    start, at, end = 0, MIN_POINTS - 1, len(log_rates)
-    while (change := seen.next_change(start, at, before)) is not None:
-        found.append(change)
+    start, point, end = 0, MIN_POINTS - 1, len(log_rates)
+    while (change := seen.next_change(start, point, before)) is not None:
+        changes.append(change)
         before = _with(before, seen.said(start, change.first, change.confirmed_at))
-        start, at = change.first, change.confirmed_at + 1
+        start, point = change.first, change.confirmed_at + 1
     rest = _with(before, seen.said(start, end, end - 1))
     alone = ~seen.settled(end - 1)
     spread, degrees_of_freedom, autocorrelation = _scatter(rest)
-    means, counts = seen.known_levels(found)
+    means, counts = seen.known_levels(changes)
     return SeriesLevels(
         values=log_rates,
-        changes=tuple(found),
+        changes=tuple(changes),
         lone_points=alone,
         spread=spread,
         degrees_of_freedom=degrees_of_freedom,
@@ -268,9 +267,11 @@ def find_levels(log_rates: FloatArray) -> SeriesLevels:
     )
 
 
-def _with(before: FloatArray, said: FloatArray) -> FloatArray:
+def _with(before: FloatArray, values: FloatArray) -> FloatArray:
     """Append a level's distances from its mean to earlier ones; keep the latest."""
-    return np.concatenate([before, said - said.mean() if len(said) else said])[-MAX_SPREAD_POINTS:]
+    return np.concatenate([before, values - values.mean() if len(values) else values])[
+        -MAX_SPREAD_POINTS:
+    ]
 
 
 class _Seen:
@@ -282,16 +283,16 @@ class _Seen:
         self.company = _company(values, self.quick)
         self.counts, self.sums = self._cumulated()
 
-    def settled(self, at: int) -> BoolArray:
-        """Return the points that have a say, as known at point `at`."""
-        out = self.company[SETTLING_POINTS, : at + 1].copy()
-        for later in range(min(SETTLING_POINTS, at + 1)):
-            out[at - later] = self.company[later, at - later]
+    def settled(self, point: int) -> BoolArray:
+        """Return the points that have a say, as known at `point`."""
+        out = self.company[SETTLING_POINTS, : point + 1].copy()
+        for later in range(min(SETTLING_POINTS, point + 1)):
+            out[point - later] = self.company[later, point - later]
         return out
 
-    def said(self, start: int, end: int, at: int) -> FloatArray:
-        """Return the values from start up to end that have a say at point `at`."""
-        return self.values[start:end][self.settled(at)[start:end]]
+    def said(self, start: int, end: int, point: int) -> FloatArray:
+        """Return the values from start up to end that have a say, as known at `point`."""
+        return self.values[start:end][self.settled(point)[start:end]]
 
     def _cumulated(self) -> tuple[FloatArray, FloatArray]:
         """Return per point the number and sum of the last 1, 2, … values that have a say."""
@@ -326,10 +327,13 @@ class _Seen:
             sums[later:] += more * self.values[points]
         return sums / np.maximum(counts, 1.0), counts
 
-    def next_change(self, start: int, at: int, before: FloatArray) -> Change | None:
-        """Return the first change since `start` that point `at` or a later one confirms."""
+    def next_change(self, start: int, start_point: int, before: FloatArray) -> Change | None:
+        """Return the first change of the level since `start` that a point confirms.
+
+        start_point: the first point to test
+        """
         chunk = 64
-        for low in range(at, len(self.values), chunk):
+        for low in range(start_point, len(self.values), chunk):
             rows = np.arange(low, min(low + chunk, len(self.values)))
             errors = self._splits(start, rows)
             best = np.argmax(errors, axis=1)
@@ -359,18 +363,21 @@ class _Seen:
         apart = np.abs(sums / behind - (all_ - sums) / ahead)
         return np.where(usable, apart / np.sqrt(1 / behind + 1 / ahead), 0.0)
 
-    def _surely(self, start: int, first: int, at: int, before: FloatArray) -> float | None:
+    def _surely(self, start: int, first: int, point: int, before: FloatArray) -> float | None:
         """Return the spread if a split is more than chance, else None."""
-        start = max(start, at + 1 - MAX_LEVEL_POINTS)
-        one, two = self.said(start, first, at), self.said(first, at + 1, at)
-        low, high = float(one.mean()), float(two.mean())
+        start = max(start, point + 1 - MAX_LEVEL_POINTS)
+        before_split, after_split = (
+            self.said(start, first, point),
+            self.said(first, point + 1, point),
+        )
+        low, high = float(before_split.mean()), float(after_split.mean())
         shift = high - low
-        stray = np.count_nonzero((two - low) / shift < 1 / 2)
-        if stray > MAX_STRAY_SHARE * (len(two) - 1):
+        stray = np.count_nonzero((after_split - low) / shift < 1 / 2)
+        if stray > MAX_STRAY_SHARE * (len(after_split) - 1):
             return None
-        rest = np.concatenate([before, one - low, two - high])[-MAX_SPREAD_POINTS:]
+        rest = np.concatenate([before, before_split - low, after_split - high])[-MAX_SPREAD_POINTS:]
         spread, freedom, alike = _scatter(rest)
-        error = spread * sqrt(_variance(alike, len(one), len(two)))
+        error = spread * sqrt(_variance(alike, len(before_split), len(after_split)))
         return spread if abs(shift) > _bound(freedom) * error else None
 
 
@@ -420,8 +427,8 @@ def _quick_spreads(values: FloatArray) -> FloatArray:
 def _company(values: FloatArray, spreads: FloatArray) -> BoolArray:
     """Return whether a point agrees with a neighbour, after 0, 1, … later points.
 
-    Rows: number of later points; the last row uses all. A neighbour is the next point, or the next
-        but one if the point between is alone.
+    A row per number of later points; the last row uses all. A neighbour is the next point, or the
+    next but one if the point between is alone.
     """
     one, two = (_agree(values, spreads, apart) for apart in (1, 2))
     rows = []

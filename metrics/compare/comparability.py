@@ -149,21 +149,21 @@ def compare_pair(first: MetricsRow, second: MetricsRow) -> PairVerdict:
     return replace(found, context=tuple(_differences(both, without)))
 
 
-def _pair(one: ComparisonRow, other: ComparisonRow) -> PairVerdict:
+def _pair(first: ComparisonRow, second: ComparisonRow) -> PairVerdict:
     """Return the verdict on two rows of `_keyed`, without context."""
-    both = (one, other)
-    values = {n: (one[n], other[n]) for n in COMPARABILITY_COLUMNS}
+    both = (first, second)
+    values = {n: (first[n], second[n]) for n in COMPARABILITY_COLUMNS}
     different = [n for n, (a, b) in values.items() if a is not None and b is not None and a != b]
-    if not _near(one["flops_per_token"], other["flops_per_token"]):
+    if not _near(first["flops_per_token"], second["flops_per_token"]):
         different.append("flops_per_token")
     listed = [
         f"{COLUMN_LABELS[name]} ({_both(name, both)})" for name in different if name != "work"
     ]
     why = [f"{run['name']}: {reason}" for run in both for reason in run["not_ranked"]]
-    if one["synthetic"] != other["synthetic"]:
+    if first["synthetic"] != second["synthetic"]:
         why.append("one of the two is synthetic")
     if "work" in different:
-        why.append(f"different models ({one['model']} / {other['model']})")
+        why.append(f"different models ({first['model']} / {second['model']})")
     verdict: Verdict = "same model" if different else "like for like"
     return PairVerdict(
         verdict="not comparable" if why else verdict,
@@ -177,11 +177,11 @@ def _both(name: str, rows: Sequence[ComparisonRow]) -> str:
     return " / ".join(format_value(value_of(row, name)) for row in rows)
 
 
-def _near(one: float | None, other: float | None) -> bool:
+def _near(flops: float | None, other_flops: float | None) -> bool:
     return (
-        one is None
-        or other is None
-        or max(one, other) <= min(one, other) * (1 + MAX_FLOPS_DIFFERENCE)
+        flops is None
+        or other_flops is None
+        or max(flops, other_flops) <= min(flops, other_flops) * (1 + MAX_FLOPS_DIFFERENCE)
     )
 
 
@@ -308,10 +308,10 @@ def _ranked(group: Sequence[ComparisonRow], *, twice: bool) -> list[ComparisonRo
         label += ", synthetic" if best["synthetic"] else ""
     letters = repeated_runs.setup_letters(order, _setup)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
-    differs = _differences(group) + _own_formulas(group)
+    differs = _differences(group) + _formula_differences(group)
     sides = repeated_runs.comparison_sides(order)
     best_tgs = sides[0].tgs
-    rows = [_against(row, side, sides[0]) for side in sides for row in side.rows]
+    rows = [_relative_to_best(row, side, sides[0]) for side in sides for row in side.rows]
     return [
         row
         | {
@@ -350,7 +350,7 @@ DEFAULT_SETUP_VALUES: Final = {"replicas": 1, "replica_groups": 1}
 DOCUMENT_BORDERS: Final = "document borders"
 
 
-def _against(
+def _relative_to_best(
     row: ComparisonRow, side: repeated_runs.ComparisonSide, best: repeated_runs.ComparisonSide
 ) -> ComparisonRow:
     """Return a row with its side's speed relative to the best; the best is tied."""
@@ -480,7 +480,7 @@ MAX_VALUE_LENGTH: Final = 60
 def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> list[str]:
     """Return known differences within a group, then columns that only some runs state."""
     differs = [
-        f"{COLUMN_LABELS.get(name, name)}: {' / '.join(_told_apart(_known(name, group)))}"
+        f"{COLUMN_LABELS.get(name, name)}: {' / '.join(_shortened(_known(name, group)))}"
         for name in varying_columns(group)
         if name not in without
     ]
@@ -494,14 +494,14 @@ def _differences(group: Sequence[MetricsRow], without: Sequence[str] = ()) -> li
     return differs
 
 
-def _told_apart(values: set[str]) -> list[str]:
+def _shortened(values: set[str]) -> list[str]:
     """Return values as text; long values without their common beginning."""
     long = max(map(len, values)) > MAX_VALUE_LENGTH
     alike = len(commonprefix([*values])) if long else 0  # noqa: RUF071 - character by character
     return sorted(f"{'…' if alike else ''}{value[alike:]}"[:MAX_VALUE_LENGTH] for value in values)
 
 
-def _own_formulas(group: Sequence[MetricsRow]) -> list[str]:
+def _formula_differences(group: Sequence[MetricsRow]) -> list[str]:
     """Return frameworks whose runs print the same work on the same device differently.
 
     Only runs with reproduced figures, whose formula and peak are therefore known.
@@ -510,7 +510,7 @@ def _own_formulas(group: Sequence[MetricsRow]) -> list[str]:
     for framework in sorted({str(row["framework"]) for row in group}):
         mine = [r for r in group if r["framework"] == framework and r["logged_reproduced"]]
         counted = [r for r in mine if r["logged_flops_per_token"] and r["logged_tflops"]]
-        ratios = [_theirs(row) / not_null(row["flops_per_token"]) for row in counted]
+        ratios = [_logged_flops(row) / not_null(row["flops_per_token"]) for row in counted]
         divided = sorted({not_null(row["logged_peak"]) for row in mine if row["logged_mfu"]})
         if ratios and max(ratios) > min(ratios) * (1 + MAX_COUNT_DIFFERENCE):
             eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
@@ -527,7 +527,7 @@ def _own_formulas(group: Sequence[MetricsRow]) -> list[str]:
     return found
 
 
-def _theirs(row: MetricsRow) -> float:
+def _logged_flops(row: MetricsRow) -> float:
     """Return FLOPs per token as printed, with the framework's factor."""
     return not_null(row["logged_flops_per_token"]) * not_null(row["logged_unit"])
 

@@ -206,17 +206,17 @@ def history(
         have begun
     """
     held = set() if baselines is None else set(baselines["run_id"])
-    placed, unplaced = _placed(metrics, by, held)
+    placed, unplaced = _points_in_series(metrics, by, held)
     points = _with_marks(placed, by)
     pinned, lost = _pinned(baselines, points)
-    told = [
+    histories = [
         _one_series(frame, pinned.get(str(series)), by, threshold)
         for (series,), frame in points.group_by("series", maintain_order=True)
     ]
     return History(
-        pl.concat([pl.DataFrame(schema=POINT_SCHEMA), *(one.points for one in told)]),
-        pl.DataFrame([row for one in told for row in one.changes], schema=CHANGE_SCHEMA),
-        pl.DataFrame([one.summary for one in told], schema=SERIES_SCHEMA),
+        pl.concat([pl.DataFrame(schema=POINT_SCHEMA), *(one.points for one in histories)]),
+        pl.DataFrame([row for one in histories for row in one.changes], schema=CHANGE_SCHEMA),
+        pl.DataFrame([one.summary for one in histories], schema=SERIES_SCHEMA),
         pl.DataFrame([*unplaced, *lost], schema=UNPLACED_SCHEMA).sort("name", "run_id"),
     )
 
@@ -224,7 +224,7 @@ def history(
 # --- points -------------------------------------------------------------------------------
 
 
-def _placed(
+def _points_in_series(
     metrics: pl.DataFrame, by: Sequence[str], held: Collection[str]
 ) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
     """Return runs in series order, with `series`, `at` and `dated`, and unplaced runs.
@@ -232,7 +232,7 @@ def _placed(
     held: run_ids to keep however short the runs are
     """
     key = list(dict.fromkeys((*by, "synthetic")))
-    names = dict.fromkeys((*POINT_SOURCE_COLUMNS, *by, *_told(by)))
+    names = dict.fromkeys((*POINT_SOURCE_COLUMNS, *by, *_explanatory_columns(by)))
     rows = metrics.select(
         *names,
         at=pl.coalesce("started_at", "read_at"),
@@ -320,14 +320,14 @@ def _reader() -> pl.Expr:
     return pl.when(before).then(earlier).otherwise(today)
 
 
-def _told(by: Sequence[str]) -> list[str]:
+def _explanatory_columns(by: Sequence[str]) -> list[str]:
     """Return columns of METRICS that may explain a change within a series."""
     return [name for name in EXPLANATORY_COLUMNS if name not in by]
 
 
 def _marked(by: Sequence[str]) -> list[str]:
     """Return columns whose changes from point to point are marked."""
-    return [*_told(by), READER_COLUMN]
+    return [*_explanatory_columns(by), READER_COLUMN]
 
 
 def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -340,7 +340,7 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
             value != pl.col("before")
         )
         for at, new, old in differs.iter_rows():
-            one, other = _said(name, old), _said(name, new)
+            one, other = _shown_value(name, old), _shown_value(name, new)
             if one != other:
                 marks.setdefault(at, []).append(f"{MARK_LABELS.get(name, name)} {one} -> {other}")
     told = pl.DataFrame(
@@ -352,17 +352,17 @@ def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     return joined.with_columns(pl.col("marks").fill_null([]))
 
 
-def _said(name: str, value: object) -> str:
+def _shown_value(name: str, value: object) -> str:
     return str(value)[:HASH_LENGTH] if name == "work" else format_value(value)
 
 
 def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
     """Return settings that alternate, with at least MIN_SETTING_RETURNS returns."""
     found = []
-    for name in _told(by):
+    for name in _explanatory_columns(by):
         values = points[name].drop_nulls()
         new = values[:1].append(values.filter(values != values.shift(1)))
-        said = [_said(name, value) for value in new]
+        said = [_shown_value(name, value) for value in new]
         turns = said[:1] + [after for before, after in pairwise(said) if after != before]
         if len(turns) - len(set(turns)) >= MIN_SETTING_RETURNS:
             found.append(f"{MARK_LABELS.get(name, name)}: {' / '.join(sorted(set(turns)))}")
@@ -388,48 +388,48 @@ class _SeriesHistory:
 def _one_series(
     points: pl.DataFrame, pinned: Row | None, by: Sequence[str], threshold: float
 ) -> _SeriesHistory:
-    found = find_levels(np.log(points["tgs"].to_numpy()))
-    segments = found.segments()
+    levels = find_levels(np.log(points["tgs"].to_numpy()))
+    segments = levels.segments()
     lengths = [part.stop - part.start for part in segments]
     out = points.with_columns(
         segment=pl.Series(np.repeat(np.arange(len(segments)), lengths), dtype=INT),
-        level=pl.Series(np.repeat(np.exp([found.level(part) for part in segments]), lengths)),
-        outlier=pl.Series(found.outliers()),
+        level=pl.Series(np.repeat(np.exp([levels.level(part) for part in segments]), lengths)),
+        outlier=pl.Series(levels.outliers()),
     ).select(POINT_SCHEMA.names())
-    changes = _changes(out, found, threshold)
-    off = _off_baseline(out, found, pinned, threshold)
+    changes = _changes(out, levels, threshold)
+    off = _off_baseline(out, levels, pinned, threshold)
     last = segments[-1]
     summary = {
         **_whole(out),
-        **_level(out, found, last),
-        **_against(found, pinned),
+        **_level(out, levels, last),
+        **_baseline_columns(levels, pinned),
         **{name: points[name][-1] for name in ("framework", "model", "gpus") if name in by},
         "setups": _setups(points, by),
     }
     since = -1 if pinned is None else pinned["place"]
     later = [
         row["kind"]
-        for row, change in zip(changes, found.changes, strict=True)
+        for row, change in zip(changes, levels.changes, strict=True)
         if row["counts"] and change.first > since
     ]
     kinds = later[-1:] + [row["kind"] for row in off]
-    summary["state"] = _state(found, kinds, suspect=summary["suspect"])
+    summary["state"] = _state(levels, kinds, suspect=summary["suspect"])
     return _SeriesHistory(out, changes + off, summary)
 
 
-def _changes(points: pl.DataFrame, found: SeriesLevels, threshold: float) -> list[dict[str, Any]]:
+def _changes(points: pl.DataFrame, levels: SeriesLevels, threshold: float) -> list[dict[str, Any]]:
     rows = []
-    segments = found.segments()
-    for i, change in enumerate(found.changes):
+    segments = levels.segments()
+    for i, change in enumerate(levels.changes):
         before, after = segments[i : i + 2]
-        ratio = found.ratio(i)
+        ratio = levels.ratio(i)
         rows.append(
             {
                 "against": "history",
                 **_change(points, change.first, change.confirmed_at, ratio, threshold),
                 "last_before": points["run_id"][change.first - 1],
-                "before": exp(found.level(before)),
-                "after": exp(found.level(after)),
+                "before": exp(levels.level(before)),
+                "after": exp(levels.level(after)),
                 "points_after": after.stop - after.start,
                 "causes": _causes(points["marks"], change),
             }
@@ -438,7 +438,7 @@ def _changes(points: pl.DataFrame, found: SeriesLevels, threshold: float) -> lis
 
 
 def _change(
-    points: pl.DataFrame, first: int, found: int, ratio: Estimate, threshold: float
+    points: pl.DataFrame, first: int, confirmed_at: int, ratio: Estimate, threshold: float
 ) -> dict[str, Any]:
     """Return the columns of CHANGE_SCHEMA that are alike for history and baseline."""
     return {
@@ -446,8 +446,8 @@ def _change(
         "kind": "improvement" if ratio.value > 1 else "regression",
         "at": points["at"][first],
         "run_id": points["run_id"][first],
-        "found_at": points["at"][found],
-        "found_by": points["run_id"][found],
+        "found_at": points["at"][confirmed_at],
+        "found_by": points["run_id"][confirmed_at],
         "ratio": ratio.value,
         "ratio_low": ratio.low,
         "ratio_high": ratio.high,
@@ -465,15 +465,15 @@ def _causes(marks: pl.Series, change: Change) -> list[str]:
 
 
 def _off_baseline(
-    points: pl.DataFrame, found: SeriesLevels, pinned: Row | None, threshold: float
+    points: pl.DataFrame, levels: SeriesLevels, pinned: Row | None, threshold: float
 ) -> list[dict[str, Any]]:
     """Return a row of CHANGE_SCHEMA if the level is clearly off its baseline."""
     if pinned is None:
         return []
     baseline = log(pinned["tgs"])
     off, ratio = (
-        found.shift_from_baseline(baseline, pinned["place"] + 1, threshold),
-        found.ratio_to_baseline(baseline),
+        levels.shift_from_baseline(baseline, pinned["place"] + 1, threshold),
+        levels.ratio_to_baseline(baseline),
     )
     if off is None or ratio is None:
         return []
@@ -483,7 +483,7 @@ def _off_baseline(
             **_change(points, off.first, off.confirmed_at, ratio, threshold),
             "last_before": pinned["run_id"],
             "before": pinned["tgs"],
-            "after": exp(found.level(found.segments()[-1])),
+            "after": exp(levels.level(levels.segments()[-1])),
             "points_after": points.height - off.first,
             "causes": points["marks"][off.first].to_list(),
         }
@@ -506,11 +506,11 @@ def _whole(points: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _level(points: pl.DataFrame, found: SeriesLevels, last: slice) -> dict[str, Any]:
+def _level(points: pl.DataFrame, levels: SeriesLevels, last: slice) -> dict[str, Any]:
     """Return the last level's rate, and the MFU of its points with the newest formula."""
-    level = exp(found.level(last))
+    level = exp(levels.level(last))
     mine = points[last.start :]
-    rate = found.rate(last) or intervals.mean_over_runs(mine["tgs"].to_list(), _own(mine))
+    rate = levels.rate(last) or intervals.mean_over_runs(mine["tgs"].to_list(), _own(mine))
     scored = mine.filter(pl.col("mfu").is_not_null() & ~pl.col("outlier"))
     newest = scored.filter(
         pl.col(name).eq_missing(pl.col(name).last()) for name in ("formula", "peaks")
@@ -519,7 +519,7 @@ def _level(points: pl.DataFrame, found: SeriesLevels, last: slice) -> dict[str, 
         "level": level,
         "level_low": None if rate is None else rate.low,
         "level_high": None if rate is None else rate.high,
-        "spread": found.spread,
+        "spread": levels.spread,
         "mfu": newest["mfu"].median(),
         "last_ratio": points["tgs"][-1] / level,
         "suspect": points["outlier"][-1],
@@ -532,12 +532,12 @@ def _own(points: pl.DataFrame) -> list[Estimate]:
     return [Estimate(*row) for row in whole.iter_rows()]
 
 
-def _state(found: SeriesLevels, kinds: Sequence[str], *, suspect: bool) -> str:
+def _state(levels: SeriesLevels, kinds: Sequence[str], *, suspect: bool) -> str:
     """Return the state of a series.
 
     kinds: of the last change that counts since the baseline, and of the distance from the baseline
     """
-    if found.spread is None:
+    if levels.spread is None:
         return "new"
     if "regression" in kinds:
         return "regressed"
@@ -578,15 +578,15 @@ def _pinned(
     return held, lost
 
 
-def _against(found: SeriesLevels, pinned: Row | None) -> dict[str, Any]:
+def _baseline_columns(levels: SeriesLevels, pinned: Row | None) -> dict[str, Any]:
     if pinned is None:
         return {}
     baseline = log(pinned["tgs"])
-    ratio = found.ratio_to_baseline(baseline)
+    ratio = levels.ratio_to_baseline(baseline)
     return {
         "baseline_run": pinned["run_id"],
         "baseline_tgs": pinned["tgs"],
-        "against_baseline": exp(found.level(found.segments()[-1]) - baseline),
+        "against_baseline": exp(levels.level(levels.segments()[-1]) - baseline),
         "against_low": None if ratio is None else ratio.low,
         "against_high": None if ratio is None else ratio.high,
     }

@@ -70,7 +70,7 @@ def _series(frame: pl.DataFrame) -> LossSeries | str:
     losses = frame.filter(pl.col("loss").is_finite()).sort("step")
     if losses.height < MIN_LOSS_LINES:
         return TOO_FEW_LOSSES
-    padded = not frame["non_padding_count"].count()  # else a total may hold padding
+    padded = not frame["non_padding_count"].count()  # else a total may include padding
     per_step = pl.lit(frame["tokens_per_gpu"].mean(), pl.Float64)
     counts = losses.select(
         printed=pl.when(pl.lit(value=padded)).then("consumed_tokens").cast(pl.Float64),
@@ -91,8 +91,8 @@ TOKENS_COUNTED_UNLIKE: Final = "no common token count"
 def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list[dict[str, Any]]:
     found = {run: series.get(run, TOO_FEW_LOSSES) for run in group}
     lines = {run: one for run, one in found.items() if not isinstance(one, str)}
-    at = min((float(tokens[-1]) for tokens, _ in lines.values()), default=0.0)
-    there = {run: _level(losses) for run, losses in _at_equal_tokens(lines, at).items()}
+    token_count = min((float(tokens[-1]) for tokens, _ in lines.values()), default=0.0)
+    there = {run: _level(losses) for run, losses in _at_equal_tokens(lines, token_count).items()}
     rows = []
     for run, one in found.items():
         row: dict[str, Any] = {"run_id": run}
@@ -101,25 +101,25 @@ def _group(group: Sequence[str], series: Mapping[str, LossSeries | str]) -> list
         elif run not in there or len(there) == 1:
             row["no_loss"] = TOKENS_COUNTED_UNLIKE
         else:
-            row |= _against(run, there) | {"equal_tokens": at}
+            row |= _compared_loss(run, there) | {"equal_tokens": token_count}
         rows.append(row)
     return rows
 
 
-def _at_equal_tokens(lines: Mapping[str, LossSeries], at: float) -> dict[str, FloatArray]:
+def _at_equal_tokens(lines: Mapping[str, LossSeries], token_count: float) -> dict[str, FloatArray]:
     """Return the losses of lines up to `at` tokens, with the same reach for all runs."""
-    widest = {run: _near(one, at, LOSS_REACHES[-1]) for run, one in lines.items()}
+    widest = {run: _near(one, token_count, LOSS_REACHES[-1]) for run, one in lines.items()}
     able = [run for run, losses in widest.items() if len(losses) >= MIN_LOSS_LINES]
     for reach in LOSS_REACHES:
-        near = {run: _near(lines[run], at, reach) for run in able}
+        near = {run: _near(lines[run], token_count, reach) for run in able}
         if all(len(losses) >= MIN_LOSS_LINES for losses in near.values()):
             return near
     return {}
 
 
-def _near(series: LossSeries, at: float, reach: float) -> FloatArray:
+def _near(series: LossSeries, token_count: float, reach: float) -> FloatArray:
     tokens, losses = series
-    return losses[(tokens <= at * (1 + 1e-9)) & (tokens >= at * (1 - reach))]
+    return losses[(tokens <= token_count * (1 + 1e-9)) & (tokens >= token_count * (1 - reach))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def _level(losses: FloatArray) -> _Level:
     return _Level(middle, robust_spread(losses) or spread_of_most(losses - middle))
 
 
-def _against(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
+def _compared_loss(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
     """Compare a run's loss with the other's or the median of all, in their spreads."""
     own = there[run]
     others = [one for name, one in there.items() if name != run or len(there) != PAIR_SIZE]

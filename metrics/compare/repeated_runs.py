@@ -107,8 +107,8 @@ def setup_letters(
     return [letters[setup_key(row)] for row in group]
 
 
-def _letter(place: int) -> str:
-    again, letter = divmod(place, len(ascii_uppercase))
+def _letter(index: int) -> str:
+    again, letter = divmod(index, len(ascii_uppercase))
     return ascii_uppercase[letter] + (str(again + 1) if again else "")
 
 

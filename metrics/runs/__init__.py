@@ -1,1 +1,1 @@
-"""Identity of runs: sources of one launch, launches that continue others, goodput."""
+"""Identity of runs: sources of a launch, launches that continue others, goodput."""

@@ -2,25 +2,29 @@
 
     goodput = tokens of the final course / (GPU-seconds from the first stamp to the last)
 
-A chain is a sequence of launches that continue one another (metrics.runs.resume_chains). The figure
-of a run covers the chain *up to and including the run*: the last launch's row is about the whole
-training, an earlier row about the training when that launch ended. Steps that a later launch
-trained again count once, as the later launch trained them. Steps after the checkpoint of a restart
-that were not trained again do not count. Logs do not say whether the last launch's final steps were
-saved: they count.
+A chain is a sequence of launches, each continuing the one before (metrics.runs.resume_chains). The
+figure of a run covers the chain *up to and including the run*: the last launch's row is about the
+whole training, an earlier row about the training when that launch ended. Steps trained again by a
+later launch count once, as trained later. Steps after the checkpoint of a restart count only if
+trained again. Logs do not say whether the last launch's final steps were saved: they count.
 
 The clock runs from the first stamp of the first launch, before its start-up, to the last stamp of
 the last launch. The time includes the start-up of each launch, checkpoints, evaluation, hangs and
 the time between two launches. GPU-seconds are the seconds of each launch times its accelerators;
-between two launches, the accelerators that both had. A failed launch that nothing continued may lie
-between the others: its time counts, its steps do not. The end-to-end rate is of the run's own
+between two launches, the accelerators common to both. A failed launch without a continuation may
+lie between the others: its time counts, its steps do not. The end-to-end rate is of the run's own
 launch: a short last launch may have a lower rate than the whole chain's goodput.
 
-No figure if the clock cannot be read: the first launch's first stamp is that of its first step line
-or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local, with
-a year and without), a later launch stamped before an earlier one ended, whole seconds over a time
-too short for them. None if the tokens are unknown, contradict logged rates and stamps, or are of a
-chain whose accelerators are unknown.
+No figure if the clock cannot be read:
+
+- the first launch's first stamp is from its first step line or from the start of training, so the
+start-up is unseen
+- no stamps, or stamps of two clocks (UTC and local, with a year and without)
+- a later launch stamped before an earlier one ended
+- whole seconds over too short a time
+
+None if the tokens are unknown, contradict logged rates and stamps, or are of a chain whose
+accelerators are unknown.
 
 Frames in, frames out; no file is opened here.
 """
@@ -79,11 +83,11 @@ def goodput(
 
     goodput: tokens/s/GPU
     goodput_share: the GPU-time of the surviving tokens at each launch's steady TGS, as a share of
-        the GPU-time spent; of one launch, goodput over its TGS
-    goodput_launches: launches of the chain up to this one
-    lost_to_restarts_s [s]: 0 for one launch; for each restart the time from when the step of its
-    checkpoint was first done to when the later launch began its first step: steps trained again,
-    hang and shutdown after the last line, the time between the launches and the later start-up
+        the GPU-time spent; for a single launch, goodput over TGS
+    goodput_launches: launches of the chain up to this run
+    lost_to_restarts_s [s]: 0 for a single launch; for each restart the time between the first
+    training of the checkpoint's step and the later launch's first step: steps trained again, hang
+    and shutdown after the last line, the time between the launches and the later start-up
     """
     known = {row["run_id"]: row for row in clocks.iter_rows(named=True)}
     rated = {row["run_id"]: row for row in rates.iter_rows(named=True)}
@@ -135,16 +139,16 @@ class _ChainLaunch:
         stamp: datetime = self._stamp(one) + float(part) * (self._stamp(other) - self._stamp(one))
         return stamp
 
-    def _stamp(self, place: int) -> datetime:
-        stamp: datetime = self.windows.value("logged_at", place)
+    def _stamp(self, index: int) -> datetime:
+        stamp: datetime = self.windows.value("logged_at", index)
         return stamp
 
-    def _off(self, place: int, step: float) -> datetime | None:
+    def _off(self, index: int, step: float) -> datetime | None:
         """Extrapolate from the nearest line, by the typical time of a step."""
         if self.clock["step_s"] is None:
             return None
-        beyond = step - self.windows.value("step", place)
-        return self._stamp(place) + timedelta(seconds=beyond * self.clock["step_s"])
+        beyond = step - self.windows.value("step", index)
+        return self._stamp(index) + timedelta(seconds=beyond * self.clock["step_s"])
 
 
 class _LaunchChain:
@@ -217,7 +221,7 @@ class _LaunchChain:
         return counts
 
     def _gpus(self, launch: _ChainLaunch) -> int | None:
-        """Return 1 for a single launch, whose tokens are those of one accelerator."""
+        """Return 1 for a single launch, whose tokens are per accelerator."""
         return 1 if len(self.launches) == 1 else launch.gpus
 
     def _gpu_seconds(self) -> float | None:
@@ -237,28 +241,30 @@ class _LaunchChain:
         ]
         ends.append(clocks[-1]["ended_at"])
         held = [n or 0 for n in gpus]
-        spent = _held(starts, ends, held)
-        idle = _held(ends[:-1], starts[1:], [min(pair) for pair in pairwise(held)])
+        spent = _gpu_seconds_of_spells(starts, ends, held)
+        idle = _gpu_seconds_of_spells(ends[:-1], starts[1:], [min(pair) for pair in pairwise(held)])
         return spent + idle or None
 
 
-def _held(starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[int]) -> float:
+def _gpu_seconds_of_spells(
+    starts: Sequence[datetime], ends: Sequence[datetime], gpus: Sequence[int]
+) -> float:
     """Return GPU-seconds of several spells."""
     return sum(
         (end - start).total_seconds() * n for start, end, n in zip(starts, ends, gpus, strict=True)
     )
 
 
-def _resumed_from(one: _ChainLaunch, other: _ChainLaunch) -> int:
-    """Return the step of `one` that `other` continued from.
+def _resumed_from(earlier: _ChainLaunch, later: _ChainLaunch) -> int:
+    """Return the step of `earlier` from which `later` continued.
 
-    As stated by the log of `other`; else one log interval before its first line, or the last line
-    of `one` if earlier: no step between the two is missing.
+    As stated by the log of `later`; else a log interval before the first line of `later`, or the
+    last line of `earlier` if before that: no step between the two is missing.
     """
-    if (said := other.clock["trained_from"]) is not None:
-        return int(said)
-    each = line_interval(other.windows)
-    return min(other.first - each, one.last)
+    if (resumed := later.clock["trained_from"]) is not None:
+        return int(resumed)
+    interval = line_interval(later.windows)
+    return min(later.first - interval, earlier.last)
 
 
 def _first_step_began(launch: _ChainLaunch, behind: int) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Replica groups of TorchFT: jobs that train one model together, a log per group.
+"""Replica groups of TorchFT: jobs that train a model together, a log per group.
 
 A log counts the GPUs of its own group and the batch of all groups. Here the facts of a launch
 become those of all groups with a source. If groups are missing, the facts cover the others alone,
@@ -51,9 +51,9 @@ class GroupedLaunch:
 
 
 def groups_by_source(facts: pl.DataFrame) -> dict[str, list[int]]:
-    """Return the replica groups of each source by run_id: one, or those in its log.
+    """Return the replica groups of each source by run_id: a single one, or several.
 
-    facts: of all sources, as in ingest.core.schema
+    facts: of all sources, as in ingest.core.schema. Several if a log contains several groups.
     """
     mine = facts.filter(pl.col("name") == "replica_group")
     if mine.is_empty():
@@ -127,7 +127,7 @@ NEW_FACT_DTYPES: Final = {"value": pl.String, "origin": pl.String, "sequence": p
 def _of_launch(
     launch: GroupedLaunch, values: Mapping[str, Mapping[str, int | None]]
 ) -> list[dict[str, Any]]:
-    """Return facts of a launch that replace those of one of its groups; null: unknown.
+    """Return facts of a launch that replace its groups' facts; null: unknown.
 
     values: by name and source
     """
@@ -172,9 +172,9 @@ def group_warnings(
         alike = len({*map(gpus.get, launch.sources)}) == 1
         reasons = (
             _in_one_log(launch),
-            _missing(launch),
+            _missing_groups(launch),
             None if alike else UNEQUAL_GROUPS,
-            _away(launch, there.filter(pl.col("run_id") == launch.lead)),
+            _missing_steps(launch, there.filter(pl.col("run_id") == launch.lead)),
         )
         if said := [f"{reason}{NOT_RANKED}" for reason in reasons if reason is not None]:
             found[launch.lead] = said
@@ -190,7 +190,7 @@ def _in_one_log(launch: GroupedLaunch) -> str | None:
     )
 
 
-def _missing(launch: GroupedLaunch) -> str | None:
+def _missing_groups(launch: GroupedLaunch) -> str | None:
     if launch.groups_in_one_log or not launch.is_incomplete:
         return None
     of = "not known how many" if launch.group_count is None else f"{launch.group_count}"
@@ -200,7 +200,7 @@ def _missing(launch: GroupedLaunch) -> str | None:
     )
 
 
-def _away(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
+def _missing_steps(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
     """Return a reason if groups lack steps before the last, which a cut log may lack."""
     before = there.filter(pl.col("step") < pl.col("step").max())
     steps = before["step"].n_unique()

@@ -1,9 +1,13 @@
 """Link launches that resume from another's checkpoint, by steps, time and losses.
 
-A launch continues an earlier one if it starts after that launch's first step and at most one log
-interval after its last, trains the same work, and began after that launch's last step. In another
-file, its first loss must also lie on the earlier launch's course. Steps of the earlier launch
-beyond that point were trained again and are marked.
+A launch continues an earlier one if all of these are true:
+
+- it starts after the earlier launch's first step, at most one log interval after the last step
+- both train the same work
+- it began after the earlier launch's last step
+- in another file, its first loss is on the earlier launch's course
+
+Steps of the earlier launch beyond that point were trained again and are marked.
 
 Frames in, frames out; no file is opened here.
 """
@@ -51,8 +55,8 @@ def link_resumes(
         metrics.throughput.end_to_end.launch_clocks, for launches that began at step 1
 
     repeated_steps: logged steps of the run that a continuing run trained again
-    earlier: the run that it continues, or several candidates if undecided; another run changes this
-        only if it ended no earlier
+    earlier: the run before, or several candidates if undecided; another run changes this column
+        only if the other run ended no earlier
     course: columns of LAUNCH_COURSE_SCHEMA
     """
     known = launch_courses(runs, folded, facts, clocks)
@@ -61,8 +65,8 @@ def link_resumes(
     rows: dict[str, dict[str, Any]] = {
         run_id: {"run_id": run_id, "repeated_steps": 0, "earlier": []} for run_id in known["run_id"]
     }
-    for run_id, told in _by_later(pairs):
-        earlier = _earlier(told, lines[run_id], lines)
+    for run_id, run_pairs in _by_later(pairs):
+        earlier = _earlier(run_pairs, lines[run_id], lines)
         rows[run_id]["earlier"] = earlier
         if len(earlier) != 1:
             continue
@@ -78,7 +82,7 @@ def link_resumes(
 def launch_chain(run_id: str, continued: Mapping[str, str | None]) -> list[str]:
     """Return the launches up to and including `run_id`, the first one first.
 
-    continued: run_id to the run that it continues (`link_resumes`); a missing run_id ends the chain
+    continued: run_id to the run before (`link_resumes`); a missing run_id ends the chain
     """
     found = [run_id]
     while (earlier := continued.get(found[-1])) is not None and earlier not in found:
@@ -231,16 +235,16 @@ def _by_later(pairs: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]
 
 
 def _earlier(
-    told: Sequence[Mapping[str, Any]], later_lines: _Lines, lines: Mapping[str, _Lines]
+    pairs: Sequence[Mapping[str, Any]], later_lines: _Lines, lines: Mapping[str, _Lines]
 ) -> list[str]:
     """Return the launches that a later launch may continue: the last to end that fit.
 
-    pairs: one item of `_by_later`. Several if they ended together, so that the choice is open.
+    pairs: an item of `_by_later`. Several if they ended together, so that the choice is open.
     """
-    in_file = [row for row in told if row["in_file"]]
+    in_file = [row for row in pairs if row["in_file"]]
     if in_file:
         return [max(in_file, key=lambda row: int(row["launch"]))["before"]]
-    for _, together in groupby(told, lambda row: row["last_stamp"]):
+    for _, together in groupby(pairs, lambda row: row["last_stamp"]):
         ids = [row["before"] for row in together]
         if found := [one for one in ids if _on_course(lines[one], later_lines)]:
             return sorted(found)

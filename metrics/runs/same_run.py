@@ -5,22 +5,22 @@ a file per rank. Counted twice, the launch would rank against itself. Files belo
 evidence from their numbers, never by folder or name alone:
 
     twins   the same steps with the same losses, and step times that agree in every printed digit.
-            Times separate two launches of one configuration; losses may not, since training may be
-            deterministic. The chance that two launches agree is counted in bits.
+            Times separate two launches of a configuration; losses may not, since training may be
+            deterministic. The chance of an agreement of two launches is counted in bits.
     ranks   the same steps with the same reduced figures at the same time, of different ranks;
             without stamps, in sibling folders named by rank
-    nodes   the same steps with the same reduced figures, and stamps that stay in step: a delay of
-            one delays the other. Every node's log calls itself rank 0, and its times differ a
-            little; it is another copy of the lead's steps.
+    nodes   the same steps with the same reduced figures, and stamps that stay in step: nodes delay
+            each other. Every node's log calls itself rank 0, and the times of nodes differ a
+            little; a node's log is another copy of the lead's steps.
     named   one prints the other's file name, and nothing contradicts
     saved   states in the checkpoints of one training, `checkpoint-500/`, and in their parent
             folder: one has the other's first steps, digit by digit
-    streams output and errors of one job, by their file names, X.out and X.err: losses without a
+    streams output and errors of a job, by their file names, X.out and X.err: losses without a
             clock, and a clock alone, of as many steps and as long
 
-If only the losses can be compared (one of the two prints no time), they must agree with one other
-source only, or with one in a nearer folder than all others of its format. Streams must also fit one
-other source alone. Open cases get a warning, and stay apart.
+If only the losses can be compared (one of the two prints no time), they must agree with a single
+other source, or with a source in a nearer folder than all others of its format. Streams must also
+fit a single other source. Open cases get a warning, and stay apart.
 
 Frames in, frames out; no file is opened here.
 """
@@ -74,7 +74,7 @@ each other, unlike nodes.
 
 DELAY_MEDIAN_STEPS: Final = 11
 MAX_USUAL_DELAY_SPREADS: Final = 5.0
-"""Most spreads of the surrounding DELAY_MEDIAN_STEPS steps that a usual delay deviates by."""
+"""Most spreads by which a usual step deviates from the median of the DELAY_MEDIAN_STEPS around."""
 
 SECONDS_PER_DAY: Final = 86_400.0
 """Seconds over which starts of launches of one framework are assumed random."""
@@ -156,11 +156,11 @@ class MergedLaunches:
     """Tables with one run per launch.
 
     tables: `runs`, `facts`, `steps`, `events` as in ingest.core.schema. A launch has the run_id of
-        one of its sources, the lead, and the steps, events and facts of all
+        its lead source, and the steps, events and facts of all its sources
     members: rows of `runs` of all sources by the run_id of the lead, the lead first
     doubts: warnings by run_id
-    linked_sources: by the run_id of each source, those of the same launch, certain or possible;
-        nothing else decided the merge
+    linked_sources: by the run_id of each source, the certain or possible sources of the same
+        launch; nothing else decided the merge
     last_steps: the last step of each source and rank, columns of LAST_STEP_SCHEMA
     """
 
@@ -179,7 +179,7 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
     runs = {row["run_id"]: row for row in run_rows(tables["runs"])}
     rows = _folded(tables["steps"])
     groups, unsure, links = _grouped(tables, runs, rows)
-    said = _facts_said(tables)
+    said = _stated_fact_counts(tables)
     replica = replica_groups.groups_by_source(tables["facts"])
     members = {}
     for group in groups:
@@ -226,7 +226,7 @@ def _doubts(
     }
 
 
-def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
+def _stated_fact_counts(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
     """Return the number of facts that each source states, by run_id: the most leads."""
     logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
     return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
@@ -238,10 +238,10 @@ def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
 def find_candidates(
     runs: pl.DataFrame, last_steps: pl.DataFrame, steps: pl.DataFrame, run_ids: Collection[str]
 ) -> list[str]:
-    """Find runs that may be of the same launch as one of `run_ids`.
+    """Find runs that may be of the same launch as a run of `run_ids`.
 
-    From first and last steps alone: all runs that `merge_launches` would link with one of
-    `run_ids`, and possibly more.
+    From first and last steps alone: all runs that `merge_launches` would link with `run_ids`, and
+    possibly more.
 
     runs: all, as in ingest.core.schema; last_steps: of all other runs, columns of LAST_STEP_SCHEMA;
         steps: of `run_ids`
@@ -250,7 +250,7 @@ def find_candidates(
     others = last_steps.filter(~pl.col("run_id").is_in(list(run_ids)))
     placed = _placed(others, runs)
     at_once = max(MAX_LAST_STEPS_AT_ONCE, MAX_STEP_RUN_PAIRS // max(1, len(run_ids)))
-    met = _met(placed, mine, at_once)
+    met = _candidate_places(placed, mine, at_once)
     last = _last(mine).select("sha256", *STEP_KEY_COLUMNS, "day").unique()
     spans = placed.select("place", "sha256", "day", *STEP_KEY_COLUMNS[:2], "first", last="step")
     inside = [
@@ -273,14 +273,14 @@ def find_candidates(
 def find_source_links(
     tables: Mapping[str, pl.DataFrame], run_ids: Collection[str]
 ) -> list[tuple[str, str]]:
-    """Return pairs of sources that are, or may be, of one launch; one is of `run_ids`.
+    """Return pairs of sources that are, or may be, of the same launch.
 
-    tables: as for `merge_launches`
+    A source of each pair is of `run_ids`. tables: as for `merge_launches`
     """
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
-    told = _told(tables, runs, rows)
-    pairs = _candidates(told, _placed(rows, tables["runs"]), run_ids)
+    sources = _sources_of_runs(tables, runs, rows)
+    pairs = _candidates(sources, _placed(rows, tables["runs"]), run_ids)
     return [(a.run["run_id"], b.run["run_id"]) for a, b in pairs if _verdict(a, b) != "other"]
 
 
@@ -289,7 +289,7 @@ def find_source_links(
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """Steps of one rank in one source; absent values are NaN.
+    """Steps of a rank in a source; absent values are NaN.
 
     units: the last printed digit of each value
     """
@@ -412,7 +412,7 @@ def _ends(folded: pl.DataFrame) -> pl.DataFrame:
     return _last(folded.with_columns(first=first)).select(LAST_STEP_SCHEMA.names())
 
 
-def _told(
+def _sources_of_runs(
     tables: Mapping[str, pl.DataFrame],
     runs: Mapping[str, Mapping[str, Any]],
     folded: pl.DataFrame,
@@ -503,21 +503,21 @@ def _grouped(
     """
     if len(runs) <= 1:
         return [[run_id] for run_id in runs], [], []
-    return _groups(_told(tables, runs, rows), _placed(rows, tables["runs"]))
+    return _groups(_sources_of_runs(tables, runs, rows), _placed(rows, tables["runs"]))
 
 
 def _groups(
-    told: Sequence[_Source], rows: pl.DataFrame
+    sources: Sequence[_Source], rows: pl.DataFrame
 ) -> tuple[list[list[str]], list[DoubtfulPair], list[tuple[str, str]]]:
     """Return groups of run ids, doubtful pairs, and the pairs that decided both.
 
     rows: as for `_candidates`
     """
-    find = _Sets(told)
+    find = _Sets(sources)
     maybe: list[SourcePair] = []
     unsure: list[DoubtfulPair] = []
     linked: list[tuple[str, str]] = []
-    for a, b in _candidates(told, rows):
+    for a, b in _candidates(sources, rows):
         if find.same(a.run["run_id"], b.run["run_id"]):
             continue
         verdict = _verdict(a, b)
@@ -581,8 +581,8 @@ def _fits(pairs: Iterable[SourcePair]) -> dict[str, list[_Source]]:
 def _by_folder(pairs: Sequence[SourcePair]) -> tuple[list[SourcePair], list[SourcePair]]:
     """Return pairs in nearer folders than any rival that fits, and undecided pairs.
 
-    Launches of one seed may have the same losses. If only losses can be compared, say of a state
-    and an event file, those in one folder are of one launch, and neither is of another's.
+    Launches with the same seed may have the same losses. If only losses can be compared, say of a
+    state and an event file, files in the same folder are of the same launch, and not of another's.
     """
     fits = _fits(pairs)
     near, lost = list[SourcePair](), set[frozenset[str]]()
@@ -609,8 +609,8 @@ def _shared(a: _Source, b: _Source) -> int:
 class _Sets:
     """Disjoint sets of run ids, one per launch, with each rank of a format once."""
 
-    def __init__(self, told: Iterable[_Source]) -> None:
-        self.sources = {one.run["run_id"]: [one] for one in told}
+    def __init__(self, sources: Iterable[_Source]) -> None:
+        self.sources = {source.run["run_id"]: [source] for source in sources}
         self.parent = {run_id: run_id for run_id in self.sources}
         self.held: dict[str, set[tuple[str, str]]] = {}
 
@@ -627,13 +627,13 @@ class _Sets:
 
         A launch has one file per rank and format.
         """
-        mine, other = (self.held.get(self.root(t.run["run_id"]), _held(t)) for t in (a, b))
+        mine, other = (self.held.get(self.root(t.run["run_id"]), _format_ranks(t)) for t in (a, b))
         return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
 
     def parts(self, a: _Source, b: _Source) -> bool:
-        """Return whether joining would put two launches' sources of one format together.
+        """Return whether joining would put two launches' sources of a format together.
 
-        A state of a resumed run has the losses of all its launches.
+        A state of a resumed run has the losses of all launches of the run.
         """
         mine, other = (self.sources[self.root(t.run["run_id"])] for t in (a, b))
         return any(
@@ -645,7 +645,7 @@ class _Sets:
 
     def join(self, a: _Source, b: _Source) -> None:
         one, other = self.root(a.run["run_id"]), self.root(b.run["run_id"])
-        both = self.held.pop(one, _held(a)) | self.held.pop(other, _held(b))
+        both = self.held.pop(one, _format_ranks(a)) | self.held.pop(other, _format_ranks(b))
         self.sources[one] += self.sources.pop(other)
         self.parent[other] = one
         self.held[one] = both
@@ -657,21 +657,22 @@ class _Sets:
         return list(out.values())
 
 
-def _held(told: _Source) -> set[tuple[str, str]]:
-    return {(told.run["log_format"], rank) for rank in told.ranks}
+def _format_ranks(source: _Source) -> set[tuple[str, str]]:
+    return {(source.run["log_format"], rank) for rank in source.ranks}
 
 
 def _candidates(
-    told: Sequence[_Source], rows: pl.DataFrame, whose: Collection[str] | None = None
+    sources: Sequence[_Source], rows: pl.DataFrame, whose: Collection[str] | None = None
 ) -> Iterator[tuple[_Source, _Source]]:
     """Yield pairs of sources worth comparing step by step.
 
-    If two sources are of one launch, the last step of the source that ended first is also in the
-    other. So candidates are of one framework, began within a day of each other if both have a date,
-    and one has a step that the other's last step does not contradict. Both may be of one file,
-    since a file may contain a log twice.
+    If two sources are of the same launch, the last step of the source that ended first is also in
+    the other. So candidates have the same framework, and began within a day of each other if both
+    have a date. A step of one must not contradict the last step of the other. Both may be of the
+    same file, since a file may contain a log twice.
 
-    rows: as `_folded`, `_placed` in the order of the sources; whose: only pairs with one of these
+    rows: as `_folded`, `_placed` in the order of the sources; whose: only pairs with a source of
+        these
     """
     rows = rows.drop("logged_at")
     last = _last(rows)
@@ -679,12 +680,14 @@ def _candidates(
     if whose is not None:
         mine = pl.col("run_id").is_in(list(whose))
         sides = [(last.filter(mine), rows), (last.filter(~mine), rows.filter(mine))]
-    found = pl.concat([_met(some, every, MAX_LAST_STEPS_AT_ONCE) for some, every in sides])
+    found = pl.concat(
+        [_candidate_places(some, every, MAX_LAST_STEPS_AT_ONCE) for some, every in sides]
+    )
     for one, other in found.unique().sort("place", "b").iter_rows():
-        yield told[one], told[other]
+        yield sources[one], sources[other]
 
 
-def _met(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
+def _candidate_places(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
     """Compute `_meeting` in batches of `at_once` rows of `last`, to save memory."""
     last = last.join(every, on=STEP_KEY_COLUMNS, how="semi")
     every = every.join(last, on=STEP_KEY_COLUMNS, how="semi")
@@ -698,7 +701,7 @@ CANDIDATE_SCHEMA: Final = pl.Schema({"place": pl.Int64, "b": pl.Int64})
 def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
     """Return places of source pairs in which two rows may be the same step.
 
-    Of the two rows, one is of `last` and one of `every`.
+    The rows are of `last` and of `every`.
     """
     return (
         _within_a_day(last, every, STEP_KEY_COLUMNS)
@@ -724,7 +727,10 @@ def _within_a_day(some: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -
 
 
 def _contradicts() -> pl.Expr:
-    """Return whether two rows of one step cannot be of one launch, without `_verdict`."""
+    """Return whether two rows of a step cannot be of the same launch.
+
+    Then the sources need no `_verdict`.
+    """
     other_rank = (pl.col("rank") != pl.col("rank_right")).fill_null(value=False)
     stamped = pl.col("stamp").is_not_null() & pl.col("stamp_right").is_not_null()
     nodes = (pl.col("log_format") == pl.col("log_format_right")) & stamped
@@ -754,20 +760,24 @@ def _verdict(a: _Source, b: _Source) -> str:
     return "doubt" if found == "other" and _may_be_nodes(a, b) else found
 
 
-def _twins(a: _Source, b: _Source, one: _Series, other: _Series) -> str:
-    if one.rank is not None and other.rank is not None and one.rank != other.rank:
+def _twins(a: _Source, b: _Source, first: _Series, second: _Series) -> str:
+    if first.rank is not None and second.rank is not None and first.rank != second.rank:
         return "other"
-    _, mine, theirs = np.intersect1d(
-        one.steps, other.steps, assume_unique=True, return_indices=True
+    _, first_rows, second_rows = np.intersect1d(
+        first.steps, second.steps, assume_unique=True, return_indices=True
     )
-    if len(mine) < min(MIN_COMMON_STEPS, len(one.steps), len(other.steps)) or not len(mine):
+    if len(first_rows) < min(MIN_COMMON_STEPS, len(first.steps), len(second.steps)) or not len(
+        first_rows
+    ):
         return "other"
-    within = len(mine) == min(len(one.steps), len(other.steps))
-    mine, theirs = mine[:MAX_COMPARED_STEPS], theirs[:MAX_COMPARED_STEPS]
-    figures = [_agreement(one, other, name, mine, theirs) for name in TRAINING_FIGURES]
-    times = [_agreement(one, other, name, mine, theirs) for name in STEP_TIME_FIGURES]
-    data = _agreement(one, other, "data_s", mine, theirs)
-    moment = _moment(a, b, one.stamps[mine], other.stamps[theirs])
+    within = len(first_rows) == min(len(first.steps), len(second.steps))
+    first_rows, second_rows = first_rows[:MAX_COMPARED_STEPS], second_rows[:MAX_COMPARED_STEPS]
+    figures = [
+        _agreement(first, second, name, first_rows, second_rows) for name in TRAINING_FIGURES
+    ]
+    times = [_agreement(first, second, name, first_rows, second_rows) for name in STEP_TIME_FIGURES]
+    data = _agreement(first, second, "data_s", first_rows, second_rows)
+    moment = _moment(a, b, first.stamps[first_rows], second.stamps[second_rows])
     runtime = _runtime(a, b)
     if _against(*figures, moment, runtime):
         return "other"
@@ -775,7 +785,10 @@ def _twins(a: _Source, b: _Source, one: _Series, other: _Series) -> str:
     told_twice = a.run["log_format"] == b.run["log_format"]
     if _against(*times, data):
         may_be = told_twice and a.run["utc"] == b.run["utc"] and losses >= MAX_COUNTED_LOSS_BITS
-        in_step = may_be and _in_step(one.stamps[mine], other.stamps[theirs]) >= MIN_NODE_BITS
+        in_step = (
+            may_be
+            and _in_step(first.stamps[first_rows], second.stamps[second_rows]) >= MIN_NODE_BITS
+        )
         return "same" if in_step else "other"
     timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
     named = a.file in b.names or b.file in a.names
@@ -804,7 +817,7 @@ def _losses_first(a: _Source, b: _Source) -> SourcePair:
 
 
 def _streams_of_one(losses: _Source, clock: _Source) -> str:
-    """Return whether two streams are of one job: maybe, doubt or other.
+    """Return whether two streams are of the same job: maybe, doubt or other.
 
     Criteria: as many steps as planned in as many seconds, and file names that differ only in the
         stream.
@@ -832,14 +845,16 @@ def _may_be_nodes(a: _Source, b: _Source) -> bool:
     )
     if not named or a.run["log_format"] != b.run["log_format"]:
         return False
-    one, other = a.series[0], b.series[0]
-    stamped = np.isfinite(one.stamps).any() and np.isfinite(other.stamps).any()
-    steps, mine, theirs = np.intersect1d(
-        one.steps, other.steps, assume_unique=True, return_indices=True
+    first, second = a.series[0], b.series[0]
+    stamped = np.isfinite(first.stamps).any() and np.isfinite(second.stamps).any()
+    steps, first_rows, second_rows = np.intersect1d(
+        first.steps, second.steps, assume_unique=True, return_indices=True
     )
     if stamped or len(steps) < MIN_COMMON_STEPS:
         return False
-    bits = [_agreement(one, other, name, mine, theirs) or 0.0 for name in TRAINING_FIGURES]
+    bits = [
+        _agreement(first, second, name, first_rows, second_rows) or 0.0 for name in TRAINING_FIGURES
+    ]
     return not _against(*bits) and sum(bits) >= MIN_LOSS_BITS_ALONE and _end_alike(a, b)
 
 
@@ -851,10 +866,10 @@ def _end_alike(a: _Source, b: _Source) -> bool:
     return bool(off) and min(off) <= MAX_CLOCK_RUNTIME_GAP_S
 
 
-def _saved_by_one(one: str, other: str) -> bool:
-    """Return whether two files are from checkpoints of one folder, or that folder."""
-    where, there = (CHECKPOINT_FOLDER_PATTERN.sub("", path) for path in (one, other))
-    return one != other and where == there
+def _saved_by_one(first: str, second: str) -> bool:
+    """Return whether two files are from a folder's checkpoints, or the folder itself."""
+    where, there = (CHECKPOINT_FOLDER_PATTERN.sub("", path) for path in (first, second))
+    return first != second and where == there
 
 
 def _against(*evidence: float | None) -> bool:
@@ -862,18 +877,18 @@ def _against(*evidence: float | None) -> bool:
 
 
 def _agreement(
-    one: _Series, other: _Series, name: str, mine: IntArray, theirs: IntArray
+    first: _Series, second: _Series, name: str, first_rows: IntArray, second_rows: IntArray
 ) -> float | None:
     """Return bits of evidence from one column: None if missing, -1 if values differ.
 
     By chance two values with spread s agree within t with probability erf(t / 2s).
     """
-    left, right = one.values[name][mine], other.values[name][theirs]
+    left, right = first.values[name][first_rows], second.values[name][second_rows]
     both = np.isfinite(left) & np.isfinite(right)
     if not both.any():
         return None
     left, right = left[both], right[both]
-    units = (one.units[name][mine] + other.units[name][theirs])[both]
+    units = (first.units[name][first_rows] + second.units[name][second_rows])[both]
     allowed = MAX_ROUNDING_UNITS * units + FLOAT32_TOLERANCE * np.abs(left)
     if (np.abs(left - right) > allowed).any():
         return -1.0
@@ -897,9 +912,11 @@ def _runtime(a: _Source, b: _Source) -> float | None:
     return max(bits) if bits else None
 
 
-def _same_seconds(one: float, its_unit: float, other: float, other_unit: float) -> float:
-    allowed = MAX_ROUNDING_UNITS * (its_unit + other_unit)
-    return math.log2(one / allowed) if abs(one - other) <= allowed < one else -1.0
+def _same_seconds(seconds: float, unit: float, other_seconds: float, other_unit: float) -> float:
+    allowed = MAX_ROUNDING_UNITS * (unit + other_unit)
+    return (
+        math.log2(seconds / allowed) if abs(seconds - other_seconds) <= allowed < seconds else -1.0
+    )
 
 
 MIN_AGREEING_SHARE: Final = 0.9
@@ -909,7 +926,7 @@ MIN_AGREEING_SHARE: Final = 0.9
 def _moment(a: _Source, b: _Source, left: FloatArray, right: FloatArray) -> float | None:
     """Return bits of evidence from stamps: None if missing, -1 for different moments.
 
-    Stamps of one zone are compared as printed; of two zones, by their advance.
+    Stamps of the same zone are compared as printed; of two zones, by their advance.
     """
     both = np.isfinite(left) & np.isfinite(right)
     if both.sum() < MIN_COMMON_STEPS:
@@ -936,9 +953,9 @@ def _moment(a: _Source, b: _Source, left: FloatArray, right: FloatArray) -> floa
 
 
 def _stamps_scatter(left: FloatArray, right: FloatArray, scatter: FloatArray) -> float:
-    """Return the largest distance of two stamps of one moment [s], from their print.
+    """Return the largest distance of two stamps of a moment [s], from their print.
 
-    At least the scatter, for stamps that are not in whole seconds.
+    At least the scatter, unless stamps are in whole seconds.
     """
     whole = bool((left % 1 == 0).all() or (right % 1 == 0).all())
     return MAX_STAMP_ERROR_S if whole else max(MIN_STAMP_SCATTER_S, 3 * robust_spread(scatter))
@@ -973,35 +990,37 @@ def _of_other_ranks(a: _Source, b: _Source) -> bool:
 
 
 def _ranks_of_one(a: _Source, b: _Source) -> str:
-    """Return whether sources of different ranks are of one launch.
+    """Return whether sources of different ranks are of the same launch.
 
     Returns same, maybe or other.
     """
     if a.run["log_format"] != b.run["log_format"] or a.run["utc"] != b.run["utc"]:
         return "other"
-    one, other = a.series[0], b.series[0]
-    steps, mine, theirs = np.intersect1d(
-        one.steps, other.steps, assume_unique=True, return_indices=True
+    first, second = a.series[0], b.series[0]
+    steps, first_rows, second_rows = np.intersect1d(
+        first.steps, second.steps, assume_unique=True, return_indices=True
     )
-    reduced = [_agreement(one, other, name, mine, theirs) for name in REDUCED_FIGURES]
+    reduced = [_agreement(first, second, name, first_rows, second_rows) for name in REDUCED_FIGURES]
     known = [bits for bits in reduced if bits is not None]
     if len(steps) < MIN_COMMON_STEPS or not known or _against(*known):
         return "other"
-    apart = np.abs(one.stamps[mine] - other.stamps[theirs])
+    apart = np.abs(first.stamps[first_rows] - second.stamps[second_rows])
     apart = apart[np.isfinite(apart)]
     if len(apart):
         together = len(apart) >= MIN_COMMON_STEPS and bool((apart <= MAX_STAMP_GAP_S).all())
         return "same" if together else "other"
-    if sum(known) < MIN_LOSS_BITS_ALONE or _unlike_paces(one, other, mine, theirs):
+    if sum(known) < MIN_LOSS_BITS_ALONE or _unlike_paces(first, second, first_rows, second_rows):
         return "other"
-    return "same" if _beside(a) == _beside(b) else "maybe"
+    return "same" if _sibling_pattern(a) == _sibling_pattern(b) else "maybe"
 
 
-def _unlike_paces(one: _Series, other: _Series, mine: IntArray, theirs: IntArray) -> bool:
+def _unlike_paces(
+    first: _Series, second: _Series, first_rows: IntArray, second_rows: IntArray
+) -> bool:
     """Return whether two ranks' step times differ too much for ranks that wait."""
     left, right = (
         (series.values["elapsed_s"] + np.nan_to_num(series.values["data_s"]))[at]
-        for series, at in ((one, mine), (other, theirs))
+        for series, at in ((first, first_rows), (second, second_rows))
     )
     both = np.isfinite(left) & np.isfinite(right)
     shorter, longer = sorted((float(left[both].sum()), float(right[both].sum())))
@@ -1014,6 +1033,6 @@ time out of its figures.
 """
 
 
-def _beside(told: _Source) -> str:
+def _sibling_pattern(source: _Source) -> str:
     """Return the path of a rank's file with * for its rank, equal for sibling files."""
-    return told.path.replace(f"rank{told.series[0].rank}/", "rank*/")
+    return source.path.replace(f"rank{source.series[0].rank}/", "rank*/")

@@ -1,7 +1,7 @@
-"""Merge the sources of one launch: one run, with its steps, events and facts once.
+"""Merge the sources of a launch: one run, with its steps, events and facts once.
 
-A column comes from the source that prints it best, a fact from the source with the preferred
-origin. Events are those of all sources, placed by step; an event in several sources counts once.
+A column comes from the source with the finest print, a fact from the source with the preferred
+origin. Events of all sources are placed by step; an event in several sources counts once.
 
 Frames in, frames out; no file is opened here.
 """
@@ -60,14 +60,14 @@ def merge_sources(
         ]
     )
     alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
-    own = _one_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
+    own = _finest_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
     taken = _formats_of_groups(own, sources)
     formats = {row["lead"]: row for row in taken.iter_rows(named=True)}
     tops = dict(tables["steps"].group_by("run_id").agg(pl.col("step").max()).iter_rows())
     united = [_one_run(rows, formats[lead], tops) for lead, rows in several.items()]
     runs = pl.DataFrame(united, schema=tables["runs"].schema)
     timed = _timed_steps(own, taken, {row["run_id"]: row["evidence"] for row in united})
-    steps = _one_each(timed, own, taken).select(tables["steps"].columns)
+    steps = _merged_steps(timed, own, taken).select(tables["steps"].columns)
     return {
         **tables,
         "runs": pl.concat([tables["runs"].filter(alone), runs]),
@@ -79,11 +79,11 @@ def merge_sources(
     }
 
 
-def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
+def _finest_clock(steps: pl.DataFrame) -> pl.DataFrame:
     """Keep the seconds since the start of one source per format, the finest.
 
-    A second source that rounds them would be later at one step and earlier at the next. Steps
-    missing from the finest source get the value of the next source that is about as fine.
+    A second, rounding source would be later at one step and earlier at the next. Steps missing from
+    the finest source get the value of the next source of about the same precision.
 
     steps: as for `_formats_of_groups`
     """
@@ -132,10 +132,10 @@ def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFra
 def _timed_steps(
     steps: pl.DataFrame, taken: pl.DataFrame, evidence: Mapping[str, Sequence[str]]
 ) -> pl.DataFrame:
-    """Return the steps of the format that gives a lead's preferred time evidence.
+    """Return the steps of the format with a lead's preferred time evidence.
 
-    Steps of other formats would cut the windows, including the first one with the start-up. All
-    steps if no source gives evidence.
+    Steps of other formats would cut the windows, including the first window with the start-up. All
+    steps if no source has evidence.
     """
     by = ("lead", "told_by")
     giving: dict[tuple[str, str], list[str]] = {}
@@ -156,14 +156,14 @@ def _timed_steps(
     return steps.join(pl.concat(kept), on=["lead", "step"], how="semi")
 
 
-def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per lead, step and rank, each column from its best source.
+def _merged_steps(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per lead, step and rank, each column from its best source.
 
-    A source without a rank counts as the lowest rank, which writes such files. Copies of a step
-    with the same rank become one. `line` is the lead's at this step, or the next line of the lead,
-    for placing its events.
+    A source without a rank counts as the lowest rank, the usual writer of such files. Copies of a
+    step with the same rank become one. `line` is the lead's at this step, or the next line of the
+    lead, for placing its events.
 
-    rows: those of `steps` to keep; steps, taken: as for and from `_formats_of_groups`
+    rows: kept rows of `steps`; steps, taken: as for and from `_formats_of_groups`
     """
     whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
     columns = [name for name in steps.columns if name not in whose]
@@ -199,7 +199,7 @@ def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> p
 
 def _events(
     events: pl.DataFrame,
-    told: pl.DataFrame,
+    source_steps: pl.DataFrame,
     steps: pl.DataFrame,
     sources: pl.DataFrame,
     several: Mapping[str, Sequence[Mapping[str, Any]]],
@@ -211,7 +211,7 @@ def _events(
     before in their source. Their `line` is the lead's at the next step; `text` names the original
     source and line.
 
-    told: steps of all sources; steps: of the launches, as in ingest.core.schema; sources: as for
+    source_steps: of all sources; steps: of the launches, as in ingest.core.schema; sources: as for
         `_formats_of_groups`
     """
     of = events.join(sources, on="run_id", how="left", maintain_order="left")
@@ -221,11 +221,11 @@ def _events(
         return alone
     leads = steps.group_by(lead="run_id", at="step").agg(pl.col("line").min()).sort("at")
     last = leads.group_by("lead").agg(end=pl.col("line").max() + 1, top=pl.col("at").max())
-    around = _between_lines(united, told).join(last, on="lead", maintain_order="left")
+    around = _between_lines(united, source_steps).join(last, on="lead", maintain_order="left")
     stays = (pl.col("place") == 0) & (
         pl.col("next").is_not_null() | (pl.col("low") >= pl.col("top"))
     )
-    around = _each_once(around)
+    around = _without_copies(around)
     names = {row["run_id"]: row["name"] for rows in several.values() for row in rows}
     own_step = pl.col("kind") == STEP_IS_OWN
     placed = (
@@ -248,13 +248,14 @@ def _events(
     )
 
 
-def _between_lines(events: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
+def _between_lines(events: pl.DataFrame, source_steps: pl.DataFrame) -> pl.DataFrame:
     """Add to events the steps of the lines around, and the step before the event.
 
-    before, next: step of the line before and after the event in its source; null without one
-    behind: the step after which the event happened; low, high: its first and last possible value
+    before, next: step of the line before and after the event in its source; null if there is no
+        line
+    behind: the step after which the event happened; low, high: first and last possible value
     """
-    lines = told.select("run_id", "line", "step").sort("line")
+    lines = source_steps.select("run_id", "line", "step").sort("line")
     around = (
         events.sort("line", maintain_order=True)
         .join_asof(
@@ -284,8 +285,8 @@ def _between_lines(events: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _each_once(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the events without those that an earlier source has: same kind and step.
+def _without_copies(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the events without copies from later sources: same kind and step.
 
     events: with `low` and `high`, as `_between_lines`; `place`: of their source
     """
@@ -294,30 +295,30 @@ def _each_once(events: pl.DataFrame) -> pl.DataFrame:
     asked = events.with_row_index("event").filter(shared & several)
     again: list[int] = []
     for _, group in asked.group_by("lead", "kind"):
-        known = np.empty((2, 0), np.int64)
+        earlier = np.empty((2, 0), np.int64)
         for _, part in group.sort("place").group_by("place", maintain_order=True):
             spans = part.select("low", "high").to_numpy().T
-            met = _overlap(known, spans)
+            met = _overlap(earlier, spans)
             again += part["event"].filter(pl.Series(met)).to_list()
-            known = np.concatenate([known, spans[:, ~met]], axis=1)
+            earlier = np.concatenate([earlier, spans[:, ~met]], axis=1)
     return events.filter(~pl.int_range(pl.len()).is_in(again))
 
 
-def _overlap(known: IntArray, spans: IntArray) -> BoolArray:
-    """Return the spans that share a step with a known span.
+def _overlap(earlier: IntArray, spans: IntArray) -> BoolArray:
+    """Return the spans that share a step with an earlier span.
 
-    known, spans: rows of first steps and of last steps
+    earlier, spans: rows of first steps and of last steps
     """
-    if not known.size:
+    if not earlier.size:
         return np.zeros(spans.shape[1], np.bool_)
-    order = np.argsort(known[0], kind="stable")
-    lows, highs = known[0][order], np.maximum.accumulate(known[1][order])
-    begun = lows.searchsorted(spans[1], "right")  # known spans that begin before the span ends
+    order = np.argsort(earlier[0], kind="stable")
+    lows, highs = earlier[0][order], np.maximum.accumulate(earlier[1][order])
+    begun = lows.searchsorted(spans[1], "right")  # earlier spans that begin before the span ends
     return np.asarray((begun > 0) & (highs[np.maximum(begun, 1) - 1] >= spans[0]))
 
 
 def _lowest_ranks(steps: pl.DataFrame) -> pl.Expr:
-    """Return the lowest rank that a row's lead states, else its other sources.
+    """Return the lowest rank stated by a row's lead, else by the other sources.
 
     Null if no source states a rank.
     """
@@ -383,14 +384,14 @@ def _ended(rows: Sequence[Mapping[str, Any]], tops: Mapping[str, int]) -> Mappin
 
 
 def _framework(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the engine if a source names it, as within one file; else the lead's own."""
+    """Return the engine if a source names it, as within a file; else the lead's."""
     own = str(rows[0]["framework"])
     engine = rows[0]["engine_below"] or own
     return engine if any(row["framework"] == engine for row in rows) else own
 
 
 def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:
-    """Return the kinds of time evidence in the order that the lead prefers.
+    """Return the kinds of time evidence in the order of the lead.
 
     The step time comes after the stamps if its own source prefers stamps: the step time may leave
     some time out.

@@ -239,7 +239,7 @@ def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of a
 
 
 def _placed(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Number the rows: otherwise a panel orders runs as it meets their marks.
+    """Number the rows; without numbers a panel orders runs as it meets their marks.
 
     A run without a figure has no mark in its panel, and would get another row than in the next
     panel.

@@ -204,7 +204,7 @@ LEGEND: Final = {
     "symbolType": "circle",
     "symbolOpacity": 1,
     "symbolStrokeWidth": 0,
-    "offset": 26,  # above the words that stand over a plot
+    "offset": 26,  # above the text over a plot
 }
 
 

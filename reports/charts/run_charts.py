@@ -108,17 +108,17 @@ def course(series: Table, events: Table, row: ComparisonRow) -> Figure | None:
     )
 
 
-def _bin(each: Row) -> dict[str, Any]:
-    held, most = each["memory_bytes"], each["memory_bytes_max"]
+def _bin(row: Row) -> dict[str, Any]:
+    held, most = row["memory_bytes"], row["memory_bytes_max"]
     return {
-        "window": each["window"],
-        "at": (each["step"] + each["last_step"]) / 2,
-        "step": each["step"],
-        "last_step": each["last_step"],
-        **{name: chart_number(each[name]) for name in ("tgs", "low", "high", "loss")},
+        "window": row["window"],
+        "at": (row["step"] + row["last_step"]) / 2,
+        "step": row["step"],
+        "last_step": row["last_step"],
+        **{name: chart_number(row[name]) for name in ("tgs", "low", "high", "loss")},
         "memory": None if held is None else chart_number(held / GIB),
         "memory_most": None if most is None else chart_number(most / GIB),
-        "windows": each["windows"],
+        "windows": row["windows"],
     }
 
 
@@ -205,7 +205,7 @@ def _course_notes(
     bins: Sequence[Row],
     signs: Sequence[Row],
     row: ComparisonRow,
-    own: Mapping[str, Any],
+    params: Mapping[str, Any],
     drawn: Sequence[str],
 ) -> list[str]:
     most = max(each["windows"] for each in bins)
@@ -217,7 +217,7 @@ def _course_notes(
         )
     notes = [f"{each} Windows left out have the sign of their cause."]
     if "tgs" in drawn:
-        low, high = own["reach"]
+        low, high = params["reach"]
         beyond = sum(not low <= b["tgs"] <= high for b in bins if b["tgs"] is not None)
         words = "The vertical axis need not begin at 0."
         if beyond:
@@ -473,12 +473,14 @@ def step_times(histogram: Table, row: ComparisonRow) -> Figure | None:
     )
 
 
-def _placed(found: Sequence[Row], edge: float, width: float) -> list[dict[str, Any]]:
+def _placed(histogram: Sequence[Row], edge: float, width: float) -> list[dict[str, Any]]:
     """Return bins with their positions: stacked, and the longest ones after a gap."""
     rows: list[dict[str, Any]] = []
     tops: dict[float, int] = {}
     longer = edge + 3 * width
-    for each in sorted(found, key=lambda each: (each["beyond"], each["low"], not each["steady"])):
+    for each in sorted(
+        histogram, key=lambda each: (each["beyond"], each["low"], not each["steady"])
+    ):
         place = inf if each["beyond"] else round(each["high"] / width)
         foot = tops.get(place, 0)
         tops[place] = foot + each["windows"]

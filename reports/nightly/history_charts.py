@@ -270,9 +270,9 @@ def _time(span: Span | None, *, bare: bool = False) -> Spec:
     return {"field": "at", "type": "temporal", "title": None, "scale": scale, "axis": axis}
 
 
-def _moment(at: datetime) -> Spec:
-    day = {"year": at.year, "month": at.month, "date": at.day}
-    return day | {"hours": at.hour, "minutes": at.minute}
+def _moment(time: datetime) -> Spec:
+    day = {"year": time.year, "month": time.month, "date": time.day}
+    return day | {"hours": time.hour, "minutes": time.minute}
 
 
 _TIPS: Final = [
@@ -451,11 +451,11 @@ def _size(change: NightChange) -> str:
     return f"{mark} {size} {'slower' if down else 'faster'}"
 
 
-def _late(at: datetime, span: Span | None) -> bool:
+def _late(time: datetime, span: Span | None) -> bool:
     """Return whether a text at this time would exceed the chart at the right."""
     if span is None or span[0] == span[1]:
         return False
-    return (at - span[0]) / (span[1] - span[0]) > 0.6  # noqa: PLR2004 - room for the text
+    return (time - span[0]) / (span[1] - span[0]) > 0.6  # noqa: PLR2004 - room for the text
 
 
 MAX_MARKS: Final = 100

@@ -1,8 +1,8 @@
 """Nightly page: tonight's changes, every series with its history, tonight's runs.
 
-One offline file, made like those of reports.page.html_report, from the template night.html.j2. The
-page shows its own age, and loads `status.js` from its folder, in which a later failed nightly
-leaves a notice (`status_js`).
+An offline file, made like those of reports.page.html_report, from the template night.html.j2. The
+page shows its own age, and loads `status.js` from the same folder. A later failed nightly leaves a
+notice there (`status_js`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True)
 class SparkView:
-    """Small history drawing [px]: points of its line, and positions of its verticals."""
+    """Small history drawing [px]: points of the line, and positions of the verticals."""
 
     width: int
     height: int
@@ -122,10 +122,10 @@ class HistoryView:
 
 @dataclass(frozen=True, slots=True)
 class SeriesView:
-    """Series in the table. row: its name and framework; cells are null if unknown.
+    """Series in the table. row: name and framework; cells are null if unknown.
 
-    anchor: id of its history; state, symbol, word: its state, and its state in words
-    history: null without points; telling: its history is shown open
+    anchor: id of the history; state, symbol, word: the state, and the state in words
+    history: null without points; telling: the history is shown open
     """
 
     row: NightSeries
@@ -312,10 +312,10 @@ def _change(change: NightChange, night: Night) -> ChangeView:
 # --- the series -----------------------------------------------------------------------------
 
 
-def _series(row: NightSeries, place: int, points: pl.DataFrame | None, now: datetime) -> SeriesView:
+def _series(row: NightSeries, index: int, points: pl.DataFrame | None, now: datetime) -> SeriesView:
     return SeriesView(
         row=row,
-        anchor=f"series-{place}",
+        anchor=f"series-{index}",
         state=row["state"],
         symbol=STATE_SYMBOLS.get(row["state"], ""),
         word=state_words(row),

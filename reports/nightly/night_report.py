@@ -30,8 +30,8 @@ from ..text.verdict import PLAIN_STYLE, Style, Verdict, count_noun
 class NightChange(ChangeRow):
     """Change in the night's report: a row of history with names for people.
 
-    new: first reported tonight; stands: the level is nearer to the new value than to the old one
-    run, before_run, found_run: names of its runs
+    new: first reported tonight; stands: the level is nearer to the new value than to the old
+    run, before_run, found_run: names of the runs
     """
 
     new: bool
@@ -62,7 +62,7 @@ class NightSeries(SeriesRow):
 
 
 class NightRun(MetricsRow):
-    """Run of tonight; against_level: its TGS over its series' level."""
+    """Run of tonight; against_level: TGS over the series' level."""
 
     label: str
     series: str | None
@@ -337,12 +337,12 @@ def _worst(series: NightSeries) -> tuple[Any, ...]:
     return not any(map(is_alarm, series["changes"])), not fresh, place, series["series"]
 
 
-def _silent_days(series: Row, at: datetime) -> int | None:
+def _silent_days(series: Row, now: datetime) -> int | None:
     """Return the days without a run, if longer than usual for this series."""
     first, last, nights = series["first_at"], series["last_at"], series["nights"]
     if first is None or last is None or nights < MIN_SILENT_GAPS:
         return None
-    since: timedelta = at.astimezone(UTC).replace(tzinfo=None) - last
+    since: timedelta = now.astimezone(UTC).replace(tzinfo=None) - last
     usual = (last - first) / (nights - 1)
     least = max(MIN_SILENT_GAPS * usual, MIN_SILENCE)
     return since.days if least < since < least + MAX_EXTRA_SILENCE else None

@@ -235,12 +235,12 @@ def _night(order: NightlyOrder, diary: _Diary) -> tuple[Night, int]:
     computed = 0 if found.rescored is None else found.rescored.rows.height
     diary.write(f"{computed:,} runs computed")
     tonight = _Tonight.of(order, found, outcomes)
-    night, told = _told(order, found, tonight, before, diary)
+    night, told = _night_and_news(order, found, tonight, before, diary)
     if order.redaction is not None:
         order.redaction.scan(_parts(night))  # so that the runs page hides the same names
     runs_page = _full_report(order, tonight, night)
     if order.redaction is not None:
-        night = _for_others(night, order.redaction)
+        night = _redacted(night, order.redaction)
     _write(order, night, runs_page)
     _remember(order, night, told, found.as_of)
     code = exit_code(night)
@@ -277,7 +277,7 @@ def _read(order: NightlyOrder, diary: _Diary) -> list[Outcome]:
     return outcomes
 
 
-def _told(
+def _night_and_news(
     order: NightlyOrder,
     state: MetricsState,
     tonight: _Tonight,
@@ -289,9 +289,9 @@ def _told(
     before: earlier nights, columns of NIGHT_SCHEMA
     """
     store, metrics = order.store, state.metrics
-    _about_the_clock(before, diary)
-    _about_outdated_metrics(order, state, diary)
-    _read_before(store, metrics, diary)
+    _note_clock_setback(before, diary)
+    _note_outdated_metrics(order, state, diary)
+    _note_outdated_readings(store, metrics, diary)
     past = history(
         _dated(store, state.kept, metrics),
         by=order.by,
@@ -299,7 +299,7 @@ def _told(
         baselines=baselines.night_baselines(store, order.baselines, metrics),
     )
     changes, told = _news(past, before, order, diary)
-    _against_the_log(tonight.runs, diary)
+    _note_overridden_logs(tonight.runs, diary)
     comparison = _comparison(tonight, order)
     night = Night(
         title=order.title,
@@ -321,7 +321,7 @@ def _told(
     return night, told
 
 
-def _about_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:
+def _note_outdated_metrics(order: NightlyOrder, state: MetricsState, diary: _Diary) -> None:
     """Note how many runs have metrics of an earlier fairmfu, with the main reason."""
     old = scores.outdated_rows(state.kept, order.overlay)
     if old.height:
@@ -338,13 +338,13 @@ def _comparison(tonight: _Tonight, order: NightlyOrder) -> list[str]:
         return []
     return tonight.analysis.present(
         tonight.shown,
-        lambda analysis, runs: _side_by_side(
+        lambda analysis, runs: _comparison_sentences(
             comparison_rows(analysis, runs, rank_runs(runs, analysis.windows, order.price))
         ),
     )
 
 
-def _for_others(night: Night, redaction: Redaction) -> Night:
+def _redacted(night: Night, redaction: Redaction) -> Night:
     """Return the redacted night; a name gets the same word as on the runs page."""
     hidden = {name: redaction.redact(part) for name, part in _parts(night).items()}
     return replace(night, **hidden | {"redacted": True})
@@ -354,7 +354,7 @@ def _parts(night: Night) -> dict[str, Any]:
     return {one.name: getattr(night, one.name) for one in fields(night)}
 
 
-def _side_by_side(rows: Sequence[ComparisonRow]) -> list[str]:
+def _comparison_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
     """Return who is faster, only for groups with several runs."""
     several = [group for group in ranked_groups(rows) if len(group) > 1]
     return verdict_sentences([row for group in several for row in group]) if several else []
@@ -370,7 +370,7 @@ def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")
 
 
-def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
+def _note_clock_setback(nights: pl.DataFrame, diary: _Diary) -> None:
     last = nights["at"].max()
     if isinstance(last, datetime) and last > utc_now():
         diary.note(
@@ -380,7 +380,7 @@ def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
         )
 
 
-def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
+def _note_overridden_logs(tonight: pl.DataFrame, diary: _Diary) -> None:
     """Note that facts of fairmfu.toml override logs: a pattern may match too much."""
     said = tonight.select("name", pl.col("warnings").alias("warning")).explode("warning")
     given = pl.col("warning").str.contains(f"(sidecar:{CONFIG_NAME})", literal=True)
@@ -392,7 +392,7 @@ def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
         )
 
 
-def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
+def _note_outdated_readings(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
     """Note runs read by an earlier fairmfu: their logs are gone or were not re-read."""
     before = store.outdated_sources()
     if not before:
@@ -433,7 +433,7 @@ def _news(
     nights = nights.filter(pl.col("by").list.join(" ") == " ".join(order.by))
     if nights.height:
         before = set(nights["told"].explode(empty_as_null=False))
-        new = pl.Series([before.isdisjoint(_known_by(row)) for row in rows], dtype=BOOL)
+        new = pl.Series([before.isdisjoint(_earlier_keys(row)) for row in rows], dtype=BOOL)
         fresh = [key for key in told_now if key not in before]
         return past.changes.with_columns(new=new), fresh
     newest = past.points["at"].max()
@@ -459,17 +459,17 @@ def _keys(change: Mapping[str, Any]) -> Iterator[str]:
             yield "\x1f".join((change["against"], change["kind"], kind, how, run))
 
 
-def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
+def _earlier_keys(change: Mapping[str, Any]) -> Iterator[str]:
     """Yield the keys under which an earlier night may have reported a change.
 
     A late log may move the start of a change, or its confirmation: without that log the confirming
-    run may have been the start. A change that did not count is reported again once it does, not the
-    other way round. The last key is that of former versions.
+    run may have been the start. A change is reported again once it counts, not the other way round.
+    The last key is the one of former versions.
     """
     yield from _keys(change)
     yield from _keys({**change, "run_id": change["found_by"]})
     if not change["counts"]:
-        yield from _known_by({**change, "counts": True})
+        yield from _earlier_keys({**change, "counts": True})
     former = (change["series"], change["against"], change["kind"], change["found_by"])
     yield "\x1f".join(part for part in former if part is not None)
 
@@ -504,7 +504,7 @@ def full_page(
 def _nights(order: NightlyOrder) -> pl.DataFrame:
     """Return the earlier nights of this folder of reports, columns of NIGHT_SCHEMA.
 
-    Each folder has its own nights, so a report written elsewhere for a look takes no news away.
+    Each folder has its own nights, so a report in another folder does not hide news from this one.
     """
     nights = order.store.kept(NIGHTS)
     if nights.is_empty():
@@ -512,10 +512,10 @@ def _nights(order: NightlyOrder) -> pl.DataFrame:
     return nights.select(NIGHT_SCHEMA.names()).filter(out=str(order.out.absolute()))
 
 
-def _remember(order: NightlyOrder, night: Night, told: list[str], as_of: int) -> None:
-    """Store the night, so that the next one reports what is newer than this state."""
+def _remember(order: NightlyOrder, night: Night, change_keys: list[str], as_of: int) -> None:
+    """Store the night, so that the next one reports only newer changes."""
     out, by = str(order.out.absolute()), list(order.by)
-    row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": told}
+    row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": change_keys}
     kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")  # the store adds as_of itself
     order.store.keep(NIGHTS, kept, as_of)
 
@@ -529,7 +529,7 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
     archive.mkdir(exist_ok=True)
     for left in archive.glob(f"*{TEMPORARY_SUFFIX}"):
         shutil.rmtree(left)
-    dated = _free(archive, f"{night.at:%Y-%m-%d}")
+    dated = _free_folder(archive, f"{night.at:%Y-%m-%d}")
     aside = dated.with_name(f"{dated.name}{TEMPORARY_SUFFIX}")
     (aside / "charts").mkdir(parents=True)
     files = {
@@ -544,7 +544,7 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
     today, kept = night_html.pages(night)
     (aside / "index.html").write_text(kept, encoding="utf-8")
     aside.rename(dated)
-    _forget(archive, order.keep, dated)
+    _delete_old_reports(archive, order.keep, dated)
     (out / "charts").mkdir(exist_ok=True)
     for name, text in files.items():
         replace_file(out / name, text.encode())
@@ -557,14 +557,14 @@ def _write(order: NightlyOrder, night: Night, runs_page: str | None) -> None:
         (out / "runs.html").unlink(missing_ok=True)
 
 
-def _free(archive: Path, date: str) -> Path:
+def _free_folder(archive: Path, date: str) -> Path:
     """Return a free folder of that date, numbered after earlier reports of the day."""
     there = [p for p in archive.glob(f"{date}*") if DATED.fullmatch(p.name)]
     last = max((_by_date(path)[1] for path in there), default=0)
     return archive / (f"{date}-{last + 1}" if there else date)
 
 
-def _forget(archive: Path, keep: int | None, tonight: Path) -> None:
+def _delete_old_reports(archive: Path, keep: int | None, tonight: Path) -> None:
     """Delete the oldest reports except `keep`; by count, whatever the clock says."""
     if keep is None:
         return

@@ -37,7 +37,7 @@ class NotDrawnError(FairmfuError, ValueError):
 class NamedChart:
     """Chart that can be drawn by name.
 
-    of: its subject; meaning: its content, in a line; takes: required data
+    of: subject; meaning: content, in a line; takes: required data
     """
 
     name: str
@@ -175,14 +175,13 @@ def draw(
     attention: Literal["exact", "full"] = "exact",
     peak: Literal["own", "bf16"] = "own",
 ) -> Figure:
-    """Draw one chart of a report, which a notebook shows as it is.
+    """Draw a chart of a report; a notebook shows the chart as it is.
 
-    chart: a name that `fairmfu chart --list` lists; for a chart of a group, the first group.
-        content: of `report`; for a chart of one run, of that run. attention: FLOPs of the pairs
-        that the mask leaves, or of all. peak: of the run's own number formats, or that of BF16 for
-        all.
+    chart: a name from `fairmfu chart --list`; for a chart of a group, the first group. content: of
+        `report`; for a chart of one run, of that run. attention: FLOPs of the pairs that the mask
+        leaves, or of all. peak: of the run's own number formats, or the BF16 peak for all.
 
-    Its notes say units and convention: TGS [tokens/s/GPU], MFU [%], times [s]. `chart()` returns an
+    The notes say units and convention: TGS [tokens/s/GPU], MFU [%], times [s]. `chart()` returns an
     Altair chart, `whole()` Vega-Lite, `with_()` the figure under another convention.
 
     Raises NotDrawnError if there is no such chart or nothing to draw, with the missing data;
@@ -318,8 +317,8 @@ def svg(figure: Figure) -> str:
 def spec_svg(spec: Spec) -> str:
     """Return a spec as SVG, with U+FFFD for text that XML cannot contain.
 
-    Such text would make the library end its process. Marks have no descriptions and no tooltips,
-    which files do not need. The descriptions were half of the file, the tooltips a seventh of the
+    Such text would make the library end its process. Marks have no descriptions and no tooltips:
+    files do not need them. The descriptions were half of the file, the tooltips a seventh of the
     time.
     """
     config = {**spec.get("config", {}), "mark": {"aria": False}}
@@ -345,8 +344,8 @@ def _steady(text: str) -> str:
     """Renumber ids from 1: the library counts them over the life of the process."""
     numbers: dict[str, int] = {}
 
-    def numbered(found: re.Match[str]) -> str:
-        number = numbers.setdefault(found["id"], len(numbers) + 1)
-        return f"{found['before']}{found['kind']}{number}"
+    def numbered(match: re.Match[str]) -> str:
+        number = numbers.setdefault(match["id"], len(numbers) + 1)
+        return f"{match['before']}{match['kind']}{number}"
 
     return re.sub(r'(?P<before> id="|url\(#)(?P<id>(?P<kind>clip|gradient_)\d+)', numbered, text)

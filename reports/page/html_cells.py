@@ -26,7 +26,8 @@ ATTENTION: Final = tuple(dict.fromkeys(name.partition("_")[0] for name in CONVEN
 class Column:
     """Head of a table's column.
 
-    heading: one line or several; css_class: of its cells; static: its digits are no figure of a run
+    heading: one or several lines; css_class: of the cells; static: the digits are no figure of a
+        run
     """
 
     heading: str
@@ -60,7 +61,7 @@ def significant(value: float | None) -> str:
 
 
 def scientific(value: float | None) -> str:
-    """Return a figure with four digits; a large or small one with its power of ten."""
+    """Return a figure with four digits; a large or small one with a power of ten."""
     return DASH if value is None else f"{value:.4g}"
 
 
@@ -92,7 +93,7 @@ def framework_colour(framework: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Figure shown under one convention, or under several that agree.
+    """Figure shown under a convention, or under several that agree.
 
     css_class: of the conventions that show the figure, "" for all; field: of the content; text: the
         figure

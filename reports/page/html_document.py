@@ -67,7 +67,7 @@ class FigureLike(Protocol):
 class Fold:
     """Part that opens at its summary.
 
-    name: its id; attributes: further attributes, after a space
+    name: id; attributes: further attributes, after a space
     """
 
     summary: str
@@ -108,10 +108,10 @@ class Sheet:
         self._folds: list[Fold] = []
 
     def figure(self, figure: FigureLike | Spec) -> Markup:
-        """Return a placeholder for a chart with its data; store its spec once per kind.
+        """Return a placeholder for a chart with its data; store a spec once per kind.
 
-        A complete Vega-Lite spec is written beside its placeholder. Raises ValueError if two
-        figures of one kind have different specs.
+        A complete Vega-Lite spec is written beside the placeholder. Raises ValueError if two
+        figures of a kind have different specs.
         """
         written = macro(TEMPLATE, "figure")
         if isinstance(figure, dict):
@@ -126,7 +126,7 @@ class Sheet:
     def fold(self, summary: str, body: str, *, name: str = "", attributes: str = "") -> Markup:
         """Return the placeholder of a part that opens at its summary; escape plain text.
 
-        name: its id; attributes: further attributes, as written by the macro run_attributes. The
+        name: id; attributes: further attributes, as written by the macro run_attributes. The
             placeholder belongs in the body for `html`.
         """
         self._folds.append(Fold(summary, escape(body), name, attributes))
@@ -138,9 +138,9 @@ class Sheet:
         """Return the document as text.
 
         style: additional style sheet; script: run at the end, after `script_file`, the name of a
-            script file in the page's folder. A nonce lets that one tag load the file, from disk as
+            script file in the page's folder. A nonce lets a single tag load the file, from disk as
             from a server. The nonce depends on the whole body, so no text in the body can contain
-            it.
+            the nonce.
         """
         whole = self._inlined(body)
         folded = len(whole.encode()) - len(FOLD_PLACEHOLDER.sub("", body).encode())

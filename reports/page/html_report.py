@@ -101,7 +101,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class LeftOver:
-    """Lines of a log that were not read.
+    """Unread lines of a log.
 
     source: data["sources"][place] of the report; unread: lines that look like steps
     """

@@ -1,4 +1,4 @@
-"""Data of one run's part of the page, for its template."""
+"""Data of a run's part of the page, for its template."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class FactView:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Part of the page on one run.
+    """Part of the page on a run.
 
     about: the run in the report's JSON; accelerator: its name in the filter
-    steps_shown: whether the steps from the log's figure to ours are shown
-    events, more_events: listed events, and the number of others, which are drawn
+    steps_shown: the steps from the log's figure to ours are shown
+    events, more_events: listed events, and the number of others in the chart
     unread: lines of its logs that look like steps, with their `place`
     """
 

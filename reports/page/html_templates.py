@@ -102,10 +102,10 @@ def _joined(text: str, begins: bool, ends: bool) -> str:  # noqa: FBT001 - of tw
     if not text.strip() and "\n" in text:
         return ""
 
-    def between(found: re.Match[str]) -> str:
-        if found["kept"]:
-            return found["kept"]
-        before, after = text[: found.start()][-1:], text[found.end() :][:1]
+    def between(match: re.Match[str]) -> str:
+        if match["kept"]:
+            return match["kept"]
+        before, after = text[: match.start()][-1:], text[match.end() :][:1]
         if before == ">" or after == "<" or (not before and begins) or (not after and ends):
             return ""
         return " "

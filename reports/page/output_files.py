@@ -25,11 +25,11 @@ def save_report(content: ReportContent, out: str | Path, kind: str | None = None
     """Write a report; return the written files, the report first, then its pictures.
 
     content: of `report`. kind: html, a page that needs no network; md, Markdown with charts as SVG
-        in NAME_files/ beside it; json, all of it as data by docs/report.schema.json, units in the
+        in NAME_files/ beside it; json, the report as data by docs/report.schema.json, units in the
         names of its keys or beside them ([tokens/s/GPU], [fraction], [s]). Without a kind, the
         suffix of `out` decides.
 
-    An existing file at `out` is replaced once the new one is complete. Raises UnknownKindError if
+    An existing file at `out` is replaced once the new file is complete. Raises UnknownKindError if
     `out` has another suffix, FairmfuError if a file cannot be written.
 
     >>> save_report(report(tables), "report.html")

@@ -1,9 +1,9 @@
 """Redaction for reports that leave the house: no secrets, names, hosts, addresses.
 
-Logs print them in passing: a home folder, the host that a launcher puts before each line, a token
-given as an argument. Each is recognised by its surroundings, or by its own form, in all texts of a
-report. Then every occurrence is replaced with a word, the same each time, so that the report still
-shows which runs were of the same host. Numbers stay.
+Logs print them in passing: a home folder, the host before each line of a launcher, a token given as
+an argument. Secrets and names are recognised by their surroundings, or by their form, in all texts
+of a report. Then every occurrence is replaced with a word, the same each time, so that the report
+still shows which runs were of the same host. Numbers stay.
 
 Only known forms are hidden. Other confidential text (a project's folder, a model's name) has no
 form: look at the page before you send it.
@@ -114,16 +114,16 @@ class Redaction:
         names = "|".join(map(re.escape, sorted(everywhere, key=len, reverse=True)))
         self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
 
-    def _hide(self, kind: str, found: str) -> None:
+    def _hide(self, kind: str, text: str) -> None:
         """Assign a word to a name, and to each node of a list of nodes."""
-        if found in self._words or not _somebody(kind, found):
+        if text in self._words or not _somebody(kind, text):
             return
-        short = _short(found) if kind == HOST else found
+        short = _short(text) if kind == HOST else text
         if short not in self._words:
             self.counts[kind] += 1
             self._words[short] = f"{kind}-{self.counts[kind]}"
-        self._words[found] = self._words[short]
-        for node in _nodes(found) if kind == HOST else ():
+        self._words[text] = self._words[short]
+        for node in _nodes(text) if kind == HOST else ():
             self._hide(kind, node)
 
     def redact(self, value: Any) -> Any:  # noqa: ANN401 - whatever a report holds
@@ -189,9 +189,9 @@ REPORT_WORDS: Final = (
 """Words for the parts of reports."""
 
 
-def _somebody(kind: str, found: str) -> bool:
+def _somebody(kind: str, text: str) -> bool:
     """Return whether a name identifies a person, or an address a machine."""
-    name = found.lower()
+    name = text.lower()
     if name in GENERIC_NAMES or _OWN.fullmatch(name):
         return False
     if kind == SECRET:  # neither a number nor stars
@@ -226,16 +226,16 @@ def _short(host: str) -> str:
     return label if domain and any(map(str.isdigit, label)) else host
 
 
-def _texts(said: object) -> Iterator[str]:
+def _texts(value: object) -> Iterator[str]:
     """Yield all texts of frames, sequences, and nested mappings with their keys."""
-    if isinstance(said, str):
-        yield said
-    elif isinstance(said, pl.DataFrame):
-        yield from _each(_once(said[name]) for name in _worded(said))
-    elif isinstance(said, Mapping):
-        yield from _each((*said, *said.values()))
-    elif isinstance(said, Sequence):
-        yield from _each(said)
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, pl.DataFrame):
+        yield from _each(_once(value[name]) for name in _worded(value))
+    elif isinstance(value, Mapping):
+        yield from _each((*value, *value.values()))
+    elif isinstance(value, Sequence):
+        yield from _each(value)
 
 
 def _each(items: Iterable[object]) -> Iterator[str]:

@@ -115,10 +115,10 @@ class ReportContent:
         if analysis is None or metrics is None or say is None:
             return draw(self)
 
-        def draw_of(known: Analysis, rows: pl.DataFrame) -> Result:
-            if known is not analysis:
+        def draw_of(subset: Analysis, rows: pl.DataFrame) -> Result:
+            if subset is not analysis:
                 self.failed.extend(rows.filter(pl.col("error").is_not_null()).to_dicts())
-            return draw(self if rows is metrics else say(known, rows))
+            return draw(self if rows is metrics else say(subset, rows))
 
         return analysis.present(metrics, draw_of)
 
@@ -206,16 +206,16 @@ def _content(  # noqa: PLR0913, PLR0917 - as `build_content`
 ) -> ReportContent:
     parts = _Parts(analysis, metrics, tables)
     ranked, rows = _ordered_rows(parts, metrics, price)
-    told = json_value(
+    data = json_value(
         _header(metrics, parts, title, version)
         | _comparison(ranked, rows)
         | _all_runs(rows, ranked, parts)
         | {"redacted": redaction is not None}
     )
     if redaction is not None:
-        redaction.scan([told, rows])
-        told, ranked, rows = (redaction.redact(part) for part in (told, ranked, rows))
-    return ReportContent(told, ranked, rows, _figures(told, ranked, rows), redaction)
+        redaction.scan([data, rows])
+        data, ranked, rows = (redaction.redact(part) for part in (data, ranked, rows))
+    return ReportContent(data, ranked, rows, _figures(data, ranked, rows), redaction)
 
 
 def _ordered_rows(
@@ -247,7 +247,7 @@ def _header(metrics: pl.DataFrame, parts: _Parts, title: str, version: str) -> J
 def _comparison(ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]) -> Json:
     """Return who is faster, runs without a rank, and facts that would rank them."""
     return {
-        "verdicts": [_said(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
+        "verdicts": [_verdict_json(one) for one in _verdicts(ranked, rows, PLAIN_STYLE)],
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
         "to_give": _to_give(rows),
@@ -263,8 +263,8 @@ def _all_runs(
         varies |= dict.fromkeys((row["run_id"] for row in group), varying_columns(group))
     return {
         "runs": {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in rows},
-        "sources": parts.told_sources(),
-        "unread": parts.told_unread(),
+        "sources": parts.source_rows(),
+        "unread": parts.unread_rows(),
         "formulas": [
             {"label": label, "formulas": frame.to_dicts()}
             for label, frame in list(parts.analysis.other_tools().items())[:MAX_FORMULA_MODELS]
@@ -314,7 +314,7 @@ def _weight(group: Sequence[ComparisonRow]) -> tuple[bool, int, int]:
 def _verdicts(
     ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow], style: Style
 ) -> list[Verdict]:
-    """Return a verdict per group of several runs, or a single one that says why none."""
+    """Return a verdict per group of several runs, or a single verdict with a reason."""
     several = [_untagged(group) for group in ranked if len(group) > 1]
     return [group_verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
 
@@ -347,12 +347,12 @@ def _no_verdict(
     return Verdict("", says, (f"{len(alone)} of {of} can be ranked, each in a group of its own.",))
 
 
-def _said(one: Verdict) -> Json:
+def _verdict_json(verdict: Verdict) -> Json:
     return {
-        "label": one.label,
-        "says": one.sentence,
-        "notes": list(one.notes),
-        "differs": one.differs,
+        "label": verdict.label,
+        "says": verdict.sentence,
+        "notes": list(verdict.notes),
+        "differs": verdict.differs,
     }
 
 
@@ -472,11 +472,11 @@ class _Parts:
         mine = self.of_windows.get(row["run_id"], self.windows.clear())
         return charts.step_time_histogram(mine, row)
 
-    def told_sources(self) -> list[Json]:
+    def source_rows(self) -> list[Json]:
         """Return how much of each log was read, and the kinds of unknown lines."""
         return self.sources.drop("read_at").to_dicts()
 
-    def told_unread(self) -> list[Json]:
+    def unread_rows(self) -> list[Json]:
         """Return the first unread lines of each source, by its place in the sources."""
         place = {sha256: at for at, sha256 in enumerate(self.sources["sha256"])}
         first = self.unread.group_by("sha256", maintain_order=True).head(MAX_UNREAD_LINES)
@@ -501,7 +501,7 @@ def bins_per_run(runs: int) -> int:
 
 
 def _run(row: ComparisonRow, parts: _Parts, varies: Sequence[str]) -> Json:
-    """Return the data of one run; varies: columns that differ in its group."""
+    """Return the data of a run; varies: columns that differ in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
     (card,) = run_cards([row])
     facts = parts.of_facts.get(run_id)
@@ -616,15 +616,15 @@ def _fact(fact: Mapping[str, Any]) -> Json:
     }
 
 
-def _bridge(one: Bridge) -> Json:
+def _bridge(bridge: Bridge) -> Json:
     return {
-        "figure": one.figure,
-        "name": bridge_text.FIGURE_UNITS[one.figure].name,
-        "unit": bridge_text.FIGURE_UNITS[one.figure].text,
-        "logged": one.logged,
-        "ours": one.ours,
-        "explained": one.explained,
-        "steps": bridge_text.bridge_frame(one).to_dicts(),
+        "figure": bridge.figure,
+        "name": bridge_text.FIGURE_UNITS[bridge.figure].name,
+        "unit": bridge_text.FIGURE_UNITS[bridge.figure].text,
+        "logged": bridge.logged,
+        "ours": bridge.ours,
+        "explained": bridge.explained,
+        "steps": bridge_text.bridge_frame(bridge).to_dicts(),
     }
 
 
@@ -642,7 +642,7 @@ def _event_counts(events: pl.DataFrame) -> list[Json]:
 
 
 def _figures(
-    told: Json, ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]
+    data: Json, ranked: Sequence[Sequence[ComparisonRow]], rows: Sequence[ComparisonRow]
 ) -> dict[str, Figure]:
     """Return every chart of a report by key: kind, and place or run_id."""
     across = {
@@ -656,17 +656,17 @@ def _figures(
     alone = [group[0] for group in ranked if len(group) == 1]
     found: dict[str, Figure | None] = {
         "logged": _logged(alone)
-        if any(told["runs"][r["run_id"]]["claim"] for r in alone)
+        if any(data["runs"][r["run_id"]]["claim"] for r in alone)
         else None,
         **{f"comparison:{n}": charts.comparison(group) for n, group in enumerate(several)},
         **across,
         **{
             f"others:{n}": charts.other_tools_chart(one["formulas"], one["label"])
-            for n, one in enumerate(told["formulas"])
+            for n, one in enumerate(data["formulas"])
         },
     }
     for row in rows:
-        of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=told["in_full"])
+        of_run = _figures_of(row, data["runs"][row["run_id"]], in_full=data["in_full"])
         found |= {f"{name}:{row['run_id']}": figure for name, figure in of_run.items()}
     return {name: figure for name, figure in found.items() if figure is not None}
 

@@ -155,7 +155,7 @@ def rescore_all(
     overlay: Sequence[Accelerator],
     report_progress: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Recompute metrics from another formula, peak table or older program, and keep them.
+    """Recompute and keep metrics from another formula, peak table or older program.
 
     Returns the number of runs. Works in batches, so that an interrupted call resumes.
     """

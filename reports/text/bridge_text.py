@@ -70,7 +70,7 @@ MAX_NAMED_FACTORS: Final = 4
 
 
 def value_text(figure: str, value: float, *, precise: bool = False) -> str:
-    """Return a figure without its unit; precise: so that a step of a thousandth shows."""
+    """Return a figure without its unit; precise: show a step of a thousandth."""
     if figure == "logged_mfu":
         percent, digits = 100 * value, 2 if precise else 1
         return f"{percent:.{digits}f} %" if percent >= 1 else f"{percent:.{digits + 1}g} %"
@@ -160,7 +160,7 @@ def audit_verdict(audit: Audit) -> tuple[str, str]:
 
 def claim_sentence(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
     """Return the logged figure with its formula, ours, and the reasons for the gap."""
-    said = _said(row, audit, bridges)
+    said = _logged_figure(row, audit, bridges)
     if not said:
         return "The log prints no MFU, TFLOP/s or TGS of its own in a steady window."
     claim = f"The log prints {said}"
@@ -207,7 +207,7 @@ COLUMN_LABELS: Final = {figure: unit.name for figure, unit in FIGURE_UNITS.items
 """Labels of every column of metrics.audit.logged_figures.LOGGED_FIGURES."""
 
 
-def _said(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
+def _logged_figure(row: MetricsRow, audit: Audit, bridges: Sequence[Bridge]) -> str:
     """Return the logged figure; if no steady window has one, the compared columns."""
     if bridges:
         return figure_text(bridges[0].figure, bridges[0].logged)

@@ -211,5 +211,5 @@ def _shared(cause: str, do: Sequence[tuple[ComparisonRow, float, str]]) -> str:
     return "the rounding of the print" if all(text for *_, text in do) else "what nothing explains"
 
 
-def _does(found: Overstated, cause: str) -> bool:
-    return cause in found and abs(log(found[cause][0])) > MIN_CAUSE_EFFECT / 2
+def _does(overstated: Overstated, cause: str) -> bool:
+    return cause in overstated and abs(log(overstated[cause][0])) > MIN_CAUSE_EFFECT / 2

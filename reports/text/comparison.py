@@ -35,7 +35,7 @@ class Comparison:
 
     @property
     def table(self) -> pl.DataFrame:
-        """Row per run: `ranked` with its group's sentence as `verdict`, and its `notes`.
+        """Row per run: `ranked` with the group's sentence as `verdict`, and `notes`.
 
         tgs, tgs_low, tgs_high [tokens/s/GPU]; relative_tgs, relative_low, relative_high [ratio to
         the best]; logged_tflops, tflops [TFLOP/s/GPU]; gpu_hours_* [GPU-hours per 10^9 tokens].

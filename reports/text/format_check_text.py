@@ -1,4 +1,4 @@
-"""Check of a log format as text: the log lines that each of its lines matched."""
+"""Check of a log format as text: the log lines that each pattern matched."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _heading(check: Mapping[str, Any]) -> str:
 
 
 def _patterns(patterns: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return patterns of the file, and matching ones of the format that it extends."""
+    """Return patterns of the file, and matching patterns of the extended format."""
     rows = [
         {**row, "fills": ", ".join(row["fills"]) or "nothing"}
         for row in patterns

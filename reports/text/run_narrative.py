@@ -1,4 +1,4 @@
-"""Run in words: its outcome, the confidence in its rate, its lost time."""
+"""Runs in words: outcome, confidence in the rate, lost time."""
 
 from __future__ import annotations
 

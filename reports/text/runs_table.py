@@ -1,4 +1,4 @@
-"""Table of runs: its columns of metrics, and unique names.
+"""Table of runs: columns of metrics, and unique names.
 
 Separate from reports.text.summary, so that the table loads without comparing and explaining.
 """
@@ -74,10 +74,10 @@ def unique_names(metrics: pl.DataFrame) -> dict[str, str]:
 
 
 def run_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> list[str]:
-    """Return the doubts about runs, a sentence for all its runs, then a hint on facts.
+    """Return the doubts about runs, a sentence per doubt, then a hint on facts.
 
     rows: metrics with unique names; missing: also the facts that each run lacks. Sentences of many
-        runs that differ only in figures are merged, with ranges from the least to the most.
+        runs with different figures alone are merged, with ranges from the least to the most.
     """
     said: dict[str, list[str]] = {}
     lacking = False
@@ -105,7 +105,7 @@ def _few(runs: Sequence[str]) -> str:
 
 
 def _spanned(kind: Sequence[str]) -> str:
-    """Return one sentence with ranges for sentences that differ only in figures.
+    """Return a sentence with ranges for sentences that differ only in figures.
 
     The range shows how bad the worst is.
     """

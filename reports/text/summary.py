@@ -94,7 +94,7 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
 
 
 def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
-    """Return the columns without those that are empty or redundant."""
+    """Return the columns without empty or redundant ones."""
     empty = {name for name in columns if of[name].null_count() == of.height}
     if "doubts" in columns and not of["doubts"].list.len().sum():
         empty.add("doubts")
@@ -120,7 +120,7 @@ def verdict_sentences(rows: Sequence[ComparisonRow]) -> list[str]:
 
     Fit for a terminal.
     """
-    if (two := _apart_from_each_other(rows)) is not None:
+    if (two := _unranked_pair(rows)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, group_verdict(group).says)) for group in ranked_groups(rows)]
     return told or [" ".join(no_ranking_reason(rows))]
@@ -131,18 +131,18 @@ def _headed(group: Sequence[ComparisonRow], says: str) -> str:
     return f"{group[0]['group']}{made_up}: {says}"
 
 
-def _apart_from_each_other(found: Sequence[ComparisonRow]) -> Verdict | None:
+def _unranked_pair(rows: Sequence[ComparisonRow]) -> Verdict | None:
     """Return the verdict on two runs that cannot be ranked; None for other rows."""
-    if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
+    if len(rows) != 2 or rows[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
-    one, other = sorted(found, key=lambda row: int(row["place"]))
+    one, other = sorted(rows, key=lambda row: int(row["place"]))
     return pair_verdict(one, other)
 
 
 def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.DataFrame:
     """Add to the comparison each run's group verdict and notes, for programs."""
     told = {str(group[0]["group"]): group_verdict(group) for group in ranked_groups(rows)}
-    two = _apart_from_each_other(rows)
+    two = _unranked_pair(rows)
     said = [two or told.get(str(group)) for group in comparison["group"]]
     return comparison.with_columns(
         pl.Series("verdict", [one.says if one else None for one in said], pl.String),
@@ -152,7 +152,7 @@ def add_verdicts(comparison: pl.DataFrame, rows: Sequence[ComparisonRow]) -> pl.
 
 def show_comparison(comparison: pl.DataFrame, rows: Sequence[ComparisonRow], output: str) -> str:
     """Return two tables and notes per group, then runs without a rank, with reasons."""
-    two = _apart_from_each_other(rows)  # its sentence already names the differences
+    two = _unranked_pair(rows)  # its sentence already names the differences
     notes = {} if two else {str(g[0]["group"]): group_verdict(g).notes for g in ranked_groups(rows)}
     labels = pl.Series([row["label"] for row in rows], dtype=pl.String)
     comparison = comparison.with_columns(name=labels)
@@ -227,7 +227,7 @@ def explain(
     output: Literal["table", "json"] = "table",
     propose: bool = False,
 ) -> str:
-    """Explain one run: the formula with its numbers, and the log's figure beside ours.
+    """Explain a run: the formula with its numbers, and the log's figure beside ours.
 
     run: a name or an id, as for `choose`. output: text, or JSON. propose: name models and lengths
         that would reproduce the logged figures.
@@ -235,7 +235,7 @@ def explain(
     The text says units: tokens/s/GPU, FLOPs/token, TFLOP/s, shares in %. The same as data:
     `Analysis.operators`, `bridges`, `facts` and `proposals` of the run's id.
 
-    Raises RunNameError if no run has this name, or several have it.
+    Raises RunNameError if no run has this name, or several have the name.
 
     >>> print(explain(analysis, "titan-8b"))
     """
@@ -252,7 +252,7 @@ def explain(
 def _explained(
     analysis: Analysis, row: MetricsRow, output: Literal["table", "json"], *, propose: bool
 ) -> str:
-    """Return the text of `explain` for one run."""
+    """Return the text of `explain` for a run."""
     run_id = row["run_id"]
     held = analysis.resolved_facts.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
@@ -483,13 +483,13 @@ MIN_VISIBLE_CHANGE: Final = 5e-4
 MAX_PROPOSALS: Final = 20
 
 
-def _proposed(found: Sequence[Proposal], row: MetricsRow) -> str:
-    """Return facts that reproduce every line, as a command if there is one choice."""
+def _proposed(proposals: Sequence[Proposal], row: MetricsRow) -> str:
+    """Return facts that reproduce every line, as a command if there is no choice."""
     if row["logged_reproduced"] and row["flops_per_token"] is not None:
         return "Proposals: none needed, the facts that it has reproduce every line."
-    if row["logged_flops_low"] is None and not found:
+    if row["logged_flops_low"] is None and not proposals:
         return "Proposals: none, the log prints no figure that tells of a model."
-    if not found:
+    if not proposals:
         return "Proposals: no known model and usual length gives what the log prints."
     heads: Columns = {
         "model": ("model", str),
@@ -499,13 +499,19 @@ def _proposed(found: Sequence[Proposal], row: MetricsRow) -> str:
         "flops_per_token": ("FLOPs/token", count),
         "era": ("own formula", str),
     }
-    table = render_frame(pl.DataFrame([asdict(p) for p in found[:MAX_PROPOSALS]]), "table", heads)
-    more = f"\n... and {len(found) - MAX_PROPOSALS:,} more" if len(found) > MAX_PROPOSALS else ""
+    table = render_frame(
+        pl.DataFrame([asdict(p) for p in proposals[:MAX_PROPOSALS]]), "table", heads
+    )
+    more = (
+        f"\n... and {len(proposals) - MAX_PROPOSALS:,} more"
+        if len(proposals) > MAX_PROPOSALS
+        else ""
+    )
     hint = "The print cannot tell these apart: choose by what you know of the run, then\n"
-    recompute = " recompute=..." if any(p.recompute for p in found) else ""
+    recompute = " recompute=..." if any(p.recompute for p in proposals) else ""
     take = f"fairmfu set {row['run_id']} model=... seq_len=...{recompute}"
-    if len(found) == 1 and row["model"] is None:
-        hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {found[0].settings}"
+    if len(proposals) == 1 and row["model"] is None:
+        hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {proposals[0].settings}"
     return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
 
 

@@ -185,7 +185,7 @@ def markdown_text(text: str) -> str:
 
 
 def _table(columns: Sequence[Sequence[str]]) -> str:
-    """Return a table as text; columns: each its heading, then its cells."""
+    """Return a table as text; columns: lists of a heading and cells."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich is slow to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -218,7 +218,7 @@ def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[in
 
 
 def _room(columns: int) -> int:
-    """Return the characters of the terminal for so many columns, after a margin of one."""
+    """Return the characters of the terminal for so many columns, after a margin."""
     return shutil.get_terminal_size().columns - 1 - COLUMN_GAP * (columns - 1)
 
 

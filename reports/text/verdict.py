@@ -1,8 +1,7 @@
 """Sentences on who is faster, by how much, with what confidence, against the logs.
 
-One wording for the terminal and the page: a `Style` defines how each writes a run's name, emphasis
-and quiet text. Rows are those of `join_comparison`: metrics and comparison of one run, with its
-bridges.
+The terminal and the page share the wording: a `Style` defines how each writes a run's name,
+emphasis and quiet text. Rows come from `join_comparison`: metrics, comparison and bridges of a run.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """Sentence with a capital "All" at its start; a run's name stays as it is."""
+        """Sentence with a capital "All" at the start; a run's name is not capitalised."""
         return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
 
 
@@ -202,7 +201,7 @@ class _Speaker:
         return "; ".join(parts) + "." + self._losses_apart()
 
     def _losses_apart(self) -> str:
-        """Return a doubt to put beside the claim: a run that trains less is faster."""
+        """Return a doubt to put beside the claim: a run that trains less can be faster."""
         if all(row["same_loss"] is not False for row in self.group):
             return ""
         doubt = self.style.strong("Their losses are apart")
@@ -245,8 +244,8 @@ class _Speaker:
             f"{self.style.strong('no winner is claimed')}: {why}{self._logs_said()}."
         )
 
-    def _why(self, found: SpeedRatio) -> str:
-        return self.style.plain(found.no_interval_reason or "no interval")
+    def _why(self, gap: SpeedRatio) -> str:
+        return self.style.plain(gap.no_interval_reason or "no interval")
 
     def _as_fast(self, equal: Sequence[tuple[ComparisonSide, SpeedRatio]]) -> str:
         """Return the clause on sides that are certainly as fast as the best."""
@@ -277,10 +276,10 @@ class _Speaker:
         logs = "" if after else self._logs_said()
         return f"{self._side(self.best)} is {told}{logs}"
 
-    def _gain(self, other: ComparisonSide, found: SpeedRatio, faster: str) -> str:
-        digits = _digits(found)
-        ratio = self.style.strong(f"{found.ratio:.{digits}f}x")
-        sure = self.style.quiet(f"({found.low:.{digits}f} to {found.high:.{digits}f})")
+    def _gain(self, other: ComparisonSide, gap: SpeedRatio, faster: str) -> str:
+        digits = _digits(gap)
+        ratio = self.style.strong(f"{gap.ratio:.{digits}f}x")
+        sure = self.style.quiet(f"({gap.low:.{digits}f} to {gap.high:.{digits}f})")
         return f"{ratio} {sure}{faster} than {self._side(other)}"
 
     def _logs_said(self) -> str:
@@ -326,7 +325,7 @@ class _Speaker:
         return f"{side.tgs:,.0f} tokens/s/GPU{told}"
 
     def _side(self, side: ComparisonSide) -> str:
-        """Return the name of one run; of a setup, its framework and number of runs."""
+        """Return the name of a run; of a setup, the framework and the number of runs."""
         if not side.has_run_interval:
             return self.style.name(side.rows[0])
         framework = side.rows[0]["framework"]
@@ -376,7 +375,7 @@ class _Speaker:
         return f"{'; '.join(parts)}.{self._may_repeat(once)}"
 
     def _may_repeat(self, once: Sequence[ComparisonSide]) -> str:
-        """Return a note on runs that are no repeats only because their logs omit facts."""
+        """Return a note on runs that are no repeats only because logs omit facts."""
         rows = [row for side in once for row in side.rows]
         silent = [row for row in rows if any(row[name] is None for name in REPEAT_KEY_COLUMNS)]
         formats = [row["log_format"] for row in silent]
@@ -393,7 +392,7 @@ class _Speaker:
     def utilisation(self) -> str:
         """Return a note on the facts that runs without an MFU lack.
 
-        Runs of a group share all inputs of MFU, so none of them has one.
+        Runs of a group share all inputs of MFU, so none of them has an MFU.
         """
         if any(row["mfu"] is not None for row in self.group):
             return ""
@@ -422,27 +421,28 @@ class _Speaker:
             text += f"{count_noun(silent, 'log')} of {len(self.group)} {verb} none. "
         return (text + self._misled(found)).strip()
 
-    def _misled(self, found: Claims) -> str:
+    def _misled(self, claims: Claims) -> str:
         """Return the wrong verdict that the logs alone suggest, if any, and why."""
-        first, last = found.extremes
+        first, last = claims.extremes
         ours_apart = not_null(first["tgs"]) / not_null(last["tgs"])
         right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
-        right |= abs((1 + found.spread) / ours_apart - 1) < MIN_CAUSE_EFFECT
+        right |= abs((1 + claims.spread) / ours_apart - 1) < MIN_CAUSE_EFFECT
         order = [
-            row["label"] for row in sorted(found.rows, key=lambda row: not_null(row["logged_rank"]))
+            row["label"]
+            for row in sorted(claims.rows, key=lambda row: not_null(row["logged_rank"]))
         ]
         listing = self.style.plain(", ".join(order)) if len(order) <= 2 * MAX_NAMED_RUNS else ""
-        if found.spread <= MIN_LOGGED_SPREAD:
+        if claims.spread <= MIN_LOGGED_SPREAD:
             return ""
         if right:
-            other = listing and order != [row["label"] for row in found.rows]
+            other = listing and order != [row["label"] for row in claims.rows]
             return f"By the logs the order would be {listing}." if other else ""
         text = (
-            f"By the logs alone {self.style.name(first)} would seem {1 + found.spread:.2f}x as "
+            f"By the logs alone {self.style.name(first)} would seem {1 + claims.spread:.2f}x as "
             f"fast as {self.style.name(last)} (recomputed: {ours_apart:.2f}x)"
         )
         if len(self.sides) > 2 or self._equal():  # noqa: PLR2004 - of a pair the sentence says it
-            text += ratio_reasons(first, last, found.figure, self.style.name, self.style.plain)
+            text += ratio_reasons(first, last, claims.figure, self.style.name, self.style.plain)
         if listing and len(order) > 2:  # noqa: PLR2004 - two are said already
             text += f". The order by the logs: {listing}"
         return f"{text}."
@@ -471,7 +471,10 @@ class _Speaker:
         )
 
     def cost(self) -> str:
-        """Return a note on GPU-hours, and money if priced, per 10^9 tokens at steady speed."""
+        """Return a note on GPU-hours, and money if priced, per 10^9 tokens.
+
+        At steady speed.
+        """
         if not self.others:
             return ""
         hours = [_hours(1e9 / side.tgs / 3600) for side in self.sides]
@@ -502,26 +505,24 @@ class _Speaker:
         return self.style.plain(text)
 
 
-def _within(found: SpeedRatio) -> bool:
+def _within(gap: SpeedRatio) -> bool:
     """Return whether a whole interval is near to 1."""
-    if found.low is None or found.high is None:
+    if gap.low is None or gap.high is None:
         return False
-    return found.low >= 1 - MAX_EQUAL_DIFFERENCE and found.high <= 1 + MAX_EQUAL_DIFFERENCE
+    return gap.low >= 1 - MAX_EQUAL_DIFFERENCE and gap.high <= 1 + MAX_EQUAL_DIFFERENCE
 
 
 # --- words --------------------------------------------------------------------------------
 
 
-def _digits(found: SpeedRatio) -> int:
-    """Return the fewest decimals of a ratio that show its interval apart from 1.
+def _digits(gap: SpeedRatio) -> int:
+    """Return the fewest decimals of a ratio that show its interval.
 
-    If the interval excludes 1, its printed ends do too.
+    If the interval excludes 1, the printed ends exclude 1 too.
     """
-    for digits in range(3 if found.ratio < MAX_THREE_DECIMAL_RATIO else 2, MAX_RATIO_DECIMALS):
-        low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
-        reaches = any(
-            float(told) == 1 != end for told, end in ((low, found.low), (high, found.high))
-        )
+    for digits in range(3 if gap.ratio < MAX_THREE_DECIMAL_RATIO else 2, MAX_RATIO_DECIMALS):
+        low, ratio, high = (f"{v:.{digits}f}" for v in (gap.low, gap.ratio, gap.high))
+        reaches = any(float(told) == 1 != end for told, end in ((low, gap.low), (high, gap.high)))
         if low != ratio != high and not reaches:
             return digits
     return MAX_RATIO_DECIMALS

@@ -1,6 +1,7 @@
-"""Runs as TensorBoard's event files: scalars, text of a run card, facts as HParams.
+"""Runs as TensorBoard's event files: scalars, text of a run card, HParams.
 
-Written by TensorBoard's own code, which is an extra; the same bytes each time.
+Written by TensorBoard's own code, which is an extra; the same bytes each time. Facts become
+HParams.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def write_event_file(run: TrackerRecord, folder: Path) -> None:
 
 
 def _events(run: TrackerRecord) -> Iterator[Event]:
-    """Yield the events of a run; the values of one step are one event."""
+    """Yield the events of a run; the values of a step are one event."""
     yield Event(wall_time=run.started_at, file_version="brain.Event:2")
     yield Event(wall_time=run.started_at, summary=Summary(value=[_facts(run), _text(run)]))
     tags = run.tags

@@ -119,9 +119,9 @@ def tracker_records(
     for row in metrics_rows(metrics):
         mine = windows(row["run_id"])
         told_by = pl.concat(map(lines, dict.fromkeys([row["run_id"], *row["members"]])))
-        series = _series(row, mine, rates(row["run_id"]), _beside(told_by))
+        series = _series(row, mine, rates(row["run_id"]), _extra_columns(told_by))
         about = {"zone_of_times": "UTC" if zones[row["run_id"]] else NO_ZONE_TEXT}
-        found.append(_told(analysis, row, series, about, _start(row, mine)))
+        found.append(_record(analysis, row, series, about, _start(row, mine)))
     return found
 
 
@@ -131,7 +131,7 @@ def _by_run(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
     return lambda run_id: parts.get((run_id,), frame.clear())
 
 
-def _told(
+def _record(
     analysis: Analysis,
     row: MetricsRow,
     series: pl.DataFrame,
@@ -226,8 +226,8 @@ def _recomputed(row: MetricsRow) -> Iterator[pl.Expr]:
 def _times(frame: pl.DataFrame, row: MetricsRow) -> pl.Expr:
     """Return the time of each step in seconds since 1970.
 
-    Its stamp, else the time since the start. A missing stamp is that of the step before. For a log
-    without any date the start is 1970 itself.
+    The stamp, else the time since the start. A missing stamp is replaced by the one of the step
+    before. For a log without any date the start is 1970 itself.
     """
     stamped = (pl.col("logged_at") - EPOCH).dt.total_microseconds() / MICROSECONDS_PER_SECOND
     if frame["logged_at"].null_count() < frame.height:
@@ -255,7 +255,7 @@ def _start(row: MetricsRow, windows: pl.DataFrame) -> float:
     return _seconds(first)
 
 
-def _beside(lines: pl.DataFrame) -> pl.DataFrame:
+def _extra_columns(lines: pl.DataFrame) -> pl.DataFrame:
     """Return `step` and values missing from windows: other columns, other numbers.
 
     Of several lines of a step, the first with a value.
@@ -275,7 +275,7 @@ def _extra(texts: pl.Series) -> pl.DataFrame:
     Their columns begin with EXTRA_PREFIX.
     """
     numbers = [dict(_numbers(text)) for text in texts]
-    tags = _apart(dict.fromkeys(name for of in numbers for name in of))
+    tags = _unique_tags(dict.fromkeys(name for of in numbers for name in of))
     return pl.DataFrame(
         {tag: [of.get(name) for of in numbers] for name, tag in tags.items()},
         schema_overrides=dict.fromkeys(tags.values(), FLOAT),
@@ -288,7 +288,7 @@ def _numbers(text: str | None) -> Iterator[tuple[str, float]]:
             yield name, float(value)
 
 
-def _apart(names: Iterable[str]) -> dict[str, str]:
+def _unique_tags(names: Iterable[str]) -> dict[str, str]:
     """Return a unique tag per field, even if names differ only in signs."""
     tags: dict[str, str] = {}
     for name in names:
@@ -335,7 +335,7 @@ def file_name(name: str) -> str:
 
 
 def fact_value(name: str, value: str) -> str | float | bool:
-    """Return a fact as a number or a boolean if it is one, else as text."""
+    """Return a fact as a number or a boolean if possible, else as text."""
     kind = FACT_NAMES[name].kind if name in FACT_NAMES else "text"
     if kind == "bool" and value.lower() in ("true", "false"):
         return value.lower() == "true"

@@ -80,7 +80,10 @@ def _to_tensorboard(
     places = {run.run_id: out / name for run, name in zip(runs, _folders(runs), strict=True)}
     _free(places.values())
     for run in runs:
-        yield run, _placed(places[run.run_id], partial(tensorboard_files.write_event_file, run))
+        yield (
+            run,
+            _written_aside(places[run.run_id], partial(tensorboard_files.write_event_file, run)),
+        )
 
 
 def _to_mlflow(
@@ -95,11 +98,11 @@ def _to_mlflow(
     located = partial(mlflow_files.location, out=out, omit_path=nameless)
     if not folder.exists():
         begun = partial(mlflow_files.write_experiment, experiment, location=located(folder))
-        _placed(folder, begun)
+        _written_aside(folder, begun)
     for run in runs:
         at = places[run.run_id]
         put = partial(mlflow_files.write_mlflow_run, run, experiment=number, location=located(at))
-        yield run, _placed(at, put)
+        yield run, _written_aside(at, put)
 
 
 def _to_wandb(
@@ -156,15 +159,15 @@ def _free(places: Iterable[Path]) -> None:
             )
 
 
-def _placed(place: Path, write: Callable[[Path], None]) -> Path:
+def _written_aside(path: Path, write: Callable[[Path], None]) -> Path:
     """Write a temporary folder, then move it into place."""
-    aside = place.with_name(f".{place.name}.writing")
+    aside = path.with_name(f".{path.name}.writing")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
         write(aside)
-        aside.rename(place)
+        aside.rename(path)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
-    return place
+    return path

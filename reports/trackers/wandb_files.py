@@ -1,7 +1,7 @@
-"""Runs as offline runs of W&B, written by its own package, which is an extra.
+"""Runs as offline runs of W&B, written by its own package, an extra.
 
-W&B's file format is its own and changes with its versions, so its package writes the files. `wandb
-sync` uploads them. Nothing of this machine is included: no host, user, repository or packages.
+W&B's file format changes with its versions, so the package writes the files. `wandb sync` uploads
+them. Nothing of this machine is included: no host, user, repository or packages.
 """
 
 from __future__ import annotations
