@@ -1,7 +1,7 @@
-"""The command line: arguments to one call to one echo. No arithmetic, no SQL.
+"""Command line: each command makes one call and prints the result.
 
-Results go to stdout, progress to stderr. Libraries are imported by the command that needs them,
-so that help comes at once.
+No arithmetic, no SQL. Results go to stdout, progress to stderr. Each command imports the libraries
+that it needs, so that help starts fast.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ CONTEXT_SETTINGS = {
     "max_content_width": 100,
 }
 TRACEBACK_VARIABLE = "FAIRMFU_TRACEBACK"
-"""Whoever sets it sees where a fault of the program arose."""
+"""Variable that makes a fault of fairmfu print its traceback."""
 
 FAULT_NOTE = (
     "fairmfu itself failed: %s. Please report it with what stands in brackets; with "
     f"{TRACEBACK_VARIABLE}=1 the same command shows where."
 )
 EXIT_UNREAD_SOURCE = 4
-"""Exit code: done, but some sources could not be read, or their runs not be analysed."""
+"""Exit code: done, but some sources could not be read, or some runs not analysed."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class _Path(click.Path):
-    """A path that is not empty: "$OUT" is, where the variable is not set, and names no folder."""
+    """Path that must not be empty, as "$OUT" is if the variable is not set."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if value == "":
@@ -67,7 +67,7 @@ class _Path(click.Path):
 
 
 class _Finite(click.FloatRange):
-    """A finite number within bounds, which alone would let nan and inf through."""
+    """Finite number within bounds; bounds alone would accept nan and inf."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         number = super().convert(value, param, ctx)
@@ -77,7 +77,7 @@ class _Finite(click.FloatRange):
 
 
 class _Place(_Path):
-    """A path, or the address of an object store."""
+    """Path, or address in an object store."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if isinstance(value, str) and "://" in value:
@@ -88,7 +88,7 @@ class _Place(_Path):
 
 
 def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., Any]:
-    """Completion that offers nothing where it fails: nobody sees an error there."""
+    """Return a completion that offers nothing on an error: nobody would see it."""
 
     def offered(
         context: click.Context, _parameter: click.Parameter, begun: str
@@ -102,7 +102,10 @@ def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., A
 
 @_quiet
 def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
-    """Names of the store's runs; ids where no name begins so. An object store is not asked."""
+    """Yield run names that begin with the text, or run ids if no name does.
+
+    It reads local stores only, not object stores.
+    """
     from fairmfu.ingest import Store
 
     path = context.params.get("store")
@@ -120,7 +123,7 @@ def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
 
 @_quiet
 def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
-    """Names of log formats; where none begins so, files: of one's own."""
+    """Yield format names that begin with the text, or files if no name does."""
     from fairmfu.ingest.detect.format_lookup import load_format_catalog
 
     found = [f for f in load_format_catalog().formats if f.name.startswith(begun)]
@@ -132,7 +135,7 @@ def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionIt
 
 @_quiet
 def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
-    """Names of models; where none begins so, files: a config.json."""
+    """Yield model names that begin with the text, or files if no name does."""
     from fairmfu.metrics.formula.model_shapes import model_names
 
     found = [name for name in model_names() if name.startswith(begun.lower())]
@@ -144,7 +147,7 @@ def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
 
 @_quiet
 def _devices_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
-    """Short names of accelerators, which need no quotes."""
+    """Yield short accelerator names, which need no quotes."""
     from fairmfu.metrics.formula.accelerators import accelerator_names, normalise_name
 
     for full_name in accelerator_names():
@@ -163,7 +166,7 @@ def _charts_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
 
 
 runs_argument = click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
-"""Names or ids of runs; none stands for all."""
+"""Names or ids of runs; without any, all runs."""
 
 required_runs_argument = click.argument(
     "names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun
@@ -171,7 +174,7 @@ required_runs_argument = click.argument(
 
 
 def store_option(command: Command) -> Command:
-    """The store of most commands."""
+    """Add --store, for most commands."""
     return click.option(
         "--store",
         type=_Place(path_type=Path, file_okay=False),
@@ -183,7 +186,7 @@ def store_option(command: Command) -> Command:
 
 
 def engine_options(command: Command) -> Command:
-    """Who reads logs, and computes."""
+    """Add the options that choose processes or a Ray cluster."""
     options = (
         click.option(
             "--engine",
@@ -210,7 +213,7 @@ def engine_options(command: Command) -> Command:
 
 
 def format_option(command: Command) -> Command:
-    """The output of table commands."""
+    """Add --format for commands that print tables."""
     return click.option(
         "--format",
         "output",
@@ -221,7 +224,7 @@ def format_option(command: Command) -> Command:
 
 
 def text_option(command: Command) -> Command:
-    """The output of commands that print text."""
+    """Add --format for commands that print text."""
     return click.option(
         "--format",
         "output",
@@ -232,7 +235,7 @@ def text_option(command: Command) -> Command:
 
 
 def redact_option(command: Command) -> Command:
-    """Hide what is not for others."""
+    """Add --redact."""
     return click.option(
         "--redact",
         is_flag=True,
@@ -242,7 +245,7 @@ def redact_option(command: Command) -> Command:
 
 
 def price_option(command: Command) -> Command:
-    """What a GPU-hour costs."""
+    """Add --price."""
     return click.option(
         "--price",
         callback=_price,
@@ -261,12 +264,12 @@ def _price(_context: click.Context, _parameter: click.Parameter, text: str | Non
 
 
 GC_THRESHOLDS: Final = (50_000, 20, 100)
-"""Objects more than were given back, by default 700, behind which cycles are looked for among the
-young; how often so before the older, and before all are."""
+"""Thresholds of the garbage collector: new objects that start a collection (700 by default), then
+how many collections precede one of the next older generation."""
 
 
 class _Command(click.Command):
-    r"""A command whose help keeps the lines under `\b`, also where a raw docstring has it."""
+    r"""Command whose help keeps the lines under `\b`, also in a raw docstring."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.help = (self.help or "").replace("\\b\n", "\b\n")
@@ -274,9 +277,9 @@ class _Command(click.Command):
 
 
 class _Group(click.Group):
-    """Turns errors that a user can mend into one clear message and exit code 1.
+    """Group that turns errors into one clear message and exit code 1.
 
-    Lists commands as they stand below: what one begins with first.
+    It lists commands in the order of this file: the first steps come first.
     """
 
     command_class = _Command
@@ -284,10 +287,9 @@ class _Group(click.Group):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
         """Run as the program of a process.
 
-        Python looks for cycles of objects that nobody holds less often than it does by itself:
-        there are few, and all objects of all libraries are looked through each time. At the end,
-        where the system takes back all memory, that would take a sixth of the time of
-        `fairmfu runs`, so `freeze` leaves them out.
+        Python's garbage collector runs less often than by default: it finds few cycles, and each
+        collection visits all objects of all libraries. A last collection at exit would take a sixth
+        of the time of `fairmfu runs`, so `freeze` excludes all objects from it.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         try:
@@ -296,7 +298,10 @@ class _Group(click.Group):
             gc.freeze()
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Give each option a variable by its own name; click would name it by its parameter."""
+        """Add a command; name the variables of its options after the options.
+
+        click would name them after the parameters.
+        """
         super().add_command(cmd, name)
         for option in cmd.params:
             if isinstance(option, click.Option) and option.envvar is None:
@@ -304,7 +309,7 @@ class _Group(click.Group):
                 option.envvar = words.replace(" ", "_").replace("-", "_").upper()
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Names in the order in which they were added."""
+        """Return the names in the order in which they were added."""
         return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
@@ -332,14 +337,14 @@ class _Group(click.Group):
 
 
 def _printable(text: str) -> str:
-    """Text for a terminal: names of files are as hostile as what stands in them."""
+    """Return text that is safe on a terminal: file names may be hostile."""
     from fairmfu.reports.text.tabular import printable
 
     return printable(text)
 
 
 def _say(text: str) -> None:
-    """A message, beside what a command prints."""
+    """Print a message on stderr."""
     click.echo(_printable(text), err=True)
 
 
@@ -479,7 +484,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
 
 
 def _read_before(store: Store, tried: FormatChoice) -> list[Path]:
-    """The logs that are to be read anew; those that cannot be stay as they were read."""
+    """Return the stored logs to read again; print those that cannot be read again."""
     from fairmfu.ingest.pipeline.ingest_run import find_outdated_logs
     from fairmfu.reports.text.runs_table import MAX_LISTED_RUNS
 
@@ -512,14 +517,14 @@ def _echo_outcome(outcome: Outcome, *, verbose: bool = False) -> None:
 
 
 def _echo_trouble(outcome: Outcome) -> None:
-    """For mail and the logs of jobs: not a line for each log that was read as it should be."""
+    """Print the outcome of a log only if something went wrong, for mail and job logs."""
     as_ever = outcome.status in ("known", "unlisted") and not outcome.urgent
     if not as_ever and (outcome.status != "read" or outcome.message):
         _echo_outcome(outcome)
 
 
 def _conclude(outcomes: Iterable[Outcome]) -> None:
-    """Print how many sources were read; raise, or exit, where some or all could not be."""
+    """Print the counts of sources; raise if all failed, exit with 4 if some did."""
     words = {
         "read": "read",
         "known": "known already",
@@ -1282,7 +1287,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
 
 
 def _check_format(every: FormatCatalog, word: str, log: Path | None, output: str) -> None:
-    """Say what is wrong with a format. Raises where it knows no line of the log."""
+    """Print what is wrong with a format; raise if it matches no line of the log."""
     from dataclasses import asdict
 
     from fairmfu.ingest.detect.format_check import check_format
@@ -1351,9 +1356,9 @@ def completion(shell: str) -> None:
 
 
 def _check_names(facts: Sequence[dict[str, Any]]) -> None:
-    """Raises on a formula of frameworks' that there is not; warns of other unknown names.
+    """Raise on an unknown logged formula; warn of an unknown model or accelerator.
 
-    A model or a device may become known later, by a table of one's own or another fact.
+    A model or an accelerator may become known later, from a table of the user or another fact.
     """
     given = {fact["name"]: fact["value"] for fact in facts if fact["value"]}
     if "logged_formula" in given:
@@ -1380,7 +1385,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
 
 @contextmanager
 def _engine(name: str | None, address: str | None, processes: int | None) -> Iterator[ReadEngine]:
-    """The engine that reads logs, for as long as the context lasts."""
+    """Yield the engine that reads logs, and close it afterwards."""
     if name != "ray":
         from fairmfu.ingest.workers.local_engine import LocalEngine, default_process_count
 
@@ -1401,7 +1406,7 @@ def _engine(name: str | None, address: str | None, processes: int | None) -> Ite
 
 
 def _config(paths: tuple[str, ...], config_file: Path | None) -> ProjectConfig:
-    """What fairmfu.toml says."""
+    """Return the configuration of fairmfu.toml, or an empty one without that file."""
     from fairmfu.ingest.facts.project_config import ProjectConfig, find_config, load_config
     from fairmfu.metrics.compare.cost import price
     from fairmfu.metrics.core.run_table import METRICS
@@ -1416,7 +1421,7 @@ def _config(paths: tuple[str, ...], config_file: Path | None) -> ProjectConfig:
 def _order(
     paths: tuple[str, ...], config: ProjectConfig, options: dict[str, Any], engine: ReadEngine
 ) -> NightlyOrder:
-    """What a nightly is to do: what is given, else what fairmfu.toml says."""
+    """Return the order of a nightly: from the options, else from fairmfu.toml."""
     from fairmfu.ingest.core.paths import parse_path
     from fairmfu.metrics.compare.cost import price
     from fairmfu.reports.nightly.nightly import NightlyOrder
@@ -1447,7 +1452,10 @@ def _order(
 
 
 def _series_columns(series_by: str | None, config: ProjectConfig) -> Sequence[str]:
-    """Columns of metrics that make a series; series_by: names as given, with commas between."""
+    """Return the columns that make a series.
+
+    series_by: column names separated by commas.
+    """
     from fairmfu.ingest.core.toml_reader import suggest_or_list
     from fairmfu.metrics.compare.history import SERIES_BY
     from fairmfu.metrics.core.run_table import METRICS
@@ -1461,7 +1469,7 @@ def _series_columns(series_by: str | None, config: ProjectConfig) -> Sequence[st
 
 
 def _threshold(text: str | None, config: ProjectConfig) -> float:
-    """The share below which a change does not count, as given or as in fairmfu.toml."""
+    """Return the share below which a change does not count [fraction]."""
     from fairmfu.ingest.facts.project_config import parse_fraction
 
     share = config.series.threshold if text is None else parse_fraction(text)
@@ -1471,7 +1479,7 @@ def _threshold(text: str | None, config: ProjectConfig) -> float:
 
 
 def _check_apart(store: Path, out: Path) -> None:
-    """Refuse to write reports into the store; an address of an object store is not resolved."""
+    """Raise if reports would go into the store."""
     is_local = "://" not in str(store)
     if store.absolute() == out.absolute() or (is_local and store.resolve() == out.resolve()):
         raise click.BadParameter("--store and --out are one folder. Give the reports another.")
@@ -1492,7 +1500,10 @@ def _echo_hidden(hidden: Redaction) -> None:
 
 
 def _named_baselines(store: Store) -> Sequence[str]:
-    """Baselines of ./fairmfu.toml where that is of this store; its errors are told elsewhere."""
+    """Return the baselines of ./fairmfu.toml if it names this store, else none.
+
+    Errors of the file are ignored: other commands print them.
+    """
     from fairmfu.ingest import FairmfuError
     from fairmfu.ingest.facts.project_config import find_config, load_config
 
@@ -1510,7 +1521,7 @@ def _open(path: Path, wait: float | None = None) -> Store:
 
 
 def _metrics(store: Store) -> pl.DataFrame:
-    """All runs; those whose metrics are kept are not computed again."""
+    """Return the metrics of all runs; kept metrics are not computed again."""
     from fairmfu.reports import current_metrics
 
     return current_metrics(store, _overlay())
@@ -1527,7 +1538,7 @@ def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
 
 
 def _end(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Exit with 4 where a run could not be analysed; rows: with `name` and `error`."""
+    """Exit with 4 if a run could not be analysed. rows: with `name` and `error`."""
     failed = list(dict.fromkeys(row["name"] for row in rows if row["error"] is not None))
     if failed:
         _say(
@@ -1546,7 +1557,7 @@ def _not_written(error: OSError, out: Path) -> str:
 
 
 def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
-    """The devices of the file that `--accelerators` names, else of `path`."""
+    """Return the accelerators of the file in `--accelerators`, else of `path`."""
     from fairmfu.metrics.formula.accelerators import OverlayError, load_overlay
 
     path = click.get_current_context().find_root().obj or path
@@ -1559,7 +1570,7 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
 
 
 def _echo_doubts(rows: Iterable[MetricsRow], *, missing: bool = True) -> None:
-    """What is doubtful of runs, and what they lack, on stderr: the table stays a table."""
+    """Print doubts and missing facts on stderr: stdout has only the table."""
     from fairmfu.reports.text.runs_table import run_doubts
     from fairmfu.reports.text.tabular import printable, wrapped
 
