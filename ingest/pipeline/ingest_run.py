@@ -297,10 +297,8 @@ class _Job:
         """Read a file; before: the stored source of the same content, if any."""
         beside = self._beside(log_file, path)
         facts = () if path == STDIN_PATH else self.options.path_facts(log_file.identity)
-        planned, tried = (
-            partial(self.ahead.planned, log_file),
-            self._tried_of(log_file, path, before),
-        )
+        planned = partial(self.ahead.planned, log_file)
+        tried = self._tried_of(log_file, path, before)
         read = self.ahead.take(log_file, facts) or read_log(
             path,
             self.spool,
@@ -327,11 +325,8 @@ class _Job:
         self.again.pop(sha256, None)
         self.sizes.add(source["bytes"])
         with suppress(FileNotFoundError):  # moved meanwhile: all rows were read
-            if (
-                path != STDIN_PATH
-                and as_remote(path) is None
-                and stat_file(path)[:5] != log_file[:5]
-            ):
+            is_local = path != STDIN_PATH and as_remote(path) is None
+            if is_local and stat_file(path)[:5] != log_file[:5]:
                 grew = f"{path}: read while it was being written; the rest comes next time"
                 return done._replace(message=grew)
         self._remember(log_file, sha256, beside)
