@@ -246,9 +246,8 @@ def audit(lines: FigureLines | None, formula_facts: FormulaFacts) -> Audit:
     given, formula_facts = formula_facts, best.formula_facts
     first, length = tried[0], _length_hypothesis(best, tried[0], tried[0].formula_facts)
     released = _released(first.era, formula_facts)
-    stated = (
-        "seq_len" in formula_facts.stated_facts
-    )  # an old checkout prints a new date; its log states the right length
+    # an old checkout prints a new date; its log states the right length
+    stated = "seq_len" in formula_facts.stated_facts
     if length is None or (stated and not released):
         result = _audit_by_era(lines, best, given)
         if inferred := _inferred_policy(lines, best, tried, given):

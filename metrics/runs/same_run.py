@@ -763,14 +763,11 @@ def _verdict(a: _Source, b: _Source) -> str:
 def _twins(a: _Source, b: _Source, first: _Series, second: _Series) -> str:
     if first.rank is not None and second.rank is not None and first.rank != second.rank:
         return "other"
-    _, first_rows, second_rows = np.intersect1d(
-        first.steps, second.steps, assume_unique=True, return_indices=True
-    )
-    if len(first_rows) < min(MIN_COMMON_STEPS, len(first.steps), len(second.steps)) or not len(
-        first_rows
-    ):
+    first_rows, second_rows = _common_rows(first, second)
+    shorter = min(len(first.steps), len(second.steps))
+    if len(first_rows) < max(1, min(MIN_COMMON_STEPS, shorter)):
         return "other"
-    within = len(first_rows) == min(len(first.steps), len(second.steps))
+    within = len(first_rows) == shorter
     first_rows, second_rows = first_rows[:MAX_COMPARED_STEPS], second_rows[:MAX_COMPARED_STEPS]
     figures = [
         _agreement(first, second, name, first_rows, second_rows) for name in TRAINING_FIGURES
@@ -802,6 +799,14 @@ def _twins(a: _Source, b: _Source, first: _Series, second: _Series) -> str:
         return "same"
     silent = all(bits is None for bits in times) and not (a.timed and b.timed)
     return "maybe" if silent and not told_twice and losses >= MIN_LOSS_BITS_ALONE else "other"
+
+
+def _common_rows(first: _Series, second: _Series) -> tuple[IntArray, IntArray]:
+    """Return the rows of each series whose steps the other one has too, by step."""
+    _, first_rows, second_rows = np.intersect1d(
+        first.steps, second.steps, assume_unique=True, return_indices=True
+    )
+    return first_rows, second_rows
 
 
 def _are_streams(a: _Source, b: _Source) -> bool:
