@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 
 from ..core.arrays import FloatArray
-from ..core.run_table import NOT_RANKED
+from ..core.messages import Effect, Message
 from ..formula.flops import Recompute
-from . import solved_lengths
+from . import messages, solved_lengths
 from .explanations import (
     alternatives,
     best_hypothesis,
@@ -572,7 +572,7 @@ not ranked.
 """
 
 
-def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
+def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[Message]:
     """Return a warning if the log's figures are not reproduced.
 
     The run is not ranked if another value of a fact given by hand reproduces all lines. A fact that
@@ -581,15 +581,23 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str
     if audit.reproduced is not False or audit.era is None:
         return []
     any_policy = formula_facts.recompute is None and audit.era.counts_recompute
-    text = (
-        f"the log's own figures do not follow from these facts{ANY_POLICY if any_policy else ''} "
-        f"({audit.reproduced_lines:,} of {audit.lines:,} lines by {audit.era.name})"
+    hint = ""
+    effect: Effect | None = None
+    if audit.suspect is not None:
+        hint = f", with {audit.hypothesis} all do"
+        stated = audit.suspect in formula_facts.stated_facts
+        effect = "unranked" if audit.suspect in FOUNDATION_FACTS and not stated else None
+    elif audit.hypothesis:
+        hint = f"; nearest: {audit.hypothesis}"
+    message = messages.FIGURES_DO_NOT_FOLLOW(
+        effect,
+        policy=ANY_POLICY if any_policy else "",
+        reproduced=audit.reproduced_lines,
+        lines=audit.lines,
+        era=audit.era.name,
+        hint=hint,
     )
-    if audit.suspect is None:
-        return [f"{text}; nearest: {audit.hypothesis}" if audit.hypothesis else text]
-    text = f"{text}, with {audit.hypothesis} all do"
-    given = audit.suspect in FOUNDATION_FACTS and audit.suspect not in formula_facts.stated_facts
-    return [f"{text}{NOT_RANKED}" if given else text]
+    return [message]
 
 
 ANY_POLICY: Final = ", whatever is recomputed"
@@ -601,7 +609,7 @@ def _within(middle: float, bounds: tuple[float, float]) -> float:
     return min(max(middle, low), high) if low <= high else middle
 
 
-def era_date_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
+def era_date_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[Message]:
     """Return a warning if the formula that reproduces a run is not of its log's date."""
     era, day = audit.era, formula_facts.day
     if not audit.reproduced or era is None or day is None or formula_facts.era is not None:
@@ -609,7 +617,7 @@ def era_date_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[str]:
     if replace(era, fork=False).covers(day) or formula_facts.version in era.versions:
         return []
     span = " to ".join("?" if end is None else str(end) for end in (era.since, era.until))
-    return [f"prints by the formula of {era.name} ({span}), its log is of {day}"]
+    return [messages.FORMULA_OF_ANOTHER_DATE(era=era.name, span=span, day=day)]
 
 
 def figure_rounding(lines: FigureLines, formula_facts: FormulaFacts) -> dict[str, Any]:

@@ -26,9 +26,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ..core.messages import Message, MessageKind
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, digits_by
 from ..core.quirks import has_quirk
-from ..core.run_table import NOT_RANKED
+from . import messages
 
 MIN_CLOCK_SETBACK: Final = timedelta(minutes=1)
 """A stamp this far before an earlier one of its rank comes from a clock that was set, or another
@@ -36,87 +37,46 @@ clock.
 """
 
 _RATE: Final = "logged_tgs", "logged_samples_per_second"
-_KINDS: Final[tuple[tuple[pl.Expr, str], ...]] = (
+_KINDS: Final[tuple[tuple[pl.Expr, MessageKind], ...]] = (
     (
         pl.any_horizontal(pl.col(name) <= 0 for name in _RATE),
-        "a rate that is not above 0 is printed ({}): a counter that was set back, or a step that "
-        "was not timed; it counts in no rate",
+        messages.RATE_NOT_POSITIVE,
     ),
     (
         (pl.col("elapsed_s") <= 0) | (pl.col("data_s") < 0),
-        "a step time that is not above 0 is printed ({}): a clock that was set back, or a step "
-        "that was not timed; it counts in no rate",
+        messages.TIME_NOT_POSITIVE,
     ),
     (
         ~pl.all_horizontal(pl.col(*_RATE, "elapsed_s").is_finite().fill_null(value=True)),
-        "a rate or time that is no number is printed ({}): a division by a time of 0; it counts in "
-        "no rate",
+        messages.FIGURE_NOT_FINITE,
     ),
     (
         pl.col("logged_mfu") > 1,
-        "an MFU above 100 % is printed ({}), which is impossible: a wrong peak or formula of the "
-        "framework's; ours does not use it",
+        messages.MFU_ABOVE_ONE,
     ),
     (
         pl.col("logged_at")
         < pl.col("logged_at").cum_max().over("run_id", "rank") - MIN_CLOCK_SETBACK,
-        "time stamps go back by more than a minute ({}): a clock that was set, or lines of another "
-        "process; no time is taken across it",
+        messages.CLOCK_SET_BACK,
     ),
 )
 
-_SEVERAL_RUNS: Final = (
-    "a step is printed behind a later one ({}): lines of several runs, as of a table" + NOT_RANKED
-)
 
-_OTHER_COUNT: Final = (
-    "samples or tokens counted since the start go back or stand still, or grow by others than the "
-    "batches that are printed, from one line to the next ({}): lines of several runs, one behind "
-    "the other or at the same time" + NOT_RANKED
-)
-_OTHER_WORK: Final = (
-    "by the rate and the TFLOP/s or MFU beside it a token costs other FLOPs than on most lines "
-    "({}): lines of several runs, of other models or lengths, or damaged ones" + NOT_RANKED
-)
 _CLAIMS: Final = "logged_tflops", "logged_mfu"
 _TOKENS: Final = "consumed_tokens", "consumed_non_padding"
 _COUNTED: Final = ("consumed_samples", *_TOKENS)
 
-_OTHER_LEVEL: Final = (
-    "memory and speed change for good, both from one line to the next ({}): lines of several runs, "
-    "one behind the other, or another batch or length; TGS is a mean of both" + NOT_RANKED
-)
-_TWICE: Final = (
-    "loss, gradient norm, learning rate, epoch and counts of the line before are printed again, to "
-    "the last digit, as another step's ({}): copies, as each node of a job prints them, that no "
-    "step or tag tells apart" + NOT_RANKED
-)
-_EARLIER_EPOCH: Final = (
-    "the epoch goes back from one line to the next ({}): lines of several runs, one behind the "
-    "other or at the same time" + NOT_RANKED
-)
 EPOCH_PATTERN: Final = r'"epoch": "([^"]{1,40})"'
 MIN_COPY_SHARE: Final = 0.1
 """Smallest share of lines to report: fewer agree by chance. Of two nodes' lines half are copies,
 less those that a progress bar gives the same step.
 """
-_OTHER_FIGURES: Final = (
-    "a step is printed again with another loss, rate, learning rate or time than before, where one "
-    "process prints it once or all share it ({}): several runs, engines of one program, or ranks "
-    "whose loss is their own and that no tag tells apart, wrote into this log at the same time"
-    + NOT_RANKED
-)
 MAX_LOSS_DIFFERENCE: Final = 1e-3
 """Largest difference of two prints of one loss, absolute or relative; launch count uses the same
 limit.
 """
 MAX_HANDLER_DELAY: Final = timedelta(seconds=0.1)
 """Largest delay between stamps of one line printed by several handlers of a logger, if stamped."""
-_IN_TURN: Final = (
-    "steps go back again and again where the log prints no start of a run ({}), each time after a "
-    "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
-    "time" + NOT_RANKED
-)
 MAX_TURN_LINES: Final = 4
 MIN_TURNS: Final = 3
 """So many launches of at most MAX_TURN_LINES steps are lines of runs that take turns."""
@@ -135,7 +95,7 @@ one run by less, or for some lines alone.
 """
 
 
-def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
+def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[Message]]:
     """Return warnings by run_id.
 
     steps, runs: as in ingest.core.schema, every run from one source
@@ -145,20 +105,20 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
         *("since_start_s", *_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
         *("learning_rate", "skipped_steps"),
     ).sort("run_id", "line")
-    warnings: dict[str, list[str]] = {}
+    warnings: dict[str, list[Message]] = {}
     unstepped = _stepless_lines(steps, runs)
     later, unstarted = _out_of_order_lines(asked), _unstarted_launches(asked, runs)
     several = (
-        (later, _SEVERAL_RUNS),
-        (_broken_counters(asked), _OTHER_COUNT),
-        (_level_changes(asked), _OTHER_LEVEL),
-        (_lines_of_other_flops(asked, runs), _OTHER_WORK),
-        (_repeated_lines(unstepped), _TWICE),
-        (_epoch_setbacks(unstepped), _EARLIER_EPOCH),
-        (_conflicting_lines(asked, runs), _OTHER_FIGURES),
-        (_launches_in_turn(asked, runs, later, unstarted), _IN_TURN),
+        (later, messages.STEPS_OUT_OF_ORDER),
+        (_broken_counters(asked), messages.COUNTERS_JUMP),
+        (_level_changes(asked), messages.LEVEL_CHANGE),
+        (_lines_of_other_flops(asked, runs), messages.FLOPS_JUMP),
+        (_repeated_lines(unstepped), messages.LINES_COPIED),
+        (_epoch_setbacks(unstepped), messages.EPOCH_BACK),
+        (_conflicting_lines(asked, runs), messages.STEPS_REPEATED),
+        (_launches_in_turn(asked, runs, later, unstarted), messages.RUNS_INTERLEAVED),
     )
-    for bad_lines, said in (*_impossible(asked), *several):
+    for bad_lines, kind in (*_impossible(asked), *several):
         if bad_lines.is_empty():
             continue
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
@@ -167,23 +127,20 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[s
         for run_id, count, line, step in lines.iter_rows():
             first = f"line {line:,}, step {step:,}"
             where = first if count == 1 else f"{count:,} lines, the first {first}"
-            warnings.setdefault(run_id, []).append(said.format(where))
+            warnings.setdefault(run_id, []).append(kind(where=where))
     for run_id, line, step, before in unstarted.iter_rows():
         back = before is not None and step <= before
         begins = "steps go back to" if back else "another process begins with step"
-        warnings.setdefault(run_id, []).append(
-            f"{begins} {step:,} at line {line:,}, where the log prints no start of a run: "
-            "steps that were trained again, or lines of another run; they are a launch of their "
-            "own, and what is known of the one before may not be true of them"
-        )
+        message = messages.STEPS_GO_BACK(begins=begins, step=step, line=line)
+        warnings.setdefault(run_id, []).append(message)
     return warnings
 
 
-def _impossible(steps: pl.DataFrame) -> list[tuple[pl.DataFrame, str]]:
+def _impossible(steps: pl.DataFrame) -> list[tuple[pl.DataFrame, MessageKind]]:
     """Return the lines and the text for every kind of _KINDS in the log."""
     occurs = steps.select(bad.any().alias(f"{i}") for i, (bad, _) in enumerate(_KINDS)).row(0)
     return [
-        (steps.filter(bad), said) for (bad, said), any_ in zip(_KINDS, occurs, strict=True) if any_
+        (steps.filter(bad), kind) for (bad, kind), any_ in zip(_KINDS, occurs, strict=True) if any_
     ]
 
 

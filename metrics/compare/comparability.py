@@ -20,7 +20,8 @@ import polars as pl
 from fairmfu.ingest.core.schema import row_dtypes
 
 from ..audit.logged_figures import PER_GPU_FIGURES
-from ..core.run_table import NOT_RANKED, MetricsRow, metrics_rows, not_null, value_of
+from ..core.messages import NOT_RANKED
+from ..core.run_table import MetricsRow, metrics_rows, not_null, value_of
 from ..throughput.resolved_facts import SETUP_FACTS
 from ..throughput.throughput import explain_missing_rate
 from . import cost, loss_parity, repeated_runs

@@ -24,6 +24,8 @@ from fairmfu.ingest.core.schema import (
     fact_problem,
 )
 
+from .messages import Message, MessageKind
+
 Tables = Mapping[str, pl.DataFrame]
 
 _CHECKED_FACTS: Final = [
@@ -36,7 +38,7 @@ class PossibleTables:
     """Tables without impossible values; warnings: the removed values, by run_id."""
 
     tables: dict[str, pl.DataFrame]
-    warnings: dict[str, list[str]]
+    warnings: dict[str, list[Message]]
 
 
 def refuse_impossible(tables: Tables) -> PossibleTables:
@@ -47,16 +49,22 @@ def refuse_impossible(tables: Tables) -> PossibleTables:
 
     tables: as in ingest.core.schema; all other tables are returned unchanged
     """
-    warnings: dict[str, list[str]] = {}
+    warnings: dict[str, list[Message]] = {}
     facts, about_facts = _possible_facts(tables["facts"])
     steps, about_steps = _possible_rows(tables["steps"], STEP_BOUNDS, STEP_COLUMNS)
     events, about_events = _possible_rows(tables["events"], EVENT_BOUNDS, EVENT_COLUMNS)
-    for run_id, words in (*about_facts, *about_steps, *about_events):
-        warnings.setdefault(run_id, []).append(words)
+    for run_id, message in (*about_facts, *about_steps, *about_events):
+        warnings.setdefault(run_id, []).append(message)
     return PossibleTables({**tables, "facts": facts, "steps": steps, "events": events}, warnings)
 
 
-Warnings = list[tuple[str, str]]
+IMPOSSIBLE_VALUE: Final = MessageKind(
+    "impossible-value",
+    "{why} ({where}); it counts in no figure",
+    when="A fact or a printed value is one that no run can have.",
+)
+
+Warnings = list[tuple[str, Message]]
 
 
 def _possible_facts(facts: pl.DataFrame) -> tuple[pl.DataFrame, Warnings]:
@@ -76,7 +84,7 @@ def _possible_facts(facts: pl.DataFrame) -> tuple[pl.DataFrame, Warnings]:
     refused = facts.join(found, on=keys, how="inner", maintain_order="left", nulls_equal=True)
     said = refused.select("run_id", "why", "origin", "line").unique(maintain_order=True)
     warnings = [
-        (run_id, f"{why} ({_place(origin, line)}); it counts in no figure")
+        (run_id, IMPOSSIBLE_VALUE(why=why, where=_place(origin, line)))
         for run_id, why, origin, line in said.iter_rows()
     ]
     return facts.join(found, on=keys, how="anti", maintain_order="left", nulls_equal=True), warnings
@@ -146,7 +154,7 @@ def _fits(name: str, bound: Bounds) -> pl.Expr:
 
 def _refused(
     rows: pl.DataFrame, name: str, bound: Bounds, columns: Mapping[str, Column]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, Message]]:
     """Yield one warning for every run with an impossible value in this column."""
     unit = columns[name].unit
     refused = (
@@ -159,5 +167,5 @@ def _refused(
     for run_id, line, first, lines in refused.iter_rows():
         where = f"line {line:,}" if lines == 1 else f"{lines:,} lines, the first line {line:,}"
         value = f"{name}={first:g}" + (f" [{unit}]" if unit else "")
-        why = f"{value} is impossible: {bound.why_not(first)} ({where})"
-        yield run_id, f"{why}; it counts in no figure"
+        why = f"{value} is impossible: {bound.why_not(first)}"
+        yield run_id, IMPOSSIBLE_VALUE(why=why, where=where)

@@ -12,27 +12,15 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import TEXT, row_dtypes
 
-Value = TypeVar("Value")
+from .messages import NOT_RANKED, Message, MessageKind
 
-NOT_RANKED: Final = ": not ranked"
-"""Ending of a warning that excludes its run from every ranking."""
+Value = TypeVar("Value")
 
 FAULT: Final = (
     "its analysis failed, so it has no figures; all other runs are as without it. This is a fault "
     "of fairmfu: please report it with the log: "
 )
 """Beginning of the warning of a run whose analysis failed; the run's `error` follows."""
-
-DOUBT_WORDS: Final = (
-    NOT_RANKED,
-    "left out of TGS",
-    "in TGS, which is",
-    "may be off by",
-    "a single window",
-    "MFU is by the given one",
-    " against ",
-)
-"""Words of warnings that may change a figure of their run by more than 1 %."""
 
 OUTDATED_READING: Final = (
     "read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
@@ -177,6 +165,7 @@ class CourseColumns(TypedDict):
     error: str | None
     missing: list[str]
     warnings: list[str]
+    warning_kinds: list[str]
     doubts: list[str]
     sources: list[str]
     members: list[str]
@@ -232,20 +221,22 @@ def not_null(value: Value | None) -> Value:
 
 
 def with_cross_run_warnings(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of METRICS with `doubts`, and with warnings that compare runs.
+    """Return rows of METRICS with warnings that compare runs.
 
     These warnings are `formula_change_warnings`. All else in a row depends only on its own launch
     and on the launches that it continues.
     """
-    told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
-    found = formula_change_warnings(metrics_rows(told))
-    if found:
-        warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
-        more = pl.concat_list("warnings", warning)
-        told_all = pl.when(warning.is_not_null()).then(more).otherwise("warnings")
-        metrics = metrics.with_columns(warnings=told_all)
-    doubt = pl.element().filter(pl.element().str.contains_any(list(DOUBT_WORDS)))
-    return metrics.with_columns(doubts=pl.col("warnings").list.eval(doubt))
+    dated = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(FORMULA_CHANGE_COLUMNS)
+    found = formula_change_warnings(metrics_rows(dated))
+    if not found:
+        return metrics
+    is_found = pl.col("run_id").is_in(list(found))
+    text = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
+    more = {"warnings": text, "warning_kinds": pl.lit(FORMULA_CHANGED.identifier)}
+    return metrics.with_columns(
+        pl.when(is_found).then(pl.concat_list(name, value)).otherwise(name).alias(name)
+        for name, value in more.items()
+    )
 
 
 def short_doubt(doubts: Sequence[str]) -> str | None:
@@ -264,13 +255,20 @@ MAX_CLAUSE: Final = 44
 """Characters of a doubt shown beside a figure; the warnings show the whole sentence."""
 
 
+FORMULA_CHANGED: Final = MessageKind(
+    "formula-changed",
+    "its print implies {mean:,.0f} FLOPs per token, that of {other}, the same model and "
+    "length, {other_mean:,.0f}: the own formula changed between them, or one is not what it "
+    "says",
+    when="A later log of the same model and length implies other FLOPs per token.",
+)
 FORMULA_CHANGE_COLUMNS: Final = (
     *("run_id", "name", "started_at", "framework", "model", "seq_len", "recompute"),
     *("logged_flops_low", "logged_flops_high", "logged_reproduced", "logged_formula"),
 )
 
 
-def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, str]:
+def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, Message]:
     """Warn where logged figures imply other FLOPs than an earlier run of equal work.
 
     Equal work: the same framework, model, sequence length and recompute. So the framework's formula
@@ -280,7 +278,7 @@ def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, str]:
 
     Returns the warnings by run_id.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Message] = {}
     before: dict[tuple[Any, ...], MetricsRow] = {}
     dated = [row for row in rows if row["started_at"] is not None]
     for row in sorted(dated, key=lambda row: (row["started_at"], row["name"], row["run_id"])):
@@ -296,11 +294,10 @@ def formula_change_warnings(rows: Sequence[MetricsRow]) -> dict[str, str]:
             not_null(other["logged_flops_high"]),
         )
         if high < other_low or low > other_high:
-            found[row["run_id"]] = (
-                f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "
-                f"{other['name']}, the same model and length, "
-                f"{(other_low + other_high) / 2:,.0f}: "
-                "the own formula changed between them, or one is not what it says"
+            found[row["run_id"]] = FORMULA_CHANGED(
+                mean=(low + high) / 2,
+                other=other["name"],
+                other_mean=(other_low + other_high) / 2,
             )
     return found
 

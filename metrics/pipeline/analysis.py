@@ -22,9 +22,7 @@ from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas
 from ..core.run_arrays import RunArrays
 from ..core.run_table import (
-    FAULT,
     METRICS,
-    NOT_RANKED,
     MetricsRow,
     metrics_row,
     metrics_rows,
@@ -42,6 +40,7 @@ from ..utilization.formula_inputs import (
 from ..utilization.utilization import operator_table
 from .bulkhead import compute_apart
 from .measured_runs import MeasuredRuns
+from .messages import ANALYSIS_FAILED
 from .run_scoring import RUN_COLUMNS, score_run
 
 Tables = Mapping[str, pl.DataFrame]
@@ -277,12 +276,14 @@ def _analyse(tables: Tables, overlay: Sequence[Accelerator]) -> Analysis:
 
 def _failed_row(run: RunRow, paths: Sequence[str], error: str) -> MetricsRow:
     """Return the row of a failed run: identity, and the error instead of figures."""
+    message = ANALYSIS_FAILED(error=error)
     row = (
         dict.fromkeys(METRICS)
         | {name: value_of(run, name) for name in RUN_COLUMNS}
         | {name: [] for name in ("inferred", "proven", "missing")}
         | {"steps": 0, "formula": FORMULA_VERSION, "error": error}
-        | {name: [f"{FAULT}{error}{NOT_RANKED}"] for name in ("warnings", "doubts")}
+        | {name: [str(message)] for name in ("warnings", "doubts")}
+        | {"warning_kinds": [message.kind]}
         | {"sources": list(paths), "members": [run["run_id"]]}
     )
     return cast(MetricsRow, row)

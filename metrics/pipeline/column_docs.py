@@ -122,6 +122,7 @@ METRIC_MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "error": ("", "what went wrong in fairmfu when the run was computed, where, and an identifier"),
     "missing": ("", "facts without which a figure is null"),
     "warnings": ("", "what speaks against a figure, in words"),
+    "warning_kinds": ("", "the identifier of each of the warnings: docs/reference/messages.md"),
     "doubts": ("", "those of the warnings that may change a figure by more than 1 %"),
     # files and launches
     "sources": ("", "files that tell of the run"),

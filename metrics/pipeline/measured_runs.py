@@ -17,6 +17,7 @@ from ..audit import audit as logged
 from ..audit import sanity_checks
 from ..audit.formula_checks import FigureLines
 from ..core.impossible_values import refuse_impossible
+from ..core.messages import Message
 from ..runs import same_run
 from ..runs.goodput import goodput
 from ..runs.resume_chains import link_resumes
@@ -152,13 +153,13 @@ class MeasuredRuns:
         """Lines with speed figures printed by the log, by run_id of the source."""
         return logged.lines_by_source(self.by_source["steps"], self.by_source["events"])
 
-    def doubts_of_sources(self, run_id: str, facts: Mapping[str, Any]) -> list[str]:
+    def doubts_of_sources(self, run_id: str, facts: Mapping[str, Any]) -> list[Message]:
         """Return warnings about the sources of a run; facts: of this run."""
         odd = {} if "mixed_writers" in facts else self._odd  # covers these warnings
         members = [member["run_id"] for member in self.merged.members[run_id]]
         warnings_by_source = (self._possible.warnings, odd)
         return [
-            *(row["warning"] for row in self._conflicts.get(run_id, [])),
+            *self._conflicts.get(run_id, []),
             *self.merged.doubts.get(run_id, []),
             *(
                 warning
@@ -169,12 +170,11 @@ class MeasuredRuns:
         ]
 
     @cached_property
-    def _conflicts(self) -> RowsById:
-        table = resolved_facts.conflicting_facts(self.tables["facts"])
-        return table.rows_by_key("run_id", named=True)
+    def _conflicts(self) -> Mapping[str, list[Message]]:
+        return resolved_facts.conflicting_facts(self.tables["facts"])
 
     @cached_property
-    def _odd(self) -> Mapping[str, list[str]]:
+    def _odd(self) -> Mapping[str, list[Message]]:
         return sanity_checks.sanity_warnings(self.by_source["steps"], self.by_source["runs"])
 
     def members(self, run: RunRow) -> Sequence[RunRow]:

@@ -14,13 +14,15 @@ from ..audit import audit as logged
 from ..audit.audit import Audit
 from ..audit.bridge import token_count_factor
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
-from ..core.run_table import METRICS, NOT_RANKED, OUTDATED_READING, MetricsRow, value_of
+from ..core.messages import Message, doubts_of
+from ..core.run_table import METRICS, OUTDATED_READING, MetricsRow, value_of
 from ..formula.accelerators import Accelerator
 from ..formula.flops import FORMULA_VERSION
 from ..throughput import rank_skew, resolved_facts, throughput
 from ..throughput.token_counts import COUNT_MISMATCH
 from ..utilization.formula_inputs import UtilizationResult, integer_fact, is_inferred, text_fact
 from ..utilization.utilization import score_utilization
+from . import messages
 from .measured_runs import MeasuredRuns
 
 FactsByName = Mapping[str, Mapping[str, Any]]
@@ -77,8 +79,8 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     row = _row(run, rates, facts, scored)
     row["sources"] = [source["path"] for source in sources]
     row["members"] = [member["run_id"] for member in measured.members(run)]
-    row["warnings"] = [
-        *(rates["throughput_warnings"] or []),
+    run_messages: list[Message] = [
+        *map(Message.from_row, rates["throughput_warnings"] or []),
         *scored.warnings,
         *doubts,
         *_of_unread_lines(sources),
@@ -86,16 +88,24 @@ def score_run(run: RunRow, measured: MeasuredRuns, overlay: Sequence[Accelerator
     ]
     _set_audit(row, audit)
     _set_outside_of_steps(row, lines)
-    row["warnings"] += [
+    run_messages += [
         *logged.reproduction_warnings(audit, formula_facts),
-        *_other_tokens(row),
+        *_other_tokens(row, run_messages),
         *logged.era_date_warnings(audit, formula_facts),
     ]
+    _split_messages(row, run_messages)
     row["bound"] = rank_skew.bottleneck(row["data_share"])
     more = measured.chain_of_run.get(run_id, {}), measured.ranks_of_run.get(run_id, {})
     whole = {**row, **more[0], **more[1]}
     _check_finite(whole)
     return ScoredRun(whole, audit, audit.formula_facts or formula_facts, lines, inferred)
+
+
+def _split_messages(row: MetricsRow, run_messages: Sequence[Message]) -> None:
+    """Fill `warnings`, `warning_kinds` and `doubts`."""
+    row["warnings"] = [str(message) for message in run_messages]
+    row["warning_kinds"] = [message.kind for message in run_messages]
+    row["doubts"] = [str(message) for message in doubts_of(run_messages)]
 
 
 def _row(
@@ -124,15 +134,16 @@ def _row(
     return cast(MetricsRow, row)
 
 
-def _of_unread_lines(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+def _of_unread_lines(sources: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return a warning about unread lines; with many of them the run is not ranked."""
     unread = sum(source["unread_lines"] for source in sources)
     if not unread:
         return []
     every = unread + sum(source["step_lines"] for source in sources)
     many = unread > MAX_UNREAD_LINES and unread > MAX_UNREAD_SHARE * every
-    words = f"lines of steps or facts that are cut off or damaged, and were not read: {unread}"
-    return [f"{words} of {every}{NOT_RANKED}" if many else words]
+    if many:
+        return [messages.MANY_UNREAD_LINES(unread=unread, every=every)]
+    return [messages.UNREAD_LINES(unread=unread)]
 
 
 def _check_finite(row: Mapping[str, Any]) -> None:
@@ -142,7 +153,7 @@ def _check_finite(row: Mapping[str, Any]) -> None:
             raise ArithmeticError(f"{name} is {value}")
 
 
-def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[Message]:
     """Return a warning if today's readers read a run's sources differently.
 
     Wrong rows must neither win nor lose a comparison, even among runs read alike.
@@ -153,7 +164,7 @@ def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
         for source in sources
         for what in reading_changes_since(*map(source.__getitem__, columns))
     ]
-    return [f"{outdated_reading_warning(since)}{NOT_RANKED}"] if since else []
+    return [messages.OUTDATED_READING(reading=outdated_reading_warning(since))] if since else []
 
 
 def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
@@ -198,16 +209,12 @@ def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
     ]
 
 
-def _other_tokens(row: MetricsRow) -> list[str]:
+def _other_tokens(row: MetricsRow, run_messages: Sequence[Message]) -> list[Message]:
     """Return a warning if our rate and the printed rates must count different tokens."""
     times = token_count_factor(row)
-    if times == 1 or any(COUNT_MISMATCH in warning for warning in row["warnings"]):
+    if times == 1 or any(COUNT_MISMATCH in message for message in run_messages):
         return []
-    return [
-        f"TGS is {times:.2f}x what the log's own rates say, more than other steps explain: tokens "
-        f"per step are {COUNT_MISMATCH} (micro_batch_size, seq_len, gpus, context_parallel?)"
-        f"{NOT_RANKED}"
-    ]
+    return [messages.RATE_AGAINST_LOG(times=times)]
 
 
 def _set_outside_of_steps(row: MetricsRow, lines: FigureLines | None) -> None:

@@ -15,18 +15,15 @@ from typing import Any, Final
 
 import polars as pl
 
-from ..core.run_table import NOT_RANKED
+from ..core.messages import Message
 from ..throughput.resolved_facts import USER_ORIGIN_PATTERN, resolve_facts
+from . import messages
 
 GROUP_FACTS: Final = ("gpus", "data_parallel", "replicas")
 """Facts that a group's log states of that group alone."""
 
 ALL_GROUPS_FACT: Final = "global_batch_size"
 """Fact of all groups, which have equal shares."""
-
-UNEQUAL_GROUPS: Final = (
-    "TorchFT's replica groups are not known to have the same number of GPUs each"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +152,7 @@ def _sum(numbers: Sequence[int | None]) -> str | None:
 
 def group_warnings(
     steps: pl.DataFrame, facts: pl.DataFrame, launches: Collection[GroupedLaunch]
-) -> dict[str, list[str]]:
+) -> dict[str, list[Message]]:
     """Return by run_id the reasons why launches of replica groups are not ranked.
 
     steps: of the launches, with the group before the rank (ingest.core.schema); facts: of all
@@ -173,34 +170,28 @@ def group_warnings(
         reasons = (
             _in_one_log(launch),
             _missing_groups(launch),
-            None if alike else UNEQUAL_GROUPS,
+            None if alike else messages.GROUPS_UNEQUAL(),
             _missing_steps(launch, there.filter(pl.col("run_id") == launch.lead)),
         )
-        if said := [f"{reason}{NOT_RANKED}" for reason in reasons if reason is not None]:
-            found[launch.lead] = said
+        if known := [reason for reason in reasons if reason is not None]:
+            found[launch.lead] = known
     return found
 
 
-def _in_one_log(launch: GroupedLaunch) -> str | None:
+def _in_one_log(launch: GroupedLaunch) -> Message | None:
     if not launch.groups_in_one_log:
         return None
-    return (
-        f"lines of TorchFT's replica groups {_listed(launch.groups_in_one_log)} stand in one log, "
-        "and do not say which of them they are of; ingest a log of each"
-    )
+    return messages.GROUPS_IN_ONE_LOG(groups=_listed(launch.groups_in_one_log))
 
 
-def _missing_groups(launch: GroupedLaunch) -> str | None:
+def _missing_groups(launch: GroupedLaunch) -> Message | None:
     if launch.groups_in_one_log or not launch.is_incomplete:
         return None
     of = "not known how many" if launch.group_count is None else f"{launch.group_count}"
-    return (
-        f"of TorchFT's replica groups ({of}), each with a log of its own, only these are told of: "
-        f"{_listed(launch.groups)}; GPUs, batch and tokens/s are of them alone"
-    )
+    return messages.GROUPS_MISSING(count=of, groups=_listed(launch.groups))
 
 
-def _missing_steps(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
+def _missing_steps(launch: GroupedLaunch, there: pl.DataFrame) -> Message | None:
     """Return a reason if groups lack steps before the last, which a cut log may lack."""
     before = there.filter(pl.col("step") < pl.col("step").max())
     steps = before["step"].n_unique()
@@ -211,10 +202,7 @@ def _missing_steps(launch: GroupedLaunch, there: pl.DataFrame) -> str | None:
     ]
     if not lacking:
         return None
-    return (
-        f"TorchFT's replica groups do not all tell of the same steps ({', '.join(lacking)}): some "
-        "were away, so the pace is of fewer GPUs, or logs are cut"
-    )
+    return messages.GROUPS_LACK_STEPS(lacking=", ".join(lacking))
 
 
 def _listed(groups: Sequence[int]) -> str:

@@ -50,9 +50,10 @@ from ..core.link_columns import (
     STEP_TIME_FIGURES,
     TRAINING_FIGURES,
 )
+from ..core.messages import Message
 from ..core.print_precision import MAX_STAMP_ERROR_S, Digits, digits_by, printed_digits
 from ..throughput.windows import split_repeated_steps, without_placeholder_losses
-from . import replica_groups
+from . import messages, replica_groups
 from .source_merging import merge_sources
 
 MIN_TWIN_BITS: Final = 24.0
@@ -166,7 +167,7 @@ class MergedLaunches:
 
     tables: dict[str, pl.DataFrame]
     members: dict[str, list[RunRow]]
-    doubts: dict[str, list[str]]
+    doubts: dict[str, list[Message]]
     linked_sources: dict[str, list[str]]
     last_steps: pl.DataFrame
 
@@ -211,19 +212,17 @@ def merge_launches(tables: Mapping[str, pl.DataFrame]) -> MergedLaunches:
 
 def _doubts(
     members: Mapping[str, Sequence[Mapping[str, Any]]], unsure: Iterable[DoubtfulPair]
-) -> dict[str, list[str]]:
+) -> dict[str, list[Message]]:
     """Return warnings by run_id of launches that may be the same as another."""
     lead_of = {row["run_id"]: rows[0] for rows in members.values() for row in rows}
-    others: dict[str, dict[str, str]] = {}
+    doubts: dict[str, dict[str, Message]] = {}
     for *pair, why in unsure:
         one, other = (lead_of[run_id] for run_id in pair)
         if one is not other:
-            others.setdefault(one["run_id"], {})[other["run_id"]] = f"{other['name']}: {why}"
-            others.setdefault(other["run_id"], {})[one["run_id"]] = f"{one['name']}: {why}"
-    return {
-        lead: [f"may tell of the same launch as {said}" for said in names.values()]
-        for lead, names in others.items()
-    }
+            for lead, second in ((one, other), (other, one)):
+                doubt = messages.MAY_BE_SAME_LAUNCH(other=second["name"], reason=why)
+                doubts.setdefault(lead["run_id"], {})[second["run_id"]] = doubt
+    return {lead: [*found.values()] for lead, found in doubts.items()}
 
 
 def _stated_fact_counts(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:

@@ -10,10 +10,11 @@ from typing import Final
 import numpy as np
 
 from ..core.intervals import MIN_INTERVAL_WINDOWS, UPPER_PROBABILITY
+from ..core.messages import Effect, Message
 from ..core.print_precision import MAX_STAMP_ERROR_S
 from ..core.quantiles import student_t_quantile
 from ..core.run_arrays import RunArrays, total
-from ..core.run_table import NOT_RANKED
+from .messages import FEW_WINDOWS
 from .windows import WindowSelection, steps_covered
 
 MAX_UNSURE: Final = 0.05
@@ -26,7 +27,9 @@ MIN_SCATTER_WINDOWS: Final = 3
 """Windows needed for a scatter: two may agree by chance, a single window has no scatter."""
 
 
-def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+def few_windows_warning(
+    windows: RunArrays, steady: WindowSelection, evidence: str
+) -> Message | None:
     """Return the doubt about a rate of too few windows; None if the windows agree.
 
     Too few windows for an interval. A printed time or rate may cover fewer steps than lie between
@@ -54,8 +57,10 @@ def few_windows_warning(windows: RunArrays, steady: WindowSelection, evidence: s
     if apart is not None:
         text += f"; by time stamps all of these steps ran at {apart:+.1%}"
     remedy = "give the whole log" if partial else "a longer log would tell"
-    poor = partial and (apart is not None or too_few)
-    return f"{text}: {remedy}" + (NOT_RANKED if poor else "")
+    effect: Effect = "doubt" if number == 1 or (unsure is not None and unsure > most) else "note"
+    if partial and (apart is not None or too_few):
+        effect = "unranked"
+    return FEW_WINDOWS(effect, windows=text, remedy=remedy)
 
 
 def _half_width(steady: WindowSelection) -> float | None:

@@ -10,8 +10,10 @@ from typing import Final
 import numpy as np
 
 from ..core.arrays import FloatArray, IntArray
+from ..core.messages import Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
+from .messages import COUNTED_STALLS, LATE_START, UNLOGGED_WORK
 from .unlogged_work import (
     LOWER_LEVEL_QUANTILE,
     MIN_WINDOWS,
@@ -37,7 +39,9 @@ MAX_TENTHS: Final = 9.5
 """Ratio from which tenths are not shown."""
 
 
-def unlogged_work_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+def unlogged_work_warning(
+    windows: RunArrays, steady: WindowSelection, evidence: str
+) -> Message | None:
     """Warn of windows excluded for work without a log line; None without such windows.
 
     steady: metrics.throughput.windows.steady_windows with `evidence`, of the run
@@ -49,13 +53,13 @@ def unlogged_work_warning(windows: RunArrays, steady: WindowSelection, evidence:
     spans = windows[f"{evidence}_span"][every]
     rhythm = find_period(windows["step"][every], spans, np.isin(every, slow.indices))
     often = "" if rhythm is None else f" every {rhythm.period:,} steps"
-    return (
-        f"{_takes(slow, steady, often)} and {_are(slow)} left out of TGS: an evaluation or a "
-        "checkpoint whose lines are gone? The whole log would tell"
-    )
+    windows_text = _takes(slow, steady, often)
+    return UNLOGGED_WORK(windows=f"{windows_text} and", are=_are(slow))
 
 
-def late_start_warning(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+def late_start_warning(
+    windows: RunArrays, steady: WindowSelection, evidence: str
+) -> Message | None:
     """Warn of warm-up in so few windows that no test could confirm it; None without.
 
     steady: as in `unlogged_work_warning`
@@ -67,16 +71,13 @@ def late_start_warning(windows: RunArrays, steady: WindowSelection, evidence: st
     number, whole = len(slow.indices), len(slow.indices) + len(steady.indices)
     if not number or whole >= MIN_WINDOWS:
         return None
-    which = "the first" if number == 1 else f"the first {number}"
-    return (
-        f"{which} of {whole} windows behind the start took {_times(slow, steady)} as long as the "
-        f"others and {_are(slow)} left out of TGS: still start-up? A longer log would tell"
-    )
+    first = "the first" if number == 1 else f"the first {number}"
+    return LATE_START(first=first, whole=whole, times=_times(slow, steady), are=_are(slow))
 
 
 def counted_outliers_warning(
     windows: RunArrays, steady: WindowSelection, evidence: str
-) -> str | None:
+) -> Message | None:
     """Warn of counted windows that took longer without a known reason.
 
     None if they lower TGS by at most 1 %.
@@ -96,10 +97,7 @@ def counted_outliers_warning(
     if more <= MAX_UNEXPLAINED_GAP:
         return None
     count, them = ("counts", "it") if len(at) == 1 else ("count", "them")
-    return (
-        f"{_takes(slow, others)} and {count} in TGS, which is {more:.1%} lower for {them}: real "
-        "stalls, or work whose lines are gone? The whole log would tell"
-    )
+    return COUNTED_STALLS(windows=f"{_takes(slow, others)} and", count=count, more=more, them=them)
 
 
 def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> IntArray:

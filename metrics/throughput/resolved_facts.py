@@ -13,8 +13,9 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import FACT_NAMES, TOKEN_SHARING_DEGREES
 
-from ..core.run_table import NOT_RANKED
+from ..core.messages import Message, MessageKind
 from ..formula import accelerators
+from . import messages
 
 ORIGIN_PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
 USER_ORIGIN_PATTERN: Final = "^(?:flag|sidecar)"
@@ -37,17 +38,14 @@ DEFAULT_OBJECTIVE: Final = "language_modeling"
 """Objective of a log that states none."""
 
 NONSTANDARD_OBJECTIVES: Final = {
-    "preference": "steps are of preferences (chosen and rejected answers): where a sample is a "
-    "pair it is two sequences, and a reference model may run beside the one that is trained",
-    "reinforcement": "steps are of reinforcement learning: samples are prompts that are written "
-    "on, and some steps hold the time of that",
+    "preference": messages.PREFERENCE_STEPS,
+    "reinforcement": messages.REINFORCEMENT_STEPS,
 }
-"""Objectives with steps other than a forward and a backward pass over their samples, with the
-reason."""
+"""Objectives with steps other than a forward and a backward pass over their samples."""
 
 
-def nonstandard_work_reason(objective: str | None) -> str | None:
-    """Return why steps of an objective are not standard; None if standard or unstated."""
+def nonstandard_work(objective: str | None) -> MessageKind | None:
+    """Return what steps of an objective are; None if standard or unstated."""
     return NONSTANDARD_OBJECTIVES.get(objective or DEFAULT_OBJECTIVE)
 
 
@@ -138,19 +136,21 @@ def _cast(name: str) -> pl.Expr:
     return column
 
 
-CONFLICT_SCHEMA: Final = pl.Schema({"run_id": pl.String(), "warning": pl.String()})
+def conflicting_facts(facts: pl.DataFrame) -> dict[str, list[Message]]:
+    """Warn, by run_id, where log, companion files or users give different values."""
+    found: dict[str, list[Message]] = {}
+    for run_id, difference in _unlike(facts).iter_rows():
+        found.setdefault(run_id, []).append(messages.FACTS_DIFFER(difference=difference))
+    for run_id, models in _unlike_models(facts).iter_rows():
+        found.setdefault(run_id, []).append(messages.SEVERAL_MODELS(models=models))
+    return found
 
 
-def conflicting_facts(facts: pl.DataFrame) -> pl.DataFrame:
-    """Warn where log, companion files or users give different values; CONFLICT_SCHEMA."""
-    return pl.concat([_unlike(facts), _unlike_models(facts)]).sort("run_id", maintain_order=True)
+CONFLICT_SCHEMA: Final = pl.Schema({"run_id": pl.String(), "values": pl.String()})
 
 
 def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
-    """Warn of logs with several models, such as a teacher or a reward model.
-
-    Columns: run_id, warning.
-    """
+    """Find logs with several models, such as a teacher or a reward model: CONFLICT_SCHEMA."""
     models = facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
     if models["run_id"].is_unique().all():
         return CONFLICT_SCHEMA.to_frame()
@@ -163,13 +163,7 @@ def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
         .group_by("run_id", maintain_order=True)
         .agg("said")
         .filter(pl.col("said").list.len() > 1)
-        .select(
-            "run_id",
-            warning=pl.format(
-                f"the log prints several models, of which the last counts: {{}}{NOT_RANKED}",
-                pl.col("said").list.join("; "),
-            ),
-        )
+        .select("run_id", values=pl.col("said").list.join("; "))
     )
 
 
@@ -178,7 +172,7 @@ MODEL_IDENTITY_KEYS: Final = ("model_type", "num_hidden_layers", "hidden_size", 
 
 
 def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
-    """Warn of names with different values, compared as given: run_id, warning."""
+    """Find facts with different values, compared as given: CONFLICT_SCHEMA."""
     said = facts.filter(
         ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
     )
@@ -198,9 +192,7 @@ def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
         .group_by("run_id", "name", maintain_order=True)
         .agg(pl.format("{} ({})", "value", "origin").alias("said"), n=pl.len())
         .filter(pl.col("n") > 1)
-        .select(
-            "run_id", warning=pl.format("{}: {}", "name", pl.col("said").list.join(" against "))
-        )
+        .select("run_id", values=pl.format("{}: {}", "name", pl.col("said").list.join(" against ")))
     )
 
 

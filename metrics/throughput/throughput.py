@@ -20,9 +20,11 @@ from fairmfu.ingest.core.schema import INT, row_dtypes
 
 from ..core.arrays import FloatArray
 from ..core.intervals import SURE_STANDARD_ERRORS, rate_interval, robust_spread, robust_summary
+from ..core.messages import Message, MessageRow
 from ..core.print_precision import MAX_UNEXPLAINED_GAP
 from ..core.run_arrays import RunArrays, median, total
-from ..core.run_table import NOT_RANKED, MetricsRow, RateBasisColumns, RateColumns
+from ..core.run_table import MetricsRow, RateBasisColumns, RateColumns
+from . import messages
 from . import time_evidence as evidences
 from . import token_counts as counts
 from .document_pairs import document_pairs
@@ -33,7 +35,7 @@ from .outlier_warnings import (
     late_start_warning,
     unlogged_work_warning,
 )
-from .resolved_facts import NONSTANDARD_OBJECTIVES, nonstandard_work_reason
+from .resolved_facts import nonstandard_work
 from .time_breakdown import START_UP, WARM_UP, time_lost
 from .unlogged_work import UNLOGGED_WORK
 from .warmup import MAX_WARM_UP_SHARE
@@ -87,7 +89,7 @@ class LoggedRateColumns(TypedDict):
     document_pairs: list[float] | None
     sequence_length: float | None
     throughput_missing: list[str] | None
-    throughput_warnings: list[str] | None
+    throughput_warnings: list[MessageRow] | None
 
 
 class RateSummary(StepColumns, RateColumns, StepTokenColumns, RateBasisColumns, LoggedRateColumns):
@@ -121,6 +123,8 @@ def summarise(windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) ->
         _summary(run, by_run.get(run["run_id"]), known.get(run["run_id"], {}))
         for run in runs.sort("run_id").iter_rows(named=True)
     ]
+    for row in rows:
+        row["throughput_warnings"] = [message.row for message in row["throughput_warnings"]]
     return pl.DataFrame([{n: row.get(n) for n in SUMMARY} for row in rows], schema=SUMMARY)
 
 
@@ -143,7 +147,7 @@ def _summary(
         return row | _without_steps(run, facts)
     row |= _step_columns(windows, facts)
     if mixed := facts.get("mixed_writers"):
-        return row | {"throughput_warnings": [f"{mixed}: no rate{NOT_RANKED}"]}
+        return row | {"throughput_warnings": [messages.MIXED_WRITERS(mixed=mixed)]}
     evidence = choose_evidence(windows, run["evidence"])
     row |= end_to_end(windows, evidence, run)
     if row["tgs_end_to_end"] is None and run.get("runtime_s"):
@@ -153,7 +157,7 @@ def _summary(
     steady = steady_windows(windows, evidence)
     updates = OptimizerStepCount.in_windows(windows, evidence, steady.indices)
     if updates is not None and not updates.count:
-        return row | {"throughput_warnings": [NO_OPTIMIZER_STEP]}
+        return row | {"throughput_warnings": [messages.NO_OPTIMIZER_STEP()]}
     row |= _rate_columns(windows, steady, evidence, run, facts)
     doubts = (
         *_time_warnings(windows, steady, run, evidence, row),
@@ -168,9 +172,9 @@ def _summary(
 def _without_steps(run: Mapping[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a launch without step lines: at most its last line's rate."""
     if not run.get("end_samples_per_second"):
-        return {"throughput_warnings": ["no training step in this launch"]}
+        return {"throughput_warnings": [messages.NO_STEP()]}
     missing = [name for name in END_RATE_FACTS if not facts.get(name)]
-    doubts = {"throughput_missing": missing, "throughput_warnings": [ONLY_LAST_LINE]}
+    doubts = {"throughput_missing": missing, "throughput_warnings": [messages.ONLY_LAST_LINE()]}
     return doubts | rate_of_last_line(run, facts)
 
 
@@ -212,7 +216,7 @@ def _rate_columns(
 
 def _token_doubts(
     windows: RunArrays, steady: WindowSelection, facts: dict[str, Any]
-) -> tuple[str | None, ...]:
+) -> tuple[Message | None, ...]:
     """Return doubts about the number of tokens in the steady windows."""
     return (
         counts.uncounted_tokens_reason(windows, facts),
@@ -221,21 +225,20 @@ def _token_doubts(
     )
 
 
-def _unfair(updates: OptimizerStepCount | None) -> str | None:
+def _unfair(updates: OptimizerStepCount | None) -> Message | None:
     """Warn where steady windows have more or fewer optimizer steps than their share."""
     if updates is None or updates.is_balanced:
         return None
     side = "high" if updates.count < updates.expected else "low"
     much = "" if updates.excess_share is None else f" by some {abs(updates.excess_share):.1%}"
-    return (
-        f"optimizer steps in the steady windows: {updates.count}, for so many micro-steps "
-        f"{updates.expected:.3g} would be their share: TGS is too {side}{much}{NOT_RANKED}"
+    return messages.UNFAIR_OPTIMIZER_STEPS(
+        count=updates.count, expected=updates.expected, side=side, much=much
     )
 
 
 def _some_micro_steps(
     windows: RunArrays, steady: WindowSelection, evidence: str, row: Mapping[str, Any]
-) -> str | None:
+) -> Message | None:
     """Warn where the timed micro-steps may contain any share of optimizer steps.
 
     With gradients accumulated over ten, every tenth micro-step contains the optimizer step, and all
@@ -248,24 +251,16 @@ def _some_micro_steps(
     timed = total(windows[f"{evidence}_span"][steady.indices])
     passed = steps_covered(windows, evidence, steady.indices)
     if evidence == "elapsed" and average_window_assumed(windows):
-        return (
-            f"over how many micro-steps a printed time is a mean is not known, so TGS may be of "
-            f"fewer than {timed:,.0f} of {passed:,.0f}, with more optimizer steps than their "
-            f"share, or fewer: --set average_window{NOT_RANKED}"
-        )
+        return messages.AVERAGE_WINDOW_UNKNOWN(timed=timed, passed=passed)
     if every is not None or timed >= (1 - MAX_STEP_IMBALANCE) * passed:
         return None
-    return (
-        f"TGS is of {timed:,.0f} of {passed:,.0f} micro-steps, and over how many gradients are "
-        "accumulated is not known, so they may hold more optimizer steps than their share, or "
-        f"fewer: --set gradient_accumulation{NOT_RANKED}"
-    )
+    return messages.ACCUMULATION_UNKNOWN(timed=timed, passed=passed)
 
 
-def _other_work(facts: Mapping[str, Any]) -> str | None:
+def _other_work(facts: Mapping[str, Any]) -> Message | None:
     """Warn of an objective whose steps do other work than the formula counts."""
-    reason = nonstandard_work_reason(facts.get("objective"))
-    return None if reason is None else f"{reason}{NOT_RANKED}"
+    kind = nonstandard_work(facts.get("objective"))
+    return None if kind is None else kind("unranked")
 
 
 def _rates(
@@ -389,7 +384,7 @@ def _time_warnings(
     run: dict[str, Any],
     evidence: str,
     row: dict[str, Any],
-) -> list[str]:
+) -> list[Message]:
     """List doubts about the times of the steady rate, doubts of other modules first."""
     doubts = (
         _without_data(windows, run, evidence),
@@ -410,30 +405,24 @@ def _time_warnings(
     return [*row["evidence_warnings"], *row["token_warnings"], *told]
 
 
-def _under_a_profiler(windows: RunArrays, steady: WindowSelection) -> str | None:
+def _under_a_profiler(windows: RunArrays, steady: WindowSelection) -> Message | None:
     held = windows.has_events([PROFILED_STEPS])[steady.indices]
     if not held.any():
         return None
-    return (
-        f"{held.sum()} of {len(held)} windows hold steps that ran under a profiler, which slows "
-        f"them: behind the start there are no others{NOT_RANKED}"
-    )
+    return messages.PROFILED_WINDOWS(held=held.sum(), whole=len(held))
 
 
-def _without_data(windows: RunArrays, run: Mapping[str, Any], evidence: str) -> str | None:
+def _without_data(windows: RunArrays, run: Mapping[str, Any], evidence: str) -> Message | None:
     if evidence == "elapsed":
         short = run["elapsed_excludes_data"] and not windows.has_any("data_s")
     else:
         short = evidence == "rate" and run["rate_excludes_data"]
     if not short:
         return None
-    return (
-        f"{evidences.EVIDENCE_LABELS[evidence]} leaves data loading out, and no other time of the "
-        f"log holds it: TGS is an upper bound{NOT_RANKED}"
-    )
+    return messages.TIMES_WITHOUT_DATA(evidence=evidences.EVIDENCE_LABELS[evidence])
 
 
-def _longer_than_stamps(windows: RunArrays, evidence: str) -> str | None:
+def _longer_than_stamps(windows: RunArrays, evidence: str) -> Message | None:
     """Warn where printed times exceed the stamps on most lines.
 
     On most lines, no evaluation before a line can explain the difference (windows).
@@ -442,13 +431,12 @@ def _longer_than_stamps(windows: RunArrays, evidence: str) -> str | None:
     longer &= ~windows.flags("first") & ~windows.has_events(NON_TRAINING_EVENTS)
     if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
         return None
-    return (
-        "the logged step time is longer than the time stamps allow on "
-        f"{longer.sum()} of {windows.height} lines: one of the two is wrong{NOT_RANKED}"
-    )
+    return messages.TIMES_ABOVE_STAMPS(longer=longer.sum(), lines=windows.height)
 
 
-def _faster_on_the_whole(row: Mapping[str, Any], windows: RunArrays, evidence: str) -> str | None:
+def _faster_on_the_whole(
+    row: Mapping[str, Any], windows: RunArrays, evidence: str
+) -> Message | None:
     """Warn where end to end is faster than steady and all timed windows.
 
     The timed windows include a fast start.
@@ -459,10 +447,11 @@ def _faster_on_the_whole(row: Mapping[str, Any], windows: RunArrays, evidence: s
     most = max(row["tgs"], row["tgs_high"] or 0.0, *rates)
     if whole is None or whole <= most * (1 + MAX_END_TO_END_EXCESS):
         return None
-    return (
-        f"end to end, {whole:,.1f} tokens/s/GPU by {row['end_to_end_basis']}, is faster than "
-        f"steady, {row['tgs']:,.1f} by {evidences.EVIDENCE_LABELS[evidence]}: "
-        f"one of the two times is wrong{NOT_RANKED}"
+    return messages.END_TO_END_FASTER(
+        whole=whole,
+        basis=row["end_to_end_basis"],
+        steady=row["tgs"],
+        evidence=evidences.EVIDENCE_LABELS[evidence],
     )
 
 
@@ -470,7 +459,7 @@ MAX_END_TO_END_EXCESS: Final = 0.05
 """Largest relative excess of end to end over steady, as with few steps and fast first ones."""
 
 
-def _long_warm_up(windows: RunArrays, evidence: str) -> str | None:
+def _long_warm_up(windows: RunArrays, evidence: str) -> Message | None:
     seconds, later = windows[f"{evidence}_time"], ~windows.flags("first")
     warming = windows.flags("warming").copy()
     if (opening := window_after_step_1(windows, evidence)) is not None:
@@ -481,10 +470,7 @@ def _long_warm_up(windows: RunArrays, evidence: str) -> str | None:
     few = slow <= 1 or slow < MIN_WARM_UP_WINDOW_SHARE * np.count_nonzero(later)
     if share <= MAX_WARM_UP_SHARE or few:
         return None
-    return (
-        f"warm-up, which TGS leaves out, is {share:.0%} of the time behind the first line, and may "
-        f"be how fast the run is{NOT_RANKED}"
-    )
+    return messages.LONG_WARM_UP(share=share)
 
 
 MIN_WARM_UP_WINDOW_SHARE: Final = 1 / 5
@@ -492,7 +478,7 @@ MIN_WARM_UP_WINDOW_SHARE: Final = 1 / 5
 one, are start-up: a model may be compiled more than once."""
 
 
-def _printed_twice(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+def _printed_twice(windows: RunArrays, steady: WindowSelection, evidence: str) -> Message | None:
     """Warn of steps printed on several lines without a rank.
 
     Neither rank nor stamp distinguishes steps trained again from copies.
@@ -501,16 +487,12 @@ def _printed_twice(windows: RunArrays, steady: WindowSelection, evidence: str) -
     apart_s, elapsed_s = np.nansum(copies), np.nansum(windows["elapsed_s"][steady.indices])
     if evidence != "elapsed" or apart_s <= MAX_UNEXPLAINED_GAP * elapsed_s:
         return None
-    return (
-        "steps that lines of no named rank print more than once, with other times: "
-        f"{np.count_nonzero(copies > 0)}; the longer ones count, {apart_s:,.3g} s "
-        f"more in all; were they trained again?{NOT_RANKED}"
-    )
+    return messages.STEPS_PRINTED_TWICE(copies=np.count_nonzero(copies > 0), seconds=apart_s)
 
 
 def _printed_coarsely(
     windows: RunArrays, steady: WindowSelection, evidence: str, row: Mapping[str, Any]
-) -> str | None:
+) -> Message | None:
     """Warn where missing digits leave TGS uncertain, without an interval.
 
     Only for times and rates known to be whole numbers: other numbers may be round by chance.
@@ -524,24 +506,18 @@ def _printed_coarsely(
     if off <= MAX_UNEXPLAINED_GAP:
         return None
     unit = "seconds" if evidence in WALL_CLOCK_EVIDENCE else "numbers"
-    return (
-        f"TGS may be up to {off:.1%} off: "
-        f"it is from {evidences.EVIDENCE_LABELS[evidence]} in whole {unit}"
-    )
+    return messages.COARSE_TIMES(off=off, evidence=evidences.EVIDENCE_LABELS[evidence], unit=unit)
 
 
-def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:
+def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> Message | None:
     if not (
         evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step"
     ):
         return None
-    return (
-        "TGS is from single micro-steps as logged; tokens per step are not known: "
-        "--set seq_len, micro_batch_size and packed for the mean over all of them"
-    )
+    return messages.SINGLE_MICRO_STEPS()
 
 
-def _out_of_step(windows: RunArrays, steady: WindowSelection, evidence: str) -> str | None:
+def _out_of_step(windows: RunArrays, steady: WindowSelection, evidence: str) -> Message | None:
     """Warn of steps without a rate: before an evaluation between two lines.
 
     The printed rate restarts after such an evaluation.
@@ -551,15 +527,15 @@ def _out_of_step(windows: RunArrays, steady: WindowSelection, evidence: str) -> 
     untimed = np.where(begins, since - span, 0.0)
     if evidence != "rate" or not untimed.sum():
         return None
-    told = (
-        f"{untimed.sum():.0f} of {since.sum():.0f} steps are in no printed rate, those before an "
-        "evaluation between two lines, behind which the rate starts anew: TGS is of the others"
-    )
     more = _slower_untimed(windows, steady, untimed)
     if more is None:
-        return told
-    slower = f"{abs(more):,.1f} s {'more' if more > 0 else 'less'}"
-    return f"{told}; by time stamps these take {slower} than as many of those{NOT_RANKED}"
+        return messages.RATE_SKIPS_STEPS(untimed=untimed.sum(), whole=since.sum())
+    return messages.SKIPPED_STEPS_DIFFER(
+        untimed=untimed.sum(),
+        whole=since.sum(),
+        seconds=abs(more),
+        side="more" if more > 0 else "less",
+    )
 
 
 def _slower_untimed(
@@ -595,46 +571,18 @@ MIN_EVALUATION_WINDOWS: Final = 3
 times."""
 
 
-PADDED_TOKENS_UNKNOWN: Final = (
-    "samples are padded and the log does not say how many tokens they hold: --set packed=true "
-    "counts the padding, and one sequence a sample, where a pair of DPO or of a reward model is two"
-)
-
-
-NO_CLEAN_WINDOW: Final = (
-    "no clean window: all hold start-up, evaluation, a checkpoint or a profile. Log more often "
-    "than these come, or train for longer, so that some windows hold none"
-)
-SINGLE_LOGGED_STEP: Final = "a single logged step, which may hold start-up"
-NO_TIMES: Final = "no times in the log"
-ONLY_ENGINE_TIMES: Final = (
-    "no times in its own step lines, but those of the engine below them are stamped: ingest the "
-    "log with --log-format "
-)
-ONLY_TOTAL_TIME: Final = (
-    "no times of steps in the log, but one of all of them, with the start-up: end to end is by it"
-)
-ONLY_LAST_LINE: Final = (
-    "no line of a step, but a last line with samples/s of the whole training: end to end is by it, "
-    "start-up included, and too high where the run was resumed. The console or trainer_state.json "
-    "would tell TGS"
-)
 END_RATE_FACTS: Final = ("seq_len", "gpus", "packed")
 """Facts that convert samples/s to tokens/s per GPU."""
-NO_TOKENS: Final = "its steps count no token"
-NO_OPTIMIZER_STEP: Final = (
-    "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
+NO_RATE_KINDS: Final = frozenset(
+    kind.identifier
+    for kind in (
+        *(messages.NO_CLEAN_WINDOW, messages.SINGLE_STEP, messages.NO_TOKENS),
+        *(messages.NO_OPTIMIZER_STEP, messages.NO_TIMES, messages.NO_TIMES_HERE),
+        *(messages.ONLY_ENGINE_TIMES, messages.ONLY_TOTAL_TIME, messages.ONLY_LAST_LINE),
+        *(messages.PREFERENCE_STEPS, messages.REINFORCEMENT_STEPS),
+    )
 )
-NO_RATE_REASONS: Final = (
-    *(NO_CLEAN_WINDOW, SINGLE_LOGGED_STEP, NO_TOKENS, NO_OPTIMIZER_STEP),
-    *(
-        NO_TIMES,
-        ONLY_ENGINE_TIMES,
-        ONLY_TOTAL_TIME,
-        ONLY_LAST_LINE,
-        *NONSTANDARD_OBJECTIVES.values(),
-    ),
-)
+"""Kinds of messages that say why there is no rate, whatever facts are missing."""
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
 )
@@ -645,7 +593,8 @@ list of missing facts."""
 def explain_missing_rate(row: MetricsRow) -> tuple[str, list[str]]:
     """Return why a row of metrics has no TGS, and the facts that would give a rate."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
-    fatal = [w for w in warnings if w.startswith(NO_RATE_REASONS)]
+    kinds = row["warning_kinds"] or []
+    fatal = [w for w, kind in zip(warnings, kinds, strict=True) if kind in NO_RATE_KINDS]
     if fatal or row["steps"] == 0:
         return "; ".join(fatal or warnings[:1]), []
     lacks = list(takewhile(lambda name: name in RATE_FACTS, missing))
@@ -661,26 +610,27 @@ def _no_rate(windows: RunArrays, run: dict[str, Any], facts: dict[str, Any]) -> 
     timed = any(windows.has_any(f"{time}_time") for time in times)
     missing = counts.missing_rate_facts(windows, run, facts)
     uncounted = timed and not windows.has_any("tokens_per_gpu")
-    other = nonstandard_work_reason(facts.get("objective"))
+    other = nonstandard_work(facts.get("objective"))
     if uncounted and (other or missing):
-        padded = (
-            PADDED_TOKENS_UNKNOWN if facts.get("packed") is False and "packed" in missing else None
-        )
-        why = (other or padded, counts.uncounted_tokens_reason(windows, facts))
-        told = [one for one in why if one is not None]
-        return {"throughput_missing": [] if other else missing, "throughput_warnings": told}
+        is_padded = facts.get("packed") is False and "packed" in missing
+        kind = other or (messages.PADDED_TOKENS_UNKNOWN if is_padded else None)
+        reasons = (kind and kind(), counts.uncounted_tokens_reason(windows, facts))
+        found = [reason for reason in reasons if reason is not None]
+        return {"throughput_missing": [] if other else missing, "throughput_warnings": found}
     if windows.has_any("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
-        return {"throughput_warnings": [NO_TOKENS]}
-    reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_LOGGED_STEP
-    return {"throughput_warnings": [reason if timed or windows.height <= 1 else _untimed(run)]}
+        return {"throughput_warnings": [messages.NO_TOKENS()]}
+    if not timed and windows.height > 1:
+        return {"throughput_warnings": [_untimed(run)]}
+    reason = messages.NO_CLEAN_WINDOW if windows.height > 1 else messages.SINGLE_STEP
+    return {"throughput_warnings": [reason()]}
 
 
-def _untimed(run: Mapping[str, Any]) -> str:
+def _untimed(run: Mapping[str, Any]) -> Message:
     """Describe that a run's steps have no times, and where to find times."""
     if run["engine_s"]:
         engine = run.get("engine_below") or "and that engine's format"
-        return f"{ONLY_ENGINE_TIMES}{engine}, into another --store or after fairmfu remove"
+        return messages.ONLY_ENGINE_TIMES(engine=engine)
     elsewhere = run.get("times_elsewhere")
     if run["tgs_end_to_end"] and elsewhere:
-        return f"{ONLY_TOTAL_TIME}; {elsewhere}"
-    return f"{NO_TIMES}: {elsewhere}" if elsewhere else NO_TIMES
+        return messages.ONLY_TOTAL_TIME(elsewhere=elsewhere)
+    return messages.NO_TIMES_HERE(elsewhere=elsewhere) if elsewhere else messages.NO_TIMES()

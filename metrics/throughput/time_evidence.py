@@ -23,10 +23,11 @@ import numpy as np
 
 from ..core.arrays import BoolArray, FloatArray, IntArray
 from ..core.intervals import MAD_TO_SIGMA
+from ..core.messages import Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, rounding_share
 from ..core.quantities import StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, total
-from ..core.run_table import NOT_RANKED
+from .messages import EVIDENCE_APART, EVIDENCE_WITHOUT_FIT
 from .token_counts import COUNT_MISMATCH, MAX_RANK_TOKEN_RATIO, per_millisecond_cause
 from .windows import (
     MAX_RESTARTED_SHARE,
@@ -260,18 +261,19 @@ def _turned(comparison: EvidenceComparison) -> EvidenceComparison:
     )
 
 
-def evidence_warning(comparison: EvidenceComparison) -> str | None:
+def evidence_warning(comparison: EvidenceComparison) -> Message | None:
     """Return the warning of a run where two kinds disagree; None if they agree."""
     if not comparison.disagrees:
         return None
     if comparison.has_no_fit:
-        return f"{comparison.cause}{NOT_RANKED}"
-    gap = (
-        f"TGS by {EVIDENCE_LABELS[comparison.other]} is {comparison.gap:+.1%} "
-        f"against that by {EVIDENCE_LABELS[comparison.kind]}"
+        return EVIDENCE_WITHOUT_FIT(cause=comparison.cause)
+    return EVIDENCE_APART(
+        "unranked" if comparison.contradicts else None,
+        other=EVIDENCE_LABELS[comparison.other],
+        gap=comparison.gap,
+        kind=EVIDENCE_LABELS[comparison.kind],
+        cause=comparison.cause or "without a known cause",
     )
-    why = comparison.cause or "without a known cause"
-    return f"{gap}, {why}" + (NOT_RANKED if comparison.contradicts else "")
 
 
 # --- the same steps -------------------------------------------------------------------------
@@ -814,7 +816,7 @@ def summarise_evidence(windows: RunArrays, run: Mapping[str, Any], kind: str) ->
 
 def _told(
     comparisons: list[EvidenceComparison], best: EvidenceComparison | None, kind: str
-) -> Iterator[str]:
+) -> Iterator[Message]:
     """Yield warnings about the evidence in use: of the best check, and contradictions.
 
     Also of kinds whose tokens were fitted to the evidence.

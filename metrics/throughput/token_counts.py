@@ -24,10 +24,20 @@ from fairmfu.ingest.core.schema import NO_BATCH_CHANGES, TOKEN_SHARING_DEGREES
 
 from ..core.arrays import FloatArray, IntArray
 from ..core.intervals import FLOAT_TOLERANCE
+from ..core.messages import Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, Digits, digits_of, rounding_share
 from ..core.run_arrays import RunArrays
-from ..core.run_table import NOT_RANKED
 from .closing_figures import CLOSING_IDENTITIES
+from .messages import (
+    BATCH_CHANGES,
+    COUNTER_TOO_COARSE,
+    COUNTS_APART,
+    PARTIAL_SEQUENCES,
+    PROCESS_SUM_UNKNOWN,
+    RANK_SUM_DOUBTFUL,
+    RANK_SUM_UNKNOWN,
+    TOKENS_UNCOUNTED,
+)
 from .resolved_facts import DEFAULT_OBJECTIVE, NONSTANDARD_OBJECTIVES
 
 COUNT_MISMATCH: Final = "counted otherwise"
@@ -421,7 +431,7 @@ MAX_STEP_TOKENS: Final = 2.0**53
 
 def partial_sequence_warning(
     windows: RunArrays, indices: IntArray, facts: Mapping[str, Any]
-) -> str | None:
+) -> Message | None:
     """Warn where the printing ranks do not cover whole sequences shared by ranks.
 
     Such ranks are no sample of all ranks. XTuner v1 cuts a pack into slices, one per sharing rank,
@@ -442,10 +452,7 @@ def partial_sequence_warning(
     summed = any(map(windows.has_any, ("step_tokens", "consumed_tokens")))
     unsaid = summed and facts.get("gpus") is None
     mend = "--set gpus counts the sum over all ranks" if unsaid else "ingest the logs of all ranks"
-    return (
-        f"{sharing} ranks share each sequence, the first have more of its tokens, the last the "
-        f"padding, and the log has not all of them: TGS is of those that it has; {mend}{NOT_RANKED}"
-    )
+    return PARTIAL_SEQUENCES(sharing=sharing, mend=mend)
 
 
 def with_closing_counts(
@@ -760,16 +767,17 @@ def missing_rate_facts(
     return [*lacks, "packed"] if padded else lacks
 
 
-def uncounted_tokens_reason(windows: RunArrays, facts: Mapping[str, Any]) -> str | None:
+def uncounted_tokens_reason(windows: RunArrays, facts: Mapping[str, Any]) -> Message | None:
     """Return why a printed token count gives no figure, or an uncertain figure."""
     if not windows.has_any("consumed_non_padding"):
         summed = _summed_twice(windows) or _summed_in_doubt(windows)
-        return facts.get("uncounted_tokens") or summed
+        stated = facts.get("uncounted_tokens")
+        return TOKENS_UNCOUNTED(reason=stated) if stated else summed
     if facts.get("gpus") is None or windows.height == 1:
         return None
     if windows.has_any("non_padding_count"):
-        return RANK_SUM_DOUBTFUL if _may_share(windows) else None
-    return RANK_SUM_UNKNOWN if windows.has_any("non_padding_tokens") else COUNTER_TOO_COARSE
+        return RANK_SUM_DOUBTFUL() if _may_share(windows) else None
+    return RANK_SUM_UNKNOWN() if windows.has_any("non_padding_tokens") else COUNTER_TOO_COARSE()
 
 
 def _may_share(windows: RunArrays) -> bool:
@@ -784,7 +792,7 @@ _SUMS: Final = (("step_tokens", "stated_all_ranks"), ("new_consumed_tokens", "co
 """Columns of printed sums over ranks, with their count in TOKEN_COUNTS."""
 
 
-def _summed_twice(windows: RunArrays) -> str | None:
+def _summed_twice(windows: RunArrays) -> Message | None:
     """Return why the log's own sum gives no figure."""
     if not windows.has_quirk("tokens_of_processes"):
         return None
@@ -792,37 +800,19 @@ def _summed_twice(windows: RunArrays) -> str | None:
         windows.has_any(name) and not windows.has_any(f"{count}_count") for name, count in _SUMS
     )
     ranks = any((windows.value(name) or 1) > 1 for name in ("tensor_parallel", "context_parallel"))
-    return PROCESS_SUM_UNKNOWN if uncounted and ranks and windows.value("gpus") else None
+    return PROCESS_SUM_UNKNOWN() if uncounted and ranks and windows.value("gpus") else None
 
 
-def _summed_in_doubt(windows: RunArrays) -> str | None:
+def _summed_in_doubt(windows: RunArrays) -> Message | None:
     """Return why the log's own sum gives no certain figure."""
     counted = any(windows.has_any(name) for name, _ in _SUMS) and windows.value("gpus")
-    return RANK_SUM_DOUBTFUL if counted and _may_share(windows) else None
+    return RANK_SUM_DOUBTFUL() if counted and _may_share(windows) else None
 
 
 def counts_without_padding(windows: RunArrays) -> bool:
     """Return whether lines print tokens without padding that a rate may use."""
     summed = windows.has_any("step_tokens") and _summed_twice(windows) is None
     return summed or any(map(windows.has_any, ("rank_tokens", "non_padding_count")))
-
-
-PROCESS_SUM_UNKNOWN: Final = (
-    "the log's tokens are summed over all processes, and some of them are given the same ones: how "
-    "often each was counted is not known"
-)
-RANK_SUM_UNKNOWN: Final = (
-    "the log's tokens without padding are summed over all ranks, and some of them are given the "
-    "same ones: how often each was counted is not known"
-)
-RANK_SUM_DOUBTFUL: Final = (
-    "the log's tokens are summed over all ranks, and those that share a sequence count it each; "
-    "how many do it does not say, and TGS may be as many times too high; --set context_parallel "
-    f"and tensor_parallel, 1 where none do{NOT_RANKED}"
-)
-COUNTER_TOO_COARSE: Final = (
-    "the log prints its tokens without padding too seldom or too coarsely to count"
-)
 
 
 def comparison_text(comparison: CountComparison) -> str:
@@ -837,26 +827,27 @@ def comparison_text(comparison: CountComparison) -> str:
 
 def batch_change_warning(
     windows: RunArrays, indices: IntArray, facts: Mapping[str, Any]
-) -> str | None:
+) -> Message | None:
     """Warn where steps have unknown batches other than the stated one.
 
     indices: indices of the counted windows
     """
     changes = _batch_changes(facts)
     unseen = set(windows.texts("counted_by")[indices].tolist()) & set(FULL_BATCH_COUNTS)
-    return f"{changes}{NOT_RANKED}" if changes and unseen else None
+    return BATCH_CHANGES(changes=changes) if changes and unseen else None
 
 
-def count_mismatch_warning(comparison: CountComparison) -> str | None:
+def count_mismatch_warning(comparison: CountComparison) -> Message | None:
     """Warn where two counts of the same tokens differ; the run is then not ranked."""
     if not comparison.contradicts:
         return None
-    text = (
-        f"{comparison_text(comparison)}: {comparison.gap:+.1%}, "
-        f"{COUNT_MISMATCH} without a known cause"
-    )
     fits = f"; {comparison.fits} would fit" if comparison.fits else ""
-    return f"{text}{_who_shares(comparison)}{fits}{NOT_RANKED}"
+    return COUNTS_APART(
+        counts=comparison_text(comparison),
+        gap=comparison.gap,
+        shares=_who_shares(comparison),
+        fits=fits,
+    )
 
 
 def _who_shares(comparison: CountComparison) -> str:

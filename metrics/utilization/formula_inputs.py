@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from fairmfu.ingest.core.schema import FACT_BOUNDS
 
-from ..core.run_table import NOT_RANKED
+from ..core.messages import Message, MessageKind
 from ..formula import accelerators, flops, vision
 from ..formula.accelerators import Accelerator, UnknownAcceleratorError
 from ..formula.flops import Dtype, Operator, Recompute, Trainable, adapter_params
@@ -39,6 +39,7 @@ from ..formula.model_shapes import (
 )
 from ..formula.precision import BELOW_16_BITS, DtypeOf, logged_quantization, operator_formats
 from ..throughput import resolved_facts
+from . import messages
 
 SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
 
@@ -49,7 +50,7 @@ class UtilizationResult:
 
     values: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[Message] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class FormulaInputs:
     seq_len: int
     trainable: Trainable
     attended_pairs: float | None
-    lengths_unknown_reason: str | None
+    lengths_unknown_reason: MessageKind | None
     min_attended_pairs: float | None = None
 
     def operators(self, convention: flops.AttentionConvention = "exact") -> tuple[Operator, ...]:
@@ -127,12 +128,11 @@ def formula_inputs(
     attended, unknown_reason = _attended(facts, rates, length)
     if attended is not None and not 1 <= attended <= length:
         result.missing.append("attended_pairs")
-        result.warnings.append(
-            f"attended pairs per token lie between 1 and the sequence length, {length:,}, "
-            f"not at {attended:,.6g}"
-        )
+        result.warnings.append(messages.ATTENDED_PAIRS_IMPOSSIBLE(length=length, attended=attended))
         return None
-    mean = _mean_of_padded(facts, rates) if unknown_reason == PADDED_LENGTHS_UNKNOWN else None
+    mean = (
+        _mean_of_padded(facts, rates) if unknown_reason == messages.PADDED_LENGTHS_UNKNOWN else None
+    )
     run = FormulaInputs(
         shape=shape,
         seq_len=length,
@@ -145,15 +145,13 @@ def formula_inputs(
     return run if bounds is None or attended not in bounds else _between(run, *bounds)
 
 
-def _other_work_warning(facts: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _other_work_warning(facts: Mapping[str, Mapping[str, Any]]) -> Message | None:
     """Warn of a run whose steps do other work than the formula counts."""
     if bool_fact(facts, "token_dropping"):
-        return (
-            "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
-        )
+        return messages.TOKEN_DROPPING()
     objective = text_fact(facts, "objective")
     if objective in resolved_facts.NONSTANDARD_OBJECTIVES:
-        return f"objective={objective}: the formula's FLOPs are not what ran: no MFU"
+        return messages.OTHER_OBJECTIVE(objective=objective)
     return None
 
 
@@ -168,7 +166,7 @@ def _between(run: FormulaInputs, low: float, high: float) -> FormulaInputs:
     )
     if most <= least * (1 + MAX_PADDING_DOUBT):
         return replace(run, attended_pairs=(low + high) / 2)
-    return replace(run, lengths_unknown_reason=PADDING_UNKNOWN, min_attended_pairs=low)
+    return replace(run, lengths_unknown_reason=messages.PADDING_UNKNOWN, min_attended_pairs=low)
 
 
 def _mean_length(
@@ -180,12 +178,10 @@ def _mean_length(
         return given
     if round(logged) < 1:
         result.missing.append("seq_len")
-        result.warnings.append(f"steps have a mean length of {logged:,.3g} tokens, which is none")
+        result.warnings.append(messages.NO_MEAN_LENGTH(logged=logged))
         return None
     if given is not None:
-        result.warnings.append(
-            f"steps are not all of seq_len={given:,}: FLOPs are of their mean length, {logged:,.0f}"
-        )
+        result.warnings.append(messages.MEAN_LENGTH_USED(said=given, logged=logged))
     return round(float(logged))
 
 
@@ -259,16 +255,14 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
         modules = _mtp_modules(shape, facts)
         if modules is None:
             result.missing.append("mtp_modules")
-            result.warnings.append(
-                "the log prints a loss of multi-token prediction, not how many modules are trained "
-                "for it, nor does the model say: --set mtp_modules=1, or as many as there are"
-            )
+            result.warnings.append(messages.MTP_MODULES_UNKNOWN())
             return None
         return _checked(replace(shape, mtp_modules=modules), facts, result)
     except ShapeError as error:
         result.missing.append("model_config")
         damaged = isinstance(error, ImpossibleShapeError)
-        result.warnings.append(f"{error} ({_where(facts[best])})" if damaged else str(error))
+        text = f"{error} ({_where(facts[best])})" if damaged else str(error)
+        result.warnings.append(messages.SHAPE_UNKNOWN(error=text))
         return None
 
 
@@ -296,9 +290,9 @@ def _describing(
         except UnknownModelError:
             source = str(facts[others[0]]["origin"]).removeprefix("companion:")
             own = _own_name(others[0], facts)
+            called = f", which calls it {own!r}" if own else ""
             result.warnings.append(
-                f"the log calls its model {name!r}, which is no known one: its shape is that of "
-                f"{source} beside it" + (f", which calls it {own!r}" if own else "")
+                messages.UNKNOWN_LOGGED_MODEL(name=name, source=source, own=called)
             )
             return others[0]
     return best
@@ -378,7 +372,7 @@ def attention_pattern(run: FormulaInputs) -> str:
             among = sum(n for n, other in short if other == length)
             words.append(f"{name} of {length:,} in {among} of {whole} layers")
     pairs = run_attended_pairs(run)
-    if run.lengths_unknown_reason == PADDED_LENGTHS_UNKNOWN:
+    if run.lengths_unknown_reason == messages.PADDED_LENGTHS_UNKNOWN:
         words.append("over padded samples")
     elif pairs is None or pairs < MIN_WHOLE_PACK_SHARE * (run.seq_len + 1) / 2:
         words.append("stops at document borders")
@@ -500,8 +494,9 @@ def _checked(
             + _as_many(logged)
         )
     result.warnings.append(
-        f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}: "
-        f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
+        messages.VOCABULARY_INFERRED(
+            logged=logged, shape=shape.name, total=shape.params_total, words=fitted.vocab_size
+        )
     )
     return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
 
@@ -559,14 +554,14 @@ def _trainable(
             shape.adapted_weights(names)
     except ShapeError as error:
         result.missing.append("lora_targets")
-        result.warnings.append(str(error))
+        result.warnings.append(messages.SHAPE_UNKNOWN(error=error))
         return None
     return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
 
 
 def _attended(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
-) -> tuple[float | None, str | None]:
+) -> tuple[float | None, MessageKind | None]:
     """Return attended pairs per token if logged or given, and the reason if unknown.
 
     With two bounds (metrics.throughput.document_pairs), the upper bound.
@@ -580,8 +575,10 @@ def _attended(
         text_fact(facts, "document_mask") or str(bool(DOCUMENT_MASKED_FLAVOUR.search(flavour)))
     ).lower()
     if masked == "true":
-        return None, DOCUMENT_LENGTHS_UNKNOWN
-    return None, PADDED_LENGTHS_UNKNOWN if _padded_to_unknown(facts, rates, seq_len) else None
+        return None, messages.DOCUMENT_LENGTHS_UNKNOWN
+    return None, messages.PADDED_LENGTHS_UNKNOWN if _padded_to_unknown(
+        facts, rates, seq_len
+    ) else None
 
 
 def _padded_to_unknown(
@@ -609,18 +606,6 @@ def _mean_of_padded(
     return float(tokens * gpus / samples)
 
 
-DOCUMENT_LENGTHS_UNKNOWN: Final = (
-    "attention stops at document borders and their lengths are not logged: MFU is {bounds} "
-    "(one document per pack)"
-)
-PADDED_LENGTHS_UNKNOWN: Final = (
-    "samples are padded to the longest of their batch and those lengths are not logged: MFU is "
-    "{bounds} (all as long as seq_len); where every sample is filled to it, --set packed=true"
-)
-PADDING_UNKNOWN: Final = (
-    "the log's attention ratio holds padding, and how that is spread over the packs is not logged: "
-    "MFU is {bounds}"
-)
 MAX_PADDING_DOUBT: Final = 0.005
 """Largest relative difference of FLOPs, between two ways to spread padding, that counts as
 known."""
@@ -647,25 +632,24 @@ def operator_dtypes(
             result.missing.append("precision")
             none = "" if "quantized" in facts else NONE_CONVERTED
             result.warnings.append(
-                f"the log says {said}: {QUANTIZED}: {_precision_choice(left)}{none}"
+                messages.QUANTIZED_WEIGHTS(said=said, choice=_precision_choice(left), none=none)
             )
             return None
         if precision not in left:
             result.warnings.append(
-                f"precision={precision} is given, and the log says {said}: {QUANTIZED}, so MFU is "
-                f"too high unless no layer was converted: {_precision_choice(left)}{NOT_RANKED}"
+                messages.PRECISION_AGAINST_LOG(
+                    precision=precision, said=said, choice=_precision_choice(left)
+                )
             )
     if not precision:
         result.missing.append("precision")
         return None
     if precision == "fp32" and not by_hand:
         result.missing.append("precision")
-        result.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
+        result.warnings.append(messages.TF32_UNKNOWN())
         return None
     return operator_formats(precision)
 
-
-QUANTIZED: Final = "weights are quantised, and not all products are of 16 bits or more"
 
 NONE_CONVERTED: Final = "; or bf16 if it converted none: since 2026-05 logs print an MFU only then"
 """For a line on layers to be converted: a filter may leave none. Torchtitan then prints an MFU
@@ -708,7 +692,7 @@ def _peaks(
         device = accelerators.find_accelerator(name, overlay)
     except accelerators.UnknownAcceleratorError as error:
         result.missing.append("peak_flops")
-        result.warnings.append(str(error))
+        result.warnings.append(messages.ACCELERATOR_UNKNOWN(error=error))
         return None
     result.values["device"] = device.name
     if dtypes is not None:
@@ -721,7 +705,7 @@ def _peaks(
 
 def _other_peak(
     name: str | None, dtype: Dtype, given: float, overlay: Sequence[Accelerator]
-) -> list[str]:
+) -> list[Message]:
     """Warn of a given peak other than the accelerator's.
 
     Such a peak may include sparsity, or belong to another card.
@@ -733,11 +717,14 @@ def _other_peak(
     known = device.peaks.get(dtype)
     if known is None or abs(given / known - 1) <= MAX_PEAK_DIFFERENCE:
         return []
-    return [
-        f"peak_flops={given / 1e12:,g} TFLOP/s is {given / known:.2f}x the dense {dtype} peak of "
-        f"{device.name}, {known / 1e12:,g}. MFU is by the given one (sparse ones double it): "
-        "fairmfu set RUN peak_flops= takes it back"
-    ]
+    message = messages.OTHER_PEAK(
+        given=given / 1e12,
+        ratio=given / known,
+        dtype=dtype,
+        device=device.name,
+        known=known / 1e12,
+    )
+    return [message]
 
 
 MAX_PEAK_DIFFERENCE: Final = 0.02

@@ -20,9 +20,8 @@ from ..formula import flops
 from ..formula.accelerators import Accelerator
 from ..formula.flops import Operator
 from ..formula.precision import DtypeOf
+from . import messages
 from .formula_inputs import (
-    DOCUMENT_LENGTHS_UNKNOWN,
-    PADDED_LENGTHS_UNKNOWN,
     FormulaInputs,
     Hardware,
     UtilizationResult,
@@ -66,7 +65,7 @@ def score_utilization(
         "attended_pairs": run_attended_pairs(run),
         "trained": describe_trainable(run),
     }
-    if run.lengths_unknown_reason in (None, DOCUMENT_LENGTHS_UNKNOWN):
+    if run.lengths_unknown_reason in (None, messages.DOCUMENT_LENGTHS_UNKNOWN):
         out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)
     if run.lengths_unknown_reason is None:
         out.values["flops_per_token"] = flops.flops_per_token(exact)
@@ -78,7 +77,7 @@ def score_utilization(
         _utilisations(run, hardware, facts, rates["tgs"], out)
     except ValueError as error:
         out.missing.append("peak_flops")
-        out.warnings.append(str(error))
+        out.warnings.append(messages.PEAK_MISSING(error=error))
     return out
 
 
@@ -146,9 +145,9 @@ def _utilisations(
     values: dict[str, float | None] = {**every}
     if run.lengths_unknown_reason is not None:
         bounds = _mfu_bounds(run, hardware, tgs, most=every["mfu"])
-        result.warnings.append(run.lengths_unknown_reason.format(bounds=bounds))
+        result.warnings.append(run.lengths_unknown_reason(bounds=bounds))
         whole = ("mfu_full_attention", "mfu_bf16_full_attention")
-        known = whole if run.lengths_unknown_reason == DOCUMENT_LENGTHS_UNKNOWN else ()
+        known = whole if run.lengths_unknown_reason == messages.DOCUMENT_LENGTHS_UNKNOWN else ()
         values = {"mfu": None, **{name: every.get(name) for name in known}}
     shown = _possible(values, facts, result)
     result.values |= {name: value for name, value in shown.items() if value is not None}
@@ -190,7 +189,7 @@ def _mfu_bounds(run: FormulaInputs, hardware: Hardware, tgs: float, *, most: flo
         return f"at most {most:.1%}"
     fewest = replace(run, attended_pairs=run.min_attended_pairs).operators()
     least = tgs * flops.ideal_seconds_per_token(fewest, hardware.dtype_of, hardware.peaks)
-    padded = run.lengths_unknown_reason == PADDED_LENGTHS_UNKNOWN
+    padded = run.lengths_unknown_reason == messages.PADDED_LENGTHS_UNKNOWN
     return f"{least:.1%}{' (all as long as the mean)' if padded else ''} to {most:.1%}"
 
 
@@ -207,15 +206,11 @@ def _possible(
     if mfu is None or mfu <= MAX_UTILIZATION:
         above = _above(values, result)
         if mfu is not None and mfu > PLAUSIBLE_MFU_RANGE[1] and "mfu_full_attention" not in above:
-            result.warnings.append(
-                f"MFU of {mfu:.0%} is more than training is known to reach: {WRONG_FACT_HINT}"
-            )
+            result.warnings.append(messages.MFU_IMPLAUSIBLE(mfu=mfu))
         return {name: value for name, value in values.items() if name not in above}
     likely = [why for why, factor in _unit_errors(facts) if _plausible(mfu / factor)]
     causes = f"likely {' or '.join(likely)}" if likely else "no usual unit error explains it"
-    result.warnings.append(
-        f"MFU would be {mfu:.0%}, which is impossible: {causes}; else {WRONG_FACT_HINT}"
-    )
+    result.warnings.append(messages.MFU_IMPOSSIBLE(mfu=mfu, causes=causes))
     return {"implied": mfu}
 
 
@@ -225,22 +220,17 @@ def _above(values: Mapping[str, float | None], result: UtilizationResult) -> lis
     shares = {name: values.get(name) or 0.0 for name in ("mfu_full_attention", *bf16)}
     above = {name: share for name, share in shares.items() if share > MAX_UTILIZATION}
     if "mfu_full_attention" in above:
-        result.warnings.append(
-            f"MFU (full attention) would be {above['mfu_full_attention']:.0%}, so it is not shown: "
-            f"it counts work that windows or document masks leave out; else {WRONG_FACT_HINT}"
-        )
+        full = above["mfu_full_attention"]
+        result.warnings.append(messages.FULL_ATTENTION_HIDDEN(mfu=full))
     if "mfu_bf16" in above or list(above) == ["mfu_bf16_full_attention"]:
         convention = "BF16 peak" if "mfu_bf16" in above else "full attention, BF16 peak"
-        result.warnings.append(
-            f"MFU ({convention}) would be {next(above[n] for n in bf16 if n in above):.0%}: the "
-            "run's own number format has a higher peak, so it is not shown"
-        )
+        highest = next(above[name] for name in bf16 if name in above)
+        result.warnings.append(messages.BF16_HIDDEN(convention=convention, mfu=highest))
     return list(above)
 
 
 PLAUSIBLE_MFU_RANGE: Final = (0.02, 0.8)
 """MFU of real training runs."""
-WRONG_FACT_HINT: Final = "a wrong accelerator, model or seq_len"
 
 
 def _plausible(mfu: float) -> bool:

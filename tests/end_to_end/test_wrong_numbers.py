@@ -17,10 +17,12 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.deepspeed.engine import CURRICULUM_NOTE, DYNAMIC_BATCH_NOTE
 from fairmfu.metrics.compare.comparability import rank_runs
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.token_counts import RANK_SUM_DOUBTFUL
+from fairmfu.metrics.throughput import messages
 from tests.support.folders import ROOT
+
+RANK_SUM_DOUBTFUL = messages.RANK_SUM_DOUBTFUL()
 
 TITAN = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
 ENGINE = "[{at:%Y-%m-%d %H:%M:%S},000] [INFO] [logging.py:107:log_dist] [Rank 0] step={step}, "

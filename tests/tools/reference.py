@@ -8,6 +8,7 @@ Each stands between two comments, so that prose and tables share a page:
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import tempfile
@@ -27,6 +28,7 @@ from fairmfu.ingest.pipeline import ingest_run
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.audit.formula_checks import all_eras
 from fairmfu.metrics.compare.comparability import COMPARISON
+from fairmfu.metrics.core.messages import MessageKind
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula import accelerators, flops
 from fairmfu.metrics.pipeline.analysis import analyse
@@ -35,6 +37,7 @@ from fairmfu.metrics.pipeline.column_docs import COMPARISON_MEANINGS, METRIC_MEA
 from fairmfu.reports.text.summary import accelerator_table, era_table, model_table
 from fairmfu.reports.text.tabular import decimal, percent, render_frame
 from tests.support.folders import ROOT
+from tests.support.source_tree import MODULES, module_name
 
 H200: Final = ROOT / "sample_logs" / "h200"
 REGION: Final = re.compile(
@@ -257,6 +260,47 @@ def event_kinds() -> str:
     return table([{"kind": name, "meaning": told} for name, told in EVENT_KINDS.items()])
 
 
+def message_kinds() -> list[MessageKind]:
+    """Return all kinds of messages about runs, by identifier."""
+    every = {kind.identifier: kind for _, kind in named_kinds()}
+    return [every[identifier] for identifier in sorted(every)]
+
+
+def named_kinds() -> Iterator[tuple[str, MessageKind]]:
+    """Yield the kinds of messages with the names of their constants."""
+    for path in MODULES:
+        if path.parts[0] == "metrics":
+            module = importlib.import_module(f"fairmfu.{module_name(path)}")
+            for name, value in vars(module).items():
+                if isinstance(value, MessageKind):
+                    yield name, value
+
+
+EFFECTS: Final = {
+    "note": "none",
+    "doubt": "may change a figure by more than 1 %",
+    "unranked": "costs the rank",
+}
+
+
+def messages() -> str:
+    """Return the kinds of messages: identifier, sentence, effect, and when each appears."""
+    return table(
+        [
+            {
+                "identifier": kind.identifier,
+                "sentence": PLACEHOLDER.sub(r"…", kind.text),
+                "effect": EFFECTS[kind.effect],
+                "when": kind.when,
+            }
+            for kind in message_kinds()
+        ]
+    )
+
+
+PLACEHOLDER: Final = re.compile(r"\{[^}]*\}")
+
+
 # -- tables of the formula -------------------------------------------------------------------
 
 
@@ -378,6 +422,7 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "outcomes": outcomes,
     "event-kinds": event_kinds,
     "quirks": quirks,
+    "messages": messages,
     "eras": eras,
     "peaks": peaks,
     "models": models,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,17 +121,18 @@ def test_a_log_of_several_models_is_not_ranked() -> None:
     again = student | {"use_cache": False}
     for models, several in (((student, teacher), True), ((student, again), False)):
         rows = [("model_config", json.dumps(one), f"log:{i}") for i, one in enumerate(models)]
-        warnings = conflicting_facts(facts(*rows))["warning"].to_list()
+        warnings = [*chain(*conflicting_facts(facts(*rows)).values())]
         assert bool(warnings) is several
         assert all(warning.endswith("not ranked") for warning in warnings)
     given = ("model_config", json.dumps(teacher), "flag")
     rows = [("model_config", json.dumps(student), "log:1"), given]
-    assert not conflicting_facts(facts(*rows)).height
+    assert not conflicting_facts(facts(*rows))
 
 
 def test_two_that_disagree_are_both_shown() -> None:
     said = facts(("gpus", "8", "log:3"), ("gpus", "16", "flag"), ("seq_len", "64", "log:4"))
-    assert conflicting_facts(said)["warning"].to_list() == ["gpus: 8 (log:3) against 16 (flag)"]
+    (found,) = conflicting_facts(said).values()
+    assert found == ["gpus: 8 (log:3) against 16 (flag)"]
 
 
 # -- what is given by hand -----------------------------------------------------------------
@@ -759,7 +761,7 @@ def test_two_names_of_one_device_are_no_disagreement() -> None:
             {"run_id": "a", "name": "accelerator", "value": v, "origin": o, "sequence": n}
             for n, (v, o) in enumerate(zip(values, ("log", "flag"), strict=True))
         ]
-        return conflicting_facts(pl.DataFrame(rows))["warning"].to_list()
+        return [*chain(*conflicting_facts(pl.DataFrame(rows)).values())]
 
     assert said("NVIDIA H100 80GB HBM3", "h100") == []
     assert said("ACME X1", "acme x1") == []

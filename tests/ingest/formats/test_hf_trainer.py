@@ -22,18 +22,16 @@ from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import (
-    NO_TIMES,
-    ONLY_ENGINE_TIMES,
-    ONLY_TOTAL_TIME,
     explain_missing_rate,
 )
-from fairmfu.metrics.throughput.token_counts import (
-    COUNTER_TOO_COARSE,
-    PROCESS_SUM_UNKNOWN,
-    RANK_SUM_UNKNOWN,
-)
 from tests.support.effort import sampled
+
+NO_TIMES = messages.NO_TIMES()
+COUNTER_TOO_COARSE = messages.COUNTER_TOO_COARSE()
+PROCESS_SUM_UNKNOWN = messages.PROCESS_SUM_UNKNOWN()
+RANK_SUM_UNKNOWN = messages.RANK_SUM_UNKNOWN()
 
 pytestmark = sampled(2)
 
@@ -186,7 +184,7 @@ def engine(step: int, second: int) -> list[str]:
     ]
 
 
-BY_THE_ENGINE: Final = f"{ONLY_ENGINE_TIMES}deepspeed, into another --store or after fairmfu remove"
+BY_THE_ENGINE: Final = messages.ONLY_ENGINE_TIMES(engine="deepspeed")
 
 
 @pytest.mark.parametrize("lines", [[0], [0, 1]], ids=["steps", "steps and timer"])
@@ -290,7 +288,7 @@ def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None
     facts = facts_from_flags(["gpus=1", "seq_len=2048", "global_batch_size=2", "packed=true"])
     (row,) = analyse(read_log_tables(log, flag_facts=facts)).metrics.rows(named=True)
     why, lacks = explain_missing_rate(row)
-    assert why == f"{ONLY_TOTAL_TIME}; {TIMES_ELSEWHERE}"
+    assert why == messages.ONLY_TOTAL_TIME(elsewhere=TIMES_ELSEWHERE)
     assert not lacks
     assert row["end_to_end_basis"] == "runtime"
     assert row["tgs_end_to_end"] == pytest.approx(40 * 2 * 2048 / 82.4)

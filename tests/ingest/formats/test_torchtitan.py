@@ -12,7 +12,7 @@ from fairmfu.ingest.core.schema import TABLES
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.torchtitan.console import job_config_facts
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 
 GIVEN = ("seq_len=1000", "gpus=2", "global_batch_size=4")

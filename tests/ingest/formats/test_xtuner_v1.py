@@ -14,7 +14,7 @@ from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.formats.xtuner.v1 import CONFIG_EXAMPLE, FACT_BLOCKS
 from fairmfu.ingest.parse.record_sink import ParsedSource
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.formula.model_shapes import find_model, from_hugging_face
 from fairmfu.metrics.pipeline.analysis import analyse
 from tests.support.folders import TESTS

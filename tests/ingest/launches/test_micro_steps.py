@@ -16,7 +16,7 @@ from fairmfu.ingest.launches.micro_steps import (
     find_unstated_micro_steps,
     samples_per_step,
 )
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 
 STARTED = datetime(2026, 5, 1, 10)

@@ -14,7 +14,9 @@ from fairmfu.ingest.core.schema import QUIRKS
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.store.run_quirks import COLUMNS, with_quirks
 from fairmfu.metrics import analyse
-from fairmfu.metrics.throughput.token_counts import RANK_SUM_DOUBTFUL
+from fairmfu.metrics.throughput import messages
+
+RANK_SUM_DOUBTFUL = messages.RANK_SUM_DOUBTFUL()
 
 NOVA = r"""
 name = "nova"

@@ -15,7 +15,7 @@ from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics import analyse
 from fairmfu.metrics.audit.eras.torchtitan import PEAK_ROWS, device_peak
 from fairmfu.metrics.audit.formula_checks import era_peak, eras_of_format, formula_facts_of
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.formula.precision import BELOW_16_BITS, QUANTIZATION_EVIDENCE
 from fairmfu.metrics.utilization.formula_inputs import UtilizationResult, operator_dtypes
 

@@ -18,7 +18,7 @@ from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.audit.sanity_checks import sanity_warnings
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports import current_metrics
 from tests.metrics.throughput.test_throughput import frame, steps

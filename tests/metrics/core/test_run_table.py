@@ -21,7 +21,6 @@ from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.compare.history import CHANGE_SCHEMA, POINT_SCHEMA, SERIES_SCHEMA
 from fairmfu.metrics.core.run_table import (
     METRICS,
-    NOT_RANKED,
     MetricsRow,
     formula_change_warnings,
     metrics_row,
@@ -82,7 +81,7 @@ String: logged_hypothesis logged_not_compared
 List(Int64): logged_lengths
 List(String): proven
 String: error
-List(String): missing warnings doubts sources members
+List(String): missing warnings warning_kinds doubts sources members
 Int64: launch
 Datetime(us): started_at
 String: outcome outcome_text continues
@@ -120,7 +119,8 @@ Float64: logged_tgs logged_tflops logged_mfu logged_tgs_total
 Float64: logged_samples_per_second logged_samples_running attention_ratio
 List(Float64): document_pairs
 Float64: sequence_length
-List(String): throughput_missing throughput_warnings
+List(String): throughput_missing
+List(Message): throughput_warnings
 """
 COMPARISON_COLUMNS = """
 String: group
@@ -211,6 +211,9 @@ DTYPES = {
     "List(String)": pl.List(pl.String),
     "List(Int64)": pl.List(pl.Int64),
     "List(Float64)": pl.List(pl.Float64),
+    "List(Message)": pl.List(
+        pl.Struct({"text": pl.String, "kind": pl.String, "effect": pl.String})
+    ),
     "List(TimeLost)": pl.List(
         pl.Struct(
             {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
@@ -349,14 +352,15 @@ def test_only_prints_of_the_same_work_are_held_against_each_other(
     assert list(found) == (["a" if earlier.get("started_at") else "b"] if differ else [])
 
 
-def test_a_warning_of_other_runs_is_added_and_doubts_are_chosen_from_all() -> None:
-    rows = printed(a={"warnings": ["no doubt"]}, b={"warnings": ["odd", f"bad{NOT_RANKED}"]})
-    frame = pl.DataFrame(rows, schema=METRICS)
-    table = with_cross_run_warnings(frame)
+def test_a_warning_of_other_runs_is_added_with_its_kind() -> None:
+    a = {"warnings": ["no doubt"], "warning_kinds": ["one"], "doubts": []}
+    b = {"warnings": ["odd", "bad"], "warning_kinds": ["two", "three"], "doubts": ["bad"]}
+    table = with_cross_run_warnings(pl.DataFrame(printed(a=a, b=b), schema=METRICS))
     assert table["warnings"].to_list()[0] == ["no doubt"]
-    assert table["warnings"].to_list()[1][:2] == ["odd", f"bad{NOT_RANKED}"]
+    assert table["warnings"].to_list()[1][:2] == ["odd", "bad"]
     assert "implies 135" in table["warnings"].to_list()[1][2]
-    assert table["doubts"].to_list() == [[], [f"bad{NOT_RANKED}"]]
+    assert table["warning_kinds"].to_list() == [["one"], ["two", "three", "formula-changed"]]
+    assert table["doubts"].to_list() == [[], ["bad"]]
 
 
 @pytest.mark.parametrize(

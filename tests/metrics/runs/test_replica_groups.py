@@ -16,8 +16,8 @@ from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.torchtitan.console import job_config_facts
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.runs import messages
 from fairmfu.metrics.runs.replica_groups import (
-    UNEQUAL_GROUPS,
     GroupedLaunch,
     group_warnings,
     grouped_launches,
@@ -339,4 +339,4 @@ def test_steps_before_the_last_that_a_group_lacks_are_counted() -> None:
     unlike = of_groups(0, 1, count=3, gpus=(4, 8))
     reasons_ = group_warnings(whole, unlike, launched(unlike))["r0"]
     assert ["(3)" in words for words in reasons_] == [True, False]
-    assert UNEQUAL_GROUPS in reasons_[1]
+    assert reasons_[1].kind == messages.GROUPS_UNEQUAL.identifier

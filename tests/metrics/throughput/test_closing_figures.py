@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fairmfu.ingest import read_logs
 from fairmfu.ingest.core.errors import FairmfuError
 from fairmfu.metrics import analyse
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.throughput.closing_figures import (
     CLOSING_IDENTITIES,
     CLOSING_SCHEMA,

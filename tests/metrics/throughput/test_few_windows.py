@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED
 from tests.metrics.throughput.test_throughput import at, facts, rates, run, steps
 
 FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)

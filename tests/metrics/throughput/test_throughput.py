@@ -8,7 +8,8 @@ import pytest
 
 from fairmfu.ingest.core.schema import frame_schema
 from fairmfu.ingest.store.run_quirks import with_quirks
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED, Message
+from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
 from fairmfu.metrics.throughput.resolved_facts import (
     NONSTANDARD_OBJECTIVES,
@@ -16,18 +17,17 @@ from fairmfu.metrics.throughput.resolved_facts import (
     typed_facts,
 )
 from fairmfu.metrics.throughput.throughput import (
-    NO_CLEAN_WINDOW,
-    NO_OPTIMIZER_STEP,
-    NO_TIMES,
-    NO_TOKENS,
-    ONLY_ENGINE_TIMES,
-    ONLY_LAST_LINE,
-    ONLY_TOTAL_TIME,
     explain_missing_rate,
     summarise,
 )
 from fairmfu.metrics.throughput.warmup import mark_warm_up_and_stalls
 from fairmfu.metrics.throughput.windows import build_windows, fold_ranks, steady_window_rows
+
+NO_CLEAN_WINDOW = messages.NO_CLEAN_WINDOW()
+NO_OPTIMIZER_STEP = messages.NO_OPTIMIZER_STEP()
+NO_TIMES = messages.NO_TIMES()
+NO_TOKENS = messages.NO_TOKENS()
+ONLY_LAST_LINE = messages.ONLY_LAST_LINE()
 
 START = datetime(2026, 1, 1)
 
@@ -60,7 +60,10 @@ def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *ev
     happened = frame("events", *({"run_id": "r"} | event for event in events))
     marked = mark_warm_up_and_stalls(build_windows(all_steps, about, given, happened), about)
     clocks = launch_clocks(about, marked, given, happened)
-    return summarise(marked, about.join(clocks, on="run_id"), given).row(0, named=True)
+    row = summarise(marked, about.join(clocks, on="run_id"), given).row(0, named=True)
+    found = [Message.from_row(message) for message in row["throughput_warnings"]]
+    kinds = [message.kind for message in found]
+    return row | {"throughput_warnings": [*map(str, found)], "warning_kinds": kinds}
 
 
 def at(seconds: float) -> datetime:
@@ -116,12 +119,12 @@ def test_samples_of_another_objective_are_no_sequences(objective: str) -> None:
     about = run(elapsed_covers="step")
     row = rates(logged, about, facts(**given, objective=objective))
     assert (row["tgs"], row["throughput_missing"]) == (None, [])
-    assert row["throughput_warnings"] == [NONSTANDARD_OBJECTIVES[objective]]
+    assert row["throughput_warnings"] == [NONSTANDARD_OBJECTIVES[objective]()]
     assert rates(logged, about, facts(**given, objective="language_modeling"))["tgs"] == 400
     counted = logged.with_columns(rank_tokens=pl.lit(300.0))
     row = rates(counted, about, facts(**given, objective=objective))
     assert row["tgs"] == 300
-    assert row["throughput_warnings"] == [f"{NONSTANDARD_OBJECTIVES[objective]}{NOT_RANKED}"]
+    assert row["throughput_warnings"] == [NONSTANDARD_OBJECTIVES[objective]("unranked")]
 
 
 def test_seconds_since_the_start_are_of_the_rank_that_tells_most() -> None:
@@ -902,10 +905,10 @@ def test_a_run_without_a_clean_window_says_why() -> None:
     ]
     for about, engine in [(elsewhere, "and that engine's format"), (below, "nova-engine")]:
         (said,) = rates(steps(*bare), about, HUNDRED, *stamps)["throughput_warnings"]
-        assert said.startswith(f"{ONLY_ENGINE_TIMES}{engine}, into another --store")
+        assert said == messages.ONLY_ENGINE_TIMES(engine=engine)
     ended = {"kind": "end", "line": 99, "seconds": 50.0}
     assert rates(steps(*bare), elsewhere, HUNDRED, ended)["throughput_warnings"] == [
-        f"{ONLY_TOTAL_TIME}; see the console"
+        messages.ONLY_TOTAL_TIME(elsewhere="see the console")
     ]
 
 
@@ -941,5 +944,6 @@ def test_the_last_line_gives_a_rate_only_where_nothing_else_does() -> None:
 def test_a_missing_rate_is_explained_by_what_no_fact_mends_or_by_the_facts(
     row: dict, said: str, lacks: list[str]
 ) -> None:
-    known = {"warnings": None, "missing": None, "steps": 5}
+    kinds = [getattr(warning, "kind", "other") for warning in row.get("warnings", [])]
+    known = {"warnings": None, "missing": None, "steps": 5, "warning_kinds": kinds}
     assert explain_missing_rate(known | row) == (said, lacks)

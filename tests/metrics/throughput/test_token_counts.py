@@ -14,13 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_arrays import RunArrays
-from fairmfu.metrics.core.run_table import NOT_RANKED
+from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.token_counts import (
-    COUNTER_TOO_COARSE,
-    PROCESS_SUM_UNKNOWN,
-    RANK_SUM_DOUBTFUL,
-    RANK_SUM_UNKNOWN,
     CountComparison,
     compare_counts,
     count_mismatch_warning,
@@ -32,6 +29,11 @@ from fairmfu.metrics.throughput.token_counts import (
 from fairmfu.metrics.throughput.windows import build_windows
 from tests.metrics.throughput.test_throughput import at, facts, frame, rates, run, steps
 from tests.support.effort import THOROUGH
+
+COUNTER_TOO_COARSE = messages.COUNTER_TOO_COARSE()
+PROCESS_SUM_UNKNOWN = messages.PROCESS_SUM_UNKNOWN()
+RANK_SUM_DOUBTFUL = messages.RANK_SUM_DOUBTFUL()
+RANK_SUM_UNKNOWN = messages.RANK_SUM_UNKNOWN()
 
 TOKENS = 8192
 """Of a step, on one GPU."""

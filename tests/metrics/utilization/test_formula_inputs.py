@@ -12,9 +12,6 @@ from fairmfu.metrics.formula.flops import Trainable, flops_per_token
 from fairmfu.metrics.formula.model_shapes import find_model, from_megatron
 from fairmfu.metrics.formula.model_shapes.megatron_header import rank_params
 from fairmfu.metrics.utilization.formula_inputs import (
-    DOCUMENT_LENGTHS_UNKNOWN,
-    PADDED_LENGTHS_UNKNOWN,
-    PADDING_UNKNOWN,
     FormulaInputs,
     UtilizationResult,
     accelerator_match_note,
@@ -33,6 +30,11 @@ from fairmfu.metrics.utilization.formula_inputs import (
     run_attended_pairs,
     unknown_name_errors,
     work_key,
+)
+from fairmfu.metrics.utilization.messages import (
+    DOCUMENT_LENGTHS_UNKNOWN,
+    PADDED_LENGTHS_UNKNOWN,
+    PADDING_UNKNOWN,
 )
 from tests.metrics.formula.test_model_shapes import QWEN_7B
 

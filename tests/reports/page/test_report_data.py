@@ -13,13 +13,16 @@ import pytest
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput.throughput import SINGLE_LOGGED_STEP, explain_missing_rate
+from fairmfu.metrics.throughput import messages
+from fairmfu.metrics.throughput.throughput import explain_missing_rate
 from fairmfu.reports.page import html_report
 from fairmfu.reports.page import report_data as told_content
 from fairmfu.reports.page.report_data import bins_per_run, build_content, missing_facts, report_json
 from tests.reports.page.test_html_report import EVIL, FACTS, a_run, a_store, claiming
 from tests.support.folders import ROOT
 from tests.support.packs import rows, unpacked
+
+SINGLE_LOGGED_STEP = messages.SINGLE_STEP()
 
 SCHEMA = ROOT / "docs" / "report.schema.json"
 VOID = {"meta", "link", "br", "input", "img", "hr", "wbr"}
@@ -265,8 +268,13 @@ def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
     assert "model" in missing_facts(row | {"steps": 3, "tgs": 1.0})
     assert "gpus" in missing_facts(row | {"steps": 3})
     assert missing_facts(row | {"steps": 0}) == []
-    assert missing_facts(row | {"steps": 1, "warnings": ["a doubt", SINGLE_LOGGED_STEP]}) == []
-    without = row | {"steps": 1, "warnings": ["a doubt", SINGLE_LOGGED_STEP]}
+    kinds = ["other", SINGLE_LOGGED_STEP.kind]
+    without = row | {
+        "steps": 1,
+        "warnings": ["a doubt", SINGLE_LOGGED_STEP],
+        "warning_kinds": kinds,
+    }
+    assert missing_facts(without) == []
     assert explain_missing_rate(without) == (SINGLE_LOGGED_STEP, [])
     assert explain_missing_rate(row | {"steps": 3}) == ("missing gpus", ["gpus"])
 
