@@ -1,4 +1,4 @@
-"""What speaks against lines of a log, and against its own figures."""
+"""Messages against lines of a log, and against its logged figures."""
 
 from __future__ import annotations
 

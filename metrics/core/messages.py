@@ -1,7 +1,7 @@
-"""Sentences that speak against a figure of a run: kinds with identifiers, and their messages.
+"""Messages against a figure of a run, and their kinds with identifiers.
 
-A kind stands in the catalogue of its room (`messages.py`), once. A message is a string, so that
-who only shows it need not know more; code asks for its kind and its effect, never for its words.
+Every kind is in the catalogue of its folder (`messages.py`), once. A message is a string, so pages
+and tables can show it directly. Code asks for the kind and the effect, never for words.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self, TypedDict, cast
 
 Effect = Literal["note", "doubt", "unranked"]
-"""note: changes no figure. doubt: may change one by more than 1 %. unranked: a doubt that costs
-the rank."""
+"""note: changes no figure. doubt: may change a figure by more than 1 %. unranked: a doubt, and the
+run is not ranked."""
 
 NOT_RANKED: Final = ": not ranked"
 """End of a message that keeps its run out of every ranking."""
@@ -27,7 +27,7 @@ class MessageRow(TypedDict):
 
 
 class Message(str):
-    """A sentence about one run. kind: identifier of its MessageKind."""
+    """Sentence about one run. kind: identifier of the MessageKind."""
 
     __slots__ = ("effect", "kind")
 
@@ -35,14 +35,14 @@ class Message(str):
     effect: Effect
 
     def __new__(cls, text: str, kind: str, effect: Effect) -> Self:
-        """Make the message of a finished text."""
+        """Make a message from a finished text."""
         message = super().__new__(cls, text)
         message.kind, message.effect = kind, effect
         return message
 
     @classmethod
     def from_row(cls, row: MessageRow) -> Self:
-        """Make the message of a MessageRow."""
+        """Make a message from a MessageRow."""
         return cls(row["text"], row["kind"], cast(Effect, row["effect"]))
 
     @property
@@ -53,10 +53,11 @@ class Message(str):
 
 @dataclass(frozen=True, slots=True)
 class MessageKind:
-    """A sentence that fairmfu says of runs.
+    """Template of messages about runs.
 
-    identifier: stays when the words change. text: a template of `str.format`; NOT_RANKED follows it
-    where the effect is "unranked". when: in which runs it appears, for docs/reference/messages.md.
+    identifier: stays when the words change
+    text: a template for `str.format`; with the effect "unranked", NOT_RANKED is appended
+    when: the runs with this message, for docs/reference/messages.md
     """
 
     identifier: str
@@ -65,7 +66,7 @@ class MessageKind:
     when: str = ""
 
     def __call__(self, effect: Effect | None = None, /, **fields: object) -> Message:
-        """Return the message of these fields; effect: another one than that of the kind."""
+        """Return the message with these fields; effect: overrides the effect of the kind."""
         effect = effect or self.effect
         ending = NOT_RANKED if effect == "unranked" else ""
         return Message(f"{self.text.format(**fields)}{ending}", self.identifier, effect)

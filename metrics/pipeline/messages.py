@@ -1,4 +1,4 @@
-"""What speaks against a run as a whole: how it was read, and what its log says otherwise."""
+"""Messages against a run as a whole: unread lines, old readings, failed analyses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What speaks against taking several sources for one run, or one launch for a whole one."""
+"""Messages against the merging of sources, and against incomplete launches."""
 
 from __future__ import annotations
 

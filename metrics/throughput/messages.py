@@ -1,4 +1,4 @@
-"""What speaks against the rate of a run, or against having one."""
+"""Messages against the rate of a run, and reasons for a missing rate."""
 
 from __future__ import annotations
 

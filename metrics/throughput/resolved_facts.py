@@ -150,7 +150,7 @@ CONFLICT_SCHEMA: Final = pl.Schema({"run_id": pl.String(), "values": pl.String()
 
 
 def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
-    """Find logs with several models, such as a teacher or a reward model: CONFLICT_SCHEMA."""
+    """Find logs with several models, such as a teacher: CONFLICT_SCHEMA."""
     models = facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
     if models["run_id"].is_unique().all():
         return CONFLICT_SCHEMA.to_frame()

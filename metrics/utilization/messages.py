@@ -1,4 +1,4 @@
-"""What speaks against the MFU of a run, or against having one."""
+"""Messages against the MFU of a run, and reasons for a missing MFU."""
 
 from __future__ import annotations
 
