@@ -122,8 +122,8 @@ SERIES_SCHEMA: Final = pl.Schema(row_dtypes(SeriesRow))
 
 POINT_SOURCE_COLUMNS: Final = (
     *("run_id", "name", "tgs", "tgs_low", "tgs_high", "mfu", "mfu_full_attention", "formula"),
-    *("peaks", "outcome", "synthetic", "missing", "warnings", "steps", "framework", "model"),
-    *("gpus", "windows"),
+    *("peaks", "outcome", "synthetic", "missing", "warnings", "warning_kinds", "steps"),
+    *("framework", "model", "gpus", "windows"),
 )
 """Columns of METRICS for points, in addition to the series key and the marked columns."""
 
