@@ -48,7 +48,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> st
     """The table of runs on a terminal of so many columns."""
     size = os.terminal_size((request.param, 24))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: size)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: size)
     return render_frame(RUNS, "table", RUN_COLUMNS, droppable=DROPPABLE_RUN_COLUMNS)
 
 
@@ -137,7 +137,7 @@ def test_a_line_is_wrapped_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch)
     text = "a path /of/many-parts/that-stays-whole " * 4
     assert wrapped(text) == text
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 24)))
     assert max(map(len, wrapped(text).splitlines())) <= 40
     assert wrapped(text).count("/of/many-parts/that-stays-whole") == 4
 
