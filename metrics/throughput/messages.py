@@ -52,7 +52,7 @@ ONLY_LAST_LINE: Final = MessageKind(
     "no line of a step, but a last line with samples/s of the whole training: end to end is by "
     "it, start-up included, and too high where the run was resumed. The console or "
     "trainer_state.json would tell TGS",
-    when="A Hugging Face run is there as its last line alone.",
+    when="The log has the last line of a training, and no step line.",
 )
 NO_TOKENS: Final = MessageKind(
     "no-tokens", "its steps count no token", when="Every step counts 0 tokens."
