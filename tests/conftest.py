@@ -66,7 +66,7 @@ def nothing_is_forced_to_the_disk() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_reading_is_timed() -> Iterator[None]:
-    """What a reading costs is another each time; nearly all tests compare what logs say."""
+    """Leave out the cost of a reading, which varies: nearly all tests compare what logs say."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(log_tables, "cost_columns", lambda *_: {})
         yield

@@ -45,10 +45,10 @@ class Cleaner:
         self._alike = _alike(self._noise)
         ranges = list(_ranges(parse_pattern(self._noise) or ())) if self._alike else []
         self.digits_alike = self._alike and not any(_some_digits(*ends) for ends in ranges)
-        """Whether noise with other digits is still noise."""
+        """True if noise with other digits is still noise."""
         parts = parse_pattern(self._noise) if self.digits_alike else None
         self.runs_alike = parts is not None and _as_long_as_they_are(parts)
-        """Whether noise with longer or shorter runs of digits or blanks is still noise."""
+        """True if noise with longer or shorter runs of digits or blanks is still noise."""
         newline = ord("\n")
         self._within_a_line = self._alike and not any(x <= newline <= y for x, y in ranges)
 

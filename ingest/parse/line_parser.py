@@ -45,8 +45,7 @@ def parse_lines(
     """
     matcher = line_matcher(primary, tuple(companions))
     parser = LineParser(matcher, RecordSink(matcher, spool))
-    for record in join_records(matcher, lines):
-        parser.read(record)
+    parser.read_lines(lines)
     return parser.finish()
 
 
@@ -62,6 +61,11 @@ class LineParser:
     def is_idle(self) -> bool:
         """True if earlier records cannot change the meaning of the next record."""
         return self._block is None and self._held is None
+
+    def read_lines(self, lines: Iterable[NumberedLine]) -> None:
+        """Read the records of these lines; the last record ends with them."""
+        for record in join_records(self._matcher, lines):
+            self.read(record)
 
     def read(self, record: Record) -> None:
         """Read a record, and pass the result to the sink."""

@@ -95,7 +95,7 @@ class RecordSink:
         keep_texts: see `keeps_text`; without texts, rows that turn out to be events raise
             MissingTextsError
         """
-        self.keep_texts = keep_texts
+        self._keep_texts = keep_texts
         primary = matcher.primary
         self.single_writer = primary.clock is None and primary.rank_in_path is not None
         """True if all rows have one rank and no stamps: see `begins_new_launch`."""
@@ -218,10 +218,6 @@ class RecordSink:
 
     # -- steps ------------------------------------------------------------------------------
 
-    def keeps_text(self, form: StepLine) -> bool:
-        """Return whether rows of a form keep their texts; see function `keeps_text`."""
-        return keeps_text(form, keep_texts=self.keep_texts)
-
     def add_step(self, row: dict[str, Any], text: str, line_count: int) -> None:
         """Keep a row of `steps`, which may begin a launch; count its step if missing."""
         self.out.step_lines += line_count
@@ -237,7 +233,7 @@ class RecordSink:
             row["step"] = launch.next_counted_step(row["form"], row["rank"])
             row["counted"] = not (row["form"].every_step or launch.interval)
         self._state_new(launch, row["line"], row.pop("says"), text)
-        if self.keeps_text(row["form"]):
+        if keeps_text(row["form"], keep_texts=self._keep_texts):
             row["text"] = text[:MAX_QUOTED_CHARS]
         self._append(launch, row, text)
 

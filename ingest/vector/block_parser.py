@@ -36,7 +36,7 @@ from ..launches.row_chunks import spool_waiting_rows
 from ..parse.line_matcher import line_matcher
 from ..parse.line_parser import LineParser
 from ..parse.record_sink import ParsedSource, RecordSink
-from ..parse.records import join_records, record_of
+from ..parse.records import record_of
 from ..parse.unmatched_lines import KindCounts
 from . import tfevents_columns
 from .block_plan import BY_BLOCK, BY_REGEX, FROM_CACHE, NO_EPOCH, BlockPlan, BlockPlanner
@@ -144,17 +144,15 @@ class BlockParser:
 
     def read_lines(self, chunks: Iterable[Chunk]) -> None:
         """Read all lines of chunks record by record."""
-        lines = (line for chunk in chunks for line in chunk.lines())
-        for record in join_records(self._matcher, lines):
-            self._lines.read(record)
+        self._lines.read_lines(line for chunk in chunks for line in chunk.lines())
 
-    def read_blocks(self) -> _BlockReader:
+    def block_reader(self) -> _BlockReader:
         """Return a reader for the blocks of this source."""
         return _BlockReader(self.sink, self._lines, self.planner, self._on_watched_line)
 
     def _read_blocks(self, chunks: Iterable[Chunk]) -> None:
         """Read chunks in which every line is a record."""
-        reader = self.read_blocks()
+        reader = self.block_reader()
         for number, (chunk, plan) in enumerate(self._plan_chunks(self.planner, chunks), 1):
             if chunk.is_whole:
                 reader.read_whole(chunk, plan)
@@ -179,7 +177,7 @@ def parse_small_texts(
         if not are_apart:
             parser.read_lines(chunks)
             continue
-        reader = parser.read_blocks()
+        reader = parser.block_reader()
         for chunk in chunks:
             if chunk.is_whole:
                 reader.read(*next(blocks))

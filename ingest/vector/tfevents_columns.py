@@ -93,7 +93,7 @@ def read_values(
         rest = reader.read(chunk)
         if len(rest.values) > MAX_HELD_VALUES:
             reader.rest = None
-            reader.read_lines(line for part in chain([rest], chunks) for line in part.lines())
+            lines.read_lines(line for part in chain([rest], chunks) for line in part.lines())
     reader.finish()
 
 
@@ -125,12 +125,7 @@ class _ValueReader:
     def finish(self) -> None:
         """Read the last run."""
         if self.rest is not None:
-            self.read_lines(self.rest.lines())
-
-    def read_lines(self, lines: Iterable[NumberedLine]) -> None:
-        """Read values record by record; the last record ends with the lines."""
-        for record in join_records(self.matcher, lines):
-            self.lines.read(record)
+            self.lines.read_lines(self.rest.lines())
 
     def _begins(self, values: EventValues) -> Ints:
         """Return the begins of runs: without a `join`, every value is a run."""
@@ -155,7 +150,7 @@ class _ValueReader:
                     continue
                 stop = min(run + self.patience, len(begins))
                 self.patience = min(2 * self.patience, MAX_SINGLY_READ_RUNS)
-            self.read_lines(plan.lines(run, stop))
+            self.lines.read_lines(plan.lines(run, stop))
             run = stop
 
     # -- what is known of runs before they are read in their order ---------------------------

@@ -1,7 +1,7 @@
 """Messages against a figure of a run, and their kinds with identifiers.
 
 Every kind is in the catalogue of its folder (`messages.py`), once. A message is a string, so pages
-and tables can show it directly. Code asks for the kind and the effect, never for words.
+and tables can show it directly. Code asks for the kind and the effect rather than for words.
 """
 
 from __future__ import annotations

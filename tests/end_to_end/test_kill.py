@@ -217,7 +217,7 @@ def small_and_without_grace() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def before(place: Place) -> Content:
-    """What the store holds before the run."""
+    """Return the contents of the store before the run."""
     place.reset()
     return place.content()
 

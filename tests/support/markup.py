@@ -16,7 +16,7 @@ IMPORTS: Final = "".join(f'{{% import "page/{name}.html.j2" as {name} %}}' for n
 
 
 def markup(source: str, **view: object) -> Markup:
-    """What a template of this source writes; it has the pages' macros by module."""
+    """Return the output of a template of this source, which has the pages' macros by module."""
     return trusted(_compiled(source).render(view))
 
 

@@ -826,7 +826,7 @@ def many(*steps: int | None, first_line: int) -> pl.DataFrame:
 
 
 def sink_of(form: LogFormat, *texts: str) -> RecordSink:
-    """What lines filled that leave nothing open."""
+    """Return the sink of lines that leave nothing open."""
     matcher = line_matcher(form, ())
     sink = RecordSink(matcher)
     parser = LineParser(matcher, sink)

@@ -1,4 +1,4 @@
-"""What a line says by itself is what the line parser takes of it among others."""
+"""Lines read without context equal the line parser's reading among other lines."""
 
 from __future__ import annotations
 

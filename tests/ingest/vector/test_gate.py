@@ -94,7 +94,7 @@ def reading(path: Path, *, fast: bool) -> Reading:
 
 @contextmanager
 def counted_lines() -> Iterator[list[int]]:
-    """How many records are read one by one."""
+    """Return the number of records read one by one."""
     count, read = [0], LineParser.read
 
     def counting(*given: Any, **named: Any) -> None:

@@ -27,7 +27,7 @@ DOORS: Final = {
     "reports/page/html_style.py": 4,  # sentences, written in a style
     "reports/page/html_templates.py": 1,  # what a template has written
 }
-"""How often each module lets markup past autoescape; say in the module why it may."""
+"""Times each module lets markup past autoescape; the module says why it may."""
 
 HOSTILE: Final = (
     "</td><script>alert(1)</script><!--fold 0-->'\" onclick='x' {{ 7*7 }}{% raw %} &lt;b&gt;"

@@ -37,7 +37,7 @@ def doubted(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 
 
 def on_page(kind: str, run: MetricsRow) -> str:
-    """What a macro of the page's figures says of a run."""
+    """Return the text that a macro of the page's figures gives for a run."""
     return markup(f"{{{{ figures.{kind}(run) }}}}", run=run).unescape()
 
 
