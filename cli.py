@@ -654,7 +654,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     the framework's own formula reproduces them, which facts they confirm, and the way from the
     logged figure to ours, factor by factor.
     """
-    from fairmfu.metrics.core.run_table import FAULT
+    from fairmfu.metrics.core.run_messages import FAULT
     from fairmfu.reports import explain as describe
     from fairmfu.reports.text.tabular import wrapped
 

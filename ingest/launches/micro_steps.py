@@ -62,16 +62,16 @@ class TimerMicroSteps:
         """Description for people, with a remedy."""
         counted = f"{self.least:.4g}" + (f" to {self.most:.4g}" if self.most > self.least else "")
         unit = "micro-step" if self.most == 1 else "micro-steps"
-        stated = f"{self.stated} are configured" if self.stated else "the log has no configuration"
-        return f"the timer counts {counted} {unit} an optimizer step, and {stated}{self._remedy}"
+        stated = f"the config has {self.stated}" if self.stated else "the log has no config"
+        return f"The timer counts {counted} {unit} per optimizer step, and {stated}{self._remedy}"
 
     @property
     def _remedy(self) -> str:
         """Remedy for steps of one batch size, where only the user knows the configuration."""
         if self.most > self.least:
             return ""
-        batch = "--set global_batch_size and gradient_accumulation to what a step had"
-        return f"; {batch}, and batch_changes={NO_BATCH_CHANGES}"
+        batch = "fairmfu set RUN global_batch_size=… gradient_accumulation=…"
+        return f". Fix: {batch} batch_changes={NO_BATCH_CHANGES}"
 
     def make_correction(self, batch: int) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
         """Return a function that turns the counts into samples, or None if they cannot.

@@ -272,8 +272,8 @@ def join_launches(launches: Sequence[Launch]) -> Launch:
     lines = sum(len(launch.rows) for launch in launches)
     fact: dict[str, Any] = {
         "name": MIXED_FACT,
-        "value": f"{lines:,} step lines of several runs that take turns in this log, and neither "
-        "names, steps nor clocks tell whose a line is",
+        "value": f"The {lines:,} step lines come from several runs in turn, and names, steps and "
+        "clocks do not separate them",
         "origin": f"inferred: steps go back {len(launches) - 1:,} times without a start",
         "line": rows.first_line,
         "text": "",

@@ -584,11 +584,11 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[Mes
     hint = ""
     effect: Effect | None = None
     if audit.suspect is not None:
-        hint = f", with {audit.hypothesis} all do"
+        hint = f", and all with {audit.hypothesis}"
         stated = audit.suspect in formula_facts.stated_facts
         effect = "unranked" if audit.suspect in FOUNDATION_FACTS and not stated else None
     elif audit.hypothesis:
-        hint = f"; nearest: {audit.hypothesis}"
+        hint = f" (nearest: {audit.hypothesis})"
     message = messages.FIGURES_DO_NOT_FOLLOW(
         effect,
         policy=ANY_POLICY if any_policy else "",
@@ -600,7 +600,7 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[Mes
     return [message]
 
 
-ANY_POLICY: Final = ", whatever is recomputed"
+ANY_POLICY: Final = " under any recompute"
 
 
 def _within(middle: float, bounds: tuple[float, float]) -> float:

@@ -126,11 +126,11 @@ def sanity_warnings(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[M
         )
         for run_id, count, line, step in lines.iter_rows():
             first = f"line {line:,}, step {step:,}"
-            where = first if count == 1 else f"{count:,} lines, the first {first}"
+            where = first if count == 1 else f"{count:,} lines, first at {first}"
             warnings.setdefault(run_id, []).append(kind(where=where))
     for run_id, line, step, before in unstarted.iter_rows():
         back = before is not None and step <= before
-        begins = "steps go back to" if back else "another process begins with step"
+        begins = "Steps go back to" if back else "Another process begins with step"
         message = messages.STEPS_GO_BACK(begins=begins, step=step, line=line)
         warnings.setdefault(run_id, []).append(message)
     return warnings

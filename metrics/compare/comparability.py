@@ -218,7 +218,7 @@ def _obstacles(row: ComparisonRow) -> list[str]:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
         reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
-    reasons += [warning for warning in row["warnings"] if warning.endswith(NOT_RANKED)]
+    reasons += [warning for warning in row["warnings"] if warning.startswith(NOT_RANKED)]
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
     return reasons

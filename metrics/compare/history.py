@@ -25,7 +25,8 @@ from fairmfu.ingest.core.schema import BOOL, INT, TEXT, TEXT_LIST, row_dtypes
 
 from ..core import intervals
 from ..core.intervals import MIN_INTERVAL_WINDOWS, Estimate
-from ..core.run_table import OUTDATED_READING, MetricsRow, metrics_rows, value_of
+from ..core.run_messages import OUTDATED_READING
+from ..core.run_table import MetricsRow, metrics_rows, value_of
 from ..throughput.throughput import explain_missing_rate
 from .change_points import Change, SeriesLevels, find_levels
 from .comparability import COLUMN_LABELS, MEASURED_COLUMNS, VARIABLE_COLUMNS, format_value
@@ -315,7 +316,7 @@ def _of_key(name: str, row: Mapping[str, Any], by: Sequence[str]) -> str | None:
 
 
 def _reader() -> pl.Expr:
-    before = pl.col("warnings").list.eval(pl.element().str.starts_with(OUTDATED_READING)).list.any()
+    before = pl.col("warning_kinds").list.contains(OUTDATED_READING.identifier)
     earlier, today = pl.lit("an earlier fairmfu"), pl.lit("this fairmfu")
     return pl.when(before).then(earlier).otherwise(today)
 

@@ -24,7 +24,8 @@ from fairmfu.ingest.core.schema import (
     fact_problem,
 )
 
-from .messages import Message, MessageKind
+from .messages import Message
+from .run_messages import IMPOSSIBLE_VALUE
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -57,12 +58,6 @@ def refuse_impossible(tables: Tables) -> PossibleTables:
         warnings.setdefault(run_id, []).append(message)
     return PossibleTables({**tables, "facts": facts, "steps": steps, "events": events}, warnings)
 
-
-IMPOSSIBLE_VALUE: Final = MessageKind(
-    "impossible-value",
-    "{why} ({where}); it counts in no figure",
-    when="A fact or a printed value is one that no run can have.",
-)
 
 Warnings = list[tuple[str, Message]]
 
@@ -165,7 +160,7 @@ def _refused(
         .collect()
     )
     for run_id, line, first, lines in refused.iter_rows():
-        where = f"line {line:,}" if lines == 1 else f"{lines:,} lines, the first line {line:,}"
+        where = f"line {line:,}" if lines == 1 else f"{lines:,} lines, first at line {line:,}"
         value = f"{name}={first:g}" + (f" [{unit}]" if unit else "")
         why = f"{value} is impossible: {bound.why_not(first)}"
         yield run_id, IMPOSSIBLE_VALUE(why=why, where=where)

@@ -6,6 +6,7 @@ and tables can show it directly. Code asks for the kind and the effect rather th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Self, TypedDict, cast
@@ -14,8 +15,8 @@ Effect = Literal["note", "doubt", "unranked"]
 """note: changes no figure. doubt: may change a figure by more than 1 %. unranked: a doubt, and the
 run is not ranked."""
 
-NOT_RANKED: Final = ": not ranked"
-"""End of a message that keeps its run out of every ranking."""
+NOT_RANKED: Final = "Not ranked: "
+"""Beginning of a message that keeps its run out of every ranking."""
 
 
 class MessageRow(TypedDict):
@@ -53,23 +54,34 @@ class Message(str):
 
 @dataclass(frozen=True, slots=True)
 class MessageKind:
-    """Template of messages about runs.
+    """Template of messages about runs: conclusion, reason, remedy.
 
     identifier: stays when the words change
-    text: a template for `str.format`; with the effect "unranked", NOT_RANKED is appended
+    text: a template for `str.format`, a sentence without its full stop
     when: the runs with this message, for docs/reference/messages.md
+    fix: a template of the remedy, shown after "Fix: "; empty if there is none
     """
 
     identifier: str
     text: str
     effect: Effect = "note"
     when: str = ""
+    fix: str = ""
 
     def __call__(self, effect: Effect | None = None, /, **fields: object) -> Message:
         """Return the message with these fields; effect: overrides the effect of the kind."""
         effect = effect or self.effect
-        ending = NOT_RANKED if effect == "unranked" else ""
-        return Message(f"{self.text.format(**fields)}{ending}", self.identifier, effect)
+        text, fix = self.text.format(**fields), self.fix.format(**fields)
+        if effect == "unranked":
+            text = f"{NOT_RANKED}{_within_sentence(text)}"
+        stop = "" if " Fix: " in text or text.endswith((".", "?", "…")) else "."
+        return Message(f"{text}{stop}{f' Fix: {fix}' if fix else ''}", self.identifier, effect)
+
+
+def _within_sentence(text: str) -> str:
+    """Return a sentence to follow a colon: a common first word in lower case."""
+    is_common = re.match(r"[A-Z][a-z]*(-[a-z]+)*,?\s", text)
+    return text[:1].lower() + text[1:] if is_common else text
 
 
 def doubts_of(messages: Iterable[Message]) -> list[Message]:

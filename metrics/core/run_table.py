@@ -12,20 +12,10 @@ import polars as pl
 
 from fairmfu.ingest.core.schema import TEXT, row_dtypes
 
-from .messages import NOT_RANKED, Message, MessageKind
+from .messages import NOT_RANKED, Message
+from .run_messages import FORMULA_CHANGED
 
 Value = TypeVar("Value")
-
-FAULT: Final = (
-    "its analysis failed, so it has no figures; all other runs are as without it. This is a fault "
-    "of fairmfu: please report it with the log: "
-)
-"""Beginning of the warning of a run whose analysis failed; the run's `error` follows."""
-
-OUTDATED_READING: Final = (
-    "read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
-)
-"""Beginning of the warning of a run whose sources today's readers read differently."""
 
 
 class TimeLost(TypedDict):
@@ -243,9 +233,12 @@ def short_doubt(doubts: Sequence[str]) -> str | None:
     """Return the worst of a run's doubts in a few words; None without doubts."""
     if not doubts:
         return None
-    worst = next((doubt for doubt in doubts if doubt.endswith(NOT_RANKED)), doubts[0])
-    clause = worst.removesuffix(NOT_RANKED)
-    ends = (at for mark in (": ", "; ", " (", ", ") if (at := clause.find(mark, MIN_CLAUSE)) > 0)
+    worst = next((doubt for doubt in doubts if doubt.startswith(NOT_RANKED)), doubts[0])
+    clause = worst.removeprefix(NOT_RANKED)
+    clause = clause[:1].upper() + clause[1:]
+    ends = (
+        at for mark in (". ", ": ", "; ", " (", ", ") if (at := clause.find(mark, MIN_CLAUSE)) > 0
+    )
     clause = clause[: min(ends, default=len(clause))]
     return clause if len(clause) <= MAX_CLAUSE else f"{clause[: MAX_CLAUSE - 1].rstrip()}…"
 
@@ -255,13 +248,6 @@ MAX_CLAUSE: Final = 44
 """Characters of a doubt shown beside a figure; the warnings show the whole sentence."""
 
 
-FORMULA_CHANGED: Final = MessageKind(
-    "formula-changed",
-    "its print implies {mean:,.0f} FLOPs per token, that of {other}, the same model and "
-    "length, {other_mean:,.0f}: the own formula changed between them, or one is not what it "
-    "says",
-    when="A later log of the same model and length implies other FLOPs per token.",
-)
 FORMULA_CHANGE_COLUMNS: Final = (
     *("run_id", "name", "started_at", "framework", "model", "seq_len", "recompute"),
     *("logged_flops_low", "logged_flops_high", "logged_reproduced", "logged_formula"),

@@ -86,9 +86,9 @@ class UnknownAcceleratorError(FairmfuError, LookupError):
         self.nearest = nearest
         hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
         super().__init__(
-            f"No peak is known for the accelerator {name!r}, and none is guessed.{hint}"
-            " Give its dense FLOP/s, peak_flops=… (e.g. 989.4e12), or the name of a known one, as"
-            " `fairmfu accelerators` lists them, accelerator=…"
+            f"The accelerator {name!r} is unknown, and its peak is never guessed.{hint}"
+            " Fix: give its dense FLOP/s, such as peak_flops=989.4e12, or an accelerator=NAME of"
+            " `fairmfu accelerators`."
         )
 
 

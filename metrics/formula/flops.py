@@ -481,8 +481,8 @@ def hfu_unknown_reason(recompute: str | None, shape: ModelShape | None = None) -
     if recompute in _POLICIES:
         return None
     if recompute is None:
-        return "it is not known what was recomputed: --set recompute=none|full|selective"
-    return f"no closed form for recompute={recompute!r}: what it executes is not known"
+        return "activation checkpointing is unknown. Fix: give recompute=none, full or selective"
+    return f"no closed form for recompute={recompute!r}: its executed FLOPs are unknown"
 
 
 def hardware_operators(
@@ -596,7 +596,7 @@ def _by_name(dtypes: Mapping[str, Dtype]) -> Callable[[Operator, Pass], Dtype]:
 def _peak(dtype: Dtype, peaks: Mapping[Dtype, float], op: Operator) -> float:
     if not peaks.get(dtype):
         raise ValueError(
-            f"{op.name}: computed in {dtype}, for which this accelerator has no peak"
-            f" (it has {', '.join(peaks) or 'none'}): --set peak_flops=…"
+            f"This accelerator has no {dtype} peak for {op.name} (it has peaks for"
+            f" {', '.join(peaks) or 'nothing'}). Fix: give the dense peak_flops=… to compare with"
         )
     return peaks[dtype]

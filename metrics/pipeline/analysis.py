@@ -21,6 +21,7 @@ from ..audit.fact_suggestions import Proposal, propose_facts
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
 from ..audit.other_tools import compare_other_formulas
 from ..core.run_arrays import RunArrays
+from ..core.run_messages import ANALYSIS_FAILED
 from ..core.run_table import (
     METRICS,
     MetricsRow,
@@ -40,7 +41,6 @@ from ..utilization.formula_inputs import (
 from ..utilization.utilization import operator_table
 from .bulkhead import compute_apart
 from .measured_runs import MeasuredRuns
-from .messages import ANALYSIS_FAILED
 from .run_scoring import RUN_COLUMNS, score_run
 
 Tables = Mapping[str, pl.DataFrame]

@@ -14,12 +14,13 @@ from ..audit import audit as logged
 from ..audit.audit import Audit
 from ..audit.bridge import token_count_factor
 from ..audit.formula_checks import FigureLines, FormulaFacts, formula_facts_of
-from ..core.messages import Message, doubts_of
-from ..core.run_table import METRICS, OUTDATED_READING, MetricsRow, value_of
+from ..core.messages import Effect, Message, doubts_of
+from ..core.run_messages import OUTDATED_READING
+from ..core.run_table import METRICS, MetricsRow, value_of
 from ..formula.accelerators import Accelerator
 from ..formula.flops import FORMULA_VERSION
 from ..throughput import rank_skew, resolved_facts, throughput
-from ..throughput.token_counts import COUNT_MISMATCH
+from ..throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
 from ..utilization.formula_inputs import UtilizationResult, integer_fact, is_inferred, text_fact
 from ..utilization.utilization import score_utilization
 from . import messages
@@ -164,15 +165,15 @@ def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[Message]:
         for source in sources
         for what in reading_changes_since(*map(source.__getitem__, columns))
     ]
-    return [messages.OUTDATED_READING(reading=outdated_reading_warning(since))] if since else []
+    return [outdated_reading(since)] if since else []
 
 
-def outdated_reading_warning(reading_changes: Iterable[str]) -> str:
-    """Return the warning that a run's sources are read differently now.
+def outdated_reading(reading_changes: Iterable[str], effect: Effect | None = None) -> Message:
+    """Return the message that today's parsing of a run's sources differs.
 
-    reading_changes: descriptions of the changes.
+    reading_changes: descriptions of the changes
     """
-    return f"{OUTDATED_READING}{'; '.join(dict.fromkeys(reading_changes))}, so figures may be wrong"
+    return OUTDATED_READING(effect, changes="; ".join(dict.fromkeys(reading_changes)))
 
 
 def _own_figures(
@@ -209,10 +210,14 @@ def _follow_from_figures(run_id: str, audited: Audit) -> list[dict[str, Any]]:
     ]
 
 
+MISCOUNTED: Final = frozenset({COUNTS_APART.identifier, EVIDENCE_MISCOUNTED.identifier})
+"""Kinds of messages that already say that tokens are miscounted."""
+
+
 def _other_tokens(row: MetricsRow, run_messages: Sequence[Message]) -> list[Message]:
     """Return a warning if our rate and the printed rates must count different tokens."""
     times = token_count_factor(row)
-    if times == 1 or any(COUNT_MISMATCH in message for message in run_messages):
+    if times == 1 or any(message.kind in MISCOUNTED for message in run_messages):
         return []
     return [messages.RATE_AGAINST_LOG(times=times)]
 

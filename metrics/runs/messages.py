@@ -8,33 +8,35 @@ from ..core.messages import MessageKind
 
 MAY_BE_SAME_LAUNCH: Final = MessageKind(
     "may-be-same-launch",
-    "may tell of the same launch as {other}: {reason}",
+    "This may be the same launch as {other}: {reason}",
     when="Two sources may be of one launch, and nothing decides.",
 )
 GROUPS_IN_ONE_LOG: Final = MessageKind(
     "groups-in-one-log",
-    "lines of TorchFT's replica groups {groups} stand in one log, and do not say which of them "
-    "they are of; ingest a log of each",
+    "Lines of TorchFT's replica groups {groups} are in one log and do not name their group",
     "unranked",
     when="Replica groups wrote into one log.",
+    fix="ingest one log per group",
 )
 GROUPS_MISSING: Final = MessageKind(
     "groups-missing",
-    "of TorchFT's replica groups ({count}), each with a log of its own, only these are told "
-    "of: {groups}; GPUs, batch and tokens/s are of them alone",
+    "Only the logs of TorchFT's replica groups {groups} are here (of all: {count}). GPUs, batch "
+    "and tokens/s cover these groups only",
     "unranked",
     when="Logs of some replica groups are not there.",
+    fix="ingest the other groups' logs",
 )
 GROUPS_UNEQUAL: Final = MessageKind(
     "groups-unequal",
-    "TorchFT's replica groups are not known to have the same number of GPUs each",
+    "TorchFT's replica groups may have different numbers of GPUs",
     "unranked",
     when="The numbers of GPUs of replica groups differ or are unknown.",
+    fix="give gpus in a facts.toml beside each log",
 )
 GROUPS_LACK_STEPS: Final = MessageKind(
     "groups-lack-steps",
-    "TorchFT's replica groups do not all tell of the same steps ({lacking}): some were away, "
-    "so the pace is of fewer GPUs, or logs are cut",
+    "TorchFT's replica groups logged different steps ({lacking}): some groups were away, so fewer "
+    "GPUs trained, or logs are cut",
     "unranked",
     when="Replica groups logged different steps.",
 )

@@ -128,18 +128,18 @@ MAX_CLOCK_RUNTIME_GAP_S: Final = 1.5
 start.
 """
 
-SEVERAL_LOSSES_FIT: Final = "the losses agree, other sources fit as well, and no times decide"
+SEVERAL_LOSSES_FIT: Final = "the losses agree, but other sources fit too, and no times decide"
 SEVERAL_STREAMS_FIT: Final = (
-    "one has the losses, the other a clock, both end alike, and others fit as well"
+    "one has losses, the other a clock, and both end at the same step, but others fit too"
 )
 STREAMS_MAY_FIT: Final = (
-    "one has the losses, the other a clock, of as many steps, in one folder; their names (X.out, "
-    "X.err) or the whole run time would tell"
+    "one has losses, the other a clock, with equally many steps in one folder. Names such as X.out "
+    "and X.err, or the whole run time, would decide"
 )
 
 NODES_MAY_FIT: Final = (
-    "they are named for two nodes, have the same losses, end alike, and no stamps decide: nodes of "
-    "one job, or the same job on each"
+    "the names are of two nodes, the losses are equal, and no time stamps decide: two nodes of one "
+    "job, or the same job on each node"
 )
 
 STEP_KEY_COLUMNS: Final = ("family", "unit", "step")

@@ -51,16 +51,17 @@ def few_windows_warning(
         return None
     count = "a single window" if number == 1 else f"{number} windows"
     steps = f"{timed:,.0f} of {passed:,.0f} steps" if partial else f"{timed:,.0f} steps"
-    text = f"TGS is of {count}, {'1 step' if steps == '1 steps' else steps}"
+    windows_text = f"{count} ({'1 step' if steps == '1 steps' else steps})"
+    off = apart_text = ""
     if unsure is not None and unsure > most:
-        text += f", and may be off by {unsure:.0%}, as they differ"
+        off = f" and may be off by {unsure:.0%}, as they differ"
     if apart is not None:
-        text += f"; by time stamps all of these steps ran at {apart:+.1%}"
-    remedy = "give the whole log" if partial else "a longer log would tell"
+        apart_text = f"; by time stamps, all of these steps ran at {apart:+.1%}"
+    remedy = "ingest the whole log" if partial else "ingest a longer log"
     effect: Effect = "doubt" if number == 1 or (unsure is not None and unsure > most) else "note"
     if partial and (apart is not None or too_few):
         effect = "unranked"
-    return FEW_WINDOWS(effect, windows=text, remedy=remedy)
+    return FEW_WINDOWS(effect, windows=windows_text, off=off, apart=apart_text, remedy=remedy)
 
 
 def _half_width(steady: WindowSelection) -> float | None:

@@ -9,77 +9,86 @@ from ..core.messages import MessageKind
 # -- no rate ---------------------------------------------------------------------------------
 
 NO_STEP: Final = MessageKind(
-    "no-step", "no training step in this launch", when="A launch has no step line."
+    "no-step",
+    "This launch has no training step",
+    when="A launch has no step line.",
 )
 SINGLE_STEP: Final = MessageKind(
     "single-step",
-    "a single logged step, which may hold start-up",
+    "Only one step is logged, and it may contain start-up",
     when="A launch has one step line.",
+    fix="log more steps",
 )
 NO_CLEAN_WINDOW: Final = MessageKind(
     "no-clean-window",
-    "no clean window: all hold start-up, evaluation, a checkpoint or a profile. Log more often "
-    "than these come, or train for longer, so that some windows hold none",
+    "No clean window: each one contains start-up, evaluation, a checkpoint or a profile",
     when="Every window holds work that is not training.",
+    fix="log more often, or train longer",
 )
 NO_OPTIMIZER_STEP: Final = MessageKind(
     "no-optimizer-step",
-    "no clean window holds an optimizer step: gradients are accumulated over more steps than these",
+    "No clean window contains an optimizer step: gradients accumulate over more steps than are "
+    "logged",
     when="Micro-steps are logged, and none of the clean ones ends an accumulation.",
+    fix="log more steps",
 )
 NO_TIMES: Final = MessageKind(
-    "no-times", "no times in the log", when="No line has a time, a rate or a stamp."
+    "no-times",
+    "The log has no times",
+    when="No line has a time, a rate or a stamp.",
 )
 NO_TIMES_HERE: Final = MessageKind(
     "no-times-here",
-    "no times in the log: {elsewhere}",
+    "The log has no times: {elsewhere}",
     when="The log has no times, and its framework keeps them in another file.",
 )
 ONLY_ENGINE_TIMES: Final = MessageKind(
     "only-engine-times",
-    "no times in its own step lines, but those of the engine below them are stamped: ingest "
-    "the log with --log-format {engine}, into another --store or after fairmfu remove",
+    "The step lines have no times; only lines of the engine below have time stamps",
     when="Step lines have no times, and the engine's lines in the same log have stamps.",
+    fix=("ingest the log with --log-format {engine}, into another --store or after fairmfu remove"),
 )
 ONLY_TOTAL_TIME: Final = MessageKind(
     "only-total-time",
-    "no times of steps in the log, but one of all of them, with the start-up: end to end is by "
-    "it; {elsewhere}",
+    "The log times only the whole run, start-up included, so it gives an end-to-end rate and no "
+    "TGS; {elsewhere}",
     when="The log prints the time of the whole run, and no time of a step.",
 )
 ONLY_LAST_LINE: Final = MessageKind(
     "only-last-line",
-    "no line of a step, but a last line with samples/s of the whole training: end to end is by "
-    "it, start-up included, and too high where the run was resumed. The console or "
-    "trainer_state.json would tell TGS",
+    "The log has only its closing line: its samples/s give an end-to-end rate, with start-up, and "
+    "too high if the run was resumed",
     when="The log has the last line of a training, and no step line.",
+    fix="for TGS, ingest the console log or trainer_state.json",
 )
 NO_TOKENS: Final = MessageKind(
-    "no-tokens", "its steps count no token", when="Every step counts 0 tokens."
+    "no-tokens",
+    "All steps count 0 tokens",
+    when="Every step counts 0 tokens.",
 )
 PADDED_TOKENS_UNKNOWN: Final = MessageKind(
     "padded-tokens-unknown",
-    "samples are padded and the log does not say how many tokens they hold: --set packed=true "
-    "counts the padding, and one sequence a sample, where a pair of DPO or of a reward model "
-    "is two",
+    "Samples are padded, and their token count is unknown",
     when="Samples are padded, and neither tokens nor their number are logged.",
+    fix="fairmfu set RUN packed=true counts padding as tokens, with one sequence per sample",
 )
 MIXED_WRITERS: Final = MessageKind(
     "mixed-writers",
-    "{mixed}: no rate",
+    "{mixed}, so there is no rate",
     "unranked",
     when="Several runs wrote into one log, and nothing tells their lines apart.",
+    fix="ingest one log per run",
 )
 PREFERENCE_STEPS: Final = MessageKind(
     "preference-steps",
-    "steps are of preferences (chosen and rejected answers): where a sample is a pair it is "
-    "two sequences, and a reference model may run beside the one that is trained",
+    "Steps train on preference pairs: a sample may be two sequences, and a reference model may "
+    "run too",
     when="The objective is preference (DPO, a reward model).",
 )
 REINFORCEMENT_STEPS: Final = MessageKind(
     "reinforcement-steps",
-    "steps are of reinforcement learning: samples are prompts that are written on, and some "
-    "steps hold the time of that",
+    "Steps are reinforcement learning: samples are prompts to be continued, and some steps "
+    "include the generation",
     when="The objective is reinforcement.",
 )
 
@@ -87,129 +96,137 @@ REINFORCEMENT_STEPS: Final = MessageKind(
 
 UNLOGGED_WORK: Final = MessageKind(
     "unlogged-work",
-    "{windows} {are} left out of TGS: an evaluation or a checkpoint whose lines are gone? The "
-    "whole log would tell",
+    "TGS leaves out {windows}: they look like evaluations or checkpoints without log lines",
     "doubt",
     when="Windows stand out as work does that the log has no line of.",
+    fix="ingest the whole log",
 )
 LATE_START: Final = MessageKind(
     "late-start",
-    "{first} of {whole} windows behind the start took {times} as long as the others and {are} "
-    "left out of TGS: still start-up? A longer log would tell",
+    "TGS leaves out {first} of {whole} windows after start-up: {times} as slow as the rest, "
+    "probably still warm-up",
     "doubt",
     when="The first windows of a short log are slower than the rest.",
+    fix="ingest a longer log",
 )
 COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
-    "{windows} {count} in TGS, which is {more:.1%} lower for {them}: real stalls, or work "
-    "whose lines are gone? The whole log would tell",
+    "TGS is {more:.1%} lower because of {windows}: stalls, or work without log lines",
     "doubt",
     when="Slow windows count although nothing in the log explains them.",
+    fix="ingest the whole log",
 )
 FEW_WINDOWS: Final = MessageKind(
     "few-windows",
-    "{windows}: {remedy}",
+    "TGS is from only {windows}{off}{apart}",
     "doubt",
     when="The rate is of too few windows for an interval.",
+    fix="{remedy}",
 )
 PROFILED_WINDOWS: Final = MessageKind(
     "profiled-windows",
-    "{held} of {whole} windows hold steps that ran under a profiler, which slows them: behind "
-    "the start there are no others",
+    "After start-up, {held} of {whole} windows ran under a profiler, which slows steps, and there "
+    "are no others",
     "unranked",
     when="Every window behind the start holds profiled steps.",
+    fix="train longer",
 )
 LONG_WARM_UP: Final = MessageKind(
     "long-warm-up",
-    "warm-up, which TGS leaves out, is {share:.0%} of the time behind the first line, and may "
-    "be how fast the run is",
+    "Warm-up, which TGS leaves out, is {share:.0%} of the time after the first line, so it may be "
+    "the real speed",
     "unranked",
     when="Warm-up takes a large share of the run.",
+    fix="train longer",
 )
 
 # -- times -----------------------------------------------------------------------------------
 
 TIMES_WITHOUT_DATA: Final = MessageKind(
     "times-without-data",
-    "{evidence} leaves data loading out, and no other time of the log holds it: TGS is an "
-    "upper bound",
+    "TGS is an upper bound: {evidence} leaves out data loading, and nothing else in the log times "
+    "it",
     "unranked",
     when="The only times leave data loading out.",
 )
 TIMES_ABOVE_STAMPS: Final = MessageKind(
     "times-above-stamps",
-    "the logged step time is longer than the time stamps allow on {longer} of {lines} lines: "
-    "one of the two is wrong",
+    "On {longer} of {lines} lines the logged step time exceeds the time between stamps: one of "
+    "the two is wrong",
     "unranked",
     when="Logged step times are longer than the time between their stamps.",
 )
 END_TO_END_FASTER: Final = MessageKind(
     "end-to-end-faster",
-    "end to end, {whole:,.1f} tokens/s/GPU by {basis}, is faster than steady, {steady:,.1f} by "
-    "{evidence}: one of the two times is wrong",
+    "End to end ({whole:,.1f} tokens/s/GPU by {basis}) is faster than steady ({steady:,.1f} by "
+    "{evidence}): one of the two times is wrong",
     "unranked",
     when="The whole run is faster than its steady windows.",
 )
 STEPS_PRINTED_TWICE: Final = MessageKind(
     "steps-printed-twice",
-    "steps that lines of no named rank print more than once, with other times: {copies}; the "
-    "longer ones count, {seconds:,.3g} s more in all; were they trained again?",
+    "{copies} steps are logged twice with different times, and no rank explains it. TGS uses the "
+    "longer times ({seconds:,.3g} s more in total)",
     "unranked",
     when="Steps stand in the log twice with other times, and no rank tells why.",
 )
 COARSE_TIMES: Final = MessageKind(
     "coarse-times",
-    "TGS may be up to {off:.1%} off: it is from {evidence} in whole {unit}",
+    "TGS may be up to {off:.1%} off: {evidence} is in whole {unit}",
     when="Times or rates are whole numbers, and no interval holds their rounding.",
 )
 SINGLE_MICRO_STEPS: Final = MessageKind(
     "single-micro-steps",
-    "TGS is from single micro-steps as logged; tokens per step are not known: --set seq_len, "
-    "micro_batch_size and packed for the mean over all of them",
+    "TGS is the mean of single micro-steps as logged, because tokens per step are unknown",
     when="Rates are of single micro-steps.",
+    fix="fairmfu set RUN seq_len=… micro_batch_size=… packed=…",
 )
 RATE_SKIPS_STEPS: Final = MessageKind(
     "rate-skips-steps",
-    "{untimed:.0f} of {whole:.0f} steps are in no printed rate, those before an evaluation "
-    "between two lines, behind which the rate starts anew: TGS is of the others",
+    "TGS leaves out {untimed:.0f} of {whole:.0f} steps: they come before an evaluation, after "
+    "which the logged rate starts again",
     when="The printed rate starts again after an evaluation.",
 )
 SKIPPED_STEPS_DIFFER: Final = MessageKind(
     "skipped-steps-differ",
-    "{untimed:.0f} of {whole:.0f} steps are in no printed rate, those before an evaluation "
-    "between two lines, behind which the rate starts anew: TGS is of the others; by time "
-    "stamps these take {seconds:,.1f} s {side} than as many of those",
+    "TGS leaves out {untimed:.0f} of {whole:.0f} steps before evaluations, which no logged rate "
+    "covers. By time stamps they took {seconds:,.1f} s {side} than as many others",
     "unranked",
     when="The same, and stamps show that those steps took another time.",
 )
 UNFAIR_OPTIMIZER_STEPS: Final = MessageKind(
     "unfair-optimizer-steps",
-    "optimizer steps in the steady windows: {count}, for so many micro-steps {expected:.3g} "
-    "would be their share: TGS is too {side}{much}",
+    "TGS is too {side}{much}: the steady windows contain {count} optimizer steps, and their share "
+    "would be {expected:.3g}",
     "unranked",
     when="The windows hold more or fewer optimizer steps than their share.",
 )
 AVERAGE_WINDOW_UNKNOWN: Final = MessageKind(
     "average-window-unknown",
-    "over how many micro-steps a printed time is a mean is not known, so TGS may be of fewer "
-    "than {timed:,.0f} of {passed:,.0f}, with more optimizer steps than their share, or fewer: "
-    "--set average_window",
+    "TGS may use fewer than {timed:,.0f} of {passed:,.0f} micro-steps: each logged time is a mean "
+    "over an unknown number of them",
     "unranked",
     when="A printed time is a mean over an unknown number of micro-steps.",
+    fix="fairmfu set RUN average_window=N",
 )
 ACCUMULATION_UNKNOWN: Final = MessageKind(
     "accumulation-unknown",
-    "TGS is of {timed:,.0f} of {passed:,.0f} micro-steps, and over how many gradients are "
-    "accumulated is not known, so they may hold more optimizer steps than their share, or "
-    "fewer: --set gradient_accumulation",
+    "TGS uses {timed:,.0f} of {passed:,.0f} micro-steps, and gradient_accumulation is unknown",
     "unranked",
     when="Some micro-steps are timed, and gradient_accumulation is unknown.",
+    fix="fairmfu set RUN gradient_accumulation=N",
 )
 EVIDENCE_APART: Final = MessageKind(
     "evidence-apart",
-    "TGS by {other} is {gap:+.1%} against that by {kind}, {cause}",
+    "TGS by {other} is {gap:.1%} {side} than by {kind}: {cause}",
     "doubt",
     when="Two kinds of times in the log give different rates.",
+)
+EVIDENCE_MISCOUNTED: Final = MessageKind(
+    "evidence-miscounted",
+    "TGS by {other} is {gap:.1%} {side} than by {kind}: {cause}",
+    "unranked",
+    when="Two kinds of times give rates that differ by a whole factor, as by a wrong token count.",
 )
 EVIDENCE_WITHOUT_FIT: Final = MessageKind(
     "evidence-without-fit",
@@ -222,9 +239,10 @@ EVIDENCE_WITHOUT_FIT: Final = MessageKind(
 
 COUNTS_APART: Final = MessageKind(
     "counts-apart",
-    "{counts}: {gap:+.1%}, counted otherwise without a known cause{shares}{fits}",
+    "Two token counts differ by {gap:+.1%} without a known cause: {counts}{shares}",
     "unranked",
     when="Two counts of the same tokens differ.",
+    fix="{fits}",
 )
 BATCH_CHANGES: Final = MessageKind(
     "batch-changes",
@@ -234,10 +252,11 @@ BATCH_CHANGES: Final = MessageKind(
 )
 PARTIAL_SEQUENCES: Final = MessageKind(
     "partial-sequences",
-    "{sharing} ranks share each sequence, the first have more of its tokens, the last the "
-    "padding, and the log has not all of them: TGS is of those that it has; {mend}",
+    "{sharing} ranks share each sequence, and the log has only some of them. The first ranks have "
+    "more tokens, the last ones the padding",
     "unranked",
     when="Ranks share sequences, and only some of them are in the log.",
+    fix="{mend}",
 )
 TOKENS_UNCOUNTED: Final = MessageKind(
     "tokens-uncounted",
@@ -246,27 +265,27 @@ TOKENS_UNCOUNTED: Final = MessageKind(
 )
 PROCESS_SUM_UNKNOWN: Final = MessageKind(
     "process-sum-unknown",
-    "the log's tokens are summed over all processes, and some of them are given the same ones: "
-    "how often each was counted is not known",
+    "Logged tokens are a sum over processes, and some processes get the same tokens: the true "
+    "count is unknown",
     when="Printed tokens are a sum over processes that share data.",
 )
 RANK_SUM_UNKNOWN: Final = MessageKind(
     "rank-sum-unknown",
-    "the log's tokens without padding are summed over all ranks, and some of them are given "
-    "the same ones: how often each was counted is not known",
+    "Logged tokens without padding are a sum over ranks, and some ranks get the same tokens: the "
+    "true count is unknown",
     when="Printed tokens are a sum over ranks that share data.",
 )
 RANK_SUM_DOUBTFUL: Final = MessageKind(
     "rank-sum-doubtful",
-    "the log's tokens are summed over all ranks, and those that share a sequence count it "
-    "each; how many do it does not say, and TGS may be as many times too high; --set "
-    "context_parallel and tensor_parallel, 1 where none do",
+    "TGS may be several times too high: logged tokens are a sum over ranks, and ranks that share "
+    "a sequence each count it",
     "unranked",
     when="Printed tokens are a sum over ranks, of which some may share sequences.",
+    fix="fairmfu set RUN context_parallel=N tensor_parallel=N (1 if unused)",
 )
 COUNTER_TOO_COARSE: Final = MessageKind(
     "counter-too-coarse",
-    "the log prints its tokens without padding too seldom or too coarsely to count",
+    "The log prints its tokens without padding too rarely or too coarsely to use them",
     when="The counter of tokens is printed too seldom or too coarsely.",
 )
 
@@ -274,7 +293,7 @@ COUNTER_TOO_COARSE: Final = MessageKind(
 
 SEVERAL_MODELS: Final = MessageKind(
     "several-models",
-    "the log prints several models, of which the last counts: {models}",
+    "The log prints several models, and the last one counts: {models}",
     "unranked",
     when="The log prints the configuration of more than one model.",
 )

@@ -53,8 +53,7 @@ def unlogged_work_warning(
     spans = windows[f"{evidence}_span"][every]
     rhythm = find_period(windows["step"][every], spans, np.isin(every, slow.indices))
     often = "" if rhythm is None else f" every {rhythm.period:,} steps"
-    windows_text = _takes(slow, steady, often)
-    return UNLOGGED_WORK(windows=f"{windows_text} and", are=_are(slow))
+    return UNLOGGED_WORK(windows=_slow_windows(slow, steady, often))
 
 
 def late_start_warning(
@@ -72,7 +71,7 @@ def late_start_warning(
     if not number or whole >= MIN_WINDOWS:
         return None
     first = "the first" if number == 1 else f"the first {number}"
-    return LATE_START(first=first, whole=whole, times=_times(slow, steady), are=_are(slow))
+    return LATE_START(first=first, whole=whole, times=_times(slow, steady))
 
 
 def counted_outliers_warning(
@@ -96,8 +95,7 @@ def counted_outliers_warning(
     more = 1 - pace * total(steady.tokens) / total(steady.seconds)
     if more <= MAX_UNEXPLAINED_GAP:
         return None
-    count, them = ("counts", "it") if len(at) == 1 else ("count", "them")
-    return COUNTED_STALLS(windows=f"{_takes(slow, others)} and", count=count, more=more, them=them)
+    return COUNTED_STALLS(windows=_slow_windows(slow, others), more=more)
 
 
 def _unexplained(windows: RunArrays, steady: WindowSelection, evidence: str) -> IntArray:
@@ -126,18 +124,14 @@ def _cuts_steps(windows: RunArrays, evidence: str) -> bool:
     return evidence in MOMENT_COLUMNS and (windows.value("gradient_accumulation") or 1) > 1
 
 
-def _takes(slow: WindowSelection, others: WindowSelection, often: str = "") -> str:
-    one = len(slow.indices) == 1
+def _slow_windows(slow: WindowSelection, others: WindowSelection, often: str = "") -> str:
+    """Describe slow windows: how many, how slow, and their share of the time."""
     whole = len(slow.indices) + len(others.indices)
     share = total(slow.seconds) / (total(slow.seconds) + total(others.seconds))
     return (
-        f"{len(slow.indices)} of {whole:,} windows{often} {'takes' if one else 'take'} "
-        f"{_times(slow, others)} as long as the others, {share:.1%} of their time,"
+        f"{len(slow.indices)} of {whole:,} windows{often} "
+        f"({_times(slow, others)} as slow, {share:.1%} of the time)"
     )
-
-
-def _are(slow: WindowSelection) -> str:
-    return "is" if len(slow.indices) == 1 else "are"
 
 
 def _times(slow_windows: WindowSelection, others: WindowSelection) -> str:

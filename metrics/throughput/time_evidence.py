@@ -27,8 +27,8 @@ from ..core.messages import Message
 from ..core.print_precision import MAX_UNEXPLAINED_GAP, rounding_share
 from ..core.quantities import StepSamples, StepTokens
 from ..core.run_arrays import RunArrays, total
-from .messages import EVIDENCE_APART, EVIDENCE_WITHOUT_FIT
-from .token_counts import COUNT_MISMATCH, MAX_RANK_TOKEN_RATIO, per_millisecond_cause
+from .messages import EVIDENCE_APART, EVIDENCE_MISCOUNTED, EVIDENCE_WITHOUT_FIT
+from .token_counts import MAX_RANK_TOKEN_RATIO, per_millisecond_cause
 from .windows import (
     MAX_RESTARTED_SHARE,
     MOMENT_COLUMNS,
@@ -47,7 +47,7 @@ EVIDENCE_LABELS: Final[dict[str, str]] = {
     "stamp": "time stamps",
     "engine": "the engine's time stamps",
     "timer": "the engine's timer",
-    "runtime": "the run time that the end prints",
+    "runtime": "the run time printed at the end",
 }
 """Kinds of time evidence, in words."""
 
@@ -267,12 +267,14 @@ def evidence_warning(comparison: EvidenceComparison) -> Message | None:
         return None
     if comparison.has_no_fit:
         return EVIDENCE_WITHOUT_FIT(cause=comparison.cause)
-    return EVIDENCE_APART(
+    kind = EVIDENCE_MISCOUNTED if comparison.miscounted else EVIDENCE_APART
+    return kind(
         "unranked" if comparison.contradicts else None,
         other=EVIDENCE_LABELS[comparison.other],
-        gap=comparison.gap,
+        gap=abs(comparison.gap),
+        side="higher" if comparison.gap > 0 else "lower",
         kind=EVIDENCE_LABELS[comparison.kind],
-        cause=comparison.cause or "without a known cause",
+        cause=comparison.cause or "no known cause",
     )
 
 
@@ -402,9 +404,9 @@ def _unlike(windows: RunArrays, run: Mapping[str, Any], pair: _Pair, fitted: flo
     held = fitted * timed / rated
     counted = "tokens on one GPU" if column == RATE_IN_TOKENS else "samples"
     return (
-        f"by {EVIDENCE_LABELS['rate']} and {EVIDENCE_LABELS[moment]} a step holds "
-        f"{held.min():,.0f} to {held.max():,.0f} {counted}, and {apart} (lines picked out of a "
-        "longer log, a log interval that changed, or pauses without a line?)"
+        f"{EVIDENCE_LABELS['rate']} and {EVIDENCE_LABELS[moment]} imply {held.min():,.0f} to "
+        f"{held.max():,.0f} {counted} per step, and {apart} (lines missing from the log, a changed "
+        "log interval, or pauses without a line?)"
     )
 
 
@@ -423,7 +425,7 @@ def _disagreeing(rated: FloatArray, timed: FloatArray, off: FloatArray) -> str |
     longer = np.maximum(of_most[0] * rated - timed - off, 0.0)
     if longer.sum() <= MAX_UNEXPLAINED_GAP * timed.sum():
         return None
-    return f"{np.count_nonzero(longer)} of {len(timed)} windows last less than the rate says"
+    return f"{np.count_nonzero(longer)} of {len(timed)} windows are shorter than the rate implies"
 
 
 def _scatter(pair: _Pair, off: FloatArray) -> float:
@@ -605,7 +607,7 @@ def _tokens(pair: _Pair) -> str | None:
         whole = round(times)
         if whole > 1 and abs(times / whole - 1) < MAX_UNEXPLAINED_GAP:
             return (
-                f"as if tokens per step were {COUNT_MISMATCH}, {whole}x too {word} "
+                f"tokens per step look {whole}x too {word} "
                 "(tensor_parallel, pipeline_parallel, context_parallel or gradient_accumulation?)"
             )
     return None
@@ -653,8 +655,8 @@ def _single_micro_steps(windows: RunArrays, pair: _Pair, tolerance: float) -> st
     if abs(with_them.sum() / whole.sum() - 1) > tolerance:
         return None
     return (
-        f"{update.sum():,} of the {len(update):,} micro-steps that are printed hold the "
-        f"optimizer's step, of all 1 of {every}"
+        f"{update.sum():,} of the {len(update):,} logged micro-steps contain the optimizer step, "
+        f"of all micro-steps 1 of {every}"
     )
 
 
@@ -681,7 +683,7 @@ def _other_updates(windows: RunArrays, pair: _Pair, tolerance: float) -> str | N
         f"{many:,} of {span.sum():,.0f} by {EVIDENCE_LABELS[kind]}"
         for kind, many, span in zip(pair.kinds, found, spans, strict=True)
     )
-    return f"micro-steps that hold the optimizer's step are {held}, of all 1 of {every}"
+    return f"micro-steps with the optimizer step are {held}, of all micro-steps 1 of {every}"
 
 
 def _without_data(
@@ -703,15 +705,13 @@ def _without_data(
     (kind,) = short
     faster = pair.faster(kind)
     if not loading:
-        left_out = (
-            f"{EVIDENCE_LABELS[kind]} leaves out data loading and what else runs between steps"
-        )
+        left_out = f"{EVIDENCE_LABELS[kind]} leaves out data loading and other work between steps"
         return left_out if 1 < faster < MAX_RANK_TOKEN_RATIO else None
     mine = waits[np.isin(windows["step"], pair.step) & ~np.isnan(waits)]
     share = float(mine.mean()) if len(mine) else 0.0
     _, timed = pair.seconds(kind)
     left = faster * (1 - share * float(pair.span.sum()) / float(timed.sum()))
-    return "the logged rate leaves data loading out" if abs(left - 1) <= tolerance else None
+    return "the logged rate leaves out data loading" if abs(left - 1) <= tolerance else None
 
 
 def _other_unit(pair: _Pair, tolerance: float) -> str | None:
@@ -747,12 +747,12 @@ def _exceptions(pair: _Pair, tolerance: float) -> str | None:
     ):
         return None  # no step can take longer than the wall clock
     gaps = np.diff(pair.step[odd])
-    clock = ", or a clock that was set" if name in MOMENT_COLUMNS else ""
+    clock = ", or a clock change" if name in MOMENT_COLUMNS else ""
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
     return (
-        f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
-        f" {EVIDENCE_LABELS[name]} (a restart, evaluation or checkpoint without a line{clock}?); "
-        "the others agree"
+        f"{int(odd.sum())} of {len(odd)} windows{often} take {holds:,.1f} s more by"
+        f" {EVIDENCE_LABELS[name]} (a restart, evaluation or checkpoint without a line{clock}?), "
+        "and the others agree"
     )
 
 
@@ -769,7 +769,7 @@ def _whole_run(windows: RunArrays, a: str, b: str) -> EvidenceComparison | None:
     ratio = timed / runtime
     unit = clock_unit(windows, kind) if kind in MOMENT_COLUMNS else 0.0
     tolerance = MAX_UNEXPLAINED_GAP + unit / timed
-    outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
+    outside = f"{runtime - timed:,.1f} s of it are before the first or after the last step"
     cause = outside if ratio < 1 - tolerance else None
     comparison = EvidenceComparison(
         kind=kind,

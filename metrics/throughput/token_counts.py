@@ -40,7 +40,6 @@ from .messages import (
 )
 from .resolved_facts import DEFAULT_OBJECTIVE, NONSTANDARD_OBJECTIVES
 
-COUNT_MISMATCH: Final = "counted otherwise"
 """Wording of a warning where a logged rate and ours cannot count the same tokens."""
 
 UNIT_FACTOR_TOLERANCE: Final = 0.05
@@ -451,7 +450,11 @@ def partial_sequence_warning(
         return None
     summed = any(map(windows.has_any, ("step_tokens", "consumed_tokens")))
     unsaid = summed and facts.get("gpus") is None
-    mend = "--set gpus counts the sum over all ranks" if unsaid else "ingest the logs of all ranks"
+    mend = (
+        "fairmfu set RUN gpus=N, to use the sum over all ranks"
+        if unsaid
+        else "ingest the logs of all ranks"
+    )
     return PARTIAL_SEQUENCES(sharing=sharing, mend=mend)
 
 
@@ -841,7 +844,7 @@ def count_mismatch_warning(comparison: CountComparison) -> Message | None:
     """Warn where two counts of the same tokens differ; the run is then not ranked."""
     if not comparison.contradicts:
         return None
-    fits = f"; {comparison.fits} would fit" if comparison.fits else ""
+    fits = f"check the batch: both counts agree with {comparison.fits}" if comparison.fits else ""
     return COUNTS_APART(
         counts=comparison_text(comparison),
         gap=comparison.gap,
@@ -860,8 +863,8 @@ def _who_shares(comparison: CountComparison) -> str:
     if not shared or round(times) <= 1 or abs(times / round(times) - 1) > MAX_UNEXPLAINED_GAP:
         return ""
     return (
-        f": as if {round(times)} GPUs share each micro-batch; if so, --set tensor_parallel, "
-        "pipeline_parallel or context_parallel"
+        f", as if {round(times)} GPUs share each micro-batch (tensor_parallel, pipeline_parallel "
+        "or context_parallel?)"
     )
 
 

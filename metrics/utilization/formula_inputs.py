@@ -231,7 +231,7 @@ def accelerator_match_note(
         return None
     peak = device.peaks.get("bf16")
     dense = "" if peak is None else f", {peak / 1e12:,g} TFLOP/s dense in bf16"
-    return f"{name} is taken for {device.name}{dense}"
+    return f"{name} is treated as {device.name}{dense}"
 
 
 def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) -> ModelShape | None:
@@ -261,7 +261,7 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], result: UtilizationResult) ->
     except ShapeError as error:
         result.missing.append("model_config")
         damaged = isinstance(error, ImpossibleShapeError)
-        text = f"{error} ({_where(facts[best])})" if damaged else str(error)
+        text = f"{str(error).rstrip('.')} ({_where(facts[best])})" if damaged else str(error)
         result.warnings.append(messages.SHAPE_UNKNOWN(error=text))
         return None
 
@@ -316,9 +316,9 @@ def _hold_against(name: str, shape: ModelShape) -> None:
         1 / MAX_SIZE_RATIO <= size / shape.params_total <= MAX_SIZE_RATIO for size in sizes
     ):
         raise ShapeError(
-            f"{name!r} is not of the {shape.params_total / 1e9:,.3g} billion parameters of the "
-            "config beside the log, which seems to be another model's: --set model_config=PATH/"
-            "config.json or --set model=NAME"
+            f"{name!r} does not match the {shape.params_total / 1e9:,.3g} billion parameters of "
+            "the config beside the log, which may belong to another model. Fix: give "
+            "model_config=PATH/config.json or model=NAME"
         )
 
 
@@ -489,9 +489,9 @@ def _checked(
         raise ShapeError(f"{other_model}{_as_many(logged)}") from other_model
     if fitted.vocab_size not in TOKENIZER_VOCAB_SIZES:
         raise ShapeError(
-            f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
-            "no tokenizer in use explains it: it is another model. --set model_config=PATH"
-            + _as_many(logged)
+            f"The log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
+            "no common vocabulary explains it: the model is another one. Fix: give "
+            f"model_config=PATH/config.json{_as_many(logged)}"
         )
     result.warnings.append(
         messages.VOCABULARY_INFERRED(
@@ -514,7 +514,7 @@ def count_adapter_params(facts: Mapping[str, Mapping[str, Any]], shape: ModelSha
 def _as_many(params_total: int) -> str:
     """Suggest known models with this many parameters."""
     names = [shape.name for shape in buildable_models() if shape.params_total == params_total]
-    return f", or model={' or '.join(names)}, of as many parameters" if names else ""
+    return f", or model={' or '.join(names)} (same number of parameters)" if names else ""
 
 
 TOKENIZER_VOCAB_SIZES: Final = frozenset(
@@ -651,17 +651,16 @@ def operator_dtypes(
     return operator_formats(precision)
 
 
-NONE_CONVERTED: Final = "; or bf16 if it converted none: since 2026-05 logs print an MFU only then"
+NONE_CONVERTED: Final = ", or bf16 if no layer was converted"
 """For a line on layers to be converted: a filter may leave none. Torchtitan then prints an MFU
 beside the line, and only then, since 2026-05."""
 
 
 def _precision_choice(fits: Collection[str]) -> str:
     """Suggest the precisions that a log still allows."""
-    named = {"fp8": "fp8 if the lm_head stayed in bf16", "fp8+lm_head": "fp8+lm_head if not"}
-    return (
-        f"--set precision={', '.join(named.get(one, one) for one in BELOW_16_BITS if one in fits)}"
-    )
+    named = {"fp8": "fp8 (lm_head in bf16)", "fp8+lm_head": "fp8+lm_head (lm_head in fp8 too)"}
+    choice = ", ".join(named.get(one, one) for one in BELOW_16_BITS if one in fits)
+    return f"fairmfu set RUN precision=P, with P one of: {choice}"
 
 
 def _peaks(

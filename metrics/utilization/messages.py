@@ -8,35 +8,36 @@ from ..core.messages import MessageKind
 
 TOKEN_DROPPING: Final = MessageKind(
     "token-dropping",
-    "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU",
+    "No MFU: some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran",
     when="Layers skip tokens.",
 )
 OTHER_OBJECTIVE: Final = MessageKind(
     "other-objective",
-    "objective={objective}: the formula's FLOPs are not what ran: no MFU",
+    "No MFU: with objective={objective}, the formula's FLOPs are not what ran",
     when="Steps do other work than one model's forward and backward pass.",
 )
 ATTENDED_PAIRS_IMPOSSIBLE: Final = MessageKind(
     "attended-pairs-impossible",
-    "attended pairs per token lie between 1 and the sequence length, {length:,}, not at "
-    "{attended:,.6g}",
+    "attended_pairs={attended:,.6g} is impossible: it lies between 1 and the sequence length, "
+    "{length:,}",
     when="The fact attended_pairs is out of its bounds.",
 )
 NO_MEAN_LENGTH: Final = MessageKind(
     "no-mean-length",
-    "steps have a mean length of {logged:,.3g} tokens, which is none",
+    "The logged mean sequence length, {logged:,.3g} tokens, is impossible",
     when="The mean of logged lengths is below one token.",
 )
 MEAN_LENGTH_USED: Final = MessageKind(
     "mean-length-used",
-    "steps are not all of seq_len={said:,}: FLOPs are of their mean length, {logged:,.0f}",
+    "FLOPs use the mean sequence length, {logged:,.0f}: not all steps have seq_len={said:,}",
     when="Steps have lengths of their own (a curriculum).",
 )
 MTP_MODULES_UNKNOWN: Final = MessageKind(
     "mtp-modules-unknown",
-    "the log prints a loss of multi-token prediction, not how many modules are trained for it, "
-    "nor does the model say: --set mtp_modules=1, or as many as there are",
+    "The log prints a loss of multi-token prediction, and neither log nor model gives the number "
+    "of trained modules",
     when="A multi-token-prediction loss is logged, and the number of modules is unknown.",
+    fix="fairmfu set RUN mtp_modules=N (usually 1)",
 )
 SHAPE_UNKNOWN: Final = MessageKind(
     "shape-unknown",
@@ -45,52 +46,55 @@ SHAPE_UNKNOWN: Final = MessageKind(
 )
 UNKNOWN_LOGGED_MODEL: Final = MessageKind(
     "unknown-logged-model",
-    "the log calls its model {name!r}, which is no known one: its shape is that of {source} "
-    "beside it{own}",
+    "The logged model name {name!r} is unknown, so the shape comes from {source} beside the "
+    "log{own}",
     when="The log names an unknown model, and a file beside it gives the shape.",
 )
 VOCABULARY_INFERRED: Final = MessageKind(
     "vocabulary-inferred",
-    "the log counts {logged:,} parameters, {shape} has {total:,}: a vocabulary of {words:,} "
-    "(inferred) explains it",
+    "A vocabulary of {words:,} is inferred: the log counts {logged:,} parameters, and {shape} has "
+    "{total:,}",
     when="The logged number of parameters implies another vocabulary.",
 )
 DOCUMENT_LENGTHS_UNKNOWN: Final = MessageKind(
     "document-lengths-unknown",
-    "attention stops at document borders and their lengths are not logged: MFU is {bounds} "
-    "(one document per pack)",
+    "MFU is {bounds} (one document per pack): attention stops at document borders, and document "
+    "lengths are not logged",
     when="Attention stops at document borders of unknown lengths.",
 )
 PADDED_LENGTHS_UNKNOWN: Final = MessageKind(
     "padded-lengths-unknown",
-    "samples are padded to the longest of their batch and those lengths are not logged: MFU is "
-    "{bounds} (all as long as seq_len); where every sample is filled to it, --set packed=true",
+    "MFU is {bounds} (all as long as seq_len): samples are padded to the longest of their batch, "
+    "and these lengths are not logged",
     when="Samples are padded to the longest of their batch.",
+    fix="if every sample fills seq_len, fairmfu set RUN packed=true",
 )
 PADDING_UNKNOWN: Final = MessageKind(
     "padding-unknown",
-    "the log's attention ratio holds padding, and how that is spread over the packs is not "
-    "logged: MFU is {bounds}",
+    "MFU is {bounds}: the logged attention ratio includes padding, whose spread over the packs is "
+    "not logged",
     when="The logged attention ratio contains padding.",
 )
 QUANTIZED_WEIGHTS: Final = MessageKind(
     "quantized-weights",
-    "the log says {said}: weights are quantised, and not all products are of 16 bits or more: "
-    "{choice}{none}",
+    "Precision is unknown: the log says {said}, so weights are quantized and some matmuls use "
+    "fewer than 16 bits",
     when="The log shows quantized weights, and the precision is unknown.",
+    fix="{choice}{none}",
 )
 PRECISION_AGAINST_LOG: Final = MessageKind(
     "precision-against-log",
-    "precision={precision} is given, and the log says {said}: weights are quantised, and not "
-    "all products are of 16 bits or more, so MFU is too high unless no layer was converted: "
-    "{choice}",
+    "precision={precision} is given, but the log says {said}: weights are quantized, so MFU is "
+    "too high unless no layer was converted",
     "unranked",
     when="A given precision contradicts the log.",
+    fix="{choice}",
 )
 TF32_UNKNOWN: Final = MessageKind(
     "tf32-unknown",
-    "fp32, but not whether TF32 was on: --set precision=fp32 or tf32",
+    "Precision is unknown: the log says fp32, and not whether TF32 was on",
     when="The log says fp32 alone.",
+    fix="fairmfu set RUN precision=fp32, or precision=tf32",
 )
 ACCELERATOR_UNKNOWN: Final = MessageKind(
     "accelerator-unknown",
@@ -99,11 +103,11 @@ ACCELERATOR_UNKNOWN: Final = MessageKind(
 )
 OTHER_PEAK: Final = MessageKind(
     "other-peak",
-    "peak_flops={given:,g} TFLOP/s is {ratio:.2f}x the dense {dtype} peak of {device}, "
-    "{known:,g}. MFU is by the given one (sparse ones double it): fairmfu set RUN peak_flops= "
-    "takes it back",
+    "MFU uses the given peak_flops={given:,g} TFLOP/s, {ratio:.2f}x the dense {dtype} peak of "
+    "{device} ({known:,g}); sparse peaks are twice the dense one",
     "doubt",
     when="A given peak is not the dense one of the accelerator.",
+    fix="fairmfu set RUN peak_flops= removes it",
 )
 PEAK_MISSING: Final = MessageKind(
     "peak-missing",
@@ -112,25 +116,25 @@ PEAK_MISSING: Final = MessageKind(
 )
 MFU_IMPLAUSIBLE: Final = MessageKind(
     "mfu-implausible",
-    "MFU of {mfu:.0%} is more than training is known to reach: a wrong accelerator, model or "
-    "seq_len",
+    "MFU {mfu:.0%} is above what training reaches",
     when="MFU is higher than training reaches.",
+    fix="check accelerator, model and seq_len",
 )
 MFU_IMPOSSIBLE: Final = MessageKind(
     "mfu-impossible",
-    "MFU would be {mfu:.0%}, which is impossible: {causes}; else a wrong accelerator, model or "
-    "seq_len",
+    "MFU would be {mfu:.0%}, which is impossible: {causes}",
     when="MFU would be above 100 %.",
+    fix="check accelerator, model and seq_len",
 )
 FULL_ATTENTION_HIDDEN: Final = MessageKind(
     "full-attention-hidden",
-    "MFU (full attention) would be {mfu:.0%}, so it is not shown: it counts work that windows "
-    "or document masks leave out; else a wrong accelerator, model or seq_len",
+    "MFU (full attention) would be {mfu:.0%} and is hidden: it counts masked-out attention as work",
     when="MFU with full attention would be above 100 %.",
+    fix="if no attention is masked, check accelerator, model and seq_len",
 )
 BF16_HIDDEN: Final = MessageKind(
     "bf16-hidden",
-    "MFU ({convention}) would be {mfu:.0%}: the run's own number format has a higher peak, so "
-    "it is not shown",
+    "MFU ({convention}) would be {mfu:.0%} and is hidden: the run's own precision has a higher "
+    "peak",
     when="MFU against the BF16 peak would be above 100 %.",
 )

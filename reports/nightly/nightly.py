@@ -43,7 +43,7 @@ from fairmfu.metrics.formula.accelerators import Accelerator
 from fairmfu.metrics.formula.flops import FORMULA_VERSION
 from fairmfu.metrics.pipeline import metrics_cache as scores
 from fairmfu.metrics.pipeline.analysis import Analysis
-from fairmfu.metrics.pipeline.run_scoring import outdated_reading_warning
+from fairmfu.metrics.pipeline.run_scoring import outdated_reading
 
 from ..charts import render_process
 from ..page import html_report
@@ -406,7 +406,7 @@ def _note_outdated_readings(store: Store, metrics: pl.DataFrame, diary: _Diary) 
     if told:
         name, since = min(told)
         diary.note(
-            f"{count_noun(len(told), 'run')}, such as {name}: {outdated_reading_warning(since)}"
+            f"{count_noun(len(told), 'run')}, such as {name}: {outdated_reading(since, 'note')}"
         )
 
 

@@ -118,7 +118,7 @@ def violations(
     for row in rows:
         if any(_kind(text) not in said for text in doubts(row)):
             continue
-        ranked = not any(warning.endswith(NOT_RANKED) for warning in row["warnings"])
+        ranked = not any(warning.startswith(NOT_RANKED) for warning in row["warnings"])
         for figure in FIGURES:
             value = row[figure]  # type: ignore[literal-required]
             expected = [one[figure] for one in known if one[figure]]  # type: ignore[literal-required]
@@ -136,10 +136,10 @@ def _half_width(row: MetricsRow) -> float:
         return (high - low) / 2 / tgs
     said = " ".join(row["warnings"])
     off = [int(told) / 100 for told in re.findall(r"may be off by (\d+)%", said)]
-    low = [float(told) / 100 for told in re.findall(r"TGS, which is ([\d.]+)% lower for it", said)]
+    low = [float(told) / 100 for told in re.findall(r"TGS is ([\d.]+)% lower because of", said)]
     if off or low:
         return max(*off, *(share / max(1 - share, 1e-4) for share in low), 0.0)
-    return float("inf") if re.search(r"TGS is of (a single window|2 windows)", said) else 0.0
+    return float("inf") if re.search(r"TGS is from only (a single window|2 windows)", said) else 0.0
 
 
 def doubts(row: MetricsRow) -> list[str]:

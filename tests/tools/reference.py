@@ -284,7 +284,7 @@ EFFECTS: Final = {
 
 
 def messages() -> str:
-    """Return the kinds of messages: identifier, sentence, effect, and when each appears."""
+    """Return the kinds of messages: identifier, sentence, when it appears, and what to do."""
     return table(
         [
             {
@@ -292,6 +292,7 @@ def messages() -> str:
                 "sentence": PLACEHOLDER.sub(r"…", kind.text),
                 "effect": EFFECTS[kind.effect],
                 "when": kind.when,
+                "what to do": PLACEHOLDER.sub(r"…", kind.fix),
             }
             for kind in message_kinds()
         ]

@@ -64,9 +64,8 @@ _known: Final = partial(known_line, composed=True)
 
 
 TIMES_ELSEWHERE: Final = (
-    "steps 1 and 2 of DeepSpeed-Chat print them as Latency, and the engine's step lines "
-    "(steps_per_print) are stamped; E2E latency, of step 3, is of generation and two models, of "
-    "which the formula for one says nothing"
+    "DeepSpeed-Chat prints Latency in steps 1 and 2, and the engine's step lines (steps_per_print) "
+    "have time stamps. E2E latency (step 3) times generation and two models, outside the formula"
 )
 """Places of the times of DeepSpeed-Chat, whose lines may print none."""
 

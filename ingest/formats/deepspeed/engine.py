@@ -135,7 +135,7 @@ def _user_config(lines: Sequence[str]) -> dict[str, str]:
 MEGATRON_ARGUMENT: Final = re.compile(r"^\W*(?:tensor_)?model_parallel_size \.", re.MULTILINE)
 BATCH_RAMP_ARGUMENT: Final = re.compile(r"^\W*rampup_batch_size \.{2,} \[", re.MULTILINE)
 BATCH_RAMP_NOTE: Final = (
-    "Megatron's batch ramps up (rampup_batch_size), and no line of the engine prints that"
+    "Megatron's batch ramps up (rampup_batch_size), and no line prints its current size"
 )
 
 
@@ -161,13 +161,13 @@ BATCH_SHARING_KEYS: Final = {
 
 
 CURRICULUM_NOTE: Final = (
-    "the configuration has a curriculum, by which samples grow in length, and no line prints that"
+    "The config has a curriculum with growing sequence lengths, and no line prints the current one"
 )
 """For logs that print no length per step; Megatron-DeepSpeed prints one."""
 
 DYNAMIC_BATCH_NOTE: Final = (
-    "the configuration has dynamic batching, by which each batch has as many samples of any length "
-    "as max_tokens holds, and no line prints how many"
+    "The config has dynamic batching: each batch has as many samples as fit max_tokens, and no line "
+    "prints how many"
 )
 
 PROFILE_FACTS: Final = {

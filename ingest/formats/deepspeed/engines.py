@@ -176,9 +176,9 @@ def _fitting(launch: LaunchView, engines: Sequence[EngineValues]) -> list[int]:
 def _unknown(batches: set[int]) -> str:
     listed = ", ".join(map(str, sorted(batches)))
     return (
-        f"the log has the configurations of several engines, of {listed} samples a step, and its "
-        f"lines do not tell of which they are; --set {BATCH_FACT}, {MICRO_BATCH_FACT} and "
-        f"{ACCUMULATION_FACT} to what a step had, and batch_changes={NO_BATCH_CHANGES}"
+        f"The log has several engine configs ({listed} samples per step), and its lines do not name "
+        f"their engine. Fix: fairmfu set RUN {BATCH_FACT}=… {MICRO_BATCH_FACT}=… "
+        f"{ACCUMULATION_FACT}=… batch_changes={NO_BATCH_CHANGES}"
     )
 
 

@@ -224,11 +224,9 @@ TRL_TRAINING_KEYS: Final = frozenset({"mean_token_accuracy", "rewards/margins", 
 TRL_GENERATION_PREFIX: Final = "completion"
 """Prefix of fields of trainers that generate: `completions/mean_length`, `completion_length`."""
 
-GENERATED_TOKENS_NOTE: Final = (
-    "num_tokens counts what the trainer generated, not what it trained on"
-)
+GENERATED_TOKENS_NOTE: Final = "num_tokens counts generated tokens, not trained ones"
 UNKNOWN_TOKENS_NOTE: Final = (
-    "num_tokens stands in a dict that does not tell which trainer counts it, and what"
+    "The log prints num_tokens without the trainer's name, so its meaning is unknown"
 )
 
 # -- console -------------------------------------------------------------------------------
@@ -455,7 +453,7 @@ _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
 _BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
 
 TIMES_ELSEWHERE: Final = (
-    "the Trainer's are in its progress bar, on standard error, and in its TensorBoard files"
+    "the Trainer prints times in its progress bar (standard error) and its TensorBoard files"
 )
 """Places of the times of the Trainer, whose lines may print none."""
 

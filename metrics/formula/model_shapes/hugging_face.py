@@ -49,8 +49,8 @@ class Config:
             value = default
         if value is None:
             raise ShapeError(
-                f"{self.source} has no {' or '.join(repr(key) for key in keys)}, which the model's"
-                " shape needs: complete the configuration, --set model_config=PATH/config.json"
+                f"{self.source} lacks {' or '.join(repr(key) for key in keys)}, which the model's"
+                " shape needs. Fix: give a complete model_config=PATH/config.json"
             )
         if value < 1:
             raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
@@ -111,23 +111,23 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     """
     if headless := [one for one in _architectures(config) if NO_LM_HEAD_CLASS.search(one)]:
         raise ShapeError(
-            f"{headless[0]} has another head than lm_head, and its FLOPs are not known: no MFU."
+            f"No MFU: {headless[0]} has another head than lm_head, with unknown FLOPs."
         )
     inner = text_config(config)
     if inner is not config:
         if parts := sorted(_other_parts(config)):
             raise ShapeError(
                 f"{config.get('_name_or_path') or config.get('model_type')} has a part"
-                f" {parts[0]!r}, whose FLOPs are not known. For text alone give the text_config as"
-                " model_config"
+                f" {parts[0]!r} with unknown FLOPs. Fix: if it trains on text alone, give the"
+                " text_config as model_config"
             )
         return from_hugging_face(inner)
     model_type = config.get("model_type")
     reader = _HUGGING_FACE.get(str(model_type))
     if reader is None:
         raise ShapeError(
-            f"model_type {model_type!r} is not known (known: {', '.join(sorted(_HUGGING_FACE))})."
-            " A decoder of the llama kind can be given as model_type 'llama' with hidden_size,"
+            f"model_type {model_type!r} is unknown (known: {', '.join(sorted(_HUGGING_FACE))})."
+            " Fix: for a llama-like decoder, give model_type 'llama' with hidden_size,"
             " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
             " intermediate_size, vocab_size and tie_word_embeddings."
         )
@@ -180,9 +180,9 @@ def _refuse_unread(config: Config) -> None:
     for key in sorted(SHAPE_KEYS & values.keys() - config.read_keys):
         if not _none_of_it(config, key, values[key]):
             raise ShapeError(
-                f"{config.source}: {key!r} is {str(values[key])[:60]}, which this model_type is not"
-                " read with, and it may change FLOPs: none are given. Where the code that ran"
-                " ignores it, give a configuration without it."
+                f"No FLOPs: {config.source} has {key!r} = {str(values[key])[:60]}, which is unknown"
+                " for this model_type and may change FLOPs. Fix: if the training code ignores it,"
+                " give a config without it."
             )
 
 
@@ -272,8 +272,8 @@ def _layer_kinds(
     unknown = sorted(set(types) - set(known))
     if unknown or len(types) != count:
         raise ShapeError(
-            f"{config.source}: {key} holds {len(types)} layers of {count}, and kinds that"
-            f" this formula does not have: {', '.join(unknown) or 'none'}."
+            f"{config.source}: {key} lists {len(types)} of {count} layers; kinds unknown to the"
+            f" formula: {', '.join(unknown) or 'none'}."
         )
     return types
 
@@ -480,7 +480,7 @@ def _leading_dense(
     step = config.number("moe_layer_freq", default=1)
     dense = config.optional("first_k_dense_replace")
     if dense is None:
-        raise ShapeError(f"{config.source} has no 'first_k_dense_replace', which it needs.")
+        raise ShapeError(f"{config.source} lacks 'first_k_dense_replace'.")
     count = config.number("num_hidden_layers")
     sparse = [i >= dense and i % step == 0 for i in range(count)]
     ffn = None if all(sparse) else _ffn(config)
@@ -498,8 +498,7 @@ def _shared_experts(config: Config) -> MixtureOfExperts:
     """
     if "n_shared_experts" not in config.values:
         raise ShapeError(
-            f"{config.source} has no 'n_shared_experts', which it needs: a number, or null for"
-            " none."
+            f"{config.source} lacks 'n_shared_experts'. Fix: add it, a number, or null for none."
         )
     width = config.number("moe_intermediate_size")
     shared = config.optional("n_shared_experts") or 0
@@ -543,8 +542,8 @@ def _query_rank(config: Config) -> int | None:
     """
     if "q_lora_rank" not in config.values:
         raise ShapeError(
-            f"{config.source} has no 'q_lora_rank', which it needs: a number, or null for a full"
-            " query projection."
+            f"{config.source} lacks 'q_lora_rank'. Fix: add it, a number, or null for a full query"
+            " projection."
         )
     return config.optional("q_lora_rank")
 
@@ -594,7 +593,7 @@ _KIMI_NAMES: Final = {
 def _linear_attention_config(config: Config) -> Config:
     layers = config.values.get("linear_attn_config")
     if not isinstance(layers, Mapping):
-        raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
+        raise ShapeError(f"{config.source} lacks 'linear_attn_config'.")
     return Config(layers, f"linear_attn_config of {config.source}")
 
 
@@ -712,7 +711,7 @@ def _smollm3(config: Config) -> ModelShape:
     Windows, where switched on, are in the layers without rotary embedding.
     """
     if config.flag("use_sliding_window", default=False):
-        raise ShapeError(f"{config.source}: 'use_sliding_window' is not in this formula.")
+        raise ShapeError(f"{config.source}: the formula does not cover 'use_sliding_window'.")
     values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
     return _llama(config.with_values(values))
 
@@ -876,7 +875,7 @@ def _falcon(config: Config) -> ModelShape:
 def _without(config: Config, key: str) -> None:
     """Raise ShapeError if a variant outside the formula is switched on."""
     if config.flag(key, default=False):
-        raise ShapeError(f"{config.source}: {key!r} is true, which is not in this formula.")
+        raise ShapeError(f"{config.source}: the formula does not cover {key!r} = true.")
 
 
 def _phi(config: Config) -> ModelShape:

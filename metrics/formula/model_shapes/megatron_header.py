@@ -33,7 +33,7 @@ SAME_NUMBERS: Final = (
 )
 """Arguments that Megatron sets to one number (megatron/arguments.py, validate_args)."""
 
-REMEDY: Final = "--set model_config=PATH/config.json or --set model=NAME"
+REMEDY: Final = "Fix: give model_config=PATH/config.json or model=NAME"
 
 
 def check_arguments(arguments: Mapping[str, str]) -> None:
@@ -44,15 +44,15 @@ def check_arguments(arguments: Mapping[str, str]) -> None:
     for name, others in PRINTED_WITH.items():
         if name not in arguments and all(other in arguments for other in others):
             raise ShapeError(
-                f"the arguments header lacks {name}, which stands beside {' and '.join(others)} in "
-                f"every version: a line is lost or damaged: {REMEDY}"
+                f"The arguments header lacks {name}, which every version prints beside "
+                f"{' and '.join(others)}: a line is lost or damaged. {REMEDY}"
             )
     for name, other in SAME_NUMBERS:
         value, same = (arguments.get(key, "").strip() for key in (name, other))
         if re.fullmatch(r"\d+", same) and value != same:
             raise ShapeError(
-                f"the arguments header says {name} {value} and {other} {same}, which are one "
-                f"number: a line is damaged: {REMEDY}"
+                f"The arguments header says {name} {value} and {other} {same}, which must be "
+                f"equal: a line is damaged. {REMEDY}"
             )
 
 
@@ -86,9 +86,9 @@ def check_rank_params(
     ]
     if all(abs(count / expected - 1) > MAX_COUNT_GAP for expected in held):
         raise ShapeError(
-            f"the log counts {count:,} parameters on a rank, the model of the arguments header has "
-            f"{held[0]:,} there: a line of the header is damaged or lost, or tensor_parallel or "
-            f"pipeline_parallel is another: {REMEDY}"
+            f"The log counts {count:,} parameters on a rank, and the arguments header gives "
+            f"{held[0]:,}: a line of the header is damaged or lost, or tensor_parallel or "
+            f"pipeline_parallel is wrong. {REMEDY}"
         )
 
 

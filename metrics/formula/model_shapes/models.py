@@ -28,9 +28,8 @@ class UnknownModelError(ShapeError):
         self.nearest = nearest
         hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
         super().__init__(
-            f"No known model is called {name!r}, and a model's dimensions are never guessed from"
-            f" its name.{hint} Give its config, model_config=PATH/config.json, or one of the names"
-            " that `fairmfu models` lists, model=NAME."
+            f"The model {name!r} is unknown, and its shape is never guessed from the name.{hint}"
+            " Fix: give model_config=PATH/config.json, or a model=NAME of `fairmfu models`."
         )
 
 

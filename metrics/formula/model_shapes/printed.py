@@ -52,8 +52,8 @@ class PrintedArguments:
         value = default if value is None else value
         if value is None or value < 1:
             raise ShapeError(
-                f"{self.source}: {key!r} is {value}, but the model's shape needs it:"
-                " --set model_config=PATH/config.json or --set model=NAME"
+                f"{self.source}: {key!r} is {value}, but the model's shape needs it."
+                " Fix: give model_config=PATH/config.json or model=NAME"
             )
         return value
 
@@ -82,23 +82,23 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
     Raises ShapeError for missing or malformed arguments, and for an incomplete header
     (megatron_header).
     """
-    printed = PrintedArguments(arguments, "the arguments header")
+    printed = PrintedArguments(arguments, "The arguments header")
     check_arguments(arguments)
     for key, absent in MEGATRON_SUPPORTED_VALUES.items():
         if (value := printed.get(key)) is not None and re.match(absent, value) is None:
             raise ShapeError(
-                f"{printed.source}: {key} {value!r} is not read: "
-                "--set model_config=PATH/config.json"
+                f"{printed.source}: {key} {value!r} is unknown. "
+                "Fix: give model_config=PATH/config.json"
             )
     hidden, count = printed.number("hidden_size"), printed.number("num_layers")
     vocabulary = vocab_size if vocab_size is not None else printed.optional("vocab_size")
     if vocabulary is None:
         raise ShapeError(
-            "the arguments header has no vocab_size, and the padded one is not the model's:"
-            " --set vocab_size=… (` > padded vocab (size: N)` in the same log is it)"
+            "The arguments header has no vocab_size, and the padded size is not the model's."
+            " Fix: give vocab_size=N, from ` > padded vocab (size: N)` in the same log"
         )
     if vocabulary < 1:
-        raise ShapeError(f"the arguments header: 'vocab_size' must be 1 or more, not {vocabulary}.")
+        raise ShapeError(f"The arguments header: 'vocab_size' must be 1 or more, not {vocabulary}.")
     rms = (printed.get("normalization") or "layernorm").lower() == "rmsnorm"
     return ModelShape(
         name=f"megatron-{count}x{hidden}",
@@ -199,8 +199,8 @@ def _megatron_moe(printed: PrintedArguments, experts: int, ffn: FeedForward) -> 
     kind = printed.get("mlp_type") or "standard"
     if kind != "standard":
         raise ShapeError(
-            f"{printed.source}: mlp_type {kind!r} is not in the formula, only 'standard' experts:"
-            " --set model_config=PATH/config.json"
+            f"{printed.source}: the formula covers only 'standard' experts, not mlp_type {kind!r}."
+            " Fix: give model_config=PATH/config.json"
         )
     return MixtureOfExperts(experts=experts, experts_per_token=printed.number("topk"), expert=ffn)
 
@@ -221,7 +221,7 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
     """
     if model_args is None:
         return find_model(flavour)
-    printed = PrintedArguments(model_args, f"torchtitan's arguments of {flavour!r}")
+    printed = PrintedArguments(model_args, f"The arguments of {flavour!r}")
     if "kv_lora_rank" in model_args:
         return _titan_deepseek(flavour, printed)
     if "qk_norm" in model_args and "head_dim" in model_args:
@@ -233,9 +233,8 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
     if "multiple_of" in model_args and "moe_args" not in model_args:
         return _titan_llama(flavour, printed)
     raise ShapeError(
-        f"{printed.source} are none of llama's (multiple_of), llama4's (interleave_moe_layer_step),"
-        " qwen3's (qk_norm, head_dim), deepseek_v3's (kv_lora_rank) or gpt_oss's"
-        " (sliding_window_size): --set model_config=PATH/config.json"
+        f"{printed.source} match no known Torchtitan architecture (llama, llama4, qwen3,"
+        " deepseek_v3, gpt_oss). Fix: give model_config=PATH/config.json"
     )
 
 
@@ -255,7 +254,7 @@ def _titan_llama(name: str, printed: PrintedArguments) -> ModelShape:
     dim = printed.number("dim")
     if printed.flag("moe_enabled", default=False):
         raise ShapeError(
-            f"{printed.source}: moe_enabled=True is llama4, without its interleave_moe_layer_step."
+            f"{printed.source}: moe_enabled=True needs llama4's interleave_moe_layer_step."
         )
     if (printed.get("norm_type") or "rmsnorm").strip("'") not in ("rmsnorm", "fused_rmsnorm"):
         raise ShapeError(f"{printed.source}: norm_type {printed.get('norm_type')} is not RMSNorm.")

@@ -414,8 +414,8 @@ class ModelShape:
             return targeted_weights(every, targets, self.name)
         if any(group.moe for group in self.layers):
             raise ShapeError(
-                f"{self.name} has experts, and whether they are trained beside the adapters is not "
-                "said: give lora_targets."
+                f"{self.name} has experts, and it is unknown whether LoRA trains them. "
+                "Fix: give lora_targets."
             )
         return tuple(every)
 
@@ -488,8 +488,8 @@ def targeted_weights(
         meant = {target} if target in present else set(_WEIGHT_NAMES.get(target, (target,)))
         if present.isdisjoint(meant):
             raise ShapeError(
-                f"{model} has no projection {target!r} for LoRA to adapt;"
-                f" it has {', '.join(sorted(present))}: correct lora_targets."
+                f"{model} has no projection {target!r} for LoRA to adapt, but"
+                f" {', '.join(sorted(present))}. Fix: correct lora_targets."
             )
         wanted |= meant
     return tuple((count, weight) for count, weight in weights if weight.name in wanted)
@@ -507,8 +507,9 @@ def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
     words, rest = divmod(params_total - shape.params_total, per_word)
     if rest or shape.vocab_size + words < 1:
         raise ShapeError(
-            f"{shape.name} has {shape.params_total:,} parameters and no vocabulary makes them"
-            f" {params_total:,}: it is not the model of this run. --set model_config=PATH"
+            f"{shape.name} is not the model of this run: it has {shape.params_total:,} parameters,"
+            f" and no vocabulary makes them {params_total:,}. Fix: give"
+            " model_config=PATH/config.json"
         )
     return replace(shape, vocab_size=shape.vocab_size + words)
 
@@ -544,8 +545,8 @@ def head_width(hidden: int, heads: int) -> int:
     """
     if hidden % heads:
         raise ShapeError(
-            f"{heads:,} attention heads cannot share a hidden size of {hidden:,}: one of them is "
-            "wrong, or a head's width is missing."
+            f"{heads:,} attention heads cannot share a hidden size of {hidden:,}: one number is "
+            "wrong, or head_dim is missing."
         )
     return hidden // heads
 

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import FactError, UnknownFormatError
 from fairmfu.ingest.core.schema import FACT_NAMES, frame_schema
@@ -123,7 +124,7 @@ def test_a_log_of_several_models_is_not_ranked() -> None:
         rows = [("model_config", json.dumps(one), f"log:{i}") for i, one in enumerate(models)]
         warnings = [*chain(*conflicting_facts(facts(*rows)).values())]
         assert bool(warnings) is several
-        assert all(warning.endswith("not ranked") for warning in warnings)
+        assert all(warning.startswith(NOT_RANKED) for warning in warnings)
     given = ("model_config", json.dumps(teacher), "flag")
     rows = [("model_config", json.dumps(student), "log:1"), given]
     assert not conflicting_facts(facts(*rows))

@@ -21,7 +21,7 @@ from fairmfu.ingest.store import catalogue
 from fairmfu.ingest.store.doctor import examine_store
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.compare import comparability
-from fairmfu.metrics.core.run_table import OUTDATED_READING
+from fairmfu.metrics.core.run_messages import OUTDATED_READING
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.reports.store.metrics_store import current_metrics, rescore_all
 from tests.ingest.detect.test_user_formats import ALONE
@@ -154,8 +154,9 @@ def test_a_reading_is_of_some_formats(
     other = ReadingChange("lines are read to their ends", ("torchtitan",))
     for module in (contract, catalogue, log_tables):
         monkeypatch.setattr(module, "READING_CHANGES", (*READING_CHANGES, more, other))
-    (row,) = analyse(store.tables()).metrics["warnings"].to_list()
-    (words,) = (one for one in row if one.startswith(OUTDATED_READING))
+    row = analyse(store.tables()).metrics.row(0, named=True)
+    said_kinds = zip(row["warnings"], row["warning_kinds"], strict=True)
+    (words,) = (text for text, kind in said_kinds if kind == OUTDATED_READING.identifier)
     assert "lines are read to their ends" in words
     assert "dicts" not in words
     assert said(ingest(before)) == READ
@@ -241,8 +242,8 @@ def test_metrics_that_are_kept_say_it_too(before: Path, store: Store) -> None:
     """Kept by a program that did not know of it."""
     assert before.exists()
     rescore_all(store, ())
-    (warnings,) = current_metrics(store)["warnings"].to_list()
-    assert sum(one.startswith(OUTDATED_READING) for one in warnings) == 1
+    (kinds,) = current_metrics(store)["warning_kinds"].to_list()
+    assert kinds.count(OUTDATED_READING.identifier) == 1
 
 
 def test_a_log_that_is_gone_stays_and_is_named(before: Path, store: Store) -> None:

@@ -20,7 +20,7 @@ from fairmfu.metrics.compare.history import (
     History,
     history,
 )
-from fairmfu.metrics.core.run_table import OUTDATED_READING
+from fairmfu.metrics.core.run_messages import OUTDATED_READING
 from tests.support.series import START, Nights, metrics, runs
 
 WOBBLE = [1.0, 1.004, 0.997, 1.001, 0.995, 1.002, 1.005, 0.998, 0.999, 1.003]
@@ -202,7 +202,7 @@ def test_a_change_where_logs_are_read_otherwise_is_told_as_such() -> None:
     """Runs whose logs were gone when fairmfu came to read such logs otherwise."""
     rows = runs(LEVEL[:10] + DOWN)
     for one in rows[:10]:
-        one["warnings"] = [f"{OUTDATED_READING}pairs count as two, so figures may be wrong"]
+        one["warning_kinds"] = [OUTDATED_READING.identifier]
     change = row(history(metrics(rows)).changes)
     assert change["causes"] == ["read by an earlier fairmfu -> this fairmfu"]
 

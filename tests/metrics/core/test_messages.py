@@ -46,8 +46,8 @@ def test_a_message_has_the_effect_of_its_kind_unless_another_is_given(kind: Mess
     fields = {name: Value() for _, name, _, _ in Formatter().parse(kind.text) if name}
     message = kind(**fields)
     assert (message.kind, message.effect) == (kind.identifier, kind.effect)
-    assert message.endswith(NOT_RANKED) == (kind.effect == "unranked")
-    assert kind("unranked", **fields).endswith(NOT_RANKED)
+    assert message.startswith(NOT_RANKED) == (kind.effect == "unranked")
+    assert kind("unranked", **fields).startswith(NOT_RANKED)
     assert "{" not in message
 
 

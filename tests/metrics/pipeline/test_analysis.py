@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from fairmfu.ingest.core.schema import READING_CHANGES, run_rows
-from fairmfu.metrics.core.run_table import FAULT, METRICS, NOT_RANKED, MetricsRow, metrics_row
+from fairmfu.metrics.core.messages import NOT_RANKED
+from fairmfu.metrics.core.run_messages import ANALYSIS_FAILED
+from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_row
 from fairmfu.metrics.pipeline import run_scoring as module
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse, tables_of_runs
-from fairmfu.metrics.throughput.token_counts import COUNT_MISMATCH
+from fairmfu.metrics.throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
 from tests.metrics.runs.test_same_run import START, Rows, fed, measured, source, tables, without
 
 LLAMA = {"model": "llama-3-8b", "seq_len": "8192", "gpus": "8", "global_batch_size": "8"}
@@ -63,7 +65,7 @@ def test_a_source_that_was_read_before_a_change_of_its_format_says_so() -> None:
     (words,) = (one for one in row_of(made)["warnings"] if "earlier fairmfu" in one)
     assert READING_CHANGES[-2].what in words
     assert READING_CHANGES[-1].what not in words
-    assert words.endswith(NOT_RANKED)
+    assert words.startswith(NOT_RANKED)
 
 
 def test_what_follows_from_other_than_words_is_marked_as_inferred() -> None:
@@ -86,16 +88,20 @@ def test_a_precision_that_the_log_contradicts_is_not_shown() -> None:
 def test_rates_that_the_log_prints_of_other_tokens_are_doubted() -> None:
     """8,192 tokens in 2 s are 4,096 a second; a log that prints a third counts other tokens."""
 
+    miscounted = {COUNTS_APART.identifier, EVIDENCE_MISCOUNTED.identifier}
+
     def warned(printed: float) -> list[str]:
         made = llama()
         made["runs"][0]["evidence"] = ["elapsed"]
         for row in made["steps"]:
             row["logged_tgs"] = round(8192 / row["elapsed_s"] * printed)
-        return [words for words in row_of(made)["warnings"] if COUNT_MISMATCH in words]
+        row = row_of(made)
+        said = zip(row["warnings"], row["warning_kinds"], strict=True)
+        return [text for text, kind in said if kind in miscounted]
 
     assert warned(1.0) == []
     for printed in (1 / 3, 3.0):
-        assert all(words.endswith(NOT_RANKED) for words in warned(printed))
+        assert all(words.startswith(NOT_RANKED) for words in warned(printed))
         assert len(warned(printed)) == 1
 
 
@@ -137,7 +143,7 @@ def test_a_run_that_fails_keeps_its_name_and_has_no_figures(
     assert (row["framework"], row["launch"], row["sources"]) == ("xtuner", 1, ["logs/bad"])
     assert row["error"] is not None
     assert row["error"].startswith("ZeroDivisionError")
-    assert row["warnings"] == row["doubts"] == [f"{FAULT}{row['error']}{NOT_RANKED}"]
+    assert row["warnings"] == row["doubts"] == [ANALYSIS_FAILED(error=row["error"])]
     alone = analyse(tables(llama("good")))
     assert metrics_row(found.metrics, "good") == metrics_row(alone.metrics, "good")
     assert found.windows.equals(alone.windows)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import StoreError, describe_fault
 from fairmfu.ingest.extract.log_tables import read_log_tables
-from fairmfu.metrics.core.run_table import FAULT
+from fairmfu.metrics.core.run_messages import ANALYSIS_FAILED
 from fairmfu.metrics.pipeline import incremental, measured_runs
 from fairmfu.metrics.pipeline import run_scoring as module
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse, tables_of_runs
@@ -213,7 +213,7 @@ def test_others_are_as_without_it(broken: str, tables: Tables) -> None:
     (row,) = beside.metrics.filter(~other).to_dicts()
     kind = "RuntimeWarning" if broken == "overflow" else "ZeroDivisionError in"
     assert row["error"].startswith(kind)
-    assert row["warnings"] == [f"{FAULT}{row['error']}: not ranked"]
+    assert row["warnings"] == [ANALYSIS_FAILED(error=row["error"])]
     assert row["tgs"] is row["mfu"] is row["model"] is None
 
 

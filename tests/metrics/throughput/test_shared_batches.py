@@ -122,7 +122,7 @@ def test_a_world_that_the_engine_groups_itself_is_not_of_data_parallel_ranks(
 
 def test_more_processes_than_are_known_to_train_are_not_ranked(measured: Measured) -> None:
     """They may be of one node of several, so that how many share a batch is not known."""
-    assert any(one.endswith(NOT_RANKED) for one in measured(BEGIN + dump())["warnings"])
+    assert any(one.startswith(NOT_RANKED) for one in measured(BEGIN + dump())["warnings"])
 
 
 def test_they_are_once_the_reader_says_how_many_share_a_batch(measured: Measured) -> None:
@@ -151,7 +151,7 @@ def test_fewer_processes_than_the_launcher_speaks_of_share_nothing(measured: Mea
     """As where training began without a node that is down (elasticity)."""
     row = measured(LAUNCHER + BEGINS * 4 + dump(4))
     assert row["tensor_parallel"] is None
-    assert any(one.endswith(NOT_RANKED) for one in row["warnings"])
+    assert any(one.startswith(NOT_RANKED) for one in row["warnings"])
 
 
 def test_processes_that_begin_are_of_what_they_train(all_measured) -> None:
@@ -163,4 +163,4 @@ def test_processes_that_begin_are_of_what_they_train(all_measured) -> None:
     both = (trained(), trained(STARTED + timedelta(hours=1)))
     rows = all_measured("".join(BEGIN + version + dump() + steps for steps in both))
     assert [row["gpus"] for row in rows] == [GPUS, GPUS]
-    assert all(any(one.endswith(NOT_RANKED) for one in row["warnings"]) for row in rows)
+    assert all(any(one.startswith(NOT_RANKED) for one in row["warnings"]) for row in rows)

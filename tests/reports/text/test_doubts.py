@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.core.run_table import (
     MAX_CLAUSE,
@@ -51,7 +52,7 @@ def test_doubts_are_those_of_the_warnings_that_may_change_a_figure(doubted: Anal
     (row,) = metrics_rows(doubted.metrics)
     assert row["doubts"]
     assert set(row["doubts"]) <= set(row["warnings"])
-    assert any(doubt.endswith(NOT_RANKED) for doubt in row["doubts"])
+    assert any(doubt.startswith(NOT_RANKED) for doubt in row["doubts"])
 
 
 def test_a_doubt_stands_beside_the_figure(doubted: Analysis) -> None:

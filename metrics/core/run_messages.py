@@ -1,0 +1,36 @@
+"""Messages about runs as a whole, for several rooms: old readings, failed analyses, odd values."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .messages import MessageKind
+
+FAULT: Final = "fairmfu failed to analyse this run"
+"""Beginning of ANALYSIS_FAILED."""
+
+ANALYSIS_FAILED: Final = MessageKind(
+    "analysis-failed",
+    f"{FAULT}, so it has no figures; other runs are unaffected: {{error}}",
+    "unranked",
+    when="The analysis of a run failed: a fault of fairmfu.",
+    fix="report this fault of fairmfu, with the log",
+)
+OUTDATED_READING: Final = MessageKind(
+    "outdated-reading",
+    "An earlier fairmfu read this log, and its parsing has changed since: {changes}",
+    "unranked",
+    when="An earlier fairmfu read the log, and today's parsing differs.",
+    fix="fairmfu ingest --again",
+)
+IMPOSSIBLE_VALUE: Final = MessageKind(
+    "impossible-value",
+    "{why} ({where}); no figure uses it",
+    when="A fact or a logged value is impossible for any run.",
+)
+FORMULA_CHANGED: Final = MessageKind(
+    "formula-changed",
+    "Logged figures imply {mean:,.0f} FLOPs per token, and those of {other}, same model and "
+    "sequence length, {other_mean:,.0f}: the framework's formula changed, or one fact is wrong",
+    when="A later log of the same model and length implies other FLOPs per token.",
+)
