@@ -584,7 +584,7 @@ def reproduction_warnings(audit: Audit, formula_facts: FormulaFacts) -> list[Mes
     hint = ""
     effect: Effect | None = None
     if audit.suspect is not None:
-        hint = f", and all with {audit.hypothesis}"
+        hint = f". With {audit.hypothesis} it reproduces all"
         stated = audit.suspect in formula_facts.stated_facts
         effect = "unranked" if audit.suspect in FOUNDATION_FACTS and not stated else None
     elif audit.hypothesis:

@@ -36,7 +36,7 @@ CLOCK_SET_BACK: Final = MessageKind(
 )
 STEPS_OUT_OF_ORDER: Final = MessageKind(
     "steps-out-of-order",
-    "A step is logged after a later one ({where}): lines of several runs, as in a table",
+    "A step is logged after a later one ({where}): lines of several runs",
     "unranked",
     when="A step is printed after a later one.",
     fix="ingest one log per run",

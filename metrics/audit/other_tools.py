@@ -220,8 +220,8 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
         repo="InternLM/xtuner",
         path="xtuner/engine/hooks/throughput_hook.py",
         commit="b934f462095c1e750229de35367c50ae36caa786",
-        why="recomputation is work; key and value as wide as the query; one gated FFN of"
-        " intermediate_size, whatever the experts",
+        why="counts activation checkpointing as work; ignores grouped-query attention; one gated"
+        " FFN of intermediate_size, whatever the experts",
         flops=xtuner,
         counts_recompute=True,
     ),
@@ -230,7 +230,8 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
         repo="InternLM/InternEvo",
         path="internlm/utils/common.py",
         commit="ded6398d528cfbb27d8ca6e2fb101120523ad133",
-        why="recomputation is work; full attention; key and value as wide as the query; no experts",
+        why="counts activation checkpointing as work; full attention; ignores grouped-query"
+        " attention and experts",
         flops=internevo,
         counts_recompute=True,
     ),
@@ -239,8 +240,9 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
         repo="deepspeedai/Megatron-DeepSpeed",
         path="megatron/utils.py",
         commit="4efb479d5317ce9b86096b9d8e3e8030b0b5263b",
-        why="recomputation is work, lm_head too; full attention; 2 // (H // G) drops key and value"
-        " where more than two heads share them; experts in every layer, no shared ones, no router",
+        why="counts activation checkpointing as work, lm_head too; full attention; 2 // (H // G)"
+        " drops key and value if more than two heads share them; experts in every layer, no shared"
+        " ones, no router",
         flops=deepspeed.by_matmuls,
         counts_recompute=True,
     ),
@@ -249,8 +251,8 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
         repo="hpcaitech/ColossalAI",
         path="examples/language/performance_evaluator.py",
         commit="01ee32a75ebd4d5ad93665090dffc9a0d9fc8cf0",
-        why="recomputation is work; full attention; every FFN is plain and 4d wide; three quarters"
-        " of the lm_head without recomputation",
+        why="counts activation checkpointing as work; full attention; every FFN is plain and 4d"
+        " wide; three quarters of the lm_head without checkpointing",
         flops=deepspeed.paper,
         counts_recompute=True,
     ),
@@ -259,7 +261,8 @@ OTHER_FORMULAS: tuple[OtherFormula, ...] = (
         repo="hpcaitech/ColossalAI",
         path="examples/language/performance_evaluator.py",
         commit="01ee32a75ebd4d5ad93665090dffc9a0d9fc8cf0",
-        why="recomputation is work; no attention; all experts, and the embedding look-up",
+        why="counts activation checkpointing as work; no attention; all experts, and the embedding"
+        " look-up",
         flops=colossal_parameters,
         counts_recompute=True,
     ),
@@ -368,7 +371,7 @@ def compare_other_formulas(
     """
     if recompute not in ("none", "full"):
         raise ValueError(
-            f"These formulas know recomputation as off or on, none or full, not {recompute!r}."
+            f"These formulas know recompute=none or recompute=full only, not {recompute!r}."
         )
     ours = flops_per_token(operators(shape, seq_len))
     seen = SimplifiedModel(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)

@@ -25,7 +25,7 @@ OUTDATED_READING: Final = MessageKind(
 )
 IMPOSSIBLE_VALUE: Final = MessageKind(
     "impossible-value",
-    "{why} ({where}); no figure uses it",
+    "{why} ({where}). No figure uses it",
     when="A fact or a logged value is impossible for any run.",
 )
 FORMULA_CHANGED: Final = MessageKind(

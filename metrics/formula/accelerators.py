@@ -254,7 +254,9 @@ def load_overlay(text: str) -> tuple[Accelerator, ...]:
     _only(document, ("accelerator",), "the accelerators file")
     rows = document.get("accelerator")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise OverlayError("The accelerators file has no [[accelerator]], one for each device.")
+        raise OverlayError(
+            "The accelerators file has no [[accelerator]] table. Fix: add one for each accelerator."
+        )
     overlay = tuple(_accelerator(row, number) for number, row in enumerate(rows, start=1))
     seen: dict[str, Accelerator] = {}
     for name, row in _named(overlay):

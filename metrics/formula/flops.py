@@ -586,7 +586,7 @@ def _by_name(dtypes: Mapping[str, Dtype]) -> Callable[[Operator, Pass], Dtype]:
     def lookup(op: Operator, _: Pass) -> Dtype:
         if op.name not in dtypes:
             raise ValueError(
-                f"No number format is given for operator {op.name!r}: {', '.join(dtypes)} have one."
+                f"No precision is given for operator {op.name!r}, only for {', '.join(dtypes)}."
             )
         return dtypes[op.name]
 
@@ -597,6 +597,6 @@ def _peak(dtype: Dtype, peaks: Mapping[Dtype, float], op: Operator) -> float:
     if not peaks.get(dtype):
         raise ValueError(
             f"This accelerator has no {dtype} peak for {op.name} (it has peaks for"
-            f" {', '.join(peaks) or 'nothing'}). Fix: give the dense peak_flops=… to compare with"
+            f" {', '.join(peaks) or 'nothing'}). Fix: give peak_flops=…, the dense peak for MFU"
         )
     return peaks[dtype]

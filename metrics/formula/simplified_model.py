@@ -44,7 +44,7 @@ class SimplifiedModel(NamedTuple):
     def r(self) -> int:
         """Work of a step in forwards, for tools with recomputation: 4 if `full`, else 3."""
         if self.recompute is None:
-            raise ShapeError("What is recomputed is not known, and this tool counts it.")
+            raise ShapeError("recompute is unknown, and this tool counts activation checkpointing.")
         return 4 if self.recompute == "full" else 3
 
     @property

@@ -349,7 +349,7 @@ def from_hugging_face(config: Mapping[str, object]) -> VisionTower | None:
     kind = str(inner.get("model_type") or model_type)
     if kind not in _TOWERS:
         raise ShapeError(
-            f"vision_config of model_type {kind!r} is not known (known:"
+            f"vision_config of model_type {kind!r} is unknown (known:"
             f" {', '.join(sorted(_TOWERS))}): its FLOPs are not in the formula."
         )
     tower = _TOWERS[kind](Config(inner, f"vision_config of the {model_type} config"))
@@ -368,7 +368,7 @@ def _projected(tower: VisionTower, config: Mapping[str, object]) -> VisionTower:
     model_type = str(config.get("model_type"))
     if model_type not in _PROJECTORS:
         raise ShapeError(
-            f"The projector of model_type {model_type!r} is not known (known:"
+            f"The projector of model_type {model_type!r} is unknown (known:"
             f" {', '.join(sorted(_PROJECTORS))}): its FLOPs are not in the formula."
         )
     text = Config(text_config(config), f"the text model of the {model_type} config")

@@ -24,7 +24,7 @@ Phase = Literal["train", "prefill", "decode"]
 RULES_OF_THUMB: Final[Mapping[str, float]] = {
     "2N (forward)": 2.0,
     "6N (training)": 6.0,
-    "8N (training, all recomputed)": 8.0,
+    "8N (training, full checkpointing)": 8.0,
 }
 """Rules of thumb, with N matmul weights per token (arXiv:2001.08361)."""
 
@@ -68,24 +68,24 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.tgs is not None and self.mfu is not None:
-            raise ValueError("The speed is given twice: give --tgs or --mfu, and get the other.")
+            raise ValueError("Give only one of --tgs and --mfu: each follows from the other.")
         if (self.tgs is not None or self.mfu is not None) and self.accelerator is None:
-            raise ValueError("MFU is of a device's peak: give --accelerator.")
+            raise ValueError("MFU needs a peak: give --accelerator.")
         if self.tokens is not None and (self.gpus is None or (self.tgs or self.mfu) is None):
-            raise ValueError("A training time needs --gpus, and the speed by --tgs or --mfu.")
+            raise ValueError("A training time needs --gpus, and --tgs or --mfu.")
         if self.tower is None and self.images:
-            raise ValueError(f"{self.shape.name} has no vision tower: leave --image out.")
+            raise ValueError(f"{self.shape.name} has no vision tower: omit --image.")
         if self.tower is not None and not self.images:
             raise ValueError(
                 f"{self.shape.name} has a vision tower: give --image HEIGHTxWIDTH for each image "
-                "of a sequence, or the text_config alone as the model."
+                "of a sequence, or only the text_config as the model."
             )
         if self.tower is not None and (self.phase != "train" or self.trainable or self.recompute):
-            raise ValueError("With images only full training without recomputation is answered.")
+            raise ValueError("With images, only full training without checkpointing is covered.")
         if self.phase != "train" and (self.tgs or self.mfu or self.tokens or self.trainable):
-            raise ValueError("Rates, times and adapters are of training: leave --phase out.")
+            raise ValueError("Rates, times and adapters need training: omit --phase.")
         if self.phase != "train" and self.shape.mtp_modules:
-            raise ValueError("Modules of multi-token prediction are trained: leave --phase out.")
+            raise ValueError("Only training uses multi-token prediction modules: omit --phase.")
 
 
 def ask(  # noqa: PLR0913 - inputs of the question

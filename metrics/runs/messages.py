@@ -20,10 +20,10 @@ GROUPS_IN_ONE_LOG: Final = MessageKind(
 )
 GROUPS_MISSING: Final = MessageKind(
     "groups-missing",
-    "Only the logs of TorchFT's replica groups {groups} are here (of all: {count}). GPUs, batch "
-    "and tokens/s cover these groups only",
+    "Some TorchFT replica groups have no log here (logs of group: {groups}; groups in all: "
+    "{count}). GPUs, batch and tokens/s cover only these",
     "unranked",
-    when="Logs of some replica groups are not there.",
+    when="Logs of some replica groups are missing.",
     fix="ingest the other groups' logs",
 )
 GROUPS_UNEQUAL: Final = MessageKind(

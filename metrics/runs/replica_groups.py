@@ -187,7 +187,7 @@ def _in_one_log(launch: GroupedLaunch) -> Message | None:
 def _missing_groups(launch: GroupedLaunch) -> Message | None:
     if launch.groups_in_one_log or not launch.is_incomplete:
         return None
-    of = "unknown number" if launch.group_count is None else f"{launch.group_count}"
+    of = "unknown" if launch.group_count is None else f"{launch.group_count}"
     return messages.GROUPS_MISSING(count=of, groups=_listed(launch.groups))
 
 

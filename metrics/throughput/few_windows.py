@@ -49,7 +49,7 @@ def few_windows_warning(
     too_few = number < MIN_SCATTER_WINDOWS
     if not too_few and unsure is not None and unsure <= most and apart is None:
         return None
-    count = "a single window" if number == 1 else f"{number} windows"
+    count = "a single window" if number == 1 else f"only {number} windows"
     steps = f"{timed:,.0f} of {passed:,.0f} steps" if partial else f"{timed:,.0f} steps"
     windows_text = f"{count} ({'1 step' if steps == '1 steps' else steps})"
     off = apart_text = ""

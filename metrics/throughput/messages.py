@@ -22,7 +22,7 @@ SINGLE_STEP: Final = MessageKind(
 NO_CLEAN_WINDOW: Final = MessageKind(
     "no-clean-window",
     "No clean window: each one contains start-up, evaluation, a checkpoint or a profile",
-    when="Every window holds work that is not training.",
+    when="Every window contains work other than training.",
     fix="log more often, or train longer",
 )
 NO_OPTIMIZER_STEP: Final = MessageKind(
@@ -70,7 +70,7 @@ PADDED_TOKENS_UNKNOWN: Final = MessageKind(
     "padded-tokens-unknown",
     "Samples are padded, and their token count is unknown",
     when="Samples are padded, and neither tokens nor their number are logged.",
-    fix="fairmfu set RUN packed=true counts padding as tokens, with one sequence per sample",
+    fix="fairmfu set RUN packed=true, to count padding as tokens, and one sequence per sample",
 )
 MIXED_WRITERS: Final = MessageKind(
     "mixed-writers",
@@ -96,9 +96,9 @@ REINFORCEMENT_STEPS: Final = MessageKind(
 
 UNLOGGED_WORK: Final = MessageKind(
     "unlogged-work",
-    "TGS leaves out {windows}: they look like evaluations or checkpoints without log lines",
+    "TGS leaves out {windows}, probably unlogged evaluation or checkpoints",
     "doubt",
-    when="Windows stand out as work does that the log has no line of.",
+    when="A few windows are far slower than the rest, and no log line explains them.",
     fix="ingest the whole log",
 )
 LATE_START: Final = MessageKind(
@@ -113,22 +113,22 @@ COUNTED_STALLS: Final = MessageKind(
     "counted-stalls",
     "TGS is {more:.1%} lower because of {windows}: stalls, or work without log lines",
     "doubt",
-    when="Slow windows count although nothing in the log explains them.",
+    when="Slow windows count in TGS, and no log line explains them.",
     fix="ingest the whole log",
 )
 FEW_WINDOWS: Final = MessageKind(
     "few-windows",
-    "TGS is from only {windows}{off}{apart}",
+    "TGS is from {windows}{off}{apart}",
     "doubt",
-    when="The rate is of too few windows for an interval.",
+    when="TGS has too few windows for an interval.",
     fix="{remedy}",
 )
 PROFILED_WINDOWS: Final = MessageKind(
     "profiled-windows",
-    "After start-up, {held} of {whole} windows ran under a profiler, which slows steps, and there "
-    "are no others",
+    "TGS includes {held} of {whole} windows under a profiler, which slows steps: no clean windows "
+    "are left after start-up",
     "unranked",
-    when="Every window behind the start holds profiled steps.",
+    when="After start-up, no window is free of profiled steps.",
     fix="train longer",
 )
 LONG_WARM_UP: Final = MessageKind(
@@ -147,7 +147,7 @@ TIMES_WITHOUT_DATA: Final = MessageKind(
     "TGS is an upper bound: {evidence} leaves out data loading, and nothing else in the log times "
     "it",
     "unranked",
-    when="The only times leave data loading out.",
+    when="The only times in the log leave out data loading.",
 )
 TIMES_ABOVE_STAMPS: Final = MessageKind(
     "times-above-stamps",
@@ -165,53 +165,54 @@ END_TO_END_FASTER: Final = MessageKind(
 )
 STEPS_PRINTED_TWICE: Final = MessageKind(
     "steps-printed-twice",
-    "{copies} steps are logged twice with different times, and no rank explains it. TGS uses the "
-    "longer times ({seconds:,.3g} s more in total)",
+    "Steps are logged more than once with different times ({copies} of them), and no rank "
+    "explains it. TGS uses the longer times ({seconds:,.3g} s more in total)",
     "unranked",
-    when="Steps stand in the log twice with other times, and no rank tells why.",
+    when="Steps are logged twice with different times, without a rank.",
 )
 COARSE_TIMES: Final = MessageKind(
     "coarse-times",
-    "TGS may be up to {off:.1%} off: {evidence} is in whole {unit}",
-    when="Times or rates are whole numbers, and no interval holds their rounding.",
+    "TGS may be up to {off:.1%} off: it is from {evidence}, in whole {unit}",
+    when="Times or rates are whole numbers, and TGS has no interval.",
 )
 SINGLE_MICRO_STEPS: Final = MessageKind(
     "single-micro-steps",
     "TGS is the mean of single micro-steps as logged, because tokens per step are unknown",
-    when="Rates are of single micro-steps.",
+    when="Logged rates cover single micro-steps.",
     fix="fairmfu set RUN seq_len=… micro_batch_size=… packed=…",
 )
 RATE_SKIPS_STEPS: Final = MessageKind(
     "rate-skips-steps",
     "TGS leaves out {untimed:.0f} of {whole:.0f} steps: they come before an evaluation, after "
     "which the logged rate starts again",
-    when="The printed rate starts again after an evaluation.",
+    when="The logged rate restarts after an evaluation.",
 )
 SKIPPED_STEPS_DIFFER: Final = MessageKind(
     "skipped-steps-differ",
     "TGS leaves out {untimed:.0f} of {whole:.0f} steps before evaluations, which no logged rate "
     "covers. By time stamps they took {seconds:,.1f} s {side} than as many others",
     "unranked",
-    when="The same, and stamps show that those steps took another time.",
+    when="As rate-skips-steps, and time stamps show another pace of those steps.",
 )
 UNFAIR_OPTIMIZER_STEPS: Final = MessageKind(
     "unfair-optimizer-steps",
-    "TGS is too {side}{much}: the steady windows contain {count} optimizer steps, and their share "
-    "would be {expected:.3g}",
+    "TGS is too {side}{much}: the steady windows contain too {share} optimizer steps ({count}, "
+    "expected {expected:.3g})",
     "unranked",
-    when="The windows hold more or fewer optimizer steps than their share.",
+    when="The steady windows contain more or fewer optimizer steps than their share.",
 )
 AVERAGE_WINDOW_UNKNOWN: Final = MessageKind(
     "average-window-unknown",
     "TGS may use fewer than {timed:,.0f} of {passed:,.0f} micro-steps: each logged time is a mean "
-    "over an unknown number of them",
+    "over an unknown number, so their share of optimizer steps is unknown",
     "unranked",
-    when="A printed time is a mean over an unknown number of micro-steps.",
+    when="A logged time is a mean over an unknown number of micro-steps.",
     fix="fairmfu set RUN average_window=N",
 )
 ACCUMULATION_UNKNOWN: Final = MessageKind(
     "accumulation-unknown",
-    "TGS uses {timed:,.0f} of {passed:,.0f} micro-steps, and gradient_accumulation is unknown",
+    "TGS uses {timed:,.0f} of {passed:,.0f} micro-steps, and gradient_accumulation is unknown, so "
+    "their share of optimizer steps is too",
     "unranked",
     when="Some micro-steps are timed, and gradient_accumulation is unknown.",
     fix="fairmfu set RUN gradient_accumulation=N",
@@ -226,20 +227,20 @@ EVIDENCE_MISCOUNTED: Final = MessageKind(
     "evidence-miscounted",
     "TGS by {other} is {gap:.1%} {side} than by {kind}: {cause}",
     "unranked",
-    when="Two kinds of times give rates that differ by a whole factor, as by a wrong token count.",
+    when="Rates by two kinds of times differ by a whole factor: tokens are miscounted.",
 )
 EVIDENCE_WITHOUT_FIT: Final = MessageKind(
     "evidence-without-fit",
     "{cause}",
     "unranked",
-    when="Rates and stamps of the log fit no number of tokens per step.",
+    when="No number of tokens per step fits both the logged rates and the time stamps.",
 )
 
 # -- tokens ----------------------------------------------------------------------------------
 
 COUNTS_APART: Final = MessageKind(
     "counts-apart",
-    "Two token counts differ by {gap:+.1%} without a known cause: {counts}{shares}",
+    "Two token counts differ by {gap:.1%} without a known cause: {counts}{shares}",
     "unranked",
     when="Two counts of the same tokens differ.",
     fix="{fits}",
@@ -248,7 +249,7 @@ BATCH_CHANGES: Final = MessageKind(
     "batch-changes",
     "{changes}",
     "unranked",
-    when="Steps have other batches than the log states.",
+    when="Steps have other batch sizes than the log states.",
 )
 PARTIAL_SEQUENCES: Final = MessageKind(
     "partial-sequences",
@@ -261,32 +262,32 @@ PARTIAL_SEQUENCES: Final = MessageKind(
 TOKENS_UNCOUNTED: Final = MessageKind(
     "tokens-uncounted",
     "{reason}",
-    when="The log prints tokens that cannot be counted.",
+    when="The log prints a token count of unknown meaning.",
 )
 PROCESS_SUM_UNKNOWN: Final = MessageKind(
     "process-sum-unknown",
     "Logged tokens are a sum over processes, and some processes get the same tokens: the true "
     "count is unknown",
-    when="Printed tokens are a sum over processes that share data.",
+    when="Logged tokens are a sum over processes that share data.",
 )
 RANK_SUM_UNKNOWN: Final = MessageKind(
     "rank-sum-unknown",
     "Logged tokens without padding are a sum over ranks, and some ranks get the same tokens: the "
     "true count is unknown",
-    when="Printed tokens are a sum over ranks that share data.",
+    when="Logged tokens are a sum over ranks that share data.",
 )
 RANK_SUM_DOUBTFUL: Final = MessageKind(
     "rank-sum-doubtful",
     "TGS may be several times too high: logged tokens are a sum over ranks, and ranks that share "
     "a sequence each count it",
     "unranked",
-    when="Printed tokens are a sum over ranks, of which some may share sequences.",
+    when="Logged tokens are a sum over ranks, and ranks may share sequences.",
     fix="fairmfu set RUN context_parallel=N tensor_parallel=N (1 if unused)",
 )
 COUNTER_TOO_COARSE: Final = MessageKind(
     "counter-too-coarse",
     "The log prints its tokens without padding too rarely or too coarsely to use them",
-    when="The counter of tokens is printed too seldom or too coarsely.",
+    when="The token counter is logged too rarely or too coarsely.",
 )
 
 # -- facts -----------------------------------------------------------------------------------
@@ -301,5 +302,5 @@ FACTS_DIFFER: Final = MessageKind(
     "facts-differ",
     "{difference}",
     "doubt",
-    when="The log, files beside it or people give different values of a fact.",
+    when="The log, a file beside it or a user give different values of a fact.",
 )

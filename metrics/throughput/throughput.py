@@ -232,7 +232,11 @@ def _unfair(updates: OptimizerStepCount | None) -> Message | None:
     side = "high" if updates.count < updates.expected else "low"
     much = "" if updates.excess_share is None else f" by some {abs(updates.excess_share):.1%}"
     return messages.UNFAIR_OPTIMIZER_STEPS(
-        count=updates.count, expected=updates.expected, side=side, much=much
+        count=updates.count,
+        expected=updates.expected,
+        share="few" if side == "high" else "many",
+        side=side,
+        much=much,
     )
 
 

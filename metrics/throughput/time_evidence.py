@@ -425,7 +425,9 @@ def _disagreeing(rated: FloatArray, timed: FloatArray, off: FloatArray) -> str |
     longer = np.maximum(of_most[0] * rated - timed - off, 0.0)
     if longer.sum() <= MAX_UNEXPLAINED_GAP * timed.sum():
         return None
-    return f"{np.count_nonzero(longer)} of {len(timed)} windows are shorter than the rate implies"
+    return (
+        f"in {np.count_nonzero(longer)} of {len(timed)} windows less time passes than the rate says"
+    )
 
 
 def _scatter(pair: _Pair, off: FloatArray) -> float:
@@ -655,8 +657,8 @@ def _single_micro_steps(windows: RunArrays, pair: _Pair, tolerance: float) -> st
     if abs(with_them.sum() / whole.sum() - 1) > tolerance:
         return None
     return (
-        f"{update.sum():,} of the {len(update):,} logged micro-steps contain the optimizer step, "
-        f"of all micro-steps 1 of {every}"
+        f"the optimizer step is in {update.sum():,} of the {len(update):,} logged micro-steps, "
+        f"and in 1 of {every} of all"
     )
 
 
@@ -683,7 +685,7 @@ def _other_updates(windows: RunArrays, pair: _Pair, tolerance: float) -> str | N
         f"{many:,} of {span.sum():,.0f} by {EVIDENCE_LABELS[kind]}"
         for kind, many, span in zip(pair.kinds, found, spans, strict=True)
     )
-    return f"micro-steps with the optimizer step are {held}, of all micro-steps 1 of {every}"
+    return f"the optimizer step is in {held} micro-steps, and in 1 of {every} of all"
 
 
 def _without_data(
@@ -750,9 +752,9 @@ def _exceptions(pair: _Pair, tolerance: float) -> str | None:
     clock = ", or a clock change" if name in MOMENT_COLUMNS else ""
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
     return (
-        f"{int(odd.sum())} of {len(odd)} windows{often} take {holds:,.1f} s more by"
-        f" {EVIDENCE_LABELS[name]} (a restart, evaluation or checkpoint without a line{clock}?), "
-        "and the others agree"
+        f"{holds:,.1f} s more by {EVIDENCE_LABELS[name]} in {int(odd.sum())} of {len(odd)} "
+        f"windows{often} (a restart, evaluation or checkpoint without a line{clock}?); the others "
+        "agree"
     )
 
 

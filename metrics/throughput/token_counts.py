@@ -40,8 +40,6 @@ from .messages import (
 )
 from .resolved_facts import DEFAULT_OBJECTIVE, NONSTANDARD_OBJECTIVES
 
-"""Wording of a warning where a logged rate and ours cannot count the same tokens."""
-
 UNIT_FACTOR_TOLERANCE: Final = 0.05
 """Largest relative distance from 1,000 of a factor, from figures with few digits, to be another
 unit."""
@@ -844,10 +842,14 @@ def count_mismatch_warning(comparison: CountComparison) -> Message | None:
     """Warn where two counts of the same tokens differ; the run is then not ranked."""
     if not comparison.contradicts:
         return None
-    fits = f"check the batch: both counts agree with {comparison.fits}" if comparison.fits else ""
+    fits = (
+        f"check batch and length: both counts agree with {comparison.fits}"
+        if comparison.fits
+        else ""
+    )
     return COUNTS_APART(
         counts=comparison_text(comparison),
-        gap=comparison.gap,
+        gap=abs(comparison.gap),
         shares=_who_shares(comparison),
         fits=fits,
     )

@@ -498,7 +498,7 @@ def _checked(
             logged=logged, shape=shape.name, total=shape.params_total, words=fitted.vocab_size
         )
     )
-    return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
+    return replace(fitted, name=f"{shape.name} with a vocabulary of {fitted.vocab_size:,}")
 
 
 def count_adapter_params(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int | None:
@@ -719,8 +719,8 @@ def _other_peak(
     message = messages.OTHER_PEAK(
         given=given / 1e12,
         ratio=given / known,
-        dtype=dtype,
-        device=device.name,
+        precision=dtype,
+        accelerator=device.name,
         known=known / 1e12,
     )
     return [message]

@@ -20,7 +20,7 @@ ATTENDED_PAIRS_IMPOSSIBLE: Final = MessageKind(
     "attended-pairs-impossible",
     "attended_pairs={attended:,.6g} is impossible: it lies between 1 and the sequence length, "
     "{length:,}",
-    when="The fact attended_pairs is out of its bounds.",
+    when="The given attended_pairs is impossible.",
 )
 NO_MEAN_LENGTH: Final = MessageKind(
     "no-mean-length",
@@ -30,7 +30,7 @@ NO_MEAN_LENGTH: Final = MessageKind(
 MEAN_LENGTH_USED: Final = MessageKind(
     "mean-length-used",
     "FLOPs use the mean sequence length, {logged:,.0f}: not all steps have seq_len={said:,}",
-    when="Steps have lengths of their own (a curriculum).",
+    when="Sequence length varies by step (a curriculum).",
 )
 MTP_MODULES_UNKNOWN: Final = MessageKind(
     "mtp-modules-unknown",
@@ -103,8 +103,8 @@ ACCELERATOR_UNKNOWN: Final = MessageKind(
 )
 OTHER_PEAK: Final = MessageKind(
     "other-peak",
-    "MFU uses the given peak_flops={given:,g} TFLOP/s, {ratio:.2f}x the dense {dtype} peak of "
-    "{device} ({known:,g}); sparse peaks are twice the dense one",
+    "MFU uses the given peak_flops={given:,g} TFLOP/s, {ratio:.2f}x the dense {precision} peak of "
+    "{accelerator} ({known:,g}). Sparse peaks are twice the dense one",
     "doubt",
     when="A given peak is not the dense one of the accelerator.",
     fix="fairmfu set RUN peak_flops= removes it",

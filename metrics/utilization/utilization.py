@@ -240,12 +240,12 @@ def _plausible(mfu: float) -> bool:
 def _unit_errors(facts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
     """Return the usual factors that make a rate too high, with a description."""
     known = (
-        ("a rate of all GPUs taken for one (x world size)", integer_fact(facts, "gpus")),
+        ("a rate of all GPUs read as that of one (x world size)", integer_fact(facts, "gpus")),
         ("accumulation counted twice", integer_fact(facts, "gradient_accumulation")),
         ("sequence-parallel ranks counted apart", integer_fact(facts, "context_parallel")),
         ("model-parallel ranks counted apart", integer_fact(facts, "tensor_parallel")),
-        ("milliseconds taken for seconds (x 1000)", 1000),
-        ("recomputation counted (x 4/3)", 4 / 3),
-        ("half a device's peak (x 2)", 2),
+        ("milliseconds read as seconds (x 1000)", 1000),
+        ("activation checkpointing counted (x 4/3)", 4 / 3),
+        ("half of the GPU's peak (x 2)", 2),
     )
     return [(why, float(factor)) for why, factor in known if factor is not None and factor > 1]

@@ -58,14 +58,14 @@ CASES: Final = {
         "megatron-deepspeed",
         changed(r"(num_attention_heads \.+) 32", r"\1 3"),
         {},
-        "3 query heads cannot share 8 key and value heads. (log:",
+        "3 query heads cannot share 8 key and value heads (log:",
     ),
     "a window of -1": (
         "deepspeed",
         str,
         {"facts.toml": FACTS, "config.json": config(MIXTRAL, sliding_window=-1)},
         "the mixtral config: 'sliding_window' is -1, and no model has less than 0 or more than "
-        "268,435,456. (companion:config.json)",
+        "268,435,456 (companion:config.json)",
     ),
     "a hidden size of 2^32": (
         "deepspeed",
@@ -77,7 +77,7 @@ CASES: Final = {
         "torchtitan",
         str,
         {"facts.toml": r'megatron_arguments = "{\"hidden_size\": 0}"'},
-        "the arguments header: 'hidden_size' is 0",
+        "The arguments header: 'hidden_size' is 0",
     ),
     "a length of 0": (
         "torchtitan",
@@ -89,7 +89,7 @@ CASES: Final = {
         "xtuner-v1",
         changed(r"(?<= time: )[\d.]+", "1e308"),
         {},
-        "elapsed_s=1e+308 [s] is impossible: it is up to 100,000,000 (200 lines, the first line 2)",
+        "elapsed_s=1e+308 [s] is impossible: it is up to 100,000,000 (200 lines, first at line 2)",
     ),
     "one time of 1e308": (
         "xtuner-v1",
@@ -113,7 +113,7 @@ CASES: Final = {
                 LLAMA, num_hidden_layers=100_000, intermediate_size=2**27, hidden_size=2**20
             ),
         },
-        "No model has 4.22e+19 parameters. (companion:config.json)",
+        "No model has 4.22e+19 parameters (companion:config.json)",
     ),
     "a batch beside the log that nobody trains": (
         "deepspeed",

@@ -13,7 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from fairmfu.metrics.core.messages import MessageKind
+from fairmfu.metrics.throughput.messages import (
+    COARSE_TIMES,
+    PROCESS_SUM_UNKNOWN,
+    RANK_SUM_DOUBTFUL,
+)
 from tests.support.folders import ROOT
+from tests.support.kinds import of_kind
 
 TOKENS: Final = 131072
 STEP_S: Final = 0.812
@@ -23,8 +30,9 @@ SAMPLES: Final = 16 * 4096 / 4 / STEP_S  # of a batch of 16 sequences of 4,096
 
 
 class Told(NamedTuple):
-    """A log of NovaTrain and what is to be said: TGS, a part of the doubt, the facts it lacks.
+    """A log of NovaTrain and what is to be said: TGS, the doubt, the facts it lacks.
 
+    doubt: the kind of the one warning about TGS or its tokens; off: what it says of the error
     within: bounds that the interval around TGS is at least as wide as, nearly
     """
 
@@ -32,10 +40,11 @@ class Told(NamedTuple):
     field: str
     facts: dict[str, Any]
     tgs: float | None
-    doubt: str = ""
+    doubt: MessageKind | None = None
     missing: tuple[str, ...] = ()
     within: tuple[float, float] | None = None
     lines: int = 30
+    off: str = ""
 
 
 TP2: Final = {"tensor_parallel": 2}
@@ -44,23 +53,29 @@ CASES: Final = {
     "fine rates": Told("nova-rates", "40355 tok/s/gpu", {}, 40355),
     # 7.5 and 8.5 may be printed as 8; 1.5 and 2.5 samples of 4,096 tokens on 4 GPUs as 2
     "coarse rates": Told("nova-rates", "8 tok/s/gpu", {}, 8, within=(7.54, 8.5)),
-    "few coarse rates": Told("nova-rates", "8 tok/s/gpu", {}, 8, "up to 6.2% off", lines=6),
+    "few coarse rates": Told(
+        "nova-rates", "8 tok/s/gpu", {}, 8, COARSE_TIMES, lines=6, off="up to 6.2% off"
+    ),
     "coarse samples": Told("nova-rates", "2 samples/s", {}, 2048, within=(1640, 2560)),
-    "few coarse samples": Told("nova-rates", "2 samples/s", {}, 2048, "up to 25.0% off", lines=6),
+    "few coarse samples": Told(
+        "nova-rates", "2 samples/s", {}, 2048, COARSE_TIMES, lines=6, off="up to 25.0% off"
+    ),
     "a process each": Told("nova-processes", STEP, {"tensor_parallel": 1}, ONCE),
     "a process each, in all": Told("nova-processes", TOTAL, {"tensor_parallel": 1}, ONCE),
     "same tokens": Told(
-        "nova-processes", STEP, TP2, None, "summed over all processes", ("global_batch_size",)
+        "nova-processes", STEP, TP2, None, PROCESS_SUM_UNKNOWN, ("global_batch_size",)
     ),
     "same tokens, in all": Told(
-        "nova-processes", TOTAL, TP2, None, "summed over all processes", ("global_batch_size",)
+        "nova-processes", TOTAL, TP2, None, PROCESS_SUM_UNKNOWN, ("global_batch_size",)
     ),
-    "a batch": Told("nova-processes", STEP, {**TP2, "global_batch_size": 16}, SAMPLES, "summed"),
+    "a batch": Told(
+        "nova-processes", STEP, {**TP2, "global_batch_size": 16}, SAMPLES, PROCESS_SUM_UNKNOWN
+    ),
     "a rank each": Told("nova-ranks", STEP, {"data_parallel": 4}, ONCE),
     "two ranks": Told("nova-ranks", STEP, {**TP2, "context_parallel": 1}, SHARED),
     "two ranks, in all": Told("nova-ranks", TOTAL, {**TP2, "context_parallel": 1}, SHARED),
-    "some ranks": Told("nova-ranks", STEP, {}, ONCE, "those that share a sequence count it each"),
-    "some ranks, in all": Told("nova-ranks", TOTAL, TP2, SHARED, "sequence count it each"),
+    "some ranks": Told("nova-ranks", STEP, {}, ONCE, RANK_SUM_DOUBTFUL),
+    "some ranks, in all": Told("nova-ranks", TOTAL, TP2, SHARED, RANK_SUM_DOUBTFUL),
 }
 
 
@@ -94,9 +109,10 @@ def test_a_built_in_format_that_no_module_names_has_right_rates(
     case, row = CASES[name], rows[name]
     assert row["log_format"] == case.tag
     assert row["tgs"] == (None if case.tgs is None else pytest.approx(case.tgs, rel=1e-6))
-    doubts = [text for text in row["warnings"] if "TGS" in text or "summed" in text]
-    assert len(doubts) == bool(case.doubt), doubts
-    assert all(case.doubt in text for text in doubts)
+    doubts = [text for text in row["warnings"] if "TGS" in text or "a sum over" in text]
+    assert len(doubts) == (case.doubt is not None), doubts
+    assert case.doubt is None or of_kind(row, case.doubt) == doubts
+    assert all(case.off in text for text in doubts)
     if case.within is not None:
         assert row["tgs_low"] < case.within[0] < case.within[1] < row["tgs_high"]
     assert tuple(row["missing"][: len(case.missing)]) == case.missing

@@ -14,8 +14,11 @@ from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.compare.comparability import rank_runs
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
+from fairmfu.metrics.pipeline.messages import RATE_AGAINST_LOG
 from fairmfu.metrics.throughput.windows import steady_window_rows
+from fairmfu.metrics.utilization.messages import QUANTIZED_WEIGHTS
 from tests.support.folders import ROOT
+from tests.support.kinds import of_kind
 
 SAMPLES = ROOT / "sample_logs"
 CASES = sorted(path.parent for path in SAMPLES.glob("*/*/*/truth.json"))
@@ -164,7 +167,8 @@ def test_layers_of_fp8_that_no_line_names_have_no_mfu(tmp_path: Path) -> None:
     shutil.copy(FP8 / "run.log", tmp_path)
     row = analyse(read_log_tables(tmp_path / "run.log")).metrics.row(0, named=True)
     assert row["mfu"] is None
-    assert any("precision=fp8 if the lm_head stayed in bf16" in said for said in row["warnings"])
+    (told,) = of_kind(row, QUANTIZED_WEIGHTS)
+    assert "precision=P, with P one of: fp8 (lm_head in bf16), fp8+lm_head (" in told
 
 
 ATTENTION, LM_HEAD = 6 * 22 * 2048 * (4096 + 1), 6 * 2048 * 32000
@@ -227,5 +231,8 @@ def test_three_frameworks_are_ranked_on_one_gpu(whole: Analysis) -> None:
 
 def test_batches_that_are_not_all_whole_are_not_ranked(whole: Analysis) -> None:
     """27 packed samples in batches of two: the last batch of each epoch has one of them."""
-    ranked = rank_runs(whole.metrics).filter(run_id=row_of(whole, UNTIMED)["run_id"])
-    assert "tokens per step are counted otherwise" in " ".join(ranked["not_ranked"].item())
+    row = row_of(whole, UNTIMED)
+    ranked = rank_runs(whole.metrics).filter(run_id=row["run_id"])
+    (told,) = of_kind(row, RATE_AGAINST_LOG)
+    assert "tokens per step must be wrong" in told
+    assert told in ranked["not_ranked"].item()

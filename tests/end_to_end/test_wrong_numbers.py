@@ -21,6 +21,7 @@ from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import messages
 from tests.support.folders import ROOT
+from tests.support.kinds import of_kind
 
 RANK_SUM_DOUBTFUL = messages.RANK_SUM_DOUBTFUL()
 
@@ -137,7 +138,9 @@ def test_samples_that_grow_by_a_curriculum_are_not_of_full_length(
     facts = given.facts_from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
     ingest(logs / "run.log", flag_facts=facts)
     (warnings,) = metrics(store)["warnings"].to_list()
-    assert warnings == ([] if counts else [f"{CURRICULUM_NOTE}{NOT_RANKED}"])
+    assert warnings == (
+        [] if counts else [messages.BATCH_CHANGES("unranked", changes=CURRICULUM_NOTE)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,9 @@ def test_batches_of_any_size_are_not_as_configured(dynamic, counts, ingest, stor
     facts = given.facts_from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
     ingest(logs / "run.log", flag_facts=facts)
     (warnings,) = metrics(store)["warnings"].to_list()
-    assert warnings == ([] if counts else [f"{DYNAMIC_BATCH_NOTE}{NOT_RANKED}"])
+    assert warnings == (
+        [] if counts else [messages.BATCH_CHANGES("unranked", changes=DYNAMIC_BATCH_NOTE)]
+    )
 
 
 MEGATRON_HEADER = """\
@@ -535,7 +540,7 @@ def test_a_second_run_begins_with_whichever_line_of_its_header_comes_first(
     name, ingest, store, logs
 ):
     """Excerpts leave lines out: the second run's model and device had become the first one's."""
-    header, step, *settings, said = CUT_HEADERS[name]
+    header, step, *settings, stated = CUT_HEADERS[name]
     text = ""
     for hour, setting in enumerate(settings, 1):
         text += header.format(hour=hour, **setting)
@@ -543,7 +548,7 @@ def test_a_second_run_begins_with_whichever_line_of_its_header_comes_first(
     (logs / "two.log").write_text(text)
     ingest(logs / "two.log")
     runs, facts = store.table("runs").sort("launch"), store.table("facts")
-    for fact, values in said.items():
+    for fact, values in stated.items():
         of_fact = facts.filter(facts["name"] == fact)
         mine = [of_fact.filter(of_fact["run_id"] == run)["value"] for run in runs["run_id"]]
         assert [found.unique().to_list() for found in mine] == [[value] for value in values]
@@ -580,9 +585,10 @@ def test_the_first_line_of_a_process_that_began_between_lines_is_no_pace(
     assert row["tgs"] == pytest.approx(8192, rel=1e-4)
     assert (row["steps"], row["windows"]) == (20, 18)
     assert "a rate that begins behind a pause" in row["excluded_causes"]
-    (said,) = [one for one in row["warnings"] if "time stamps" in one]
-    assert "1 of 19 windows hold 600.0 s more by time stamps (a restart" in said
-    assert not said.startswith(NOT_RANKED)
+    (why,) = [one for one in row["warnings"] if "time stamps" in one]
+    assert of_kind(row, messages.EVIDENCE_APART) == [why]
+    assert "1 of 19 windows take 600.0 s more by time stamps (a restart" in why
+    assert not why.startswith(NOT_RANKED)
 
 
 def test_a_slow_stretch_that_the_rate_holds_is_part_of_the_pace(ingest, store, logs):
@@ -604,8 +610,11 @@ def test_pauses_between_many_lines_of_unknown_batches_cost_the_rank(ingest, stor
         later.append(line.replace(stamp.search(line)[0], f"{twice:%Y-%m-%d %H:%M:%S}"))
     (logs / "run.log").write_text("".join(later))
     ingest(logs / "run.log")
-    (said,) = [one for one in metrics(store).row(0, named=True)["warnings"] if "stamps" in one]
-    assert said.endswith(f"without a known cause{NOT_RANKED}")
+    row = metrics(store).row(0, named=True)
+    (why,) = [one for one in row["warnings"] if "stamps" in one]
+    assert of_kind(row, messages.EVIDENCE_APART) == [why]
+    assert why.startswith(NOT_RANKED)
+    assert why.endswith(": no known cause.")
 
 
 def mindspeed_llm(path):
@@ -675,7 +684,8 @@ def test_a_forks_evaluation_between_steps_is_no_step(red, plain, ingest, store, 
     assert row["tgs"] == pytest.approx(8192, rel=1e-4)
     assert row["logged_mfu"] is None
     assert row["steps"] == 20
-    assert not any("twice" in said for said in row["warnings"])
+    assert not any("twice" in one for one in row["warnings"])
+    assert of_kind(row, messages.STEPS_PRINTED_TWICE) == []
 
 
 @pytest.mark.parametrize(
@@ -716,8 +726,9 @@ def test_some_micro_steps_stand_for_all_where_it_is_known_how_many_are_accumulat
     row = metrics(store).row(0, named=True)
     assert row["windows"] == 1600 // every - 1
     (why,) = (told for told in row["warnings"] if told.startswith(NOT_RANKED))
-    assert why.startswith(f"TGS is of {row['windows']} of ")
-    assert "--set gradient_accumulation" in why
+    assert of_kind(row, messages.ACCUMULATION_UNKNOWN) == [why]
+    assert f"TGS uses {row['windows']} of " in why
+    assert "fairmfu set RUN gradient_accumulation=N" in why
     assert rank_runs(metrics(store))["group"].to_list() == [None]
 
 
@@ -736,8 +747,10 @@ def test_optimizer_steps_of_which_some_take_long_beyond_their_share_are_told(ing
         logs / "scalars.json",
         flag_facts=given.facts_from_flags([*known, "gradient_accumulation=8"]),
     )
-    told = [why for why in metrics(store)["warnings"][0] if why.startswith(NOT_RANKED)]
-    assert [why.startswith("optimizer steps in the steady windows: ") for why in told] == [True]
+    row = metrics(store).row(0, named=True)
+    told = [why for why in row["warnings"] if why.startswith(NOT_RANKED)]
+    assert len(told) == 1
+    assert of_kind(row, messages.UNFAIR_OPTIMIZER_STEPS) == told
 
 
 @pytest.mark.parametrize(("every", "accumulation"), [(1, []), (10, ["gradient_accumulation=1"])])
@@ -754,24 +767,26 @@ def test_all_of_them_are_of_each_optimizer_step_as_many_as_there_are(
 
 
 @pytest.mark.parametrize(
-    ("words", "unsaid"),
+    ("words", "kinds"),
     [
-        ([], "average_window"),
-        (["gradient_accumulation=4"], "average_window"),
-        (["gradient_accumulation=1"], ""),
-        (["average_window=10"], ""),
-        (["average_window=1"], "gradient_accumulation"),
+        ([], [messages.AVERAGE_WINDOW_UNKNOWN]),
+        (["gradient_accumulation=4"], [messages.AVERAGE_WINDOW_UNKNOWN]),
+        (["gradient_accumulation=1"], []),
+        (["average_window=10"], []),
+        (["average_window=1"], [messages.ACCUMULATION_UNKNOWN]),
     ],
 )
 def test_times_of_which_nothing_tells_how_many_steps_they_average(
-    words, unsaid, ingest, store, logs
+    words, kinds, ingest, store, logs
 ):
     """Ten were taken for granted, and with them that no step is left out."""
     known = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "packed=true", *words]
     (logs / "scalars.json").write_text(scalars(10, 4, rated=False))
     ingest(logs / "scalars.json", flag_facts=given.facts_from_flags(known))
-    told = [why for why in metrics(store)["warnings"][0] if why.startswith(NOT_RANKED)]
-    assert [f"--set {unsaid}" in why for why in told] == [True] * bool(unsaid)
+    row = metrics(store).row(0, named=True)
+    told = [why for why in row["warnings"] if why.startswith(NOT_RANKED)]
+    assert len(told) == len(kinds)
+    assert of_kind(row, *kinds) == told
 
 
 def test_stamps_that_are_further_apart_than_1_percent_bear_nothing_out(ingest, store, logs):
@@ -794,4 +809,5 @@ def test_stamps_that_are_further_apart_than_1_percent_bear_nothing_out(ingest, s
     ingest(logs / "run.log", flag_facts=given.facts_from_flags(words))
     row = metrics(store).row(0, named=True)
     assert row["evidence_gap"] > 0.1
-    assert [why for why in row["warnings"] if "--set gradient_accumulation: not ranked" in why]
+    (why,) = of_kind(row, messages.ACCUMULATION_UNKNOWN)
+    assert why.startswith(NOT_RANKED)

@@ -53,7 +53,10 @@ NOVA_FORMATS: Final = (
     _nova("nova-processes", "tokens_of_processes", "elapsed", _TOKENS, _TOKEN_COLUMNS),
     _nova("nova-ranks", "tokens_of_ranks", "elapsed", _TOKENS, _TOKEN_COLUMNS),
 )
-SHOWN: Final = ("log_format", "quirks", "tgs", "tgs_low", "tgs_high", "missing", "warnings")
+SHOWN: Final = (
+    *("log_format", "quirks", "tgs", "tgs_low", "tgs_high", "missing"),
+    *("warnings", "warning_kinds"),
+)
 
 
 def _main(folder: Path) -> None:

@@ -136,7 +136,9 @@ def _half_width(row: MetricsRow) -> float:
         return (high - low) / 2 / tgs
     said = " ".join(row["warnings"])
     off = [int(told) / 100 for told in re.findall(r"may be off by (\d+)%", said)]
-    low = [float(told) / 100 for told in re.findall(r"TGS is ([\d.]+)% lower because of", said)]
+    low = [
+        float(told) / 100 for told in re.findall(r"TGS is ([\d.]+)% lower because of 1 of", said)
+    ]
     if off or low:
         return max(*off, *(share / max(1 - share, 1e-4) for share in low), 0.0)
     return float("inf") if re.search(r"TGS is from only (a single window|2 windows)", said) else 0.0

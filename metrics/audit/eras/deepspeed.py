@@ -485,7 +485,7 @@ def _neox(month: str, since: str | None, until: str | None, **more: object) -> p
 
 
 _OVER_THE_ENGINE: Final = {
-    "logged_samples_per_second": "DeepSpeed's timer does not print the time that it divides by"
+    "logged_samples_per_second": "DeepSpeed's timer does not print its divisor, the time"
 }
 
 
@@ -493,7 +493,7 @@ def _engine(version: str, **more: object) -> partial[Era]:
     known: dict[str, object] = {
         "repo": "deepspeedai/DeepSpeed",
         "path": "deepspeed/runtime/pipe/engine.py",
-        "formula": "samples/s = batch / time of a step, which the pipeline engine alone prints",
+        "formula": "samples/s = batch / time of a step; only the pipeline engine prints the time",
         "decimals": {"elapsed_s": 3, "logged_samples_per_second": 3},
         "derived_columns": STEP_TIME_FIGURES,
         "not_compared": _OVER_THE_ENGINE,
@@ -549,7 +549,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         None,
         "2021-06-11",
         commit="f52dbd04",
-        formula="8 P, P with embeddings; recomputed in any case; over the whole log interval",
+        formula="8 P, P with embeddings; always full checkpointing; over the whole log interval",
         decimals=DECIMALS_IN_MS,
         stages=_EIGHT_PARAMETERS,
         whole_interval=True,
@@ -635,7 +635,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         "2023-09-27",
         "2023-12-06",
         commit="5f364017",
-        formula="24 r L d d (1 + T/6d): the logits are lost",
+        formula="24 r L d d (1 + T/6d), without the lm_head term",
         stages=_paper_path(logits=False),
         counts_recompute=True,
     ),
@@ -658,7 +658,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         repo="deepspeedai/DeepSpeedExamples",
         path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
         commit="45b4b715",
-        formula=f"{PAPER_EQUATION.replace(', V padded', '')}; one device's work over the world"
+        formula=f"{PAPER_EQUATION.replace(', V padded', '')}; one GPU's work divided by the world"
         " size; r less 1 - 2k/d under LoRA of rank k",
         stages=_paper_path(trained=forwards_with_adapters),
         decimals={
@@ -681,9 +681,9 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         repo="deepspeedai/DeepSpeedExamples",
         path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
         commit="45b4b715",
-        formula="that of step 1, of generation by one model and of training two",
+        formula="as step 1, for generation by one model plus training two",
         not_compared={
-            "logged_tflops": "an iteration generates, and trains two models, of which a run has one"
+            "logged_tflops": "an iteration generates and trains two models, and a run has one"
         },
     ),
     _engine("engine", commit="edaa7221"),

@@ -244,7 +244,7 @@ ERA_ROWS: Final[tuple[partial[Era], ...]] = (
         "2026-05-08",
         commit="d12ff2fc1",
         versions=("0.2.2",),
-        formula="6 (N_active - embedding) + 6 sum H(q+v) T; a tied lm_head goes with the embedding",
+        formula="6 (N_active - embedding) + 6 sum H(q+v) T; a tied lm_head is subtracted too",
         stages=(
             _ATTENTION,
             FormulaStage("norms", own_heads),

@@ -118,7 +118,7 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
         if parts := sorted(_other_parts(config)):
             raise ShapeError(
                 f"{config.get('_name_or_path') or config.get('model_type')} has a part"
-                f" {parts[0]!r} with unknown FLOPs. Fix: if it trains on text alone, give the"
+                f" {parts[0]!r} with unknown FLOPs. Fix: if the run trains on text alone, give the"
                 " text_config as model_config"
             )
         return from_hugging_face(inner)
@@ -131,7 +131,7 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
             " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
             " intermediate_size, vocab_size and tie_word_embeddings."
         )
-    given = Config(config, f"the {model_type} config")
+    given = Config(config, f"The {model_type} config")
     shape = reader(given)
     _refuse_unread(given)
     name = config.get("_name_or_path")
@@ -180,7 +180,7 @@ def _refuse_unread(config: Config) -> None:
     for key in sorted(SHAPE_KEYS & values.keys() - config.read_keys):
         if not _none_of_it(config, key, values[key]):
             raise ShapeError(
-                f"No FLOPs: {config.source} has {key!r} = {str(values[key])[:60]}, which is unknown"
+                f"{config.source} has {key!r} = {str(values[key])[:60]}, which is unknown"
                 " for this model_type and may change FLOPs. Fix: if the training code ignores it,"
                 " give a config without it."
             )
@@ -272,8 +272,8 @@ def _layer_kinds(
     unknown = sorted(set(types) - set(known))
     if unknown or len(types) != count:
         raise ShapeError(
-            f"{config.source}: {key} lists {len(types)} of {count} layers; kinds unknown to the"
-            f" formula: {', '.join(unknown) or 'none'}."
+            f"{config.source}: {key} has {len(types)} entries for {count} layers; kinds unknown to"
+            f" the formula: {', '.join(unknown) or 'none'}."
         )
     return types
 

@@ -488,7 +488,7 @@ def targeted_weights(
         meant = {target} if target in present else set(_WEIGHT_NAMES.get(target, (target,)))
         if present.isdisjoint(meant):
             raise ShapeError(
-                f"{model} has no projection {target!r} for LoRA to adapt, but"
+                f"{model} has no projection {target!r} for LoRA to adapt. It has"
                 f" {', '.join(sorted(present))}. Fix: correct lora_targets."
             )
         wanted |= meant

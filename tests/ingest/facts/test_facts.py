@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.cli import main
 from fairmfu.ingest.core.errors import FactError, UnknownFormatError
 from fairmfu.ingest.core.schema import FACT_NAMES, frame_schema
@@ -27,6 +26,7 @@ from fairmfu.ingest.facts.facts import (
 )
 from fairmfu.ingest.formats.spec import LogFormat
 from fairmfu.ingest.parse.record_sink import ParsedSource
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput.resolved_facts import (
     ORIGIN_PRECEDENCE,
@@ -133,7 +133,7 @@ def test_a_log_of_several_models_is_not_ranked() -> None:
 def test_two_that_disagree_are_both_shown() -> None:
     said = facts(("gpus", "8", "log:3"), ("gpus", "16", "flag"), ("seq_len", "64", "log:4"))
     (found,) = conflicting_facts(said).values()
-    assert found == ["gpus: 8 (log:3) against 16 (flag)"]
+    assert found == ["gpus: 8 (log:3) against 16 (flag)."]
 
 
 # -- what is given by hand -----------------------------------------------------------------
@@ -722,8 +722,8 @@ def test_a_number_that_cannot_be_printed_ends_no_reading(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (["model=llama3-9b"], ["No known model is called 'llama3-9b'", "llama3-8b"]),
-        (["accelerator=H1000"], ["No peak is known for the accelerator 'H1000'", "H100"]),
+        (["model=llama3-9b"], ["The model 'llama3-9b' is unknown", "llama3-8b"]),
+        (["accelerator=H1000"], ["The accelerator 'H1000' is unknown", "H100"]),
         (["accelerator=H1000", "peak_flops=1e15"], []),
         (["model=llama3-8b", "accelerator=h100"], []),
         (["accelerator=ACME X1"], []),
@@ -767,7 +767,7 @@ def test_two_names_of_one_device_are_no_disagreement() -> None:
     assert said("NVIDIA H100 80GB HBM3", "h100") == []
     assert said("ACME X1", "acme x1") == []
     assert said("NVIDIA H100 80GB HBM3", "H200") == [
-        "accelerator: NVIDIA H100 80GB HBM3 (log) against H200 (flag)"
+        "accelerator: NVIDIA H100 80GB HBM3 (log) against H200 (flag)."
     ]
 
 

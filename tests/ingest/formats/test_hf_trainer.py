@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pytest
 
-from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.ingest.detect.format_lookup import load_format_catalog
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
@@ -22,14 +21,15 @@ from fairmfu.ingest.formats.hugging_face.trainer import (
 from fairmfu.ingest.formats.registry import BUILT_IN_FORMATS
 from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.ingest.pipeline.api import read_logs
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.throughput import (
     explain_missing_rate,
 )
 from tests.support.effort import sampled
+from tests.support.kinds import of_kind
 
-NO_TIMES = messages.NO_TIMES()
 COUNTER_TOO_COARSE = messages.COUNTER_TOO_COARSE()
 PROCESS_SUM_UNKNOWN = messages.PROCESS_SUM_UNKNOWN()
 RANK_SUM_UNKNOWN = messages.RANK_SUM_UNKNOWN()
@@ -274,7 +274,7 @@ def test_steps_without_times_say_where_these_are(name: str, line: str, tmp_path:
     (row,) = analyse(read_log_tables(log)).metrics.rows(named=True)
     (elsewhere,) = (one.times_elsewhere for one in BUILT_IN_FORMATS if one.name == name)
     assert elsewhere
-    assert explain_missing_rate(row) == (f"{NO_TIMES}: {elsewhere}", [])
+    assert explain_missing_rate(row) == (messages.NO_TIMES_HERE(elsewhere=elsewhere), [])
 
 
 def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None:
@@ -496,7 +496,7 @@ def test_only_what_the_lines_do_not_print_is_asked_for(
     log.write_text("".join(said.format(n=n, more=printed.format(8192 * n)) for n in range(1, 5)))
     row = analyse(read_logs(log)).metrics.row(0, named=True)
     assert explain_missing_rate(row)[1] == missing
-    assert any("padded" in said for said in row["warnings"]) == ("packed" in missing)
+    assert bool(of_kind(row, messages.PADDED_TOKENS_UNKNOWN)) == ("packed" in missing)
 
 
 def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
@@ -695,7 +695,7 @@ def test_a_count_of_another_trainer_is_no_count_of_the_training(
         None if why == GENERATED_TOKENS_NOTE else 50,
         "slots",
     )
-    assert why in row["warnings"]
+    assert messages.TOKENS_UNCOUNTED(reason=why) in row["warnings"]
 
 
 @pytest.mark.parametrize(

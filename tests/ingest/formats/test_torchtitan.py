@@ -14,6 +14,14 @@ from fairmfu.ingest.facts import facts as given
 from fairmfu.ingest.formats.torchtitan.console import job_config_facts
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.pipeline.messages import MANY_UNREAD_LINES, UNREAD_LINES
+from fairmfu.metrics.throughput.messages import (
+    PROFILED_WINDOWS,
+    RATE_SKIPS_STEPS,
+    SKIPPED_STEPS_DIFFER,
+)
+from fairmfu.metrics.utilization.messages import TF32_UNKNOWN
+from tests.support.kinds import of_kind
 
 GIVEN = ("seq_len=1000", "gpus=2", "global_batch_size=4")
 """2,000 tokens on each GPU and step."""
@@ -235,9 +243,11 @@ def test_a_run_of_which_most_steps_are_unread_is_not_ranked(
     lines[10 : 10 + unread] = [
         line.replace("tps: 1,000", "tps: 1,0?0") for line in lines[10:][:unread]
     ]
-    warnings = " ".join(rates(lines, *GIVEN)["warnings"])
-    assert f"were not read: {unread}" in warnings
-    assert ("of 30: not ranked" not in warnings) is ranked
+    row = rates(lines, *GIVEN)
+    (why,) = of_kind(row, UNREAD_LINES if ranked else MANY_UNREAD_LINES)
+    assert (f"were not read: {unread}" if ranked else f"{unread} of 30 lines") in why
+    assert why.startswith(NOT_RANKED) != ranked
+    assert len(of_kind(row, UNREAD_LINES, MANY_UNREAD_LINES)) == 1
 
 
 def test_a_mesh_of_one_device_begins_a_launch_behind_one_that_has_its_own(
@@ -320,7 +330,7 @@ def test_without_fsdp_nothing_was_cast_before_amp_came(
         assert (row["precision"], row["missing"]) == ("bf16", [])
     else:
         assert (row["precision"], row["mfu"], row["missing"]) == (None, None, ["precision"])
-        assert "fp32, but not whether TF32 was on" in " ".join(row["warnings"])
+        assert TF32_UNKNOWN() in row["warnings"]
         assert rates(lines, *facts, "precision=tf32")["precision"] == "tf32"
 
 
@@ -418,8 +428,9 @@ def test_the_rate_behind_a_validation_between_two_lines_is_of_the_steps_since(ra
     row = rates(_validated(), "seq_len=1000", "gpus=2", "global_batch_size=2")
     assert (row["time_basis"], row["windows"]) == ("rate", 5)
     assert row["tgs"] == pytest.approx(1000 * 40 / 44, rel=1e-3)
-    (told,) = (w for w in row["warnings"] if w.startswith("10 of 50 steps are in no printed rate"))
-    assert NOT_RANKED not in told  # three windows tell too little of the others
+    (told,) = of_kind(row, RATE_SKIPS_STEPS)  # three windows tell too little of the others
+    assert told.startswith("TGS leaves out 10 of 50 steps")
+    assert of_kind(row, SKIPPED_STEPS_DIFFER) == []
 
 
 def test_the_first_validations_are_in_the_rate_and_take_its_line_out(rates: Any) -> None:
@@ -442,9 +453,9 @@ def test_slow_steps_that_no_rate_holds_show_in_the_stamps(
 ) -> None:
     """Steps 11 to 15, 41 to 45, … are in no rate; a validation alone, as behind 30, takes 4 s."""
     row = rates(_validated(300, slow), "seq_len=1000", "gpus=2", "global_batch_size=2")
-    (told,) = (w for w in row["warnings"] if "are in no printed rate" in w)
+    (told,) = of_kind(row, RATE_SKIPS_STEPS, SKIPPED_STEPS_DIFFER)
     assert told.startswith(NOT_RANKED) == (beyond is not None)
-    assert beyond is None or f"by time stamps these take {beyond} than as many" in told
+    assert beyond is None or f"By time stamps they took {beyond} than as many others" in told
     assert row["tgs"] == pytest.approx(1000 * 240 / timed, rel=1e-3)
 
 
@@ -498,8 +509,8 @@ def test_steps_under_the_profiler_count_where_there_are_no_others(rates: Any) ->
         last, rated_from = n, ends[n - 1]
     row = rates(lines, *GIVEN)
     assert (row["windows"], row["tgs"]) == (5, pytest.approx(2000, rel=1e-3))
-    (told,) = (one for one in row["warnings"] if "under a profiler" in one)
-    assert told.startswith("5 of 5 windows")
+    (told,) = of_kind(row, PROFILED_WINDOWS)
+    assert "5 of 5 windows" in told
     assert told.startswith(NOT_RANKED)
 
 

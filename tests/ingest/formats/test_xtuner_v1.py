@@ -17,7 +17,9 @@ from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.formula.model_shapes import find_model, from_hugging_face
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.messages import PARTIAL_SEQUENCES
 from tests.support.folders import TESTS
+from tests.support.kinds import of_kind
 
 Parse = Callable[..., ParsedSource]
 Row = dict[str, Any]
@@ -354,7 +356,7 @@ def test_ranks_that_share_whole_sequences_are_a_sample_of_all(
 ) -> None:
     row = metrics(shared(ranks, totals=""), "context_parallel=4")
     assert row["tgs"] == pytest.approx(125.0)
-    assert not [text for text in row["warnings"] if "share each sequence" in text]
+    assert of_kind(row, PARTIAL_SEQUENCES) == []
 
 
 @pytest.mark.parametrize("totals", [SUM, SINCE])
@@ -372,7 +374,7 @@ def test_a_sum_over_all_ranks_counts_what_one_that_shares_a_sequence_does_not(
         ((0,), "", "ingest the logs of all ranks"),
         ((0, 4), "", "ingest the logs of all ranks"),
         ((0, 1, 4, 5), "", "ingest the logs of all ranks"),
-        ((0,), SUM, "--set gpus counts the sum over all ranks"),
+        ((0,), SUM, "fairmfu set RUN gpus=N, to use the sum over all ranks"),
     ],
 )
 def test_a_part_of_the_ranks_that_share_a_sequence_is_no_sample_of_its_tokens(
@@ -381,6 +383,7 @@ def test_a_part_of_the_ranks_that_share_a_sequence_is_no_sample_of_its_tokens(
     """Padding is at the end of a pack: the last rank has it, and the others more than the mean."""
     row = metrics(shared(ranks, totals=totals), "context_parallel=4")
     assert row["tgs"] == pytest.approx(150.0)
-    (told,) = (text for text in row["warnings"] if "share each sequence" in text)
-    assert mend in told
+    (told,) = of_kind(row, PARTIAL_SEQUENCES)
+    assert told.endswith(f"Fix: {mend}")
+    assert "4 ranks share each sequence" in told
     assert told.startswith(NOT_RANKED)

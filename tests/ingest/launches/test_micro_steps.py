@@ -11,6 +11,7 @@ import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts import facts as given
+from fairmfu.ingest.formats.deepspeed.engine import BATCH_RAMP_NOTE
 from fairmfu.ingest.launches.micro_steps import (
     TimerMicroSteps,
     find_unstated_micro_steps,
@@ -18,6 +19,7 @@ from fairmfu.ingest.launches.micro_steps import (
 )
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.messages import BATCH_CHANGES
 
 STARTED = datetime(2026, 5, 1, 10)
 MICRO_STEP_S = 0.5
@@ -195,19 +197,19 @@ def test_what_the_timer_claims_of_another_batch_is_kept(read):
         pytest.param(
             dump() + "".join(trained(doubles_behind(150), epoch=100)),
             (),
-            "4 are configured",
+            "the config has 4",
             id="a count that starts anew with the epoch",
         ),
         pytest.param(
             "".join(trained(doubles_behind(150))),
             ("global_batch_size=32",),
-            "the log has no configuration",
+            "the log has no config",
             id="no configuration",
         ),
     ],
 )
 def test_a_batch_that_is_not_known_is_not_ranked(text, facts, stated, measured):
-    why = f"the timer counts 4 to 8 micro-steps an optimizer step, and {stated}{NOT_RANKED}"
+    why = f"{NOT_RANKED}the timer counts 4 to 8 micro-steps per optimizer step, and {stated}."
     assert measured(text, *facts)["warnings"] == [why]
 
 
@@ -237,8 +239,8 @@ def test_the_same_micro_steps_in_each_step_tell_nothing(text, read):
 
 
 SAYS = (
-    f"{CONFIGURED} are configured; --set global_batch_size and gradient_accumulation to what a "
-    "step had, and batch_changes=none"
+    f"the config has {CONFIGURED}. Fix: fairmfu set RUN global_batch_size=… "
+    "gradient_accumulation=… batch_changes=none"
 )
 
 
@@ -251,13 +253,13 @@ def test_one_micro_step_where_several_are_configured_is_not_ranked(lines, waits,
     step.
     """
     text = dump() + waiting(lines(steadily(1)), waits)
-    told = f"the timer counts 1 micro-step an optimizer step, and {SAYS}{NOT_RANKED}"
+    told = f"{NOT_RANKED}the timer counts 1 micro-step per optimizer step, and {SAYS}"
     assert told in measured(text)["warnings"]
 
 
 def test_a_timer_that_nobody_is_known_to_stop_once_a_step_is_not_ranked(measured):
     """No header of Megatron's: the same lines may be of a run that waits for data."""
-    told = f"the timer counts 1 micro-step an optimizer step, and {SAYS}{NOT_RANKED}"
+    told = f"{NOT_RANKED}the timer counts 1 micro-step per optimizer step, and {SAYS}"
     assert told in measured(dump() + "".join(trained(steadily(4), timed_s=0.6)))["warnings"]
 
 
@@ -266,8 +268,9 @@ def test_a_batch_that_megatron_ramps_up_is_not_ranked(sizes, measured):
     """Its engine's timer counts one micro-step a step: TGS was 1.28 times as high, in silence."""
     lines = trained(lambda step: min(CONFIGURED, 1 + step // 50), timed_s=0.6)
     row = measured(header(rampup_batch_size=sizes) + dump() + "".join(lines))
-    told = "Megatron's batch ramps up (rampup_batch_size), and no line of the engine prints that"
-    assert (f"{told}{NOT_RANKED}" in row["warnings"]) == (sizes != "None")
+    assert (BATCH_CHANGES("unranked", changes=BATCH_RAMP_NOTE) in row["warnings"]) == (
+        sizes != "None"
+    )
 
 
 def test_a_batch_that_its_reader_knows_is_ranked(measured):
@@ -280,20 +283,20 @@ def test_a_batch_that_its_reader_knows_is_ranked(measured):
 @pytest.mark.parametrize(
     ("micro_steps", "counted"),
     [
-        pytest.param(steadily(1), f"1 micro-step an optimizer step, and {SAYS}", id="one"),
-        pytest.param(steadily(8), f"8 micro-steps an optimizer step, and {SAYS}", id="more"),
+        pytest.param(steadily(1), f"1 micro-step per optimizer step, and {SAYS}", id="one"),
+        pytest.param(steadily(8), f"8 micro-steps per optimizer step, and {SAYS}", id="more"),
         pytest.param(
             doubles_behind(150),
-            "4 to 8 micro-steps an optimizer step, and 4 are configured",
+            "4 to 8 micro-steps per optimizer step, and the config has 4.",
             id="between two lines",
         ),
         pytest.param(
             doubles_behind(153),
-            "4 to 8 micro-steps an optimizer step, and 4 are configured",
+            "4 to 8 micro-steps per optimizer step, and the config has 4.",
             id="within a line",
         ),
         pytest.param(
-            ramps_up, "1 to 5 micro-steps an optimizer step, and 4 are configured", id="ramps up"
+            ramps_up, "1 to 5 micro-steps per optimizer step, and the config has 4.", id="ramps up"
         ),
     ],
 )
@@ -305,7 +308,7 @@ def test_other_micro_steps_than_configured_show_before_0_8_too(
     text = "".join(trained_before_0_8(micro_steps))
     if average == "SamplesPerSec":
         text = text.replace("RunningAvg", "").replace("CurrSamplesPerSec=16.0, ", "")
-    assert measured(dump() + text)["warnings"] == [f"the timer counts {counted}{NOT_RANKED}"]
+    assert measured(dump() + text)["warnings"] == [f"{NOT_RANKED}the timer counts {counted}"]
 
 
 @pytest.mark.parametrize(
@@ -440,11 +443,14 @@ def test_samples_are_the_micro_steps_so_far_times_those_of_one():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"least": 1.0, "most": 1.0}, "counts 1 micro-step an optimizer step, and 4 are"),
-        ({"most": 9.5}, "counts 8 to 9.5 micro-steps an optimizer step, and 4 are configured"),
-        ({"stated": 0}, "8 micro-steps an optimizer step, and the log has no configuration; --set"),
+        (
+            {"least": 1.0, "most": 1.0},
+            "counts 1 micro-step per optimizer step, and the config has 4.",
+        ),
+        ({"most": 9.5}, "counts 8 to 9.5 micro-steps per optimizer step, and the config has 4"),
+        ({"stated": 0}, "counts 8 micro-steps per optimizer step, and the log has no config. Fix"),
     ],
 )
 def test_what_is_counted_is_said(changes, said):
     assert said in counted(**changes).text
-    assert ("--set" in counted(**changes).text) == ("most" not in changes or changes["most"] == 1)
+    assert ("Fix: " in counted(**changes).text) == ("most" not in changes or changes["most"] == 1)

@@ -289,7 +289,7 @@ def test_joined_launches_are_one_that_says_so() -> None:
     first, told = joined.facts
     assert first["value"] == "0"
     assert (told["name"], told["line"]) == (MIXED_FACT, 1)
-    assert told["value"].startswith("20 step lines of several runs")
+    assert told["value"].startswith("The 20 step lines come from several runs in turn, ")
     assert told["origin"] == "inferred: steps go back 4 times without a start"
 
 

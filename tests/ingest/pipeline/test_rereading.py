@@ -205,10 +205,10 @@ def test_a_format_of_ones_own_that_is_not_known_now_leaves_a_forced_log_as_it_is
 
 
 def test_commands_say_which_runs_it_is_of_and_what_to_do(before: Path, store: Store) -> None:
-    told = "a: read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
+    told = "a: Not ranked: an earlier fairmfu read this log, and its parsing has changed since: "
     shown = " ".join(fairmfu("runs", "--store", store.path).stderr.split())
     assert told in shown
-    assert "so figures may be wrong: not ranked" in shown
+    assert "Fix: fairmfu ingest --again" in shown
     found = fairmfu("doctor", "--store", store.path)
     assert f"Note: {before}: read by an earlier fairmfu" in found.stdout
     assert (found.exit_code, "all is well" in found.stdout) == (0, True)
@@ -232,7 +232,7 @@ def test_they_stand_in_no_ranking(before: Path, store: Store, ingest: Ingest) ->
     store.give_facts({run: facts_from_flags(facts) for run in store.table("runs")["run_id"]})
     groups = comparability.rank_runs(current_metrics(store))
     why = dict(groups.select("name", "not_ranked").iter_rows())
-    assert "read by an earlier fairmfu" in str(why["a"])
+    assert "an earlier fairmfu read this log" in str(why["a"])
     ingest(before)
     groups = comparability.rank_runs(current_metrics(store))
     assert "earlier fairmfu" not in str(groups["not_ranked"].to_list())
@@ -261,7 +261,8 @@ def test_a_night_reads_its_own_logs_anew_and_names_what_stays(
     other = write(tmp_path / "new" / "n.log", titan(4))
     assert fairmfu(*night, other).exit_code == 0
     notes = json.loads((tmp_path / "out" / "summary.json").read_text())["notes"]
-    assert any(note.startswith("1 run, such as a: read by an earlier fairmfu") for note in notes)
+    told = "1 run, such as a: An earlier fairmfu read this log, and its parsing has changed since: "
+    assert any(note.startswith(told) for note in notes)
     assert fairmfu(*night, before).exit_code == 0
     notes = json.loads((tmp_path / "out" / "summary.json").read_text())["notes"]
     assert not any("earlier fairmfu" in note for note in notes)

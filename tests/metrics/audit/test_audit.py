@@ -236,11 +236,11 @@ WRONG = [
     ("logged_peak_flops=7.56e14", 1.0, "logged_peak_flops", "a peak of 989 TFLOP/s"),
     ("logged_formula=torchtitan-2024-03", 1.0, "logged_formula", "torchtitan-2026-01"),
     ("logged_formula=torchtitan-hf-backend", 1.0, "logged_formula", "torchtitan-2026-01"),
-    ("gpus=8", 1000.0, "unit", "a thousand times too many"),
+    ("gpus=8", 1000.0, "unit", "1,000 times too high"),
     ("gpus=8", 8.0, "unit", "the sum over 8 GPUs"),
     ("gpus=8", 1 / 8, "unit", "divided by the 8 GPUs twice"),
-    ("gpus=8", 2.0, "unit", "twice as much"),
-    ("gpus=8", 4 / 3, "unit", "recomputation counted"),
+    ("gpus=8", 2.0, "unit", "logged value is doubled"),
+    ("gpus=8", 4 / 3, "unit", "activation checkpointing counted"),
 ]
 """A fact that is wrong, the factor of the print, and which hypothesis is right."""
 

@@ -20,6 +20,8 @@ from fairmfu.metrics.audit.eras import deepspeed, torchtitan, xtuner
 from fairmfu.metrics.audit.fact_suggestions import propose_facts
 from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, FormulaFacts, all_eras, era_flops
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES, Era
+from fairmfu.metrics.audit.messages import FIGURES_DO_NOT_FOLLOW
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.formula.flops import Trainable, flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import (
@@ -32,6 +34,7 @@ from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import analyse
 from fairmfu.metrics.utilization.formula_inputs import FormulaInputs
 from tests.support.folders import ROOT
+from tests.support.kinds import of_kind
 
 SHAPES = [shape for shape in buildable_models() if not shape.has_linear_attention]
 ERA_ROWS = (*torchtitan.ERA_ROWS, *xtuner.ERA_ROWS, *deepspeed.ERA_ROWS)
@@ -230,8 +233,9 @@ def test_a_wrong_fact_costs_the_rank_and_is_named(store: Path) -> None:
         told = explained(store, run)["run"]
         assert told["logged_reproduced"] is False  # type: ignore[index]
         assert told["logged_hypothesis"] == "seq_len=8,192"  # type: ignore[index]
-        warnings = told["warnings"]  # type: ignore[index]
-        assert any(w.endswith("with seq_len=8,192 all do: not ranked") for w in warnings)
+        (warning,) = of_kind(told, FIGURES_DO_NOT_FOLLOW)  # type: ignore[arg-type]
+        assert warning.startswith(NOT_RANKED)
+        assert warning.endswith(" reproduces 0 of 21 lines, and all with seq_len=8,192.")
     finally:
         runner.invoke(main, ["set", run, "seq_len=", "--store", str(store)])
     assert explained(store, run)["run"]["logged_reproduced"] is True  # type: ignore[index]

@@ -22,11 +22,13 @@ from fairmfu.metrics.audit.eras.deepspeed import ERA_ROWS
 from fairmfu.metrics.audit.flops_profiler import FLOPS_FIGURE, SAMPLES_FIGURE
 from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME, formula_facts_of
 from fairmfu.metrics.audit.formula_era import GAP_CAUSES
+from fairmfu.metrics.audit.messages import FORMULA_OF_ANOTHER_DATE
 from fairmfu.metrics.formula.flops import flops_per_token, operators
 from fairmfu.metrics.formula.model_shapes import ModelShape, ShapeError, from_megatron
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse
 from tests.support.folders import TESTS
+from tests.support.kinds import of_kind
 from tests.tools.corpus import CORPUS, GENERATED
 
 NAMES = [row.keywords["name"] for row in ERA_ROWS]
@@ -649,12 +651,12 @@ def test_the_prequel_prints_by_parameters(launch: int) -> None:
 def test_llemma_is_warned_of_and_pythia_is_not() -> None:
     """A checkout of 2023 that ran in 2024."""
     found = analysed(LOGS / "neox__llemma-f-0.1-main_0_62635162.out").metrics
-    said = [w for w in found["warnings"][0] if w.startswith("prints by the formula of")]
-    assert said == [
-        "prints by the formula of gpt-neox-2021 (? to 2023-09-27), its log is of 2024-02-11"
+    assert of_kind(found.row(0, named=True), FORMULA_OF_ANOTHER_DATE) == [
+        "The logged figures match the formula of gpt-neox-2021 (? to 2023-09-27), but the log is "
+        "from 2024-02-11."
     ]
     dated = analysed(LOGS / "neox__70M_0_59807588.out").metrics
-    assert not any("prints by the formula" in w for w in dated["warnings"][0])
+    assert not of_kind(dated.row(0, named=True), FORMULA_OF_ANOTHER_DATE)
 
 
 @public
@@ -666,7 +668,7 @@ def test_the_pipeline_engine_and_the_timer() -> None:
     )[0]
     assert timer.lines_by_column == {}
     assert timer.reproduced is None
-    assert "does not print the time that it divides by" in timer.not_compared_reason
+    assert "does not print its divisor, the time" in timer.not_compared_reason
 
 
 WRONG = [

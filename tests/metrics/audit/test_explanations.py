@@ -76,12 +76,12 @@ def test_a_wrong_fact_is_found_by_the_figures(truth: FormulaFacts, text: str, fa
 @pytest.mark.parametrize(
     ("times", "text"),
     [
-        (1000.0, "the print is a thousand times too many"),
-        (0.001, "the print is a thousandth"),
-        (2.0, "the print is twice as much"),
-        (0.5, "the print is half"),
-        (4 / 3, "recomputation counted (x 4/3)"),
-        (3 / 4, "recomputation not counted (x 3/4)"),
+        (1000.0, "the logged value is 1,000 times too high"),
+        (0.001, "the logged value is 1,000 times too low"),
+        (2.0, "the logged value is doubled"),
+        (0.5, "the logged value is halved"),
+        (4 / 3, "activation checkpointing counted (x 4/3)"),
+        (3 / 4, "activation checkpointing not counted (x 3/4)"),
         (8.0, "the sum over 8 GPUs, not one's"),
         (1 / 8, "divided by the 8 GPUs twice"),
     ],

@@ -15,9 +15,12 @@ from fairmfu.ingest.parse.record_sink import ParsedSource
 from fairmfu.metrics import analyse
 from fairmfu.metrics.audit.eras.torchtitan import PEAK_ROWS, device_peak
 from fairmfu.metrics.audit.formula_checks import era_peak, eras_of_format, formula_facts_of
+from fairmfu.metrics.audit.messages import FIGURES_DO_NOT_FOLLOW
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.formula.precision import BELOW_16_BITS, QUANTIZATION_EVIDENCE
 from fairmfu.metrics.utilization.formula_inputs import UtilizationResult, operator_dtypes
+from fairmfu.metrics.utilization.messages import PRECISION_AGAINST_LOG, QUANTIZED_WEIGHTS
+from tests.support.kinds import of_kind
 
 TITAN = "[rank0]:[titan] 2026-04-01 09:00:{:02},000 - root - INFO - "
 HEADER = (
@@ -92,13 +95,17 @@ def test_bf16_is_not_inferred_of_a_log_that_says_what_it_converted(tmp_path: Pat
     assert (row["precision"], row["mfu"], row["mfu_full_attention"]) == (None, None, None)
     assert "precision" in row["missing"]
     assert "precision" not in row["inferred"]
-    assert said(row, line[:60], "--set precision=")
+    (words,) = of_kind(row, QUANTIZED_WEIGHTS)
+    assert line[:60] in words
+    assert "Fix: fairmfu set RUN precision=" in words
 
 
 def test_bf16_is_not_inferred_where_the_mfu_is_not_available(tmp_path: Path) -> None:
     row = row_of(titan(tmp_path, mfu="N/A"))
     assert (row["precision"], row["mfu"]) == (None, None)
-    assert said(row, "'mfu: N/A'", "quantised", "--set precision=fp8")
+    (words,) = of_kind(row, QUANTIZED_WEIGHTS)
+    assert "'mfu: N/A'" in words
+    assert "Fix: fairmfu set RUN precision=P, with P one of: fp8 " in words
     assert row["tgs"] == pytest.approx(8430, rel=0.01)
 
 
@@ -114,7 +121,9 @@ def test_a_given_precision_that_the_log_excludes_is_used_and_costs_the_rank(
 ) -> None:
     row = row_of(titan(tmp_path, mfu="N/A"), precision=precision)
     assert row["precision"] == precision
-    assert bool(said(row, f"precision={precision} is given", NOT_RANKED)) == (precision == "bf16")
+    told = of_kind(row, PRECISION_AGAINST_LOG)
+    words = f"{NOT_RANKED}precision={precision} is given, but the log says 'mfu: N/A'"
+    assert [one.startswith(words) for one in told] == [True] * (precision == "bf16")
     assert row["mfu"] > 0
 
 
@@ -232,7 +241,10 @@ def test_the_one_recomputation_that_fits_is_inferred(
 def test_wrong_gpus_are_told_whatever_is_recomputed(tmp_path: Path, gpus: int) -> None:
     row = row_of(megatron(tmp_path, tgs=False), **KNOWN | {"gpus": gpus}, **ERA)
     assert row["logged_reproduced"] is False
-    assert said(row, "whatever is recomputed", "gpus=64", NOT_RANKED)
+    (words,) = of_kind(row, FIGURES_DO_NOT_FOLLOW)
+    assert words.startswith(NOT_RANKED)
+    assert " under any recompute: " in words
+    assert words.endswith(", and all with gpus=64.")
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
@@ -317,7 +329,9 @@ def test_no_hint_names_another_length_than_the_log(tmp_path: Path, length: int) 
 def test_the_logs_own_length_is_a_hint_against_a_given_one(tmp_path: Path) -> None:
     log = backend(tmp_path, 6 * N_BACKEND + 2 * half_attention(8192))
     row = row_of(log, seq_len=4096)
-    assert said(row, "with seq_len=8,192 all do", NOT_RANKED)
+    (words,) = of_kind(row, FIGURES_DO_NOT_FOLLOW)
+    assert words.startswith(NOT_RANKED)
+    assert words.endswith(", and all with seq_len=8,192.")
 
 
 def test_a_length_is_not_proven_where_the_logs_own_fits_another_reading(tmp_path: Path) -> None:

@@ -14,12 +14,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.cli import main
 from fairmfu.metrics.audit.formula_checks import ERAS_BY_NAME
+from fairmfu.metrics.core.messages import NOT_RANKED
+from fairmfu.metrics.core.run_messages import FORMULA_CHANGED
 from fairmfu.metrics.formula.model_shapes import find_model
 from fairmfu.metrics.formula.simplified_model import SimplifiedModel
+from fairmfu.metrics.pipeline.messages import RATE_AGAINST_LOG
+from fairmfu.metrics.throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
 from tests.support.folders import ROOT
+from tests.support.kinds import of_kind
 
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
 SAMPLE = SYNTHETIC / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
@@ -73,10 +77,9 @@ def test_the_change_is_said_where_it_happens(tmp_path: Path) -> None:
         old=as_printed("torchtitan-2024-03", "2024-04-10", 0.999),
         new=as_printed("torchtitan-2024-05", "2024-06-10", 0.997),
     )
-    assert not any("implies" in warning for warning in rows["old"]["warnings"])
-    (said,) = [warning for warning in rows["new"]["warnings"] if "implies" in warning]
-    assert "that of old" in said
-    assert "the own formula changed between them" in said
+    assert not of_kind(rows["old"], FORMULA_CHANGED)
+    (said,) = of_kind(rows["new"], FORMULA_CHANGED)
+    assert "those of old," in said
 
 
 def test_the_same_formula_is_no_change(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_the_same_formula_is_no_change(tmp_path: Path) -> None:
         "torchtitan-2025-10",
         "torchtitan-2024-05",
     ]
-    assert not any("implies" in w for row in rows.values() for w in row["warnings"])
+    assert not [one for row in rows.values() for one in of_kind(row, FORMULA_CHANGED)]
 
 
 def test_a_comparison_names_eras_that_count_differently(tmp_path: Path) -> None:
@@ -157,7 +160,8 @@ def test_tokens_that_are_counted_twice_are_left_unexplained_and_cost_the_rank(
     text = XTUNER.read_text()
     row = one_run(tmp_path, text, "micro_batch_size=2")
     assert row["logged_reproduced"] is True
-    assert any("counted otherwise" in w and w.startswith(NOT_RANKED) for w in row["warnings"])
+    said = of_kind(row, COUNTS_APART, EVIDENCE_MISCOUNTED, RATE_AGAINST_LOG)
+    assert any(words.startswith(NOT_RANKED) for words in said)
     (bridge,) = row["bridges"]
     assert bridge["explained"] is False
     assert bridge["unexplained"] == pytest.approx(0.5, rel=0.01)

@@ -17,25 +17,40 @@ from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
+from fairmfu.metrics.audit import messages
 from fairmfu.metrics.audit.sanity_checks import sanity_warnings
-from fairmfu.metrics.core.messages import NOT_RANKED
+from fairmfu.metrics.core.messages import NOT_RANKED, Message, MessageKind
+from fairmfu.metrics.core.run_messages import IMPOSSIBLE_VALUE
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.messages import COUNTS_APART
 from fairmfu.reports import current_metrics
 from tests.metrics.throughput.test_throughput import frame, steps
 from tests.support.folders import ROOT
+from tests.support.kinds import of_kind
 
 LOG = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
 XTUNER = LOG.parents[1] / "xtuner/llama3-8b-8xh100-xtuner.log"
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 Change = Callable[[int, str], str]
 
+IMPOSSIBLE = (
+    *(messages.RATE_NOT_POSITIVE, messages.TIME_NOT_POSITIVE, messages.FIGURE_NOT_FINITE),
+    *(messages.MFU_ABOVE_ONE, IMPOSSIBLE_VALUE),
+)
+SET_BACK = (
+    *(messages.CLOCK_SET_BACK, messages.COUNTERS_JUMP, messages.EPOCH_BACK),
+    *(messages.RUNS_INTERLEAVED, messages.STEPS_GO_BACK),
+)
+"""Kinds of messages that something goes back: stamps, counts, epochs or steps."""
+
 
 def told(
     tmp_path: Path, change: Change, log: Path = LOG, facts: tuple[str, ...] = ()
-) -> tuple[list[str], float | None]:
+) -> tuple[dict[str, list[str]], float | None]:
     """Warnings of a sample with its step lines changed, and its TGS; of several launches, both."""
     rows = analysed(tmp_path, change, log, facts)
-    return [warning for row in rows for warning in row["warnings"]], rows[0]["tgs"]
+    columns = ("warnings", "warning_kinds")
+    return {name: [one for row in rows for one in row[name]] for name in columns}, rows[0]["tgs"]
 
 
 def analysed(
@@ -89,45 +104,58 @@ def unchanged(log: Path = LOG) -> dict[str, Any]:
 
 
 def test_a_log_as_it_was_has_no_such_warning() -> None:
-    odd = re.compile("not above 0|go back|above 100|no number")
-    assert not [one for one in unchanged()["warnings"] if odd.search(one)]
+    assert not of_kind(unchanged(), *IMPOSSIBLE, *SET_BACK)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "kind", "where"),
     [
-        (rate("0", 7), r"a rate that is not above 0 is printed \(line \d+, step \d+\)"),
-        (rate("0", 7, 9, 11), r"a rate that is not above 0 is printed \(3 lines, the first line"),
-        (mfu, r"an MFU above 100 % is printed \(line \d+, step \d+\)"),
-        (moved(-timedelta(hours=10), 12), r"time stamps go back .* \(9 lines, the first line"),
+        (rate("0", 7), messages.RATE_NOT_POSITIVE, r"\(line \d+, step \d+\)"),
+        (rate("0", 7, 9, 11), messages.RATE_NOT_POSITIVE, r"\(3 lines, first at line \d+, step"),
+        (mfu, messages.MFU_ABOVE_ONE, r"\(line \d+, step \d+\)"),
+        (
+            moved(-timedelta(hours=10), 12),
+            messages.CLOCK_SET_BACK,
+            r"\(9 lines, first at line \d+, step",
+        ),
     ],
 )
-def test_it_is_told_with_where_it_stands(change: Change, said: str, tmp_path: Path) -> None:
+def test_it_is_told_with_where_it_stands(
+    change: Change, kind: MessageKind, where: str, tmp_path: Path
+) -> None:
     warnings, tgs = told(tmp_path / "changed", change)
-    assert [one for one in warnings if re.match(said, one)], warnings
+    (said,) = of_kind(warnings, kind)
+    assert re.search(where, said)
     assert tgs == pytest.approx(unchanged()["tgs"], rel=2e-3)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "kind", "words"),
     [
-        ("0.0000", r"a step time that is not above 0 is printed \(line \d+, step \d+\): a clock"),
-        ("-8.0000", r"a step time that is not above 0 is printed \(line \d+, step \d+\): a clock"),
-        ("nan", r"a rate or time that is no number is printed \(line \d+, step \d+\): a division"),
-        ("inf", r"elapsed_s=inf \[s\] is impossible: it is up to 100,000,000 \(line \d+\)"),
+        ("0.0000", messages.TIME_NOT_POSITIVE, r"\(line \d+, step \d+\)"),
+        ("-8.0000", messages.TIME_NOT_POSITIVE, r"\(line \d+, step \d+\)"),
+        ("nan", messages.FIGURE_NOT_FINITE, r"\(line \d+, step \d+\)"),
+        (
+            "inf",
+            IMPOSSIBLE_VALUE,
+            r"^elapsed_s=inf \[s\] is impossible: it is up to 100,000,000 \(line \d+\)",
+        ),
     ],
 )
-def test_a_step_time_that_none_can_have_is_told(text: str, said: str, tmp_path: Path) -> None:
+def test_a_step_time_that_none_can_have_is_told(
+    text: str, kind: MessageKind, words: str, tmp_path: Path
+) -> None:
     warnings, tgs = told(tmp_path / "changed", step_time(text, 9), XTUNER)
-    assert [one for one in warnings if re.match(said, one)], warnings
+    (said,) = of_kind(warnings, kind)
+    assert re.search(words, said)
     assert tgs == pytest.approx(unchanged(XTUNER)["tgs"], rel=2e-3)
 
 
 def test_a_clock_that_jumps_forward_is_told_and_is_no_part_of_the_pace(tmp_path: Path) -> None:
     (row,) = analysed(tmp_path / "changed", moved(timedelta(hours=2), 12))
-    (said,) = [one for one in row["warnings"] if "time stamps" in one]
-    assert "1 of 20 windows hold 7,200.0 s more by time stamps" in said
-    assert "or a clock that was set?" in said
+    (said,) = [one for one in row["warnings"] if "time stamps" in one.lower()]
+    assert "1 of 20 windows take 7,200.0 s more by time stamps" in said
+    assert "or a clock change?" in said
     assert row["tgs"] == pytest.approx(unchanged()["tgs"], rel=2e-3)
 
 
@@ -136,9 +164,9 @@ def test_steps_that_go_back_without_a_start_are_two_launches_and_told(tmp_path: 
         return re.sub(r"step: *\d+", f"step: {n - 11:2}", line) if n >= 12 else line
 
     first, second = analysed(tmp_path / "changed", again)
-    assert not [one for one in first["warnings"] if "go back" in one]
-    (said,) = [one for one in second["warnings"] if "go back" in one]
-    assert re.match(r"steps go back to 1 at line \d+, where the log prints no start", said)
+    assert not of_kind(first, *SET_BACK)
+    (said,) = of_kind(second, *SET_BACK)
+    assert re.match(r"Steps go back to 1 at line \d+ without a start line:", said)
     for row in (first, second):
         assert row["tgs"] == pytest.approx(unchanged()["tgs"], rel=2e-3)
 
@@ -151,8 +179,8 @@ def row_of_a_table(n: int, line: str) -> str:
 
 def test_rows_of_a_table_of_several_runs_are_no_rate_of_one(tmp_path: Path) -> None:
     (row,) = analysed(tmp_path / "changed", row_of_a_table)
-    (said,) = [one for one in row["warnings"] if "behind a later one" in one]
-    assert re.match(r"a step is printed behind a later one \(line \d+, step 5\): lines of", said)
+    (said,) = of_kind(row, messages.STEPS_OUT_OF_ORDER)
+    assert re.search(r"\(line \d+, step 5\): lines of several runs", said)
     assert said.startswith(NOT_RANKED)
 
 
@@ -167,12 +195,10 @@ def of_twice_the_length(n: int, line: str) -> str:
 
 def test_lines_whose_token_costs_other_flops_are_no_rate_of_one(tmp_path: Path) -> None:
     (row,) = analysed(tmp_path / "changed", of_twice_the_length)
-    (said,) = [one for one in row["warnings"] if "a token costs other FLOPs" in one]
-    assert re.search(
-        r"than on most lines \(\d lines, the first line \d+, step \d+\): lines of", said
-    )
+    (said,) = of_kind(row, messages.FLOPS_JUMP)
+    assert re.search(r"\(\d lines, first at line \d+, step \d+\): lines of several runs", said)
     assert said.startswith(NOT_RANKED)
-    assert not [one for one in unchanged()["warnings"] if "costs other FLOPs" in one]
+    assert not of_kind(unchanged(), messages.FLOPS_JUMP)
 
 
 @pytest.mark.parametrize(
@@ -193,13 +219,12 @@ def test_rounding_gives_a_token_no_other_flops(
         for n, (rate, claim) in enumerate(zip(rates, claims, strict=True), 1)
     ]
     of_titan = frame("runs", {"run_id": "r", "launch": 1, "log_format": "torchtitan"})
+    jump = messages.FLOPS_JUMP.identifier
     warnings = sanity_warnings(steps(*rows), of_titan).get("r", [])
-    where = [re.search(r"\(line (\d)", one) for one in warnings if "other FLOPs" in one]
+    where = [re.search(r"\(line (\d)", one) for one in warnings if one.kind == jump]
     assert [int(one[1]) for one in where if one is not None] == odd
     of_batches = of_titan.with_columns(quirks=pl.lit([]))  # whose lengths may differ
-    assert not [
-        one for one in sanity_warnings(steps(*rows), of_batches).get("r", []) if "FLOPs" in one
-    ]
+    assert jump not in [one.kind for one in sanity_warnings(steps(*rows), of_batches).get("r", [])]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +250,7 @@ def test_copies_of_other_ranks_stand_behind_later_steps(tmp_path: Path) -> None:
     text = "".join(line for line in LOG.read_text().splitlines(keepends=True) if "step:" in line)
     (tmp_path / "one.log").write_text(STAMP.sub("", text.replace("[rank0]:", "")) * 2)
     warnings, _ = told(tmp_path / "changed", as_it_was, tmp_path / "one.log")
-    assert not [one for one in warnings if "behind a later one" in one]
+    assert not of_kind(warnings, messages.STEPS_OUT_OF_ORDER)
 
 
 def test_a_second_launch_that_prints_its_start_goes_back_to_nothing(tmp_path: Path) -> None:
@@ -234,12 +259,13 @@ def test_a_second_launch_that_prints_its_start_goes_back_to_nothing(tmp_path: Pa
     twice.write_text(text + re.sub(r"\b2026-", "2027-", text))
     rows = analysed(tmp_path / "changed", as_it_was, twice)
     assert len(rows) == 2
-    assert not [one for row in rows for one in row["warnings"] if "go back to" in one]
+    assert not [one for row in rows for one in of_kind(row, messages.STEPS_GO_BACK)]
 
 
 def test_tokens_that_contradict_batch_and_length_cost_the_rank(tmp_path: Path) -> None:
     (row,) = analysed(tmp_path / "changed", as_it_was, facts=("global_batch_size=4096",))
-    (said,) = [one for one in row["warnings"] if one.startswith("global batch ")]
+    (said,) = of_kind(row, COUNTS_APART)
+    assert ": global batch " in said
     assert "tokens per GPU and step" in said
     assert said.startswith(NOT_RANKED)
     assert row["tgs"] == pytest.approx(unchanged()["tgs"], rel=2e-3)
@@ -247,7 +273,7 @@ def test_tokens_that_contradict_batch_and_length_cost_the_rank(tmp_path: Path) -
 
 def test_a_stamp_a_little_behind_another_is_no_wonder(tmp_path: Path) -> None:
     warnings, _ = told(tmp_path, lambda n, x: moved(-timedelta(seconds=8), 0)(n, x) if n % 2 else x)
-    assert not [one for one in warnings if "go back" in one]
+    assert not of_kind(warnings, *SET_BACK)
 
 
 STATE = (
@@ -299,7 +325,7 @@ def test_an_odd_log_costs_no_other_its_figures(what: str, tmp_path: Path) -> Non
     )
 
 
-def of_one_run(*lines: tuple[int, int, int | None], rank: str | None = None) -> list[str]:
+def of_one_run(*lines: tuple[int, int, int | None], rank: str | None = None) -> list[Message]:
     """Warnings of lines that print a step, the samples since the start, and a batch."""
     rows = [
         {"step": step, "consumed_samples": samples, "samples": batch, "rank": rank}
@@ -322,6 +348,7 @@ def test_experiments_one_behind_the_other_are_told_by_what_they_count(
     lines: list[tuple[int, int, int | None]],
 ) -> None:
     (said,) = of_one_run(*lines)
+    assert said.kind == messages.COUNTERS_JUMP.identifier
     assert f"(line 3, step {lines[2][0]}): lines of several runs" in said
     assert said.startswith(NOT_RANKED)
 
@@ -339,7 +366,7 @@ def test_counts_of_one_run_are_no_others(lines: list[tuple[int, int, int | None]
     assert not of_one_run(*lines)
 
 
-def at_levels(*levels: tuple[int, float, float], every: str = "logged_tgs") -> list[str]:
+def at_levels(*levels: tuple[int, float, float], every: str = "logged_tgs") -> list[Message]:
     """Warnings of lines at several levels: how many, their memory [GB] and their speed."""
     rows = []
     for lines, memory, speed in levels:
@@ -358,8 +385,8 @@ def test_experiments_whose_steps_go_on_are_told_by_memory_and_speed(
 ) -> None:
     """Excerpts of a page, one behind the other, of a framework that counts nothing."""
     (said,) = at_levels((1, 20.0, 900.0), (15, 40.1, 4000.0), (12, *other), every=every)
-    assert said.startswith("memory and speed change for good, both from one line to the next (line")
-    assert "step 170)" in said
+    assert said.kind == messages.LEVEL_CHANGE.identifier
+    assert re.search(r"\(line \d+, step 170\)", said)
     assert said.startswith(NOT_RANKED)
 
 
@@ -422,7 +449,7 @@ def test_figures_beside_a_printed_step_are_its_own(log_format: str) -> None:
     assert told_twice(TWICE, log_format) == []
 
 
-def of_writers(*lines: dict, log_format: str = "torchtitan") -> list[str]:
+def of_writers(*lines: dict, log_format: str = "torchtitan") -> list[Message]:
     """Warnings of lines of one launch that no run can have, and that cost the rank."""
     runs = frame("runs", {"run_id": "r", "launch": 1, "log_format": log_format})
     told = sanity_warnings(steps(*lines), runs).get("r", [])
@@ -441,8 +468,8 @@ def test_a_step_of_two_losses_is_of_two_runs(every: int, rank: str | None) -> No
         for n, loss, late in sorted(jobs, key=lambda job: job[0] + job[2])
     ]
     (said,) = of_writers(*rows)
-    assert re.match(r"a step is printed again with another loss, rate, .* \(\d lines, the", said)
-    assert "line 2, step 10" in said
+    assert said.kind == messages.STEPS_REPEATED.identifier
+    assert re.search(r"\(\d lines, first at line 2, step 10\)", said)
 
 
 @pytest.mark.parametrize(
@@ -562,7 +589,8 @@ def test_dicts_behind_later_ones_are_of_another_run() -> None:
     """With bars, or as LLaMA-Factory and ms-swift print them: a job that began a minute later."""
     steps_of = [(10, 33.0), (70, 97.0), (20, 46.0), (80, 110.0), (30, 59.0)]
     (said,) = of_writers(*({"step": n, "since_start_s": at, "loss": 5.0} for n, at in steps_of))
-    assert said.startswith("a step is printed behind a later one (2 lines, the first line 3, step")
+    assert said.kind == messages.STEPS_OUT_OF_ORDER.identifier
+    assert "(2 lines, first at line 3, step" in said
 
 
 def of_launches(*launches: list[tuple[int, float | None]]) -> list[bool]:
@@ -576,8 +604,9 @@ def of_launches(*launches: list[tuple[int, float | None]]) -> list[bool]:
             row = {"run_id": f"{number}", "line": line, "step": step, "logged_at": stamp}
             rows.append(row | {"elapsed_s": 5.0})
     warnings = sanity_warnings(steps(*rows), frame("runs", *runs))
+    in_turn = messages.RUNS_INTERLEAVED.identifier
     return [
-        any("several runs wrote" in one and one.startswith(NOT_RANKED) for one in said)
+        any(one.kind == in_turn and one.startswith(NOT_RANKED) for one in said)
         for said in (warnings.get(run["run_id"], []) for run in runs)
     ]
 
@@ -639,9 +668,8 @@ def test_launches_whose_steps_are_counted_take_turns_by_their_tokens(
             row = {"run_id": f"{number}", "line": 2 * number + n - 2, "step": n, "loss": 3.0}
             rows.append(row | {"consumed_tokens": 4096.0 * tokens, "since_start_s": 9.0 * tokens})
     warnings = sanity_warnings(steps(*rows), frame("runs", *runs))
-    said = [
-        any("several runs wrote" in one for one in warnings.get(f"{n}", [])) for n in range(1, 6)
-    ]
+    in_turn = messages.RUNS_INTERLEAVED.identifier
+    said = [any(one.kind == in_turn for one in warnings.get(f"{n}", [])) for n in range(1, 6)]
     assert said == [is_told] * 5
 
 
@@ -661,7 +689,8 @@ def test_a_later_clock_at_an_earlier_step_is_another_run() -> None:
     clocks = [(1, 3.0), (3, 9.0), (2, 9.5)]
     rows = [{"step": step, "since_start_s": since} for step, since in clocks]
     (said,) = sanity_warnings(steps(*rows), frame("runs", {"run_id": "r", "launch": 1}))["r"]
-    assert said.startswith("a step is printed behind a later one (line 3, step 2)")
+    assert said.kind == messages.STEPS_OUT_OF_ORDER.identifier
+    assert "(line 3, step 2)" in said
 
 
 def test_a_fact_of_one_of_them_leaves_the_others_in_its_file(tmp_path: Path) -> None:
@@ -676,7 +705,7 @@ def test_a_fact_of_one_of_them_leaves_the_others_in_its_file(tmp_path: Path) -> 
     store.give_facts({some: [{"name": "gpus", "value": "8", "origin": "flag", "line": None}]})
     kept, whole = current_metrics(store), analyse(store.tables()).metrics
     assert_frame_equal(kept.sort("run_id"), whole.sort("run_id"))
-    assert all(any("several runs wrote" in one for one in said) for said in kept["warnings"])
+    assert all(messages.RUNS_INTERLEAVED.identifier in kinds for kinds in kept["warning_kinds"])
 
 
 # --- bounds, line by line ---------------------------------------------------------------------
@@ -684,7 +713,7 @@ def test_a_fact_of_one_of_them_leaves_the_others_in_its_file(tmp_path: Path) -> 
 TEN = datetime(2026, 1, 1, 10)
 
 
-def said_of(*lines: dict, log_format: str = "xtuner") -> list[str]:
+def said_of(*lines: dict, log_format: str = "xtuner") -> list[Message]:
     """Warnings of lines 1, 2, … of one launch."""
     rows = [{"line": n, "step": n} | line for n, line in enumerate(lines, 1)]
     runs = frame("runs", {"run_id": "r", "launch": 1, "log_format": log_format})
@@ -692,25 +721,26 @@ def said_of(*lines: dict, log_format: str = "xtuner") -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("odd", "usual", "words"),
+    ("odd", "usual", "kind"),
     [
-        ({"logged_tgs": 0.0}, {"logged_tgs": 0.001}, "a rate that is not above 0"),
-        ({"logged_samples_per_second": -1.0}, {}, "a rate that is not above 0"),
-        ({"elapsed_s": 0.0}, {"elapsed_s": 0.001}, "a step time that is not above 0"),
-        ({"data_s": -0.1}, {"data_s": 0.0}, "a step time that is not above 0"),
-        ({"logged_tgs": float("inf")}, {"logged_tgs": 1e9}, "a rate or time that is no number"),
-        ({"elapsed_s": float("nan")}, {"elapsed_s": 1e9}, "a rate or time that is no number"),
-        ({"logged_mfu": 1.001}, {"logged_mfu": 1.0}, "an MFU above 100 %"),
+        ({"logged_tgs": 0.0}, {"logged_tgs": 0.001}, messages.RATE_NOT_POSITIVE),
+        ({"logged_samples_per_second": -1.0}, {}, messages.RATE_NOT_POSITIVE),
+        ({"elapsed_s": 0.0}, {"elapsed_s": 0.001}, messages.TIME_NOT_POSITIVE),
+        ({"data_s": -0.1}, {"data_s": 0.0}, messages.TIME_NOT_POSITIVE),
+        ({"logged_tgs": float("inf")}, {"logged_tgs": 1e9}, messages.FIGURE_NOT_FINITE),
+        ({"elapsed_s": float("nan")}, {"elapsed_s": 1e9}, messages.FIGURE_NOT_FINITE),
+        ({"logged_mfu": 1.001}, {"logged_mfu": 1.0}, messages.MFU_ABOVE_ONE),
     ],
 )
-def test_a_value_that_no_line_can_have_is_told(odd: dict, usual: dict, words: str) -> None:
+def test_a_value_that_no_line_can_have_is_told(odd: dict, usual: dict, kind: MessageKind) -> None:
     (said,) = said_of({}, odd)
-    assert said.startswith(words)
+    assert said.kind == kind.identifier
     assert "(line 2, step 2)" in said
     assert not said.startswith(NOT_RANKED)
     assert said_of({}, usual) == []
     (several,) = said_of(odd, usual, odd)
-    assert "(2 lines, the first line 1, step 1)" in several
+    assert several.kind == kind.identifier
+    assert "(2 lines, first at line 1, step 1)" in several
 
 
 @pytest.mark.parametrize(
@@ -720,7 +750,8 @@ def test_a_clock_may_be_a_minute_behind(back: int, rank: str, *, is_told: bool) 
     """Of its own rank's latest stamp; each rank has a clock of its own."""
     early = {"logged_at": TEN - timedelta(seconds=back), "rank": rank}
     lines = ({"logged_at": TEN, "rank": "0"}, {"rank": "0"}, early)
-    assert bool([one for one in said_of(*lines) if "time stamps go back" in one]) is is_told
+    kinds = [one.kind for one in said_of(*lines)]
+    assert (messages.CLOCK_SET_BACK.identifier in kinds) is is_told
 
 
 @pytest.mark.parametrize(
@@ -730,7 +761,7 @@ def test_a_clock_may_be_a_minute_behind(back: int, rank: str, *, is_told: bool) 
 def test_a_loss_is_another_from_a_thousandth_on(loss: float, *, is_told: bool) -> None:
     """Of 1 + 9, the first print of the step: 0.01."""
     lines = ({"loss": 9.0}, {"step": 1, "loss": loss})
-    told = [one for one in said_of(*lines) if one.startswith("a step is printed again with")]
+    told = [one for one in said_of(*lines) if one.kind == messages.STEPS_REPEATED.identifier]
     assert bool(told) is is_told
     assert not told or told[0].startswith(NOT_RANKED)
 
@@ -810,9 +841,9 @@ def test_a_start_that_is_not_printed_is_told_with_what_came_before() -> None:
 
     for last, first in ((20, 10), (20, 20)):
         (said,) = of(last, first)
-        assert said.startswith(f"steps go back to {first} at line 2, where the log prints no start")
+        assert said.startswith(f"Steps go back to {first} at line 2 without a start line:")
     (said,) = of(20, 21)
-    assert said.startswith("another process begins with step 21 at line 2")
+    assert said.startswith("Another process begins with step 21 at line 2 without a start line:")
 
 
 @pytest.mark.parametrize(("lines", "is_told"), [([1, 2, 3, 4], True), ([1, 2, 3, 4, 5], False)])

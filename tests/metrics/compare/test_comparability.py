@@ -13,6 +13,7 @@ from fairmfu.metrics.compare.comparability import (
     rank_runs,
 )
 from fairmfu.metrics.compare.repeated_runs import comparison_sides, first_launches, speed_ratio
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_table import METRICS, metrics_rows
 
 RUN: dict[str, Any] = {
@@ -118,7 +119,7 @@ def test_one_device_has_one_name_however_it_is_printed() -> None:
     [
         {"tgs": None, "missing": ["seq_len"]},
         {"implied": 1.7},
-        {"warnings": ["time stamps give -50.0% TGS against the logged rate: not ranked"]},
+        {"warnings": [f"{NOT_RANKED}TGS by time stamps is 50.0% lower than by the logged rate."]},
     ],
 )
 def test_a_doubtful_run_is_shown_apart_with_why(change: dict[str, Any]) -> None:
@@ -365,11 +366,12 @@ def test_measured_flops_are_context_only_of_runs_that_are_alike() -> None:
 
 
 def test_what_keeps_a_run_out_is_all_named() -> None:
-    bad = {"precision": None, "device": None, "implied": 1.7, "warnings": ["odd: not ranked", "x"]}
+    said = [f"{NOT_RANKED}odd.", "x"]
+    bad = {"precision": None, "device": None, "implied": 1.7, "warnings": said}
     found = by_name(rank_runs(metrics({}, bad)))
     assert found["r1"]["not_ranked"] == [
         "unknown: number format, accelerator",
-        "odd: not ranked",
+        f"{NOT_RANKED}odd.",
         "impossible: MFU would be 170%",
     ]
     unknown = {"flops_per_token": None, "missing": ["model_config"]}

@@ -19,6 +19,7 @@ from fairmfu.ingest.facts.facts import facts_from_flags
 from fairmfu.ingest.pipeline.ingest_run import ingest_paths
 from fairmfu.ingest.store.store import Store
 from fairmfu.metrics.compare.comparability import compare_pair, rank_runs
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_table import METRICS
 from fairmfu.metrics.pipeline.analysis import analyse
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
@@ -200,9 +201,12 @@ def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
 @pytest.mark.parametrize("wrong", [{"gradient_accumulation": 4}, {"tensor_parallel": 2}])
 def test_batch_sizes_that_the_lines_deny_are_no_ground_to_compare(run: Run, wrong: Facts) -> None:
     """The log's batch is 8 samples of 8 GPUs: 4 micro-steps, or shared samples, would be others."""
-    found = compare_pair(run(), run(wrong))
+    one, denied = run(), run(wrong)
+    found = compare_pair(one, denied)
     assert found.verdict == "not comparable"
-    assert any("not ranked" in why for why in found.obstacles)
+    (said,) = (text for text in denied["warnings"] if text.startswith(NOT_RANKED))
+    assert any(said in why for why in found.obstacles)
+    assert not any(text.startswith(NOT_RANKED) for text in one["warnings"])
 
 
 def test_two_torch_versions_are_named(run: Run) -> None:

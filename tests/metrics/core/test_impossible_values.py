@@ -20,6 +20,7 @@ from fairmfu.ingest.core.schema import (
     frame_schema,
 )
 from fairmfu.metrics.core.impossible_values import refuse_impossible
+from fairmfu.metrics.core.run_messages import IMPOSSIBLE_VALUE
 
 TABLES = {name: frame_schema(name).to_frame() for name in ("runs", "facts", "steps", "events")}
 
@@ -152,21 +153,21 @@ def test_a_fact_is_refused_in_each_run_with_its_place() -> None:
         )
     )
     assert found.tables["facts"].select("run_id", "value").rows() == [("a", "8"), ("d", "0")]
+    said = [words for every in found.warnings.values() for words in every]
+    assert {words.kind for words in said} == {IMPOSSIBLE_VALUE.identifier}
     places = {
-        run: [words.partition(" (")[2] for words in said] for run, said in found.warnings.items()
+        run: [words.partition(" (")[2].partition(")")[0] for words in every]
+        for run, every in found.warnings.items()
     }
-    assert places == {
-        "a": ["log, line 1,234); it counts in no figure"],
-        "b": ["log:7); it counts in no figure"],
-        "c": ["facts.toml); it counts in no figure"],
-    }
+    assert places == {"a": ["log, line 1,234"], "b": ["log:7"], "c": ["facts.toml"]}
 
 
 def test_a_warning_of_several_lines_names_the_first_and_their_number() -> None:
     found = refuse_impossible(steps(elapsed_s=[1.0, 1e300, 2.0, 2e300]))
     (words,) = found.warnings["a"]
     assert words.startswith("elapsed_s=1e+300 [s] is impossible")
-    assert words.endswith("(2 lines, the first line 2); it counts in no figure")
+    assert words.kind == IMPOSSIBLE_VALUE.identifier
+    assert "(2 lines, first at line 2)" in words
     assert found.tables["steps"]["elapsed_s"].to_list() == [1.0, None, 2.0, None]
 
 

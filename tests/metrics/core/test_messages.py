@@ -8,7 +8,7 @@ from string import Formatter
 
 import pytest
 
-from fairmfu.metrics.core.messages import NOT_RANKED, Message, MessageKind, doubts_of
+from fairmfu.metrics.core.messages import NOT_RANKED, Effect, Message, MessageKind, doubts_of
 from tests.support.folders import ROOT
 from tests.support.source_tree import MODULES, PACKAGES, module_name
 from tests.tools.reference import message_kinds, named_kinds
@@ -43,16 +43,39 @@ def test_a_message_has_the_effect_of_its_kind_unless_another_is_given(kind: Mess
         def __format__(self, _: str) -> str:
             return "value"
 
-    fields = {name: Value() for _, name, _, _ in Formatter().parse(kind.text) if name}
+    parts = Formatter().parse(f"{kind.text} {kind.fix}")
+    fields = {name: Value() for _, name, _, _ in parts if name}
     message = kind(**fields)
     assert (message.kind, message.effect) == (kind.identifier, kind.effect)
     assert message.startswith(NOT_RANKED) == (kind.effect == "unranked")
     assert kind("unranked", **fields).startswith(NOT_RANKED)
+    assert (" Fix: " in message) == bool(kind.fix)
     assert "{" not in message
 
 
+@pytest.mark.parametrize(
+    ("text", "fix", "effect", "shown"),
+    [
+        ("A rate is odd", "", "note", "A rate is odd."),
+        ("A rate is odd: why?", "", "doubt", "A rate is odd: why?"),
+        ("A rate is odd", "log more", "doubt", "A rate is odd. Fix: log more"),
+        ("A rate is odd. Fix: log more", "", "note", "A rate is odd. Fix: log more"),
+        ("A rate is odd", "", "unranked", f"{NOT_RANKED}a rate is odd."),
+        ("TGS is odd", "log more", "unranked", f"{NOT_RANKED}TGS is odd. Fix: log more"),
+        ("3 of 9 are odd", "", "unranked", f"{NOT_RANKED}3 of 9 are odd."),
+    ],
+)
+def test_a_message_is_a_sentence_and_a_remedy(
+    text: str, fix: str, effect: Effect, shown: str
+) -> None:
+    assert (
+        MessageKind("odd", "{text}", effect, fix="{fix}" if fix else "")(text=text, fix=fix)
+        == shown
+    )
+
+
 def test_a_message_goes_through_a_frame() -> None:
-    message = Message("odd: not ranked", "odd", "unranked")
+    message = Message(f"{NOT_RANKED}odd.", "odd", "unranked")
     again = Message.from_row(message.row)
     assert (again, again.kind, again.effect) == (message, "odd", "unranked")
 
@@ -63,7 +86,7 @@ def test_notes_are_no_doubts() -> None:
 
 
 def test_no_message_about_a_run_is_written_elsewhere() -> None:
-    """The end of a message that costs the rank is put behind it in one place."""
+    """The beginning of a message that costs the rank is put before it in one place."""
     users = {
         module_name(path)
         for path in MODULES

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fairmfu.ingest.core.schema import RUN_COLUMNS, RunRow, frame_schema, row_dtypes
 from fairmfu.metrics.compare.comparability import COMPARISON
 from fairmfu.metrics.compare.history import CHANGE_SCHEMA, POINT_SCHEMA, SERIES_SCHEMA
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.run_table import (
     METRICS,
     MetricsRow,
@@ -310,7 +311,7 @@ def test_the_later_run_says_that_its_print_implies_other_flops() -> None:
     found = formula_change_warnings(rows)
     assert found == formula_change_warnings(rows[::-1])
     assert list(found) == ["b"]  # c overlaps with b, the last before it
-    assert "implies 135 FLOPs per token, that of a.log" in found["b"]
+    assert "imply 135 FLOPs per token, and those of a.log" in found["b"]
     assert "length, 105:" in found["b"]
 
 
@@ -358,7 +359,7 @@ def test_a_warning_of_other_runs_is_added_with_its_kind() -> None:
     table = with_cross_run_warnings(pl.DataFrame(printed(a=a, b=b), schema=METRICS))
     assert table["warnings"].to_list()[0] == ["no doubt"]
     assert table["warnings"].to_list()[1][:2] == ["odd", "bad"]
-    assert "implies 135" in table["warnings"].to_list()[1][2]
+    assert "imply 135 FLOPs" in table["warnings"].to_list()[1][2]
     assert table["warning_kinds"].to_list() == [["one"], ["two", "three", "formula-changed"]]
     assert table["doubts"].to_list() == [[], ["bad"]]
 
@@ -366,15 +367,23 @@ def test_a_warning_of_other_runs_is_added_with_its_kind() -> None:
 @pytest.mark.parametrize(
     ("doubt", "short"),
     [
-        (f"{'x' * 44}", "x" * 44),
-        (f"{'x' * 45}", "x" * 43 + "…"),
-        (f"{'x' * 24}, y: z", "x" * 24),
-        (f"{'x' * 23}, y: z", f"{'x' * 23}, y"),
-        (f"{'x' * 42} {'y' * 9}", f"{'x' * 42}…"),  # no blank before the dots
+        ("X" * 44, "X" * 44),
+        ("X" * 45, "X" * 43 + "…"),
+        (f"{'X' * 24}, y: z", "X" * 24),
+        (f"{'X' * 23}, y: z", f"{'X' * 23}, y"),
+        (f"{'X' * 24}. Fix: y", "X" * 24),
+        (f"{'X' * 42} {'y' * 9}", f"{'X' * 42}…"),  # no blank before the dots
+        (f"{NOT_RANKED}{'x' * 24}. Fix: y", f"X{'x' * 23}"),
     ],
 )
 def test_a_doubt_is_cut_at_a_clause(doubt: str, short: str) -> None:
     assert short_doubt([doubt]) == short
+
+
+def test_the_doubt_that_costs_the_rank_is_shown() -> None:
+    assert short_doubt([]) is None
+    assert short_doubt(["One.", "Two."]) == "One."
+    assert short_doubt(["One.", f"{NOT_RANKED}two.", f"{NOT_RANKED}three."]) == "Two."
 
 
 PROJECT = ROOT / "pyproject.toml"

@@ -24,7 +24,7 @@ def test_only_full_recomputation_is_a_fourth_forward(recompute: str, forwards: i
 
 
 def test_a_tool_that_counts_recomputation_has_to_know_it() -> None:
-    with pytest.raises(ShapeError, match="What is recomputed is not known"):
+    with pytest.raises(ShapeError, match="recompute is unknown"):
         _ = seen("llama3-8b", None).r
 
 

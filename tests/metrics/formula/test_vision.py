@@ -404,7 +404,7 @@ def test_a_nested_part_means_its_class_where_it_is_silent() -> None:
     """LLaVA 1.5's published config has no dimensions of the language model."""
     silent = {"model_type": "llama", "vocab_size": 32064}
     assert language_model({**LLAVA, "text_config": silent}).layers == language_model(LLAVA).layers
-    with pytest.raises(ShapeError, match="has no 'num_attention_heads'"):
+    with pytest.raises(ShapeError, match="lacks 'num_attention_heads'"):
         language_model(silent)
 
 
@@ -428,7 +428,7 @@ def test_pixels_to_grid() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({**LLAVA, "vision_config": {"model_type": "swin"}}, "'swin' is not known"),
+        ({**LLAVA, "vision_config": {"model_type": "swin"}}, "'swin' is unknown"),
         ({**LLAVA, "model_type": "blip"}, "projector of model_type 'blip'"),
         ({**LLAVA, "vision_feature_layer": [-2, -5]}, "only one layer"),
         ({**LLAVA, "vision_feature_select_strategy": "full"}, "none of default"),

@@ -8,12 +8,14 @@ import pytest
 
 from fairmfu.ingest.core.schema import READING_CHANGES, run_rows
 from fairmfu.metrics.core.messages import NOT_RANKED
-from fairmfu.metrics.core.run_messages import ANALYSIS_FAILED
+from fairmfu.metrics.core.run_messages import ANALYSIS_FAILED, OUTDATED_READING
 from fairmfu.metrics.core.run_table import METRICS, MetricsRow, metrics_row
 from fairmfu.metrics.pipeline import run_scoring as module
 from fairmfu.metrics.pipeline.analysis import Analysis, analyse, tables_of_runs
+from fairmfu.metrics.pipeline.messages import MANY_UNREAD_LINES, RATE_AGAINST_LOG, UNREAD_LINES
 from fairmfu.metrics.throughput.messages import COUNTS_APART, EVIDENCE_MISCOUNTED
 from tests.metrics.runs.test_same_run import START, Rows, fed, measured, source, tables, without
+from tests.support.kinds import of_kind
 
 LLAMA = {"model": "llama-3-8b", "seq_len": "8192", "gpus": "8", "global_batch_size": "8"}
 LLAMA |= {"packed": "true", "precision": "bf16", "trainable": "full", "accelerator": "h100"}
@@ -46,9 +48,10 @@ def test_many_unread_lines_keep_a_run_out_of_the_ranking(
     """More than two, and more than a tenth of all that look like steps: 3 of 29, not 3 of 30."""
     made = fed(source("run", measured(1)))
     made["sources"][0] |= {"unread_lines": unread, "step_lines": read}
-    said = [words for words in row_of(made)["warnings"] if "were not read" in words]
-    ends = f": {unread}" if ranked else f": {unread} of {unread + read}{NOT_RANKED}"
-    assert [words.endswith(ends) for words in said] == [True] * (unread > 0)
+    said = of_kind(row_of(made), UNREAD_LINES, MANY_UNREAD_LINES)
+    number = f": {unread}." if ranked else f"{NOT_RANKED}{unread} of {unread + read} lines"
+    assert [number in words for words in said] == [True] * (unread > 0)
+    assert [words.startswith(NOT_RANKED) for words in said] == [not ranked] * (unread > 0)
 
 
 def test_unread_lines_of_all_sources_count_together() -> None:
@@ -56,13 +59,14 @@ def test_unread_lines_of_all_sources_count_together() -> None:
     for made, unread in ((console, 1), (twin, 2)):
         made["sources"][0] |= {"unread_lines": unread, "step_lines": 10}
     (row,) = analyse(tables(console, twin)).metrics.to_dicts()
-    assert [words for words in row["warnings"] if "were not read: 3 of 23" in words]
+    (words,) = of_kind(row, MANY_UNREAD_LINES)
+    assert words.startswith(f"{NOT_RANKED}3 of 23 lines")
 
 
 def test_a_source_that_was_read_before_a_change_of_its_format_says_so() -> None:
     made = fed(source("run", measured(1)))
     made["sources"][0]["reading"] = len(READING_CHANGES) - 2  # the last is of DeepSpeed's engine
-    (words,) = (one for one in row_of(made)["warnings"] if "earlier fairmfu" in one)
+    (words,) = of_kind(row_of(made), OUTDATED_READING)
     assert READING_CHANGES[-2].what in words
     assert READING_CHANGES[-1].what not in words
     assert words.startswith(NOT_RANKED)
@@ -88,21 +92,18 @@ def test_a_precision_that_the_log_contradicts_is_not_shown() -> None:
 def test_rates_that_the_log_prints_of_other_tokens_are_doubted() -> None:
     """8,192 tokens in 2 s are 4,096 a second; a log that prints a third counts other tokens."""
 
-    miscounted = {COUNTS_APART.identifier, EVIDENCE_MISCOUNTED.identifier}
-
     def warned(printed: float) -> list[str]:
         made = llama()
         made["runs"][0]["evidence"] = ["elapsed"]
         for row in made["steps"]:
             row["logged_tgs"] = round(8192 / row["elapsed_s"] * printed)
-        row = row_of(made)
-        said = zip(row["warnings"], row["warning_kinds"], strict=True)
-        return [text for text, kind in said if kind in miscounted]
+        return of_kind(row_of(made), COUNTS_APART, EVIDENCE_MISCOUNTED, RATE_AGAINST_LOG)
 
     assert warned(1.0) == []
-    for printed in (1 / 3, 3.0):
-        assert all(words.startswith(NOT_RANKED) for words in warned(printed))
-        assert len(warned(printed)) == 1
+    for printed, times in ((1 / 3, "3.00x"), (3.0, "0.33x")):
+        (words,) = warned(printed)
+        assert words.startswith(NOT_RANKED)
+        assert f"TGS is {times} the logged rates" in words
 
 
 def test_medians_of_lines_outside_steps_are_shown_where_no_step_has_any() -> None:

@@ -307,7 +307,7 @@ def test_commands_tell_it_and_exit_with_4(
         result = fairmfu(*command, "--store", store)
         assert result.exit_code == 4, (command, result.output)
         assert isinstance(result.exception, SystemExit)
-        assert "report it" in result.output or "could not be analysed" in result.output
+        assert ANALYSIS_FAILED.fix in result.output or "could not be analysed" in result.output
     assert fairmfu("explain", "llama3-8b-8xh100-xtuner", "--store", store).exit_code == 0
     rows = json.loads(fairmfu("runs", "--format", "json", "--store", store).stdout)
     assert [row["name"] for row in rows if row["error"]] == [name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -106,9 +107,23 @@ def read(ingest: Any, store: Any, logs: Any) -> Read:
     return analysed
 
 
-def reasons(found: Analysis) -> list[str | None]:
+def reasons(found: Analysis) -> list[list[str]]:
     """Why each run is not ranked."""
     return rank_runs(found.metrics)["not_ranked"].to_list()
+
+
+def kinds(found: Analysis) -> list[list[str]]:
+    """Identifiers of the warnings of each run."""
+    return found.metrics["warning_kinds"].to_list()
+
+
+def assert_number_unknown(found: Analysis) -> None:
+    """Hold that a run is not ranked, as the number of its groups is unknown."""
+    (row,) = found.metrics.iter_rows(named=True)
+    said = dict(zip(row["warning_kinds"], row["warnings"], strict=True))
+    missing = said[messages.GROUPS_MISSING.identifier]
+    assert re.search(r"groups [01] are here \(of all: unknown number\)", missing)
+    assert missing in reasons(found)[0]
 
 
 def test_groups_are_one_run_of_all_their_gpus(read: Read) -> None:
@@ -154,9 +169,8 @@ def test_a_group_alone_is_of_its_own_gpus_and_not_ranked(read: Read) -> None:
     assert row["tgs"] == pytest.approx(TPS, rel=0.005)
     assert row["tokens_per_gpu_step"] == TOKENS
     (why,) = reasons(found)
-    assert why is not None
-    assert "of TorchFT's replica groups (2)" in why[0]
-    assert "only these are told of: 1;" in why[0]
+    assert "replica groups 1 are here (of all: 2)" in why[0]
+    assert kinds(found) == [[messages.GROUPS_MISSING.identifier]]
 
 
 def test_a_group_that_trains_alone_is_all_of_them(read: Read) -> None:
@@ -170,18 +184,18 @@ def test_how_many_groups_there_are_can_be_unknown(read: Read) -> None:
     found = read(headless, flags=[f"seq_len={TOKENS}"])
     row = found.metrics.row(0, named=True)
     assert row["tgs"] == pytest.approx(TPS, rel=0.005)
-    assert "(not known how many)" in str(reasons(found))
+    assert_number_unknown(found)
 
 
 @pytest.mark.parametrize("size", ["0", "1" * 5000, "3"])
 def test_batches_that_no_groups_share_say_nothing_of_their_number(size: str, read: Read) -> None:
     odd = [line.replace("local batch size 1,", f"local batch size {size},") for line in log(0)]
-    assert "(not known how many)" in str(reasons(read(odd)))
+    assert_number_unknown(read(odd))
 
 
 def test_a_log_without_a_header_says_its_group_alone(read: Read) -> None:
     bare = [line for line in log(1) if "root" not in line or " step: " in line]
-    assert "(not known how many)" in str(reasons(read(bare, flags=["gpus=4"])))
+    assert_number_unknown(read(bare, flags=["gpus=4"]))
 
 
 def test_a_config_beside_two_logs_does_not_make_them_one_group(read: Read, logs: Any) -> None:
@@ -198,7 +212,10 @@ def test_groups_that_keep_losses_of_their_own_stay_apart(read: Read) -> None:
     """As those of DiLoCo do between two exchanges of weights."""
     found = read(log(0, own_losses=True), log(1, own_losses=True))
     assert found.metrics["gpus"].to_list() == [4, 4]
-    assert all("replica groups (2)" in str(why) for why in reasons(found))
+    assert sorted(re.findall(r"groups (\d+) are here \(of all: (\d+)\)", str(reasons(found)))) == [
+        ("0", "2"),
+        ("1", "2"),
+    ]
 
 
 def test_groups_in_one_log_cannot_be_told_apart(read: Read) -> None:
@@ -206,7 +223,7 @@ def test_groups_in_one_log_cannot_be_told_apart(read: Read) -> None:
     found = read(both)
     row = found.metrics.row(0, named=True)
     assert (row["gpus"], row["tokens_per_second"]) == (None, None)
-    assert "replica groups 0, 1 stand in one log" in str(reasons(found))
+    assert messages.GROUPS_IN_ONE_LOG(groups="0, 1") in reasons(found)[0]
 
 
 def test_a_group_that_was_away_keeps_the_run_out_of_the_ranking(read: Read) -> None:
@@ -225,7 +242,7 @@ def test_groups_of_unlike_size_are_not_ranked(read: Read) -> None:
     """The mean of their rates is not that of their GPUs."""
     found = read(log(0), log(1, shard=8, of=1))
     assert found.metrics["gpus"].to_list() == [12]
-    assert "same number of GPUs each" in str(reasons(found))
+    assert messages.GROUPS_UNEQUAL() in reasons(found)[0]
 
 
 def test_gpus_given_by_hand_are_those_of_the_run(read: Read) -> None:
@@ -333,10 +350,12 @@ def test_steps_before_the_last_that_a_group_lacks_are_counted() -> None:
         [{"run_id": "r0", "step": step, "rank": f"{group}/0"} for group, step in rows]
     )
     (words,) = group_warnings(steps, facts, launched(facts))["r0"]
+    assert words.kind == messages.GROUPS_LACK_STEPS.identifier
     assert "(group 1 lacks 1 of 3)" in words
     whole = steps.filter(pl.col("step") != 2)
     assert group_warnings(whole, facts, launched(facts)) == {}
     unlike = of_groups(0, 1, count=3, gpus=(4, 8))
     reasons_ = group_warnings(whole, unlike, launched(unlike))["r0"]
-    assert ["(3)" in words for words in reasons_] == [True, False]
-    assert reasons_[1].kind == messages.GROUPS_UNEQUAL.identifier
+    assert ["(of all: 3)" in words for words in reasons_] == [True, False]
+    kinds_ = [messages.GROUPS_MISSING.identifier, messages.GROUPS_UNEQUAL.identifier]
+    assert [words.kind for words in reasons_] == kinds_

@@ -13,7 +13,15 @@ from polars.testing import assert_frame_equal
 
 from fairmfu.ingest.core.schema import READING_CHANGES, TABLES, frame_schema
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.runs.same_run import find_candidates, find_source_links, merge_launches
+from fairmfu.metrics.runs.messages import MAY_BE_SAME_LAUNCH
+from fairmfu.metrics.runs.same_run import (
+    NODES_MAY_FIT,
+    SEVERAL_STREAMS_FIT,
+    STREAMS_MAY_FIT,
+    find_candidates,
+    find_source_links,
+    merge_launches,
+)
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]
@@ -466,7 +474,7 @@ def test_two_that_fit_by_their_losses_alone_are_left_apart_and_said() -> None:
     sources = [source("one", measured(1)), source("two", measured(2)), state("s", measured(1))]
     united = merge_launches(tables(*sources))
     assert len(united.members) == 3
-    assert "may tell of the same launch as" in united.doubts["s"][0]
+    assert united.doubts["s"][0].kind == MAY_BE_SAME_LAUNCH.identifier
 
 
 def test_the_state_of_a_resumed_run_does_not_make_one_launch_of_its_two() -> None:
@@ -582,9 +590,11 @@ def test_streams_that_end_otherwise_or_say_no_end_or_of_other_names_stay_apart(
 )
 def test_streams_that_may_be_of_one_job_say_so(doubted: list[dict[str, Rows]]) -> None:
     doubts = merge_launches(tables(*doubted)).doubts
-    assert [name for name in doubts if "may tell of the same launch" in doubts[name][0]] == [
+    said = MAY_BE_SAME_LAUNCH.identifier
+    assert [name for name in doubts if doubts[name][0].kind == said] == [
         row["name"] for one in doubted for row in one["runs"]
     ]
+    assert all(STREAMS_MAY_FIT in words for whole in doubts.values() for words in whole)
 
 
 def test_a_stream_with_two_launches_that_end_alike_is_left_apart_and_said() -> None:
@@ -593,7 +603,7 @@ def test_a_stream_with_two_launches_that_end_alike_is_left_apart_and_said() -> N
         one["sources"] = [{**one["sources"][0], "path": f"logs/{path}"}]
     united = merge_launches(tables(*first, *second))
     assert len(united.members) == 4
-    assert all("others fit as well" in said for whole in united.doubts.values() for said in whole)
+    assert all(SEVERAL_STREAMS_FIT in said for whole in united.doubts.values() for said in whole)
     assert set(united.doubts) == set(united.members)
 
 
@@ -832,7 +842,7 @@ def test_what_may_be_two_nodes_of_one_job_says_so(
     united = merge_launches(tables(*consoles(*names, seconds=seconds)))
     assert len(united.members) == 2
     assert set(united.doubts) == (set(names) if doubted else set())
-    assert all("nodes of one job" in said for whole in united.doubts.values() for said in whole)
+    assert all(NODES_MAY_FIT in said for whole in united.doubts.values() for said in whole)
 
 
 # -- evidence just within its bounds, and just beyond ------------------------------------------
@@ -976,9 +986,9 @@ def test_a_doubt_is_said_of_both_and_once_for_each_other() -> None:
         name: [words.split(": ")[0] for words in doubts] for name, doubts in united.doubts.items()
     }
     assert said == {
-        "s": [f"may tell of the same launch as {name}" for name in ("one", "two")],
-        "one": ["may tell of the same launch as s"],
-        "two": ["may tell of the same launch as s"],
+        "s": [f"This may be the same launch as {name}" for name in ("one", "two")],
+        "one": ["This may be the same launch as s"],
+        "two": ["This may be the same launch as s"],
     }
     linked_to = {name: sorted(others) for name, others in united.linked_sources.items()}
     assert linked_to == {"s": ["one", "two"], "one": ["s"], "two": ["s"]}

@@ -11,8 +11,10 @@ import pytest
 
 from fairmfu.ingest.extract.log_tables import read_log_tables
 from fairmfu.ingest.facts.facts import facts_from_flags
+from fairmfu.metrics.audit.messages import RUNS_INTERLEAVED, STEPS_REPEATED
 from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.messages import MIXED_WRITERS
 from tests.support.folders import ROOT
 
 SAMPLES = ROOT / "sample_logs/synthetic"
@@ -24,6 +26,9 @@ LOSS = {
     "deepspeed": r"(?<=SamplesPerSec=)\d+\.\d+",
 }
 """What tells two jobs apart: the engine prints no loss."""
+
+NO_RATE = {MIXED_WRITERS.identifier}
+INTERLEAVED = {STEPS_REPEATED.identifier, RUNS_INTERLEAVED.identifier}
 
 
 def rows(name: str, twin: Callable[[str], str], folder: Path) -> pl.DataFrame:
@@ -47,9 +52,10 @@ def test_lines_of_two_jobs_are_ranked_only_where_they_are_copies(name: str, tmp_
         return re.sub(LOSS[name], lambda found: f"{0.97 * float(found[0]):.5f}", line)
 
     mixed = rows(name, of_another_job, tmp_path / "jobs")
-    for rate, told in mixed.filter(pl.col("steps") > 1).select("tgs", "warnings").iter_rows():
-        doubt = "take turns" if rate is None else "wrote into this log at the same time"
-        (said,) = [one for one in told if doubt in one]
+    columns = ("tgs", "warnings", "warning_kinds")
+    for rate, told, kinds in mixed.filter(pl.col("steps") > 1).select(columns).iter_rows():
+        doubts = NO_RATE if rate is None else INTERLEAVED
+        (said,) = [one for one, kind in zip(told, kinds, strict=True) if kind in doubts]
         assert said.startswith(NOT_RANKED)
     assert mixed.filter(pl.col("steps") > 1).height == 1
     nodes = rows(name, str, tmp_path / "nodes")

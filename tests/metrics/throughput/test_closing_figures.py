@@ -23,6 +23,7 @@ from fairmfu.metrics.throughput.closing_figures import (
     RunEnd,
     closing_figures,
 )
+from fairmfu.metrics.throughput.messages import COUNTS_APART, ONLY_LAST_LINE
 from fairmfu.reports import explain
 from tests.metrics.throughput.test_throughput import at, frame
 
@@ -119,9 +120,14 @@ def engine(tmp_path: Path, average: float = 400.0) -> Path:
 def doubts(path: Path, words: str, **facts: object) -> list[str]:
     """Warnings of the run that hold some words, each of which keeps it from being ranked."""
     row = analyse(read_logs(path, facts=FACTS | facts)).metrics.row(0, named=True)
-    found = [text for text in row["warnings"] if words in text]
+    found = {
+        text: kind
+        for text, kind in zip(row["warnings"], row["warning_kinds"], strict=True)
+        if words in text
+    }
     assert all(text.startswith(NOT_RANKED) for text in found)
-    return found
+    assert set(found.values()) <= {COUNTS_APART.identifier}
+    return [*found]
 
 
 @pytest.mark.parametrize(("batch", "fits"), [(64, True), (8, True), (16, False)])
@@ -129,7 +135,7 @@ def test_a_batch_is_held_against_the_last_lines_rates(
     tmp_path: Path, batch: int, *, fits: bool
 ) -> None:
     found = doubts(console(tmp_path), "samples/s over steps/s", global_batch_size=batch)
-    assert [("global_batch_size=16 would fit" in text) for text in found] == [True] * fits
+    assert [text.endswith("agree with global_batch_size=16") for text in found] == [True] * fits
 
 
 def test_a_coarse_rate_of_steps_doubts_no_batch_that_it_may_be_of(tmp_path: Path) -> None:
@@ -141,7 +147,7 @@ def test_a_coarse_rate_of_steps_doubts_no_batch_that_it_may_be_of(tmp_path: Path
 def test_a_length_is_held_against_the_flops_since_the_start(tmp_path: Path) -> None:
     facts = {"model": "qwen3-8b", "global_batch_size": 16}
     (found,) = doubts(swift(tmp_path, 4600), "total_flos", seq_len=1024, **facts)
-    assert "; 4,600 tokens a step would fit" in found
+    assert found.endswith("both counts agree with 4,600 tokens a step")
     assert not doubts(swift(tmp_path, 16 * 1024), "total_flos", seq_len=1024, **facts)
 
 
@@ -161,7 +167,8 @@ def test_a_batch_is_held_against_the_engines_mean_rate(
     tmp_path: Path, batch: int, *, doubted: bool
 ) -> None:
     found = doubts(engine(tmp_path), "RunningAvgSamplesPerSec", global_batch_size=batch)
-    assert [("global_batch_size=1024 would fit" in text) for text in found] == [True] * doubted
+    fits = "agree with global_batch_size=1024"
+    assert [text.endswith(fits) for text in found] == [True] * doubted
 
 
 # --- the identities -------------------------------------------------------------------------
@@ -240,7 +247,7 @@ def test_a_last_line_alone_asks_for_what_samples_lack_to_be_tokens(tmp_path: Pat
     )
     row = analyse(read_logs(log)).metrics.row(0, named=True)
     assert row["missing"][:3] == ["seq_len", "gpus", "packed"]
-    assert "no line of a step, but a last line with samples/s" in row["warnings"][0]
+    assert row["warning_kinds"][0] == ONLY_LAST_LINE.identifier
 
 
 def test_results_without_a_step_say_what_to_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fairmfu.ingest.core.schema import frame_schema
 from fairmfu.ingest.store.run_quirks import with_quirks
-from fairmfu.metrics.core.messages import NOT_RANKED, Message
+from fairmfu.metrics.core.messages import NOT_RANKED, Message, MessageKind
 from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.end_to_end import launch_clocks
 from fairmfu.metrics.throughput.resolved_facts import (
@@ -64,6 +64,13 @@ def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *ev
     found = [Message.from_row(message) for message in row["throughput_warnings"]]
     kinds = [message.kind for message in found]
     return row | {"throughput_warnings": [*map(str, found)], "warning_kinds": kinds}
+
+
+def of_kinds(row: dict, *kinds: MessageKind) -> list[str]:
+    """The warnings of some kinds among those of `rates`."""
+    identifiers = {kind.identifier for kind in kinds}
+    said = zip(row["throughput_warnings"], row["warning_kinds"], strict=True)
+    return [text for text, kind in said if kind in identifiers]
 
 
 def at(seconds: float) -> datetime:
@@ -165,7 +172,8 @@ def test_copies_of_no_named_rank_have_one_time(
         steps(*rows), run(elapsed_covers="step"), facts(gpus=1, global_batch_size=4, seq_len=100)
     )
     assert row["steps"] == 10
-    assert any("trained again" in w for w in row["throughput_warnings"]) is warned
+    said = messages.STEPS_PRINTED_TWICE(copies=5, seconds=2.5)
+    assert of_kinds(row, messages.STEPS_PRINTED_TWICE) == [said] * warned
 
 
 def test_a_window_has_the_most_memory_that_a_rank_prints() -> None:
@@ -223,7 +231,7 @@ def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None
     row = rates(logged, about, facts(gpus=1), ANEW | {"line": 5, "step": 1})
     assert row["tgs"] == pytest.approx(100.0)
     assert row["throughput_warnings"] == [
-        "TGS is of a single window, 9 steps: a longer log would tell"
+        "TGS is from only a single window (9 steps). Fix: ingest a longer log"
     ]
 
 
@@ -263,8 +271,8 @@ def test_a_rate_that_starts_anew_between_two_lines_is_of_the_steps_behind_that()
     # 5, 10 and 10 steps in 10 s each; the line of step 10 is start-up
     assert row["tgs"] == pytest.approx(25 * 100 / 30)
     told, few = row["throughput_warnings"]
-    assert told.startswith("5 of 30 steps are in no printed rate")
-    assert few.startswith("TGS is of 3 windows, 25 steps, and may be off by 86%")
+    assert told == messages.RATE_SKIPS_STEPS(untimed=5, whole=30)
+    assert few.startswith("TGS is from only 3 windows (25 steps) and may be off by 86%")
 
 
 def test_an_evaluation_spoils_a_rate_of_the_step_time_that_holds_it() -> None:
@@ -286,7 +294,7 @@ def test_stamps_that_contradict_the_logged_rate_keep_a_run_from_being_ranked() -
     given = facts(gpus=1, micro_batch_size=1, gradient_accumulation=1, seq_len=100)
     row = rates(steps(*rows), about, given)
     assert row["evidence_gap"] == pytest.approx(-0.5)
-    assert any("not ranked" in warning for warning in row["throughput_warnings"])
+    assert any(warning.startswith(NOT_RANKED) for warning in row["throughput_warnings"])
 
 
 @pytest.mark.parametrize(("parts", "tgs"), [(1, 8.33), (50, 8.02)], ids=["coarse", "fine"])
@@ -301,9 +309,10 @@ def test_a_rate_of_one_digit_gives_way_to_finer_stamps(parts: int, tgs: float) -
     assert row["tgs"] == pytest.approx(tgs * parts, rel=1e-3)
     alone = rates(steps(*rows), about, facts(gpus=1))
     assert (alone["time_basis"], alone["tgs"]) == ("rate", pytest.approx(printed))
-    coarse = "TGS may be up to 6.2% off: it is from the logged rate in whole numbers"
-    assert (coarse in alone["throughput_warnings"]) == (parts == 1)
-    assert coarse not in row["throughput_warnings"]
+    coarse = messages.COARSE_TIMES(off=0.0625, evidence="the logged rate", unit="numbers")
+    assert "6.2%" in coarse
+    assert of_kinds(alone, messages.COARSE_TIMES) == [coarse] * (parts == 1)
+    assert not of_kinds(row, messages.COARSE_TIMES)
 
 
 def test_an_interval_holds_what_coarse_prints_leave_open() -> None:
@@ -314,15 +323,15 @@ def test_an_interval_holds_what_coarse_prints_leave_open() -> None:
     assert not row["throughput_warnings"]
 
 
-@pytest.mark.parametrize(("every", "told"), [(4, "8.3%"), (60, None)])
+@pytest.mark.parametrize(("every", "off"), [(4, 0.083), (60, None)])
 def test_whole_seconds_of_few_windows_say_what_they_leave_open(
-    every: int, told: str | None
+    every: int, off: float | None
 ) -> None:
     rows = [{"step": s, "logged_at": at(s * every)} for s in range(1, 5)]
     given = facts(gpus=1, global_batch_size=1, seq_len=100)
     row = rates(steps(*rows), run(evidence=["stamp"]), given)
-    text = f"TGS may be up to {told} off: it is from time stamps in whole seconds"
-    assert row["throughput_warnings"] == ([text] if told else [])
+    told = off and [messages.COARSE_TIMES(off=off, evidence="time stamps", unit="seconds")]
+    assert row["throughput_warnings"] == (told or [])
 
 
 def test_two_lines_in_one_second_lose_no_tokens() -> None:
@@ -410,7 +419,7 @@ def test_a_printed_total_beside_tokens_without_padding_counts_no_slots() -> None
 def test_one_line_is_no_rate() -> None:
     row = rates(steps({"step": 1, "logged_tgs": 5.0}), run(evidence=["rate"]), facts(gpus=1))
     assert row["tgs"] is None
-    assert row["throughput_warnings"] == ["a single logged step, which may hold start-up"]
+    assert row["throughput_warnings"] == [messages.SINGLE_STEP()]
 
 
 def test_the_line_of_step_1_makes_no_interval_a_step_shorter() -> None:
@@ -480,8 +489,7 @@ def test_padded_samples_give_no_tokens() -> None:
     given = facts(gpus=1, global_batch_size=4, seq_len=100, packed="false")
     row = rates(steps(*rows), about, given)
     assert row["tgs"] is None
-    (warning,) = row["throughput_warnings"]
-    assert "samples are padded" in warning
+    assert row["throughput_warnings"] == [messages.PADDED_TOKENS_UNKNOWN()]
 
 
 def test_a_step_time_without_data_loading_is_not_ranked() -> None:
@@ -489,16 +497,18 @@ def test_a_step_time_without_data_loading_is_not_ranked() -> None:
     given = facts(gpus=1, global_batch_size=4, seq_len=100)
     for data, warned in ({}, True), ({"data_s": 0.0}, False):
         rows = ({"step": n, "elapsed_s": 1.0} | data for n in (1, 2, 3))
-        warnings = rates(steps(*rows), about, given)["throughput_warnings"]
-        assert any(w.endswith("upper bound: not ranked") for w in warnings) is warned
+        told = of_kinds(rates(steps(*rows), about, given), messages.TIMES_WITHOUT_DATA)
+        upper = f"{NOT_RANKED}TGS is an upper bound: the logged step time leaves out data loading"
+        assert [text.startswith(upper) for text in told] == [True] * warned
 
 
 def test_a_rate_without_data_loading_and_nothing_beside_it_is_not_ranked() -> None:
     rows = [{"step": n, "logged_tgs": 100.0} for n in (1, 2, 3)]
     for short in (True, False):
         about = run(evidence=["rate"], rate_covers="step", rate_excludes_data=short)
-        warnings = rates(steps(*rows), about, facts(gpus=1))["throughput_warnings"]
-        assert any(w.endswith("upper bound: not ranked") for w in warnings) is short
+        told = of_kinds(rates(steps(*rows), about, facts(gpus=1)), messages.TIMES_WITHOUT_DATA)
+        upper = f"{NOT_RANKED}TGS is an upper bound: the logged rate leaves out data loading"
+        assert [text.startswith(upper) for text in told] == [True] * short
 
 
 def test_steps_without_a_token_have_no_rate() -> None:
@@ -515,7 +525,7 @@ def test_a_warm_up_of_most_of_the_time_may_be_speed(slow: int, *, warned: bool) 
     given = facts(gpus=1, global_batch_size=1, seq_len=100)
     row = rates(steps(*rows), run(elapsed_covers="step"), given)
     assert row["tgs"] == pytest.approx(100, rel=0.01)
-    assert any(w.startswith("warm-up") for w in row["throughput_warnings"]) is warned
+    assert bool(of_kinds(row, messages.LONG_WARM_UP)) is warned
 
 
 @pytest.mark.parametrize(("times", "warned"), [(2.0, True), (1.0, False)])
@@ -523,8 +533,7 @@ def test_steps_that_take_longer_than_the_run_are_not_ranked(times: float, *, war
     rows = ({"step": n, "elapsed_s": times, "logged_at": at(n)} for n in range(1, 81))
     given = facts(gpus=1, global_batch_size=1, seq_len=100)
     about = run(elapsed_covers="step")
-    warnings = rates(steps(*rows), about, given)["throughput_warnings"]
-    assert any(w.startswith("end to end") for w in warnings) is warned
+    assert bool(of_kinds(rates(steps(*rows), about, given), messages.END_TO_END_FASTER)) is warned
 
 
 def test_a_fast_first_step_is_no_contradiction() -> None:
@@ -547,8 +556,7 @@ def test_a_step_time_longer_than_the_stamps_on_most_lines_is_told(
     given = facts(gpus=1, micro_batch_size=1, seq_len=100, packed="true")
     row = rates(steps(*rows), about, given)
     assert row["tgs"] == pytest.approx(100.0)
-    told = any(w.startswith("the logged step time is longer") for w in row["throughput_warnings"])
-    assert told is warned
+    assert bool(of_kinds(row, messages.TIMES_ABOVE_STAMPS)) is warned
 
 
 @pytest.mark.parametrize(
@@ -606,9 +614,9 @@ def test_optimizer_steps_have_their_share_or_the_run_is_not_ranked(
     counts: tuple[int, int, int], update_s: float, much: str
 ) -> None:
     """Or their number does not matter: it is held against what one of them takes."""
-    warnings = micro_steps(*counts, update_s)["throughput_warnings"]
-    told = [w for w in warnings if w.startswith("optimizer steps in the steady windows")]
-    assert [w.partition("TGS is too ")[2] for w in told] == [f"{much}{NOT_RANKED}"] * bool(much)
+    told = of_kinds(micro_steps(*counts, update_s), messages.UNFAIR_OPTIMIZER_STEPS)
+    too_much = f"{NOT_RANKED}TGS is too {much}"
+    assert [text.rpartition(": ")[0] for text in told] == [too_much] * bool(much)
 
 
 def twenties(every: int, update_s: float, wrong: float = 1.0) -> dict:
@@ -801,29 +809,28 @@ def test_a_run_as_many_times_as_slow_has_as_much_smaller_a_rate(evidence: str, u
 # --- doubts ----------------------------------------------------------------------------------
 
 
-def printed_micro_steps(reach: int | None, accumulation: int | None) -> list[str]:
-    """Warnings of lines each ten micro-steps, whose times are means over some of them."""
+def printed_micro_steps(reach: int | None, accumulation: int | None) -> dict[str, str]:
+    """Warnings, by kind, of lines each ten micro-steps, whose times are means over some of them."""
     rows = [{"step": 10 * n, "elapsed_s": 1.0} for n in range(1, 12)]
     known: dict[str, object] = {"micro_batch_size": 1, "seq_len": 100, "packed": True}
     known |= {} if reach is None else {"average_window": reach}
     known |= {} if accumulation is None else {"gradient_accumulation": accumulation}
     about = run(elapsed_covers="last_10", step_unit="micro_step")
-    return rates(steps(*rows), about, facts(**known))["throughput_warnings"]
+    row = rates(steps(*rows), about, facts(**known))
+    return dict(zip(row["warning_kinds"], row["throughput_warnings"], strict=True))
 
 
 def test_micro_steps_that_stand_for_all_have_a_known_accumulation_or_a_doubt() -> None:
     """Nine of ten may stand for all."""
-    assert printed_micro_steps(10, None) == printed_micro_steps(9, None) == []
-    (doubt,) = printed_micro_steps(8, None)
-    assert doubt.startswith("TGS is of 80 of 100 micro-steps, and over how many gradients")
-    assert doubt.endswith(f"--set gradient_accumulation{NOT_RANKED}")
-    assert printed_micro_steps(8, 1) == []
-    assert not [one for one in printed_micro_steps(8, 8) if "--set" in one]
+    unknown, unknown_reach = messages.ACCUMULATION_UNKNOWN, messages.AVERAGE_WINDOW_UNKNOWN
+    assert printed_micro_steps(10, None) == printed_micro_steps(9, None) == {}
+    assert printed_micro_steps(8, None) == {unknown.identifier: unknown(timed=80, passed=100)}
+    assert printed_micro_steps(8, 1) == {}
+    assert not {unknown.identifier, unknown_reach.identifier} & printed_micro_steps(8, 8).keys()
     for accumulation in (None, 10):
-        (doubt,) = printed_micro_steps(None, accumulation)
-        assert "fewer than 100 of 100, with more optimizer steps" in doubt
-        assert doubt.endswith(f"--set average_window{NOT_RANKED}")
-    assert printed_micro_steps(None, 1) == []
+        doubt = unknown_reach(timed=100, passed=100)
+        assert printed_micro_steps(None, accumulation) == {unknown_reach.identifier: doubt}
+    assert printed_micro_steps(None, 1) == {}
 
 
 def evaluated(aligned: int, between: int, before: float, *, noise: float = 0.0) -> list[str]:
@@ -846,20 +853,18 @@ def evaluated(aligned: int, between: int, before: float, *, noise: float = 0.0) 
         rows.append({"line": 10 * n, "step": 10 * n, "logged_at": at(clock), "logged_tgs": 8192.0})
     about = run(evidence=["rate", "stamp"], rate_covers="interval", elapsed_covers="step")
     known = facts(gpus=1, seq_len=8192, global_batch_size=1, log_interval=10)
-    told = rates(steps(*rows), about, known, *events)["throughput_warnings"]
-    return [one for one in told if "are in no printed rate" in one]
+    row = rates(steps(*rows), about, known, *events)
+    return of_kinds(row, messages.RATE_SKIPS_STEPS, messages.SKIPPED_STEPS_DIFFER)
 
 
 def test_steps_before_an_evaluation_between_two_lines_are_told() -> None:
-    (doubt,) = evaluated(3, 3, before=1.0)
-    steps_told = "15 of 140 steps are in no printed rate, those before an evaluation between two"
-    assert doubt.startswith(steps_told)
-    assert doubt.endswith("behind which the rate starts anew: TGS is of the others")
+    doubt = messages.RATE_SKIPS_STEPS(untimed=15, whole=140)
+    assert evaluated(3, 3, before=1.0) == [doubt]
     assert evaluated(3, 0, before=1.0) == []
 
 
 @pytest.mark.parametrize(
-    ("before", "said"), [(2.0, "these take 15.0 s more than"), (0.5, "these take 7.5 s less than")]
+    ("before", "said"), [(2.0, "they took 15.0 s more than"), (0.5, "they took 7.5 s less than")]
 )
 def test_steps_in_no_rate_that_take_another_time_cost_the_rank(before: float, said: str) -> None:
     """Five of 1 s more are in each of three windows, where three others hold an evaluation alone.
@@ -868,7 +873,7 @@ def test_steps_in_no_rate_that_take_another_time_cost_the_rank(before: float, sa
     """
     (doubt,) = evaluated(3, 3, before)
     assert said in doubt
-    assert doubt.startswith(NOT_RANKED)
+    assert doubt.startswith(f"{NOT_RANKED}TGS leaves out 15 of 140 steps ")
     for few in ((2, 3), (3, 2)):
         (doubt,) = evaluated(*few, before)
         assert not doubt.startswith(NOT_RANKED)
@@ -880,7 +885,7 @@ def test_windows_under_a_profiler_count_with_a_doubt() -> None:
     rows = [{"line": 10 * n, "step": n, "elapsed_s": 1.0} for n in range(1, 7)]
     seen = {"kind": "profiler", "step": 6, "line": 61, "extra": '{"profiled": "steps"}'}
     row = rates(steps(*rows), EACH_STEP, HUNDRED, seen)
-    assert row["throughput_warnings"][0].startswith("4 of 5 windows hold steps that ran under a")
+    assert row["throughput_warnings"][0] == messages.PROFILED_WINDOWS(held=4, whole=5)
 
 
 # --- no rate ---------------------------------------------------------------------------------
@@ -897,7 +902,7 @@ def test_a_run_without_a_clean_window_says_why() -> None:
     elsewhere = run(elapsed_covers="step", quirks=[], times_elsewhere="see the console")
     below = run(elapsed_covers="step", quirks=[], engine_below="nova-engine")
     assert rates(steps(*bare), elsewhere, HUNDRED)["throughput_warnings"] == [
-        f"{NO_TIMES}: see the console"
+        messages.NO_TIMES_HERE(elsewhere="see the console")
     ]
     stamps = [
         {"kind": "engine_step", "line": 10 * n - 1, "step": 9 * n, "logged_at": at(n)}

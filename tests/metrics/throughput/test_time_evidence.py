@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.ingest.extract.log_tables import read_log_tables
+from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.metrics.core.quantities import StepSamples, StepTokens
 from fairmfu.metrics.core.run_arrays import RunArrays
 from fairmfu.metrics.pipeline.analysis import analyse
-from fairmfu.metrics.throughput import time_evidence, token_counts
+from fairmfu.metrics.throughput import messages, time_evidence, token_counts
 from fairmfu.metrics.throughput.time_evidence import EvidenceComparison, fit_step_batch
 from fairmfu.metrics.throughput.windows import build_windows
 from tests.metrics.throughput.test_throughput import at, facts, frame, run, steps
@@ -114,7 +114,7 @@ def test_an_interval_that_meets_the_optimizer_too_often_is_a_cause(off: float) -
     one = compared(steps(*rows), about, given)["elapsed", "rate"]
     assert one.sampled
     assert one.disagrees
-    said = "10 of the 19 micro-steps that are printed hold the optimizer's step, of all 1 of 4"
+    said = "10 of the 19 logged micro-steps contain the optimizer step, of all micro-steps 1 of 4"
     assert one.cause == (said if off == 1 else None)
 
 
@@ -139,7 +139,7 @@ def test_a_clock_that_was_set_once_does_not_allow_itself(set_by: int) -> None:
     one = compared(steps(*rows), without_data, facts(gpus=1, global_batch_size=1, seq_len=100))
     cause = one["stamp", "rate"].cause
     assert cause is not None
-    assert cause.startswith(f"1 of 11 windows hold {abs(set_by):,}.0 s more")
+    assert cause.startswith(f"1 of 11 windows take {abs(set_by):,}.0 s more")
 
 
 @pytest.mark.parametrize(("second", "resolution"), [(1.0, 1.0), (1.001, 0.001)])
@@ -177,7 +177,7 @@ def test_a_spike_without_a_line_is_named_with_its_time_and_its_period() -> None:
     assert one.disagrees
     assert not one.contradicts
     assert one.cause is not None
-    assert one.cause.startswith("3 of 79 windows every 20 steps hold 90.0 s more by time stamps")
+    assert one.cause.startswith("3 of 79 windows every 20 steps take 90.0 s more by time stamps")
 
 
 def test_a_gap_in_every_window_has_no_cause() -> None:
@@ -185,7 +185,10 @@ def test_a_gap_in_every_window_has_no_cause() -> None:
     about = run(evidence=["elapsed", "stamp"], elapsed_covers="step")
     (one,) = compared(steps(*rows), about, facts(gpus=1)).values()
     assert one.cause is None
-    assert str(time_evidence.evidence_warning(one)).endswith("without a known cause: not ranked")
+    assert time_evidence.evidence_warning(one) == (
+        f"{NOT_RANKED}TGS by time stamps is 23.1% lower than by the logged step time: no known "
+        "cause."
+    )
 
 
 def test_tokens_that_are_too_many_cost_the_rank_though_the_factor_is_named() -> None:
@@ -204,7 +207,7 @@ def test_unknown_tokens_are_fitted_and_the_window_that_does_not_fit_is_seen() ->
     about = run(evidence=["rate", "stamp"], rate_covers="interval")
     one = compared(steps(*rows), about, facts(gpus=1))["rate", "stamp"]
     assert one.fitted_tokens == pytest.approx(2048.0)
-    assert "1 of 28 windows hold 60.0 s more by time stamps" in str(one.cause)
+    assert "1 of 28 windows take 60.0 s more by time stamps" in str(one.cause)
     found = time_evidence.select_check([one], "rate")
     assert found is None  # what is fitted to the stamps is no evidence for them
 
@@ -222,7 +225,7 @@ def test_a_rate_without_data_loading_is_told_by_the_data_times() -> None:
     )
     one = compared(steps(*rows), about, facts(gpus=1))["elapsed", "rate"]
     assert one.ratio == pytest.approx(1.25)
-    assert one.cause == "the logged rate leaves data loading out"
+    assert one.cause == "the logged rate leaves out data loading"
     rows = [row | {"logged_tgs": 150.0} for row in rows]
     assert compared(steps(*rows), about, facts(gpus=1))["elapsed", "rate"].cause is None
 
@@ -249,7 +252,7 @@ def test_the_run_time_of_the_end_is_held_against_the_clock() -> None:
     ended = {"line": 99, "kind": "end", "seconds": 104.0}
     one = compared(steps(*rows), about, facts(gpus=1), ended)["clock", "runtime"]
     assert (one.ratio, one.sampled) == (pytest.approx(100 / 104), False)
-    assert one.cause == "4.0 s of it lie before the first or behind the last step"
+    assert one.cause == "4.0 s of it are before the first or after the last step"
     late = compared(steps(*rows), about, facts(gpus=1), ended | {"seconds": 90.0})
     assert late["clock", "runtime"].contradicts
 
@@ -320,6 +323,9 @@ def test_two_kinds_contradict_each_other_beyond_what_is_allowed_and_without_a_ca
     warning = time_evidence.evidence_warning(one)
     assert (warning is not None) is disagrees
     assert str(warning).startswith(NOT_RANKED) is contradicts
+    kind = messages.EVIDENCE_MISCOUNTED if one.miscounted else messages.EVIDENCE_APART
+    kind = messages.EVIDENCE_WITHOUT_FIT if one.has_no_fit else kind
+    assert warning is None or warning.kind == kind.identifier
 
 
 def test_rates_are_checked_by_the_best_kind_that_is_independent() -> None:
@@ -353,7 +359,7 @@ def test_exceptions_are_a_fifth_of_the_windows_at_most(odd: int, *, told: bool) 
     assert one.disagrees
     assert one.contradicts is not told
     assert one.has_exceptions is told
-    said = f"{odd} of 10 windows hold {30 * odd}.0 s more by time stamps"
+    said = f"{odd} of 10 windows take {30 * odd}.0 s more by time stamps"
     assert str(one.cause).startswith(said) is told
 
 
@@ -469,10 +475,11 @@ def test_the_best_check_is_told_where_it_disagrees() -> None:
     row = run(**about).row(0, named=True)
     apart = arrays(stamped(1.3, *[1.001] * 20), **about)
     (told,) = time_evidence.summarise_evidence(apart, row, "elapsed")["evidence_warnings"]
-    assert told.startswith("TGS by time stamps is +29.9% against that by the logged step time")
+    text = "TGS by time stamps is 29.9% higher than by the logged step time: no known cause."
+    assert told == f"{NOT_RANKED}{text}"
     paused = arrays(stamped(1.0, *[1.001] * 15, 31.001, *[1.001] * 4), **about)
     (told,) = time_evidence.summarise_evidence(paused, row, "elapsed")["evidence_warnings"]
-    assert "1 of 20 windows hold 30.0 s more by time stamps" in told
+    assert "1 of 20 windows take 30.0 s more by time stamps" in told
     alike = arrays(stamped(1.0, *[1.001] * 20), **about)
     assert not time_evidence.summarise_evidence(alike, row, "elapsed")["evidence_warnings"]
 
@@ -486,7 +493,7 @@ def test_what_is_fitted_to_the_stamps_is_told_though_it_is_no_check() -> None:
     found = time_evidence.summarise_evidence(windows, FITTED, "rate")
     assert (found["borne_out"], found["evidence_gap"]) == (False, None)
     (told,) = found["evidence_warnings"]
-    assert "1 of 28 windows hold 60.0 s more by time stamps" in told
+    assert "1 of 28 windows take 60.0 s more by time stamps" in told
     assert not told.startswith(NOT_RANKED)
 
 
@@ -503,8 +510,8 @@ def test_means_that_hold_more_optimizer_steps_than_all_do_take_longer(
     (one,) = compared(steps(*rows[1:]), about, given).values()
     assert (one.sampled, one.disagrees) == (True, True)
     said = (
-        "micro-steps that hold the optimizer's step are 10 of 100 by the logged step time and "
-        "10 of 200 by time stamps, of all 1 of 20"
+        "micro-steps with the optimizer step are 10 of 100 by the logged step time and 10 of 200 "
+        "by time stamps, of all micro-steps 1 of 20"
     )
     assert one.cause == (said if told else None)
 

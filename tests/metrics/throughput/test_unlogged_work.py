@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.run_arrays import RunArrays
+from fairmfu.metrics.throughput import messages
 from fairmfu.metrics.throughput.unlogged_work import (
     UNLOGGED_WORK,
     find_period,
@@ -20,12 +21,11 @@ from fairmfu.metrics.throughput.unlogged_work import (
     usual_wait,
     windows_apart,
 )
-from tests.metrics.throughput.test_throughput import facts, rates, run, steps
+from tests.metrics.throughput.test_throughput import facts, of_kinds, rates, run, steps
 from tests.support.effort import THOROUGH
 from tests.support.simulated import Simulation
 
 FACTS = facts(gpus=1, global_batch_size=1, seq_len=100, log_interval=10)
-TOLD = "and are left out of TGS: an evaluation or a checkpoint whose lines are gone?"
 
 
 def logged(
@@ -53,7 +53,7 @@ def with_work(pace: FloatArray, first: int, every: int, more: float) -> FloatArr
 
 
 def told(row: dict) -> list[str]:
-    return [one for one in row["throughput_warnings"] if "left out of TGS" in one]
+    return of_kinds(row, messages.UNLOGGED_WORK, messages.LATE_START)
 
 
 @pytest.mark.parametrize("more", [0.6, 3.0, 33.0])
@@ -63,8 +63,8 @@ def test_evaluations_on_a_period_are_left_out_and_told(more: float) -> None:
     clean = np.delete(pace, [0, *range(12, 120, 12)])
     assert row["tgs"] == pytest.approx(100 / clean.mean())
     (text,) = told(row)
-    assert text.startswith("9 of 119 windows every 120 steps take ")
-    assert TOLD in text
+    assert text.startswith("TGS leaves out 9 of 119 windows every 120 steps (")
+    assert messages.UNLOGGED_WORK.identifier in row["warning_kinds"]
     assert UNLOGGED_WORK in row["excluded_causes"]
     (cause,) = [x for x in row["time_lost"] if x["cause"].startswith("unexplained")]
     assert cause["cause"] == "unexplained, every 120 steps"
@@ -86,7 +86,7 @@ def test_single_windows_far_above_all_others_are_left_out() -> None:
     pace[[20, 47]] = 12.0, 9.0
     row = logged(pace)
     assert row["tgs"] == pytest.approx(100 / np.delete(pace, [0, 20, 47]).mean())
-    assert told(row)[0].startswith("2 of 59 windows take ")
+    assert told(row)[0].startswith("TGS leaves out 2 of 59 windows (")
 
 
 def test_end_to_end_holds_them_as_before() -> None:
@@ -140,7 +140,7 @@ def test_what_the_log_explains_stays_in() -> None:
     pace[[20, 40]], waits[[20, 40]] = 20.0, 19.0
     assert not told(logged(pace, data=waits))
     pace[30] = 20.0
-    assert told(logged(pace, data=waits))[0].startswith("1 of 59 windows takes ")
+    assert told(logged(pace, data=waits))[0].startswith("TGS leaves out 1 of 59 windows (")
 
 
 def test_slow_micro_steps_may_be_the_optimizer_s() -> None:

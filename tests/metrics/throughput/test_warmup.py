@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fairmfu.metrics.core.arrays import FloatArray
 from fairmfu.metrics.core.intervals import rate_interval
+from fairmfu.metrics.throughput.messages import COUNTED_STALLS, FEW_WINDOWS, LATE_START
 from fairmfu.metrics.throughput.warmup import (
     stall_excess,
     usual_seconds,
@@ -250,10 +251,7 @@ def short_run(*paces: float) -> dict:
 def test_a_short_run_leaves_its_compile_step_out_and_says_so() -> None:
     row = short_run(1.625, 1.0, 0.998, 0.999, 1.001)
     assert row["tgs"] == pytest.approx(1000, rel=2e-3)
-    assert row["throughput_warnings"] == [
-        "the first of 5 windows behind the start took 1.6x as long as the others and is left out "
-        "of TGS: still start-up? A longer log would tell"
-    ]
+    assert row["throughput_warnings"] == [LATE_START(first="the first", whole=5, times="1.6x")]
     assert "warm-up" in row["excluded_causes"]
 
 
@@ -261,12 +259,10 @@ def test_a_slow_window_elsewhere_in_a_short_run_counts_with_a_doubt() -> None:
     row = short_run(1.0, 1.625, 0.998, 0.999, 1.001)
     assert row["tgs"] == pytest.approx(1000 * 5 / 5.623)
     assert row["throughput_warnings"] == [
-        "1 of 5 windows takes 1.6x as long as the others, 28.9% of their time, and counts in TGS, "
-        "which is 11.1% lower for it: real stalls, or work whose lines are gone? "
-        "The whole log would tell"
+        COUNTED_STALLS(windows="1 of 5 windows (1.6x as slow, 28.9% of the time)", more=0.111)
     ]
-    (scattered,) = short_run(1.0, 1.3, 0.9, 1.1, 1.2)["throughput_warnings"]
-    assert "counts" not in scattered
+    scattered = short_run(1.0, 1.3, 0.9, 1.1, 1.2)
+    assert scattered["warning_kinds"] == [FEW_WINDOWS.identifier]
 
 
 @given(st.integers(1, 30), st.floats(0.0, 0.95))

@@ -35,6 +35,9 @@ from fairmfu.metrics.utilization.messages import (
     DOCUMENT_LENGTHS_UNKNOWN,
     PADDED_LENGTHS_UNKNOWN,
     PADDING_UNKNOWN,
+    PRECISION_AGAINST_LOG,
+    TOKEN_DROPPING,
+    VOCABULARY_INFERRED,
 )
 from tests.metrics.formula.test_model_shapes import QWEN_7B
 
@@ -76,7 +79,7 @@ def known(facts: Facts, **rates: Any) -> FormulaInputs:
 def test_dropped_tokens_leave_no_inputs() -> None:
     run, out = inputs(held(**LLAMA | {"token_dropping": "true"}))
     assert run is None
-    assert "some layers drop tokens" in out.warnings[0]
+    assert [one.kind for one in out.warnings] == [TOKEN_DROPPING.identifier]
     assert known(held(**LLAMA | {"token_dropping": "false"})).seq_len == 8192
 
 
@@ -292,10 +295,10 @@ def test_names_that_nothing_else_explains_are_errors(
 
 def test_a_name_that_is_taken_for_another_device_is_said() -> None:
     note = accelerator_match_note({"accelerator": "H100"})
-    assert note == "H100 is taken for NVIDIA H100 SXM, 989.4 TFLOP/s dense in bf16"
+    assert note == "H100 is treated as NVIDIA H100 SXM, 989.4 TFLOP/s dense in bf16"
     assert accelerator_match_note({"accelerator": "nvidia h100 SXM"}) is None
     assert accelerator_match_note({"accelerator": "H20Z"}) is None
-    assert accelerator_match_note({"accelerator": "V100"}) == "V100 is taken for NVIDIA V100 SXM"
+    assert accelerator_match_note({"accelerator": "V100"}) == "V100 is treated as NVIDIA V100 SXM"
 
 
 def test_the_first_of_equal_origins_describes_the_model() -> None:
@@ -319,7 +322,7 @@ def test_a_model_of_more_parameters_than_any_is_refused(layers: int, *, is_refus
     heads = {"num_attention_heads": 64, "num_key_value_heads": 64}
     shape, why = find_shape(held("log", 7, model_config=json.dumps(OF_8B | wide | heads)))
     assert (shape is None) is is_refused
-    assert why == ("No model has 1.03e+15 parameters. (log, line 7)" if is_refused else "")
+    assert why == ("No model has 1.03e+15 parameters (log, line 7)." if is_refused else "")
 
 
 @pytest.mark.parametrize(
@@ -336,7 +339,7 @@ def test_an_impossible_shape_is_told_with_its_place(
     config = json.dumps(OF_8B | {"num_key_value_heads": 5})
     shape, why = find_shape(held(origin, line, model_config=config))
     assert shape is None
-    assert why.endswith(where)
+    assert why.endswith(f" {where}.")
 
 
 @pytest.mark.parametrize(
@@ -400,8 +403,10 @@ def test_a_count_of_parameters_gives_the_vocabulary(counted: int, vocabulary: in
     assert run.shape.vocab_size == vocabulary
     assert bool(out.warnings) is (vocabulary != 128_256)
     if out.warnings:
-        assert f"a vocabulary of {vocabulary:,} (inferred) explains it" in out.warnings[0]
-        assert run.shape.name == f"llama-3-8b with {vocabulary:,} words"
+        assert out.warnings[0].kind == VOCABULARY_INFERRED.identifier
+        assert f"vocabulary of {vocabulary:,} is inferred" in out.warnings[0]
+        assert f"the log counts {counted:,} parameters" in out.warnings[0]
+        assert run.shape.name == f"llama-3-8b with a vocabulary of {vocabulary:,}"
 
 
 VOCABULARIES = (
@@ -432,7 +437,7 @@ def test_the_tokenizer_of_another_model_explains_a_count_too() -> None:
 def test_a_vocabulary_of_no_tokenizer_is_another_model() -> None:
     run, out = inputs(held(**LLAMA, params_total=str(PARAMS + WORD)))
     assert (run, out.missing) == (None, ["model_config"])
-    assert "no tokenizer in use explains it" in out.warnings[0]
+    assert "no common vocabulary explains it" in out.warnings[0]
 
 
 def test_adapters_are_part_of_the_counted_parameters() -> None:
@@ -510,8 +515,7 @@ def test_a_precision_given_against_the_log_is_doubted() -> None:
     for given_one, doubted in (("bf16", True), ("nvfp4", True), ("fp8", False), ("mxfp8", False)):
         out = UtilizationResult()
         assert operator_dtypes(told | held(precision=given_one), out) is not None
-        assert bool(out.warnings) is doubted
-    assert "MFU is too high unless no layer was converted" not in str(out.warnings)
+        assert [one.kind for one in out.warnings] == [PRECISION_AGAINST_LOG.identifier] * doubted
 
 
 def test_a_line_of_what_is_to_be_converted_may_leave_nothing() -> None:
@@ -520,11 +524,10 @@ def test_a_line_of_what_is_to_be_converted_may_leave_nothing() -> None:
     assert operator_dtypes(held("log:3", quantization="float8"), plan) is None
     assert operator_dtypes(held("log:3", quantization="float8", quantized="true"), done) is None
     assert plan.missing == done.missing == ["precision"]
-    assert "or bf16 if it converted none" in plan.warnings[0]
+    assert ", or bf16 if no layer was converted" in plan.warnings[0]
     assert "or bf16" not in done.warnings[0]
-    assert "--set precision=fp8 if the lm_head stayed in bf16, fp8+lm_head if not, mxfp8" in str(
-        done.warnings
-    )
+    choice = "fp8 (lm_head in bf16), fp8+lm_head (lm_head in fp8 too), mxfp8"
+    assert f"fairmfu set RUN precision=P, with P one of: {choice}" in done.warnings[0]
 
 
 @pytest.mark.parametrize(("peak", "is_doubted"), [(1.019, False), (1.021, True), (0.979, True)])

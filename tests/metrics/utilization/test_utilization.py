@@ -8,6 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairmfu.metrics.utilization.messages import (
+    BF16_HIDDEN,
+    MFU_IMPLAUSIBLE,
+    MFU_IMPOSSIBLE,
+    MTP_MODULES_UNKNOWN,
+    OTHER_OBJECTIVE,
+    OTHER_PEAK,
+    UNKNOWN_LOGGED_MODEL,
+)
 from fairmfu.metrics.utilization.utilization import operator_table, score_utilization
 from tests.metrics.utilization.test_formula_inputs import OF_8B
 
@@ -72,7 +81,8 @@ def test_an_unknown_model_gives_no_flops_and_names_the_nearest() -> None:
 
 def test_another_objective_has_no_flops_by_the_formula() -> None:
     out = score_utilization(held(objective="preference"), rate())
-    assert (out.missing, out.warnings[0][:20]) == ([], "objective=preference")
+    assert (out.missing, out.warnings[0].kind) == ([], OTHER_OBJECTIVE.identifier)
+    assert "objective=preference" in out.warnings[0]
     assert not {"flops_per_token", "mfu"} & set(out.values)
     assert (
         score_utilization(held(objective="language_modeling"), rate()).values["flops_per_token"]
@@ -93,7 +103,8 @@ def test_modules_of_multi_token_prediction_are_work() -> None:
 def test_a_loss_of_unknown_modules_of_multi_token_prediction_leaves_no_flops() -> None:
     out = score_utilization(held(mtp_trained="true"), rate())
     assert out.missing == ["mtp_modules"]
-    assert "--set mtp_modules=" in out.warnings[0]
+    assert out.warnings[0].kind == MTP_MODULES_UNKNOWN.identifier
+    assert "Fix: fairmfu set RUN mtp_modules=" in out.warnings[0]
     assert not {"flops_per_token", "mfu"} & set(out.values)
     assert score_utilization(held(mtp_trained="true", mtp_modules="1"), rate()).missing == []
 
@@ -109,15 +120,17 @@ def test_more_than_training_is_known_to_reach_is_doubted() -> None:
     for tgs, doubted in ((16_500.0, True), (15_000.0, False)):
         out = score_utilization(held(), rate(tgs))
         assert out.values["mfu"] == pytest.approx(tgs * F / 989.4e12)
-        told = [words for words in out.warnings if "a wrong accelerator, model or seq_len" in words]
+        told = [words for words in out.warnings if words.kind == MFU_IMPLAUSIBLE.identifier]
         assert bool(told) is doubted
+        assert not told or f"MFU {out.values['mfu']:.0%} is above" in told[0]
 
 
 def test_above_100_percent_is_implied_and_never_published() -> None:
     out = score_utilization(held(), rate(20_000.0))
     assert "mfu" not in out.values
     assert out.values["implied"] == pytest.approx(20_000 * F / 989.4e12)
-    assert "impossible" in out.warnings[0]
+    assert out.warnings[0].kind == MFU_IMPOSSIBLE.identifier
+    assert "would be 104%" in out.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +263,8 @@ def test_nothing_above_100_percent_is_published(tgs: float, facts: dict[str, str
     published = {name: out.values[name] for name in SHARES if name in out.values}
     assert all(0 < value <= 1 for value in published.values())
     if "mfu" in published and "peak_flops" not in out.missing and "mfu_bf16" not in published:
-        assert any("MFU (BF16 peak) would be" in warning for warning in out.warnings)
+        hidden = [one for one in out.warnings if one.kind == BF16_HIDDEN.identifier]
+        assert any(one.startswith("MFU (BF16 peak) would be ") for one in hidden)
     if "implied" in out.values:
         assert published == {}
 
@@ -262,8 +276,7 @@ def test_fp8_beyond_the_bf16_peak_is_said_and_not_shown() -> None:
     assert not {"mfu_bf16", "mfu_bf16_full_attention"} & out.values.keys()
     (warning,) = (w for w in out.warnings if "BF16 peak" in w)
     assert warning == (
-        "MFU (BF16 peak) would be 109%: the run's own number format has a higher peak, so it is "
-        "not shown"
+        "MFU (BF16 peak) would be 109% and is hidden: the run's own precision has a higher peak."
     )
 
 
@@ -299,8 +312,10 @@ def test_a_peak_given_by_hand_says_so() -> None:
 
 def test_a_given_peak_that_is_not_the_known_devices_is_doubted() -> None:
     sparse = score_utilization(held(peak_flops="1979e12"), rate())
-    assert sparse.warnings[0].startswith(
-        "peak_flops=1,979 TFLOP/s is 2.00x the dense bf16 peak of NVIDIA H100 SXM, 989.4."
+    assert sparse.warnings[0].kind == OTHER_PEAK.identifier
+    assert (
+        "peak_flops=1,979 TFLOP/s, 2.00x the dense bf16 peak of NVIDIA H100 SXM (989.4);"
+        in sparse.warnings[0]
     )
     assert score_utilization(held(peak_flops="990e12"), rate()).warnings == []
     assert (
@@ -484,7 +499,9 @@ def test_the_logged_parameter_count_checks_the_model() -> None:
     assert wrong.missing == ["model_config"]
     assert "or model=" not in " ".join(wrong.warnings)
     other = score_utilization(held(params_total="6738415616"), rate())
-    assert "or model=llama-2-7b or llama-7b, of as many" in " ".join(other.warnings)
+    assert ", or model=llama-2-7b or llama-7b (same number of parameters)" in " ".join(
+        other.warnings
+    )
 
 
 def test_the_best_origin_decides_between_two_descriptions_of_the_model() -> None:
@@ -500,17 +517,17 @@ def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() 
     out = score_utilization(facts, rate())
     assert out.values["flops_per_token"] == F
     assert out.warnings == [
-        "the log calls its model '../assets/my-llama', which is no known one: its shape is that "
-        "of config.json beside it"
+        "The logged model name '../assets/my-llama' is unknown, so the shape comes from "
+        "config.json beside the log."
     ]
     facts["model"]["origin"] = "flag"  # a typo of the user's is none of the log's business
     out = score_utilization(facts, rate())
     assert out.missing == ["model_config"]
-    assert "No known model is called '../assets/my-llama'" in out.warnings[0]
+    assert "The model '../assets/my-llama' is unknown" in out.warnings[0]
     broken = held(model="../assets/my-llama", model_config='{"model_type": "llama"}')
     broken["model"]["origin"] = "log:61"
     broken["model_config"]["origin"] = "companion:config.json"
-    assert "the llama config has no" in score_utilization(broken, rate()).warnings[-1]
+    assert "the llama config lacks" in score_utilization(broken, rate()).warnings[-1]
 
 
 @pytest.mark.parametrize(
@@ -533,6 +550,8 @@ def test_a_config_of_another_size_than_the_name_says_is_another_models(
     facts = held(model=name, model_config=json.dumps(config))
     facts["model"]["origin"], facts["model_config"]["origin"] = "log:61", "companion:config.json"
     out = score_utilization(facts, rate())
-    assert out.warnings[0].endswith("beside it, which calls it 'meta-llama/Meta-Llama-3-8B'")
+    assert out.warnings[0].kind == UNKNOWN_LOGGED_MODEL.identifier
+    assert f"name {name!r} is unknown" in out.warnings[0]
+    assert out.warnings[0].endswith("beside the log, which calls it 'meta-llama/Meta-Llama-3-8B'.")
     assert out.missing == (["model_config"] if is_other else [])
-    assert ("seems to be another model's" in out.warnings[-1]) is is_other
+    assert ("may belong to another model" in out.warnings[-1]) is is_other

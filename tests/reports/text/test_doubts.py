@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fairmfu.metrics.core.messages import NOT_RANKED
 from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.metrics.core.run_table import (
     MAX_CLAUSE,
