@@ -32,7 +32,9 @@ from fairmfu.ingest.pipeline.api import read_logs
 from fairmfu.ingest.store.store import Tables
 from fairmfu.metrics.core.run_table import NOT_RANKED, MetricsRow, metrics_rows
 from fairmfu.metrics.pipeline.analysis import analyse
+from fairmfu.metrics.throughput.messages import COUNTED_STALLS, FEW_WINDOWS
 from tests.support.folders import ROOT
+from tests.support.kinds import of_kind
 from tests.support.transformations import TRANSFORMATIONS, Files, Log
 from tests.tools.corpus import CORPUS, GENERATED
 
@@ -134,14 +136,12 @@ def _half_width(row: MetricsRow) -> float:
     low, high, tgs = row["tgs_low"], row["tgs_high"], row["tgs"]
     if low and high and tgs:
         return (high - low) / 2 / tgs
-    said = " ".join(row["warnings"])
-    off = [int(told) / 100 for told in re.findall(r"may be off by (\d+)%", said)]
-    low = [
-        float(told) / 100 for told in re.findall(r"TGS is ([\d.]+)% lower because of 1 of", said)
-    ]
+    few, stalls = (" ".join(of_kind(row, kind)) for kind in (FEW_WINDOWS, COUNTED_STALLS))
+    off = [int(told) / 100 for told in re.findall(r"may be off by (\d+)%", few)]
+    low = [float(told) / 100 for told in re.findall(r"([\d.]+)% lower because of 1 of", stalls)]
     if off or low:
         return max(*off, *(share / max(1 - share, 1e-4) for share in low), 0.0)
-    return float("inf") if re.search(r"TGS is from only (a single window|2 windows)", said) else 0.0
+    return float("inf") if re.search(r"\b(a single|2) windows? \(", few) else 0.0
 
 
 def doubts(row: MetricsRow) -> list[str]:
