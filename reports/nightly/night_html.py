@@ -263,12 +263,7 @@ def _night_view(digest: NightDigest) -> NightView:
             "series", as_dict=True, maintain_order=True
         ).items()
     }
-    past = [change for change in digest.changes if not change["new"] and not change["stands"]]
-    past.sort(key=lambda change: str(change["at"]), reverse=True)
-    names = run_names(night)
-    unplaced = night.unplaced.sort("name", "run_id").with_columns(
-        label=pl.col("run_id").replace_strict(names, return_dtype=pl.String)
-    )
+    unplaced = _unplaced(night)
     fresh = unplaced.join(night.tonight.select("run_id"), on="run_id", how="semi")
     return NightView(
         sheet=Sheet(),
@@ -282,7 +277,7 @@ def _night_view(digest: NightDigest) -> NightView:
         new_changes=_changes([change for change in digest.changes if change["new"]], night),
         standing=_changes(standing(digest), night),
         standing_heading=standing_heading(standing(digest)),
-        past=_changes(past, night),
+        past=_changes(_past(digest), night),
         series=[
             _series(row, place, points.get(row["series"]), night.at)
             for place, row in enumerate(digest.series)
@@ -299,6 +294,18 @@ def _night_view(digest: NightDigest) -> NightView:
         unplaced_before=unplaced.join(fresh, on="run_id", how="anti").to_dicts(),
         threshold=percent(night.threshold) if night.threshold else "",
     )
+
+
+def _past(digest: NightDigest) -> list[NightChange]:
+    """Return changes of earlier nights that are no longer in effect, newest first."""
+    past = [change for change in digest.changes if not change["new"] and not change["stands"]]
+    return sorted(past, key=lambda change: str(change["at"]), reverse=True)
+
+
+def _unplaced(night: Night) -> pl.DataFrame:
+    """Return the runs in no series, with a unique `label`."""
+    label = pl.col("run_id").replace_strict(run_names(night), return_dtype=pl.String)
+    return night.unplaced.sort("name", "run_id").with_columns(label=label)
 
 
 def _changes(changes: Sequence[NightChange], night: Night) -> list[ChangeView]:

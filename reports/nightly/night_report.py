@@ -432,7 +432,7 @@ def change_size(change: NightChange, style: Style = PLAIN_STYLE) -> str:
 
 
 def change_causes(change: NightChange) -> str:
-    """Return simultaneous setup changes, such as `version 0.2.1 -> 0.2.2`; may be empty."""
+    """Return the setup changes at the same time, as the end of a clause."""
     causes = change["causes"] or []
     return f"; changed at the same time: {join_some(causes)}" if causes else ""
 

@@ -675,8 +675,8 @@ def test_a_baseline_whose_run_was_removed_ends_the_night(
     assert fairmfu(main, ["baseline", "set", name, "--store", "store"]).exit_code == 0
     removed = fairmfu(main, ["remove", name, other, "--store", "store"])
     assert removed.exit_code == 0
-    assert f"Warning: {name} ({run_id}) is a baseline." in removed.stderr
-    assert f"Warning: fairmfu.toml names {other} as a baseline." in removed.stderr
+    assert f"Warning: {name} ({run_id}) is a baseline:" in removed.stderr
+    assert f"Warning: fairmfu.toml names {other} as a baseline:" in removed.stderr
     (tmp_path / "fairmfu.toml").unlink()
     assert nightly().exit_code == 0  # which has read it again
     before = summary(tmp_path)
