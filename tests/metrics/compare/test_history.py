@@ -397,6 +397,13 @@ def test_settings_take_turns_from_two_returns_on() -> None:
     assert turns(64, 128, 256, 512) == []  # each is new
 
 
+def test_values_that_hold_a_comma_are_marked_in_quotes() -> None:
+    found = of(LEVEL[:2], attention_pattern=["causal", "causal, stops at document borders"])
+    assert found.points["marks"].to_list()[1] == [
+        'attention "causal" -> "causal, stops at document borders"'
+    ]
+
+
 def test_layers_of_the_model_are_marked_by_a_few_characters() -> None:
     found = of(LEVEL[:2], work=["0123456789ab", "a123456789ab"])
     assert found.points["marks"].to_list()[1] == ["model layers 012345 -> a12345"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
@@ -25,6 +26,7 @@ from fairmfu.reports.nightly.night_html import AGE_SCRIPT, pages, status_js
 from fairmfu.reports.nightly.night_outputs import junit, markdown, summary, svg_name, svgs
 from fairmfu.reports.nightly.night_report import (
     Night,
+    brief_headline,
     build_digest,
     difference_text,
     exit_code,
@@ -161,6 +163,34 @@ def test_a_quiet_night_is_one_sentence():
     assert said.notes == ()
 
 
+@pytest.mark.parametrize(
+    ("outcome", "how"), [("completed", "that finished"), ("out_of_memory", "measured tonight")]
+)
+def test_a_quiet_night_names_how_many_series_ran(outcome, how):
+    night = quiet()
+    tonight = night.tonight.head(1).with_columns(outcome=pl.lit(outcome))
+    night = replace(night, tonight=tonight)
+    assert first(night) == f"No new speed change in the 1 of 20 series {how}. 1 run tonight."
+
+
+def test_a_night_whose_runs_are_in_no_series_compares_nothing():
+    night = quiet()
+    tonight = night.tonight.head(2).with_columns(run_id=pl.lit("lost-") + pl.col("run_id"))
+    said = headline(build_digest(replace(night, tonight=tonight)))
+    assert said.says == "Nothing to compare. 2 runs tonight, in no series."
+    assert said.notes[-1].startswith("2 runs tonight are in no series, so their speed")
+
+
+def test_failed_runs_of_one_name_are_told_apart():
+    lost = [crashed(name="titan") | {"run_id": f"id{n}"} for n in (1, 2)]
+    why = [{"run_id": run["run_id"], "name": "titan", "why": "no TGS"} for run in lost]
+    night = quiet(runs=lost, unplaced=why)
+    for text in (markdown(night).replace("\\", ""), plain(Page(night_page(night)).text)):
+        assert text.count("titan [id1]") > 1
+        assert text.count("titan [id2]") > 1
+        assert "torchtitan, out of memory" in text
+
+
 def test_a_first_night_says_that_it_is_too_early():
     night = a_night(*many(nights=1), number=1)
     assert first(night) == (
@@ -204,6 +234,7 @@ def test_a_change_below_the_threshold_is_told_and_does_not_fail():
     assert said.says.startswith("No new speed change above the threshold of 3.0 %. ")
     assert "Also 1 change below the threshold of 3.0 %." in said.notes
     assert exit_code(night) == 0
+    assert brief_headline(build_digest(night)) == "No new speed change above the threshold of 3.0 %"
     assert "below the threshold" in night_page(night)
     assert "below the threshold" in markdown(night)
 
