@@ -106,8 +106,8 @@ def _head(content: ReportContent) -> str:
 
 
 SYNTHETIC_NOTE: Final = (
-    "**Synthetic** runs are in this report, and marked. Their logs were made up, so they say "
-    "nothing about any framework's speed."
+    "**Synthetic** runs in this report are marked. Their logs were made up, so they say nothing "
+    "about any framework's speed."
 )
 
 
@@ -137,8 +137,8 @@ def _comparison(content: ReportContent, album: _Album) -> str:
 
 
 CONVENTION_NOTE: Final = (
-    "*TGS: tokens/s/GPU in steady state with its 95 % interval. MFU: share of the dense peak, "
-    "which is that of the run's own precision unless another is named. Exact attention counts only "
+    "*TGS: tokens/s/GPU in steady state with its 95 % interval. MFU: share of the dense peak in "
+    "the run's own precision, unless another peak is named. Exact attention counts only "
     "token pairs that the mask allows, full attention all pairs. Ours beside a logged figure uses "
     "exact attention.*"
 )
