@@ -165,7 +165,7 @@ class Page(HTMLParser):
 
 
 def first_screen(text):
-    return re.sub(r"\s+", " ", Page(text).text.split("The same in figures")[0])
+    return re.sub(r"\s+", " ", Page(text).text.split("The same as a table")[0])
 
 
 def test_equal_runs_with_different_logs():
