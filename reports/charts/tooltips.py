@@ -121,7 +121,7 @@ def _basis(row: MetricsRow) -> str | None:
 TGS: Final = "TGS [tokens/s/GPU]"
 BY_PARAMS: Final = "datum['mfu_' + attention + '_' + peak]"
 CONVENTION_EXPRESSION: Final = (
-    "attention + ' attention, ' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak'"
+    "attention + ' attention, ' + (peak == 'own' ? 'own-precision' : 'BF16') + ' peak'"
 )
 """Convention in words, as a Vega expression."""
 FILTER_EXPRESSION: Final = (
@@ -129,7 +129,7 @@ FILTER_EXPRESSION: Final = (
     "(accelerator == '' || datum.accelerator == accelerator)"
 )
 """Vega expression: whether the filters include a run."""
-STATISTIC: Final = "'tokens over time, each summed over the steady windows'"
+STATISTIC: Final = "'total tokens / total time of the steady windows'"
 
 
 def _row(title: str, field: str, form: str = "") -> str:
@@ -142,13 +142,13 @@ _CARD: Final = (
     _row("framework", "framework"),
     _row(TGS, "tgs", ",.1f"),
     _row("95 % interval", "interval"),
-    _row("sureness", "windows"),
+    _row("confidence", "windows"),
     _row("MFU", "mfu", ".1%"),
     _row("TFLOP/s per GPU", "tflops", ",.1f"),
     _row("convention", "convention"),
     _row("formula", "formula"),
     _row("dense peak [TFLOP/s]", "peak_tflops", ",.1f"),
-    _row("peak from", "peak_source"),
+    _row("peak source", "peak_source"),
     _row("basis", "basis"),
     _row("statistic", "statistic"),
 )

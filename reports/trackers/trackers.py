@@ -64,7 +64,7 @@ def export_runs(
             f"pip install 'fairmfu[{tracker}]'"
         )
     if not runs:
-        raise NotExportedError("The store holds no run. Read some with: fairmfu ingest LOG...")
+        raise NotExportedError("The store has no runs. Read logs first: fairmfu ingest LOG...")
     if tracker == "wandb":
         return _to_wandb(runs, out, experiment)
     if tracker == "mlflow":

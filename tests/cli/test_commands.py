@@ -216,7 +216,7 @@ def test_a_report_is_what_its_name_ends_in(
     result = run("report", "--store", store, "--out", out, *words[2:])
     if begins is None:
         assert (result.exit_code, out.exists()) == (1, False)
-        assert f"{out}: a report ends in one of .html, .md, .json" in result.stderr
+        assert f"{out}: the suffix must be one of .html, .md, .json" in result.stderr
     else:
         assert out.read_text(encoding="utf-8").startswith(begins)
 
@@ -227,7 +227,7 @@ def test_a_report_of_one_kind_is_not_written_under_the_ending_of_another(
     out = tmp_path / "a.html"
     result = run("report", "--store", store, "--out", out, "--format", "md")
     assert (result.exit_code, out.exists()) == (1, False)
-    assert f"{out}: ends as html, and --format says md: leave one out" in result.stderr
+    assert f"{out}: suffix .html contradicts --format md" in result.stderr
 
 
 def test_an_unknown_run_is_told_what_there_is(store: Path) -> None:

@@ -165,7 +165,7 @@ class Page(HTMLParser):
 
 
 def first_screen(text):
-    return re.sub(r"\s+", " ", Page(text).text.split("The same in figures")[0])
+    return re.sub(r"\s+", " ", Page(text).text.split("The same as a table")[0])
 
 
 def test_equal_runs_with_different_logs():
@@ -241,7 +241,7 @@ def test_data_is_json_without_nan():
 
 def test_an_empty_store_renders():
     text = rendered(parts(a_store()))
-    assert "The store holds no run." in text
+    assert "The store has no runs." in text
     assert "<figure" not in text
 
 
@@ -392,8 +392,8 @@ def test_the_sentence_names_the_formula_and_the_causes():
     logged, ours, factor = map(float, found.groups())
     assert ours / logged == pytest.approx(factor, rel=0.01)
     assert "Proven by the print: seq_len, model." in says
-    assert "Why the log's figure is not ours" in says
-    assert says.count("From the log's TFLOP/s to ours") == 2  # before the runs, and in its own part
+    assert "Why the logged figure differs from ours" in says
+    assert says.count("From logged TFLOP/s to ours") == 2  # before the runs, and in its own part
     assert re.search('gives this, digit by digit, in 40 of 40 lines."><[^>]+>reproduced</', text)
 
 
@@ -420,8 +420,8 @@ def test_a_run_that_is_not_compared_says_why():
     assert "TFLOP/s per GPU, which could not be compared with a formula of its own; what it" in says
     assert "is not known: missing model" in says
     assert "Not compared: TFLOP/s, for want of model." in says
-    assert "Why the log's figure" not in says
-    assert "From the log's TFLOP/s to ours" not in text
+    assert "Why the logged figure" not in says
+    assert "From logged TFLOP/s to ours" not in text
     run = a_run("deepspeed", 5_800.0)
     run["runs"][0]["log_format"] = "our-fork"
     says, text = told(run)
@@ -462,10 +462,10 @@ def test_a_hostile_name_does_not_leave_the_audit(monkeypatch):
     read = Page(text)
     assert len(read.run) == 2
     assert f"Nearest hypothesis: {EVIL}." in read.text
-    assert f"The log's is by its own formula, {EVIL}" in read.text
+    assert f"Logged: by the framework's formula, {EVIL}." in read.text
 
 
 def test_a_run_adds_little_to_the_page_for_its_waterfall():
-    found = re.findall(r"<figure aria-label=.From the log.*?</figure>", told(claiming())[1])
+    found = re.findall(r"<figure aria-label=.From logged .*?</figure>", told(claiming())[1])
     assert len(found) == 2
     assert max(map(len, found)) < 6_000
