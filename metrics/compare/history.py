@@ -280,7 +280,7 @@ def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
 
 def _too_short(row: MetricsRow) -> str:
     windows = f"{row['windows']} window{'s' * (row['windows'] != 1)}"
-    return f"too short: of {windows} the warm-up cannot be told, and runs before it were longer"
+    return f"too short: {windows} cannot separate warm-up from steady speed (earlier runs had more)"
 
 
 def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
@@ -288,7 +288,7 @@ def _why_not(row: MetricsRow, by: Sequence[str]) -> str:
         why = explain_missing_rate(row)[0]
         return f"no TGS: {why}" if why else "no TGS"
     unknown = [COLUMN_LABELS.get(name, name) for name in by if value_of(row, name) is None]
-    return f"unknown: {', '.join(unknown)}" if unknown else "no time: no stamp, and not when read"
+    return f"unknown: {', '.join(unknown)}" if unknown else "no date: no time stamp in log or store"
 
 
 def _label(row: Mapping[str, Any], by: Sequence[str]) -> str:

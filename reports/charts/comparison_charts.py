@@ -119,8 +119,8 @@ def comparison(rows: Sequence[ComparisonRow]) -> Figure:
     kind = "-".join(("comparison", *panels))
     rest = len(rows) - len(cards)
     notes = [
-        "Dot: recomputed by one formula, in the box of its 95 % interval. Open diamond: what the "
-        "log printed, by the framework's own formula. The axes need not begin at 0.",
+        "Dot: ours, with its 95 % interval as a box. Open diamond: logged, by the framework's "
+        "formula. The axes may not start at 0.",
     ]
     if rest > 0:
         notes.append(f"The {len(cards)} best of {len(rows):,} runs; {rest:,} more are not drawn.")
@@ -129,8 +129,7 @@ def comparison(rows: Sequence[ComparisonRow]) -> Figure:
         kind=kind,
         title=f"TGS and MFU: {group}" if group else "TGS and MFU",
         notes=tuple(notes),
-        description=f"Tokens per second per GPU and MFU of {len(cards)} runs, recomputed and as "
-        "their logs print them.",
+        description=f"Tokens per second per GPU and MFU of {len(cards)} runs, ours and logged.",
         spec=_comparison(tuple(panels)),
         datasets={"runs": cards, "columns": VALUE_COLUMNS},
         params=_reaches(cards, panels),
@@ -323,7 +322,7 @@ def mfu_by_run(rows: Sequence[ComparisonRow]) -> Figure | None:
     cards, rest = _placed(known[:MAX_CHART_RUNS]), len(known) - MAX_CHART_RUNS
     if not cards:
         return None
-    notes = ["Dot: exact attention. Open diamond: full attention. The axis need not begin at 0."]
+    notes = ["Dot: exact attention. Open diamond: full attention. The axis may not start at 0."]
     if rest > 0:
         notes.append(
             f"The {MAX_CHART_RUNS} highest of {len(known):,} runs; {rest:,} more are not drawn."
@@ -368,7 +367,7 @@ def _mfu_by_run() -> Spec:
         base.mark_point(**OURS_MARK).encode(x),
         base.mark_point(**LOGGED_MARK).encode(alt.X("full:Q")),
     ]
-    by = "'MFU (' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak)'"
+    by = "'MFU (' + (peak == 'own' ? 'own-precision' : 'BF16') + ' peak)'"
     chart = alt.layer(*layers, text_above_plot(by), encoding=shared).properties(
         width=WIDTH, height=alt.Step(ROW_HEIGHT)
     )
@@ -402,10 +401,10 @@ def scaling(rows: Sequence[ComparisonRow]) -> Figure | None:
 
 
 _LINES: Final = (
-    "Each line is one framework, model, length, number format, recomputation and device. Level is "
-    "perfect scaling: every GPU added is worth as much as the first."
+    "Each line is one framework, model, sequence length, precision, recompute and accelerator. A "
+    "horizontal line is perfect scaling."
 )
-_NO_LINE: Final = "No two of these runs differ in GPUs alone, so no line joins them."
+_NO_LINE: Final = "No two runs differ only in the number of GPUs, so no line is drawn."
 _BOTH_LOGARITHMIC: Final = "Both axes are logarithmic."
 
 
@@ -421,7 +420,7 @@ def _series(card: Row) -> str:
         card["accelerator"],
         card["framework"],
     )
-    alone = None if all(said) else f"({card['run_id']}, alone: not all of it is known)"
+    alone = None if all(said) else f"({card['run_id']}, alone: its setup is not fully known)"
     return ", ".join(str(word) for word in (*said, alone) if word)
 
 
@@ -461,8 +460,8 @@ def mfu_by_length(rows: Sequence[ComparisonRow]) -> Figure | None:
         kind="mfu_by_length",
         title="MFU over sequence length",
         notes=(
-            "Under full attention a longer sequence counts ever more work that a causal mask "
-            "leaves out; under exact attention lengths stand side by side. The axis of lengths is "
+            "Full attention counts masked-out attention as work, which raises the MFU of long "
+            "sequences. Exact attention makes sequence lengths comparable. The horizontal axis is "
             "logarithmic.",
             *folded,
         ),
@@ -495,12 +494,12 @@ def _mfu_by_length() -> Spec:
 
 def mfu_by_precision(rows: Sequence[ComparisonRow]) -> Figure | None:
     """Draw MFU by precision; None for fewer than two known precisions."""
-    return _by_kind(rows, "precision", "MFU by number format", "number format")
+    return _by_kind(rows, "precision", "MFU by precision", "precision")
 
 
 def mfu_by_recompute(rows: Sequence[ComparisonRow]) -> Figure | None:
     """Draw MFU by recompute policy; None for fewer than two known policies."""
-    return _by_kind(rows, "recompute", "MFU by what is recomputed", "recomputation")
+    return _by_kind(rows, "recompute", "MFU by activation checkpointing", "recompute")
 
 
 def _by_kind(rows: Sequence[ComparisonRow], name: str, title: str, words: str) -> Figure | None:
@@ -513,8 +512,8 @@ def _by_kind(rows: Sequence[ComparisonRow], name: str, title: str, words: str) -
         kind=f"mfu_by_{name}",
         title=title,
         notes=(
-            "The upright is the median of its row. Runs of a row differ in more than this: model, "
-            "length and device stand in the tooltip.",
+            "The vertical line is the median of its row. Runs of a row also differ in other ways: "
+            "the tooltip shows model, sequence length and accelerator.",
             *folded,
         ),
         description=f"MFU of {len(cards)} runs by {words}: {', '.join(sorted(map(str, kinds)))}.",
@@ -577,8 +576,8 @@ def _folded(cards: Sequence[dict[str, Any]], *by: str) -> tuple[list[dict[str, A
     groups = sorted(alike.values(), key=len, reverse=True)
     dots = [_median(group, (*_SAME, *by)) for group in groups[:MAX_DOTS]]
     note = (
-        f"{len(cards):,} runs: a dot is the median of those alike in framework, model, device and "
-        "what is set here."
+        f"{len(cards):,} runs. A dot is the median of runs with the same framework, model, "
+        "accelerator and values on this chart."
     )
     left = sum(len(group) for group in groups[MAX_DOTS:])
     return dots, [note + (f" The {left:,} rarest are not drawn." if left else "")]
@@ -620,8 +619,8 @@ def other_tools_chart(rows: pl.DataFrame | Sequence[Row], label: str = "") -> Fi
         kind="others",
         title=f"The same work by other formulas{f': {label}' if label else ''}",
         notes=(
-            "FLOPs per token of full training over our exact count. A logger that uses one is off "
-            "by so much.",
+            "FLOPs per token of full training / our exact count. A logger with such a formula is "
+            "wrong by this factor.",
         ),
         description=f"{len(known)} formulas of other tools as ratios to ours.",
         spec=_others(),
@@ -639,7 +638,7 @@ def _others() -> Spec:
             alt.Tooltip("name:N", title="formula"),
             alt.Tooltip("ratio_to_ours:Q", title="FLOPs / ours", format=".3f"),
             alt.Tooltip("flops_per_token:Q", title="FLOPs per token", format=".4s"),
-            alt.Tooltip("why:N", title="what it does otherwise"),
+            alt.Tooltip("why:N", title="difference from ours"),
         ],
     }
     ratio = alt.X(

@@ -153,7 +153,7 @@ def test_runs_without_a_rate_or_a_key_have_no_place_and_say_why() -> None:
     assert found.unplaced.rows() == [
         ("r001", "night 1", "unknown: sequence length"),
         ("r002", "night 2", "no TGS: missing gpus"),
-        ("r003", "night 3", "no time: no stamp, and not when read"),
+        ("r003", "night 3", "no date: no time stamp in log or store"),
     ]
 
 
@@ -339,7 +339,7 @@ def test_a_run_is_short_by_three_quarters_of_the_nine_before(
     assert (named in found.unplaced["run_id"].to_list()) is is_short
     if is_short:
         why = found.unplaced.filter(run_id=named)["why"].item()
-        assert f"of {last} window{'s' if last > 1 else ''} the warm-up" in why
+        assert f"too short: {last} window{'s' if last > 1 else ''} cannot separate warm-up" in why
 
 
 def test_a_run_of_unknown_windows_is_as_short_as_one_of_none() -> None:

@@ -448,7 +448,7 @@ def test_many_events_of_a_kind_become_few_that_say_so():
     assert signs.height <= run_series.MAX_MARK_BINS
     assert signs["events"].sum() == 997
     course = charts.course(series, signs, row)
-    assert any("several events" in note for note in course.notes)
+    assert any("several nearby events" in note for note in course.notes)
     assert not any(sign["upright"] for sign in course.datasets["signs"])
 
 
@@ -498,7 +498,7 @@ def test_a_histogram_counts_every_window():
     assert hist.filter("beyond")["windows"].sum() == 2  # steps 1 and 20 take three times as long
     bins = charts.step_times(hist, row).datasets["bins"]
     assert sum(each["top"] - each["foot"] for each in bins) == 500
-    assert "all that took longer, up to 9.9" in charts.step_times(hist, row).notes[1]
+    assert "all longer steps, up to 9.9" in charts.step_times(hist, row).notes[1]
 
 
 def test_a_histogram_of_unknown_tokens_by_a_rate_is_empty():
@@ -515,7 +515,7 @@ def test_many_runs_are_drawn_as_few_dots():
         figure = getattr(charts, name)(rows)
         assert len(figure.datasets["runs"]) <= comparison_charts.MAX_DOTS
         assert sum(dot["runs"] for dot in figure.datasets["runs"]) == 2_000
-        assert "2,000 runs: a dot is the median" in figure.notes[-1]
+        assert "2,000 runs. A dot is the median" in figure.notes[-1]
     comparison = charts.comparison(rows)
     assert len(comparison.datasets["runs"]) == comparison_charts.MAX_CHART_RUNS
     assert "The 20 best of 2,000 runs; 1,980 more are not drawn." in comparison.notes
@@ -528,9 +528,9 @@ def test_a_caption_speaks_of_lines_where_there_are_some_and_of_each_logarithmic_
     alike = [row | dict.fromkeys(("model", "framework"), "one") for row in apart]
     alike = [row | {"seq_len": 4096, "precision": "bf16", "recompute": "none"} for row in alike]
     (note,) = charts.scaling(apart).notes
-    assert note.startswith("No two of these runs differ in GPUs alone, so no line joins them.")
+    assert note.startswith("No two runs differ only in the number of GPUs, so no line is drawn.")
     (note,) = charts.scaling(alike).notes
-    assert note.startswith("Each line is one framework, model, length")
+    assert note.startswith("Each line is one framework, model, sequence length")
     for figure in (charts.scaling(apart), charts.mfu_by_length(apart)):
         assert "logarithmic" in figure.notes[0]
 
@@ -610,7 +610,7 @@ def test_the_slowest_rank_is_named():
     assert "rank 4, slowest in 10.0 % of the steps" in words
     (row, *_) = three().rows
     alike = charts.ranks(RANKS, row | {"slowest_rank": None, "rank_spread": 0.0, "rank_steps": 9})
-    assert "No rank stands out as the slowest." in alike.notes
+    assert "No rank is clearly the slowest." in alike.notes
 
 
 def test_lost_time_is_said_with_what_was_not_lost():
@@ -645,10 +645,10 @@ def test_a_waterfall_draws_its_steps(bridge):
     assert len(factors) == len(bridge.factors) + 1  # those of the print's precision, too
     assert bridge.logged * prod(factors) == pytest.approx(bridge.ours, rel=1e-4)
     assert rows[-2]["text"] == rows[-1]["text"]
-    assert figure.title.startswith("From the log's ")
+    assert figure.title.startswith("From logged ")
     assert figure.params["order"] == [row["what"] for row in rows]
     if bridge.figure != "logged_tgs":
-        assert "torchtitan-2024-05; ours by the one formula (exact attention)" in figure.notes[0]
+        assert "Logged: by torchtitan-2024-05. Ours: by one formula" in figure.notes[0]
 
 
 def test_two_factors_of_one_name_are_two_rows():
