@@ -1,7 +1,7 @@
 """Figure card: the tooltip of every mark of a run, under each convention.
 
     attention   exact: pairs as masked; full: every token attends to the whole sequence
-    peak        own: each operator at the peak of its own number format; bf16: all at the BF16 peak
+    peak        own: each operator at the peak of its own precision; bf16: all at the BF16 peak
 
 A spec selects the convention by its params `attention` and `peak`, from the four figures of a card.
 """
@@ -15,8 +15,9 @@ import altair as alt
 
 from fairmfu.metrics.compare.comparison_row import ComparisonRow
 from fairmfu.metrics.core.run_table import MetricsRow
+from fairmfu.metrics.throughput.time_evidence import EVIDENCE_LABELS
 
-from ..text import run_narrative
+from ..text.run_narrative import TOKEN_BASES, confidence_text
 from .figure import Spec, chart_number
 
 BF16_LIKE: Final = ("bf16", "fp16")
@@ -74,7 +75,7 @@ def _card(row: ComparisonRow) -> dict[str, Any]:
         "peak_bf16": _bf16_peak(row, mfu),
         "peak_source": row.get("peak_source"),
         "basis": _basis(row),
-        "windows": run_narrative.confidence_text(row),
+        "windows": confidence_text(row),
         "formula": row["formula"],
     }
 
@@ -113,7 +114,7 @@ def _interval(row: MetricsRow) -> str | None:
 def _basis(row: MetricsRow) -> str | None:
     if row["token_basis"] is None or row["time_basis"] is None:
         return None
-    return f"{row['token_basis']} tokens, time by {row['time_basis']}"
+    return f"{TOKEN_BASES[row['token_basis']]}, timed by {EVIDENCE_LABELS[row['time_basis']]}"
 
 
 # --- in a spec ----------------------------------------------------------------------------

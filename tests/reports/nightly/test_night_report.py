@@ -79,7 +79,7 @@ def a_bad_night():
         sources=[FAILED, {"path": "logs/a.log", "status": "read", "message": None}],
         unplaced=[{"run_id": "titan-oom", "name": "titan-oom", "why": "it logged no step"}],
         notes=["The clock was set back by 2 hours."],
-        comparison=["a is 1.08x (1.07 to 1.09) faster per GPU than b."],
+        comparison=["a is 1.08x (1.07 to 1.09) as fast per GPU as b."],
         runs_page="runs.html",
     )
 

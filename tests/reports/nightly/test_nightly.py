@@ -432,7 +432,7 @@ class TestWhatSurroundsIt:
         ]
         rescored = CliRunner().invoke(main, ["rescore", "--store", "store"])
         assert rescored.exit_code == 0
-        assert "4 runs computed anew" in rescored.stderr
+        assert "Recomputed 4 runs" in rescored.stderr
         assert "earlier fairmfu" not in nightly().stdout
         assert {tuple(s["formulas"]) for s in summary(tmp_path)["series"]} == {("fairmfu-next",)}
 
@@ -449,7 +449,7 @@ class TestWhatSurroundsIt:
         assert name in listed.stdout
         remove = ["baseline", "remove", name, "--store", "store"]
         taken = CliRunner().invoke(main, remove)
-        assert (taken.exit_code, taken.stderr) == (0, "1 baseline taken back\n")
+        assert (taken.exit_code, taken.stderr) == (0, "Removed 1 baseline\n")
         again = CliRunner().invoke(main, remove)
         assert f"No baseline is called {name!r}. See: fairmfu baseline list" in again.stderr
         listed = CliRunner().invoke(main, ["baseline", "list", "--store", "store"])
@@ -535,8 +535,8 @@ class TestWhatSurroundsIt:
         ("options", "words"),
         [
             (["--threshold", "3"], "--threshold takes a fraction below 1, 0.03 or 3%."),
-            (["--series-by", "model,gpu"], "no column of metrics is called 'gpu'."),
-            (["--store", "a", "--out", "a"], "--store and --out are one folder."),
+            (["--series-by", "model,gpu"], "metrics has no column 'gpu'."),
+            (["--store", "a", "--out", "a"], "--store and --out are the same folder."),
             (["--config", "nowhere.toml"], "does not exist"),
         ],
     )
@@ -562,7 +562,7 @@ class TestWhatSurroundsIt:
         ]
         markdown = (tmp_path / "out" / "summary.md").read_text()
         assert why.replace(": ", " (unreadable): ", 1) in markdown.replace("\\", "")
-        assert "nothing to be compared with" not in markdown
+        assert "nothing else here is comparable" not in markdown
 
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:
         found = CliRunner().invoke(main, ["nightly", "--store", str(tmp_path / "s")])
